@@ -19,6 +19,8 @@ FEDERATED := tests/e2e/test_dynamic_routes.py tests/e2e/test_federation.py tests
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CDK_DISABLE_CLI_TELEMETRY := true
+# Where it is set, each process compiles all that it imports anew: some seconds of every one that imports botocore.
+export PYTHONDONTWRITEBYTECODE :=
 # A lock is for every platform and each Python from 3.11 on.
 LOCK := --quiet --universal --python-version 3.11 --generate-hashes --strip-extras --no-header
 # Into an environment: with uv, and where that doesn't get at the packages with pip, which may be configured otherwise.

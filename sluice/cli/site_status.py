@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -24,6 +25,8 @@ from sluice.cli.site_names import SiteOptions
 if TYPE_CHECKING:  # boto3 takes longer than all of --help
     from sluice.aws.operator.connections import Connection
     from sluice.aws.operator.control_client import ControlClient
+    from sluice.aws.operator.deployment import StackView
+    from sluice.cli.pipeline.pipelines import AskedPipeline
     from sluice.federation.operations import BridgeView
     from sluice.rendezvous.operations import QueueDepth, RendezvousView
 
@@ -141,16 +144,36 @@ class AskedSite:
         self._asked: dict[str, Future[Any]] = {}
 
     def outputs(self, stack: str) -> Mapping[str, str]:
-        """Give the outputs of a stack, by its name without the stage. Raises `NotDeployed`, what `all_outputs` does."""
-        from sluice.aws.operator.deployment import all_outputs, stored_outputs  # noqa: PLC0415 - boto3 takes longer than --help
+        """Give the outputs of a stack, by its name without the stage. Raises `NotDeployed`, what `all_stacks` does."""
+        from sluice.aws.operator.deployment import stored_outputs  # noqa: PLC0415 - boto3 takes longer than --help
         from sluice.stages import staged  # noqa: PLC0415 - see above
 
         name = staged(stack, self.connection.stage)
-        found: Mapping[str, Mapping[str, str]] = self.once("stacks", partial(all_outputs, self.connection)).result()
+        found = self.stacks()
         if name in found:
-            return found[name]
+            return found[name].outputs
         stored: Mapping[str, str] = self.once(name, partial(stored_outputs, self.connection, name)).result()
         return stored
+
+    def stacks(self) -> "Mapping[str, StackView]":
+        """Give all stacks of the account and region, by their names. Raises what `all_stacks` does."""
+        from sluice.aws.operator.deployment import all_stacks  # noqa: PLC0415 - boto3 takes longer than --help
+
+        found: Mapping[str, StackView] = self.once("stacks", partial(all_stacks, self.connection)).result()
+        return found
+
+    def pipeline(self) -> "AskedPipeline":
+        """Find the pipeline that is asked. Raises `NotUsable`."""
+        from sluice.cli.pipeline.pipelines import STACK, pipeline_of  # noqa: PLC0415 - boto3 takes longer than --help
+
+        folder = self.jobs_folder() if self.is_local else None
+        return pipeline_of(self.connection, folder=folder, python=None, outputs=self.outputs(STACK))
+
+    def jobs_folder(self) -> Path:
+        """Say where the jobs of a site of the embedded cloud keep what they keep."""
+        from sluice.cli.pipeline.pipelines import site_folder  # noqa: PLC0415 - boto3 takes longer than --help
+
+        return site_folder(self.connection)
 
     def client(self, where: tuple[str, str]) -> "ControlClient":
         """Find a function that is asked; `where` are its stack and the output. Raises `NotUsable`."""
@@ -293,14 +316,12 @@ def _lags(site: AskedSite, bridges: Sequence["BridgeView"]) -> tuple[Mapping[str
 def _pipeline(site: AskedSite) -> Part:
     """As `sluice pipeline status`, with what the queue holds."""
     from sluice.aws.operator.deployment import output  # noqa: PLC0415 - boto3 takes longer than all of --help
-    from sluice.cli.pipeline.pipelines import STACK, pipeline_of, site_folder  # noqa: PLC0415 - see above
+    from sluice.cli.pipeline.pipelines import STACK  # noqa: PLC0415 - see above
     from sluice.pipeline.operations import ShowPipeline  # noqa: PLC0415 - see above
 
-    outputs = site.outputs(STACK)
-    url = output(outputs, STACK, "QueueUrl")
+    url = output(site.outputs(STACK), STACK, "QueueUrl")
     site.depth(url)
-    folder = site_folder(site.connection) if site.is_local else None
-    found = pipeline_of(site.connection, folder=folder, python=None, outputs=outputs).ask(ShowPipeline())
+    found = site.pipeline().ask(ShowPipeline())
     [queue] = site.held([url])
     return {**plain(found), "queue": queue}
 

@@ -53,6 +53,7 @@ class Feeds:
     executor: Executor
     every_s: float = EVERY_S
     _feeds: dict[str, _Feed] = field(default_factory=dict)
+    _ended: bool = False
 
     @property
     def followed(self) -> Sequence[str]:
@@ -60,14 +61,14 @@ class Feeds:
         return list(self._feeds)
 
     async def follow(self, topics: Sequence[Topic]) -> AsyncIterator[str]:
-        """Yield events of `text/event-stream` until the page goes; what is known already at once."""
+        """Yield events of `text/event-stream` until the page goes, or all `end`; what is known already at once."""
         listener = Listener()
         names = list(dict.fromkeys(map(str, topics)))
         try:
             for name in names:
                 self._join(name, listener)
             yield ": follows\n\n"
-            while True:
+            while not self._ended:
                 try:
                     async with asyncio.timeout(BEAT_S):
                         await listener.something.wait()
@@ -78,6 +79,13 @@ class Feeds:
         finally:
             for name in names:
                 self._leave(name, listener)
+
+    def end(self) -> None:
+        """End all streams, and those that begin later."""
+        self._ended = True
+        for feed in self._feeds.values():
+            for listener in feed.listeners:
+                listener.something.set()
 
     def _join(self, name: str, listener: Listener) -> None:
         feed = self._feeds.setdefault(name, _Feed())

@@ -4,7 +4,6 @@ import asyncio
 import json
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from http import HTTPStatus
@@ -22,6 +21,7 @@ from starlette.types import ASGIApp
 from sluice.console.events import EVERY_S, MAX_TOPICS, Feeds, json_of
 from sluice.console.security import Door, Guarded, new_token
 from sluice.console.sites import Document
+from sluice.console.threads import UnawaitedThreads
 from sluice.console.topics import Topic
 from sluice.console.watching import Watching
 from sluice.errors import BadConfiguration, Malformed, SluiceError
@@ -52,13 +52,13 @@ class Console:
 
     watching: Watching
     options: Options
-    executor: ThreadPoolExecutor
+    executor: UnawaitedThreads
     feeds: Feeds
 
     @classmethod
     def of(cls, watching: Watching, options: Options) -> "Console":
         """Make it. Nobody is asked for anything yet."""
-        executor = ThreadPoolExecutor(THREADS, thread_name_prefix="console")
+        executor = UnawaitedThreads(THREADS)
         feeds = Feeds(read=watching.read, executor=executor, every_s=options.every_s)
         return cls(watching=watching, options=options, executor=executor, feeds=feeds)
 
@@ -121,6 +121,8 @@ class Console:
             found = await loop.run_in_executor(self.executor, partial(what, request.path_params["name"], site, given))
         except SluiceError as error:
             return _refused(str(error), HTTPStatus.UNPROCESSABLE_ENTITY)
+        except asyncio.CancelledError:  # uvicorn's, as it ends: raised again it would be told of as an error
+            return _refused("the console has ended", HTTPStatus.SERVICE_UNAVAILABLE)
         except Exception as error:  # noqa: BLE001 - our own fault: the page says so, and goes on
             return _refused(f"{type(error).__name__}: {error}", HTTPStatus.INTERNAL_SERVER_ERROR)
         return _json(found)
@@ -134,6 +136,19 @@ def _refused(text: str, status: HTTPStatus) -> Response:
     return Response(json_of({"error": text}), status_code=status, media_type="application/json")
 
 
+class Server(uvicorn.Server):
+    """One that ends the streams of pages as it ends: cut off, each would be told of as an error."""
+
+    def __init__(self, config: uvicorn.Config, feeds: Feeds) -> None:
+        super().__init__(config)
+        self._feeds = feeds
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End streams, then all else."""
+        self._feeds.end()
+        await super().shutdown(sockets)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
     """A console that has its port, and serves once it is `run`."""
@@ -141,7 +156,7 @@ class Served:
     console: Console
     door: Door
     listening: socket.socket
-    server: uvicorn.Server
+    server: Server
 
     @classmethod
     def at(cls, watching: Watching, options: Options) -> "Served":
@@ -167,7 +182,7 @@ class Served:
             proxy_headers=False,  # nothing stands between
             timeout_graceful_shutdown=ENDS_WITHIN_S,
         )
-        return cls(console=console, door=door, listening=listening, server=uvicorn.Server(config))
+        return cls(console=console, door=door, listening=listening, server=Server(config, console.feeds))
 
     @property
     def address(self) -> str:
@@ -180,7 +195,7 @@ class Served:
             self.server.run(sockets=[self.listening])
         finally:
             self.listening.close()
-            self.console.executor.shutdown(wait=False, cancel_futures=True)
+            self.console.executor.shutdown()
 
     def end(self) -> None:
         """Have it end, from whatever thread."""

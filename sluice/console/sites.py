@@ -1,15 +1,18 @@
 """The sites that are watched: each asked with the caller's credentials, once a second for all that pages want of it.
 
-A second in which a site is asked is a *round*. The first round asks for whatever is wanted, as a command does; each
-later one makes at most `CALLS` calls to AWS: what pages follow comes first, and of what is looked at in turn, as queues
-are, those that wait longest.
+A second in which a site is asked is a *round*. Each makes at most `CALLS` calls to AWS, the first one too: functions
+that parts are asked through come first, and of what is looked at in turn, as queues are, those that wait longest. What
+a round has no call left for is known some rounds later.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,14 +24,20 @@ from sluice.errors import SluiceError
 if TYPE_CHECKING:  # boto3 takes longer than all of --help
     from sluice.aws.operator.connections import Connection
     from sluice.aws.operator.control_client import ControlClient
+    from sluice.aws.operator.deployment import StackView
+    from sluice.cli.pipeline.pipelines import AskedPipeline
     from sluice.rendezvous.operations import QueueDepth
 
 T = TypeVar("T")
 CACHED_S = 1.0
 HERE = SiteName(None)  # where the caller's own settings lead
 CALLS = 10  # of a round to AWS
-OUTPUTS_EVERY_S = 60.0  # what a stack says changes with a deployment
+STACKS_EVERY_S = 60.0  # what a stack says changes with a deployment
+ABSENT_EVERY_S = 10.0  # who looks at what isn't deployed may be about to deploy it
 DEPTH_EVERY_S = 4.0
+LEFT_BY_DEPTHS = 3  # calls of a round: queues are many, and would take all
+WANTED_S = 15.0  # what nobody has asked for since has no turn
+FORGOTTEN_S = 600.0  # and then isn't known any more: queues and sessions come and go
 METRICS_EVERY_S = 60.0  # CloudWatch has a value a minute, and takes money for each that it gives
 LOCAL_METRICS_EVERY_S = 2.0
 LAG_EVERY_S = 60.0
@@ -52,13 +61,15 @@ class SiteMemory:
 
     history: History = field(default_factory=History.at)
     kept: dict[object, Kept] = field(default_factory=dict)
+    stacks: "Mapping[str, StackView] | None" = None
     outputs: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    outputs_at_s: float = 0.0
-    depths: set[str] = field(default_factory=set)
-    rounds: int = 0
+    absent: dict[str, SluiceError] = field(default_factory=dict)  # stacks that aren't deployed
+    stacks_at_s: float = -math.inf
+    wanted: dict[str, dict[object, float]] = field(default_factory=dict)  # of each kind in turn, when it was wanted
     calls: int = 0  # to AWS, since the beginning
     own: dict[str, Any] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)
+    now_s: Callable[[], float] = time.monotonic
 
     def count(self, **_: object) -> None:
         """Count a call that is about to be made, as botocore's event says it; that it is tried again is none."""
@@ -83,30 +94,68 @@ class KnownSite(AskedSite):
         memory: SiteMemory,
         *,
         is_local: bool,
-        calls: float,
+        calls: int,
         name: SiteName = HERE,
+        landed: Path | None = None,
     ) -> None:
         super().__init__(connection, is_local=is_local)
-        self.memory, self.name = memory, name
+        self.memory, self.name, self._landed = memory, name, landed
         self._left = calls
+        self._aside = 0
         self._spending = Lock()
 
-    def spend(self, calls: int) -> bool:
-        """Take so many calls of the round's; False where it has no more."""
+    def spend(self, calls: int, *, leaving: int = 0) -> bool:
+        """Take so many calls of the round's; False where it has no more, or wouldn't have those that are left."""
         with self._spending:
-            if self._left < calls:
+            if calls and self._left - leaving < calls:
                 return False
             self._left -= calls
             return True
 
-    def kept(self, name: object, task: Callable[[], T], *, every_s: float, calls: int = 1) -> T | None:
+    def set_aside(self, functions: int) -> None:
+        """Keep calls of the round for functions that will be asked, whatever else is asked for before."""
+        with self._spending:
+            self._left -= functions
+            self._aside += functions
+
+    def _spend_on_function(self) -> None:
+        with self._spending:
+            if self._aside:
+                self._aside -= 1
+            else:
+                self._left -= 1  # it is asked all the same
+
+    def kept_in_turn(
+        self, kind: str, name: object, task: Callable[[], T], *, every_s: float, leaving: int = 0
+    ) -> T | None:
+        """Give the same of one of several that are alike: those that wait longest are done anew first."""
+        now_s = self.memory.now_s()
+        with self.memory.lock:
+            wanted = self.memory.wanted.setdefault(kind, {})
+            wanted[name] = now_s
+            for each in [each for each, at_s in wanted.items() if now_s - at_s > FORGOTTEN_S]:
+                del wanted[each]
+                self.memory.kept.pop((kind, each), None)
+            mine_s = self._done_at_s(kind, name)
+            others = (each for each, at_s in wanted.items() if now_s - at_s <= WANTED_S)
+            before = sum(self._done_at_s(kind, each) < mine_s for each in others)
+        has_turn = before < self._left - leaving
+        return self.kept((kind, name), task, every_s=every_s if has_turn else math.inf, leaving=leaving)
+
+    def _done_at_s(self, kind: str, name: object) -> float:
+        known = self.memory.kept.get((kind, name))
+        return -math.inf if known is None else known.at_s
+
+    def kept(
+        self, name: object, task: Callable[[], T], *, every_s: float, calls: int = 1, leaving: int = 0
+    ) -> T | None:
         """Give what a task says, which is done anew where that is older and the round has calls left for it.
 
         None where it was never done. Raises what it raised the last time.
         """
-        now_s = time.monotonic()
+        now_s = self.memory.now_s()
         known = self.memory.kept.get(name)
-        if (known is None or now_s - known.at_s >= every_s) and self.spend(calls):
+        if (known is None or now_s - known.at_s >= every_s) and self.spend(calls, leaving=leaving):
             try:
                 known = Kept(now_s, task())
             except SluiceError as error:
@@ -121,32 +170,67 @@ class KnownSite(AskedSite):
 
     # What the parts of a status ask for
 
+    def stacks(self) -> "Mapping[str, StackView]":
+        """Give all stacks of the account and region, by their names. Raises what `all_stacks` does."""
+        if self.memory.stacks is None:
+            self.once("call for stacks", partial(self.spend, 1)).result()
+            self.memory.stacks = super().stacks()
+        return self.memory.stacks
+
     def outputs(self, stack: str) -> Mapping[str, str]:
-        """Give the outputs of a stack, by its name without the stage. Raises `NotDeployed`, what `all_outputs` does."""
-        known = self.memory.outputs
+        """Give the outputs of a stack, by its name without the stage. Raises `NotDeployed`, what `all_stacks` does."""
+        from sluice.aws.operator.deployment import NotDeployed  # noqa: PLC0415 - boto3 takes longer than --help
+        from sluice.stages import staged  # noqa: PLC0415 - see above
+
+        known, absent = self.memory.outputs, self.memory.absent
+        if stack in absent:
+            raise absent[stack]
         if stack not in known:
-            if not known:
-                self.spend(1)
-            known[stack] = super().outputs(stack)
+            if staged(stack, self.connection.stage) not in self.stacks():
+                self.once(f"call for {stack}", partial(self.spend, 1)).result()  # for what a construct has stored
+            try:
+                known[stack] = super().outputs(stack)
+            except NotDeployed as error:
+                absent[stack] = error
+                raise
         return known[stack]
 
     def client(self, where: tuple[str, str]) -> "ControlClient":
         """Find a function that is asked, at once and for one call. Raises `NotUsable`."""
         found = super().client(where)
-        self.spend(1)
+        self._spend_on_function()
         return found
+
+    def pipeline(self) -> "AskedPipeline":
+        """Find the pipeline that is asked, at once and for one call. Raises `NotUsable`."""
+        found = super().pipeline()
+        if not self.is_local:
+            self._spend_on_function()
+        return found
+
+    def jobs_folder(self) -> Path:
+        """Say where a site of the embedded cloud keeps what its jobs do: it is asked for its account once."""
+        if self._landed is not None:
+            return self._landed
+        known = self.memory.of("jobs folder", list[Path])
+        if not known:
+            self.spend(1)
+            known.append(super().jobs_folder())
+        return known[0]
 
     def depth(self, url: str) -> "Future[QueueDepth]":
         """Ask what a queue holds in its turn; `UNKNOWN` where that hasn't come yet."""
-        self.memory.depths.add(url)
         return self.once(url, partial(self._depth, url))
 
     def _depth(self, url: str) -> "QueueDepth":
-        from sluice.rendezvous.operations import QueueDepth  # noqa: PLC0415 - boto3 takes longer than all of --help
+        from sluice.errors import SluiceError  # noqa: PLC0415 - boto3 takes longer than all of --help
+        from sluice.rendezvous.operations import QueueDepth  # noqa: PLC0415 - see above
 
-        # So long that each has had its turn before the first has it again.
-        every_s = max(DEPTH_EVERY_S, len(self.memory.depths) / CALLS * DEPTH_EVERY_S)
-        found = self.kept(("depth", url), lambda: super(KnownSite, self).depth_now(url), every_s=every_s)
+        ask = partial(super().depth_now, url)
+        with suppress(SluiceError):
+            if url in self._seen_by_sweeper():
+                return self.rendezvous().result().held[url]
+        found = self.kept_in_turn("depth", url, ask, every_s=DEPTH_EVERY_S, leaving=LEFT_BY_DEPTHS)
         return QueueDepth(visible=UNKNOWN, in_flight=UNKNOWN) if found is None else found
 
     def held(self, urls: Iterable[str]) -> list[dict[str, Any]]:
@@ -170,10 +254,14 @@ Reader = Callable[[KnownSite, Query], Document]
 
 @dataclass(slots=True)
 class WatchedSite:
-    """One site, by its name, or as it is `connected` where its name doesn't lead to it. Safe for threads."""
+    """One site, by its name, or as it is `connected` where its name doesn't lead to it. Safe for threads.
+
+    `landed` is the folder in which the jobs of a local site land, where that isn't the one that the cloud has for it.
+    """
 
     name: SiteName
     connected: "Connection | None" = None
+    landed: Path | None = None
     memory: SiteMemory = field(default_factory=SiteMemory)
     _asked: KnownSite | None = None
     _asked_at_s: float = 0.0
@@ -191,11 +279,11 @@ class WatchedSite:
             if self._asked is None or now_s - self._asked_at_s > CACHED_S:
                 memory = self.memory
                 connection = self._connect() if self._asked is None else self._asked.connection
-                if now_s - memory.outputs_at_s > OUTPUTS_EVERY_S:
-                    memory.outputs, memory.outputs_at_s = {}, now_s
-                calls = CALLS if memory.rounds else float("inf")
-                memory.rounds += 1
-                self._asked = KnownSite(connection, memory, is_local=self.is_local, calls=calls, name=self.name)
+                if now_s - memory.stacks_at_s > (ABSENT_EVERY_S if memory.absent else STACKS_EVERY_S):
+                    memory.stacks, memory.outputs, memory.absent, memory.stacks_at_s = None, {}, {}, now_s
+                self._asked = KnownSite(
+                    connection, memory, is_local=self.is_local, calls=CALLS, name=self.name, landed=self.landed
+                )
                 self._asked_at_s = now_s
             return self._asked
 
@@ -203,7 +291,7 @@ class WatchedSite:
         """Connect anew the next time: the embedded cloud may be another one by then, or credentials be new."""
         with self._lock:
             self._asked = None
-            self.memory.outputs_at_s = 0.0
+            self.memory.stacks_at_s = -math.inf
 
     def _connect(self) -> "Connection":
         connection = self.connected or self.name.connect()

@@ -22,8 +22,7 @@ from sluice.pipeline.tables import (
 )
 
 MAX_KEPT = 200  # versions of a table
-MAX_READ = 5  # of them in one round, once the newest are known
-MAX_FIRST = 30  # the first time
+MAX_FIRST = 30  # versions that are read of what was there before
 MAX_FILE = 32 * 1024 * 1024  # bytes of a file whose rows are looked at
 
 
@@ -33,17 +32,23 @@ class KnownTable:
 
     folder: str
     versions: dict[int, TableVersion] = field(default_factory=dict)
+    unread: list[int] = field(default_factory=list)  # the newest last
     _newest: str = ""  # name of a commit
 
     def look(self, files: Files) -> None:
-        """Read what is new. Raises `CallFailed`, `Malformed`."""
-        log = f"{self.folder}/{LOG_FOLDER}"
-        found = [number for number in map(number_of, files.names(log, after=self._newest)) if number is not None]
-        wanted = found[:MAX_READ] if self.versions else found[-MAX_FIRST:]
-        for number in wanted:
-            name = commit_name(number)
-            self.versions[number] = version_of(number, files.read(f"{log}/{name}").decode())
-            self._newest = name
+        """See which versions are new, in one request or few. Raises `CallFailed`."""
+        names = files.names(f"{self.folder}/{LOG_FOLDER}", after=self._newest)
+        found = [number for number in map(number_of, names) if number is not None]
+        if found:
+            self.unread = [*self.unread, *found][-MAX_KEPT if self._newest else -MAX_FIRST :]
+            self._newest = commit_name(found[-1])
+
+    def read(self, files: Files, *, may_read: Callable[[], bool]) -> None:
+        """Read versions, the newest first, a request each, while that is allowed. Raises `CallFailed`, `Malformed`."""
+        while self.unread and may_read():
+            number = self.unread.pop()
+            path = f"{self.folder}/{LOG_FOLDER}/{commit_name(number)}"
+            self.versions[number] = version_of(number, files.read(path).decode())
         for number in sorted(self.versions)[:-MAX_KEPT]:
             del self.versions[number]
 
@@ -54,8 +59,9 @@ class KnownTable:
 
     @property
     def rows(self) -> int | None:
-        """How many rows it has; None where the log's beginning isn't known, or something was removed since."""
-        if 0 not in self.versions or any(each.removed_files for each in self.versions.values()):
+        """How many rows it has; None where not all of the log is known, or something was removed since."""
+        is_whole = not self.unread and len(self.versions) == max(self.versions, default=-1) + 1
+        if not is_whole or not self.versions or any(each.removed_files for each in self.versions.values()):
             return None
         return sum(each.rows for each in self.versions.values())
 

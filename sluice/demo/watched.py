@@ -13,7 +13,7 @@ from sluice.console.server import Options, Served
 from sluice.console.sites import WatchedSite
 from sluice.console.topics import Topic
 from sluice.demo.federation import ALONE, TOGETHER
-from sluice.demo.pipeline import UNREADABLE, Reconciled
+from sluice.demo.pipeline import FOLDER, MAIN, UNREADABLE, Reconciled
 from sluice.demo.rendezvous import Rendezvoused
 from sluice.demo.splitting import OTHERS, PEOPLE
 from sluice.local.access import SiteAccess
@@ -22,6 +22,7 @@ from sluice.peers.attempts import AttemptOutcome
 SAYS_WITHIN_S = 30.0  # what it says is seconds old: it asks by turns
 LOOK_EVERY_S = 1.0
 FIRST = 1  # message that has the functions start
+NOWHERE = FOLDER / "none"  # at the first site nothing is landed
 UNANSWERED = "unanswered"  # of the counters two
 FEDERATED = FIRST + ALONE + TOGETHER
 
@@ -66,9 +67,13 @@ def _wrong(said: Said) -> str:
 
 
 def watched(sites: Sequence[SiteAccess]) -> Served:
-    """Make the console of these sites."""
+    """Make the console of these sites, at the last of which the demo lands."""
     names = [SiteName(each.site.region, local_account=each.site.account, stage=each.site.stage) for each in sites]
-    return open_at([WatchedSite(name, each.connection) for name, each in zip(names, sites, strict=True)], Options())
+    shown = [
+        WatchedSite(name, each.connection, landed=MAIN if name is names[-1] else NOWHERE)
+        for name, each in zip(names, sites, strict=True)
+    ]
+    return open_at(shown, Options())
 
 
 @contextmanager

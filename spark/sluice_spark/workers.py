@@ -54,6 +54,22 @@ def answer_soon() -> None:
     sys.setswitchinterval(SWITCH_S)
 
 
+def spare_tasks() -> None:
+    """Let tasks cost what their rows cost, in this worker of Spark's. At the start of each."""
+    spare_pyspark_zip()
+    spare_modules()
+
+
+def spare_modules() -> None:
+    """Make the garbage collector leave alone what is there by now, in this process: modules, most of all.
+
+    After each task Spark has it look at everything, which costs a worker more than 10,000 rows do. Once, as what is
+    garbage at that moment stays.
+    """
+    if not gc.get_freeze_count():
+        gc.freeze()
+
+
 def spare_pyspark_zip() -> None:
     """Make `importlib.invalidate_caches()` leave pyspark.zip alone, in this process.
 

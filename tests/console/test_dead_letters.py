@@ -145,6 +145,41 @@ def test_a_move_is_followed_and_can_be_stopped(look: Looking, sites: RecordedSit
     assert asked(sites, "stop-move") == [{"queue": "federation"}]
 
 
+def ended(began_ms: int) -> dict[str, Any]:
+    said = {"queue": "federation", "what": "redrive", "moved": 1, "stays": 0, "stay": {}, "stopped": False, "error": ""}
+    return {**said, "began_ms": began_ms, "ended": True}
+
+
+def test_a_look_that_failed_isnt_repeated_until_something_has_moved(look: Looking, sites: RecordedSites) -> None:
+    sites.answers["dead-letters"] = BadRequest("not now")
+    page = look.at(PAGE)
+    expect(page.get_by_role("alert")).to_have_text("not now")
+    page.wait_for_timeout(400)  # some readings later
+    assert len(asked(sites, "dead-letters")) == 1
+    sites.answers["dead-letters"] = looked([letter(1)])
+    sites.documents["dead-letters"]["moves"] = [ended(1)]
+    expect(page.locator(".letters > li")).to_have_count(1)
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_what_is_chosen_and_open_stays_so_when_letters_are_looked_at_again(look: Looking, sites: RecordedSites) -> None:
+    sites.answers["dead-letters"] = looked([letter(1, body_characters=9), letter(2), letter(3)])
+    sites.answers["dead-letter"] = letter(1, body="all of it")
+    page = look.at(PAGE, allow_actions=True)
+    page.locator("summary").first.click()
+    page.get_by_role("button", name="Show all 9 bytes").click()
+    for number in (1, 2):
+        page.get_by_label(f"Select letter letter-{number}").check()
+    sites.answers["dead-letters"] = looked([letter(3), letter(1, body_characters=9)])
+    sites.documents["dead-letters"]["moves"] = [ended(1)]
+    expect(page.locator(".letters > li")).to_have_count(2)
+    expect(page.get_by_label("Select letter letter-1")).to_be_checked()
+    expect(page.locator("pre").filter(has_text="all of it")).to_be_visible()
+    page.get_by_role("button", name="Redrive 1 selected").click()
+    expect(page.locator(".notice")).to_have_count(1)
+    assert asked(sites, "redrive") == [{"queue": "federation", "ids": ["letter-1"]}]
+
+
 def test_hostile_bodies_names_and_reasons_are_text(look: Looking, sites: RecordedSites) -> None:
     sites.answers["dead-letters"] = looked(
         [letter(1, body=HOSTILE, said=HOSTILE, source=HOSTILE, attributes={HOSTILE: HOSTILE})]

@@ -120,6 +120,7 @@ def test_ids_whose_deletion_is_not_confirmed_are_never_forgotten(segments: list[
     seen, unconfirmed = Seen(limit), set[str]()
     for number, (count, confirmed) in enumerate(segments):
         ids = [f"{number}-{index}" for index in range(count)]
+        seen.taken(ids)
         seen.staged(number, ids)
         if confirmed:
             seen.confirmed(number)
@@ -132,7 +133,8 @@ def test_what_drivers_before_staged_is_never_forgotten_and_leaves_room_for_as_mu
     seen = Seen(4)
     seen.inherited(["a", "b", "c", "d", "e", "f"])
     for number in range(3):
-        seen.staged(number, [f"{number}-0", f"{number}-1"])
+        seen.taken([f"{number}-0", f"{number}-1"])
+        seen.staged(number, [f"{number}-0"], [f"{number}-1"])
         seen.confirmed(number)
     assert all(identity in seen for identity in ("a", "f", "1-0", "2-1"))
     assert "0-0" not in seen

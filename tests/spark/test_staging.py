@@ -83,7 +83,9 @@ def test_the_last_of_a_driver_are_known_however_many_others_stage_and_are_killed
     last = begun(store)
     assert all(f"id-{10 + driver}" in last.seen for driver in range(3))
     for number in range(3):
-        last.seen.staged(100 + number, [f"{number}-{each}" for each in range(DEDUPLICATION_LIMIT)])
+        ids = [f"{number}-{each}" for each in range(DEDUPLICATION_LIMIT)]
+        last.seen.taken(ids)
+        last.seen.staged(100 + number, ids)
         last.seen.confirmed(100 + number)
     assert all(f"id-{10 + driver}" in last.seen for driver in range(3))
     assert "0-0" not in last.seen

@@ -387,7 +387,7 @@ def test_what_is_no_endpoint_is_refused() -> None:
 
 
 def fed(pieces: Sequence[bytes], *, limit: int = 10_000, ends: bool = False) -> HttpAnswer | None:
-    reading = AnswerReader(limit)
+    reading = AnswerReader(bytearray(module.BUFFER_BYTES), limit)
     reading.begin()
     answer = None
     for piece in pieces:
@@ -469,7 +469,7 @@ def test_an_answer_without_a_body_needs_no_length() -> None:
 
 
 def test_a_large_answer_leaves_no_large_buffer_behind() -> None:
-    reading = AnswerReader()
+    reading = AnswerReader(bytearray(module.BUFFER_BYTES))
     reading.begin()
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"
     reading.room()[: len(head)] = head
@@ -478,6 +478,22 @@ def test_a_large_answer_leaves_no_large_buffer_behind() -> None:
     while reading.filled(len(reading.room())) is None:
         assert len(reading.room()) <= 1_000_000
     assert len(reading.room()) == module.BUFFER_BYTES
+
+
+@given(cuts=st.lists(st.tuples(st.booleans(), st.integers(1, 60)), max_size=30))
+def test_answers_that_come_in_turns_through_one_buffer_dont_meet(cuts: list[tuple[bool, int]]) -> None:
+    shared = bytearray(module.BUFFER_BYTES)
+    readers = {each: AnswerReader(shared) for each in (False, True)}
+    rest = {each: b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n" + b"ab"[each : each + 1] * 50 for each in readers}
+    answers: dict[bool, HttpAnswer | None] = {False: None, True: None}
+    for each in readers.values():
+        each.begin()
+    for which, size in [*cuts, (False, 200), (True, 200)]:
+        piece, rest[which] = rest[which][:size], rest[which][size:]
+        if piece:
+            readers[which].room()[: len(piece)] = piece
+            answers[which] = readers[which].filled(len(piece))
+    assert [answer and answer.body for answer in answers.values()] == [b"a" * 50, b"b" * 50]
 
 
 LARGE = b"HTTP/1.1 200 OK\r\nContent-Length: 9000000\r\n\r\n" + b"x" * 9_000_000

@@ -1,6 +1,7 @@
 import gc
 import importlib
 import sys
+import weakref
 import zipfile
 import zipimport
 from collections.abc import Iterator
@@ -13,10 +14,16 @@ from sluice_spark.workers import (
     answer_soon,
     fewer_collections,
     spare_collections,
+    spare_modules,
     spare_pyspark_zip,
 )
 
 UNTOUCHED = zipimport.zipimporter.invalidate_caches  # modules are imported before the first test runs
+
+
+class _InCycle:
+    def __init__(self, cycle: list[object]) -> None:
+        cycle.append(self)
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +68,20 @@ def test_the_collector_looks_rarely_and_still_looks() -> None:
     assert gc.isenabled()
     assert gc.get_threshold()[0] == COLLECT_EVERY
     assert gc.get_freeze_count() > 0
+
+
+def test_the_collector_leaves_a_workers_modules_alone_and_what_comes_later_it_collects() -> None:
+    spare_modules()
+    kept = gc.get_freeze_count()
+    assert kept > 0
+    later: list[object] = []
+    later.append(later)
+    gone = weakref.ref(_InCycle(later))
+    spare_modules()
+    del later
+    gc.collect()
+    assert gone() is None
+    assert gc.get_freeze_count() <= kept
 
 
 def test_the_collector_of_a_worker_that_others_use_looks_as_before_afterwards() -> None:

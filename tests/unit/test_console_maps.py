@@ -19,7 +19,7 @@ CONNECTION: Any = SimpleNamespace(region="r", stage=None, endpoint_url=None, cli
 class Here(KnownSite):
     """A site that says its tag, and whose peers answer without being asked."""
 
-    def __init__(self, memory: SiteMemory, *, calls: float = 10) -> None:
+    def __init__(self, memory: SiteMemory, *, calls: int = 10) -> None:
         super().__init__(CONNECTION, memory, is_local=True, calls=calls)
 
     def once(self, what: str, task: Any) -> Any:

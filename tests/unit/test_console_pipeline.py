@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from sluice.console.readings.pipeline import MINUTE_MS, MINUTES, day_of_log, minutes_of, samples_of
-from sluice.console.tables import MAX_FIRST, MAX_READ, KnownTable, document_of, iceberg_versions, rows_of
+from sluice.console.readings.pipeline import DAY, MINUTES, KnownDays, day_of_log, minutes_of, samples_of
+from sluice.console.readings.series import MINUTE_MS
+from sluice.console.tables import MAX_FIRST, KnownTable, document_of, iceberg_versions, rows_of
 from sluice.errors import Malformed
 from sluice.local.landed_files import FolderFiles
 from sluice.pipeline.tables import commit_name, number_of, version_of
@@ -59,7 +60,7 @@ def a_table(files: MemoryFiles, versions: int, name: str = "t") -> KnownTable:
 def test_a_version_says_what_it_did_and_for_which_batch() -> None:
     files = MemoryFiles()
     table = a_table(files, 1)
-    table.look(files)
+    read_whole(table, files)
     [version] = table.newest_first
     assert (version.version, version.at_ms, version.operation, version.rows, version.batch) == (0, 5, "WRITE", 3, 100)
     assert document_of(table.newest_first, table.rows)["rows"] == 3
@@ -70,17 +71,52 @@ def test_the_log_that_the_jobs_wrote_is_read() -> None:
     assert {version_of(0, text).operation for text in texts} <= {"WRITE", "OPTIMIZE"}
 
 
-def test_each_version_is_read_once_and_few_in_a_round() -> None:
+def test_each_version_is_read_once_and_as_many_in_a_round_as_it_has_calls_for() -> None:
     files = MemoryFiles()
     table = a_table(files, MAX_FIRST + 10)
     table.look(files)
-    assert len(files.read_paths) == MAX_FIRST
-    assert table.newest_first[0].version == MAX_FIRST + 9
+    rounds = [[True] * 20 + [False], [True] * 20 + [False]]
+    read_in(table, files, rounds[0])
+    assert [each.version for each in table.newest_first] == list(range(MAX_FIRST + 9, MAX_FIRST - 11, -1))
+    read_in(table, files, rounds[1])
+    assert len(files.read_paths) == len(table.versions) == MAX_FIRST
     assert table.rows is None  # of the beginning nothing is known
-    a_table(files, MAX_FIRST + 10 + 2 * MAX_READ)
-    for _ in range(3):
-        table.look(files)
-    assert len(files.read_paths) == len(set(files.read_paths)) == MAX_FIRST + 2 * MAX_READ
+    a_table(files, MAX_FIRST + 15)
+    table.look(files)
+    read_in(table, files, [True] * 9)
+    assert len(files.read_paths) == len(set(files.read_paths)) == MAX_FIRST + 5
+
+
+def test_rows_are_counted_once_all_versions_are_read() -> None:
+    files = MemoryFiles()
+    table = a_table(files, 3)
+    table.look(files)
+    read_in(table, files, [True, True, False])
+    assert table.rows is None
+    read_in(table, files, [True])
+    assert table.rows == 9
+
+
+def test_the_newest_day_is_read_again_with_each_look() -> None:
+    files = MemoryFiles()
+    days = [f"statistics/{DAY}2026-11-{day}.log" for day in (21, 22, 23)]
+    files.content = dict.fromkeys(days, b"client-denied-count 3")
+    known = KnownDays()
+    known.look(files)
+    known.read(files, may_read=iter([True, True, False]).__next__)
+    assert sorted(known.documents) == [f"{DAY}2026-11-22.log", f"{DAY}2026-11-23.log"]
+    known.look(files)
+    known.read(files, may_read=lambda: True)
+    assert files.read_paths == [days[2], days[1], days[2], days[0]]
+
+
+def read_in(table: KnownTable, files: MemoryFiles, allowed: Sequence[bool]) -> None:
+    table.read(files, may_read=iter(allowed).__next__)
+
+
+def read_whole(table: KnownTable, files: MemoryFiles) -> None:
+    table.look(files)
+    table.read(files, may_read=lambda: True)
 
 
 def test_files_beside_versions_are_passed_over() -> None:
@@ -108,7 +144,7 @@ def test_rows_are_the_newest_first_with_their_partitions() -> None:
         files.commit("t", number, added(f"b/{number}%20x.parquet", 1, date=f"2026-11-2{number}"), info())
         files.content[f"t/b/{number} x.parquet"] = a_file({"body": f"row {number}"})
     table = KnownTable("t")
-    table.look(files)
+    read_whole(table, files)
     assert [row["body"] for row in rows_of(files, table, most=2)] == ["row 2", "row 1"]
     [row] = rows_of(files, table, most=9, where={"date": "2026-11-20"})
     assert row == {"body": "row 0", "date": "2026-11-20"}
@@ -120,7 +156,7 @@ def test_rows_that_were_rewritten_are_not_there_twice() -> None:
     files.commit("t", 1, added("new.parquet", 1), {"remove": {"path": "old.parquet"}}, info("OPTIMIZE"))
     files.content["t/new.parquet"] = a_file({"body": "once"})
     table = KnownTable("t")
-    table.look(files)
+    read_whole(table, files)
     assert [row["body"] for row in rows_of(files, table, most=9)] == ["once"]
     assert table.rows is None
 
@@ -130,7 +166,7 @@ def test_a_file_that_is_no_parquet_is_malformed() -> None:
     files.commit("t", 0, added("a.parquet", 1), info())
     files.content["t/a.parquet"] = b"not this"
     table = KnownTable("t")
-    table.look(files)
+    read_whole(table, files)
     with pytest.raises(Malformed):
         rows_of(files, table, most=1)
 

@@ -1,18 +1,20 @@
 """How often a watched site is asked: once a second for all, at most ten times a round, by turns."""
 
 from collections import Counter
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from sluice.console.sites import CALLS, KnownSite, SiteMemory
+from sluice.aws.operator.deployment import STACK, NotDeployed
+from sluice.console.sites import CALLS, FORGOTTEN_S, WANTED_S, KnownSite, SiteMemory
 from sluice.errors import CallFailed
 
 CONNECTION: Any = SimpleNamespace(region="eu-central-1", stage=None, client=lambda _: None)
 
 
-def a_round(memory: SiteMemory, calls: float = CALLS) -> KnownSite:
+def a_round(memory: SiteMemory, calls: int = CALLS) -> KnownSite:
     return KnownSite(CONNECTION, memory, is_local=True, calls=calls)
 
 
@@ -29,6 +31,47 @@ def test_a_round_makes_no_more_calls_than_it_has_and_the_next_goes_on_with_who_w
             site.kept(number, lambda number=number: look(number), every_s=60)  # type: ignore[misc]  # by its default
         assert asked.total() <= CALLS * 3
     assert asked == Counter(range(25))
+
+
+def test_who_waits_longest_has_the_next_turn_however_often_all_are_due() -> None:
+    memory, asked = SiteMemory(), Counter[int]()
+
+    def look(number: int) -> int:
+        asked[number] += 1
+        return number
+
+    for _ in range(9):
+        site = a_round(memory)
+        for number in range(30):
+            site.kept_in_turn("queue", number, partial(look, number), every_s=0)
+    assert asked == Counter(dict.fromkeys(range(30), 3))
+
+
+def test_what_nobody_wants_any_more_takes_no_turn() -> None:
+    now_s = 1_000.0
+    memory = SiteMemory(now_s=lambda: now_s)
+    for number in range(10):
+        a_round(memory).kept_in_turn("queue", number, lambda: 1, every_s=0)
+    now_s += WANTED_S + 1
+    asked = a_round(memory, calls=1).kept_in_turn("queue", 9, lambda: 2, every_s=0)
+    assert asked == 2
+    now_s += FORGOTTEN_S + 1
+    a_round(memory, calls=0).kept_in_turn("queue", "another", lambda: 1, every_s=0)
+    assert not memory.kept
+
+
+def test_queues_leave_calls_for_what_else_a_page_shows() -> None:
+    site = a_round(SiteMemory(), calls=4)
+    found = [site.kept_in_turn("queue", number, lambda: 1, every_s=0, leaving=3) for number in range(4)]
+    assert found == [1, None, None, None]
+    assert site.spend(3)
+
+
+def test_functions_are_asked_for_calls_that_were_set_aside() -> None:
+    site = a_round(SiteMemory())
+    site.set_aside(4)
+    assert site.spend(6)
+    assert not site.spend(1)
 
 
 def test_what_was_never_asked_is_none_and_not_nothing() -> None:
@@ -48,7 +91,8 @@ def test_what_failed_fails_until_it_is_asked_again() -> None:
 
 
 def test_a_queue_that_wasnt_looked_at_yet_holds_nobody_knows_what() -> None:
-    site = a_round(SiteMemory(), calls=0)
+    memory = SiteMemory(stacks={}, absent={STACK: NotDeployed("none")})
+    site = a_round(memory, calls=0)
     assert site.held(["http://here/0/orders"]) == [{"url": "http://here/0/orders", "visible": None, "in_flight": None}]
 
 

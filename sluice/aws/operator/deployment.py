@@ -36,6 +36,15 @@ class NotDeployed(NotUsable):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StackView:
+    """A stack: its outputs, CloudFormation's word for how it is, and when it was made or changed last."""
+
+    outputs: Mapping[str, str]
+    status: str
+    changed_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
     """The outputs. `broker_url` is where `/proxy`, `/answer` and `/client` are."""
 
@@ -101,12 +110,21 @@ def _described(connection: Connection, name: str) -> "StackTypeDef":
     return stack
 
 
-def all_outputs(connection: Connection) -> Mapping[str, Mapping[str, str]]:
-    """Read the outputs of all stacks of the account and region, by the stacks' names. Raises as `outputs_of` does."""
+def all_stacks(connection: Connection) -> Mapping[str, StackView]:
+    """Read all stacks of the account and region, by their names. Raises as `outputs_of` does."""
     client: CloudFormationClient = connection.client("cloudformation")
     with _describing():
         pages = list(client.get_paginator("describe_stacks").paginate())
-    return {stack["StackName"]: _outputs(stack) for page in pages for stack in page["Stacks"]}
+    return {stack["StackName"]: _viewed(stack) for page in pages for stack in page["Stacks"]}
+
+
+def _viewed(stack: "StackTypeDef") -> StackView:
+    changed_at = stack.get("LastUpdatedTime") or stack.get("CreationTime")
+    return StackView(
+        outputs=_outputs(stack),
+        status=stack.get("StackStatus", ""),
+        changed_ms=0 if changed_at is None else round(changed_at.timestamp() * 1000),
+    )
 
 
 def stored_outputs(connection: Connection, stack: str) -> Mapping[str, str]:

@@ -1,6 +1,6 @@
 """The latest offers of a site, as its table has them until they are swept: without addresses, and without clients."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
     from mypy_boto3_dynamodb import DynamoDBClient
 
 A_SHARD = 25  # offers that are read of each
-CALLS = SHARDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,18 +34,25 @@ class LatestOffer:
 
 def latest_offers(client: "DynamoDBClient", table: str) -> Sequence[LatestOffer]:
     """Read the latest offers of each shard, the newest first. Raises `CallFailed`."""
-    found: list[LatestOffer] = []
-    for shard in range(SHARDS):
-        with calls("Query"):
-            items = client.query(
-                TableName=table,
-                KeyConditionExpression="pk = :pk",
-                ExpressionAttributeValues=attributes({":pk": f"{OFFERS_PREFIX}{shard}"}),
-                ScanIndexForward=False,
-                Limit=A_SHARD,
-            )["Items"]
-        found += read_each(items, _latest)
-    return sorted(found, key=lambda offer: -offer.sent_at_ms)
+    return newest_first(offers_of_shard(client, table, shard) for shard in range(SHARDS))
+
+
+def newest_first(shards: Iterable[Sequence[LatestOffer]]) -> Sequence[LatestOffer]:
+    """Put together what shards have."""
+    return sorted((offer for shard in shards for offer in shard), key=lambda offer: -offer.sent_at_ms)
+
+
+def offers_of_shard(client: "DynamoDBClient", table: str, shard: int) -> Sequence[LatestOffer]:
+    """Read the latest offers of one shard, in one request. Raises `CallFailed`."""
+    with calls("Query"):
+        items = client.query(
+            TableName=table,
+            KeyConditionExpression="pk = :pk",
+            ExpressionAttributeValues=attributes({":pk": f"{OFFERS_PREFIX}{shard}"}),
+            ScanIndexForward=False,
+            Limit=A_SHARD,
+        )["Items"]
+    return list(read_each(items, _latest))
 
 
 def _latest(item: Item) -> LatestOffer:

@@ -8,6 +8,7 @@ from typing import Any
 from sluice.aws.clients import calls
 
 MAX_QUERIES = 500  # metrics in a request
+MAX_VALUES = 100_800  # in an answer
 PERIOD_S = 60
 Series = Sequence[tuple[int, float]]  # when a period began, in ms, and its value; what had none isn't there
 
@@ -20,6 +21,11 @@ class Metric:
     name: str
     dimensions: Mapping[str, str] = field(default_factory=dict, hash=False)
     statistic: str = "Sum"
+
+
+def at_once(periods: int) -> int:
+    """Say how many metrics one request answers, each with so many values."""
+    return max(1, min(MAX_QUERIES, MAX_VALUES // periods))
 
 
 def read_series(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
 
 HIDDEN_S = 120  # from everybody else, while a message is on its way, or waits for the move's end
 AT_ONCE = 10
+GIVES_BACK = 3  # times, what SQS fails to show by its own fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +45,19 @@ class MovedQueue:
 
     def give_back(self, messages: Sequence[Message]) -> None:
         """Show received messages to whoever comes next; what can't be shown is, once its time is out."""
-        for start in range(0, len(messages), AT_ONCE):
-            few = messages[start : start + AT_ONCE]
-            with suppress(CallFailed, QueueGone), calls("ChangeMessageVisibilityBatch", queue=self.url):
-                self.client.change_message_visibility_batch(
-                    QueueUrl=self.url,
-                    Entries=[
-                        {"Id": str(place), "ReceiptHandle": message.receipt_handle, "VisibilityTimeout": 0}
-                        for place, message in enumerate(few)
-                    ],
-                )
+        left = list(messages)
+        for _ in range(GIVES_BACK):
+            few = [left[start : start + AT_ONCE] for start in range(0, len(left), AT_ONCE)]
+            left = [message for each in few for message in self._still_hidden(each)]
+
+    def _still_hidden(self, messages: Sequence[Message]) -> Sequence[Message]:
+        with suppress(CallFailed, QueueGone), calls("ChangeMessageVisibilityBatch", queue=self.url):
+            done = self.client.change_message_visibility_batch(
+                QueueUrl=self.url,
+                Entries=[
+                    {"Id": str(place), "ReceiptHandle": message.receipt_handle, "VisibilityTimeout": 0}
+                    for place, message in enumerate(messages)
+                ],
+            )
+            return [messages[int(each["Id"])] for each in done.get("Failed", []) if not each["SenderFault"]]
+        return ()  # botocore has tried again already

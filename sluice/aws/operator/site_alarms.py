@@ -1,16 +1,18 @@
 """A site's alarms, what they did lately, and when its stacks were deployed. By names, as our stacks give them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from sluice.aws.clients import calls
 from sluice.aws.operator.connections import Connection
+from sluice.aws.operator.deployment import StackView
 from sluice.stages import staged
 
 OURS = "Sluice"  # what names of stacks, and so of alarms, begin with, at a stage after its own
 MAX_CHANGES = 100  # of one request
+A_PAGE = 100  # alarms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +41,9 @@ def read_alarms(connection: Connection) -> Sequence[AlarmView]:
         found = [
             each
             for page in pages.paginate(
-                AlarmNamePrefix=_prefix(connection), AlarmTypes=["MetricAlarm", "CompositeAlarm"]
+                AlarmNamePrefix=_prefix(connection),
+                AlarmTypes=["MetricAlarm", "CompositeAlarm"],
+                PaginationConfig={"PageSize": A_PAGE},
             )
             for kind in ("MetricAlarms", "CompositeAlarms")
             for each in page.get(kind, [])
@@ -72,18 +76,12 @@ def read_alarm_changes(connection: Connection, *, since_ms: int) -> Sequence[Hap
     ]
 
 
-def read_deployments(connection: Connection) -> Sequence[Happened]:
-    """List when each stack of the site was deployed last. Raises `CallFailed`."""
-    pages = connection.client("cloudformation").get_paginator("describe_stacks")
-    with calls("DescribeStacks"):
-        stacks = [each for page in pages.paginate() for each in page["Stacks"]]
+def deployments(stacks: Mapping[str, StackView], *, stage: str | None) -> Sequence[Happened]:
+    """List when each stack of the site was deployed last."""
     return [
-        Happened(
-            at_ms=_ms(each.get("LastUpdatedTime") or each.get("CreationTime")),
-            what=f"stack {each['StackName']}: {each.get('StackStatus', '')}",
-        )
-        for each in stacks
-        if each["StackName"].startswith(_prefix(connection))
+        Happened(at_ms=stack.changed_ms, what=f"stack {name}: {stack.status}")
+        for name, stack in stacks.items()
+        if name.startswith(staged(OURS, stage))
     ]
 
 

@@ -6,8 +6,9 @@ from typing import Any
 from sluice.aws.clients import now_ms
 from sluice.aws.metrics import NAMESPACE
 from sluice.aws.operator.deployment import STACK, read_deployment
-from sluice.aws.operator.metric_series import Metric, Series, read_series
+from sluice.aws.operator.metric_series import Metric, Series
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
+from sluice.console.readings.series import MINUTE_MS, series_of, today_or_last
 from sluice.console.sites import Document, KnownSite
 from sluice.rendezvous.counts.events import OfferOutcome
 from sluice.rendezvous.counts.statistics import OFFERS, Counts, total
@@ -15,7 +16,6 @@ from sluice.stages import staged
 from sluice.times import day_of, day_start_ms
 
 MINUTES = 60  # that are drawn
-MINUTE_MS = 60_000
 STATISTICS_EVERY_S = 5.0
 MAX_NAMED = 100  # queues, routes
 SPLITTER = ("MessagesRead", "MessagesUnmatched", "MessagesForwarded", "MessagesMirrored")
@@ -42,18 +42,7 @@ def offers_of(counts: Counts | None) -> Mapping[str, int] | None:
 
 def metrics_of(site: KnownSite, status: Document) -> Mapping[str, Series] | None:
     """Read today's metrics of the parts that the status has; None where they aren't known yet. Raises `CallFailed`."""
-    wanted = dict(_wanted(site, status))
-
-    def ask() -> Mapping[str, Series]:
-        at_ms = now_ms()
-        return read_series(
-            site.connection.client("cloudwatch"),
-            wanted,
-            since_ms=min(day_start_ms(day_of(at_ms)), at_ms - MINUTES * MINUTE_MS),
-            until_ms=at_ms + MINUTE_MS,
-        )
-
-    return site.kept(("metrics", frozenset(wanted)), ask, every_s=site.metrics_every_s)
+    return series_of(site, "overview", dict(_wanted(site, status)), today_or_last(MINUTES))
 
 
 def _wanted(site: KnownSite, status: Document) -> Iterator[tuple[str, Metric]]:

@@ -12,7 +12,6 @@ from sluice.console.sites import Document, KnownSite
 from sluice.costs.counts import Counts
 from sluice.costs.prices import MONTH_H, price_list, times, together
 from sluice.costs.rest import SiteTemplates, month, usd_by_part
-from sluice.errors import CallFailed
 from sluice.stages import staged
 
 STACKS = (
@@ -57,12 +56,11 @@ def _at_rest(site: KnownSite, counts: Counts) -> Mapping[str, float] | None:
     templates: dict[str, Any] = {}
     for name in STACKS:
         stack = staged(name, site.connection.stage)
-        try:
-            template = site.kept(
-                ("template", stack), partial(read_template, site.connection, stack), every_s=TEMPLATES_EVERY_S
-            )
-        except CallFailed:
+        if stack not in site.stacks():
             continue  # not deployed, or in somebody's own stack
+        template = site.kept(
+            ("template", stack), partial(read_template, site.connection, stack), every_s=TEMPLATES_EVERY_S
+        )
         if template is None:
             return None
         templates[stack] = template

@@ -7,10 +7,11 @@ from typing import Any
 from sluice.aws.clients import now_ms
 from sluice.aws.metrics import NAMESPACE
 from sluice.aws.operator.control_client import FEDERATION
-from sluice.aws.operator.metric_series import Metric, Series, read_series
+from sluice.aws.operator.metric_series import Metric, Series
 from sluice.cli.output import plain
 from sluice.console.forms import text_in
 from sluice.console.maps import drawn, view_of, walked_from, warnings_of
+from sluice.console.readings.series import MINUTE_MS, last, series_of
 from sluice.console.readings.tries import tried
 from sluice.console.sites import Document, KnownSite, Query
 from sluice.errors import BadRequest, CallFailed
@@ -28,7 +29,6 @@ from sluice.federation.operations import (
 from sluice.stages import staged
 
 MINUTES = 15  # of which messages are counted
-MINUTE_MS = 60_000
 MAX_COUNTED = 200  # routes: each is a metric, and CloudWatch takes money for each that it gives
 MAX_BINDINGS = 2_000  # that a page is told
 BINDINGS_EVERY_S = 6.0
@@ -38,8 +38,9 @@ MAX_EXCHANGES = 1_000
 def read(site: KnownSite, query: Query) -> Document:
     """Read it. What can't be read of it is null, with the reason in `troubles`. Raises `NotUsable`, `CallFailed`."""
     view, troubles = view_of(site), dict[str, str]()
-    walked = tried(troubles, "the map", lambda: walked_from(site))
+    # Its own functions come before peers', which take what the round has left.
     bindings = tried(troubles, "bindings", lambda: _bindings(site))
+    walked = tried(troubles, "the map", lambda: walked_from(site))
     series = tried(troubles, "rates", lambda: _series(site, view)) or {}
     lags = tried(troubles, "lags", lambda: site.lags({each.name: each.reads for each in view.bridges})) or {}
     is_narrow = query.get("narrow") == "1"
@@ -117,13 +118,7 @@ def _series(site: KnownSite, view: SiteView) -> Mapping[str, Series] | None:
     wanted = dict(_wanted(view, staged(NAMESPACE, site.connection.stage)))
     if not wanted:
         return {}
-
-    def ask() -> Mapping[str, Series]:
-        at_ms = now_ms()
-        since_ms = at_ms - MINUTES * MINUTE_MS
-        return read_series(site.connection.client("cloudwatch"), wanted, since_ms=since_ms, until_ms=at_ms + MINUTE_MS)
-
-    return site.kept(("routes", frozenset(wanted)), ask, every_s=site.metrics_every_s)
+    return series_of(site, "routes", wanted, last(MINUTES))
 
 
 def _wanted(view: SiteView, namespace: str) -> Iterator[tuple[str, Metric]]:

@@ -86,7 +86,7 @@ def read(site: KnownSite, query: Query) -> Document:
     for service, group in groups.items():
         logs = tail.logs.setdefault(group, FunctionLogs(client, group, tail.since_ms))
         ask = partial(_asked, tail, service, logs, word)
-        tried(troubles, service, partial(site.kept, ("log", word, group), ask, every_s=LINES_EVERY_S))
+        tried(troubles, service, partial(site.kept_in_turn, "log", (word, group), ask, every_s=LINES_EVERY_S))
     lines = sorted(tail.lines, key=lambda line: -line["at_ms"])
     return {"functions": sorted(groups), "lines": lines, "since_ms": tail.since_ms, "troubles": troubles}
 
@@ -112,7 +112,7 @@ def _offers_of(site: KnownSite, wanted: str) -> Sequence[Document]:
 
 def _rows_of(site: KnownSite, wanted: str) -> Sequence[Document]:
     files = files_at(site)
-    table = table_at(site, files, "messages", MESSAGES)
+    table = table_at(site, files, "messages", MESSAGES, in_full=True)
     rows = rows_that(
         files, table, lambda row: wanted in (row.get("trace_header") or ""), most=MAX_ROWS, most_files=MAX_FILES
     )

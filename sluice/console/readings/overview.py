@@ -1,11 +1,11 @@
 """Page *Overview*: a whole site, as `sluice status --json` has it, and beside it what went through, alarms, changes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sluice.aws.clients import now_ms
-from sluice.aws.operator.site_alarms import Happened, read_alarm_changes, read_alarms, read_deployments
+from sluice.aws.operator.site_alarms import deployments, read_alarm_changes, read_alarms
 from sluice.cli.output import plain
 from sluice.cli.site_status import read_site
 from sluice.console.changes import Change, changes
@@ -15,7 +15,10 @@ from sluice.console.readings.tries import tried
 from sluice.console.sites import Document, KnownSite, Query
 
 HOUR_MS = 3_600_000
+FUNCTIONS = 4  # that the parts of a status are asked through
+LOCAL_FUNCTIONS = 3  # of the pipeline it is a folder
 ALARMS_EVERY_S = 15.0
+LOCAL_ALARMS_EVERY_S = 5.0
 HISTORY_EVERY_S = 60.0
 MAX_CHANGES = 200  # kept
 MAX_SHOWN = 50
@@ -39,6 +42,7 @@ class SeenChanges:
 
 def read(site: KnownSite, _: Query) -> Document:
     """Read all of it. What can't be read says why in `troubles`. Raises `NotUsable` where no part can be asked."""
+    site.set_aside(LOCAL_FUNCTIONS if site.is_local else FUNCTIONS)
     status = plain(read_site(site).document)
     at_ms = now_ms()
     seen = site.memory.of("changes", SeenChanges)
@@ -78,32 +82,29 @@ def _history(site: KnownSite, holds: Mapping[str, Mapping[str, int | None]], *, 
 
 
 def _often(site: KnownSite) -> float:
-    return site.metrics_every_s if site.is_local else ALARMS_EVERY_S
+    return LOCAL_ALARMS_EVERY_S if site.is_local else ALARMS_EVERY_S
 
 
 def _lately(
     site: KnownSite, status: Document, seen: Sequence[Change], troubles: dict[str, str], *, since_ms: int
 ) -> Sequence[Mapping[str, Any]]:
     """List what changed since then, newest first: what was seen, alarms, deployments, what says when it began."""
-    deployed = tried(
-        troubles, "deployments", lambda: _kept(site, "deployments", lambda: read_deployments(site.connection))
-    )
     rung = tried(
         troubles,
         "alarms' history",
-        lambda: _kept(site, "alarm history", lambda: read_alarm_changes(site.connection, since_ms=since_ms)),
+        lambda: site.kept(
+            "alarm history",
+            lambda: read_alarm_changes(site.connection, since_ms=since_ms),
+            every_s=HISTORY_EVERY_S,
+        ),
     )
     told = [asdict(each) for each in seen]
-    told += [{**asdict(each), "part": "deployment"} for each in deployed or ()]
+    told += [{**asdict(each), "part": "deployment"} for each in deployments(site.stacks(), stage=site.connection.stage)]
     told += [{**asdict(each), "part": "alarm"} for each in rung or ()]
     if not seen:
         told += _began(status)
     lately = sorted((each for each in told if each["at_ms"] >= since_ms), key=lambda each: -each["at_ms"])
     return lately[:MAX_SHOWN]
-
-
-def _kept(site: KnownSite, name: str, task: Callable[[], Sequence[Happened]]) -> Sequence[Happened] | None:
-    return site.kept(name, task, every_s=HISTORY_EVERY_S)
 
 
 def _began(status: Document) -> list[dict[str, Any]]:

@@ -2,19 +2,20 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from sluice.aws.clients import calls, now_ms
 from sluice.aws.operator.deployment import output
 from sluice.aws.operator.landed_files import BucketFiles
-from sluice.aws.operator.metric_series import Metric, Series, read_series
+from sluice.aws.operator.metric_series import Metric, Series
 from sluice.cli.output import plain
 from sluice.cli.pipeline.commands import start_operation
-from sluice.cli.pipeline.pipelines import STACK, AskedPipeline, pipeline_of, site_folder
+from sluice.cli.pipeline.pipelines import STACK
 from sluice.console.forms import text_in
+from sluice.console.readings.series import MINUTE_MS, last, series_of
 from sluice.console.readings.tries import tried
 from sluice.console.sites import Document, KnownSite, Query
 from sluice.console.tables import KnownTable, document_of, iceberg_versions, rows_of
@@ -29,7 +30,6 @@ from sluice.rendezvous.protocol.addresses import masked
 from sluice.stages import staged
 
 MINUTES = 60  # of landing that are drawn
-MINUTE_MS = 60_000
 LINES = 2_000  # of a local run's log: an hour's batches
 SPARK_NAMESPACE = "Sluice/Spark"
 TABLES_EVERY_S = 20.0
@@ -41,7 +41,9 @@ SHOWN_DAYS = 14
 MAX_ROWS = 200  # of the quarantine
 MAX_BODY = 20_000  # characters of a body that are shown
 HOUR_MS = 3_600_000
-QUARANTINE, HOURLY, MESSAGES = "quarantine", "statistics/hourly", "tables/messages"
+QUARANTINE = "quarantine"
+# Tables' folders, as the jobs name them in the places that they are told.
+QUARANTINED, HOURLY, MESSAGES = "quarantine/quarantine", "statistics/hourly", "tables/messages"
 OFFERS = {
     "matched": "client-snowflake-match-count",
     "denied": "client-denied-count",
@@ -54,9 +56,7 @@ DAY = "snowflake-stats-"
 def read(site: KnownSite, _: Query) -> Document:
     """Read it. What can't be read of it is null, with the reason in `troubles`. Raises `NotDeployed`, `CallFailed`."""
     outputs, troubles = site.outputs(STACK), dict[str, str]()
-    found: PipelineView = _asked(site).ask(ShowPipeline())
-    if not site.is_local:
-        site.spend(1)
+    found: PipelineView = site.pipeline().ask(ShowPipeline())
     files = tried(troubles, "what is landed", lambda: files_at(site))
     [queue] = site.held([output(outputs, STACK, "QueueUrl")])
     land = next((each for each in found.runs if each.job == LAND), None)
@@ -73,23 +73,10 @@ def read(site: KnownSite, _: Query) -> Document:
     }
 
 
-def _asked(site: KnownSite) -> AskedPipeline:
-    folder = _folder(site) if site.is_local else None
-    return pipeline_of(site.connection, folder=folder, python=None, outputs=site.outputs(STACK))
-
-
-def _folder(site: KnownSite) -> Path:
-    """Give the folder of a site of the embedded cloud, which is asked for the account once."""
-    known = site.memory.of("pipeline folder", list[Path])
-    if not known:
-        known.append(site_folder(site.connection))
-    return known[0]
-
-
 def files_at(site: KnownSite) -> Files:
     """Give what the jobs have written. Raises `NotDeployed`, `NotUsable`."""
     if site.is_local:
-        return FolderFiles(_folder(site))
+        return FolderFiles(site.jobs_folder())
     return BucketFiles(site.connection.client("s3"), output(site.outputs(STACK), STACK, "BucketName"))
 
 
@@ -99,7 +86,7 @@ def files_at(site: KnownSite) -> Files:
 def _minutes(site: KnownSite, land: RunView | None) -> Sequence[Document] | None:
     """Say of each of the last minutes what it landed; None where that isn't known."""
     if site.is_local:
-        text = "" if land is None else _asked(site).text(land.run, lines=LINES)
+        text = "" if land is None else site.pipeline().text(land.run, lines=LINES)
         return minutes_of(samples_of(text), at_ms=now_ms())
     told = {"Query": LAND, "Source": "0"}
     metric = partial(Metric, namespace=staged(SPARK_NAMESPACE, site.connection.stage), dimensions=told)
@@ -108,13 +95,7 @@ def _minutes(site: KnownSite, land: RunView | None) -> Sequence[Document] | None
         "batches": metric(name="numRecordsIn", statistic="SampleCount"),
         "lag": metric(name="currentEmitEventTimeLag", statistic="Maximum"),
     }
-
-    def ask() -> Mapping[str, Series]:
-        at_ms = now_ms()
-        since_ms = at_ms - (MINUTES + 1) * MINUTE_MS
-        return read_series(site.connection.client("cloudwatch"), wanted, since_ms=since_ms, until_ms=at_ms + MINUTE_MS)
-
-    series = site.kept("landing", ask, every_s=site.metrics_every_s)
+    series = series_of(site, "landing", wanted, last(MINUTES + 1))
     return None if series is None else minutes_of(_samples_of_series(series), at_ms=now_ms())
 
 
@@ -190,7 +171,7 @@ def _cost_an_hour(site: KnownSite, land: RunView | None) -> float | None:
 def _tables(site: KnownSite, files: Files, outputs: Mapping[str, str]) -> Mapping[str, Document]:
     """Say of each table its newest versions; one that isn't there yet has none."""
     found = {}
-    for name, folder in (("messages", MESSAGES), (QUARANTINE, QUARANTINE), ("hourly", HOURLY)):
+    for name, folder in (("messages", MESSAGES), (QUARANTINE, QUARANTINED), ("hourly", HOURLY)):
         if name == "messages" and outputs.get("TableFormat") == TableFormat.ICEBERG:
             place = f"tables/{ICEBERG_NAMESPACE}/{name}"
             versions = site.kept(
@@ -203,30 +184,42 @@ def _tables(site: KnownSite, files: Files, outputs: Mapping[str, str]) -> Mappin
     return found
 
 
-def table_at(site: KnownSite, files: Files, name: str, folder: str) -> KnownTable:
-    """Give a table as it is known, after a look at what is new."""
+def table_at(site: KnownSite, files: Files, name: str, folder: str, *, in_full: bool = False) -> KnownTable:
+    """Give a table as it is known after a look at what is new: as far as the round's calls go, unless `in_full`."""
     table = site.memory.of(f"table {name}", lambda: KnownTable(folder))
-    every_s, cost = (LOCAL_TABLES_EVERY_S, 0) if site.is_local else (TABLES_EVERY_S, 2)
+    every_s, cost = (LOCAL_TABLES_EVERY_S, 0) if site.is_local else (TABLES_EVERY_S, 1)
     site.kept(("table", name), lambda: table.look(files), every_s=every_s, calls=cost)
+    table.read(files, may_read=lambda: in_full or site.spend(cost))
     return table
 
 
-def _days(site: KnownSite, files: Files) -> Sequence[Document]:
-    """Read the last days' statistics, as the daily logs have them: each log is read once, and again when asked anew."""
-    every_s, cost = (LOCAL_TABLES_EVERY_S, 0) if site.is_local else (TABLES_EVERY_S, 2)
-    known = site.memory.of("days", dict[str, Document])
+@dataclass(slots=True)
+class KnownDays:
+    """The daily logs: each is read once, and the newest again with each look, as late events come."""
 
-    def look() -> None:
+    documents: dict[str, Document] = field(default_factory=dict)
+    unread: list[str] = field(default_factory=list)  # the newest last
+
+    def look(self, files: Files) -> None:
+        """See which there are, in one request. Raises `CallFailed`."""
         names = [each for each in files.names("statistics") if each.startswith(DAY)][-SHOWN_DAYS:]
-        unread = [name for name in names if name not in known]
-        # The newest may have been written anew, as late events came.
-        for name in dict.fromkeys([*unread[-SHOWN_DAYS if not known else -1 :], *names[-1:]]):
-            known[name] = day_of_log(name, files.read(f"statistics/{name}").decode())
-        for name in known.keys() - set(names):
-            del known[name]
+        self.documents = {name: document for name, document in self.documents.items() if name in names}
+        self.unread = [name for name in names if name not in self.documents or name == names[-1]]
 
-    site.kept("days", look, every_s=every_s, calls=cost)
-    return [known[name] for name in sorted(known)]
+    def read(self, files: Files, *, may_read: Callable[[], bool]) -> None:
+        """Read the newest first, a request each, while that is allowed. Raises `CallFailed`."""
+        while self.unread and may_read():
+            name = self.unread.pop()
+            self.documents[name] = day_of_log(name, files.read(f"statistics/{name}").decode())
+
+
+def _days(site: KnownSite, files: Files) -> Sequence[Document]:
+    """Read the last days' statistics, as the daily logs have them."""
+    days = site.memory.of("days", KnownDays)
+    every_s, cost = (LOCAL_TABLES_EVERY_S, 0) if site.is_local else (TABLES_EVERY_S, 1)
+    site.kept("days", lambda: days.look(files), every_s=every_s, calls=cost)
+    days.read(files, may_read=lambda: site.spend(cost))
+    return [document for _, document in sorted(days.documents.items())]
 
 
 def day_of_log(name: str, text: str) -> Document:
@@ -251,7 +244,7 @@ def _whole(text: str | None) -> int:
 def hours(site: KnownSite, fields: Mapping[str, Any]) -> Document:
     """Say of a day's hours how many offers ended how. Raises `BadConfiguration`, `CallFailed`, `Malformed`."""
     day, files = text_in(fields, "day"), files_at(site)
-    rows = rows_of(files, table_at(site, files, "hourly", HOURLY), most=100_000, where={"date": day})
+    rows = rows_of(files, table_at(site, files, "hourly", HOURLY, in_full=True), most=100_000, where={"date": day})
     counts = [dict.fromkeys(OFFERS, 0) for _ in range(24)]
     names = {"matched": "matched", "denied": "denied", "timeout": "timed out"}
     for row in rows:
@@ -266,7 +259,7 @@ def quarantine(site: KnownSite, _: Mapping[str, Any]) -> Document:
     Raises `BadConfiguration`, `CallFailed`, `Malformed`.
     """
     files = files_at(site)
-    table = table_at(site, files, QUARANTINE, QUARANTINE)
+    table = table_at(site, files, QUARANTINE, QUARANTINED, in_full=True)
     rows = rows_of(files, table, most=MAX_ROWS)
     return {
         "rows": [_quarantined(each) for each in rows],
@@ -301,15 +294,15 @@ def _value(value: Mapping[str, Any]) -> str:
 def start_job(site: KnownSite, fields: Mapping[str, Any]) -> Document:
     """Start a job, as `sluice pipeline start`. Raises what the command raises."""
     given = {name: value for name, value in fields.items() if name != "job" and value not in (None, "")}
-    return plain(_asked(site).ask(start_operation(text_in(fields, "job", default=LAND), given)))
+    return plain(site.pipeline().ask(start_operation(text_in(fields, "job", default=LAND), given)))
 
 
 def stop_job(site: KnownSite, fields: Mapping[str, Any]) -> Document:
     """End a job's runs, as `sluice pipeline stop`. Raises what the command raises."""
     operation: StopJob = request_of({"op": "stop", "job": text_in(fields, "job", default=LAND)}, StopJob)
-    return plain(_asked(site).ask(operation))
+    return plain(site.pipeline().ask(operation))
 
 
 def drain(site: KnownSite, _: Mapping[str, Any]) -> Document:
     """Land what the queue holds, then stop. Raises what the command raises."""
-    return plain(_asked(site).ask(DrainQueue()))
+    return plain(site.pipeline().ask(DrainQueue()))

@@ -2,26 +2,28 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from sluice.aws.clients import now_ms
 from sluice.aws.metrics import NAMESPACE
 from sluice.aws.operator.client_user import AccessKey, ClientUser
 from sluice.aws.operator.deployment import STACK, Deployment, read_deployment
-from sluice.aws.operator.latest_offers import CALLS, LatestOffer, latest_offers
-from sluice.aws.operator.metric_series import Metric, Series, read_series
+from sluice.aws.operator.latest_offers import LatestOffer, newest_first, offers_of_shard
+from sluice.aws.operator.metric_series import Metric, Series
 from sluice.aws.operator.rendezvous_status import status_of
+from sluice.aws.rendezvous.offers import SHARDS
 from sluice.aws.rendezvous.pace import DynamoPaceStore
 from sluice.cli.output import quantile
 from sluice.cli.rendezvous.status import document
-from sluice.console.readings.counters import MINUTE_MS, offers_of, statistics_of_today, today_of
+from sluice.console.readings.counters import offers_of, statistics_of_today, today_of
+from sluice.console.readings.series import series_of, today_or_last
 from sluice.console.readings.tries import tried
 from sluice.console.sites import Document, KnownSite, Query
 from sluice.rendezvous.counts.statistics import ADDRESSES, OFFERS, POLLS, PROXIES, Counts, by_label
 from sluice.rendezvous.protocol.matching import Pool
 from sluice.rendezvous.protocol.pace import Pace, pace_of
 from sluice.stages import staged
-from sluice.times import day_of, day_start_ms
 
 LATEST_EVERY_S = 5.0
 PACE_EVERY_S = 10.0
@@ -37,21 +39,11 @@ def read(site: KnownSite, _: Query) -> Document:
     deployment = read_deployment(site.connection, site.outputs(STACK))
     status = document(status_of(site.rendezvous().result(), deployment, region=site.connection.region))
     troubles: dict[str, str] = {}
-    dynamodb = site.connection.client("dynamodb")
-    latest = tried(
-        troubles,
-        "the last offers",
-        lambda: site.kept(
-            "latest offers",
-            lambda: latest_offers(dynamodb, deployment.table_name),
-            every_s=LATEST_EVERY_S,
-            calls=CALLS,
-        ),
-    )
     counts = tried(troubles, "statistics", lambda: statistics_of_today(site))
-    pace = tried(troubles, "how many poll", lambda: _pace(site, deployment))
     polls = tried(troubles, "metrics", lambda: _polls(site))
+    pace = tried(troubles, "how many poll", lambda: _pace(site, deployment))
     keys = tried(troubles, "credentials", lambda: _keys(site, deployment))
+    latest = tried(troubles, "the last offers", lambda: _latest(site, deployment))
     return {
         "status": status,
         "today": _today(counts),
@@ -117,14 +109,23 @@ def _pools(waiting: Mapping[str, int], pace: Pace | None) -> Sequence[Document]:
 def _polls(site: KnownSite) -> Mapping[str, Series] | None:
     namespace = staged(NAMESPACE, site.connection.stage)
     wanted = {name: Metric(namespace=namespace, name=name, dimensions={"service": "proxy"}) for name in POLL_METRICS}
+    return series_of(site, "polls", wanted, today_or_last(0))
 
-    def ask() -> Mapping[str, Series]:
-        at_ms = now_ms()
-        since_ms = day_start_ms(day_of(at_ms))
-        client = site.connection.client("cloudwatch")
-        return read_series(client, wanted, since_ms=since_ms, until_ms=at_ms + MINUTE_MS)
 
-    return site.kept("polls", ask, every_s=site.metrics_every_s)
+def _latest(site: KnownSite, deployment: Deployment) -> Sequence[LatestOffer] | None:
+    """Read the shards by turns; None until one is known."""
+    client = site.connection.client("dynamodb")
+    known = [
+        site.kept_in_turn(
+            "latest offers",
+            shard,
+            partial(offers_of_shard, client, deployment.table_name, shard),
+            every_s=LATEST_EVERY_S,
+        )
+        for shard in range(SHARDS)
+    ]
+    shards = [each for each in known if each is not None]
+    return newest_first(shards) if shards else None
 
 
 def _keys(site: KnownSite, deployment: Deployment) -> Sequence[AccessKey] | None:

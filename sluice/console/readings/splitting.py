@@ -3,18 +3,17 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sluice.aws.clients import now_ms
 from sluice.aws.metrics import NAMESPACE
 from sluice.aws.operator.control_client import SPLITTING
-from sluice.aws.operator.metric_series import Metric, Series, read_series
+from sluice.aws.operator.metric_series import Metric
 from sluice.cli.splitting.tables import plain
+from sluice.console.readings.series import last, series_of
 from sluice.console.sites import Document, KnownSite, Query
 from sluice.errors import CallFailed
 from sluice.splitting.operations import QueueView, SessionView, ShowSplitting, SplittingView
 from sluice.stages import staged
 
 MINUTES = 15  # of which messages are counted
-MINUTE_MS = 60_000
 MAX_COUNTED = 100  # queues; so many sessions too: each is a metric, and CloudWatch takes money for each that it gives
 OF_QUEUES = {"read": "MessagesRead", "main": "MessagesUnmatched", "mirrored": "MessagesMirrored"}
 Counts = Mapping[tuple[str, str], int]  # by queue id, and what of it: one of `OF_QUEUES`, or a session's id
@@ -70,13 +69,7 @@ def _counts(site: KnownSite, found: SplittingView) -> Counts | None:
     }
     if not wanted:
         return {}
-
-    def ask() -> Mapping[str, Series]:
-        at_ms = now_ms()
-        since_ms = at_ms - MINUTES * MINUTE_MS
-        return read_series(site.connection.client("cloudwatch"), wanted, since_ms=since_ms, until_ms=at_ms + MINUTE_MS)
-
-    series = site.kept(("splitting counts", frozenset(wanted)), ask, every_s=site.metrics_every_s)
+    series = series_of(site, "splitting", wanted, last(MINUTES))
     if series is None:
         return None
     return {tuple(name.split("\n", 1)): round(sum(value for _, value in each)) for name, each in series.items()}  # type: ignore[misc]  # two parts

@@ -201,7 +201,7 @@ class Seen:
 
     def __init__(self, limit: int = DEDUPLICATION_LIMIT) -> None:
         self._limit, self._ids = limit, set[str]()
-        self._segments: deque[tuple[int, Sequence[str]]] = deque()
+        self._segments: deque[tuple[int, Sequence[Sequence[str]]]] = deque()
         self._unconfirmed: set[int] = set()
 
     def __contains__(self, identity: str) -> bool:
@@ -227,10 +227,9 @@ class Seen:
         """Note that these will be staged: whoever says so stages them, or ends."""
         self._ids.update(ids)
 
-    def staged(self, number: int, ids: Sequence[str]) -> None:
-        """Note that the segment is durable, its messages not yet deleted."""
-        self._ids.update(ids)
-        self._segments.append((number, ids))
+    def staged(self, number: int, *taken: Sequence[str]) -> None:
+        """Note that what was taken is durable as this segment, its messages not yet deleted."""
+        self._segments.append((number, taken))
         self._unconfirmed.add(number)
         self._forget()
 
@@ -241,4 +240,4 @@ class Seen:
 
     def _forget(self) -> None:
         while len(self._ids) > self._limit and self._segments and self._segments[0][0] not in self._unconfirmed:
-            self._ids.difference_update(self._segments.popleft()[1])
+            self._ids.difference_update(*self._segments.popleft()[1])

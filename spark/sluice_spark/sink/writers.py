@@ -22,7 +22,7 @@ from sluice_spark.sink.outgoing import Addressing, Outgoing, Place, Unsent, outg
 from sluice_spark.sink.sending import Report, send_all
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.clients import clients_of
-from sluice_spark.workers import run, spare_pyspark_zip
+from sluice_spark.workers import run, spare_tasks
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class _Writing:
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Send the task's rows, given as Arrow batches or as Rows."""
-        spare_pyspark_zip()
+        spare_tasks()
         context = TaskContext.get()
         partition = context.partitionId() if context else 0
         query = context.getLocalProperty(QUERY_ID) if context else None

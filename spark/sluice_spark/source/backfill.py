@@ -89,6 +89,7 @@ class Backfilling:
         fresh = {identity: facts for identity, facts in fresh.items() if identity not in staged.seen}
         if fresh:
             header = staged.append(_rows(fresh, self._location, self._envelopes, some[-1].answered_at))
+            staged.seen.taken(list(fresh))
             staged.seen.staged(header.number, list(fresh))
             staged.seen.confirmed(header.number)
         self._notified.listed(objects)

@@ -28,7 +28,7 @@ from sluice_spark.source.fifo import Share, is_fifo, shared
 from sluice_spark.source.objects import objects_of
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.clients import clients_of
-from sluice_spark.workers import spare_pyspark_zip
+from sluice_spark.workers import spare_tasks
 
 OBJECTS_PER_TASK = 20  # messages, where a row names an object to read: a GET takes some 30 ms
 # Spark's timestamps are UTC in Arrow: newer versions have to be told, older ones know no other
@@ -59,7 +59,7 @@ class Reads:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the partition's rows, the same at every call. Raises what the log, the queue or S3 raise."""
         assert isinstance(partition, Rows)  # noqa: S101  tells mypy what our own partitions() made
-        spare_pyspark_zip()
+        spare_tasks()
         store = open_store(partition.location, partition.profile)
         for number, rows in self._received(partition, store):
             part = Slice(number, 0, rows.num_rows)

@@ -394,8 +394,11 @@ class _Run:
         size, self._unsettled_bytes, self._unsettled_messages = self._unsettled_bytes, 0, 0
         if not taken:
             return
-        fresh, again = self._staged.unread(*self._without_duplicates(_ordered(taken)))
-        ids = _ids(fresh)
+        ordered = _ordered(taken)
+        ids = _ids(ordered)
+        fresh, again = self._staged.unread(*self._without_duplicates(ordered, ids))
+        if again:
+            ids = _ids(fresh)
         self._staged.seen.taken(ids)
         columns = rows(fresh) if fresh else None
         if columns is not None:
@@ -404,7 +407,7 @@ class _Run:
         held = OBJECTS_BYTES * len(ids) + (columns.nbytes if columns is not None else 0)
         self._budget.hold(held)
         self._chunks.append(_Chunk(columns, ids, handles_of(fresh), handles_of(again), held))
-        del taken, fresh, again
+        del taken, ordered, fresh, again
         self._budget.free(size)
 
     async def _publish(self) -> None:
@@ -433,16 +436,18 @@ class _Run:
                 self._failed = error
                 return
             number = header.number
-            self._staged.seen.staged(number, [identity for chunk in chunks for identity in chunk.ids])
+            self._staged.seen.staged(number, *(chunk.ids for chunk in chunks))
         if self._intake.after_commit:
             self._held.hold(self._staged.log.newest, handles)
         elif self._intake.delete:
             self._order_deletion(number, handles)
 
-    def _without_duplicates(self, taken: Sequence[Received]) -> tuple[list[Received], list[Received]]:
+    def _without_duplicates(
+        self, taken: Sequence[Received], ids: Sequence[str]
+    ) -> tuple[list[Received], list[Received]]:
         """First comes what is new, then what was taken before: redelivered, as its deletion had not come through."""
         seen, now = self._staged.seen, set[str]()
-        if seen.none_of(_ids(taken)):  # the usual, at little cost
+        if seen.none_of(ids):  # the usual, at little cost
             return list(taken), []
         fresh: list[Received] = []
         again: list[Received] = []
@@ -596,7 +601,10 @@ class _Chunk:
 
 def _beside_bodies(messages: Sequence[Message]) -> int:
     """About the bytes that the messages take in memory, without their bodies' text."""
-    attributes = [each for message in messages if message.message_attributes for each in _values_of(message)]
+    bearing = [message for message in messages if message.message_attributes]
+    if not bearing:
+        return OBJECTS_BYTES * len(messages)
+    attributes = [each for message in bearing for each in _values_of(message)]
     return OBJECTS_BYTES * (len(messages) + len(attributes)) + sum(map(len, attributes))
 
 

@@ -4,9 +4,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 HEAD_LIMIT = 64 * 2**10
 ANSWER_LIMIT = 64 * 2**20  # ten messages of 1 MiB, each byte escaped as JSON does at worst
-BUFFER_BYTES = 64 * 2**10  # a connection's own: ten messages of some KiB fit
+BUFFER_BYTES = 64 * 2**10  # ten messages of some KiB fit
 HEAD_END = b"\r\n\r\n"
 LINE_END = b"\r\n"
 CHUNK_SIZE_LIMIT = 128  # of the line that says a chunk's size, with its extensions
@@ -22,8 +24,7 @@ USUAL = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class HttpAnswer:
+class HttpAnswer(msgspec.Struct, frozen=True):
     """What came back. `head` is the status line and the headers, as they came."""
 
     status: int
@@ -40,29 +41,33 @@ class HttpAnswer:
 class AnswerReader:
     """One answer after another out of the bytes that come, in whatever pieces. No I/O.
 
-    Raises ConnectionError for what is no HTTP/1.1, or beyond `limit`.
+    `shared`: where bytes come first, the same for all connections of a transport, and so in the processor's cache. An
+    answer that isn't whole by then goes on in a buffer of its own. Raises ConnectionError for what is no HTTP/1.1, or
+    beyond `limit`.
     """
 
+    shared: bytearray
     limit: int = ANSWER_LIMIT
     begun: bool = False
     keeps: bool = True  # the peer keeps the connection open after this answer
-    _buffer: bytearray = field(default_factory=lambda: bytearray(BUFFER_BYTES))
+    _buffer: bytearray = field(init=False)
     _filled: int = 0
     _bodiless: bool = False
     _head: "_Head | None" = None
     _chunks: bytearray = field(default_factory=bytearray)
 
+    def __post_init__(self) -> None:
+        self._buffer = self.shared
+
     def begin(self, *, bodiless: bool = False) -> None:
         """Begin the next answer; `bodiless`: it has no body whatever its head says."""
         self.begun, self.keeps, self._bodiless = False, True, bodiless
-        self._filled, self._head = 0, None
-        if len(self._buffer) > BUFFER_BYTES:
-            self._buffer = bytearray(BUFFER_BYTES)
+        self._buffer, self._filled, self._head = self.shared, 0, None
         if self._chunks:
             self._chunks = bytearray()
 
     def room(self) -> memoryview:
-        """Where the next bytes go; never empty."""
+        """Where the next bytes go; never empty. They are there until `filled`, for as long as nobody else has room."""
         if self._filled == len(self._buffer):
             self._grow(max(2 * self._filled, self._whole))
         return memoryview(self._buffer)[self._filled :]
@@ -80,6 +85,12 @@ class AnswerReader:
 
     def filled(self, count: int) -> HttpAnswer | None:
         """`count` bytes have come into the room; the answer, if they complete it."""
+        answer = self._advanced(count)
+        if answer is None and self._buffer is self.shared:
+            self._grow(BUFFER_BYTES)
+        return answer
+
+    def _advanced(self, count: int) -> HttpAnswer | None:
         self.begun = True
         before, self._filled = self._filled, self._filled + count
         while self._head is None:
@@ -131,7 +142,7 @@ class AnswerReader:
         body = memoryview(self._buffer)[head.start : end]
         if len(self._buffer) <= BUFFER_BYTES:
             return HttpAnswer(head.status, head.text, bytes(body))
-        self._buffer, self._filled = bytearray(BUFFER_BYTES), 0
+        self._buffer, self._filled = self.shared, 0
         return HttpAnswer(head.status, head.text, body)
 
     def _dechunked(self, head: "_Head") -> HttpAnswer | None:

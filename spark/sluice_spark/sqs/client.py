@@ -13,8 +13,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Self
+from functools import lru_cache
+from typing import Any, Self, TypeVar
 
+import msgspec
 import orjson
 
 from sluice_spark.errors import InvalidOption, QueueBusy, QueueError, QueueRefused, TooManyInFlight
@@ -48,7 +50,10 @@ EXPIRED = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"}
 REPEATABLE = {"ChangeMessageVisibilityBatch", "DeleteMessageBatch", "GetQueueAttributes", "GetQueueUrl"}
 HANDLE_EXPIRED = {"ReceiptHandleIsInvalid", "InvalidParameterValue", "MessageNotInflight", "InvalidReceiptHandle"}
 
+IDS = tuple(map(str, range(BATCH_LIMIT)))  # of a batch call's entries
+
 Sleep = Callable[[float], Awaitable[None]]
+Outcome = TypeVar("Outcome")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,19 +138,12 @@ class SqsClient:
 
         One attempt: raises QueueBusy, TooManyInFlight or QueueRefused.
         """
-        request: dict[str, Any] = {
-            "QueueUrl": queue_url,
-            "MaxNumberOfMessages": BATCH_LIMIT,
-            "WaitTimeSeconds": wait_s,
-            "MessageSystemAttributeNames": ["All"],
-            "MessageAttributeNames": ["All"],
-        }
-        if visibility_s is not None:
-            request["VisibilityTimeout"] = visibility_s
-        if attempt_id is not None:
-            request["ReceiveRequestAttemptId"] = attempt_id
-        again = attempt_id is None
-        answer = await self._answered("ReceiveMessage", orjson.dumps(request), wait_s, room, same_again=again)
+        body = (
+            _receive_again(queue_url, wait_s, visibility_s)
+            if attempt_id is None
+            else _receive(queue_url, wait_s, visibility_s, attempt_id)
+        )
+        answer = await self._answered("ReceiveMessage", body, wait_s, room, same_again=attempt_id is None)
         try:
             return messages_in(answer.body)
         except ValueError as error:
@@ -178,10 +176,16 @@ class SqsClient:
 
     async def call(self, action: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """One call, with retries."""
+        return await self.asked(action, request, _parsed)
+
+    async def asked(
+        self, action: str, request: Mapping[str, Any], read: Callable[[str, HttpAnswer], Outcome]
+    ) -> Outcome:
+        """One call, with retries; `read` makes of its answer what is wanted."""
         body, attempt = orjson.dumps(request), 0
         while True:
             try:
-                return _parsed(action, await self._answered(action, body, 0))
+                return read(action, await self._answered(action, body, 0))
             except (QueueBusy, TooManyInFlight) as error:
                 attempt += 1
                 if attempt == ATTEMPTS:
@@ -195,49 +199,37 @@ class SqsClient:
         await self._sleep(back_off_s(attempt, self._chance()))
 
     async def _batch(self, action: str, queue_url: str, handles: Sequence[str], **more: int) -> BatchOutcome:
+        ids = IDS[: len(handles)]
         pending: list[dict[str, Any]] = [
-            {"Id": str(index), "ReceiptHandle": handle, **more} for index, handle in enumerate(handles)
+            {"Id": id_, "ReceiptHandle": handle, **more} for id_, handle in zip(ids, handles, strict=True)
         ]
         expired: list[str] = []
         for attempt in range(1, ATTEMPTS + 1):
             if not pending:
                 break
-            answer = await self.call(action, {"QueueUrl": queue_url, "Entries": pending})
-            failures = {failure["Id"]: failure for failure in answer.get("Failed") or ()}
-            again = []
-            for entry in pending if failures else ():
-                failure = failures.get(entry["Id"])
-                if failure and (failure.get("SenderFault") or _short(failure.get("Code", "")) in HANDLE_EXPIRED):
-                    expired.append(entry["ReceiptHandle"])
-                elif failure:
-                    again.append(entry)
-            pending = again
+            failures = await self.asked(action, {"QueueUrl": queue_url, "Entries": pending}, _failures)
+            if not failures:
+                return BatchOutcome(expired=tuple(expired))
+            by_id = {failure.id: failure for failure in failures}
+            failed = [(entry, by_id[entry["Id"]]) for entry in pending if entry["Id"] in by_id]
+            expired += [entry["ReceiptHandle"] for entry, failure in failed if failure.is_final]
+            pending = [entry for entry, failure in failed if not failure.is_final]
             if pending and attempt < ATTEMPTS:
-                code = next(iter(failures.values())).get("Code", "")
-                await self.back_off(attempt, QueueBusy(action, code, f"{len(pending)} entries failed"))
+                await self.back_off(attempt, QueueBusy(action, failures[0].code, f"{len(pending)} entries failed"))
         return BatchOutcome(expired=tuple(expired), failed=tuple(entry["ReceiptHandle"] for entry in pending))
 
     async def _answered(
         self, action: str, body: bytes, wait_s: float, room: Room | None = None, *, same_again: bool = False
     ) -> HttpAnswer:
-        answer = await self._exchange(action, body, wait_s, room, same_again=same_again)
-        if answer.status == HTTP_OK:
-            return answer
-        error = classified(action, answer.status, answer.headers, answer.body)
-        if error.code in EXPIRED:
-            self._key = None  # ask botocore again before the retry, or say that it can't help
-        raise error
-
-    async def _exchange(
-        self, action: str, body: bytes, wait_s: float, room: Room | None, *, same_again: bool
-    ) -> HttpAnswer:
+        """Have an answer of success. `same_again`: the same bytes are asked often, and keep their signature."""
         if self._transport is None:
             raise RuntimeError("use `async with`")
-        request = await self._request(self._transport, action, body, same_again=same_again)
+        key = self._key_kept() or await self._key_now()
+        request = self._request(self._transport, key, action, body, same_again=same_again)
         self.requests[action] += 1
         within_s = wait_s + self._answer_within_s
         try:
-            return await self._transport.exchange(
+            answer = await self._transport.exchange(
                 request, within_s=within_s, repeatable=action in REPEATABLE, room=room
             )
         except TimeoutError as error:
@@ -246,9 +238,20 @@ class SqsClient:
             raise QueueRefused(action, type(error).__name__, f"{self._host}: {error}") from error
         except OSError as error:
             raise QueueBusy(action, type(error).__name__, str(error)) from error
+        if answer.status == HTTP_OK:
+            return self._accepted(action, body, answer)
+        refusal = classified(action, answer.status, answer.headers, answer.body)
+        if refusal.code in EXPIRED:
+            self._key = None  # ask botocore again before the retry, or say that it can't help
+        raise refusal
 
-    async def _request(self, transport: Transport, action: str, body: bytes, *, same_again: bool) -> bytes:
-        key, now = await self._key_now(), time.time()
+    def _accepted(self, action: str, body: bytes, answer: HttpAnswer) -> HttpAnswer:
+        """Look at an answer of success to `body` before it is read. May raise QueueBusy."""
+        del action, body
+        return answer
+
+    def _request(self, transport: Transport, key: Credentials, action: str, body: bytes, *, same_again: bool) -> bytes:
+        now = time.time()
         if same_again and (kept := self._signed.get(body)) and kept.fresh(key, now):
             return kept.request
         headers = signed_headers(
@@ -282,6 +285,28 @@ class SqsClient:
         return self._key if time.monotonic() - self._key_asked < CREDENTIALS_FRESH_S else None
 
 
+class _Failure(msgspec.Struct, frozen=True, rename="pascal"):
+    """Of one entry of a batch call."""
+
+    id: str
+    code: str = ""
+    sender_fault: bool = False
+
+    @property
+    def is_final(self) -> bool:
+        """Another try would fail as well."""
+        return self.sender_fault or _short(self.code) in HANDLE_EXPIRED
+
+
+class _Outcome(msgspec.Struct, frozen=True, rename="pascal"):
+    """A batch call's answer, as far as it is asked for: what worked is not."""
+
+    failed: tuple[_Failure, ...] | None = None
+
+
+_OUTCOME = msgspec.json.Decoder(_Outcome)
+
+
 @dataclass(frozen=True, slots=True)
 class _Signed:
     """A request that may be sent again."""
@@ -293,6 +318,31 @@ class _Signed:
     def fresh(self, key: Credentials, now: float) -> bool:
         """Signed with this key, and not long before or (the clock was set) after now."""
         return self.key is key and abs(now - self.signed_at) < SIGNATURE_FRESH_S
+
+
+def _receive(queue_url: str, wait_s: int, visibility_s: int | None, attempt_id: str | None = None) -> bytes:
+    request: dict[str, Any] = {
+        "QueueUrl": queue_url,
+        "MaxNumberOfMessages": BATCH_LIMIT,
+        "WaitTimeSeconds": wait_s,
+        "MessageSystemAttributeNames": ["All"],
+        "MessageAttributeNames": ["All"],
+    }
+    if visibility_s is not None:
+        request["VisibilityTimeout"] = visibility_s
+    if attempt_id is not None:
+        request["ReceiveRequestAttemptId"] = attempt_id
+    return orjson.dumps(request)
+
+
+_receive_again = lru_cache(maxsize=256)(_receive)  # the same bytes, thousands of times a second
+
+
+def _failures(action: str, answer: HttpAnswer) -> Sequence[_Failure]:
+    try:
+        return (_OUTCOME.decode(answer.body).failed or ()) if answer.body else ()
+    except ValueError as error:
+        raise QueueBusy(action, "NoJson", f"an answer that is none: {bytes(answer.body[:80])!r}") from error
 
 
 def _parsed(action: str, answer: HttpAnswer) -> dict[str, Any]:

@@ -2,15 +2,16 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
+import msgspec
 import orjson
 
 from sluice_spark.errors import QueueBusy
 from sluice_spark.sqs.access import CredentialsNow, Endpoint, Identity, credentials_of, resolved_endpoint
-from sluice_spark.sqs.answers import HTTP_OK, HttpAnswer
-from sluice_spark.sqs.client import SqsClient
+from sluice_spark.sqs.answers import HttpAnswer
+from sluice_spark.sqs.client import Outcome, SqsClient
 from sluice_spark.sqs.digests import is_intact
 from sluice_spark.sqs.received import Message
 from sluice_spark.sqs.transport import Room
@@ -56,9 +57,8 @@ def clients_of(
 class CheckingClient(SqsClient):
     """Receives only what is as SQS sent it, by its MD5; the rest stays in the queue, and comes again."""
 
-    async def _exchange(self, action: str, body: bytes, *rest: Any, **more: Any) -> HttpAnswer:
-        answer = await super()._exchange(action, body, *rest, **more)
-        if action != RECEIVE or answer.status != HTTP_OK:
+    def _accepted(self, action: str, body: bytes, answer: HttpAnswer) -> HttpAnswer:
+        if action != RECEIVE:
             return answer
         try:
             messages = orjson.loads(answer.body or b"{}").get("Messages") or []
@@ -73,13 +73,13 @@ class CheckingClient(SqsClient):
             raise damaged
         self.retries[damaged.code] += 1
         self._warnings.say(f"{action}:{damaged.code}", damaged)
-        return replace(answer, body=orjson.dumps({"Messages": intact}))
+        return msgspec.structs.replace(answer, body=orjson.dumps({"Messages": intact}))
 
 
 class RoutedClient(SqsClient):
     """One client, as its callers see it: each call goes to the place of the queue that it is about.
 
-    Every call is a receive or passes `call`; what these ask for, and warn of, is counted here.
+    Every call is a receive or passes `asked`; what these ask for, and warn of, is counted here.
     """
 
     def __init__(
@@ -121,6 +121,8 @@ class RoutedClient(SqsClient):
             queue_url, wait_s=wait_s, visibility_s=visibility_s, attempt_id=attempt_id, room=room
         )
 
-    async def call(self, action: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    async def asked(
+        self, action: str, request: Mapping[str, Any], read: Callable[[str, HttpAnswer], Outcome]
+    ) -> Outcome:
         """As SqsClient's."""
-        return await self._by_queue[request["QueueUrl"]].call(action, request)
+        return await self._by_queue[request["QueueUrl"]].asked(action, request, read)

@@ -15,7 +15,7 @@ from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from sluice_spark.sqs.answers import ANSWER_LIMIT, HEAD_END, HTTP_OK, AnswerReader, HttpAnswer
+from sluice_spark.sqs.answers import ANSWER_LIMIT, BUFFER_BYTES, HEAD_END, HTTP_OK, AnswerReader, HttpAnswer
 
 CONNECT_WITHIN_S = 5.0  # name, TCP, the proxy's tunnel and TLS together
 IDLE_LIMIT_S = 15.0  # SQS and what is before it keep idle connections longer: so the race with their close is rare
@@ -84,11 +84,11 @@ class Transport:
         self._route, self._answer_limit = route_to(url), answer_limit
         self._tls = ssl.create_default_context(cafile=ca_bundle) if self._route.tls else None
         self._slots = asyncio.Semaphore(connections)
+        self._shared = bytearray(BUFFER_BYTES)  # an event loop reads, and says so, for one connection after another
         self._idle: list[_Connection] = []
         self._busy: set[_Connection] = set()
         self._under_way = 0
-        self._quiet = asyncio.Event()  # set while none is under way
-        self._quiet.set()
+        self._quiet = asyncio.Event()  # set once none is under way and none begins any more
         self._closing = False
         self._timer: asyncio.TimerHandle | None = None
         self.connected = 0  # connections made, ever
@@ -113,41 +113,40 @@ class Transport:
         if self._closing:
             raise ConnectionError("closed")
         self._under_way += 1
-        self._quiet.clear()
         try:
-            async with self._slots:
-                return await self._exchanged(request, within_s, room, repeatable=repeatable)
+            await self._slots.acquire()
+            try:
+                if kept := self._kept():
+                    try:
+                        return await self._on(kept, request, within_s, room)
+                    except ConnectionError:
+                        if not repeatable or kept.answering:
+                            raise
+                return await self._on(await self._connected(), request, within_s, room)
+            finally:
+                self._slots.release()
         finally:
             self._under_way -= 1
-            if not self._under_way:
+            if self._closing and not self._under_way:
                 self._quiet.set()
 
     async def close(self) -> None:
         """Take no more exchanges, await those under way, whose deadlines bound this, and close all connections."""
         self._closing = True
-        await self._quiet.wait()
+        if self._under_way:
+            await self._quiet.wait()
         for connection in self._idle:
             connection.close()
         self._idle.clear()
         if self._timer:
             self._timer.cancel()
 
-    async def _exchanged(self, request: bytes, within_s: float, room: Room | None, *, repeatable: bool) -> HttpAnswer:
-        kept = self._kept()
-        if kept is not None:
-            try:
-                return await self._on(kept, request, within_s, room)
-            except ConnectionError:
-                if not repeatable or kept.answering:
-                    raise
-        return await self._on(await self._connected(), request, within_s, room)
-
     async def _on(self, connection: "_Connection", request: bytes, within_s: float, room: Room | None) -> HttpAnswer:
         self._busy.add(connection)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(DEADLINES_EVERY_S, self._keep_deadlines)
         try:
-            answer = await connection.asked(request, within_s, room)
+            answer = await connection.ask(request, within_s, room)
         except BaseException:
             connection.abort()  # an answer may still come: nobody else's
             raise
@@ -185,7 +184,7 @@ class Transport:
         if isinstance(loop, asyncio.BaseEventLoop):
             more["happy_eyeballs_delay"] = HAPPY_EYEBALLS_S
         _, connection = await loop.create_connection(
-            lambda: _Connection(self._answer_limit), host, port, ssl=tls, **more
+            lambda: _Connection(AnswerReader(self._shared, self._answer_limit), loop), host, port, ssl=tls, **more
         )
         return connection
 
@@ -197,7 +196,7 @@ class Transport:
         proved = f"Proxy-Authorization: {authorization}\r\n" if authorization else ""
         request = f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{proved}\r\n".encode()
         try:
-            answer = await connection.asked(request, CONNECT_WITHIN_S, bodiless=True)
+            answer = await connection.ask(request, CONNECT_WITHIN_S, bodiless=True)
             if answer.status != HTTP_OK:
                 proxy = f"{route.proxy_host}:{route.proxy_port}"
                 raise ConnectionError(f"proxy {proxy} refuses: {answer.status}")  # noqa: TRY301  aborted below
@@ -219,8 +218,8 @@ class Transport:
 class _Connection(asyncio.BufferedProtocol):
     """One connection: a request, its answer, the next request."""
 
-    def __init__(self, answer_limit: int) -> None:
-        self._reading = AnswerReader(answer_limit)
+    def __init__(self, reading: AnswerReader, loop: asyncio.AbstractEventLoop) -> None:
+        self._reading, self._loop = reading, loop
         self._transport: asyncio.Transport | None = None
         self._waiting: asyncio.Future[HttpAnswer] | None = None
         self._used_at = time.monotonic()
@@ -242,18 +241,18 @@ class _Connection(asyncio.BufferedProtocol):
         """Open, and used after the time `since`."""
         return self._transport is not None and not self._transport.is_closing() and self._used_at > since
 
-    async def asked(
+    def ask(
         self, request: bytes, within_s: float, room: Room | None = None, *, bodiless: bool = False
-    ) -> HttpAnswer:
-        """Send, and wait for the answer. Raises ConnectionResetError if the peer has closed."""
+    ) -> asyncio.Future[HttpAnswer]:
+        """Send, and give what will be the answer. Raises ConnectionResetError if the peer has closed."""
         self._within_s, self._room = within_s, room
         self.deadline = time.monotonic() + within_s
         self._reading.begin(bodiless=bodiless)
         if self._transport is None or self._transport.is_closing():
             raise ConnectionResetError("closed by the peer")
-        self._waiting = asyncio.get_running_loop().create_future()
+        self._waiting = waiting = self._loop.create_future()
         self._transport.write(request)
-        return await self._waiting
+        return waiting
 
     async def secured(self, tls: ssl.SSLContext, host: str) -> None:
         """TLS from here on."""

@@ -36,7 +36,7 @@ function queues(found, place) {
     found.queues.map((each) => [
       el("a", { href: place.href("dead-letters", { queue: each.queue }), "aria-current": each.queue === place.query.get("queue") ? "true" : null }, each.queue),
       number(each.visible === null ? null : each.visible + each.in_flight), number(each.in_flight),
-      moveText(found.moves.find((move) => move.queue === each.queue)),
+      movedText(found.moves.find((move) => move.queue === each.queue)),
     ]), { key: (_, at) => found.queues[at].queue });
 }
 
@@ -47,25 +47,36 @@ function moveText(move) {
   return `${number(move.moved)} ${done}, ${number(move.stays)} stay; ${how}`;
 }
 
+function movedText(move) {
+  if (!move) return "";
+  return [moveText(move), ", begun ", el("time", { datetime: new Date(move.began_ms).toISOString(), title: clock(move.began_ms) }, ago(move.began_ms))];
+}
+
 // One queue
 
 function stateOf(place, queue) {
   const key = `${place.site.name} ${queue}`;
-  if (!seen.has(key)) seen.set(key, { queue, site: place.site.number, looking: false, found: null, error: null, chosen: new Set(), from: 0, whole: new Map(), mostLooked: 1_000, moveSeen: 0 });
+  if (!seen.has(key)) seen.set(key, { queue, site: place.site.number, looking: false, found: null, error: null, asked: null, chosen: new Set(), from: 0, whole: new Map(), mostLooked: 1_000, moveSeen: 0 });
   return seen.get(key);
 }
 
 const reasonsOf = (place) => place.query.getAll("reason").filter(Boolean);
 
+// What is chosen, or shown whole, stays so while its letter is there: a look, which an ended move leads to, may come amid.
 async function look(place, state) {
-  Object.assign(state, { looking: true, error: null });
+  const asked = reasonsOf(place);
+  const isOther = asked.join() !== state.asked;
+  Object.assign(state, { looking: true, error: null, asked: asked.join() });
   place.redraw();
   try {
-    state.found = await ask("dead-letters", state.site, { queue: state.queue, reasons: reasonsOf(place), looked_at: state.mostLooked });
-    state.reasons = reasonsOf(place).join();
-    Object.assign(state, { chosen: new Set(), from: 0, whole: new Map() });
+    state.found = await ask("dead-letters", state.site, { queue: state.queue, reasons: asked, looked_at: state.mostLooked });
+    const ids = new Set(state.found.letters.map((letter) => letter.id));
+    state.chosen = new Set([...state.chosen].filter((id) => ids.has(id)));
+    state.whole = new Map([...state.whole].filter(([id]) => ids.has(id)));
+    state.from = isOther ? 0 : Math.min(state.from, A_PAGE * Math.floor(Math.max(0, ids.size - 1) / A_PAGE));
   } catch (error) {
     state.error = error.message;
+    if (isOther) state.found = null;
   }
   state.looking = false;
   place.redraw();
@@ -73,9 +84,10 @@ async function look(place, state) {
 
 function letters(place, held, move) {
   const state = stateOf(place, held.queue);
-  const isStale = state.found && state.reasons !== reasonsOf(place).join();
+  const isOther = state.asked !== reasonsOf(place).join();
   const hasMoved = move?.ended && state.moveSeen !== move.began_ms;
-  if (!state.looking && !state.error && (!state.found || isStale || hasMoved)) {
+  // A look that failed isn't tried again by itself, until there is something else to be seen.
+  if (!state.looking && (isOther || hasMoved)) {
     if (move?.ended) state.moveSeen = move.began_ms;
     queueMicrotask(() => look(place, state));
   }
@@ -172,7 +184,7 @@ function one(place, state, letter) {
     place.redraw();
   };
   return el("li", { "data-key": letter.id },
-    place.actions ? el("input", { type: "checkbox", "aria-label": `Select letter ${letter.id}`, onchange: choose }) : null,
+    place.actions ? el("input", { type: "checkbox", checked: state.chosen.has(letter.id), "aria-label": `Select letter ${letter.id}`, onchange: choose }) : null,
     el("details", {},
       el("summary", {}, el("span", { class: "badge bad" }, letter.reason), " ", el("span", { class: "said" }, letter.said || letter.body.slice(0, 80)), " ",
         el("span", { class: "quiet" }, ago(letter.died_ms))),

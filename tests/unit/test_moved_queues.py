@@ -1,0 +1,43 @@
+"""A queue that is looked at or moved, through a client: what SQS fails of a batch by its own fault is asked again."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+
+from sluice.aws.operator.moved_queues import MovedQueue
+from tests.sqs.queues import Queue
+from tests.sqs.server import State, running
+
+NAME = "left"
+CALL = "ChangeMessageVisibilityBatch"
+
+
+@pytest.fixture
+def sqs() -> Iterator[State]:
+    with running() as state:
+        state.queues[NAME] = Queue(NAME)
+        yield state
+
+
+@pytest.fixture
+def left(sqs: State) -> MovedQueue:
+    keys: Any = {"aws_access_key_id": "any", "aws_secret_access_key": "any"}
+    client = boto3.client("sqs", region_name="eu-central-1", endpoint_url=sqs.url, **keys)
+    for number in range(3):
+        client.send_message(QueueUrl=sqs.queue_url(NAME), MessageBody=str(number))
+    return MovedQueue(client, sqs.queue_url(NAME), wait_s=0)
+
+
+def test_what_isnt_shown_at_first_is_shown_with_the_next_call(sqs: State, left: MovedQueue) -> None:
+    sqs.script.add({"action": CALL, "how": "partial"})
+    left.give_back(left.receive(most=10))
+    assert {message.body for message in left.receive(most=10)} == {"0", "1", "2"}
+    assert sqs.calls[CALL] == 2
+
+
+def test_what_is_never_shown_comes_by_itself_later(sqs: State, left: MovedQueue) -> None:
+    sqs.script.add({"action": CALL, "how": "partial", "count": 10})
+    left.give_back(left.receive(most=10))
+    assert sqs.calls[CALL] == 3
