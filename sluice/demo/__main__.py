@@ -7,9 +7,8 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
@@ -18,7 +17,7 @@ from rich.table import Table
 
 from sluice.aws.clients import now_ms
 from sluice.cli.progress import Steps, steps
-from sluice.demo import federation, pipeline, rendezvous, splitting, watched
+from sluice.demo import federation, pipeline, rendezvous, spark_jobs, splitting, watched
 from sluice.errors import SluiceError
 from sluice.local.access import SiteAccess
 from sluice.local.cloud import BUILD, start
@@ -30,6 +29,7 @@ from sluice.times import day_of
 FOLDER = BUILD / "demo-cloud"
 SITES = DEFAULT_SITE, federation.PEER_SITE
 STEPS = 19  # that are told once all is deployed
+AT_ONCE = 4  # threads: clients of both sites, the way between these, then what arrives
 PARAMETERS: dict[str, object] = {
     **rendezvous.PARAMETERS,
     **splitting.PARAMETERS,
@@ -71,19 +71,23 @@ def main(
     started, began = time.monotonic(), day_of(now_ms())
     try:
         with ExitStack() as stack:
+            # Ends after the cloud: without that, whatever still waits there fails.
+            beside = stack.enter_context(ThreadPoolExecutor(AT_ONCE))
             with steps(1 + STEPS) as progress:
-                site, peer, python = _deployed(stack, progress)
+                site, peer, jobs = _deployed(stack, progress)
                 endpoint, took_s = site.cloud.endpoint, time.monotonic() - started
                 out.print(f"deployed to {site.site} and {peer.site} at {endpoint} in {took_s:.0f} s")
                 overview = watched.watched([site, peer])
                 if console:
                     stack.enter_context(watched.served(overview))
                     out.print(f"console at {overview.address}", soft_wrap=True)
-                results = _used(site, peer, python, progress)
-                progress("the console's overview says it all")
-                said = watched.numbers(results[0], results[1], results[-1])
-                compared = watched.compare(overview, said, began=began, day=day_of(now_ms()))
-            _tell(out, (site, peer), results, compared)
+                with pipeline.joined(site, peer, jobs=jobs, beside=beside, progress=progress) as way:
+                    results = _used(way, beside, progress)
+                    progress("the console's overview says it all")
+                    said = watched.numbers(results[0], results[1], results[-1])
+                    compared = watched.compare(overview, said, began=began, day=day_of(now_ms()))
+                    counted = way.statistics()
+            _tell(out, (site, peer), results, compared, counted)
             if console:
                 out.print(f"the console stays at {overview.address} until ctrl-C", soft_wrap=True)
                 watched.wait()
@@ -94,40 +98,42 @@ def main(
     sys.exit(0 if all(each.is_right() for each in (*results, compared)) else 1)
 
 
-def _deployed(stack: ExitStack, progress: Steps) -> tuple[SiteAccess, SiteAccess, Path]:
-    """Start the cloud, which ends with the stack, and deploy to it: both sites, and the Python of Spark."""
+def _deployed(stack: ExitStack, progress: Steps) -> tuple[SiteAccess, SiteAccess, spark_jobs.Jobs]:
+    """Start the cloud, which ends with the stack, and deploy to it: both sites, and Spark's jobs, which wait."""
     progress("starting the embedded cloud")
     python = spark_python(None)
     pipeline.prepare()
     cloud = start(FOLDER, ends_with_us=True)
     stack.callback(cloud.stop)
+    jobs = stack.enter_context(spark_jobs.held(python, cloud.environment(SITES[1]), pipeline.FOLDER))
     deployer = Deployer(cloud=cloud, context=PARAMETERS, progress=progress, expect=progress.expect)
     cloud = deployer.deploy(*SITES)
     site, peer = (SiteAccess(cloud, each) for each in SITES)
-    return site, peer, python
+    return site, peer, jobs
 
 
-def _used(site: SiteAccess, peer: SiteAccess, python: Path, progress: Callable[[str], None]) -> Results:
+def _used(way: pipeline.Joined, beside: Executor, progress: Callable[[str], None]) -> Results:
     """Use all four parts."""
-    with pipeline.joined(site, peer, python=python, progress=progress) as way:
-        sizes = {site: rendezvous.LARGE, peer: rendezvous.SMALL}
-        with ThreadPoolExecutor(len(sizes)) as beside:
-            progress(f"{sum(size.early for size in sizes.values())} clients come, and no proxy yet")
-            early = {at: beside.submit(asyncio.run, rendezvous.early(at, size)) for at, size in sizes.items()}
-            way.publish(progress=progress)
-        offered, at_peer = (
-            asyncio.run(rendezvous.run(at, size, early=early[at].result(), progress=progress))
-            for at, size in sizes.items()
-        )
-        # Not before: it takes both processors for half a minute, and a client has five seconds.
-        way.land(progress=progress)
-        split = splitting.run(site.connection, progress=progress)
-        federated = federation.run(site, peer, progress=progress)
-        offers = {str(site.site): offered.offers, str(peer.site): at_peer.offers}
-        return offered, at_peer, split, federated, way.finish(offers, progress=progress)
+    site, peer = way.source, way.dest
+    sizes = {site: rendezvous.LARGE, peer: rendezvous.SMALL}
+    progress(f"{sum(size.early for size in sizes.values())} clients come, and no proxy yet")
+    early = {at: beside.submit(asyncio.run, rendezvous.early(at, size)) for at, size in sizes.items()}
+    way.publish(progress=progress)
+    offered, at_peer = (
+        asyncio.run(rendezvous.run(at, size, early=early[at].result(), progress=progress)) for at, size in sizes.items()
+    )
+    # Not before: it takes both processors for a while, and a client has five seconds.
+    way.land(progress=progress)
+    offers = {str(site.site): offered.offers, str(peer.site): at_peer.offers}
+    published = beside.submit(way.published, offers, progress=progress)
+    split = splitting.run(site.connection, progress=progress)
+    federated = federation.run(site, peer, progress=progress)
+    return offered, at_peer, split, federated, way.finish(published.result(), offers, progress=progress)
 
 
-def _tell(out: Console, sites: Sequence[SiteAccess], results: Results, compared: watched.Compared) -> None:
+def _tell(
+    out: Console, sites: Sequence[SiteAccess], results: Results, compared: watched.Compared, counted: str
+) -> None:
     offered, at_peer, split, federated, joined = results
     _show(out, f"Rendezvous at {sites[0].site}", offered.rows())
     _show(out, f"Rendezvous at {sites[1].site}", at_peer.rows())
@@ -135,7 +141,7 @@ def _tell(out: Console, sites: Sequence[SiteAccess], results: Results, compared:
     _show(out, "Federation", federated.rows())
     _show(out, "All four joined", joined.rows())
     _show(out, "The console's overview says", compared.rows())
-    out.print(f"[bold]Snowflake's statistics, of what was landed[/]\n{joined.statistics}", soft_wrap=True)
+    out.print(f"[bold]Snowflake's statistics, of what was landed[/]\n{counted}", soft_wrap=True)
     out.print(NEXT, soft_wrap=True)
 
 

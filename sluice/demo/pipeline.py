@@ -5,18 +5,16 @@ Its split queue is bound to it: a session takes one country's events to a local 
 A queue of its own at each site sees what was published, so that the totals are reconciled message by message.
 """
 
+import asyncio
 import json
-import os
 import shutil
-import signal
-import subprocess
 import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,16 +30,17 @@ from sluice.aws.splitting.queues import SplitQueues
 from sluice.cli.federation.route_declarations import Ends, add_route, wait_until_operational
 from sluice.cli.federation.sites import open_site
 from sluice.cli.splitting.sessions import OpenSession, session
+from sluice.demo import rendezvous
 from sluice.demo.federation import OPERATIONAL_WITHIN_S, asked_sites
 from sluice.demo.picture import Journeys, Landed, drawn
+from sluice.demo.spark_jobs import WITHIN_S, HeldJob, Jobs
 from sluice.errors import SluiceError
 from sluice.federation.links.links import BridgeDeclaration
 from sluice.federation.messages.metadata import open_attributes
 from sluice.federation.operations import BindQueue, SweepSite
 from sluice.local.access import SiteAccess
-from sluice.local.cloud import BUILD, tail
+from sluice.local.cloud import BUILD
 from sluice.local.countries import write_database
-from sluice.local.jobs import command, environment
 from sluice.local.pipeline import landing
 from sluice.message import Message, Outgoing, Value
 from sluice.pipeline.jobs import Places, Reach, statistics_arguments
@@ -65,22 +64,15 @@ QUIET_S = 4.0  # longer than a message takes from site to site
 NOTHING_MORE_S = 30.0  # by then all offers were swept: what hasn't come is missing, and told
 ARRIVED_WITHIN_S = 300.0  # an offer whose queue isn't old enough to be swept is told of minutes later
 SWEEP_EVERY_S = 5.0
-LOOK_EVERY_S = 0.25
-# Of jobs that last seconds: what the second compiler makes faster they don't run often enough.
-BRIEF_JVM = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+LOOK_EVERY_S = 0.5
 READ_EVERY_S = 1.0  # whole tables, beside those who write them
-JOB_WITHIN_S = 240.0
-TRIGGER_S, BESIDE = 5, 15  # between batches, and the jobs' niceness: what is measured meanwhile goes first
+TRIGGER_S = 5  # between batches
 PARAMETERS: dict[str, object] = {
     "sluice.rendezvous.geoip_file": DATABASE.relative_to(PROJECT.workspace).as_posix(),
     "sluice.rendezvous.counters_window_s": 1,
 }
 QUEUES: Sequence[Mapping[str, object]] = ({"name": AUDIT},)
 FEDERATION, SPLITTING, STATE = "SluiceFederation", "SluiceSplitting", "SluicePipeline"
-
-
-class JobFailed(SluiceError):
-    """A Spark job ended with an error; the text has the end of what it said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +82,14 @@ class Arrived:
     ids: Sequence[str]
     events: Sequence[Mapping[str, Any]] = ()
     rows: Sequence[Landed] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What both sites' exchanges were given, and when nothing more came, by the monotonic clock."""
+
+    at: Mapping[SiteAccess, Arrived]
+    quiet_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +104,6 @@ class Reconciled:
     quarantined: int
     dead_letters: int
     offers: Mapping[str, range]  # by site, how many it may have heard, as their clients counted them
-    statistics: str
     plot: Path
     seconds: Mapping[str, float]
 
@@ -164,16 +163,14 @@ def prepare() -> None:
     write_database(DATABASE)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Joined:
-    """The way from both sites to the session, while it is open."""
+    """The way from both sites to the session, while it is open, and the jobs at its end."""
 
     source: SiteAccess
     dest: SiteAccess
     opened: OpenSession
-    python: Path
-    running: ExitStack  # ends the jobs
-    jobs: list["_Job"] = field(default_factory=list)
+    jobs: Jobs
 
     def publish(self, *, progress: Callable[[str], None]) -> None:
         """Publish the application's messages at the first site; at the second, those that can't arrive.
@@ -196,43 +193,47 @@ class Joined:
             time.sleep(LOOK_EVERY_S)
 
     def land(self, *, progress: Callable[[str], None]) -> None:
-        """Start both of Spark's jobs, which land what has come and comes until they are stopped."""
-        progress("Spark starts, twice, and lands what comes from now on")
-        for folder, url in ((MAIN, self.split().main), (MINE, self.opened.url_of(QUEUE))):
-            reach = Reach(region=self.dest.site.region, endpoint=self.dest.cloud.endpoint)
-            told = replace(landing(folder, queue_url=url, reach=reach), trigger_s=TRIGGER_S)
-            self.jobs.append(self.running.enter_context(self.job(folder.name, told.arguments(), nice=BESIDE)))
+        """Let both of Spark's jobs go that land what has come and comes until they are stopped."""
+        progress("Spark lands, twice, what comes from now on")
+        urls = self.split().main, self.opened.url_of(QUEUE)
+        reach = Reach(region=self.dest.site.region, endpoint=self.dest.cloud.endpoint)
+        for job, folder, url in zip(self.jobs.landing, (MAIN, MINE), urls, strict=True):
+            job.let_go(replace(landing(folder, queue_url=url, reach=reach), trigger_s=TRIGGER_S).arguments())
 
-    def finish(self, offers: Mapping[str, range], *, progress: Callable[[str], None]) -> Reconciled:
-        """Once all has arrived: counts what was landed, draws. `offers`: by site, how many it may have heard."""
+    def published(self, offers: Mapping[str, range], *, progress: Callable[[str], None]) -> Published:
+        """Give what was, once all has arrived. `offers`: by site, how many it may have heard."""
         progress("what was published arrives")
-        seen = _Audits(self.source, self.dest).until_quiet(offers=sum(heard[0] for heard in offers.values()))
-        arrived_s = time.monotonic()
+        audits = _Audits(self.source, self.dest, holding=(self.source, self.dest))
+        seen = audits.until_quiet(offers=sum(heard[0] for heard in offers.values()))
+        return Published(at=seen, quiet_s=time.monotonic())
+
+    def finish(
+        self, published: Published, offers: Mapping[str, range], *, progress: Callable[[str], None]
+    ) -> Reconciled:
+        """Count what was landed and draw it, once it is all; Spark's statistics of it are under way then."""
+        seen = published.at
         progress("Spark lands the rest, and the session's own Spark its part")
-        main, mine = MAIN, MINE
         self._until_landed(len(set(seen[self.dest].ids)) + UNREADABLE)
         landed_s = time.monotonic()
-        with ThreadPoolExecutor(2) as both:
-            list(both.map(_Job.stop, self.jobs))
-        seconds = {
-            "in tables after the last had come": landed_s - arrived_s,
-            "then Spark ends, after its batch": time.monotonic() - landed_s,
-        }
         progress("statistics")
         day = datetime.now(UTC).date().isoformat()
-        self._run(statistics_arguments(Places(root=str(main)), day=day))
-        text = (main / "statistics" / f"snowflake-stats-{day}.log").read_text()
-        landed, split = _landed(main), _landed(mine)
+        self.jobs.statistics.let_go(statistics_arguments(Places(root=str(MAIN)), day=day))
+        with ThreadPoolExecutor(2) as both:
+            list(both.map(HeldJob.stop, self.jobs.landing))
+        seconds = {
+            "in tables after the last had come": max(0.0, landed_s - published.quiet_s),
+            "then Spark ends, after its batch": time.monotonic() - landed_s,
+        }
+        landed, split = _landed(MAIN), _landed(MINE)
         result = Reconciled(
             sites=(str(self.source.site), str(self.dest.site)),
             published=seen[self.dest],
             own=seen[self.source],
             landed=landed,
             split=split,
-            quarantined=len(_quarantined(main)),
+            quarantined=len(_quarantined(MAIN)),
             dead_letters=_count(self.dest, _output(self.dest, FEDERATION, "FederationDeadLettersUrl")),
             offers={_output(each, FEDERATION, "SiteTag"): offers[str(each.site)] for each in (self.source, self.dest)},
-            statistics=text,
             plot=PLOT,
             seconds=seconds,
         )
@@ -246,6 +247,12 @@ class Joined:
         PLOT.write_text(drawn(journeys), encoding="utf-8")
         return result
 
+    def statistics(self) -> str:
+        """Give Spark's statistics of what was landed, once they are there."""
+        self.jobs.statistics.wait()
+        [log] = (MAIN / "statistics").glob("*.log")
+        return log.read_text()
+
     def split(self) -> QueueView:
         """Find the split queue."""
         queues = ControlClient.of(self.dest.connection).ask(ListQueues())
@@ -253,89 +260,42 @@ class Joined:
 
     def _until_landed(self, number: int) -> None:
         """Wait until so many rows are in tables and in quarantine, in time or not: what is missing is told."""
-        deadline = time.monotonic() + JOB_WITHIN_S
-        while time.monotonic() < deadline and all(job.runs for job in self.jobs):
+        deadline = time.monotonic() + WITHIN_S
+        while time.monotonic() < deadline and all(job.runs for job in self.jobs.landing):
             rows = sum(len(_landed(folder).ids) for folder in (MAIN, MINE)) + len(_quarantined(MAIN))
             if rows >= number:
                 return
             time.sleep(READ_EVERY_S)
 
-    def _run(self, arguments: Sequence[str]) -> None:
-        """Run a job to its end."""
-        with self.job("statistics", arguments) as job:
-            job.wait()
-
-    @contextmanager
-    def job(self, name: str, arguments: Sequence[str], *, nice: int = 0) -> "Iterator[_Job]":
-        """Start a job, which ends with the context: the entry point that EMR Serverless runs, with its arguments."""
-        variables = self.dest.cloud.environment(self.dest.site) | BRIEF_JVM
-        log = FOLDER / f"{name}.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("wb") as said:
-            process = subprocess.Popen(  # noqa: S603 - our own arguments
-                command(self.python, arguments),
-                cwd=PROJECT.workspace,
-                env=environment(self.python, variables),
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                process_group=0,  # so that ctrl-C reaches us alone, and Spark's JVM is ended with it
-            )
-        try:
-            # Also of the JVM that it starts; nobody but root may go before where we are.
-            os.setpriority(os.PRIO_PROCESS, process.pid, max(nice, os.getpriority(os.PRIO_PROCESS, 0)))
-            yield _Job(name, log, process)
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """One of Spark's jobs while it runs, and where its output goes."""
-
-    name: str
-    log: Path
-    process: "subprocess.Popen[bytes]"
-
-    @property
-    def runs(self) -> bool:
-        return self.process.poll() is None
-
-    def stop(self) -> None:
-        """Have it end after its batch. Raises `JobFailed`."""
-        self.process.terminate()
-        self.wait()
-
-    def wait(self) -> None:
-        """Until it has ended. Raises `JobFailed`."""
-        try:
-            code = self.process.wait(JOB_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            raise JobFailed(f"{self.name}: still runs after {JOB_WITHIN_S:.0f} s\n{tail(self.log)}") from None
-        if code:
-            raise JobFailed(f"{self.name}: exit code {code}\n{tail(self.log)}")
-
 
 @contextmanager
-def joined(source: SiteAccess, dest: SiteAccess, *, python: Path, progress: Callable[[str], None]) -> Iterator[Joined]:
+def joined(
+    source: SiteAccess, dest: SiteAccess, *, jobs: Jobs, beside: Executor, progress: Callable[[str], None]
+) -> Iterator[Joined]:
     """Binds, lays the dynamic route, starts the session: gives the way once it carries."""
     progress(f"{dest.site} gets what is published at {source.site}")
-    with asked_sites(source.cloud):
-        for each in (source, dest):
-            client = open_site(str(each.site)).client
-            client.ask(SweepSite())  # declares what the deployment says, which the next minute would
-            client.ask(BindQueue(exchange=EXCHANGE, queue=AUDIT, key=KEYS))
-        both = Ends.of(str(dest.site), str(source.site), src_local=False)
-        both.site.client.ask(BindQueue(exchange=EXCHANGE, queue=QUEUE, key=KEYS))
-        wanted = BridgeDeclaration(src=EXCHANGE, dest=EXCHANGE, dynamic=True)
-        made = add_route(both, wanted, link=None)
-        wait_until_operational(both.site, made.name, timeout_s=OPERATIONAL_WITHIN_S)
+    laid = beside.submit(_lay, source, dest)
     filters = {QUEUE: QueueFilter(filter=Filter(attributes=(("country", f"^{SPLIT_COUNTRY}$"),)))}
-    control = ControlClient.of(dest.connection)
-    with session(control, filters, owner="demo", key="demo") as opened, ExitStack() as running:
-        yield Joined(source, dest, opened, python, running)
+    with session(ControlClient.of(dest.connection), filters, owner="demo", key="demo") as opened:
+        laid.result()
+        yield Joined(source, dest, opened, jobs)
+
+
+def _lay(source: SiteAccess, dest: SiteAccess) -> None:
+    with ThreadPoolExecutor(2) as both:
+        list(both.map(_bind_audit, (source, dest)))
+    with asked_sites(source.cloud):
+        ends = Ends.of(str(dest.site), str(source.site), src_local=False)
+        ends.site.client.ask(BindQueue(exchange=EXCHANGE, queue=QUEUE, key=KEYS))
+        made = add_route(ends, BridgeDeclaration(src=EXCHANGE, dest=EXCHANGE, dynamic=True), link=None)
+        wait_until_operational(ends.site, made.name, timeout_s=OPERATIONAL_WITHIN_S)
+
+
+def _bind_audit(site: SiteAccess) -> None:
+    with asked_sites(site.cloud):
+        client = open_site(str(site.site)).client
+        client.ask(SweepSite())  # declares what the deployment says, which the next minute would
+        client.ask(BindQueue(exchange=EXCHANGE, queue=AUDIT, key=KEYS))
 
 
 # What was published
@@ -347,11 +307,12 @@ class _Audits:
 
     source: SiteAccess
     dest: SiteAccess
+    holding: Sequence[SiteAccess]  # proxies, perhaps
 
     def until_quiet(self, *, offers: int) -> Mapping[SiteAccess, Arrived]:
         """Give what came to each, once nothing more comes and the second site has all of the first's.
 
-        And an event of each of so many offers.
+        And an event of each of so many offers, and no proxy waits any more.
         """
         messages: dict[SiteAccess, dict[str, Message]] = {self.source: {}, self.dest: {}}
         deadline, quiet_since, sweeps_at = time.monotonic() + ARRIVED_WITHIN_S, time.monotonic(), 0.0
@@ -364,18 +325,25 @@ class _Audits:
                     ControlClient.of(site.connection, SWEEPER).ask(SweepAnswers(older_than_s=LEAST_S))
             if sum(self._received(site, into) for site, into in messages.items()):
                 quiet_since = now
+                continue
+            if self._polled():
+                quiet_since = now
             elif now - quiet_since > QUIET_S and (
                 (messages[self.source].keys() <= messages[self.dest].keys() and told >= offers)
                 or now - quiet_since > NOTHING_MORE_S
             ):
                 break
-            else:
-                time.sleep(LOOK_EVERY_S)
+            time.sleep(LOOK_EVERY_S)
         arrived = {}
         for site, found in messages.items():
             bodies = (json.loads(message.body) for message in found.values())
             arrived[site] = Arrived(ids=list(found), events=[body for body in bodies if "kind" in body])
         return arrived
+
+    def _polled(self) -> bool:
+        """Say whether polls of volunteers that have gone are held on somewhere: each is told of when it ends."""
+        self.holding = [site for site in self.holding if asyncio.run(rendezvous.waiting(site))]
+        return bool(self.holding)
 
     @staticmethod
     def _received(site: SiteAccess, into: dict[str, Message]) -> int:

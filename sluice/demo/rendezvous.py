@@ -137,7 +137,7 @@ async def run(
             progress(f"{site.site}: {VOLUNTEERS} proxies start to poll")
             # Until most polls are held: a cold function takes a second or two.
             async with asyncio.timeout(WAITING_WITHIN_S):
-                while await _waiting(session, url) < CLIENTS_AT_ONCE:  # noqa: ASYNC110 - another process holds them
+                while await _waiting(session, site) < CLIENTS_AT_ONCE:  # noqa: ASYNC110 - another process holds them
                     await asyncio.sleep(0.2)
             offset = site.cloud.request_log.stat().st_size
             progress(f"{site.site}: {size.clients} clients, {CLIENTS_AT_ONCE} at once")
@@ -152,6 +152,12 @@ async def run(
     return Rendezvoused(size=size, early=early, attempts=attempts, requests=requests)
 
 
-async def _waiting(session: aiohttp.ClientSession, broker_url: str) -> int:
-    async with session.get(f"{broker_url}debug") as response:
+async def waiting(site: SiteAccess) -> int:
+    """Ask how many proxies wait. Those of volunteers that have gone do for some seconds, and each is told of then."""
+    async with aiohttp.ClientSession() as session:
+        return await _waiting(session, site)
+
+
+async def _waiting(session: aiohttp.ClientSession, site: SiteAccess) -> int:
+    async with session.get(f"{site.deployment.broker_url}debug") as response:
         return int((await response.text()).splitlines()[0].rsplit(" ", 1)[1])
