@@ -14,7 +14,7 @@ SPARK_SLOW := -m "not slow"
 SPARK_PROCESSES := 2
 UNIT := tests/unit tests/functions tests/contract tests/simulation tests/hostile tests/chaos
 DEPLOYED := tests/e2e tests/interop tests/harsh
-FEDERATED := tests/e2e/test_dynamic_routes.py tests/e2e/test_federation.py tests/e2e/test_federation_peers.py tests/e2e/test_federation_repair.py tests/e2e/test_federation_roles.py tests/e2e/test_topology_files.py
+FEDERATED := tests/e2e/test_console_federated.py tests/e2e/test_dynamic_routes.py tests/e2e/test_federation.py tests/e2e/test_federation_peers.py tests/e2e/test_federation_repair.py tests/e2e/test_federation_roles.py tests/e2e/test_topology_files.py
 # Its Node comes first: the system's may be end-of-life.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -87,7 +87,7 @@ test-console: setup build/chromium/ready ## the console in a real browser, on re
 test-deployed: setup build/chromium/ready ## the suites on one site, deployed to the embedded cloud
 	python -m pytest -m "not slow" $(DEPLOYED) $(FEDERATED:%=--ignore=%)
 
-test-federated: setup ## those on four sites
+test-federated: setup build/chromium/ready ## those on four sites
 	python -m pytest -m "not slow" $(FEDERATED)
 
 test-snippets: setup build/spark-$(SPARK)/ready ## what the documents tell one to type, on a cloud of its own

@@ -43,7 +43,7 @@ LIMITED: Any = {
 
 def watching(connection: Connection, *, landed: Path | None = None) -> WatchedSites:
     name = SiteName(connection.region, local_account=DEFAULT_SITE.account)
-    sites = [WatchedSite(name, connection, landed=landed)]
+    sites = [WatchedSite(name, lambda _: connection, landed)]
     return WatchedSites(sites=sites, readers=READERS, questions=QUESTIONS, actions=ACTIONS)
 
 
