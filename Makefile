@@ -78,7 +78,7 @@ test-beside: test-unit
 # as AWS may be here, and a test may take longer; the other targets' has a twentieth of its delays.
 test-slow: export SLUICE_HARSH_SCALE := 1
 test-slow: export PYTEST_TIMEOUT := 900
-test-slow: setup build/spark-$(SPARK)/ready build/kube-apiserver/ready test-spark-others ## the suites that take longer, and Spark's on its other versions
+test-slow: setup build/chromium/ready build/spark-$(SPARK)/ready build/kube-apiserver/ready test-spark-others ## the suites that take longer, and Spark's on its other versions
 	build/spark-$(SPARK)/bin/python -m pytest -m slow --confcutdir=tests/spark --numprocesses=2 tests/spark
 	SLUICE_SIMULATION_SEEDS=2000 python -m pytest --numprocesses=2 tests/simulation
 	+$(MAKE) test-lambda-python SLUICE_EXAMPLES=200

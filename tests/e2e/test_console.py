@@ -41,9 +41,9 @@ LIMITED: Any = {
 }
 
 
-def watching(connection: Connection) -> WatchedSites:
+def watching(connection: Connection, *, landed: Path | None = None) -> WatchedSites:
     name = SiteName(connection.region, local_account=DEFAULT_SITE.account)
-    sites = [WatchedSite(name, connection)]
+    sites = [WatchedSite(name, connection, landed=landed)]
     return WatchedSites(sites=sites, readers=READERS, questions=QUESTIONS, actions=ACTIONS)
 
 
