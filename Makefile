@@ -14,7 +14,7 @@ SPARK_SLOW := -m "not slow"
 SPARK_PROCESSES := 2
 UNIT := tests/unit tests/functions tests/contract tests/simulation tests/hostile tests/chaos
 DEPLOYED := tests/e2e tests/interop tests/harsh
-FEDERATED := tests/e2e/test_dynamic_routes.py tests/e2e/test_federation.py tests/e2e/test_federation_peers.py tests/e2e/test_federation_repair.py tests/e2e/test_federation_roles.py tests/e2e/test_topology_files.py
+FEDERATED := tests/e2e/test_console_federated.py tests/e2e/test_dynamic_routes.py tests/e2e/test_federation.py tests/e2e/test_federation_peers.py tests/e2e/test_federation_repair.py tests/e2e/test_federation_roles.py tests/e2e/test_topology_files.py
 # Its Node comes first: the system's may be end-of-life.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -29,10 +29,20 @@ install = uv pip install --quiet --python $(1) $(2) || python -m pip --python $(
 locked = $(call install,$(1),--require-hashes --requirement $(2))
 own = $(call install,$(1),--no-deps --editable $(2))
 # PySpark's archive, with compiled modules beside the sources: each worker would compile all that it imports, each time.
+# One that has them stays as it is.
 compiled = cd $(1)/lib/python*/site-packages/pyspark/python/lib && rm -rf unpacked && \
+	{ ! python -m zipfile -l pyspark.zip | grep '\.pyc' > /dev/null || exit 0; } && \
 	python -m zipfile -e pyspark.zip unpacked && \
 	$(CURDIR)/$(1)/bin/python -m compileall -q -b -x '/(ml|mllib|pandas|testing|tests)/' unpacked && \
 	(cd unpacked && python -m zipfile -c ../compiled.zip *) && mv compiled.zip pyspark.zip && rm -r unpacked
+# An environment with Spark, and with what a lock lists beside it.
+define spark
+	@command -v java > /dev/null || { echo "Spark needs Java 17: apt-get install openjdk-17-jre-headless"; exit 1; }
+	$(PYTHON) -m venv $(1)
+	$(call locked,$(1),$(2))
+	$(call own,$(1),spark)
+	$(call compiled,$(1))
+endef
 
 help:       ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -41,7 +51,7 @@ setup: .venv/ready node_modules/ready build/python-3.13/ready ## virtual environ
 
 # What is installed from different places is installed side by side.
 setup-demo:
-	+$(MAKE) --jobs .venv/demo node_modules/ready build/python-3.13/ready build/spark-$(SPARK)/ready
+	+$(MAKE) --jobs .venv/demo node_modules/ready build/python-3.13/ready build/spark-$(SPARK)/demo
 
 demo: setup-demo ## the whole of it on the embedded cloud: deploy, use, reconcile, stop; CONSOLE=1 opens it on the console
 	python -m sluice.demo $(if $(CONSOLE),--console)
@@ -68,7 +78,7 @@ test-beside: test-unit
 # as AWS may be here, and a test may take longer; the other targets' has a twentieth of its delays.
 test-slow: export SLUICE_HARSH_SCALE := 1
 test-slow: export PYTEST_TIMEOUT := 900
-test-slow: setup build/spark-$(SPARK)/ready build/kube-apiserver/ready test-spark-others ## the suites that take longer, and Spark's on its other versions
+test-slow: setup build/chromium/ready build/spark-$(SPARK)/ready build/kube-apiserver/ready test-spark-others ## the suites that take longer, and Spark's on its other versions
 	build/spark-$(SPARK)/bin/python -m pytest -m slow --confcutdir=tests/spark --numprocesses=2 tests/spark
 	SLUICE_SIMULATION_SEEDS=2000 python -m pytest --numprocesses=2 tests/simulation
 	+$(MAKE) test-lambda-python SLUICE_EXAMPLES=200
@@ -87,7 +97,7 @@ test-console: setup build/chromium/ready ## the console in a real browser, on re
 test-deployed: setup build/chromium/ready ## the suites on one site, deployed to the embedded cloud
 	python -m pytest -m "not slow" $(DEPLOYED) $(FEDERATED:%=--ignore=%)
 
-test-federated: setup ## those on four sites
+test-federated: setup build/chromium/ready ## those on four sites
 	python -m pytest -m "not slow" $(FEDERATED)
 
 test-snippets: setup build/spark-$(SPARK)/ready ## what the documents tell one to type, on a cloud of its own
@@ -152,6 +162,8 @@ lock: setup ## write the locks anew, with the newest versions that pyproject.tom
 		echo "pyspark==$$version" | uv pip compile $(LOCK) --upgrade --constraint requirements.txt --all-extras \
 			-o spark/requirements-$$version.txt spark/pyproject.toml -; \
 	done
+	echo "pyspark==$(SPARK)" | uv pip compile $(LOCK) --constraint spark/requirements-$(SPARK).txt --extra jobs --extra fast \
+		-o spark/requirements-$(SPARK)-demo.txt spark/pyproject.toml -
 	npm install --package-lock-only --no-audit --no-fund --loglevel=error
 	$(MAKE) setup
 	python -m sluice.stacks.bundles.bill
@@ -186,13 +198,14 @@ clean: ## everything that a clone doesn't have
 	$(call locked,.venv,requirements.txt)
 	touch $@
 
-build/spark-%/ready: spark/pyproject.toml spark/requirements-%.txt | .venv/installers
-	@command -v java > /dev/null || { echo "Spark needs Java 17: apt-get install openjdk-17-jre-headless"; exit 1; }
-	$(PYTHON) -m venv build/spark-$*
-	$(call locked,build/spark-$*,spark/requirements-$*.txt)
-	$(call own,build/spark-$*,spark)
-	$(call compiled,build/spark-$*)
+# What jobs run on: neither the suite nor those who read their tables.
+build/spark-%/demo: spark/pyproject.toml spark/requirements-%-demo.txt | .venv/installers
+	$(call spark,build/spark-$*,spark/requirements-$*-demo.txt)
 	touch $@
+
+build/spark-%/ready: spark/pyproject.toml spark/requirements-%.txt | .venv/installers
+	$(call spark,build/spark-$*,spark/requirements-$*.txt)
+	touch $(@D)/demo $@
 
 # Without it the embedded cloud runs functions with this environment's Python, and says so here.
 build/python-3.13/ready: sluice/local/install-python | .venv/installers

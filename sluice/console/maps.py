@@ -86,7 +86,7 @@ class SeldomAsked:
             return self.asker.client(FEDERATION).ask(operation)
         clients, name = peers_of(self.asker).clients, str(self.name)
         if name not in clients:
-            clients[name] = ControlClient.of(self.name.connect(), FEDERATION)
+            clients[name] = ControlClient.of(self.asker.reach(self.name), FEDERATION)
         try:
             return clients[name].ask(operation)
         except SluiceError:

@@ -85,6 +85,9 @@ class SiteMemory:
             return found
 
 
+Reach = Callable[[SiteName], "Connection"]
+
+
 class KnownSite(AskedSite):
     """A site as it is asked in one round."""
 
@@ -97,9 +100,10 @@ class KnownSite(AskedSite):
         calls: int,
         name: SiteName = HERE,
         landed: Path | None = None,
+        reach: "Reach" = SiteName.connect,
     ) -> None:
         super().__init__(connection, is_local=is_local)
-        self.memory, self.name, self._landed = memory, name, landed
+        self.memory, self.name, self.reach, self._landed = memory, name, reach, landed
         self._left = calls
         self._aside = 0
         self._spending = Lock()
@@ -254,13 +258,14 @@ Reader = Callable[[KnownSite, Query], Document]
 
 @dataclass(slots=True)
 class WatchedSite:
-    """One site, by its name, or as it is `connected` where its name doesn't lead to it. Safe for threads.
+    """One site. Safe for threads.
 
-    `landed` is the folder in which the jobs of a local site land, where that isn't the one that the cloud has for it.
+    `reach` connects to it, and to its peers, by their names; `landed` is the folder in which the jobs of a local site
+    land. Both are for an embedded cloud that isn't the user's.
     """
 
     name: SiteName
-    connected: "Connection | None" = None
+    reach: "Reach" = SiteName.connect
     landed: Path | None = None
     memory: SiteMemory = field(default_factory=SiteMemory)
     _asked: KnownSite | None = None
@@ -282,7 +287,13 @@ class WatchedSite:
                 if now_s - memory.stacks_at_s > (ABSENT_EVERY_S if memory.absent else STACKS_EVERY_S):
                     memory.stacks, memory.outputs, memory.absent, memory.stacks_at_s = None, {}, {}, now_s
                 self._asked = KnownSite(
-                    connection, memory, is_local=self.is_local, calls=CALLS, name=self.name, landed=self.landed
+                    connection,
+                    memory,
+                    is_local=self.is_local,
+                    calls=CALLS,
+                    name=self.name,
+                    landed=self.landed,
+                    reach=self.reach,
                 )
                 self._asked_at_s = now_s
             return self._asked
@@ -294,6 +305,6 @@ class WatchedSite:
             self.memory.stacks_at_s = -math.inf
 
     def _connect(self) -> "Connection":
-        connection = self.connected or self.name.connect()
+        connection = self.reach(self.name)
         connection.session.events.register("before-call", self.memory.count)
         return connection

@@ -68,11 +68,13 @@ def _wrong(said: Said) -> str:
 
 def watched(sites: Sequence[SiteAccess]) -> Served:
     """Make the console of these sites, at the last of which the demo lands."""
-    names = [SiteName(each.site.region, local_account=each.site.account, stage=each.site.stage) for each in sites]
-    shown = [
-        WatchedSite(name, each.connection, landed=MAIN if name is names[-1] else NOWHERE)
-        for name, each in zip(names, sites, strict=True)
-    ]
+    connections = {
+        SiteName(each.site.region, local_account=each.site.account, stage=each.site.stage): each.connection
+        for each in sites
+    }
+    *others, last = connections
+    landed = dict.fromkeys(others, NOWHERE) | {last: MAIN}
+    shown = [WatchedSite(name, connections.__getitem__, landed[name]) for name in connections]
     return open_at(shown, Options())
 
 

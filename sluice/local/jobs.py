@@ -29,6 +29,7 @@ from sluice.project import PROJECT
 ENTRY_POINT = PROJECT.spark / "sluice_job.py"
 SPARK = PROJECT.spark  # the jobs' packages; of ours they import pure modules
 SPARK_PYTHON = "SLUICE_SPARK_PYTHON"
+MADE = "demo", "ready"  # what the Makefile leaves in an environment of Spark's that it has made
 JOBS_FOLDER = "pipeline"  # of a cloud: a folder a site
 KEPT_RUNS = 20
 LOOK_EVERY_S = 0.1
@@ -49,7 +50,8 @@ def spark_python(given: str | None) -> Path:
         if not os.access(said, os.X_OK):
             raise NoSpark(f"{said} is no Python that can be run: give --spark-python, or set {SPARK_PYTHON}")
         return Path(said)
-    made = [python for python in BUILD.glob("spark-*/bin/python") if (python.parents[1] / "ready").exists()]
+    pythons = BUILD.glob("spark-*/bin/python")
+    made = [python for python in pythons if any((python.parents[1] / each).exists() for each in MADE)]
     if not made:
         raise NoSpark(
             f"there is no local Spark: `make test-spark` makes one under {BUILD}, "

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, expect
 
 from sluice.errors import BadRequest
 from tests.console.conftest import Looking, RecordedSites
@@ -198,8 +198,71 @@ def test_a_body_of_a_mebibyte_is_shown_whole_when_asked_for(look: Looking, sites
     page = look.at(PAGE)
     page.locator("summary").click()
     page.get_by_role("button", name="Show all 1 MiB").click()
-    page.wait_for_function(f"document.querySelector('pre').textContent.length === {len(body)}")
+    expect(page.get_by_role("button", name="Show all")).to_have_count(0)
+    assert page.locator("pre").evaluate("shown => shown.textContent.length") == len(body)
     assert page.locator("pre b").count() == 0
+
+
+ARABIC = "\u0631\u0633\u0627\u0644\u0629"
+# Where the characters of some text stand, of an element that has it: left and right edges.
+PLACES = """(element, text) => {
+  const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    const at = node.data.indexOf(text);
+    if (at < 0) continue;
+    return [...text].map((_, place) => {
+      const range = document.createRange();
+      range.setStart(node, at + place);
+      range.setEnd(node, at + place + 1);
+      const { left, right } = range.getBoundingClientRect();
+      return [left, right];
+    });
+  }
+}"""
+
+
+def places(element: Locator, text: str) -> list[list[float]]:
+    found: list[list[float]] = element.evaluate(PLACES, text)
+    return found
+
+
+def test_a_letter_that_is_written_from_right_to_left_stands_so_and_turns_nothing_else(
+    look: Looking, sites: RecordedSites
+) -> None:
+    body = f"{ARABIC}\n\u202ebackwards\nforwards"
+    sites.answers["dead-letters"] = looked(
+        [letter(1, body=body, said="\u202edias", attributes={"user": "\u202eresu", "shop": ARABIC})]
+    )
+    page = look.at(PAGE)
+    summary, shown = page.locator("summary"), page.locator("pre")
+    summary.click()
+    assert shown.evaluate("shown => shown.textContent") == body
+    first, *_, last = places(shown, ARABIC)
+    assert first[0] > last[0]
+    assert first[1] > shown.evaluate("shown => shown.getBoundingClientRect().right") - 40  # it begins at the right
+    backwards, forwards = places(shown, "backwards"), places(shown, "forwards")
+    assert backwards == sorted(backwards, reverse=True)
+    assert forwards == sorted(forwards)
+    # What stands beside is as it would be beside another one.
+    assert max(right for _, right in places(summary, "dias")) <= places(summary, "ago")[0][0]
+    assert places(summary, "ago") == sorted(places(summary, "ago"))
+
+
+def test_a_large_letter_from_right_to_left_is_shown_whole_while_readings_come(
+    look: Looking, sites: RecordedSites
+) -> None:
+    body = (f"{ARABIC} \u202e{ARABIC}\u202c\n" * 100_000)[:1_048_576]
+    sites.answers["dead-letters"] = looked([letter(1, body=body[:500], body_characters=len(body))])
+    sites.answers["dead-letter"] = letter(1, body=body)
+    page = look.at(PAGE)
+    page.locator("summary").click()
+    page.get_by_role("button", name="Show all 1 MiB").click()
+    expect(page.get_by_role("button", name="Show all")).to_have_count(0)
+    for visible in (7, 8):
+        sites.documents["dead-letters"]["queues"][2] |= {"visible": visible, "in_flight": 0}
+        row = page.get_by_role("row").filter(has=page.get_by_role("link", name="federation", exact=True))
+        expect(row.get_by_role("cell").nth(1)).to_have_text(str(visible))
+    assert page.locator("pre").evaluate("shown => shown.textContent") == body
 
 
 def test_ten_thousand_letters_are_told_and_drawn_by_the_fifty(look: Looking, sites: RecordedSites) -> None:

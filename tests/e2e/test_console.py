@@ -32,6 +32,7 @@ WITHIN_S = 60
 WITHIN_MS = WITHIN_S * 1000
 ROUND_S = 1.1  # longer than what was asked is taken for now
 REFRESHES = 4
+ARABIC = "\u0631\u0633\u0627\u0644\u0629"
 LIMITED: Any = {
     "Version": "2012-10-17",
     "Statement": [
@@ -41,9 +42,9 @@ LIMITED: Any = {
 }
 
 
-def watching(connection: Connection) -> WatchedSites:
+def watching(connection: Connection, *, landed: Path | None = None) -> WatchedSites:
     name = SiteName(connection.region, local_account=DEFAULT_SITE.account)
-    sites = [WatchedSite(name, connection)]
+    sites = [WatchedSite(name, lambda _: connection, landed)]
     return WatchedSites(sites=sites, readers=READERS, questions=QUESTIONS, actions=ACTIONS)
 
 
@@ -222,7 +223,8 @@ class Letters:
 
 def test_a_letter_is_looked_at_put_back_and_thrown_away(deployed: Deployed, page: Page) -> None:
     hostile = f"<b>{uuid.uuid4().hex}</b>"
-    told = f"{hostile} of 203.0.113.7"
+    rest = f"\u202e{ARABIC} " * 20_000  # so that it is cut in the list
+    told = f"{hostile} of 203.0.113.7 {rest}"
     deployed.sqs.send_message(
         QueueUrl=stack_output(deployed.connection, "SluiceFederation", "IngressUrl"), MessageBody=told
     )
@@ -231,7 +233,10 @@ def test_a_letter_is_looked_at_put_back_and_thrown_away(deployed: Deployed, page
     before = until(letters.look, bool)
     letter = letters.one(min(before))
     letter.locator("summary").click()
-    expect(letter.locator("pre")).to_have_text(f"{hostile} of [address]")
+    expect(letter.locator("pre")).to_contain_text(f"{hostile} of [address] \u202e{ARABIC}")
+    letter.get_by_role("button", name="Show all").click()
+    expect(letter.get_by_role("button", name="Show all")).to_have_count(0)
+    assert letter.locator("pre").evaluate("shown => shown.textContent") == f"{hostile} of [address] {rest}"
 
     # What SQS fails of a batch by its own fault stays, and is moved again.
     redrive = letter.get_by_role("button", name="Redrive this")

@@ -5,10 +5,17 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
+from sluice.aws.clients import now_ms
+from sluice.cli.pipeline.commands import start_operation
+from sluice.console.topics import Topic
 from sluice.pipeline.operations import DrainQueue, StartLand, StopJob
-from tests.deployed import Deployed
+from sluice.times import day_of
+from tests.browser import chromium, page_of, serving
+from tests.deployed import Deployed, send_all
 from tests.e2e.landing import Landing, until
+from tests.e2e.test_console import WITHIN_MS, watching
 
 pytestmark = [
     pytest.mark.slow,  # `make test-slow` makes Spark first
@@ -16,6 +23,7 @@ pytestmark = [
 ]
 
 KILLS, PART = 3, 150
+UNREADABLE = {"x-qpid": {"DataType": "String", "StringValue": "{"}}
 
 
 @pytest.fixture
@@ -40,3 +48,32 @@ def test_what_is_sent_lands_once_over_three_kills_restarts_and_a_drain(landing: 
     until(lambda: landing.state(drain) != "RUNNING")
     assert (landing.state(last), landing.state(drain)) == ("CANCELLED", "SUCCESS"), landing.asked.text(drain, lines=50)
     assert sorted(landing.landed()) == sorted(sent)
+
+
+def test_the_console_shows_what_is_landed_quarantined_and_reckoned(deployed: Deployed, landing: Landing) -> None:
+    url, day = landing.outputs["QueueUrl"], day_of(now_ms())
+    landing.send(url, 0, PART)
+    send_all(deployed.sqs, url, [{"MessageBody": "of 203.0.113.7", "MessageAttributes": UNREADABLE}])
+    drain = landing.asked.ask(DrainQueue()).run
+    watched = watching(deployed.connection, landed=landing.folder)
+    with chromium() as browser, serving(watched, every_s=1.0) as served, page_of(browser) as page:
+        expect.set_options(timeout=WITHIN_MS)
+        page.goto(f"{served.address}#/pipeline")
+        run = page.get_by_role("table", name="Runs").get_by_role("row").nth(1)
+        expect(run.locator(".badge")).to_have_text("RUNNING")
+        until(lambda: landing.state(drain) != "RUNNING")
+        expect(run.locator(".badge")).to_have_text("SUCCESS")
+        expect(page.get_by_role("link", name="Messages")).to_contain_text(f"{PART} rows")
+        expect(page.locator("[data-stat=Quarantined] dd")).to_have_text("1")
+        expect(page.get_by_role("img", name="Rows landed, a minute")).to_be_visible()
+        rows = watched.read(Topic(reading="pipeline"))["minutes"]
+        assert sum(each["rows"] for each in rows) == PART + 1
+        page.get_by_role("button", name="Look at the newest").click()
+        page.get_by_role("list", name="Quarantined messages").locator("summary").click()
+        expect(page.get_by_role("list", name="Quarantined messages").locator("pre")).to_have_text("of [address]")
+
+        reckoned = landing.asked.ask(start_operation("statistics", {"day": day})).run
+        until(lambda: landing.state(reckoned) != "RUNNING")
+        assert landing.state(reckoned) == "SUCCESS"
+        expect(page.get_by_label("Hours of").locator("option")).to_have_text([day])
+        expect(page.get_by_role("alert")).to_have_count(0)

@@ -3,13 +3,19 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import aiohttp
 import pytest
 
 from sluice.aws.operator.client_user import ClientUser, revoke
 from sluice.aws.operator.deployment import NotDeployed, stack_output, stack_outputs
+from sluice.cli.site_names import SiteName
+from sluice.console.parts import ACTIONS, QUESTIONS, READERS
+from sluice.console.readings.dollars import STACKS
+from sluice.console.sites import WatchedSite
+from sluice.console.topics import Topic
+from sluice.console.watching import WatchedSites
 from sluice.demo import splitting
 from sluice.local.access import SiteAccess
 from sluice.local.cloud import start
@@ -18,9 +24,10 @@ from sluice.local.sites import Site
 from sluice.local.traffic import Proxies, answer, offer_body
 from sluice.peers.deployed_methods import sqs_method
 from sluice.peers.methods import Answered, Denied, Reply
-from sluice.stages import stage_of
+from sluice.stages import stage_of, staged
 from tests.deployed import make_queue
 from tests.e2e.federated import FederatedSite
+from tests.e2e.test_console import until
 
 pytestmark = pytest.mark.slow
 
@@ -166,3 +173,29 @@ def test_where_one_is_destroyed_the_other_goes_on(deployer: Deployer, sites: lis
     assert queues_made(unstaged, "SluiceState-") == queues_made(unstaged, "snowflake-broker") == {None}
     assert at_both(met, [unstaged]) == [MET]
     assert at_both(divided, [unstaged]) == [DIVIDED]
+
+
+def test_the_console_has_of_each_its_own_alarms_deployments_dollars_and_functions(sites: list[FederatedSite]) -> None:
+    both = [seen_on_the_console(site) for site in sites]
+    assert [deployed for deployed, _ in both] == [
+        {f"stack {staged(name, site.site.stage)}" for name in STACKS} for site in sites
+    ]
+    (_, here), (_, dev) = both
+    assert here == dev  # the one is deployed as the other
+    assert here["alarms"]
+    assert here["functions"]
+
+
+def seen_on_the_console(site: FederatedSite) -> tuple[set[str], dict[str, Any]]:
+    """Which stacks it says were deployed, and how many alarms, what dollars, which functions it finds."""
+    name = SiteName(site.site.region, local_account=site.site.account, stage=site.site.stage)
+    shown = WatchedSite(name, lambda _: site.connection)
+    watched = WatchedSites(sites=[shown], readers=READERS, questions=QUESTIONS, actions=ACTIONS)
+
+    def seen() -> tuple[set[str], dict[str, Any]]:
+        overview, log = (watched.read(Topic(reading=reading)) for reading in ("overview", "log"))
+        deployed = {each["what"].split(":")[0] for each in overview["changes"] if each["part"] == "deployment"}
+        dollars = overview["dollars"]["at_rest"]
+        return deployed, {"alarms": overview["alarms_watched"], "dollars": dollars, "functions": log["functions"]}
+
+    return until(seen, lambda found: all(found[1].values()))

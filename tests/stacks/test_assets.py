@@ -171,8 +171,11 @@ def test_whatever_is_installed_is_pinned_with_its_hash(lock: Path) -> None:
     assert [pin.name for pin in pins.values() if not pin.hashes] == []
 
 
-def test_the_demo_has_the_versions_that_all_else_has() -> None:
-    whole, part = (read_lock((PROJECT / f"requirements{name}.txt").read_text()) for name in ("", "-demo"))
+@pytest.mark.parametrize(
+    "lock", [PROJECT / "requirements-demo.txt", *(PROJECT / "spark").glob("requirements-*-demo.txt")], ids=str
+)
+def test_the_demo_has_the_versions_that_all_else_has(lock: Path) -> None:
+    whole, part = (read_lock(each.read_text()) for each in (lock.with_name(lock.name.replace("-demo", "")), lock))
     assert {name: pin.version for name, pin in part.items()}.items() < {n: p.version for n, p in whole.items()}.items()
 
 

@@ -11,7 +11,16 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from sluice.console.readings.pipeline import DAY, MINUTES, KnownDays, day_of_log, minutes_of, samples_of
+from sluice.console.readings.pipeline import (
+    DAY,
+    LINES,
+    MINUTES,
+    KnownDays,
+    day_of_log,
+    minutes_of,
+    minutes_of_logs,
+    samples_of,
+)
 from sluice.console.readings.series import MINUTE_MS
 from sluice.console.tables import MAX_FIRST, KnownTable, document_of, iceberg_versions, rows_of
 from sluice.errors import Malformed
@@ -231,6 +240,16 @@ def test_minutes_are_what_batches_added() -> None:
     assert len(minutes) == MINUTES
     assert minutes[-2] == {"at_ms": at_ms - MINUTE_MS, "rows": 200, "batches": 2, "lag_ms": 80}
     assert minutes[-1] == {"at_ms": at_ms, "rows": 300, "batches": 1, "lag_ms": None}
+
+
+def test_a_run_that_follows_another_counts_from_the_beginning() -> None:
+    at_ms = 100 * MINUTE_MS
+    first = "\n".join([sample(at_ms - MINUTE_MS, 50), sample(at_ms - MINUTE_MS, 90)])
+    second = "\n".join([sample(at_ms, 20), sample(at_ms, 95)])
+    assert [each["rows"] for each in minutes_of_logs([first, second], at_ms=at_ms)[-2:]] == [90, 95]
+    cut = "\n" * LINES + first
+    assert [each["rows"] for each in minutes_of_logs([cut, second], at_ms=at_ms)[-2:]] == [40, 95]
+    assert not any(each["batches"] for each in minutes_of_logs([], at_ms=at_ms))
 
 
 def test_a_days_log_has_offers_and_addresses() -> None:

@@ -30,7 +30,8 @@ from sluice.rendezvous.protocol.addresses import masked
 from sluice.stages import staged
 
 MINUTES = 60  # of landing that are drawn
-LINES = 2_000  # of a local run's log: an hour's batches
+LINES = 4_000  # of a local run's log: an hour's batches
+LOGS = 5  # of local runs
 SPARK_NAMESPACE = "Sluice/Spark"
 TABLES_EVERY_S = 20.0
 LOCAL_TABLES_EVERY_S = 2.0
@@ -64,7 +65,7 @@ def read(site: KnownSite, _: Query) -> Document:
         **plain(found),
         "runs": [plain(each) for each in found.runs[:SHOWN_RUNS]],
         "queue": queue,
-        "minutes": tried(troubles, "how landing goes", lambda: _minutes(site, land)),
+        "minutes": tried(troubles, "how landing goes", lambda: _minutes(site, found.runs)),
         "cost_an_hour": tried(troubles, "the cost", lambda: _cost_an_hour(site, land)),
         "local": site.is_local,
         "tables": files and tried(troubles, "tables", lambda: _tables(site, files, outputs)),
@@ -83,11 +84,10 @@ def files_at(site: KnownSite) -> Files:
 # How landing goes
 
 
-def _minutes(site: KnownSite, land: RunView | None) -> Sequence[Document] | None:
+def _minutes(site: KnownSite, runs: Sequence[RunView]) -> Sequence[Document] | None:
     """Say of each of the last minutes what it landed; None where that isn't known."""
     if site.is_local:
-        text = "" if land is None else site.pipeline().text(land.run, lines=LINES)
-        return minutes_of(samples_of(text), at_ms=now_ms())
+        return minutes_of_logs(_logs(site, runs), at_ms=now_ms())
     told = {"Query": LAND, "Source": "0"}
     metric = partial(Metric, namespace=staged(SPARK_NAMESPACE, site.connection.stage), dimensions=told)
     wanted = {
@@ -100,6 +100,20 @@ def _minutes(site: KnownSite, land: RunView | None) -> Sequence[Document] | None
 
 
 Sample = tuple[int, int, float, float | None]  # when, how many batches, rows since the log began, lag in ms
+
+
+def _logs(site: KnownSite, runs: Sequence[RunView]) -> Sequence[str]:
+    """Read the logs of the runs that landed in the last hour, the newest run's last."""
+    since_ms = now_ms() - MINUTES * MINUTE_MS
+    landed = [each for each in runs if each.job == LAND and (each.ended_at_ms or since_ms) >= since_ms]
+    return [site.pipeline().text(each.run, lines=LINES) for each in reversed(landed[:LOGS])]
+
+
+def minutes_of_logs(texts: Sequence[str], *, at_ms: int) -> Sequence[Document]:
+    """Add up what runs' logs have, the newest's last. Of a log that is cut what came before isn't known."""
+    is_whole = bool(texts) and texts[0].count("\n") < LINES - 1
+    samples = (sample for text in texts for sample in samples_of(text))
+    return minutes_of(samples, at_ms=at_ms, before=0.0 if is_whole else None)
 
 
 def samples_of(text: str) -> Iterator[Sample]:
@@ -122,16 +136,19 @@ def _samples_of_series(series: Mapping[str, Series]) -> Iterator[Sample]:
         yield at_ms, round(batches.get(at_ms, 0)), rows, lags.get(at_ms)
 
 
-def minutes_of(samples: Iterator[Sample], *, at_ms: int) -> Sequence[Document]:
-    """Add samples up, a minute each, the newest last. What came before the first sample isn't known."""
+def minutes_of(samples: Iterator[Sample], *, at_ms: int, before: float | None = None) -> Sequence[Document]:
+    """Add samples up, a minute each, the newest last.
+
+    A run counts its rows from 0 on: where there are fewer than before, another one has begun. `before` is what was
+    counted before the first sample, where that is known.
+    """
     last = at_ms // MINUTE_MS
     minutes = range(last - MINUTES + 1, last + 1)
     landed, batches, lags = Counter[int](), Counter[int](), dict[int, int]()
-    before: float | None = None
     for sample_ms, number, rows, lag_ms in samples:
         minute = sample_ms // MINUTE_MS
         batches[minute] += number
-        landed[minute] += max(0, round(rows - before)) if before is not None else 0
+        landed[minute] += 0 if before is None else round(rows - before if rows >= before else rows)
         before = rows
         if lag_ms is not None:
             lags[minute] = max(lags.get(minute, 0), round(lag_ms))
