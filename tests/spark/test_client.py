@@ -218,5 +218,5 @@ def test_an_unusable_proxy_is_an_option_error(used: Used, monkeypatch: pytest.Mo
 def test_an_answer_that_is_no_json_object_is_trouble_that_may_pass() -> None:
     for body in (b"<html>", b"[]"):
         with pytest.raises(QueueBusy, match="no JSON"):
-            _parsed("A", HttpAnswer(200, b"", body))
-    assert _parsed("A", HttpAnswer(200, b"", b"")) == {}
+            _parsed("A", HttpAnswer(200, (), body))
+    assert _parsed("A", HttpAnswer(200, (), b"")) == {}

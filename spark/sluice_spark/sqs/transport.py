@@ -15,7 +15,7 @@ from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from sluice_spark.sqs.answers import ANSWER_LIMIT, BUFFER_BYTES, HEAD_END, HTTP_OK, AnswerReader, HttpAnswer
+from sluice_spark.sqs.answers import ANSWER_LIMIT, BUFFER_BYTES, HTTP_OK, AnswerReader, HttpAnswer
 
 CONNECT_WITHIN_S = 5.0  # name, TCP, the proxy's tunnel and TLS together
 IDLE_LIMIT_S = 15.0  # SQS and what is before it keep idle connections longer: so the race with their close is rare
@@ -84,7 +84,8 @@ class Transport:
         self._route, self._answer_limit = route_to(url), answer_limit
         self._tls = ssl.create_default_context(cafile=ca_bundle) if self._route.tls else None
         self._slots = asyncio.Semaphore(connections)
-        self._shared = bytearray(BUFFER_BYTES)  # an event loop reads, and says so, for one connection after another
+        # For all connections, and so in the processor's cache: a loop reads, and says so, for one after the other
+        self._buffer = memoryview(bytearray(BUFFER_BYTES))
         self._idle: list[_Connection] = []
         self._busy: set[_Connection] = set()
         self._under_way = 0
@@ -99,7 +100,7 @@ class Transport:
         if self._route.proxy_authorization and not self._route.tunnel:
             lines.append(f"proxy-authorization: {self._route.proxy_authorization}")
         lines.append(f"content-length: {len(body)}")
-        return "\r\n".join(lines).encode("latin-1") + HEAD_END + body
+        return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
 
     async def exchange(
         self, request: bytes, *, within_s: float, repeatable: bool = False, room: Room | None = None
@@ -184,7 +185,7 @@ class Transport:
         if isinstance(loop, asyncio.BaseEventLoop):
             more["happy_eyeballs_delay"] = HAPPY_EYEBALLS_S
         _, connection = await loop.create_connection(
-            lambda: _Connection(AnswerReader(self._shared, self._answer_limit), loop), host, port, ssl=tls, **more
+            lambda: _Connection(self._buffer, self._answer_limit, loop), host, port, ssl=tls, **more
         )
         return connection
 
@@ -218,8 +219,8 @@ class Transport:
 class _Connection(asyncio.BufferedProtocol):
     """One connection: a request, its answer, the next request."""
 
-    def __init__(self, reading: AnswerReader, loop: asyncio.AbstractEventLoop) -> None:
-        self._reading, self._loop = reading, loop
+    def __init__(self, buffer: memoryview, answer_limit: int, loop: asyncio.AbstractEventLoop) -> None:
+        self._buffer, self._reading, self._loop = buffer, AnswerReader(answer_limit), loop
         self._transport: asyncio.Transport | None = None
         self._waiting: asyncio.Future[HttpAnswer] | None = None
         self._used_at = time.monotonic()
@@ -282,7 +283,7 @@ class _Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  asyncio's signature
         """Asyncio's call: where to put what comes."""
-        return self._reading.room()
+        return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Asyncio's call: so much has come."""
@@ -290,7 +291,7 @@ class _Connection(asyncio.BufferedProtocol):
             self.abort()  # nobody asked: what comes here is no answer to the next request
             return
         try:
-            answer = self._reading.filled(nbytes)
+            answer = self._reading.filled(self._buffer[:nbytes])
         except ConnectionError as error:
             self.failed(error)
             return
