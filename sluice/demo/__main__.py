@@ -91,6 +91,7 @@ def main(
             if console:
                 out.print(f"the console stays at {overview.address} until ctrl-C", soft_wrap=True)
                 watched.wait()
+                out.print("\nstopping…")
     except (SluiceError, ExceptionGroup) as error:
         out.print(f"[red]{error}")
         sys.exit(1)

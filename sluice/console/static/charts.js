@@ -163,7 +163,7 @@ export function swatch(value) {
 function scale(largest) {
   const rough = largest / 3;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = Math.max([1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough), largest >= 3 ? 1 : 0);
+  const step = Math.max([1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough), 1); // what is drawn is counted
   const steps = [];
   for (let at = 0; at < largest + step; at += step) steps.push(at);
   return { steps, most: steps.at(-1) };
