@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import tracemalloc
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -464,6 +465,18 @@ def test_an_answer_that_breaks_off_is_none() -> None:
 
 def test_an_answer_without_a_body_needs_no_length() -> None:
     assert fed([b"HTTP/1.1 204 -\r\n\r\n"]) == HttpAnswer(204, [], b"")
+
+
+def test_nothing_is_taken_for_a_large_answer_before_it_comes() -> None:
+    reading = AnswerReader(10**9)
+    reading.begin()
+    tracemalloc.start()
+    try:
+        reading.filled(memoryview(b"HTTP/1.1 200 OK\r\nContent-Length: 500000000\r\n\r\n" + b"x" * 1000))
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+    assert reading.to_come == 500_000_000
 
 
 def test_one_answer_follows_another() -> None:

@@ -91,7 +91,7 @@ class AnswerReader:
         return self._answer()
 
     def _answer(self) -> HttpAnswer:
-        body = memoryview(self._body)[: self._filled] if isinstance(self._body, bytearray) else self._body
+        body = memoryview(self._body) if isinstance(self._body, bytearray) else self._body
         answer = HttpAnswer(self._status or 0, self._fields, body)
         self._body = b""
         return answer
@@ -132,8 +132,8 @@ class AnswerReader:
             self._body = piece
         else:
             if not isinstance(self._body, bytearray):
-                self._body = bytearray(self._length or 0)
-            self._body[self._filled : size] = piece
+                self._body = bytearray()  # not yet of its length: there may be no room for that
+            self._body += piece
         self._filled = size
 
     def on_message_complete(self) -> None:
