@@ -42,15 +42,16 @@ LIMITED: Any = {
 }
 
 
-def watching(connection: Connection, *, landed: Path | None = None) -> WatchedSites:
+def watching(connection: Connection, *, landed: Path) -> WatchedSites:
+    """One site. The folder is none in which a cloud of the user's has landed."""
     name = SiteName(connection.region, local_account=DEFAULT_SITE.account)
     sites = [WatchedSite(name, lambda _: connection, landed)]
     return WatchedSites(sites=sites, readers=READERS, questions=QUESTIONS, actions=ACTIONS)
 
 
 @pytest.fixture
-def watched(deployed: Deployed) -> WatchedSites:
-    return watching(of_environment(deployed.cloud.environment(deployed.site)))
+def watched(deployed: Deployed, tmp_path: Path) -> WatchedSites:
+    return watching(of_environment(deployed.cloud.environment(deployed.site)), landed=tmp_path)
 
 
 @pytest.fixture
@@ -150,7 +151,7 @@ def test_nobody_is_called_while_nobody_looks(watched: WatchedSites) -> None:
     assert memory.calls == before
 
 
-def test_a_missing_right_is_named_and_the_rest_is_there(deployed: Deployed) -> None:
+def test_a_missing_right_is_named_and_the_rest_is_there(deployed: Deployed, tmp_path: Path) -> None:
     iam, name = deployed.client("iam"), f"limited-{uuid.uuid4().hex[:8]}"
     iam.create_user(UserName=name)
     iam.put_user_policy(UserName=name, PolicyName="limited", PolicyDocument=json.dumps(LIMITED))
@@ -159,7 +160,7 @@ def test_a_missing_right_is_named_and_the_rest_is_there(deployed: Deployed) -> N
         "AWS_ACCESS_KEY_ID": key["AccessKeyId"],
         "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"],
     }
-    limited = watching(of_environment(environment))
+    limited = watching(of_environment(environment), landed=tmp_path)
 
     def seen() -> Any:
         try:
@@ -256,7 +257,7 @@ def test_a_cloud_that_starts_again_is_found_again(tmp_path: Path) -> None:
     """Nothing is deployed to it: that a site has no stacks is an answer, too."""
     cloud = start(tmp_path / "cloud", save_state=True, ends_with_us=True)
     try:
-        watched = watching(of_environment(cloud.environment(DEFAULT_SITE)))
+        watched = watching(of_environment(cloud.environment(DEFAULT_SITE)), landed=tmp_path / "landed")
         with chromium() as browser, serving(watched, every_s=0.5) as served, page_of(browser) as page:
             page.set_default_timeout(WITHIN_MS)
             page.goto(served.address)

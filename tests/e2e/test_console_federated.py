@@ -1,6 +1,7 @@
 """The console's map on sites in two accounts and regions: who is there, what goes over, where a key would go."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -22,14 +23,14 @@ def name_of(site: FederatedSite) -> SiteName:
 
 
 @pytest.fixture
-def page(sites: list[FederatedSite]) -> Iterator[Page]:
+def page(sites: list[FederatedSite], tmp_path: Path) -> Iterator[Page]:
     """Of two of the four, the first and the last; peers are asked with their own site's credentials."""
     by_name = {name_of(each): each for each in sites}
 
     def reach(name: SiteName) -> Connection:
         return by_name[name].connection
 
-    shown = [WatchedSite(name_of(each), reach) for each in (sites[0], sites[-1])]
+    shown = [WatchedSite(name_of(each), reach, tmp_path) for each in (sites[0], sites[-1])]
     watched = WatchedSites(sites=shown, readers=READERS, questions=QUESTIONS, actions=ACTIONS)
     with chromium() as browser, serving(watched, allow_actions=True, every_s=1.0) as served, page_of(browser) as opened:
         opened.set_default_timeout(WITHIN_MS)

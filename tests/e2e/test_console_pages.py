@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -19,9 +20,9 @@ KEY = "console.pages.new"
 
 
 @pytest.fixture
-def page(deployed: Deployed) -> Iterator[Page]:
+def page(deployed: Deployed, tmp_path: Path) -> Iterator[Page]:
     """One that may do something. The browser ends with the test: beside it others couldn't run event loops."""
-    watched = watching(of_environment(deployed.cloud.environment(deployed.site)))
+    watched = watching(of_environment(deployed.cloud.environment(deployed.site)), landed=tmp_path)
     with chromium() as browser, serving(watched, allow_actions=True, every_s=1.0) as served, page_of(browser) as opened:
         opened.goto(served.address)
         opened.set_default_timeout(WITHIN_MS)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
@@ -175,8 +176,10 @@ def test_where_one_is_destroyed_the_other_goes_on(deployer: Deployer, sites: lis
     assert at_both(divided, [unstaged]) == [DIVIDED]
 
 
-def test_the_console_has_of_each_its_own_alarms_deployments_dollars_and_functions(sites: list[FederatedSite]) -> None:
-    both = [seen_on_the_console(site) for site in sites]
+def test_the_console_has_of_each_its_own_alarms_deployments_dollars_and_functions(
+    sites: list[FederatedSite], tmp_path: Path
+) -> None:
+    both = [seen_on_the_console(site, tmp_path) for site in sites]
     assert [deployed for deployed, _ in both] == [
         {f"stack {staged(name, site.site.stage)}" for name in STACKS} for site in sites
     ]
@@ -186,10 +189,10 @@ def test_the_console_has_of_each_its_own_alarms_deployments_dollars_and_function
     assert here["functions"]
 
 
-def seen_on_the_console(site: FederatedSite) -> tuple[set[str], dict[str, Any]]:
+def seen_on_the_console(site: FederatedSite, landed: Path) -> tuple[set[str], dict[str, Any]]:
     """Which stacks it says were deployed, and how many alarms, what dollars, which functions it finds."""
     name = SiteName(site.site.region, local_account=site.site.account, stage=site.site.stage)
-    shown = WatchedSite(name, lambda _: site.connection)
+    shown = WatchedSite(name, lambda _: site.connection, landed)
     watched = WatchedSites(sites=[shown], readers=READERS, questions=QUESTIONS, actions=ACTIONS)
 
     def seen() -> tuple[set[str], dict[str, Any]]:
