@@ -4,14 +4,20 @@ Its import raises the process's limit of recursion: suites that try what is too 
 """
 
 import json
+import queue
+import subprocess
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import ministack.app
 import pytest
 from ministack.core import iam_actions
+from ministack.core.lambda_runtime import Worker
 
 from sluice.local.mended import cloud as patches
+from sluice.local.mended import metrics
 from tests.harsh.two_clouds import TwoClouds, two_clouds
 
 FIFO = {"name": "queue.fifo", "FifoQueue": "true"}
@@ -233,3 +239,18 @@ def test_nothing_is_added_to_a_text(table: Table) -> None:
     table(UpdateExpression="SET a = :v", ExpressionAttributeValues={":v": {"S": "12"}})
     added = table(UpdateExpression="SET b = a + :v", ExpressionAttributeValues={":v": {"N": "1"}})
     assert added == INVALID
+
+
+def test_what_a_function_logged_is_had_however_late_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Worker, "_drain_stderr_bounded", Worker._drain_stderr_bounded)  # put back afterwards
+    metrics.keep_logs_whole()
+    environment = Worker.__new__(Worker)
+    environment.func_name, environment._stderr_queue = "busy", queue.Queue()
+    printing = [sys.executable, "-c", "import sys; print('late', file=sys.stderr)"]
+    with subprocess.Popen(printing, stderr=subprocess.PIPE, text=True) as environment._proc:
+        environment._proc.wait()
+        reading = threading.Timer(0.3, environment._read_stderr)
+        reading.start()
+        assert environment._drain_stderr_bounded() == "late"
+        reading.join()
+        assert environment._drain_stderr_bounded() == ""

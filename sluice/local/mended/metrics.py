@@ -1,15 +1,19 @@
-"""Patches of what CloudWatch has: functions' embedded metrics, and SQS's own counts of messages.
+"""Patches of what CloudWatch has: functions' logs, the metrics embedded there, and SQS's own counts of messages.
 
 ministack publishes Lambda's own metrics alone. What is published here is added up second by second: an hour of traffic
 is no more points than an hour has seconds.
 """
 
 import contextlib
+import fcntl
 import json
+import struct
+import termios
 import time
 from collections.abc import Mapping
 from typing import Any
 
+import ministack.core.lambda_runtime
 import ministack.services.cloudwatch
 import ministack.services.lambda_svc
 import ministack.services.sqs
@@ -18,6 +22,7 @@ from sluice.local.requests import action_and_queue
 
 EMBEDDED = '"CloudWatchMetrics"'  # what a line of the format has
 OK = 200
+LOGGED_WITHIN_S, LOOK_EVERY_S = 5.0, 0.001
 SENT, RECEIVED, DELETED = "NumberOfMessagesSent", "NumberOfMessagesReceived", "NumberOfMessagesDeleted"
 # How often an answer has this is how many messages it is about; a body's own quotation marks are escaped there.
 TOLD = {
@@ -25,6 +30,34 @@ TOLD = {
     "SendMessageBatch": (SENT, b'"MessageId":'),
     "ReceiveMessage": (RECEIVED, b'"ReceiptHandle":'),
 }
+
+
+def keep_logs_whole() -> None:
+    """Have all that a function logged before it answered.
+
+    ministack waits 50 ms for the first line: on a busy machine one came later, stayed until the environment's next
+    call, and was lost where there was none.
+    """
+    environments = ministack.core.lambda_runtime.Worker
+    drain = environments._drain_stderr_bounded  # noqa: SLF001 - no public hook
+
+    def drained(environment: Any, *arguments: Any, **named: Any) -> str:
+        process, deadline = environment._proc, time.monotonic() + LOGGED_WITHIN_S  # noqa: SLF001 - see above
+        while process and _unread(process.stderr) and time.monotonic() < deadline:
+            time.sleep(LOOK_EVERY_S)
+        log: str = drain(environment, *arguments, **named)
+        return log
+
+    environments._drain_stderr_bounded = drained  # noqa: SLF001 - see above
+
+
+def _unread(pipe: Any) -> int:
+    """How many bytes are in the pipe; none where it is closed."""
+    try:
+        (count,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))
+    except (OSError, ValueError):
+        return 0
+    return int(count)
 
 
 def publish_embedded_metrics() -> None:
@@ -131,5 +164,6 @@ def _set(value: float) -> dict[str, Any]:
 
 def patch() -> None:
     """Make all of them."""
+    keep_logs_whole()
     publish_embedded_metrics()
     count_messages()
