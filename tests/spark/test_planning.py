@@ -129,6 +129,16 @@ def test_ids_whose_deletion_is_not_confirmed_are_never_forgotten(segments: list[
     assert all(identity in seen for identity in unconfirmed)
 
 
+@given(st.lists(st.lists(st.integers(0, 8), max_size=4), max_size=8))
+def test_ids_are_taken_all_or_none(asked: list[list[int]]) -> None:
+    seen, known = Seen(), set[str]()
+    for ids in (list(map(str, each)) for each in asked):
+        new = known.isdisjoint(ids) and len(set(ids)) == len(ids)
+        assert seen.taken(ids) == new
+        known |= set(ids) if new else set()
+        assert {each for each in map(str, range(9)) if each in seen} == known
+
+
 def test_what_drivers_before_staged_is_never_forgotten_and_leaves_room_for_as_much_as_ever() -> None:
     seen = Seen(4)
     seen.inherited(["a", "b", "c", "d", "e", "f"])

@@ -210,10 +210,6 @@ class Seen:
     def __len__(self) -> int:
         return len(self._ids)
 
-    def none_of(self, ids: Sequence[str]) -> bool:
-        """Whether all are new, and different."""
-        return self._ids.isdisjoint(ids) and len(set(ids)) == len(ids)
-
     def inherited(self, ids: Sequence[str]) -> None:
         """Note what drivers before have staged, for as long as this one runs: what they deleted of it nobody knows.
 
@@ -223,9 +219,19 @@ class Seen:
         self._ids.update(ids)
         self._limit += len(self._ids) - before
 
-    def taken(self, ids: Sequence[str]) -> None:
-        """Note that these will be staged: whoever says so stages them, or ends."""
+    def taken(self, ids: Sequence[str]) -> bool:
+        """Note that these will be staged: whoever says so stages them, or ends.
+
+        False if some are known, or the same: then none of them is noted.
+        """
+        if not self._ids.isdisjoint(ids):
+            return False
+        before = len(self._ids)
         self._ids.update(ids)
+        if len(self._ids) - before == len(ids):
+            return True
+        self._ids.difference_update(ids)
+        return False
 
     def staged(self, number: int, *taken: Sequence[str]) -> None:
         """Note that what was taken is durable as this segment, its messages not yet deleted."""

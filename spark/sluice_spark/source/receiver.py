@@ -394,12 +394,7 @@ class _Run:
         size, self._unsettled_bytes, self._unsettled_messages = self._unsettled_bytes, 0, 0
         if not taken:
             return
-        ordered = _ordered(taken)
-        ids = _ids(ordered)
-        fresh, again = self._staged.unread(*self._without_duplicates(ordered, ids))
-        if again:
-            ids = _ids(fresh)
-        self._staged.seen.taken(ids)
+        fresh, again, ids = self._sifted(_ordered(taken))
         columns = rows(fresh) if fresh else None
         if columns is not None:
             self._oldest_sent = pa.compute.min(columns.column("sent_at"))
@@ -407,7 +402,7 @@ class _Run:
         held = OBJECTS_BYTES * len(ids) + (columns.nbytes if columns is not None else 0)
         self._budget.hold(held)
         self._chunks.append(_Chunk(columns, ids, handles_of(fresh), handles_of(again), held))
-        del taken, ordered, fresh, again
+        del taken, fresh, again
         self._budget.free(size)
 
     async def _publish(self) -> None:
@@ -442,13 +437,19 @@ class _Run:
         elif self._intake.delete:
             self._order_deletion(number, handles)
 
-    def _without_duplicates(
-        self, taken: Sequence[Received], ids: Sequence[str]
-    ) -> tuple[list[Received], list[Received]]:
+    def _sifted(self, taken: Sequence[Received]) -> tuple[Sequence[Received], Sequence[Received], Sequence[str]]:
+        """First comes what is to be staged, then what need not be, then the ids of the first."""
+        ids = _ids(taken)
+        if self._staged.notified is None and self._staged.seen.taken(ids):  # the usual, at little cost
+            return taken, (), ids
+        fresh, again = self._staged.unread(*self._without_duplicates(taken))
+        ids = _ids(fresh)
+        self._staged.seen.taken(ids)
+        return fresh, again, ids
+
+    def _without_duplicates(self, taken: Sequence[Received]) -> tuple[list[Received], list[Received]]:
         """First comes what is new, then what was taken before: redelivered, as its deletion had not come through."""
         seen, now = self._staged.seen, set[str]()
-        if seen.none_of(ids):  # the usual, at little cost
-            return list(taken), []
         fresh: list[Received] = []
         again: list[Received] = []
         for answer in taken:
