@@ -1,6 +1,7 @@
 """A document's commands, typed one after the other, and what of them doesn't go as the document says."""
 
 import re
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from tests.snippets.shell import Ran, Shell
 
 WITHIN_S = 300  # the first `sluice local up` of a package installs what it runs on
 SLOW_WITHIN_S = 900
+SPEAKS_WITHIN_S, LOOK_EVERY_S = 10.0, 0.1
 ELLIPSIS = "…"  # in shown output: any text; alone on a line: any lines
 # They set up what this suite runs in, or run it: read by `make -n`, whose targets have suites of their own.
 NOT_RUN = re.compile(r"^(make|git clone|pip install)\b")
@@ -60,7 +62,9 @@ class Reader:
         if NOT_RUN.match(command.text):
             self._note(command, command_faults(command), LOOKED_AT)
         elif command.elsewhere:
-            self._elsewhere.append((command, self._shell.leave_running(typed)))
+            output = self._shell.leave_running(typed)
+            self._elsewhere.append((command, output))
+            _look_until_it_speaks(output)
         else:
             ran = self._shell.run(typed, within_s=self._within_s)
             self._is_stuck = ran.code is None
@@ -85,6 +89,14 @@ class Reader:
         if kind == TRIED:
             self.counts[PASSED] += not faults
         self.failures += faults
+
+
+def _look_until_it_speaks(output: Path) -> None:
+    """A reader turns to the other terminal once something is said in this one, or after a while."""
+    deadline = time.monotonic() + SPEAKS_WITHIN_S
+    said = [output.with_suffix(kind) for kind in (".out", ".err", ".code")]
+    while not any(each.exists() and each.stat().st_size for each in said) and time.monotonic() < deadline:
+        time.sleep(LOOK_EVERY_S)
 
 
 def run_faults(command: Command, ran: Ran) -> list[str]:

@@ -12,7 +12,7 @@ import aiohttp
 import typer
 
 from sluice.aws.clients import now_ms
-from sluice.cli.output import show_json
+from sluice.cli.output import note, show_json
 from sluice.peers.channels import Network
 from sluice.peers.services import Service
 from sluice.peers.volunteer import Volunteer, VolunteerEvent, VolunteerLimits, VolunteerStep, serving
@@ -53,6 +53,7 @@ async def serve(broker_url: str, shift: Shift, *, as_json: bool) -> None:
             for _ in range(shift.proxies)
         ]
         async with serving(volunteers):
+            note(f"{len(volunteers)} polling {broker_url}; ctrl-C ends it")
             await report.until_done(shift.seconds)
     report.sum_up(sum((volunteer.counts for volunteer in volunteers), Counter[VolunteerStep]()))
 
