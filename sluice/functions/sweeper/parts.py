@@ -5,7 +5,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 
 import msgspec
 
-from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, now_ms, quick_sqs_client
+from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, now_ms, sqs_client
 from sluice.aws.rendezvous.mailboxes import DynamoMailboxStore
 from sluice.aws.rendezvous.meeting import Meeting
 from sluice.aws.rendezvous.standing import depth_of, recent_offers, waiting_proxies
@@ -51,7 +51,7 @@ class SweeperParts(msgspec.Struct, frozen=True, kw_only=True):
 
     def show(self, asked: ShowRendezvous) -> RendezvousView:
         """Look. Raises `CallFailed`, also for a queue that the function may not look at."""
-        at_ms, sqs = now_ms(), quick_sqs_client()
+        at_ms, sqs = now_ms(), sqs_client()
         depths = self.executor.map(lambda url: depth_of(sqs, url), asked.queues)
         return RendezvousView(
             waiting=waiting_proxies(self.meeting.pools, shards=self.meeting.pacing.pace().shards, now_ms=at_ms),
