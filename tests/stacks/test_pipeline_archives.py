@@ -151,7 +151,14 @@ def test_compiled_modules_are_for_the_image_s_python_and_machine(packed: tuple[s
     of_any_python = {name for name in modules if name.endswith(".abi3.so")}
     assert {name.partition("/")[0] for name in of_any_python} == {"arro3", "deltalake"}
     others = set(modules) - of_any_python
-    assert {name.partition("/")[0] for name in others} == {"msgspec", "orjson", "pyarrow", "ulid_transform", "wrapt"}
+    assert {name.partition("/")[0] for name in others} == {
+        "httptools",
+        "msgspec",
+        "orjson",
+        "pyarrow",
+        "ulid_transform",
+        "wrapt",
+    }
     assert all(name.endswith(f".cpython-311-{machine}-linux-gnu.so") for name in others)
     assert elf_machines(next(each for each in MACHINES if MACHINES[each] == machine), of_any_python) == {machine}
 
