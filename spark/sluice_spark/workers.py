@@ -30,7 +30,7 @@ def spare_collections() -> None:
     Parsed messages live until their segment is durable, are never in cycles, and come at a rate that has the collector
     go through all of them again and again: half of the time that parsing takes. Modules aren't looked at any more.
     """
-    gc.freeze()
+    spare_modules()
     gc.set_threshold(COLLECT_EVERY, *gc.get_threshold()[1:])
 
 

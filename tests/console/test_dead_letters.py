@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, Page, expect
 
 from sluice.errors import BadRequest
 from tests.console.conftest import Looking, RecordedSites
@@ -191,14 +191,20 @@ def test_hostile_bodies_names_and_reasons_are_text(look: Looking, sites: Recorde
     assert page.title() == "Dead letters · Sluice"
 
 
-def test_a_body_of_a_mebibyte_is_shown_whole_when_asked_for(look: Looking, sites: RecordedSites) -> None:
-    body = ("<b>" * 400_000)[:1_048_576]
+def shown_whole(look: Looking, sites: RecordedSites, body: str) -> Page:
+    """The page with a letter of a mebibyte, all of which was asked for."""
     sites.answers["dead-letters"] = looked([letter(1, body=body[:500], body_characters=len(body))])
     sites.answers["dead-letter"] = letter(1, body=body)
     page = look.at(PAGE)
     page.locator("summary").click()
     page.get_by_role("button", name="Show all 1 MiB").click()
     expect(page.get_by_role("button", name="Show all")).to_have_count(0)
+    return page
+
+
+def test_a_body_of_a_mebibyte_is_shown_whole_when_asked_for(look: Looking, sites: RecordedSites) -> None:
+    body = ("<b>" * 400_000)[:1_048_576]
+    page = shown_whole(look, sites, body)
     assert page.locator("pre").evaluate("shown => shown.textContent.length") == len(body)
     assert page.locator("pre b").count() == 0
 
@@ -252,12 +258,7 @@ def test_a_large_letter_from_right_to_left_is_shown_whole_while_readings_come(
     look: Looking, sites: RecordedSites
 ) -> None:
     body = (f"{ARABIC} \u202e{ARABIC}\u202c\n" * 100_000)[:1_048_576]
-    sites.answers["dead-letters"] = looked([letter(1, body=body[:500], body_characters=len(body))])
-    sites.answers["dead-letter"] = letter(1, body=body)
-    page = look.at(PAGE)
-    page.locator("summary").click()
-    page.get_by_role("button", name="Show all 1 MiB").click()
-    expect(page.get_by_role("button", name="Show all")).to_have_count(0)
+    page = shown_whole(look, sites, body)
     for visible in (7, 8):
         sites.documents["dead-letters"]["queues"][2] |= {"visible": visible, "in_flight": 0}
         row = page.get_by_role("row").filter(has=page.get_by_role("link", name="federation", exact=True))

@@ -18,12 +18,14 @@ def a_round(memory: SiteMemory, calls: int = CALLS) -> KnownSite:
     return KnownSite(CONNECTION, memory, is_local=True, calls=calls)
 
 
+def noted(asked: Counter[int], number: int) -> int:
+    asked[number] += 1
+    return number
+
+
 def test_a_round_makes_no_more_calls_than_it_has_and_the_next_goes_on_with_who_waits() -> None:
     memory, asked = SiteMemory(), Counter[int]()
-
-    def look(number: int) -> int:
-        asked[number] += 1
-        return number
+    look = partial(noted, asked)
 
     for _ in range(3):
         site = a_round(memory)
@@ -35,10 +37,7 @@ def test_a_round_makes_no_more_calls_than_it_has_and_the_next_goes_on_with_who_w
 
 def test_who_waits_longest_has_the_next_turn_however_often_all_are_due() -> None:
     memory, asked = SiteMemory(), Counter[int]()
-
-    def look(number: int) -> int:
-        asked[number] += 1
-        return number
+    look = partial(noted, asked)
 
     for _ in range(9):
         site = a_round(memory)

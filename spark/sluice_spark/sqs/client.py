@@ -144,12 +144,7 @@ class SqsClient:
             else _receive(queue_url, wait_s, visibility_s, attempt_id)
         )
         answer = await self._answered("ReceiveMessage", body, wait_s, room, same_again=attempt_id is None)
-        try:
-            return messages_in(answer.body)
-        except ValueError as error:
-            raise QueueBusy(
-                "ReceiveMessage", "NoJson", f"an answer that is none: {bytes(answer.body[:80])!r}"
-            ) from error
+        return _read("ReceiveMessage", answer, messages_in)
 
     async def delete(self, queue_url: str, handles: Sequence[str]) -> BatchOutcome:
         """Delete up to ten; what fails is retried by id. No call for none."""
@@ -339,8 +334,12 @@ _receive_again = lru_cache(maxsize=256)(_receive)  # the same bytes, thousands o
 
 
 def _failures(action: str, answer: HttpAnswer) -> Sequence[_Failure]:
+    return (_read(action, answer, _OUTCOME.decode).failed or ()) if answer.body else ()
+
+
+def _read(action: str, answer: HttpAnswer, decode: Callable[[bytes | memoryview], Outcome]) -> Outcome:
     try:
-        return (_OUTCOME.decode(answer.body).failed or ()) if answer.body else ()
+        return decode(answer.body)
     except ValueError as error:
         raise QueueBusy(action, "NoJson", f"an answer that is none: {bytes(answer.body[:80])!r}") from error
 
