@@ -3,11 +3,13 @@
 import asyncio
 import json
 import random
+import threading
 import time
 import urllib.request
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import aiohttp
@@ -30,6 +32,7 @@ from sluice.ulids import is_ulid, ulid_of
 from tests.deployed import Deployed
 
 WITHIN_S = 120  # twice of it is less than what a test may take
+ENVIRONMENTS = 4  # of the proxy function; the script's polls and answers have one or two
 EXCHANGE = "events"
 KEY = "rendezvous.#"
 
@@ -80,9 +83,20 @@ class Site:
         return list(by_id.values())
 
     def poll_in_vain(self) -> None:
-        """Have a poll refused: an environment tells of what it holds back when it is called again."""
+        """Have polls refused, in each environment: it tells of what it holds back when it is called again.
+
+        One after the other they all had the first that is free.
+        """
         poll = {"Sid": "in vain", "Version": "1.3", "Type": "standalone", "AcceptedRelayPattern": "nowhere.example$"}
-        urllib.request.urlopen(f"{self.deployed.broker_url}proxy", data=json.dumps(poll).encode()).close()
+        at_once = threading.Barrier(ENVIRONMENTS)
+
+        def refused() -> None:
+            at_once.wait()
+            urllib.request.urlopen(f"{self.deployed.broker_url}proxy", data=json.dumps(poll).encode()).close()
+
+        with ThreadPoolExecutor(ENVIRONMENTS) as callers:
+            for called in [callers.submit(refused) for _ in range(ENVIRONMENTS)]:
+                called.result()
 
     def tell(self, *events: Event) -> None:
         """Tell of events as functions do."""
