@@ -31,7 +31,7 @@ from sluice_spark.log.segment_files import (
     published_at,
     segment_name,
 )
-from sluice_spark.log.segments import Header, body_size, rows_of
+from sluice_spark.log.segments import Header, batches_of, body_size, ids_of, rows_of
 from sluice_spark.log.status import Status, say
 from sluice_spark.log.store import Store
 from sluice_spark.sqs.received import Received
@@ -183,11 +183,11 @@ class StagedLog:
         objects: list[Sequence[bytes | None]] = []
         count = 0
         for number in reversed(numbers):
-            rows = rows_of(self._store.read(segment_name(number)))
-            ids = rows.column("message_id").to_pylist()
+            content = self._store.read(segment_name(number))
+            ids = ids_of(content)
             newest.append((number, ids))
             if self.notified is not None:
-                objects.append(self.notified.identities(rows.column("body").to_pylist()))
+                objects.append(self.notified.identities(rows_of(content).column("body").to_pylist()))
             count += len(ids)
             if count >= DEDUPLICATION_LIMIT:
                 break
@@ -210,7 +210,7 @@ class StagedLog:
             first = max(header_at(self._store, numbers[-1]).epoch, numbers.start)
             count = 0
             for number in reversed(range(first, numbers.stop)):
-                ids = rows_of(self._store.read(segment_name(number))).column("message_id").to_pylist()
+                ids = ids_of(self._store.read(segment_name(number)))
                 yield ids
                 count += len(ids)
                 if count >= LAST_OF_A_DRIVER:
@@ -221,8 +221,7 @@ class StagedLog:
 def batches(store: Store, slices: Sequence[Slice]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the slices, in order: the same at every call. Raises SegmentMissing."""
     for part in slices:
-        rows = rows_of(store.read(segment_name(part.number)))
-        yield from rows.replace_schema_metadata(None).slice(part.low, part.high - part.low).to_batches()
+        yield from batches_of(store.read(segment_name(part.number)), part.low, part.high)
 
 
 def _following(header: Header) -> Header:

@@ -33,7 +33,7 @@ from sluice_spark.errors import (
 from sluice_spark.log.notes import note, notes
 from sluice_spark.log.planning import Admission
 from sluice_spark.log.segment_files import EMPTY, header_at, numbers_since, planned_header, publish, segment_name
-from sluice_spark.log.segments import Header, encoded, rows_of, table
+from sluice_spark.log.segments import Header, encoded, ids_of, table
 from sluice_spark.log.store import Store
 from sluice_spark.options import EXECUTORS_VISIBILITY_S, Options
 from sluice_spark.source.fleet import Fleet, connections_wanted
@@ -126,10 +126,9 @@ def deletions(store: Store, since: int) -> Mapping[int, int]:
 def message_ids(store: Store, name: str) -> Sequence[str]:
     """Of a segment, or another object of such rows; none if retention has removed it."""
     try:
-        ids: Sequence[str] = rows_of(store.read(name)).column("message_id").to_pylist()
+        return ids_of(store.read(name))
     except SegmentMissing:
         return ()
-    return ids
 
 
 def published(order: Order, store: Store) -> pa.Buffer | None:
