@@ -29,7 +29,7 @@ def test_the_signature_is_botocores(secret: str, token: str | None, body: bytes,
         service="sqs",
         target="AmazonSQS.ReceiveMessage",
         body=body,
-        now=at,
+        at_s=int(at.timestamp()),
     )
     request = AWSRequest(
         "POST",

@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Self, TypeVar
 
@@ -62,6 +61,9 @@ class BatchOutcome:
 
     expired: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
+
+
+ALL_DONE = BatchOutcome()
 
 
 @dataclass(slots=True)
@@ -146,13 +148,13 @@ class SqsClient:
         answer = await self._answered("ReceiveMessage", body, wait_s, room, same_again=attempt_id is None)
         return _read("ReceiveMessage", answer, messages_in)
 
-    async def delete(self, queue_url: str, handles: Sequence[str]) -> BatchOutcome:
+    def delete(self, queue_url: str, handles: Sequence[str]) -> Awaitable[BatchOutcome]:
         """Delete up to ten; what fails is retried by id. No call for none."""
-        return await self._batch("DeleteMessageBatch", queue_url, handles)
+        return self._batch("DeleteMessageBatch", queue_url, handles)
 
-    async def release(self, queue_url: str, handles: Sequence[str]) -> BatchOutcome:
+    def release(self, queue_url: str, handles: Sequence[str]) -> Awaitable[BatchOutcome]:
         """Make up to ten visible at once, for whoever receives next."""
-        return await self._batch("ChangeMessageVisibilityBatch", queue_url, handles, VisibilityTimeout=0)
+        return self._batch("ChangeMessageVisibilityBatch", queue_url, handles, VisibilityTimeout=0)
 
     async def attributes(self, queue_url: str, *names: str) -> Mapping[str, str]:
         """Ask for the queue's attributes; SQS answers without those that it doesn't have."""
@@ -204,7 +206,7 @@ class SqsClient:
                 break
             failures = await self.asked(action, {"QueueUrl": queue_url, "Entries": pending}, _failures)
             if not failures:
-                return BatchOutcome(expired=tuple(expired))
+                return BatchOutcome(expired=tuple(expired)) if expired else ALL_DONE
             by_id = {failure.id: failure for failure in failures}
             failed = [(entry, by_id[entry["Id"]]) for entry in pending if entry["Id"] in by_id]
             expired += [entry["ReceiptHandle"] for entry, failure in failed if failure.is_final]
@@ -257,7 +259,7 @@ class SqsClient:
             service="sqs",
             target=f"AmazonSQS.{action}",
             body=body,
-            now=datetime.fromtimestamp(int(now), UTC),
+            at_s=int(now),
         )
         request = transport.encoded(headers, body)
         if same_again:

@@ -5,8 +5,9 @@ https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-re
 
 import hashlib
 import hmac
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 
 ALGORITHM = "AWS4-HMAC-SHA256"
@@ -34,34 +35,49 @@ def signed_headers(
     service: str,
     target: str,
     body: bytes,
-    now: datetime,
+    at_s: int,
 ) -> dict[str, str]:
     """All headers to send, Host included.
 
-    `now` is UTC, in whole seconds; `host` has its port unless it is the scheme's own.
+    `at_s` is the epoch second; `host` has its port unless it is the scheme's own.
     """
-    stamp = _stamp(now)
+    common = _common(credentials, host, path, region, service, target, at_s)
+    canonical = f"{common.canonical}{hashlib.sha256(body).hexdigest()}"
+    keyed = common.keyed.copy()
+    keyed.update(f"{common.to_sign}{hashlib.sha256(canonical.encode()).hexdigest()}".encode())
+    return {**common.headers, "authorization": f"{common.authorization}{keyed.hexdigest()}"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Common:
+    """What the requests of one second have in common, each text up to where a request's own begins."""
+
+    headers: Mapping[str, str]
+    canonical: str
+    to_sign: str
+    authorization: str
+    keyed: hmac.HMAC
+
+
+@lru_cache(maxsize=64)  # thousands of requests are signed within a second, of a few actions
+def _common(
+    credentials: Credentials, host: str, path: str, region: str, service: str, target: str, at_s: int
+) -> _Common:
+    stamp = datetime.fromtimestamp(at_s, UTC).strftime("%Y%m%dT%H%M%SZ")
     headers = {"content-type": CONTENT_TYPE, "host": host, "x-amz-date": stamp}
     if credentials.token:
         headers["x-amz-security-token"] = credentials.token
     headers["x-amz-target"] = target  # last: the insertion order is the canonical, sorted one
     names = ";".join(headers)
     canonical_headers = "".join(f"{name}:{value}\n" for name, value in headers.items())
-    canonical = f"POST\n{path}\n\n{canonical_headers}\n{names}\n{hashlib.sha256(body).hexdigest()}"
     scope = f"{stamp[:8]}/{region}/{service}/aws4_request"
-    to_sign = f"{ALGORITHM}\n{stamp}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
-    keyed = _keyed(credentials.secret_key, stamp[:8], region, service).copy()
-    keyed.update(to_sign.encode())
-    signature = keyed.hexdigest()
-    headers["authorization"] = (
-        f"{ALGORITHM} Credential={credentials.access_key}/{scope}, SignedHeaders={names}, Signature={signature}"
+    return _Common(
+        headers=headers,
+        canonical=f"POST\n{path}\n\n{canonical_headers}\n{names}\n",
+        to_sign=f"{ALGORITHM}\n{stamp}\n{scope}\n",
+        authorization=f"{ALGORITHM} Credential={credentials.access_key}/{scope}, SignedHeaders={names}, Signature=",
+        keyed=_keyed(credentials.secret_key, stamp[:8], region, service),
     )
-    return headers
-
-
-@lru_cache(maxsize=4)  # thousands of requests are signed within a second, and strftime costs as much as the hashes
-def _stamp(second: datetime) -> str:
-    return second.strftime("%Y%m%dT%H%M%SZ")
 
 
 @lru_cache(maxsize=16)  # one a day and credential; a copy of the keyed hash spares OpenSSL's set-up on every request

@@ -82,6 +82,9 @@ class Transport:
         self, url: str, *, connections: int, ca_bundle: str | None = None, answer_limit: int = ANSWER_LIMIT
     ) -> None:
         self._route, self._answer_limit = route_to(url), answer_limit
+        self._first_lines = f"POST {self._route.target} HTTP/1.1\r\n"
+        if self._route.proxy_authorization and not self._route.tunnel:
+            self._first_lines += f"proxy-authorization: {self._route.proxy_authorization}\r\n"
         self._tls = ssl.create_default_context(cafile=ca_bundle) if self._route.tls else None
         self._slots = asyncio.Semaphore(connections)
         # For all connections, and so in the processor's cache: a loop reads, and says so, for one after the other
@@ -96,11 +99,8 @@ class Transport:
 
     def encoded(self, headers: Mapping[str, str], body: bytes) -> bytes:
         """Encode a POST as it goes over the wire; it may be sent any number of times."""
-        lines = [f"POST {self._route.target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
-        if self._route.proxy_authorization and not self._route.tunnel:
-            lines.append(f"proxy-authorization: {self._route.proxy_authorization}")
-        lines.append(f"content-length: {len(body)}")
-        return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        return f"{self._first_lines}{lines}content-length: {len(body)}\r\n\r\n".encode("latin-1") + body
 
     async def exchange(
         self, request: bytes, *, within_s: float, repeatable: bool = False, room: Room | None = None
