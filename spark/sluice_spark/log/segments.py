@@ -142,11 +142,11 @@ def batches_of(content: pa.Buffer, low: int, high: int) -> Iterator[pa.RecordBat
             begin = end
 
 
-def ids_of(content: pa.Buffer) -> list[str]:
+def ids_of(content: pa.Buffer) -> Sequence[str]:
     """Read all rows' message ids, and nothing else of them."""
     header_of(bytes(memoryview(content)[:HEAD_BYTES]))
     with _only("message_id", content) as reader:
-        ids: list[str] = reader.read_all().column("message_id").to_pylist()
+        ids: Sequence[str] = reader.read_all().column("message_id").to_pylist()
         return ids
 
 

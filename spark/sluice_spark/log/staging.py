@@ -179,7 +179,7 @@ class StagedLog:
 
     def _remember(self, numbers: range) -> None:
         """Take on ids whose messages may come again, their deletion cut off: the newest, and each driver's last."""
-        newest: list[tuple[int, list[str]]] = []
+        newest: list[tuple[int, Sequence[str]]] = []
         objects: list[Sequence[bytes | None]] = []
         count = 0
         for number in reversed(numbers):

@@ -10,8 +10,11 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute  # makes pa.compute
@@ -230,7 +233,8 @@ class _Run:
         self._limits, self._staged = intake.limits, receiver.staged
         self._fleets = [Fleet(queue_url) for queue_url in intake.queue_urls]
         self._receives: set[asyncio.Task[None]] = set()
-        self._deletes: asyncio.Queue[tuple[_Deletion, str, Sequence[str]]] = asyncio.Queue()
+        self._orders: deque[tuple[_Deletion, str, Sequence[str]]] = deque()
+        self._deleters: set[asyncio.Task[None]] = set()
         self._budget = ByteBudget(limit=intake.limits.buffer_bytes)
         self._fifo = any(is_fifo(queue_url) for queue_url in intake.queue_urls)
         self._unsettled: list[Received] = []
@@ -249,10 +253,9 @@ class _Run:
 
     async def until_stopped(self) -> None:
         """Receives until told to end, then drains."""
-        deleters = [asyncio.create_task(self._delete_forever()) for _ in range(self._intake.connections)]
+        beside = [asyncio.create_task(self._tell())]
         if self._intake.after_commit:
-            deleters.append(asyncio.create_task(self._keep_invisible()))
-        telling = asyncio.create_task(self._tell())
+            beside.append(asyncio.create_task(self._keep_invisible()))
         try:
             while not self._over:
                 self._hire()
@@ -264,7 +267,7 @@ class _Run:
                     await asyncio.sleep(TICK_S if self._buffered < self._limits.segment_messages else 0)
             await self._drain()
         finally:
-            for other in (*deleters, telling):
+            for other in (*beside, *self._deleters):
                 other.cancel()
         if self._failed:
             raise self._failed
@@ -308,9 +311,7 @@ class _Run:
                 continue
             while fleet.running < fleet.wanted and self._budget.open:
                 fleet.running += 1
-                task = asyncio.create_task(self._receive(fleet, self._budget.lease()))
-                self._receives.add(task)
-                task.add_done_callback(self._receives.discard)
+                self._begin(self._receive(fleet, self._budget.lease()), self._receives)
 
     async def _receive(self, fleet: Fleet, lease: Lease) -> None:
         """Receives in a row until there are too many of us, or no room, or the end."""
@@ -471,11 +472,24 @@ class _Run:
         deletion = _Deletion(number, len(chunks))
         for queue_url, handles in chunks:
             self._undeleted += len(handles)
-            self._deletes.put_nowait((deletion, queue_url, handles))
+            self._orders.append((deletion, queue_url, handles))
+        for _ in range(min(len(self._orders), self._intake.connections - len(self._deleters))):
+            self._begin(self._delete_all(), self._deleters)
 
-    async def _delete_forever(self) -> None:
-        while True:
-            deletion, queue_url, handles = await self._deletes.get()
+    def _begin(self, work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]]) -> None:
+        """Have it done, as one of some tasks; what it fails by, the run fails by."""
+        task = asyncio.create_task(work)
+        among.add(task)
+        task.add_done_callback(partial(self._done, among))
+
+    def _done(self, among: set[asyncio.Task[None]], task: asyncio.Task[None]) -> None:
+        among.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failed = error
+
+    async def _delete_all(self) -> None:
+        while self._orders:
+            deletion, queue_url, handles = self._orders.popleft()
             try:
                 await self._delete(deletion, queue_url, handles)
             except SluiceSparkError as error:
@@ -484,7 +498,6 @@ class _Run:
                     self._failed = error
             finally:
                 self._undeleted -= len(handles)
-                self._deletes.task_done()
 
     async def _delete(self, deletion: "_Deletion", queue_url: str, handles: Sequence[str]) -> None:
         outcome = await self._client.delete(queue_url, handles)
@@ -529,7 +542,8 @@ class _Run:
             await asyncio.wait(self._receives, timeout=TICK_S)
             await self._release_all()
         await self._release_all()
-        await self._deletes.join()
+        while self._deleters:
+            await asyncio.wait(self._deleters)
 
     async def _tell(self) -> None:
         """Say how it goes, whenever that changes, and now and then: in a place that the query's metrics look at."""

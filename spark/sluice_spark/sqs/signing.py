@@ -41,7 +41,7 @@ def signed_headers(
 
     `at_s` is the epoch second; `host` has its port unless it is the scheme's own.
     """
-    common = _common(credentials, host, path, region, service, target, at_s)
+    common = _common(credentials, host=host, path=path, region=region, service=service, target=target, at_s=at_s)
     canonical = f"{common.canonical}{hashlib.sha256(body).hexdigest()}"
     keyed = common.keyed.copy()
     keyed.update(f"{common.to_sign}{hashlib.sha256(canonical.encode()).hexdigest()}".encode())
@@ -61,7 +61,7 @@ class _Common:
 
 @lru_cache(maxsize=64)  # thousands of requests are signed within a second, of a few actions
 def _common(
-    credentials: Credentials, host: str, path: str, region: str, service: str, target: str, at_s: int
+    credentials: Credentials, *, host: str, path: str, region: str, service: str, target: str, at_s: int
 ) -> _Common:
     stamp = datetime.fromtimestamp(at_s, UTC).strftime("%Y%m%dT%H%M%SZ")
     headers = {"content-type": CONTENT_TYPE, "host": host, "x-amz-date": stamp}
