@@ -1,17 +1,21 @@
 import json
+import random
 import time
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import botocore.session
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sluice_spark.errors import Fenced, LogError, QueueRefused, SegmentMissing, SegmentTaken, UnknownFormat
 from sluice_spark.log.offsets import Position
 from sluice_spark.log.planning import DEDUPLICATION_LIMIT, sliced
 from sluice_spark.log.segment_files import segment_name
-from sluice_spark.log.segments import HEAD_BYTES, encoded, header_of, rows_of, table
+from sluice_spark.log.segments import HEAD_BYTES, Header, batches_of, encoded, header_of, ids_of, rows_of, table
 from sluice_spark.log.staging import StagedLog, batches
 from sluice_spark.log.store import FileStore, FsspecStore, S3Store, Store, open_store
 from sluice_spark.source.receiver import Intake, Receiver
@@ -146,8 +150,28 @@ def test_another_format_is_refused(store: Store) -> None:
     for content in (b"nonsense", foreign):
         with pytest.raises(UnknownFormat):
             header_of(content)
-    with pytest.raises(UnknownFormat):
-        rows_of(pa.py_buffer(foreign))
+    for read in (rows_of, ids_of, lambda content: list(batches_of(content, 0, 1))):
+        with pytest.raises(UnknownFormat):
+            read(pa.py_buffer(foreign))
+
+
+@given(pieces=st.lists(st.integers(0, 5), max_size=5), low=st.integers(0, 30), count=st.integers(0, 30))
+def test_rows_are_read_whatever_pieces_they_were_written_in(pieces: list[int], low: int, count: int) -> None:
+    numbers = iter(range(sum(pieces)))
+    written = pa.concat_tables([some(), *(some(*islice(numbers, piece)) for piece in pieces)])
+    content = encoded(written, Header(number=0, writer="w", published_ms=0))
+    assert list(ids_of(content)) == written.column("message_id").to_pylist()
+    found = [row for batch in batches_of(content, low, low + count) for row in batch.to_pylist()]
+    assert found == written.slice(low, count).to_pylist() == rows_of(content).slice(low, count).to_pylist()
+
+
+def test_what_shrinks_is_written_compressed_and_what_does_not_as_it_is() -> None:
+    chance = random.Random(1)
+    plain = [json.dumps({"order": number, "kind": "of which there are many"}) for number in range(1000)]
+    ciphered = [chance.randbytes(500).hex() for _ in range(1000)]
+    for bodies, shrinks in ((plain, True), (ciphered, False)):
+        rows = table([received([message(number, Body=body) for number, body in enumerate(bodies)])])
+        assert (encoded(rows, Header(number=0, writer="w", published_ms=0)).size < rows.nbytes / 2) is shrinks
 
 
 @pytest.mark.parametrize(

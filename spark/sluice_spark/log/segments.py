@@ -18,8 +18,10 @@ VERSION = 2  # 1 had no epoch, and counters always
 VERSIONS = (1, VERSION)
 HEADER_KEY = b"sluice.segment"
 HEAD_BYTES = 16_384  # more than the schema with its metadata takes: enough to read a header without its rows
-# JSON is a third of its size: at S3 that is what a segment's time goes by, and on a disk it costs what writing it would
-_WRITTEN = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+# JSON is a third of its size with it: at S3 a segment's time goes by that, and on a disk it costs less than writing all
+CODEC = "lz4"
+WORTH = 0.8  # of its size: what is compressed or encrypted already stays as it is, and is read without a copy
+SAMPLE_BYTES = 64 * 2**10
 _MAGIC_BYTES = 8  # ARROW1 and padding, before the stream that the file format wraps
 _ATTRIBUTE = pa.struct([("type", pa.string()), ("string", pa.string()), ("binary", pa.binary())])
 _TIME = pa.timestamp("us", tz="UTC")
@@ -106,9 +108,20 @@ def encoded(rows: pa.Table, header: Header) -> pa.Buffer:
     """Encode the file's content."""
     metadata = {HEADER_KEY: json.dumps({"version": VERSION, **asdict(header)})}
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, SCHEMA.with_metadata(metadata), options=_WRITTEN) as writer:
+    options = pa.ipc.IpcWriteOptions(compression=CODEC if _shrinks(rows) else None, use_threads=False)
+    with pa.ipc.new_file(sink, SCHEMA.with_metadata(metadata), options=options) as writer:
         writer.write_table(rows.replace_schema_metadata(metadata))
     return sink.getvalue()
+
+
+def _shrinks(rows: pa.Table) -> bool:
+    """Tell by the beginning of the bodies whether it is worth compressing them."""
+    chunks = rows.column("body").chunks
+    text = chunks[0].buffers()[2] if chunks else None
+    if not text:
+        return False
+    sample = memoryview(text)[:SAMPLE_BYTES]
+    return len(pa.compress(sample, CODEC, asbytes=True)) < WORTH * len(sample)
 
 
 def header_of(head: bytes) -> Header:
