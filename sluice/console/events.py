@@ -114,16 +114,18 @@ class Feeds:
             await asyncio.sleep(self.every_s)
 
     def _said(self, topic: Topic) -> str:
-        told: dict[str, Any] = {"topic": str(topic)}
+        name = str(topic)
         try:
-            told["document"] = self.read(topic)
+            return json_of({"topic": name, "document": self.read(topic)})
         except SluiceError as error:
-            told["error"] = str(error)
+            return json_of({"topic": name, "error": str(error)})
         except Exception as error:  # noqa: BLE001 - one reading fails by our own fault: the page says so, the rest goes on
-            told["error"] = f"{type(error).__name__}: {error}"
-        return json_of(told)
+            return json_of({"topic": name, "error": f"{type(error).__name__}: {error}"})
 
 
 def json_of(document: Any) -> str:
-    """Write a document on one line, in ASCII: half a character, which JSON can name, is none in UTF-8."""
-    return json.dumps(msgspec.to_builtins(document))
+    """Write a document on one line, in ASCII: half a character, which JSON can name, is none in UTF-8.
+
+    Raises `TypeError` or `ValueError` for what JSON has no word for: a page would stumble over it.
+    """
+    return json.dumps(msgspec.to_builtins(document), allow_nan=False)
