@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from threading import Lock
 from typing import Any
 
 from sluice.aws.clients import calls, now_ms
@@ -223,22 +224,26 @@ def table_at(site: KnownSite, files: Files, name: str, folder: str, *, in_full: 
 
 @dataclass(slots=True)
 class KnownDays:
-    """The daily logs: each is read once, and the newest again with each look, as late events come."""
+    """The daily logs: each is read once, and the newest again with each look, as late events come. Safe for threads."""
 
-    documents: dict[str, Document] = field(default_factory=dict)
+    documents: Mapping[str, Document] = field(default_factory=dict)
     unread: list[str] = field(default_factory=list)  # the newest last
+    _turn: Lock = field(default_factory=Lock)
 
     def look(self, files: Files) -> None:
         """See which there are, in one request. Raises `CallFailed`."""
-        names = [each for each in files.names("statistics") if each.startswith(DAY)][-SHOWN_DAYS:]
-        self.documents = {name: document for name, document in self.documents.items() if name in names}
-        self.unread = [name for name in names if name not in self.documents or name == names[-1]]
+        with self._turn:
+            names = [each for each in files.names("statistics") if each.startswith(DAY)][-SHOWN_DAYS:]
+            self.documents = {name: document for name, document in self.documents.items() if name in names}
+            self.unread = [name for name in names if name not in self.documents or name == names[-1]]
 
     def read(self, files: Files, *, may_read: Callable[[], bool]) -> None:
         """Read the newest first, a request each, while that is allowed. Raises `CallFailed`."""
-        while self.unread and may_read():
-            name = self.unread.pop()
-            self.documents[name] = day_of_log(name, files.read(f"statistics/{name}").decode())
+        with self._turn:
+            while self.unread and may_read():
+                name = self.unread.pop()
+                document = day_of_log(name, files.read(f"statistics/{name}").decode())
+                self.documents = {**self.documents, name: document}
 
 
 def _days(site: KnownSite, files: Files) -> Sequence[Document]:
