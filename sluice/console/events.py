@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,6 +53,7 @@ class Feeds:
     executor: Executor
     every_s: float = EVERY_S
     _feeds: dict[str, _Feed] = field(default_factory=dict)
+    _under_way: dict[str, "asyncio.Future[str]"] = field(default_factory=dict)  # also of pages that have gone
     _ended: bool = False
 
     @property
@@ -60,8 +61,10 @@ class Feeds:
         """Topics that are read now."""
         return list(self._feeds)
 
-    async def follow(self, topics: Sequence[Topic]) -> AsyncIterator[str]:
+    async def follow(self, topics: Sequence[Topic]) -> AsyncGenerator[str]:
         """Yield events of `text/event-stream` until the page goes, or all `end`; what is known already at once."""
+        if self._ended:
+            return
         listener = Listener()
         names = list(dict.fromkeys(map(str, topics)))
         try:
@@ -86,6 +89,8 @@ class Feeds:
         for feed in self._feeds.values():
             for listener in feed.listeners:
                 listener.something.set()
+        for reading in list(self._under_way.values()):
+            reading.cancel()
 
     def _join(self, name: str, listener: Listener) -> None:
         feed = self._feeds.setdefault(name, _Feed())
@@ -104,14 +109,22 @@ class Feeds:
             del self._feeds[name]
 
     async def _run(self, topic: Topic, feed: _Feed) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            said = await loop.run_in_executor(self.executor, self._said, topic)
+        while not self._ended:
+            said = await self._read(topic)
             if said != feed.last:
                 feed.last = said
                 for listener in feed.listeners:
                     listener.tell(str(topic), said)
             await asyncio.sleep(self.every_s)
+
+    async def _read(self, topic: Topic) -> str:
+        """Read, or wait for the reading that is under way: a page that comes back again and again takes one thread."""
+        name = str(topic)
+        if name not in self._under_way:
+            reading = asyncio.get_running_loop().run_in_executor(self.executor, self._said, topic)
+            self._under_way[name] = reading
+            reading.add_done_callback(lambda _: self._under_way.pop(name))
+        return await asyncio.shield(self._under_way[name])
 
     def _said(self, topic: Topic) -> str:
         name = str(topic)
