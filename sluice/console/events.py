@@ -18,7 +18,7 @@ BEAT_S = 15.0  # so that whoever stands between doesn't take a quiet stream for 
 MAX_TOPICS = 32  # of one page
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Listener:
     """A page: of each topic the newest reading that it hasn't been sent."""
 
@@ -40,7 +40,7 @@ class Listener:
 
 @dataclass(slots=True)
 class _Feed:
-    listeners: list[Listener] = field(default_factory=list)
+    listeners: set[Listener] = field(default_factory=set)
     last: str = ""
     task: "asyncio.Task[None] | None" = None
 
@@ -94,7 +94,7 @@ class Feeds:
 
     def _join(self, name: str, listener: Listener) -> None:
         feed = self._feeds.setdefault(name, _Feed())
-        feed.listeners.append(listener)
+        feed.listeners.add(listener)
         if feed.last:
             listener.tell(name, feed.last)
         if feed.task is None:
