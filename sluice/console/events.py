@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +18,7 @@ BEAT_S = 15.0  # so that whoever stands between doesn't take a quiet stream for 
 MAX_TOPICS = 32  # of one page
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Listener:
     """A page: of each topic the newest reading that it hasn't been sent."""
 
@@ -40,7 +40,7 @@ class Listener:
 
 @dataclass(slots=True)
 class _Feed:
-    listeners: list[Listener] = field(default_factory=list)
+    listeners: set[Listener] = field(default_factory=set)
     last: str = ""
     task: "asyncio.Task[None] | None" = None
 
@@ -53,6 +53,7 @@ class Feeds:
     executor: Executor
     every_s: float = EVERY_S
     _feeds: dict[str, _Feed] = field(default_factory=dict)
+    _under_way: dict[str, "asyncio.Future[str]"] = field(default_factory=dict)  # also of pages that have gone
     _ended: bool = False
 
     @property
@@ -60,8 +61,10 @@ class Feeds:
         """Topics that are read now."""
         return list(self._feeds)
 
-    async def follow(self, topics: Sequence[Topic]) -> AsyncIterator[str]:
+    async def follow(self, topics: Sequence[Topic]) -> AsyncGenerator[str]:
         """Yield events of `text/event-stream` until the page goes, or all `end`; what is known already at once."""
+        if self._ended:
+            return
         listener = Listener()
         names = list(dict.fromkeys(map(str, topics)))
         try:
@@ -86,10 +89,12 @@ class Feeds:
         for feed in self._feeds.values():
             for listener in feed.listeners:
                 listener.something.set()
+        for reading in list(self._under_way.values()):
+            reading.cancel()
 
     def _join(self, name: str, listener: Listener) -> None:
         feed = self._feeds.setdefault(name, _Feed())
-        feed.listeners.append(listener)
+        feed.listeners.add(listener)
         if feed.last:
             listener.tell(name, feed.last)
         if feed.task is None:
@@ -104,26 +109,36 @@ class Feeds:
             del self._feeds[name]
 
     async def _run(self, topic: Topic, feed: _Feed) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            said = await loop.run_in_executor(self.executor, self._said, topic)
+        while not self._ended:
+            said = await self._read(topic)
             if said != feed.last:
                 feed.last = said
                 for listener in feed.listeners:
                     listener.tell(str(topic), said)
             await asyncio.sleep(self.every_s)
 
+    async def _read(self, topic: Topic) -> str:
+        """Read, or wait for the reading that is under way: a page that comes back again and again takes one thread."""
+        name = str(topic)
+        if name not in self._under_way:
+            reading = asyncio.get_running_loop().run_in_executor(self.executor, self._said, topic)
+            self._under_way[name] = reading
+            reading.add_done_callback(lambda _: self._under_way.pop(name))
+        return await asyncio.shield(self._under_way[name])
+
     def _said(self, topic: Topic) -> str:
-        told: dict[str, Any] = {"topic": str(topic)}
+        name = str(topic)
         try:
-            told["document"] = self.read(topic)
+            return json_of({"topic": name, "document": self.read(topic)})
         except SluiceError as error:
-            told["error"] = str(error)
+            return json_of({"topic": name, "error": str(error)})
         except Exception as error:  # noqa: BLE001 - one reading fails by our own fault: the page says so, the rest goes on
-            told["error"] = f"{type(error).__name__}: {error}"
-        return json_of(told)
+            return json_of({"topic": name, "error": f"{type(error).__name__}: {error}"})
 
 
 def json_of(document: Any) -> str:
-    """Write a document on one line, in ASCII: half a character, which JSON can name, is none in UTF-8."""
-    return json.dumps(msgspec.to_builtins(document))
+    """Write a document on one line, in ASCII: half a character, which JSON can name, is none in UTF-8.
+
+    Raises `TypeError` or `ValueError` for what JSON has no word for: a page would stumble over it.
+    """
+    return json.dumps(msgspec.to_builtins(document), allow_nan=False)

@@ -35,6 +35,8 @@ class RunningMove:
                 pass
         except SluiceError as error:
             self.error = str(error)
+        except Exception as error:  # noqa: BLE001 - our own fault: without a word the page would take it for done
+            self.error = f"{type(error).__name__}: {error}"
         finally:
             self.ended = True
 

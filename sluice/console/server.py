@@ -1,30 +1,29 @@
 """The console's HTTP: its files, the stream of readings, questions and actions. Who gets in is `security`'s."""
 
 import asyncio
-import json
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from sluice.console.events import EVERY_S, MAX_TOPICS, Feeds, json_of
+from sluice.console.forms import form_of
 from sluice.console.security import Door, Guarded, new_token
 from sluice.console.sites import Document
 from sluice.console.threads import UnawaitedThreads
 from sluice.console.topics import Topic
 from sluice.console.watching import Watching
-from sluice.errors import BadConfiguration, Malformed, SluiceError
+from sluice.errors import BadConfiguration, BadRequest, Malformed, SluiceError
 from sluice.local.cloud import LOOPBACK
 
 STATIC = Path(__file__).with_name("static")
@@ -82,7 +81,7 @@ class Console:
     async def watched(self, _: Request) -> Response:
         """Say which sites there are, and whether anything may be done."""
         sites = [asdict(label) for label in self.watching.labels]
-        return _json({"sites": sites, "actions": self.options.allow_actions})
+        return _written(json_of({"sites": sites, "actions": self.options.allow_actions}))
 
     async def events(self, request: Request) -> Response:
         """Stream readings of the topics that are asked for."""
@@ -107,33 +106,36 @@ class Console:
 
     async def _done(self, request: Request, what: Callable[[str, int, Mapping[str, Any]], Document]) -> Response:
         body = bytearray()
-        async for part in request.stream():
-            body += part
-            if len(body) > MAX_BODY:
-                return _refused(f"more than {MAX_BODY} bytes", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         try:
-            fields = json.loads(body)
-            site, given = int(fields["site"]), dict(fields.get("fields", {}))
-        except (ValueError, TypeError, KeyError) as error:
-            return _refused(f"no form: {error}", HTTPStatus.BAD_REQUEST)
+            async for part in request.stream():
+                body += part
+                if len(body) > MAX_BODY:
+                    return _refused(f"more than {MAX_BODY} bytes", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            form = form_of(bytes(body))
+        except (ClientDisconnect, BadRequest) as error:  # nobody hears that a page that has gone is refused
+            return _refused(str(error), HTTPStatus.BAD_REQUEST)
+
+        def answered() -> str:
+            return json_of(what(request.path_params["name"], form.site, form.fields))
+
         loop = asyncio.get_running_loop()
         try:
-            found = await loop.run_in_executor(self.executor, partial(what, request.path_params["name"], site, given))
+            found = await loop.run_in_executor(self.executor, answered)
         except SluiceError as error:
             return _refused(str(error), HTTPStatus.UNPROCESSABLE_ENTITY)
         except asyncio.CancelledError:  # uvicorn's, as it ends: raised again it would be told of as an error
             return _refused("the console has ended", HTTPStatus.SERVICE_UNAVAILABLE)
         except Exception as error:  # noqa: BLE001 - our own fault: the page says so, and goes on
             return _refused(f"{type(error).__name__}: {error}", HTTPStatus.INTERNAL_SERVER_ERROR)
-        return _json(found)
+        return _written(found)
 
 
-def _json(document: Any) -> Response:
-    return Response(json_of(document), media_type="application/json")
+def _written(text: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    return Response(text, status_code=status, media_type="application/json")
 
 
 def _refused(text: str, status: HTTPStatus) -> Response:
-    return Response(json_of({"error": text}), status_code=status, media_type="application/json")
+    return _written(json_of({"error": text}), status)
 
 
 class Server(uvicorn.Server):

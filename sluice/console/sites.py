@@ -168,7 +168,7 @@ class KnownSite(AskedSite):
         if known is None:
             return None
         if known.error is not None:
-            raise known.error
+            raise known.error.with_traceback(None)  # which would keep who was told before, with all that they had
         found: T = known.value
         return found
 
@@ -188,7 +188,7 @@ class KnownSite(AskedSite):
 
         known, absent = self.memory.outputs, self.memory.absent
         if stack in absent:
-            raise absent[stack]
+            raise absent[stack].with_traceback(None)
         if stack not in known:
             if staged(stack, self.connection.stage) not in self.stacks():
                 self.once(f"call for {stack}", partial(self.spend, 1)).result()  # for what a construct has stored

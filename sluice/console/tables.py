@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from threading import Lock
 from typing import Any
 from urllib.parse import unquote
 
@@ -28,42 +29,70 @@ MAX_FILE = 32 * 1024 * 1024  # bytes of a file whose rows are looked at
 
 @dataclass(slots=True)
 class KnownTable:
-    """A table whose log is Delta Lake's: its newest versions. Each is read once, as none ever changes."""
+    """A table whose log is Delta Lake's: its newest versions. Each is read once, as none ever changes.
+
+    Safe for threads: who reads it while another one does waits.
+    """
 
     folder: str
     versions: dict[int, TableVersion] = field(default_factory=dict)
     unread: list[int] = field(default_factory=list)  # the newest last
     _newest: str = ""  # name of a commit
+    _turn: Lock = field(default_factory=Lock)
 
     def look(self, files: Files) -> None:
-        """See which versions are new, in one request or few. Raises `CallFailed`."""
-        names = files.names(f"{self.folder}/{LOG_FOLDER}", after=self._newest)
-        found = [number for number in map(number_of, names) if number is not None]
-        if found:
-            self.unread = [*self.unread, *found][-MAX_KEPT if self._newest else -MAX_FIRST :]
-            self._newest = commit_name(found[-1])
+        """See which versions aren't read yet, in one request or few. Raises `CallFailed`."""
+        with self._turn:
+            names = files.names(f"{self.folder}/{LOG_FOLDER}", after=self._all_read)
+            found = [number for number in map(number_of, names) if number is not None]
+            most = MAX_KEPT if self._newest else MAX_FIRST
+            self.unread = [number for number in found if number not in self.versions][-most:]
+            if found:
+                self._newest = commit_name(found[-1])
+
+    @property
+    def _all_read(self) -> str:
+        """Name the commit up to which nothing is left to be read."""
+        if not self.unread:
+            return self._newest
+        return commit_name(self.unread[0] - 1) if self.unread[0] else ""
 
     def read(self, files: Files, *, may_read: Callable[[], bool]) -> None:
-        """Read versions, the newest first, a request each, while that is allowed. Raises `CallFailed`, `Malformed`."""
-        while self.unread and may_read():
-            number = self.unread.pop()
-            path = f"{self.folder}/{LOG_FOLDER}/{commit_name(number)}"
-            self.versions[number] = version_of(number, files.read(path).decode())
-        for number in sorted(self.versions)[:-MAX_KEPT]:
-            del self.versions[number]
+        """Read versions, the newest first, a request each, while that is allowed.
+
+        One that can't be asked for stays unread, one that is no version is passed over. Raises `CallFailed`,
+        `Malformed`.
+        """
+        with self._turn:
+            passed_over: Malformed | None = None
+            while self.unread and may_read():
+                number = self.unread[-1]
+                try:
+                    self._read(files, number)
+                except Malformed as error:
+                    passed_over = error
+                self.unread.pop()
+            if passed_over is not None:
+                raise passed_over
+
+    def _read(self, files: Files, number: int) -> None:
+        content = files.read(f"{self.folder}/{LOG_FOLDER}/{commit_name(number)}")
+        versions = {**self.versions, number: version_of(number, content.decode(errors="replace"))}
+        self.versions = {each: versions[each] for each in sorted(versions)[-MAX_KEPT:]}
 
     @property
     def newest_first(self) -> Sequence[TableVersion]:
         """Its versions, as far as they are known."""
-        return [self.versions[number] for number in sorted(self.versions, reverse=True)]
+        return list(reversed(self.versions.values()))
 
     @property
     def rows(self) -> int | None:
         """How many rows it has; None where not all of the log is known, or something was removed since."""
-        is_whole = not self.unread and len(self.versions) == max(self.versions, default=-1) + 1
-        if not is_whole or not self.versions or any(each.removed_files for each in self.versions.values()):
+        versions = self.newest_first
+        is_whole = bool(versions) and not self.unread and len(versions) == versions[0].version + 1
+        if not is_whole or any(each.removed_files for each in versions):
             return None
-        return sum(each.rows for each in self.versions.values())
+        return sum(each.rows for each in versions)
 
 
 def iceberg_versions(files: Files, folder: str) -> Sequence[TableVersion]:

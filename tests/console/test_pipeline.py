@@ -38,6 +38,11 @@ def test_each_table_has_its_versions(look: Looking) -> None:
     expect(tables.get_by_role("row")).to_have_count(3)
 
 
+def test_a_link_to_a_table_that_isnt_there_shows_the_messages(look: Looking) -> None:
+    page = look.at("#/pipeline?table=constructor")
+    expect(page.get_by_role("navigation", name="Tables").locator("[aria-current]")).to_contain_text("Messages")
+
+
 def test_days_are_drawn_and_a_days_hours_on_request(look: Looking, sites: RecordedSites) -> None:
     hour = {"matched": 3, "denied": 1, "timed out": 0}
     sites.answers["hours"] = {"day": "2026-09-21", "hours": [hour] * 24}
@@ -49,10 +54,10 @@ def test_days_are_drawn_and_a_days_hours_on_request(look: Looking, sites: Record
     assert sites.asked == [("hours", 0, {"day": "2026-09-21"})]
 
 
-def test_the_quarantine_is_looked_at(look: Looking, sites: RecordedSites) -> None:
-    row = {
+def quarantined(reason: str) -> dict[str, Any]:
+    return {
         "message_id": "m1",
-        "reason": 'x-qpid: "exchange": 5',
+        "reason": reason,
         "date": "2026-09-21",
         "sent_at_ms": 1790000000000,
         "receives": 1,
@@ -60,13 +65,28 @@ def test_the_quarantine_is_looked_at(look: Looking, sites: RecordedSites) -> Non
         "left_out": 12,
         "attributes": {"x-qpid": "{}"},
     }
-    sites.answers["quarantine"] = {"rows": [row], "more": 7}
+
+
+def test_the_quarantine_is_looked_at(look: Looking, sites: RecordedSites) -> None:
+    sites.answers["quarantine"] = {"rows": [quarantined('x-qpid: "exchange": 5')], "more": 7}
     page = look.at("#/pipeline")
     page.get_by_role("button", name="Look at the newest").click()
     letters = page.get_by_role("list", name="Quarantined messages")
     letters.locator("summary").click()
     expect(letters.locator("pre")).to_contain_text("<b>no markup</b>\n… and 12 characters more")
     expect(page.get_by_text("7 older ones are in the table.")).to_be_visible()
+
+
+def test_a_message_that_was_quarantined_twice_stays_there_twice(look: Looking, sites: RecordedSites) -> None:
+    rows = [quarantined("unreadable"), quarantined("again")]
+    sites.answers["quarantine"] = {"rows": rows, "more": 0}
+    page = look.at("#/pipeline")
+    page.get_by_role("button", name="Look at the newest").click()
+    shown = page.get_by_role("list", name="Quarantined messages").locator("strong")
+    expect(shown).to_have_text(["unreadable", "again"])
+    sites.documents["pipeline"]["queue"]["visible"] = 77
+    expect(page.get_by_role("region", name="Landing").locator("dd").first).to_have_text("77")
+    expect(shown).to_have_text(["unreadable", "again"])
 
 
 def test_what_cant_be_looked_at_says_what_is_missing(look: Looking, sites: RecordedSites) -> None:

@@ -3,8 +3,11 @@
 import io
 import json
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 import pyarrow as pa
@@ -17,13 +20,14 @@ from sluice.console.readings.pipeline import (
     MINUTES,
     KnownDays,
     day_of_log,
+    landed_by,
     minutes_of,
     minutes_of_logs,
     samples_of,
 )
 from sluice.console.readings.series import MINUTE_MS
 from sluice.console.tables import MAX_FIRST, KnownTable, document_of, iceberg_versions, rows_of
-from sluice.errors import Malformed
+from sluice.errors import CallFailed, Malformed
 from sluice.local.landed_files import FolderFiles
 from sluice.pipeline.tables import commit_name, number_of, version_of
 
@@ -32,16 +36,20 @@ STORED = Path(__file__).parents[1] / "spark" / "stored" / "1"
 
 @dataclass(slots=True)
 class MemoryFiles:
-    """Files by their paths; counts what is read."""
+    """Files by their paths; counts what is read. So many reads fail."""
 
     content: dict[str, bytes] = field(default_factory=dict)
     read_paths: list[str] = field(default_factory=list)
+    fails: int = 0
 
     def names(self, folder: str, *, after: str = "") -> Sequence[str]:
         found = (path.removeprefix(f"{folder}/") for path in self.content if path.startswith(f"{folder}/"))
         return sorted(name for name in found if "/" not in name and name > after)
 
     def read(self, path: str) -> bytes:
+        if self.fails:
+            self.fails -= 1
+            raise CallFailed("GetObject", "SlowDown", "not now")
         self.read_paths.append(path)
         return self.content[path]
 
@@ -126,6 +134,45 @@ def read_in(table: KnownTable, files: MemoryFiles, allowed: Sequence[bool]) -> N
 def read_whole(table: KnownTable, files: MemoryFiles) -> None:
     table.look(files)
     table.read(files, may_read=lambda: True)
+
+
+def test_a_version_that_cant_be_read_once_is_read_with_the_next_look() -> None:
+    files = MemoryFiles()
+    table = a_table(files, 2)
+    table.look(files)
+    files.fails = 1
+    with pytest.raises(CallFailed):
+        table.read(files, may_read=lambda: True)
+    read_whole(table, files)
+    assert (len(table.versions), table.rows) == (2, 6)
+
+
+def test_a_version_that_nobody_can_read_keeps_no_other_from_being_read() -> None:
+    files = MemoryFiles()
+    table = a_table(files, 2)
+    files.content[f"t/_delta_log/{commit_name(1)}"] = b"{"
+    table.look(files)
+    with pytest.raises(Malformed):
+        table.read(files, may_read=lambda: True)
+    read_whole(table, files)
+    assert list(table.versions) == [0]
+
+
+@pytest.mark.parametrize("known", [KnownTable("t"), KnownDays()], ids=["a table", "days"])
+def test_two_who_read_at_once_read_each_file_once(known: KnownTable | KnownDays) -> None:
+    files, both = MemoryFiles({f"statistics/{DAY}2026-11-21.log": b"client-denied-count 3"}), Barrier(2)
+    a_table(files, 1)
+    known.look(files)
+
+    def may_read() -> bool:
+        with suppress(BrokenBarrierError):  # where the other one waits for its turn
+            both.wait(0.2)
+        return True
+
+    with ThreadPoolExecutor(2) as threads:
+        for each in [threads.submit(known.read, files, may_read=may_read) for _ in range(2)]:
+            each.result()
+    assert len(files.read_paths) == 1
 
 
 def test_files_beside_versions_are_passed_over() -> None:
@@ -236,7 +283,7 @@ def test_minutes_are_what_batches_added() -> None:
             sample(at_ms, 1_600)[:-5],
         ]
     )
-    minutes = minutes_of(samples_of(text), at_ms=at_ms)
+    minutes = minutes_of(landed_by(samples_of(text)), at_ms=at_ms)
     assert len(minutes) == MINUTES
     assert minutes[-2] == {"at_ms": at_ms - MINUTE_MS, "rows": 200, "batches": 2, "lag_ms": 80}
     assert minutes[-1] == {"at_ms": at_ms, "rows": 300, "batches": 1, "lag_ms": None}
@@ -250,6 +297,15 @@ def test_a_run_that_follows_another_counts_from_the_beginning() -> None:
     cut = "\n" * LINES + first
     assert [each["rows"] for each in minutes_of_logs([cut, second], at_ms=at_ms)[-2:]] == [40, 95]
     assert not any(each["batches"] for each in minutes_of_logs([], at_ms=at_ms))
+
+
+def test_each_run_counts_by_itself_whatever_the_one_before_it_had_landed() -> None:
+    at_ms = 100 * MINUTE_MS
+    first = sample(at_ms - MINUTE_MS, 90)
+    larger = "\n".join([sample(at_ms, 95), sample(at_ms, 100)])
+    assert [each["rows"] for each in minutes_of_logs([first, larger], at_ms=at_ms)[-2:]] == [90, 100]
+    cut = "\n" * LINES + larger
+    assert [each["rows"] for each in minutes_of_logs([first, cut], at_ms=at_ms)[-2:]] == [90, 5]
 
 
 def test_a_days_log_has_offers_and_addresses() -> None:

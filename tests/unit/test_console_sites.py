@@ -1,7 +1,9 @@
 """How often a watched site is asked: once a second for all, at most ten times a round, by turns."""
 
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
+from traceback import walk_tb
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 
 from sluice.aws.operator.deployment import STACK, NotDeployed
 from sluice.console.sites import CALLS, FORGOTTEN_S, WANTED_S, KnownSite, SiteMemory
-from sluice.errors import CallFailed
+from sluice.errors import CallFailed, SluiceError
 
 CONNECTION: Any = SimpleNamespace(region="eu-central-1", stage=None, client=lambda _: None)
 
@@ -87,6 +89,22 @@ def test_what_failed_fails_until_it_is_asked_again() -> None:
         with pytest.raises(CallFailed):
             a_round(memory, calls).kept("alarms", refused, every_s=60)
     assert a_round(memory).kept("alarms", lambda: 1, every_s=0) == 1
+
+
+def test_a_failure_that_is_told_again_and_again_keeps_nothing_of_those_who_were_told() -> None:
+    memory = SiteMemory(stacks={}, absent={STACK: NotDeployed("none")})
+
+    def fail() -> int:
+        raise CallFailed("DescribeAlarms", "AccessDenied", "no")
+
+    def frames(told: Callable[[KnownSite], object]) -> int:
+        with pytest.raises(SluiceError) as caught:
+            told(a_round(memory))
+        return len(list(walk_tb(caught.tb)))
+
+    for told in (lambda site: site.kept("alarms", fail, every_s=60), lambda site: site.outputs(STACK)):
+        frames(told)
+        assert len({frames(told) for _ in range(3)}) == 1
 
 
 def test_a_queue_that_wasnt_looked_at_yet_holds_nobody_knows_what() -> None:

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from threading import Event
+from threading import Event, Semaphore, Thread
 from typing import Any, cast
 
 import pytest
@@ -158,6 +158,20 @@ class Control:
 ASKED = StartSession(filters={"orders": QueueFilter(filter=Filter(jq="true"))}, owner="me")
 
 
+@dataclass
+class Silent(Control):
+    """One that starts sessions, and says nothing of their end until it is let."""
+
+    answers: Event = field(default_factory=Event)
+    asked: Semaphore = field(default_factory=lambda: Semaphore(0))
+
+    def ask(self, operation: Operation[Any]) -> Any:
+        if isinstance(operation, StopSession):
+            self.asked.release()
+            self.answers.wait(30)
+        return super().ask(operation)
+
+
 def test_a_session_is_kept_until_it_is_gone() -> None:
     control, sessions = Control(), KeptSessions(every_s=0.001)
     view = sessions.start(cast("ControlClient", control), ASKED)
@@ -173,6 +187,20 @@ def test_the_consoles_end_ends_what_it_keeps() -> None:
     sessions.end()
     sessions.end()
     assert control.stopped == [view.session_id]
+
+
+def test_the_consoles_end_asks_for_all_of_them_at_once_and_waits_for_no_answer_that_doesnt_come() -> None:
+    control, sessions = Silent(), KeptSessions(every_s=60, ends_within_s=0.1)
+    for _ in range(3):
+        sessions.start(cast("ControlClient", control), ASKED)
+    ending = Thread(target=sessions.end)
+    ending.start()
+    ending.join(10)
+    still_waits = ending.is_alive()
+    control.answers.set()
+    ending.join()
+    assert not still_waits
+    assert all(control.asked.acquire(timeout=10) for _ in range(3))
 
 
 def test_a_console_keeps_no_more_than_it_may() -> None:

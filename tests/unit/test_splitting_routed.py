@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 from sluice.aws.operator.function_logs import LATE_MS, FunctionLogs
 from sluice.cli.main import app
 from sluice.cli.splitting.tails import BadPeriod, new_messages, seconds_of, shown
+from sluice.errors import CallFailed
 from sluice.splitting.filters.values import Mode
 from sluice.splitting.routing.routed import EVENT, MESSAGES_A_LINE, Routed, RoutedMessage, lines, read
 from tests.unit.test_cli_pipeline import serving
@@ -64,20 +66,29 @@ class FakeLogs:
 
     events: list[tuple[int, str]] = field(default_factory=list)
     ids: bool = True
+    refuses: str = ""  # token, as one that is too old
     asked_from: list[int] = field(default_factory=list)
 
-    def get_paginator(self, _: str) -> "FakeLogs":
-        return self
-
-    def paginate(self, *, logGroupName: str, startTime: int, filterPattern: str) -> list[dict[str, Any]]:  # noqa: N803
+    def filter_log_events(
+        self,
+        *,
+        logGroupName: str,  # noqa: N803 - AWS's
+        startTime: int,  # noqa: N803 - AWS's
+        filterPattern: str,  # noqa: N803 - AWS's
+        nextToken: str = "0",  # noqa: N803 - AWS's
+    ) -> dict[str, Any]:
         assert (logGroupName, filterPattern) == ("group", f'"{EVENT}"')
-        self.asked_from.append(startTime)
+        if nextToken == self.refuses:
+            raise ClientError({"Error": {"Code": "InvalidParameterException", "Message": ""}}, "FilterLogEvents")
+        if nextToken == "0":
+            self.asked_from.append(startTime)
         found = [
             {"timestamp": at_ms, "message": said, "logStreamName": "s"} | ({"eventId": f"{number}"} if self.ids else {})
             for at_ms, number, said in sorted((each[0], number, each[1]) for number, each in enumerate(self.events))
             if at_ms >= startTime
         ]
-        return [{"events": found[start : start + 2]} for start in range(0, len(found), 2)]
+        start, end = int(nextToken), int(nextToken) + 2
+        return {"events": found[start:end]} | ({"nextToken": str(end)} if end < len(found) else {})
 
 
 def tailed(logs: FunctionLogs, *, session: str | None = None, queue_id: str | None = None) -> list[str]:
@@ -98,6 +109,28 @@ def test_each_line_is_given_once_also_one_that_comes_late(ids: bool) -> None:
     fake.events += [(2_001, "too late"), (2_600, "late"), (LATE_MS, "d")]
     assert [new(LATE_MS + 2_700), new(LATE_MS + 2_700)] == ["lated", ""]
     assert fake.asked_from == [1_000, 1_000, 2_000, 2_500, 2_700]
+
+
+def test_who_may_ask_no_more_goes_on_there_the_next_time() -> None:
+    fake = FakeLogs([(at_ms, str(at_ms)) for at_ms in range(1, 8)])
+    logs = FunctionLogs(fake, "group", 0)
+
+    def new(*may: bool) -> str:
+        allowed = iter(may)
+        return "".join(line.text for line in logs.new_lines(EVENT, now_ms=LATE_MS + 9, may_go_on=allowed.__next__))
+
+    assert [new(False), new(True, False), new(), new()] == ["12", "3456", "7", ""]
+    assert fake.asked_from == [0, 9]
+
+
+def test_who_may_not_go_on_there_begins_again_and_gives_no_line_twice() -> None:
+    fake = FakeLogs([(at_ms, str(at_ms)) for at_ms in range(1, 5)], refuses="2")
+    logs = FunctionLogs(fake, "group", 0)
+    assert len(list(logs.new_lines(EVENT, now_ms=9, may_go_on=lambda: False))) == 2
+    with pytest.raises(CallFailed):
+        list(logs.new_lines(EVENT, now_ms=9))
+    fake.refuses = ""
+    assert [line.text for line in logs.new_lines(EVENT, now_ms=9)] == ["3", "4"]
 
 
 def routed_(message: str, session: str = "s") -> dict[str, Any]:

@@ -24,16 +24,18 @@ STACKS = (
 )
 TEMPLATES_EVERY_S = 3_600.0
 DAY_H = 24.0
-# By the counters that say how many: what one message takes, as the benchmark of costs counted it.
+# By part and counter that say how many: what one message takes, as the benchmark of costs counted it.
 KINDS = {
-    "exchanged": "federation MessagesReceived",
-    "bridged": "federation MessagesForwarded",
-    "split": "splitting MessagesRead",
-    "landed": "pipeline NumberOfMessagesDeleted",
+    "exchanged": ("federation", "MessagesReceived"),
+    "bridged": ("federation", "MessagesForwarded"),
+    "split": ("splitting", "MessagesRead"),
+    "landed": ("pipeline", "NumberOfMessagesDeleted"),
 }
 
 
-def dollars_of(site: KnownSite, offers: Mapping[str, int] | None, series: Mapping[str, Series] | None) -> Document:
+def dollars_of(
+    site: KnownSite, status: Document, offers: Mapping[str, int] | None, series: Mapping[str, Series] | None
+) -> Document:
     """Say dollars a day at rest by part, and those of today's messages; null for what isn't known yet.
 
     A job of Spark's is in neither: EMR Serverless bills it by itself. Raises `CallFailed`.
@@ -41,15 +43,24 @@ def dollars_of(site: KnownSite, offers: Mapping[str, int] | None, series: Mappin
     counts, prices = Counts.read(), price_list()
     at_rest = _at_rest(site, counts)
     at_ms = now_ms()
-    numbers = {kind: today_of(series, (name,), at_ms) for kind, name in KINDS.items()}
-    numbers["rendezvous"] = None if offers is None else sum(offers.values())
+    told = {kind: (part, today_of(series, (f"{part} {counter}",), at_ms)) for kind, (part, counter) in KINDS.items()}
+    told["rendezvous"] = "rendezvous", None if offers is None else sum(offers.values())
+    numbers = {kind: _number(status, part, number) for kind, (part, number) in told.items()}
     used = together(*(times(counts.messages[kind], number or 0) for kind, number in numbers.items()))
+    is_known = None not in numbers.values()
     return {
         "at_rest": at_rest,
-        "messages_today": None if series is None else prices.usd({k: v for k, v in used.items() if k in prices.prices}),
+        "messages_today": prices.usd({k: v for k, v in used.items() if k in prices.prices}) if is_known else None,
         "prices_of": prices.region,
         "prices_on": prices.on.isoformat(),
     }
+
+
+def _number(status: Document, part: str, number: int | None) -> int | None:
+    """Give how many there were: none of a part that isn't deployed; nobody knows of one that doesn't answer."""
+    if part in status["absent"]:
+        return 0
+    return number if status[part] else None
 
 
 def _at_rest(site: KnownSite, counts: Counts) -> Mapping[str, float] | None:

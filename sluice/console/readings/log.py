@@ -85,14 +85,15 @@ def read(site: KnownSite, query: Query) -> Document:
     troubles: dict[str, str] = {}
     for service, group in groups.items():
         logs = tail.logs.setdefault(group, FunctionLogs(client, group, tail.since_ms))
-        ask = partial(_asked, tail, service, logs, word)
+        ask = partial(_asked, site, tail, service, logs, word)
         tried(troubles, service, partial(site.kept_in_turn, "log", (word, group), ask, every_s=LINES_EVERY_S))
     lines = sorted(tail.lines, key=lambda line: -line["at_ms"])
     return {"functions": sorted(groups), "lines": lines, "since_ms": tail.since_ms, "troubles": troubles}
 
 
-def _asked(tail: Tail, service: str, logs: FunctionLogs, word: str) -> int:
-    return tail.note(service, logs.new_lines(word, now_ms=now_ms()))
+def _asked(site: KnownSite, tail: Tail, service: str, logs: FunctionLogs, word: str) -> int:
+    """Note what a function has said, as far as the round's calls go."""
+    return tail.note(service, logs.new_lines(word, now_ms=now_ms(), may_go_on=partial(site.spend, 1)))
 
 
 def trace(site: KnownSite, fields: Mapping[str, Any]) -> Document:

@@ -54,7 +54,7 @@ def read(site: KnownSite, _: Query) -> Document:
     alarms = tried(
         troubles, "alarms", lambda: site.kept("alarms", lambda: read_alarms(site.connection), every_s=_often(site))
     )
-    dollars = tried(troubles, "dollars", lambda: dollars_of(site, offers, series))
+    dollars = tried(troubles, "dollars", lambda: dollars_of(site, status, offers, series))
     holds = holds_of(status)
     return {
         "status": status,

@@ -2,9 +2,10 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from threading import Lock
 from typing import Any
 
 from sluice.aws.clients import calls, now_ms
@@ -96,24 +97,27 @@ def _minutes(site: KnownSite, runs: Sequence[RunView]) -> Sequence[Document] | N
         "lag": metric(name="currentEmitEventTimeLag", statistic="Maximum"),
     }
     series = series_of(site, "landing", wanted, last(MINUTES + 1))
-    return None if series is None else minutes_of(_samples_of_series(series), at_ms=now_ms())
+    return None if series is None else minutes_of(landed_by(_samples_of_series(series)), at_ms=now_ms())
 
 
-Sample = tuple[int, int, float, float | None]  # when, how many batches, rows since the log began, lag in ms
+Sample = tuple[int, int, float, float | None]  # when, how many batches, rows since the query began, lag in ms
 
 
 def _logs(site: KnownSite, runs: Sequence[RunView]) -> Sequence[str]:
-    """Read the logs of the runs that landed in the last hour, the newest run's last."""
+    """Read the logs of the newest runs that landed in the last hour."""
     since_ms = now_ms() - MINUTES * MINUTE_MS
     landed = [each for each in runs if each.job == LAND and (each.ended_at_ms or since_ms) >= since_ms]
-    return [site.pipeline().text(each.run, lines=LINES) for each in reversed(landed[:LOGS])]
+    return [site.pipeline().text(each.run, lines=LINES) for each in landed[:LOGS]]
 
 
 def minutes_of_logs(texts: Sequence[str], *, at_ms: int) -> Sequence[Document]:
-    """Add up what runs' logs have, the newest's last. Of a log that is cut what came before isn't known."""
-    is_whole = bool(texts) and texts[0].count("\n") < LINES - 1
-    samples = (sample for text in texts for sample in samples_of(text))
-    return minutes_of(samples, at_ms=at_ms, before=0.0 if is_whole else None)
+    """Add up what runs' logs have. Of a log that is cut what came before isn't known."""
+    return minutes_of((batch for text in texts for batch in _batches_of_log(text)), at_ms=at_ms)
+
+
+def _batches_of_log(text: str) -> Iterator[Sample]:
+    is_whole = text.count("\n") < LINES - 1
+    return landed_by(samples_of(text), before=0.0 if is_whole else None)
 
 
 def samples_of(text: str) -> Iterator[Sample]:
@@ -136,24 +140,32 @@ def _samples_of_series(series: Mapping[str, Series]) -> Iterator[Sample]:
         yield at_ms, round(batches.get(at_ms, 0)), rows, lags.get(at_ms)
 
 
-def minutes_of(samples: Iterator[Sample], *, at_ms: int, before: float | None = None) -> Sequence[Document]:
-    """Add samples up, a minute each, the newest last.
+def landed_by(samples: Iterable[Sample], *, before: float | None = None) -> Iterator[Sample]:
+    """Give samples with the rows that came since the one before, in place of all.
 
-    A run counts its rows from 0 on: where there are fewer than before, another one has begun. `before` is what was
+    A query counts its rows from 0 on: where there are fewer than before, another one has begun. `before` is what was
     counted before the first sample, where that is known.
     """
+    for sample_ms, number, rows, lag_ms in samples:
+        if before is None:
+            before = rows
+        yield sample_ms, number, rows - before if rows >= before else rows, lag_ms
+        before = rows
+
+
+def minutes_of(batches: Iterable[Sample], *, at_ms: int) -> Sequence[Document]:
+    """Add batches up, a minute each, the newest last."""
     last = at_ms // MINUTE_MS
     minutes = range(last - MINUTES + 1, last + 1)
-    landed, batches, lags = Counter[int](), Counter[int](), dict[int, int]()
-    for sample_ms, number, rows, lag_ms in samples:
-        minute = sample_ms // MINUTE_MS
-        batches[minute] += number
-        landed[minute] += 0 if before is None else round(rows - before if rows >= before else rows)
-        before = rows
+    landed, numbers, lags = Counter[int](), Counter[int](), dict[int, int]()
+    for batch_ms, number, rows, lag_ms in batches:
+        minute = batch_ms // MINUTE_MS
+        numbers[minute] += number
+        landed[minute] += round(rows)
         if lag_ms is not None:
             lags[minute] = max(lags.get(minute, 0), round(lag_ms))
     return [
-        {"at_ms": each * MINUTE_MS, "rows": landed[each], "batches": batches[each], "lag_ms": lags.get(each)}
+        {"at_ms": each * MINUTE_MS, "rows": landed[each], "batches": numbers[each], "lag_ms": lags.get(each)}
         for each in minutes
     ]
 
@@ -212,22 +224,26 @@ def table_at(site: KnownSite, files: Files, name: str, folder: str, *, in_full: 
 
 @dataclass(slots=True)
 class KnownDays:
-    """The daily logs: each is read once, and the newest again with each look, as late events come."""
+    """The daily logs: each is read once, and the newest again with each look, as late events come. Safe for threads."""
 
-    documents: dict[str, Document] = field(default_factory=dict)
+    documents: Mapping[str, Document] = field(default_factory=dict)
     unread: list[str] = field(default_factory=list)  # the newest last
+    _turn: Lock = field(default_factory=Lock)
 
     def look(self, files: Files) -> None:
         """See which there are, in one request. Raises `CallFailed`."""
-        names = [each for each in files.names("statistics") if each.startswith(DAY)][-SHOWN_DAYS:]
-        self.documents = {name: document for name, document in self.documents.items() if name in names}
-        self.unread = [name for name in names if name not in self.documents or name == names[-1]]
+        with self._turn:
+            names = [each for each in files.names("statistics") if each.startswith(DAY)][-SHOWN_DAYS:]
+            self.documents = {name: document for name, document in self.documents.items() if name in names}
+            self.unread = [name for name in names if name not in self.documents or name == names[-1]]
 
     def read(self, files: Files, *, may_read: Callable[[], bool]) -> None:
         """Read the newest first, a request each, while that is allowed. Raises `CallFailed`."""
-        while self.unread and may_read():
-            name = self.unread.pop()
-            self.documents[name] = day_of_log(name, files.read(f"statistics/{name}").decode())
+        with self._turn:
+            while self.unread and may_read():
+                name = self.unread.pop()
+                document = day_of_log(name, files.read(f"statistics/{name}").decode())
+                self.documents = {**self.documents, name: document}
 
 
 def _days(site: KnownSite, files: Files) -> Sequence[Document]:

@@ -56,6 +56,7 @@ function matchChildren(old, wanted) {
   for (const next of [...wanted.childNodes]) {
     const key = next.dataset?.key;
     let standing = key === undefined ? place : keyed.get(key);
+    keyed.delete(key); // another child with this key is another one
     if (key === undefined && standing?.dataset?.key !== undefined) standing = null;
     if (!standing || !isAlike(standing, next)) {
       old.insertBefore(next, place);

@@ -96,7 +96,7 @@ function isLive(run) {
 
 function tables(place, found) {
   if (!found.tables) return null;
-  const chosen = place.query.get("table") in found.tables ? place.query.get("table") : "messages";
+  const chosen = Object.hasOwn(found.tables, place.query.get("table")) ? place.query.get("table") : "messages";
   const shown = found.tables[chosen];
   const columns = [{ name: "Version", number: true }, { name: "When" }, { name: "What" }, { name: "Batch", number: true }, { name: "Rows", number: true }, { name: "Files", number: true }, { name: "Taken away", number: true }, { name: "Size", number: true }];
   const written = shown.versions.filter((each) => !each.removed_files); // the others have rows that were there

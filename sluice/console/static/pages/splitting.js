@@ -37,7 +37,7 @@ function whole(place, found) {
   if (state.of !== `${place.site.name} ${queue.queue_id}`) {
     Object.assign(state, { of: `${place.site.name} ${queue.queue_id}`, found: null, wrong: null, peeked: null });
   }
-  const sessions = found.sessions.filter((each) => each.queues.some((own) => own.queue_id === queue.queue_id) || queue.queue_id in each.filters || "*" in each.filters);
+  const sessions = found.sessions.filter((each) => each.queues.some((own) => own.queue_id === queue.queue_id) || asked(each, queue.queue_id));
   const colours = new Map(sessions.map((each, at) => [each.session_id, colour(at)]));
   return [
     queues(place, found, queue),
@@ -114,7 +114,7 @@ function modeOf(session, queue) {
 }
 
 function asked(session, queueId) {
-  return session.filters[queueId] ?? session.filters["*"];
+  return Object.hasOwn(session.filters, queueId) ? session.filters[queueId] : session.filters["*"];
 }
 
 // Sessions
