@@ -26,7 +26,7 @@ from benchmarks.pool_costs import early_usd, month
 from benchmarks.pool_population import Demand, Manner, Outcome, Population, Run
 from benchmarks.report import Figure, report
 from sluice.costs.prices import MONTH_H
-from sluice.rendezvous.protocol.pace import HOUR_MS, MINUTE_MS
+from sluice.times import HOUR_MS, MINUTE_MS
 
 DENIED_EXCESS = 0.01
 COST_MONTH_USD = 150.0

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from benchmarks.pool_population import Manner, Outcome, Population, Run, Site
-from sluice.rendezvous.protocol.pace import HOUR_MS, MINUTE_MS, NEXT_POLL_MS
+from sluice.rendezvous.protocol.pace import NEXT_POLL_MS
+from sluice.times import HOUR_MS, MINUTE_MS
 
 STAYS_MS = 1e12  # nobody's session ends
 AT_ONCE_MS = 1_000

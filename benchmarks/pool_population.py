@@ -27,9 +27,6 @@ from sluice.rendezvous.protocol.matching import (
     waits_until,
 )
 from sluice.rendezvous.protocol.pace import (
-    DAY_MS,
-    HOUR_MS,
-    MINUTE_MS,
     NEXT_POLL_MS,
     Counts,
     Pace,
@@ -37,6 +34,7 @@ from sluice.rendezvous.protocol.pace import (
     Turn,
     may_take,
 )
+from sluice.times import DAY_MS, HOUR_MS, MINUTE_MS
 
 MIDNIGHT_MS = 20_000 * DAY_MS  # of some day
 OLDER_EVERY_MS = 20_000

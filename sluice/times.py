@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from sluice.errors import Malformed
 
-DAY_MS = 86_400_000
+MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -18,7 +18,8 @@ from sluice.rendezvous.pacing import Pacing
 from sluice.rendezvous.persistence import Persistence
 from sluice.rendezvous.ports import LeftOffer, Match, NowMs, OfferRecord, OfferState, OpenOffer
 from sluice.rendezvous.protocol.matching import Pool, Profile, WaitingProxy, fits
-from sluice.rendezvous.protocol.pace import HOUR_MS, MINUTE_MS, Counts, ToldTurns, Turn
+from sluice.rendezvous.protocol.pace import Counts, ToldTurns, Turn
+from sluice.times import HOUR_MS, MINUTE_MS
 
 SID_RESTS_MS = 10_000  # as the table has it
 

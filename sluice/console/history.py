@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sluice.errors import BadConfiguration
+from sluice.times import MINUTE_MS
 
-MINUTE_MS = 60_000
 KEPT_MINUTES = 7 * 24 * 60
 FORGET_EVERY_MINUTES = 60
 IN_MEMORY = ":memory:"

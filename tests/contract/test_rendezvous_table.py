@@ -33,7 +33,8 @@ from sluice.rendezvous.protocol.matching import (
     WaitingProxy,
 )
 from sluice.rendezvous.protocol.messages import OfferMethod
-from sluice.rendezvous.protocol.pace import DAY_MS, HOUR_MS, LATELY_MINUTES, MINUTE_MS, Counts, ToldTurns, Turn
+from sluice.rendezvous.protocol.pace import LATELY_MINUTES, Counts, ToldTurns, Turn
+from sluice.times import DAY_MS, HOUR_MS, MINUTE_MS
 from tests.tables import table_in_memory
 
 NOW = 1_700_000_000_000

@@ -37,7 +37,8 @@ from sluice.rendezvous.matchmaker import offer_letter
 from sluice.rendezvous.ports import LeftOffer, Match, OfferRecord, OfferState, OpenOffer
 from sluice.rendezvous.protocol.matching import Nat, Pool, Profile, WaitingProxy
 from sluice.rendezvous.protocol.messages import OfferMethod
-from sluice.rendezvous.protocol.pace import HOUR_MS, MINUTE_MS, Counts, ToldTurns, Turn
+from sluice.rendezvous.protocol.pace import Counts, ToldTurns, Turn
+from sluice.times import HOUR_MS, MINUTE_MS
 from tests.fakes import Clock
 from tests.tables import table_in_memory
 

@@ -1,8 +1,7 @@
 """What went in and out, of metrics and of the statistics."""
 
 from sluice.console.readings.counters import counters_of, minutes_of, today_of
-from sluice.console.readings.series import MINUTE_MS
-from sluice.times import DAY_MS, day_start_ms
+from sluice.times import DAY_MS, MINUTE_MS, day_start_ms
 
 TODAY = day_start_ms("2026-11-25")
 NOW = TODAY + 10 * MINUTE_MS + 5_000

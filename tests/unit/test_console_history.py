@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sluice.console.history import KEPT_MINUTES, MINUTE_MS, BadHistory, History
+from sluice.console.history import KEPT_MINUTES, BadHistory, History
+from sluice.times import MINUTE_MS
 
 NOW = 100_000 * MINUTE_MS + 5_000
 

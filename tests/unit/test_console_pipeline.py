@@ -25,11 +25,11 @@ from sluice.console.readings.pipeline import (
     minutes_of_logs,
     samples_of,
 )
-from sluice.console.readings.series import MINUTE_MS
 from sluice.console.tables import MAX_FIRST, KnownTable, document_of, iceberg_versions, rows_of
 from sluice.errors import CallFailed, Malformed
 from sluice.local.landed_files import FolderFiles
 from sluice.pipeline.tables import commit_name, number_of, version_of
+from sluice.times import MINUTE_MS
 
 STORED = Path(__file__).parents[1] / "spark" / "stored" / "1"
 

@@ -68,7 +68,7 @@ def test_queues_leave_calls_for_what_else_a_page_shows() -> None:
     assert site.spend(3)
 
 
-def test_functions_are_asked_for_calls_that_were_set_aside() -> None:
+def test_calls_that_were_set_aside_are_nobody_else_s() -> None:
     site = a_round(SiteMemory())
     site.set_aside(4)
     assert site.spend(6)

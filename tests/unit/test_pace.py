@@ -7,7 +7,6 @@ import pytest
 from benchmarks.pool_cases import CASES, honest_part, served
 from sluice.rendezvous.protocol.matching import Pool
 from sluice.rendezvous.protocol.pace import (
-    MINUTE_MS,
     NEXT_POLL_MAX_MS,
     NEXT_POLL_MS,
     POLLS_AT_REST,
@@ -16,6 +15,7 @@ from sluice.rendezvous.protocol.pace import (
     PoolPace,
     pace_of,
 )
+from sluice.times import MINUTE_MS
 
 POOL = Pool.UNRESTRICTED
 SEEDS = 5

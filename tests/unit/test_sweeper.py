@@ -11,8 +11,9 @@ from sluice.rendezvous.mailbox import SWEPT_AFTER_MS
 from sluice.rendezvous.ports import OfferRecord, OfferState, OpenOffer
 from sluice.rendezvous.protocol.matching import ANSWER_QUEUE_AGE_MS, PATIENCE_MS, Pool, WaitingProxy
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, OfferMethod
-from sluice.rendezvous.protocol.pace import MINUTE_MS, Counts
+from sluice.rendezvous.protocol.pace import Counts
 from sluice.rendezvous.sweeper import SHARDS_BEFORE, Sweeper, Swept
+from sluice.times import MINUTE_MS
 from tests.fakes import FakeMailboxStore, Meeting, url
 
 

@@ -13,8 +13,9 @@ from sluice.rendezvous.mailbox import USED_FOR_MS, Mailbox
 from sluice.rendezvous.ports import OfferRecord, OpenOffer
 from sluice.rendezvous.protocol.matching import HOLD_MS, PATIENCE_MS, Nat, Pool, WaitingProxy
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, OfferMethod, Poll, ProxyAnswer, RelayPattern
-from sluice.rendezvous.protocol.pace import CROWD, DAY_MS, HOUR_MS, MINUTE_MS, Counts
+from sluice.rendezvous.protocol.pace import CROWD, Counts
 from sluice.rendezvous.volunteers import PollMetric, Volunteers, hash_sid
+from sluice.times import DAY_MS, HOUR_MS, MINUTE_MS
 from tests.fakes import FakeMailboxStore, Meeting, recorder_of, url
 
 ADDRESS = "192.0.2.1"

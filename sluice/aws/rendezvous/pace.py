@@ -16,7 +16,8 @@ import msgspec
 from sluice.aws.clients import calls
 from sluice.aws.items import Item, attributes, number, standing_item, text
 from sluice.errors import CallFailed
-from sluice.rendezvous.protocol.pace import DAY_MS, HOUR_MS, LATELY_MINUTES, MINUTE_MS, Counts, ToldTurns, Turn
+from sluice.rendezvous.protocol.pace import LATELY_MINUTES, Counts, ToldTurns, Turn
+from sluice.times import DAY_MS, HOUR_MS, MINUTE_MS
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_dynamodb import DynamoDBClient

@@ -8,12 +8,12 @@ from sluice.aws.metrics import NAMESPACE
 from sluice.aws.operator.deployment import STACK, read_deployment
 from sluice.aws.operator.metric_series import Metric, Series
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
-from sluice.console.readings.series import MINUTE_MS, series_of, today_or_last
+from sluice.console.readings.series import series_of, today_or_last
 from sluice.console.sites import Document, KnownSite
 from sluice.rendezvous.counts.events import OfferOutcome
 from sluice.rendezvous.counts.statistics import OFFERS, Counts, total
 from sluice.stages import staged
-from sluice.times import day_of, day_start_ms
+from sluice.times import MINUTE_MS, day_of, day_start_ms
 
 MINUTES = 60  # that are drawn
 STATISTICS_EVERY_S = 5.0

@@ -11,7 +11,7 @@ from sluice.aws.operator.metric_series import Metric, Series
 from sluice.cli.output import plain
 from sluice.console.forms import text_in
 from sluice.console.maps import drawn, view_of, walked_from, warnings_of
-from sluice.console.readings.series import MINUTE_MS, last, series_of
+from sluice.console.readings.series import last, series_of
 from sluice.console.readings.tries import tried
 from sluice.console.sites import Document, KnownSite, Query
 from sluice.errors import BadRequest, CallFailed
@@ -27,6 +27,7 @@ from sluice.federation.operations import (
     TellLink,
 )
 from sluice.stages import staged
+from sluice.times import MINUTE_MS
 
 MINUTES = 15  # of which messages are counted
 MAX_COUNTED = 200  # routes: each is a metric, and CloudWatch takes money for each that it gives

@@ -13,8 +13,8 @@ from sluice.console.readings.counters import counters_of, holds_of, metrics_of, 
 from sluice.console.readings.dollars import dollars_of
 from sluice.console.readings.tries import tried
 from sluice.console.sites import Document, KnownSite, Query
+from sluice.times import HOUR_MS
 
-HOUR_MS = 3_600_000
 FUNCTIONS = 4  # that the parts of a status are asked through
 LOCAL_FUNCTIONS = 3  # of the pipeline it is a folder
 ALARMS_EVERY_S = 15.0

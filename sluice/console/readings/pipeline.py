@@ -16,7 +16,7 @@ from sluice.cli.output import plain
 from sluice.cli.pipeline.commands import start_operation
 from sluice.cli.pipeline.pipelines import STACK
 from sluice.console.forms import text_in
-from sluice.console.readings.series import MINUTE_MS, last, series_of
+from sluice.console.readings.series import last, series_of
 from sluice.console.readings.tries import tried
 from sluice.console.sites import Document, KnownSite, Query
 from sluice.console.tables import KnownTable, document_of, iceberg_versions, rows_of
@@ -29,6 +29,7 @@ from sluice.pipeline.runs import ENDED, RunState
 from sluice.pipeline.tables import Files
 from sluice.rendezvous.protocol.addresses import masked
 from sluice.stages import staged
+from sluice.times import HOUR_MS, MINUTE_MS
 
 MINUTES = 60  # of landing that are drawn
 LINES = 4_000  # of a local run's log: an hour's batches
@@ -42,7 +43,6 @@ SHOWN_RUNS = 20
 SHOWN_DAYS = 14
 MAX_ROWS = 200  # of the quarantine
 MAX_BODY = 20_000  # characters of a body that are shown
-HOUR_MS = 3_600_000
 QUARANTINE = "quarantine"
 # Tables' folders, as the jobs name them in the places that they are told.
 QUARANTINED, HOURLY, MESSAGES = "quarantine/quarantine", "statistics/hourly", "tables/messages"

@@ -7,9 +7,7 @@ from typing import NamedTuple
 from sluice.aws.clients import now_ms
 from sluice.aws.operator.metric_series import Metric, Series, at_once, read_series
 from sluice.console.sites import KnownSite
-from sluice.times import day_of, day_start_ms
-
-MINUTE_MS = 60_000
+from sluice.times import MINUTE_MS, day_of, day_start_ms
 
 
 class Window(NamedTuple):

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 import msgspec
 
 from sluice.rendezvous.protocol.matching import HOLD_MS, Pool
+from sluice.times import DAY_MS, HOUR_MS, MINUTE_MS
 
-MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 LATELY_MINUTES = 3  # this one and those before it, which say how many poll and offer
 NEXT_POLL_MS = 20_000  # at least
 NEXT_POLL_MAX_MS = 4 * HOUR_MS
