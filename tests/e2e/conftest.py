@@ -53,7 +53,7 @@ def sites(all_sites: list[FederatedSite]) -> Iterator[list[FederatedSite]]:
         site.close_all()
     for site in all_sites:
         site.until(lambda found: not found.links and not found.bridges, within_s=180)
-        site.until_nothing_is_left(within_s=60)
+        site.until_nothing_is_left(within_s=120)
     for site in all_sites:
         site.forget()
         assert site.ask(ListBindings()).bindings == ()

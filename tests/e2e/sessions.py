@@ -95,7 +95,7 @@ class Splitting:
 
     def ready_one(self) -> SessionView:
         """The one session that is ready, once it is: a command has started it."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not (ready := [each for each in self.client.ask(ListSessions()).sessions if each.status == "Ready"]):
             assert time.monotonic() < deadline, "none is"
             time.sleep(0.2)

@@ -37,7 +37,7 @@ def page(sites: list[FederatedSite], tmp_path: Path) -> Iterator[Page]:
         expect.set_options(timeout=WITHIN_MS)
         opened.goto(f"{served.address}#/federation")
         yield opened
-        expect.set_options(timeout=5_000)
+        expect.set_options(timeout=20_000)
 
 
 def line(page: Page, source: FederatedSite, dest: FederatedSite, kind: str) -> Locator:

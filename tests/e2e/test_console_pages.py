@@ -28,7 +28,7 @@ def page(deployed: Deployed, tmp_path: Path) -> Iterator[Page]:
         opened.set_default_timeout(WITHIN_MS)
         expect.set_options(timeout=WITHIN_MS)
         yield opened
-        expect.set_options(timeout=5_000)
+        expect.set_options(timeout=20_000)
 
 
 def goto(page: Page, where: str) -> None:

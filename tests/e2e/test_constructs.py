@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow  # a deployment, and the minute in which what is d
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "orders"
 SITE = Site("777777777777", "eu-central-1")
-WITHIN_S = 60
+WITHIN_S = 120
 DECLARED, DECLARED_WITHIN_S = 2, 150  # bindings
 
 

@@ -252,7 +252,7 @@ def test_opposite_queue_routes_pass_a_message_on_once(b0: FederatedSite, b1: Fed
     b0.pull(b1, there, "turn", src_is_queue=True)
     b1.pull(b0, here, "turn", src_is_queue=True)
     b1.load(there, ["round"])
-    reasons = b0.dead_letters("round", within_s=60)
+    reasons = b0.dead_letters("round", within_s=120)
     assert len(reasons) == 1
     assert "loop" in reasons[0]
     assert (b0.count(here), b1.count(there)) == (0, 0)
@@ -289,7 +289,7 @@ def test_along_a_tree_each_site_gets_its_own(sites: list[FederatedSite]) -> None
     for word in ("zero", "one", "two", "three"):
         sites[3].publish("amq.topic", f"{word}.y", ["again"])
     got = [
-        site.bodies(queue, 1, within_s=15) for site, queue in zip(sites, queues, strict=True) if site is not sites[1]
+        site.bodies(queue, 1, within_s=60) for site, queue in zip(sites, queues, strict=True) if site is not sites[1]
     ]
     assert got == [["again"]] * 3
     assert sites[1].bodies(queues[1], 1, within_s=1) == []

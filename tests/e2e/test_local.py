@@ -29,7 +29,7 @@ def queue_names(cloud) -> list[str]:
 
 def until(holds: Callable[[], bool]) -> None:
     """Waits, twenty seconds at most."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -23,7 +23,7 @@ from sluice.message import TRACE_HEADER
 from sluice.splitting.operations import ListQueues
 from tests.deployed import Deployed
 
-WITHIN_S = 60
+WITHIN_S = 120
 EXCHANGE = "events"
 
 

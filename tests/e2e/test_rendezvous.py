@@ -31,7 +31,7 @@ from tests.deployed import Deployed, send_all
 T = TypeVar("T")
 
 ON_LOOPBACK = Network(loopback=True)
-WITHIN_S = 60
+WITHIN_S = 120
 PREFIX = "snowflake-client-"
 AT_ONCE = 4  # cold starts side by side
 THROTTLED = 400  # the status of a request that is refused, and made again

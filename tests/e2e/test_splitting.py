@@ -166,7 +166,7 @@ def test_a_session_without_a_heartbeat_ends_as_unused(splitting: Splitting) -> N
 
 def test_a_session_ends_when_its_time_is_up(splitting: Splitting) -> None:
     session = splitting.start({"standard": by_attribute("client", "^a$")}, time_limit_s=10)
-    ended = splitting.until(session.session_id, lambda status: status != "Ready", within_s=30)
+    ended = splitting.until(session.session_id, lambda status: status != "Ready", within_s=90)
     assert ended.reason == "TimeLimitExceeded"
 
 

@@ -32,7 +32,7 @@ BEHAVIOURS = Behaviours(
     fifo_entry_fails=0.0,
     expired_item_stays_s=DELAY_S,
 )
-WITHIN_S = 60
+WITHIN_S = 120
 LOOK_EVERY_S = 0.1
 
 
