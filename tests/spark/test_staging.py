@@ -9,6 +9,7 @@ from typing import Any
 import botocore.session
 import pyarrow as pa
 import pytest
+from botocore.config import Config
 from hypothesis import given
 from hypothesis import strategies as st
 from sluice_spark.errors import Fenced, LogError, QueueRefused, SegmentMissing, SegmentTaken, UnknownFormat
@@ -208,6 +209,36 @@ def test_what_has_no_exclusive_create_or_lacks_its_package_is_refused() -> None:
         open_store("hdfs://name/log")
     with pytest.raises(LogError, match="needs gcsfs"):
         open_store("gs://bucket/log")
+
+
+def test_an_s3_that_is_not_there_is_the_log_s_error() -> None:
+    client: Any = botocore.session.Session().create_client(
+        "s3",
+        region_name="us-east-1",
+        endpoint_url="http://127.0.0.1:1",
+        aws_access_key_id="A",
+        aws_secret_access_key="s",
+        config=Config(retries={"total_max_attempts": 1}),
+    )
+    store = S3Store(client, "bucket", "log")
+    for asked in (
+        lambda: store.publish("a", pa.py_buffer(b"")),
+        lambda: store.read("a"),
+        lambda: store.head("a", 1),
+        lambda: store.names(""),
+        lambda: store.remove(["a"]),
+    ):
+        with pytest.raises(LogError, match="Could not connect"):
+            asked()
+
+
+def test_what_s3_does_not_remove_is_said() -> None:
+    class Denying:
+        def delete_objects(self, **_: Any) -> dict[str, Any]:
+            return {"Errors": [{"Key": "log/a", "Code": "AccessDenied", "Message": "Access Denied"}]}
+
+    with pytest.raises(LogError, match="s3://bucket/log/a: AccessDenied"):
+        S3Store(Denying(), "bucket", "log").remove(["a", "b"])
 
 
 def test_any_other_error_of_a_file_system_is_the_log_s() -> None:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import botocore.session
 import pyarrow as pa
 from botocore.config import Config
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from sluice_spark.errors import LogError, SegmentMissing, SegmentTaken
 
@@ -151,16 +151,17 @@ class S3Store:
         object is there.
         """
         for _ in range(S3_ATTEMPTS):
-            try:
-                self._client.put_object(**self._key(name), Body=content.to_pybytes(), IfNoneMatch="*")
-            except ClientError as error:
-                code = error.response["Error"]["Code"]
-                if code == "PreconditionFailed":
-                    raise SegmentTaken(name) from error
-                if code != "ConditionalRequestConflict":
-                    raise LogError(f"s3://{self._bucket}/{self._prefix}{name}: {error}") from error
-            else:
-                return
+            with self._asked(name):
+                try:
+                    self._client.put_object(**self._key(name), Body=content.to_pybytes(), IfNoneMatch="*")
+                except ClientError as error:
+                    code = error.response["Error"]["Code"]
+                    if code == "PreconditionFailed":
+                        raise SegmentTaken(name) from error
+                    if code != "ConditionalRequestConflict":
+                        raise
+                else:
+                    return
         raise LogError(f"s3://{self._bucket}/{self._prefix}{name}: conditional writes keep conflicting")
 
     def read(self, name: str) -> pa.Buffer:
@@ -178,23 +179,38 @@ class S3Store:
             place["StartAfter"] = self._prefix + after
         pages = self._client.get_paginator("list_objects_v2").paginate(**place)
         found = (item for page in pages for item in page.get("Contents", ()))
-        return {item["Key"].removeprefix(self._prefix): item["LastModified"].timestamp() for item in found}
+        with self._asked(prefix):
+            return {item["Key"].removeprefix(self._prefix): item["LastModified"].timestamp() for item in found}
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove a thousand a request."""
         keys = [{"Key": self._prefix + name} for name in names]
         for start in range(0, len(keys), S3_DELETE_LIMIT):
             part = keys[start : start + S3_DELETE_LIMIT]
-            self._client.delete_objects(Bucket=self._bucket, Delete={"Objects": part, "Quiet": True})
+            with self._asked(""):
+                answer = self._client.delete_objects(Bucket=self._bucket, Delete={"Objects": part, "Quiet": True})
+            if refused := answer.get("Errors"):
+                first = refused[0]
+                said = f"{first.get('Code')}, {first.get('Message')}; {len(refused)} of {len(part)} were refused"
+                raise LogError(f"s3://{self._bucket}/{first.get('Key')}: {said}")
 
     def _get(self, name: str, **extra: str) -> bytes:
-        try:
-            content: bytes = self._client.get_object(**self._key(name), **extra)["Body"].read()
-        except ClientError as error:
-            if error.response["Error"]["Code"] == "NoSuchKey":
-                raise SegmentMissing(f"s3://{self._bucket}/{self._prefix}{name}") from error
-            raise LogError(f"s3://{self._bucket}/{self._prefix}{name}: {error}") from error
+        with self._asked(name):
+            try:
+                content: bytes = self._client.get_object(**self._key(name), **extra)["Body"].read()
+            except ClientError as error:
+                if error.response["Error"]["Code"] == "NoSuchKey":
+                    raise SegmentMissing(f"s3://{self._bucket}/{self._prefix}{name}") from error
+                raise
         return content
+
+    @contextmanager
+    def _asked(self, name: str) -> Iterator[None]:
+        """Raise LogError for what S3 refuses, and for what botocore has no answer to."""
+        try:
+            yield
+        except (BotoCoreError, ClientError) as error:
+            raise LogError(f"s3://{self._bucket}/{self._prefix}{name}: {error}") from error
 
     def _key(self, name: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": self._prefix + name}
