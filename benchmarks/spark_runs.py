@@ -24,7 +24,7 @@ import boto3
 from botocore.config import Config
 from pyspark.sql import DataFrame, SparkSession
 from sluice_spark import register
-from sluice_spark.source.receiver import Limits
+from sluice_spark.source.intake import Limits
 
 LATENCIES_MS = (0, 20)
 MESSAGE_BYTES = 1024

@@ -10,7 +10,8 @@ from sluice_spark.log.offsets import Position
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
 from sluice_spark.source.after_commit import Held
-from sluice_spark.source.receiver import Intake, Receiver
+from sluice_spark.source.intake import Intake
+from sluice_spark.source.receiver import Receiver
 from sluice_spark.sqs.access import Endpoint
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.received import Handles

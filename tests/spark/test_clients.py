@@ -9,7 +9,8 @@ import pytest
 from sluice_spark.errors import InvalidOption
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
-from sluice_spark.source.receiver import Intake, Receiver
+from sluice_spark.source.intake import Intake
+from sluice_spark.source.receiver import Receiver
 from sluice_spark.sqs.access import Endpoint, Identity
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.clients import Place, RoutedClient, clients_of

@@ -17,7 +17,8 @@ from sluice_spark.log.planning import sliced
 from sluice_spark.log.staging import StagedLog, batches
 from sluice_spark.log.store import FileStore
 from sluice_spark.options import parsed
-from sluice_spark.source.receiver import Intake, Receiver
+from sluice_spark.source.intake import Intake
+from sluice_spark.source.receiver import Receiver
 from sluice_spark.sqs.access import Endpoint
 from sluice_spark.sqs.clients import CheckingClient
 from sluice_spark.sqs.digests import digest_of, is_intact

@@ -18,7 +18,8 @@ from sluice_spark.log.store import FileStore
 from sluice_spark.source.depth import Depth
 from sluice_spark.source.dispatching import Dispatcher
 from sluice_spark.source.executors import Order, TaskIntake, deletions, segment
-from sluice_spark.source.receiver import Intake, Receiver
+from sluice_spark.source.intake import Intake
+from sluice_spark.source.receiver import Receiver
 from sluice_spark.sqs.access import Endpoint
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.signing import Credentials

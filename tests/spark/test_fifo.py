@@ -10,8 +10,9 @@ from sluice_spark.log.planning import sliced
 from sluice_spark.log.staging import StagedLog, batches
 from sluice_spark.log.store import FileStore
 from sluice_spark.source.fifo import Share, in_order, shared
+from sluice_spark.source.intake import Intake, Limits
 from sluice_spark.source.rate import Rate
-from sluice_spark.source.receiver import Intake, Limits, Receiver
+from sluice_spark.source.receiver import Receiver
 from sluice_spark.sqs.access import Endpoint
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.received import Message, System

@@ -23,7 +23,8 @@ from sluice_spark.log.planning import Admission, admitted, sliced
 from sluice_spark.log.segments import rows_of
 from sluice_spark.log.staging import StagedLog, batches
 from sluice_spark.log.store import FileStore
-from sluice_spark.source.receiver import Intake, Limits, Receiver
+from sluice_spark.source.intake import Intake, Limits
+from sluice_spark.source.receiver import Receiver
 from sluice_spark.sqs.client import BatchOutcome
 from sluice_spark.sqs.received import Message, messages_in
 

@@ -15,7 +15,8 @@ from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.status import Status, said, say
 from sluice_spark.log.store import FileStore
 from sluice_spark.source.depth import Depth
-from sluice_spark.source.receiver import Intake, Receiver
+from sluice_spark.source.intake import Intake
+from sluice_spark.source.receiver import Receiver
 from sluice_spark.source.reception import QUIET_S, Reception
 from sluice_spark.sqs.access import Endpoint, Identity, credentials_of
 from sluice_spark.sqs.client import SqsClient

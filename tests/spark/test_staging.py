@@ -19,7 +19,8 @@ from sluice_spark.log.segment_files import segment_name
 from sluice_spark.log.segments import HEAD_BYTES, Header, batches_of, encoded, header_of, ids_of, rows_of, table
 from sluice_spark.log.staging import StagedLog, batches
 from sluice_spark.log.store import FileStore, FsspecStore, S3Store, Store, open_store
-from sluice_spark.source.receiver import Intake, Receiver
+from sluice_spark.source.intake import Intake
+from sluice_spark.source.receiver import Receiver
 from sluice_spark.sqs.access import Endpoint
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.received import Received, messages_in

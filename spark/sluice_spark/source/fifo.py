@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from sluice_spark.sqs.received import Message
+from sluice_spark.sqs.received import Message, Received
 
 FIFO = ".fifo"
 
@@ -36,6 +36,16 @@ def in_order(messages: Sequence[Message]) -> Sequence[Message]:
     Sequence numbers are decimal, of 20 digits, and grow within a group.
     """
     return sorted(messages, key=lambda message: int(message.attributes.sequence_number or 0))
+
+
+def ordered(received: Sequence[Received]) -> Sequence[Received]:
+    """FIFO queues' messages by sequence number, the others' as they came."""
+    as_they_came = [answer for answer in received if not is_fifo(answer.queue_url)]
+    by_queue: dict[str, list[Message]] = {}
+    for answer in received:
+        if is_fifo(answer.queue_url):
+            by_queue.setdefault(answer.queue_url, []).extend(answer.messages)
+    return as_they_came + [Received(queue_url, in_order(messages)) for queue_url, messages in by_queue.items()]
 
 
 def shared(batch: pa.RecordBatch, share: Share) -> pa.RecordBatch:

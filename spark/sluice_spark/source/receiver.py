@@ -10,11 +10,8 @@ import logging
 import threading
 import time
 import uuid
-from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute  # makes pa.compute
@@ -28,15 +25,19 @@ from sluice_spark.log.segments import rows
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.status import Status
 from sluice_spark.log.store import open_store
-from sluice_spark.options import BUFFER_DEFAULT_BYTES, PATIENCE_DEFAULT_S, WAIT_LIMIT_S, Options
+from sluice_spark.options import WAIT_LIMIT_S, Options
 from sluice_spark.source.after_commit import Held
 from sluice_spark.source.backfill import Backfilling
 from sluice_spark.source.budget import ByteBudget, Lease
-from sluice_spark.source.fifo import in_order, is_fifo
+from sluice_spark.source.deletions import Deletions, Tasks
+from sluice_spark.source.fifo import is_fifo, ordered
 from sluice_spark.source.fleet import Fleet, connections_wanted
+from sluice_spark.source.intake import Intake, Limits
 from sluice_spark.source.objects import objects_of
-from sluice_spark.source.rate import Limit, Rate, limit_of
+from sluice_spark.source.rate import Rate, limit_of
 from sluice_spark.source.reception import Reception
+from sluice_spark.source.sifting import Sieve
+from sluice_spark.source.visibility import keep_invisible
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.clients import clients_of
 from sluice_spark.sqs.received import Handles, Message, Received, handles_of, in_tens
@@ -44,7 +45,6 @@ from sluice_spark.workers import answer_soon, run, spare_collections
 
 log = logging.getLogger(__name__)
 
-VISIBILITY = "VisibilityTimeout"
 VISIBLE = "ApproximateNumberOfMessages"
 OBJECTS_BYTES = 1024  # of a message beside its body: its id and receipt handle, which stay until it is deleted
 CHUNK_MESSAGES = 4_000  # are made columns at once, amid receiving: some 5 ms, for which no thread need be woken
@@ -54,37 +54,6 @@ BILLED_BYTES = 64 * 2**10  # https://aws.amazon.com/sqs/pricing/
 STATUS_LOOK_S = 1.0
 STATUS_EVERY_S, STATUS_QUIET_S = 10.0, 60.0
 TICK_S = 0.05  # how soon a stop, room in the backlog or a due segment is noticed
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What bounds the receiver's memory and its lead over Spark."""
-
-    segment_messages: int = 20_000
-    segment_bytes: int = 16 * 2**20
-    segment_age_s: float = 0.25
-    buffer_bytes: int = BUFFER_DEFAULT_BYTES  # in memory: received and not yet durable, or on its way
-    undeleted: int = 100_000  # durable, not yet deleted
-    backlog_messages: int = 1_000_000  # durable, not yet in a batch
-    backlog_bytes: int = 2 * 2**30
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Intake:
-    """What to receive and how."""
-
-    queue_urls: tuple[str, ...]
-    connections: int = 64
-    wait_s: int = 20
-    visibility_s: int | None = None
-    delete: bool = True
-    after_commit: bool = False  # deleted only once `Receiver.committed` says so; kept invisible until then
-    until_empty: bool = False  # a bounded read: ends when every queue answered a long poll with nothing
-    rate_limit: Limit | None = None  # messages/s, of all queues together
-    enough_messages: int | None = None  # a bounded read: ends also here, or a little beyond
-    enough_bytes: int | None = None
-    patience_s: float | None = PATIENCE_DEFAULT_S  # with receives that fail
-    limits: Limits = field(default_factory=Limits)
 
 
 class Receiver:
@@ -232,15 +201,17 @@ class _Run:
         self._receiver, self._client, self._intake = receiver, client, intake
         self._limits, self._staged = intake.limits, receiver.staged
         self._fleets = [Fleet(queue_url) for queue_url in intake.queue_urls]
-        self._receives: set[asyncio.Task[None]] = set()
-        self._orders: deque[tuple[_Deletion, str, Sequence[str]]] = deque()
-        self._deleters: set[asyncio.Task[None]] = set()
+        self._receives = Tasks(self._fail)
+        self._deletions = Deletions(
+            client, at_once=intake.connections, confirmed=self._staged.seen.confirmed, failed=self._fail
+        )
+        self._sieve = Sieve(self._staged)
         self._budget = ByteBudget(limit=intake.limits.buffer_bytes)
         self._fifo = any(is_fifo(queue_url) for queue_url in intake.queue_urls)
         self._unsettled: list[Received] = []
         self._unsettled_messages = self._unsettled_bytes = 0
         self._chunks: list[_Chunk] = []
-        self._buffered = self._buffered_bytes = self._undeleted = self._deletions_failed = 0
+        self._buffered = self._buffered_bytes = 0
         self._oldest = 0.0
         self._rate = Rate(limit=intake.rate_limit)
         self._taken = self._taken_bytes = 0
@@ -253,24 +224,28 @@ class _Run:
 
     async def until_stopped(self) -> None:
         """Receives until told to end, then drains."""
-        beside = [asyncio.create_task(self._tell())]
+        beside = Tasks(self._fail)
+        beside.begin(self._tell())
         if self._intake.after_commit:
-            beside.append(asyncio.create_task(self._keep_invisible()))
+            beside.begin(keep_invisible(self._held, self._client, self._intake))
         try:
             while not self._over:
                 self._hire()
                 for number, committed in self._held.due(self._receiver._committed):  # noqa: SLF001  the other half
-                    self._order_deletion(number, committed)
+                    self._deletions.order(number, committed)
                 if self._due:
                     await self._publish()
                 else:
                     await asyncio.sleep(TICK_S if self._buffered < self._limits.segment_messages else 0)
             await self._drain()
         finally:
-            for other in (*beside, *self._deleters):
-                other.cancel()
+            beside.cancel()
+            self._deletions.cancel()
         if self._failed:
             raise self._failed
+
+    def _fail(self, error: BaseException) -> None:
+        self._failed = error
 
     @property
     def _over(self) -> bool:
@@ -301,7 +276,7 @@ class _Run:
 
     @property
     def _undeleted_limit(self) -> bool:
-        return self._undeleted + self._held.messages >= self._limits.undeleted
+        return self._deletions.left + self._held.messages >= self._limits.undeleted
 
     def _hire(self) -> None:
         if not self._room:
@@ -311,7 +286,7 @@ class _Run:
                 continue
             while fleet.running < fleet.wanted and self._budget.open:
                 fleet.running += 1
-                self._begin(self._receive(fleet, self._budget.lease()), self._receives)
+                self._receives.begin(self._receive(fleet, self._budget.lease()))
 
     async def _receive(self, fleet: Fleet, lease: Lease) -> None:
         """Receives in a row until there are too many of us, or no room, or the end."""
@@ -395,7 +370,8 @@ class _Run:
         size, self._unsettled_bytes, self._unsettled_messages = self._unsettled_bytes, 0, 0
         if not taken:
             return
-        fresh, again, ids = self._sifted(_ordered(taken))
+        fresh, again, ids = self._sieve.sifted(ordered(taken))
+        self._receiver.duplicates = self._sieve.duplicates
         columns = rows(fresh) if fresh else None
         if columns is not None:
             self._oldest_sent = pa.compute.min(columns.column("sent_at"))
@@ -423,7 +399,7 @@ class _Run:
         batches = [chunk.rows for chunk in chunks if chunk.rows is not None]
         number = None
         if batches:
-            failed, self._deletions_failed = self._deletions_failed, 0
+            failed = self._deletions.take_failed()
             columns = pa.Table.from_batches(batches)
             try:
                 header = await asyncio.to_thread(self._staged.append, columns, deletions_failed=failed)
@@ -436,102 +412,7 @@ class _Run:
         if self._intake.after_commit:
             self._held.hold(self._staged.log.newest, handles)
         elif self._intake.delete:
-            self._order_deletion(number, handles)
-
-    def _sifted(self, taken: Sequence[Received]) -> tuple[Sequence[Received], Sequence[Received], Sequence[str]]:
-        """First comes what is to be staged, then what need not be, then the ids of the first."""
-        ids = _ids(taken)
-        if self._staged.notified is None and self._staged.seen.taken(ids):  # the usual, at little cost
-            return taken, (), ids
-        fresh, again = self._staged.unread(*self._without_duplicates(taken))
-        ids = _ids(fresh)
-        self._staged.seen.taken(ids)
-        return fresh, again, ids
-
-    def _without_duplicates(self, taken: Sequence[Received]) -> tuple[list[Received], list[Received]]:
-        """First comes what is new, then what was taken before: redelivered, as its deletion had not come through."""
-        seen, now = self._staged.seen, set[str]()
-        fresh: list[Received] = []
-        again: list[Received] = []
-        for answer in taken:
-            new: list[Message] = []
-            old: list[Message] = []
-            for message in answer.messages:
-                identity = message.message_id
-                (old if identity in seen or identity in now else new).append(message)
-                now.add(identity)
-            if new:
-                fresh.append(Received(answer.queue_url, new))
-            if old:
-                again.append(Received(answer.queue_url, old))
-        self._receiver.duplicates += sum(len(answer.messages) for answer in again)
-        return fresh, again
-
-    def _order_deletion(self, number: int | None, staged: Sequence[Handles]) -> None:
-        chunks = list(in_tens(staged))
-        deletion = _Deletion(number, len(chunks))
-        for queue_url, handles in chunks:
-            self._undeleted += len(handles)
-            self._orders.append((deletion, queue_url, handles))
-        for _ in range(min(len(self._orders), self._intake.connections - len(self._deleters))):
-            self._begin(self._delete_all(), self._deleters)
-
-    def _begin(self, work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]]) -> None:
-        """Have it done, as one of some tasks; what it fails by, the run fails by."""
-        task = asyncio.create_task(work)
-        among.add(task)
-        task.add_done_callback(partial(self._done, among))
-
-    def _done(self, among: set[asyncio.Task[None]], task: asyncio.Task[None]) -> None:
-        among.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._failed = error
-
-    async def _delete_all(self) -> None:
-        while self._orders:
-            deletion, queue_url, handles = self._orders.popleft()
-            try:
-                await self._delete(deletion, queue_url, handles)
-            except SluiceSparkError as error:
-                self._deletions_failed += len(handles)
-                if not isinstance(error, QueueBusy | TooManyInFlight):
-                    self._failed = error
-            finally:
-                self._undeleted -= len(handles)
-
-    async def _delete(self, deletion: "_Deletion", queue_url: str, handles: Sequence[str]) -> None:
-        outcome = await self._client.delete(queue_url, handles)
-        self._deletions_failed += len(outcome.failed) + len(outcome.expired)
-        deletion.left -= 1
-        deletion.whole &= not outcome.failed and not outcome.expired
-        if not deletion.left and deletion.whole and deletion.number is not None:
-            self._staged.seen.confirmed(deletion.number)
-
-    async def _keep_invisible(self) -> None:
-        """Heartbeats at half the time-out. A message that expires all the same is redelivered, and known."""
-        try:
-            timeout_s = await self._visibility_s()
-            while True:
-                await asyncio.sleep(timeout_s / 2)
-                for queue_url, handles in in_tens(self._held.all()):
-                    await self._extend(queue_url, handles, timeout_s)
-        except SluiceSparkError as error:
-            self._failed = error
-
-    async def _visibility_s(self) -> int:
-        if self._intake.visibility_s is not None:
-            return self._intake.visibility_s
-        answers = [await self._client.attributes(url, VISIBILITY) for url in self._intake.queue_urls]
-        return max(1, min(int(answer[VISIBILITY]) for answer in answers))
-
-    async def _extend(self, queue_url: str, handles: Sequence[str], timeout_s: int) -> None:
-        entries = [
-            {"Id": str(index), "ReceiptHandle": handle, VISIBILITY: timeout_s} for index, handle in enumerate(handles)
-        ]
-        try:
-            await self._client.call("ChangeMessageVisibilityBatch", {"QueueUrl": queue_url, "Entries": entries})
-        except QueueBusy as error:
-            log.warning("messages may become visible before they are committed: %s", error)
+            self._deletions.order(number, handles)
 
     async def _drain(self) -> None:
         """Receives under way are awaited, never cancelled: SQS would have handed out messages that no one took.
@@ -539,11 +420,10 @@ class _Run:
         What they bring is released as it comes: others of them may wait for the room that it takes.
         """
         while self._receives:
-            await asyncio.wait(self._receives, timeout=TICK_S)
+            await self._receives.wait(TICK_S)
             await self._release_all()
         await self._release_all()
-        while self._deleters:
-            await asyncio.wait(self._deleters)
+        await self._deletions.wait()
 
     async def _tell(self) -> None:
         """Say how it goes, whenever that changes, and now and then: in a place that the query's metrics look at."""
@@ -623,10 +503,6 @@ def _beside_bodies(messages: Sequence[Message]) -> int:
     return OBJECTS_BYTES * (len(messages) + len(attributes)) + sum(map(len, attributes))
 
 
-def _ids(received: Sequence[Received]) -> list[str]:
-    return [message.message_id for answer in received for message in answer.messages]
-
-
 def _values_of(message: Message) -> Iterator[str | bytes]:
     for value in (message.message_attributes or {}).values():
         yield value.string_value or value.binary_value or ""
@@ -638,22 +514,3 @@ def _attempt_id(queue_url: str) -> str | None:
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html
     """
     return uuid.uuid4().hex if is_fifo(queue_url) else None
-
-
-def _ordered(received: Sequence[Received]) -> Sequence[Received]:
-    """FIFO queues' messages by sequence number, the others' as they came."""
-    ordered = [answer for answer in received if not is_fifo(answer.queue_url)]
-    by_queue: dict[str, list[Message]] = {}
-    for answer in received:
-        if is_fifo(answer.queue_url):
-            by_queue.setdefault(answer.queue_url, []).extend(answer.messages)
-    return ordered + [Received(queue_url, in_order(messages)) for queue_url, messages in by_queue.items()]
-
-
-@dataclass(slots=True)
-class _Deletion:
-    """How far a segment's deletion is."""
-
-    number: int | None
-    left: int
-    whole: bool = True
