@@ -3,11 +3,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sluice_spark.errors import Fenced, SegmentMissing
 from sluice_spark.log.offsets import Offset, Position, Totals
-from sluice_spark.log.planning import ROWS_PER_TASK, TASKS_LIMIT, Admission
+from sluice_spark.log.planning import TASKS_LIMIT, Admission
 from sluice_spark.log.segments import Header
 from sluice_spark.source.planned import (
     LOOK_EVERY_S,
     LOOK_IDLE_S,
+    MESSAGES_PER_TASK,
     RATE_WINDOW_S,
     TASK_BYTES,
     Budget,
@@ -59,8 +60,8 @@ def test_shares_of_a_plan_reach_its_limits_and_go_no_further(
     ("visible", "mean_size", "tasks"),
     [
         (1, 0.0, 1),
-        (ROWS_PER_TASK, 0.0, 1),
-        (ROWS_PER_TASK + 1, 0.0, 2),
+        (MESSAGES_PER_TASK, 0.0, 1),
+        (MESSAGES_PER_TASK + 1, 0.0, 2),
         (640, TASK_BYTES / 64, 10),  # large messages: tasks by bytes
         (10**9, 0.0, TASKS_LIMIT),
     ],

@@ -11,7 +11,7 @@ from sluice_spark.errors import SegmentMissing
 from sluice_spark.log.offsets import Offset, Position, Totals
 from sluice_spark.log.segments import Header
 
-ROWS_PER_TASK = 10_000  # a task costs some 0.13 s of CPU before its first row: SPARK-54744
+ROWS_PER_TASK = 20_000  # as many as a segment has at most: two tasks would each read what is compressed in one
 TASKS_LIMIT = 200
 DEDUPLICATION_LIMIT = (
     250_000  # ids of deleted messages that are kept: a redelivery after a delete is SQS's rare exception

@@ -13,12 +13,12 @@ import pyarrow as pa
 
 from sluice_spark.errors import Fenced, SegmentTaken
 from sluice_spark.log.notes import note, notes
-from sluice_spark.log.planning import ROWS_PER_TASK, Admission
+from sluice_spark.log.planning import Admission
 from sluice_spark.log.segment_files import EMPTY, headers_at, numbers_since, planned_header, publish
 from sluice_spark.log.segments import HEAD_BYTES, Header, header_of, rows_of
 from sluice_spark.log.store import Store
 from sluice_spark.source.executors import Order, TaskIntake, segment
-from sluice_spark.source.planned import TASK_BYTES, holes, share
+from sluice_spark.source.planned import MESSAGES_PER_TASK, TASK_BYTES, holes, share
 from sluice_spark.sqs.client import SqsClient
 
 ENDED = "ended"
@@ -101,7 +101,7 @@ def _bounded(part: Admission, whole: Admission) -> Admission:
 def _of_one(left: Admission) -> Admission:
     """Give what one segment may have of what is left."""
     return Admission(
-        messages=ROWS_PER_TASK if left.messages is None else min(ROWS_PER_TASK, left.messages),
+        messages=MESSAGES_PER_TASK if left.messages is None else min(MESSAGES_PER_TASK, left.messages),
         size=TASK_BYTES if left.size is None else min(TASK_BYTES, left.size),
     )
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 from sluice_spark.errors import Fenced, SegmentMissing, SegmentTaken
 from sluice_spark.log.notes import notes
 from sluice_spark.log.offsets import Offset, Position, Totals
-from sluice_spark.log.planning import DEDUPLICATION_LIMIT, ROWS_PER_TASK, Admission, Log, Slice, admitted, removable
+from sluice_spark.log.planning import DEDUPLICATION_LIMIT, Admission, Log, Slice, admitted, removable
 from sluice_spark.log.segment_files import (
     EMPTY,
     Going,
@@ -40,7 +40,16 @@ from sluice_spark.log.store import Store
 from sluice_spark.source.chains import ENDED, Chain, chains
 from sluice_spark.source.depth import Depth
 from sluice_spark.source.executors import DELETIONS, Order, deletions, message_ids
-from sluice_spark.source.planned import Budget, PlannedBatch, batch, counted, holes, share, tasks_wanted
+from sluice_spark.source.planned import (
+    MESSAGES_PER_TASK,
+    Budget,
+    PlannedBatch,
+    batch,
+    counted,
+    holes,
+    share,
+    tasks_wanted,
+)
 from sluice_spark.source.rate import Limit
 
 log = logging.getLogger(__name__)
@@ -99,7 +108,9 @@ class Dispatcher:
             return None
         return replace(self._at, position=end, counted_until=position)
 
-    def tasks(self, start: Position, end: Position, admission: Admission, rows_per_task: int = ROWS_PER_TASK) -> Tasks:
+    def tasks(
+        self, start: Position, end: Position, admission: Admission, rows_per_task: int = MESSAGES_PER_TASK
+    ) -> Tasks:
         """Plan the batch's tasks, the first time or again.
 
         `admission`: if the plan is an earlier driver's. Raises SegmentMissing, Fenced.

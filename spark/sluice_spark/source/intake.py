@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from sluice_spark.log.planning import ROWS_PER_TASK
 from sluice_spark.options import BUFFER_DEFAULT_BYTES, PATIENCE_DEFAULT_S
 from sluice_spark.source.rate import Limit
 
@@ -10,7 +11,7 @@ from sluice_spark.source.rate import Limit
 class Limits:
     """What bounds the receiver's memory and its lead over Spark."""
 
-    segment_messages: int = 20_000
+    segment_messages: int = ROWS_PER_TASK
     segment_bytes: int = 16 * 2**20
     segment_age_s: float = 0.25
     buffer_bytes: int = BUFFER_DEFAULT_BYTES  # in memory: received and not yet durable, or on its way

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 
 from sluice_spark.errors import Fenced, SegmentMissing
 from sluice_spark.log.offsets import Offset, Position, Totals
-from sluice_spark.log.planning import ROWS_PER_TASK, TASKS_LIMIT, Admission, Extent, Log, Slice, sliced
+from sluice_spark.log.planning import TASKS_LIMIT, Admission, Extent, Log, Slice, sliced
 from sluice_spark.log.segments import Header
 from sluice_spark.source.rate import Limit
 
+MESSAGES_PER_TASK = 10_000  # that one task receives: more of them receive at once
 TASK_BYTES = 64 * 2**20  # bodies that one task holds in memory
 RATE_WINDOW_S = 60.0  # how much of the time without a batch `rateLimit` makes up for
 LOOK_EVERY_S = 1.0
@@ -31,16 +32,16 @@ def tasks_wanted(visible: int, mean_size: float, admission: Admission) -> int:
     size = messages * mean_size
     if admission.size is not None:
         size = min(size, admission.size)
-    return min(TASKS_LIMIT, max(_ceiling(messages, ROWS_PER_TASK), _ceiling(size, TASK_BYTES)))
+    return min(TASKS_LIMIT, max(_ceiling(messages, MESSAGES_PER_TASK), _ceiling(size, TASK_BYTES)))
 
 
 def share(admission: Admission, index: int, count: int) -> Admission:
-    """Say what task `index` of `count` may take, at most ROWS_PER_TASK and TASK_BYTES.
+    """Say what task `index` of `count` may take, at most MESSAGES_PER_TASK and TASK_BYTES.
 
     All together never take more messages than `admission` allows; of those 0 is possible where there are more tasks
     than messages.
     """
-    messages = ROWS_PER_TASK
+    messages = MESSAGES_PER_TASK
     if admission.messages is not None:
         messages = min(messages, admission.messages // count + (index < admission.messages % count))
     size = TASK_BYTES if admission.size is None else min(TASK_BYTES, max(1, admission.size // count))

@@ -126,7 +126,7 @@ class Receiver:
                 for queue_url in self._intake.queue_urls:
                     await client.check_deletion(queue_url)
             if self._backfilling:
-                await self._backfilling.run(self.staged, room=self._has_room, ending=lambda: self._ending)
+                await self._backfilling.run(self.staged, room=self._has_room, ending=self._ends)
             await _Run(self, client, self._intake).until_stopped()
             self.requests = dict(client.requests)
 
@@ -135,11 +135,14 @@ class Receiver:
         ahead, limits = self.staged.log.backlog(self._position), self._intake.limits
         return ahead.messages < limits.backlog_messages and ahead.size < limits.backlog_bytes
 
-    @property
-    def _ending(self) -> bool:
-        # Spark ends the process by closing its socket or with a signal: then the main thread is gone, and
-        # nobody asks us to stop
-        return self._stopping.is_set() or not threading.main_thread().is_alive()
+    def _ends(self) -> bool:
+        """Find out whether to stop: as asked, or with the process.
+
+        Spark ends that by closing its socket or with a signal: then the main thread is gone, and nobody asks us.
+        """
+        if not threading.main_thread().is_alive():
+            self._stopping.set()
+        return self._stopping.is_set()
 
 
 def writable_log(options: Options) -> StagedLog:
@@ -229,7 +232,7 @@ class _Run:
         if self._intake.after_commit:
             beside.begin(keep_invisible(self._held, self._client, self._intake))
         try:
-            while not self._over:
+            while not self._receiver._ends() and not self._over:  # noqa: SLF001  the other half of one thing
                 self._hire()
                 for number, committed in self._held.due(self._receiver._committed):  # noqa: SLF001  the other half
                     self._deletions.order(number, committed)
@@ -249,7 +252,7 @@ class _Run:
 
     @property
     def _over(self) -> bool:
-        if self._failed or self._receiver._ending:  # noqa: SLF001  the other half of one thing
+        if self._failed or self._receiver._stopping.is_set():  # noqa: SLF001  the other half of one thing
             return True
         empty = self._intake.until_empty and all(fleet.empty_answers and not fleet.running for fleet in self._fleets)
         ended = empty or (self._enough and not self._receives)
