@@ -15,7 +15,7 @@ import orjson
 from msgspec.structs import replace
 
 from sluice_spark.formats.envelopes import CREATED, LISTED, S3Choice, object_facts, unwrapped
-from sluice_spark.sqs.received import Message, Received
+from sluice_spark.sqs.received import Message, Received, divided
 
 RECORDS_LIMIT = 250_000  # that are remembered, the oldest forgotten first
 IDENTITY_BYTES = 16
@@ -89,22 +89,16 @@ class Notified:
         A message that is known in part comes with a body of its new records. Remembers them: whoever asks stages what
         comes first, or ends.
         """
-        fresh: list[Received] = []
-        again: list[Received] = []
-        for answer in taken:
-            new: list[Message] = []
-            old: list[Message] = []
-            for message in answer.messages:
-                found = sift(message.body, self._envelopes, self._choice, self._knows)
-                for identity in found.identities:
-                    self._remember(identity)
-                if found.body is None:
-                    old.append(message)
-                else:
-                    new.append(message if found.body == message.body else replace(message, body=found.body))
-            fresh += [Received(answer.queue_url, new)] if new else []
-            again += [Received(answer.queue_url, old)] if old else []
-        return fresh, again
+
+        def new(message: Message) -> Message | None:
+            found = sift(message.body, self._envelopes, self._choice, self._knows)
+            for identity in found.identities:
+                self._remember(identity)
+            if found.body is None:
+                return None
+            return message if found.body == message.body else replace(message, body=found.body)
+
+        return divided(taken, new)
 
     def listed(self, found: Iterable[Mapping[str, str]]) -> None:
         """Remember objects of the backfill, as far as their notifications must be told apart from others."""

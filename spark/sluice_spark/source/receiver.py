@@ -333,8 +333,6 @@ class _Run:
                 if self._enough or not self._rate.open(time.monotonic()):
                     return
                 lease = self._budget.lease()
-        except SluiceSparkError as error:
-            self._failed = error
         finally:
             lease.end()
             fleet.running -= 1

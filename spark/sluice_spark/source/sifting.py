@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from sluice_spark.log.staging import StagedLog
-from sluice_spark.sqs.received import Message, Received
+from sluice_spark.sqs.received import Message, Received, divided
 
 Sifted = tuple[Sequence[Received], Sequence[Received], Sequence[str]]
 
@@ -28,19 +28,14 @@ class Sieve:
     def _without_duplicates(self, taken: Sequence[Received]) -> tuple[list[Received], list[Received]]:
         """First comes what is new, then what was taken before."""
         seen, now = self._staged.seen, set[str]()
-        fresh: list[Received] = []
-        again: list[Received] = []
-        for answer in taken:
-            new: list[Message] = []
-            old: list[Message] = []
-            for message in answer.messages:
-                identity = message.message_id
-                (old if identity in seen or identity in now else new).append(message)
-                now.add(identity)
-            if new:
-                fresh.append(Received(answer.queue_url, new))
-            if old:
-                again.append(Received(answer.queue_url, old))
+
+        def new(message: Message) -> Message | None:
+            identity = message.message_id
+            is_known = identity in seen or identity in now
+            now.add(identity)
+            return None if is_known else message
+
+        fresh, again = divided(taken, new)
         self.duplicates += sum(len(answer.messages) for answer in again)
         return fresh, again
 

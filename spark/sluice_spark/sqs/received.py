@@ -4,7 +4,7 @@ SQS's JSON is read straight into these: a dict for each message costs as much ag
 garbage looks at each of them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -79,6 +79,28 @@ def handles_of(received: Iterable[Received]) -> list[Handles]:
     for answer in received:
         by_queue.setdefault(answer.queue_url, []).extend([message.receipt_handle for message in answer.messages])
     return [Handles(queue_url, handles) for queue_url, handles in by_queue.items()]
+
+
+def divided(
+    received: Iterable[Received], fresh: Callable[[Message], Message | None]
+) -> tuple[list[Received], list[Received]]:
+    """First come the messages as `fresh` gives them, then those for which it gives None; by answer, in order."""
+    first: list[Received] = []
+    others: list[Received] = []
+    for answer in received:
+        new: list[Message] = []
+        old: list[Message] = []
+        for message in answer.messages:
+            found = fresh(message)
+            if found is None:
+                old.append(message)
+            else:
+                new.append(found)
+        if new:
+            first.append(Received(answer.queue_url, new))
+        if old:
+            others.append(Received(answer.queue_url, old))
+    return first, others
 
 
 def in_tens(held: Iterable[Handles]) -> Iterator[tuple[str, Sequence[str]]]:
