@@ -1,16 +1,24 @@
 """What Spark's Python processes need so that they cost what their rows cost."""
 
 import asyncio
+import ctypes
 import gc
 import importlib
 import sys
 import zipimport
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
 from typing import Any, TypeVar
+
+import pyarrow as pa
 
 COLLECT_EVERY = 50_000  # new containers that outlive their function: some 25,000 messages, more than a segment has
 SWITCH_S = 0.001  # how long a thread that computes keeps the interpreter from one whose answer has come
+SOURCE_RUNNER = "python_streaming_source_runner"
+# M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX: https://man7.org/linux/man-pages/man3/mallopt.3.html. Of less than
+# two MiB are the columns of small messages: to have these from the system each time costs a tenth of the receiver's CPU
+MALLOC = {-1: 2 * 2**20, -3: 2 * 2**20, -8: 1}
 Outcome = TypeVar("Outcome")
 
 
@@ -43,6 +51,56 @@ def fewer_collections() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
+
+
+def spare_memory() -> None:
+    """Let a streaming source's process have little beside what it holds: it is within the driver's memory.
+
+    Only in the process that Spark has for the source alone: elsewhere memory isn't ours to say how it is kept.
+    """
+    if not _command().endswith(SOURCE_RUNNER):
+        return
+    _without_pandas()
+    _with_one_allocator()
+
+
+def _command() -> str:
+    """Name the module that was run as this process."""
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    return main.name if main else ""
+
+
+def _without_pandas() -> None:
+    """Have Arrow not import pandas, 40 MiB, to ask whether a list is one of its types: it asks once a process."""
+    if "pandas" in sys.modules:
+        return
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        pa.array([""])
+    finally:
+        sys.meta_path.remove(finder)
+
+
+class _NoPandas(MetaPathFinder):
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        del path, target
+        if fullname == "pandas":
+            raise ModuleNotFoundError(fullname, name=fullname)
+
+
+def _with_one_allocator() -> None:
+    """Have glibc's malloc serve all, from one place.
+
+    Answers and columns live for moments, and are made by one thread and freed by another: an arena for each, and
+    Arrow's own allocator beside, keep twice what is in use.
+    """
+    pa.set_memory_pool(pa.system_memory_pool())
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        for parameter, value in MALLOC.items():
+            libc.mallopt(parameter, value)
+        libc.malloc_trim(0)
 
 
 def answer_soon() -> None:

@@ -1,5 +1,7 @@
 import gc
 import importlib
+import os
+import subprocess
 import sys
 import weakref
 import zipfile
@@ -94,3 +96,38 @@ def test_the_collector_of_a_worker_that_others_use_looks_as_before_afterwards() 
 def test_a_thread_that_computes_gives_way_to_the_network_soon() -> None:
     answer_soon()
     assert sys.getswitchinterval() == pytest.approx(SWITCH_S)
+
+
+PROGRAM = """
+import sys
+import pyarrow as pa
+from sluice_spark.log.segments import Header, encoded, table
+from sluice_spark.sqs.received import Received, messages_in
+from sluice_spark.workers import spare_memory
+
+spare_memory()
+message = b'{"MessageId":"i","Body":"b","MessageAttributes":{"a":{"DataType":"String","StringValue":"v"}}}'
+rows = table([Received("http://q/1/q", messages_in(b'{"Messages":[%s,%s]}' % (message, message)))])
+encoded(rows, Header(number=0, writer="w", published_ms=0))
+print(pa.default_memory_pool().backend_name == "system", "pandas" in sys.modules, "pyarrow.compute" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "printed"),
+    [("python_streaming_source_runner", "True False False"), ("somebody_s_program", "False True True")],
+)
+def test_a_source_s_process_has_one_allocator_and_no_pandas_and_others_have_what_they_had(
+    tmp_path: Path, module: str, printed: str
+) -> None:
+    pytest.importorskip("pandas", reason="what isn't there isn't imported")
+    (tmp_path / f"{module}.py").write_text(PROGRAM)
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-m", module],
+        env={**os.environ, "PYTHONPATH": path},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert done.stdout.strip() == printed

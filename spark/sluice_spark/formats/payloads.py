@@ -13,7 +13,6 @@ from typing import IO
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sluice_spark.errors import ObjectGone, ObjectUnreadable
 from sluice_spark.formats.envelopes import Follow, S3Choice, unwrapped
@@ -90,6 +89,8 @@ def pointers_of(body: str, envelopes: Sequence[str]) -> Sequence[Pointer]:
 
 def portions(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Cut the rows where AT_ONCE of them may be pointers: so many payloads are in memory together."""
+    import pyarrow.compute as pc  # noqa: PLC0415  8 MiB, which a task needs and a driver doesn't
+
     hinted = pc.indices_nonzero(pc.match_substring(batch.column("body"), _HINT)).to_pylist()
     ends = [*hinted[AT_ONCE::AT_ONCE], batch.num_rows]
     start = 0

@@ -15,8 +15,6 @@ from urllib.parse import unquote
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from sluice_spark.errors import InvalidOption
 from sluice_spark.formats.deserialisation import from_text, values_of
@@ -198,7 +196,7 @@ def _whole(part: _Part, kind: pa.DataType, inside: pa.DataType, named: Mapping[s
     for each in kind:
         column = of_file[each.name] if each.name in of_file else pa.repeat(named[each.name], count)
         if not each.nullable and column.null_count:
-            for index in pc.indices_nonzero(column.is_null()).to_pylist():
+            for index in [number for number, value in enumerate(column) if not value.is_valid]:
                 reasons[index] = reasons[index] or f"{part.place(index)}: column {each.name!r} is null"
         columns.append(column)
     bad = pa.array([reason is not None for reason in reasons], pa.bool_())
@@ -327,6 +325,8 @@ def _broken(error: Exception) -> str:
 
 def _parquet_parts(content: IO[bytes], _key: str, _files: S3Files, inside: pa.DataType) -> Iterator[_Part]:
     """Suffixes say nothing here: `.gz.parquet` and `.parquet.gz` name the codec inside."""
+    import pyarrow.parquet as pq  # noqa: PLC0415  5 MiB, which a task needs and a driver doesn't
+
     first = 1
     try:
         file = pq.ParquetFile(
@@ -398,6 +398,8 @@ def _of_texts(texts: Sequence[str | None], kind: pa.DataType) -> pa.Array:
 
 def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Nanoseconds are cut to Spark's microseconds; nothing else is."""
+    import pyarrow.compute as pc  # noqa: PLC0415  8 MiB, which a task needs and a driver doesn't
+
     return values.cast(options=pc.CastOptions(target_type=kind, allow_time_truncate=True))
 
 

@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from sluice_spark.errors import SegmentTaken
 from sluice_spark.log.planning import Slice
@@ -27,6 +26,8 @@ def quarantined(store: Store, part: Slice, rows: pa.RecordBatch, share: int = 0,
     """
     if not rows.num_rows:
         return
+    import pyarrow.parquet as pq  # noqa: PLC0415  5 MiB, which a task needs and a driver doesn't
+
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_batches([rows]), sink)
     within = f"{share}.{piece}" if piece else f"{share}"

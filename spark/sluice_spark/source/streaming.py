@@ -31,6 +31,7 @@ from sluice_spark.source.payloads import payloads_going
 from sluice_spark.source.rate import limit_of
 from sluice_spark.source.reading import Reads, Rows, as_partitions, task_clients
 from sluice_spark.source.receiver import Receiver, receiver_of, writable_log
+from sluice_spark.workers import spare_memory
 
 log = logging.getLogger(__name__)
 
@@ -163,6 +164,7 @@ class StreamReader(SqsStreamReader):
 
     def _started(self, start: Position, known: Offset | None = None) -> StagedLog:
         if self._staged is None:
+            spare_memory()
             staged = writable_log(self._options)
             staged.take_over(start, known)
             # What is in the queues at the start bounds a run of `availableNow`, while producers still send.
