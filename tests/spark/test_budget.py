@@ -2,7 +2,8 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark.source.budget import COPIES, LEAST_BYTES, ByteBudget, Lease
+from sluice_spark.source.budget import ANSWER_BYTES, COPIES, LEAST_BYTES, OBJECTS_BYTES, ByteBudget, Lease, memory_of
+from sluice_spark.sqs.received import messages_in
 
 LIMIT = 2**20
 
@@ -32,10 +33,33 @@ def test_one_receive_may_always_be_asked_for() -> None:
 def test_what_is_expected_of_an_answer_is_for_ten_messages_and_forgotten_with_time() -> None:
     budget = ByteBudget(limit=LIMIT)
     budget.learn(LIMIT // 100, 1)
-    assert budget.expected == LIMIT // 100 * 10 * COPIES
+    assert budget.expected == 10 * (COPIES * (LIMIT // 100) - (COPIES - 1) * OBJECTS_BYTES)
     for _ in range(100):
         budget.learn(1, 10)
     assert budget.expected == LEAST_BYTES
+
+
+def test_of_large_messages_fewer_are_asked_for() -> None:
+    budget = ByteBudget(limit=LIMIT)
+    assert budget.most == 10
+    for size, most in ((ANSWER_BYTES // 10, 10), (ANSWER_BYTES // 2, 2), (4 * ANSWER_BYTES, 1)):
+        budget.learn(size, 1)
+        assert budget.most == most
+        assert budget.expected == (COPIES * size - (COPIES - 1) * OBJECTS_BYTES) * most
+
+
+def test_a_wide_character_widens_all_of_its_text() -> None:
+    narrow, wide, bearing = (
+        messages_in(b'{"Messages":[{"MessageId":"1","Body":"%s"%s}]}' % (body * 999, more))
+        for body, more in (
+            (b"x", b""),
+            ("\N{GRINNING FACE}".encode(), b""),
+            (b"x", b',"MessageAttributes":{"a":{"DataType":"String","StringValue":"%s"}}' % (b"v" * 500)),
+        )
+    )
+    assert OBJECTS_BYTES + 999 < memory_of(narrow) < OBJECTS_BYTES + 1100
+    assert memory_of(wide) > OBJECTS_BYTES + 4 * 999
+    assert memory_of(bearing) > memory_of(narrow) + 500
 
 
 def test_an_answer_for_which_there_is_no_room_waits_until_there_is() -> None:

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
-from sluice_spark.source.budget import COPIES
+from sluice_spark.source.budget import COPIES, OBJECTS_BYTES
 from sluice_spark.source.intake import Intake, Limits
-from sluice_spark.source.receiver import OBJECTS_BYTES, Receiver
+from sluice_spark.source.receiver import Receiver
 from sluice_spark.sqs.access import Endpoint
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.received import BATCH_LIMIT

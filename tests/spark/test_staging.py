@@ -23,7 +23,7 @@ from sluice_spark.source.intake import Intake
 from sluice_spark.source.receiver import Receiver
 from sluice_spark.sqs.access import Endpoint
 from sluice_spark.sqs.client import SqsClient
-from sluice_spark.sqs.received import Received, messages_in
+from sluice_spark.sqs.received import Received, messages_in, pieces
 from sluice_spark.sqs.signing import Credentials
 
 
@@ -355,3 +355,25 @@ def test_no_right_to_delete_is_said_before_anything_is_staged(
         received_all(log, sqs)
     assert ids(log) == []
     assert "ReceiveMessage" not in sqs.calls
+
+
+@given(st.lists(st.lists(st.binary(max_size=3000), min_size=1, max_size=4), max_size=5), st.booleans())
+def test_what_is_encoded_has_room_whether_it_shrinks_or_not(batches: list[list[bytes]], shrinks: bool) -> None:
+    first = [message(0, Body="x" * 100_000)] if shrinks else []
+    answers = [received([message(n, Body=body.hex()) for n, body in enumerate(bodies)]) for bodies in batches]
+    rows = pa.concat_tables([table([received(first)]), *(table([answer]) for answer in answers)])
+    content = encoded(rows, Header(number=0, writer="w", published_ms=0))
+    assert rows_of(content).equals(rows)
+
+
+@given(st.lists(st.lists(st.integers(0, 30), max_size=10), max_size=6), st.integers(1, 60))
+def test_pieces_are_of_some_size_and_lose_nothing(sizes: list[list[int]], size: int) -> None:
+    taken = [received([message(n, Body="x" * length) for n, length in enumerate(each)]) for each in sizes]
+    cut = list(pieces(taken, size))
+    assert [m for piece in cut for answer in piece for m in answer.messages] == [
+        m for each in taken for m in each.messages
+    ]
+    for piece in cut:
+        lengths = [len(m.body) for answer in piece for m in answer.messages]
+        assert lengths
+        assert sum(lengths[:-1]) < size

@@ -6,14 +6,21 @@ receives are under way follows from it: many of small messages, few of large one
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from sys import getsizeof
 
-from sluice_spark.sqs.received import BATCH_LIMIT
+from sluice_spark.sqs.received import BATCH_LIMIT, Message
 
-COPIES = 3  # of a large answer while it is read: as it came, as text, and as columns
-FORGETS = 0.9  # how much of the largest answer is still expected after the next
+OBJECTS_BYTES = 1024  # of a message beside its body: its id and receipt handle, which stay until it is deleted
+# Of bytes at any moment: as they came and as text, as text and columns, as columns and encoded. The third is what is
+# free in between, and too small for the next
+COPIES = 3
+FORGETS = 0.9  # how much of the largest message's size is still expected after the next answer
 LEAST_BYTES = 16 * 2**10  # of a receive: what a connection keeps for its answers is not counted by itself
+# Of large messages fewer are asked for than a receive may bring: at the same price, as SQS bills each 64 KiB, and what
+# is held comes and goes in small pieces
+ANSWER_BYTES = 2 * 2**20
 
 
 @dataclass(slots=True, kw_only=True)
@@ -23,8 +30,19 @@ class ByteBudget:
     limit: int
     held: int = 0  # in memory: answers that are being read, and what was made of them until it is durable
     leased: int = 0  # receives that aren't answered yet
-    expected: float = LEAST_BYTES  # of an answer: the largest lately
+    message: float = 0.0  # bytes of one: the largest lately, on average over its answer
     _waiting: deque["Lease"] = field(default_factory=deque)
+
+    @property
+    def most(self) -> int:
+        """How many messages to ask for."""
+        return max(1, min(BATCH_LIMIT, int(ANSWER_BYTES / (self.message or 1))))
+
+    @property
+    def expected(self) -> int:
+        """Bytes that a receive takes."""
+        beside = (COPIES - 1) * OBJECTS_BYTES  # is there once
+        return max(LEAST_BYTES, int((COPIES * self.message - beside) * self.most))
 
     @property
     def open(self) -> bool:
@@ -34,14 +52,13 @@ class ByteBudget:
 
     def lease(self) -> "Lease":
         """For one receive, from before it is asked until `Lease.end`."""
-        lease = Lease(self, int(self.expected))
+        lease = Lease(self, self.expected)
         self.leased += lease.size
         return lease
 
     def learn(self, size: int, messages: int) -> None:
         """Expect such answers: of `messages`, whose bodies and attributes are of `size`."""
-        full = COPIES * size * BATCH_LIMIT / messages
-        self.expected = max(LEAST_BYTES, full, self.expected * FORGETS)
+        self.message = max(size / messages, self.message * FORGETS)
 
     def hold(self, size: int) -> None:
         """Count what is in memory from now on."""
@@ -99,3 +116,15 @@ class Lease:
         self.size = 0
         self._budget.forget(self)
         self._budget.free(held)
+
+
+def memory_of(messages: Sequence[Message]) -> int:
+    """About the bytes that the messages take in memory: one wide character makes all of a text so wide."""
+    size = OBJECTS_BYTES * len(messages) + sum([getsizeof(message.body) for message in messages])
+    attributes = [each for message in messages if message.message_attributes for each in _values_of(message)]
+    return size + OBJECTS_BYTES * len(attributes) + sum(map(getsizeof, attributes))
+
+
+def _values_of(message: Message) -> Iterator[str | bytes]:
+    for value in (message.message_attributes or {}).values():
+        yield value.string_value or value.binary_value or ""

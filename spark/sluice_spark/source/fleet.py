@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-FULL_ANSWER = 8  # of ten messages: there is more where this came from
+from sluice_spark.sqs.received import BATCH_LIMIT
+
+FULL_ANSWER = 0.8  # of the messages that were asked for: there is more where this came from
 IDLE_CONNECTIONS = 1
 
 
@@ -16,8 +18,8 @@ class Fleet:
     empty_answers: int = 0
 
 
-def connections_wanted(now: int, received: int, limit: int) -> int:
+def connections_wanted(now: int, received: int, limit: int, *, asked: int = BATCH_LIMIT) -> int:
     """Says how many should receive after one answer: more while answers are full, one scout when they are empty."""
-    if received >= FULL_ANSWER:
+    if received >= FULL_ANSWER * asked:
         return min(limit, now + 2)
     return max(IDLE_CONNECTIONS, now // 2) if not received else now

@@ -10,25 +10,24 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute  # makes pa.compute
 
 from sluice_spark.errors import QueueBusy, SluiceSparkError, TooManyInFlight
 from sluice_spark.log.backfills import progress
 from sluice_spark.log.notified import Notified
 from sluice_spark.log.offsets import Position
 from sluice_spark.log.planning import Admission
-from sluice_spark.log.segments import rows
+from sluice_spark.log.segments import oldest_sent_ms, rows
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.status import Status
 from sluice_spark.log.store import open_store
 from sluice_spark.options import WAIT_LIMIT_S, Options
 from sluice_spark.source.after_commit import Held
 from sluice_spark.source.backfill import Backfilling
-from sluice_spark.source.budget import ByteBudget, Lease
+from sluice_spark.source.budget import COPIES, OBJECTS_BYTES, ByteBudget, Lease, memory_of
 from sluice_spark.source.deletions import Deletions, Tasks
 from sluice_spark.source.fifo import is_fifo, ordered
 from sluice_spark.source.fleet import Fleet, connections_wanted
@@ -40,13 +39,12 @@ from sluice_spark.source.sifting import Sieve
 from sluice_spark.source.visibility import keep_invisible
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.clients import clients_of
-from sluice_spark.sqs.received import Handles, Message, Received, handles_of, in_tens
+from sluice_spark.sqs.received import Handles, Received, handles_of, in_tens, pieces
 from sluice_spark.workers import answer_soon, run, spare_collections
 
 log = logging.getLogger(__name__)
 
 VISIBLE = "ApproximateNumberOfMessages"
-OBJECTS_BYTES = 1024  # of a message beside its body: its id and receipt handle, which stay until it is deleted
 CHUNK_MESSAGES = 4_000  # are made columns at once, amid receiving: some 5 ms, for which no thread need be woken
 CHUNK_BYTES = 2**20
 BATCH_WAIT_S = 2  # a bounded read ends with an empty long poll: not the twenty seconds that suit a stream
@@ -223,7 +221,7 @@ class _Run:
         self._reception = Reception(intake.queue_urls, time.monotonic())
         self._began_ms = int(time.time() * 1000)
         self._payload_chunks = 0  # of what came, beyond the first 64 KiB of an answer: each is billed as a request
-        self._oldest_sent: pa.Scalar | None = None
+        self._newest: pa.RecordBatch | None = None  # of the columns that were made
 
     async def until_stopped(self) -> None:
         """Receives until told to end, then drains."""
@@ -265,9 +263,11 @@ class _Run:
 
     @property
     def _due(self) -> bool:
-        size = min(self._limits.segment_bytes, self._limits.buffer_bytes // 4)  # what is staged is there three times
+        if not self._buffered:
+            return False
+        size = min(self._limits.segment_bytes, self._limits.buffer_bytes // 4)
         full = self._buffered >= self._limits.segment_messages or self._buffered_bytes >= size
-        return full or (self._buffered > 0 and time.monotonic() - self._oldest >= self._limits.segment_age_s)
+        return full or not self._budget.open or time.monotonic() - self._oldest >= self._limits.segment_age_s
 
     @property
     def _room(self) -> bool:
@@ -297,9 +297,11 @@ class _Run:
         attempt, attempt_id = 0, _attempt_id(fleet.queue_url)
         try:
             while not self._over and fleet.running <= fleet.wanted:
+                most = self._budget.most
                 try:
                     messages = await self._client.receive(
                         fleet.queue_url,
+                        most=most,
                         wait_s=self._intake.wait_s,
                         visibility_s=self._intake.visibility_s,
                         attempt_id=attempt_id,
@@ -316,10 +318,11 @@ class _Run:
                     continue
                 attempt, attempt_id = 0, _attempt_id(fleet.queue_url)
                 self._reception.worked(fleet.queue_url, time.monotonic(), len(messages))
-                fleet.wanted = connections_wanted(fleet.wanted, len(messages), limit)
+                fleet.wanted = connections_wanted(fleet.wanted, len(messages), limit, asked=most)
                 if messages:
                     fleet.empty_answers = 0
                     self._take(Received(fleet.queue_url, messages))
+                    del messages  # or they would be here until the next answer is
                     lease.end()
                     if fleet.running < fleet.wanted:
                         self._hire()
@@ -349,16 +352,16 @@ class _Run:
             self._oldest = time.monotonic()
         count = len(received.messages)
         size = sum([len(message.body) for message in received.messages])
-        beside = _beside_bodies(received.messages)
-        self._budget.learn(size + beside, count)
-        self._budget.hold(size + beside)
+        held = memory_of(received.messages)
+        self._budget.learn(held, count)
+        self._budget.hold(held)
         self._unsettled.append(received)
         self._unsettled_messages += count
-        self._unsettled_bytes += size + beside
+        self._unsettled_bytes += held
         self._buffered += count
         self._buffered_bytes += size
         self._taken, self._taken_bytes = self._taken + count, self._taken_bytes + size
-        self._payload_chunks += (size + beside) // BILLED_BYTES
+        self._payload_chunks += held // BILLED_BYTES
         self._rate.took(count)
         # A FIFO queue's are put in order over the whole segment
         chunk = self._unsettled_messages >= CHUNK_MESSAGES or self._unsettled_bytes >= CHUNK_BYTES
@@ -373,11 +376,10 @@ class _Run:
             return
         fresh, again, ids = self._sieve.sifted(ordered(taken))
         self._receiver.duplicates = self._sieve.duplicates
-        columns = rows(fresh) if fresh else None
-        if columns is not None:
-            self._oldest_sent = pa.compute.min(columns.column("sent_at"))
-        # Columns once: only those of the one segment that is being published are there encoded, too
-        held = OBJECTS_BYTES * len(ids) + (columns.nbytes if columns is not None else 0)
+        columns = [rows(piece) for piece in pieces(fresh, CHUNK_BYTES)]
+        if columns:
+            self._newest = columns[-1].select(["sent_at"])
+        held = OBJECTS_BYTES * len(ids) + COPIES * sum([piece.nbytes for piece in columns])
         self._budget.hold(held)
         self._chunks.append(_Chunk(columns, ids, handles_of(fresh), handles_of(again), held))
         del taken, fresh, again
@@ -397,7 +399,7 @@ class _Run:
 
     async def _stage(self, chunks: Sequence["_Chunk"]) -> None:
         handles = [each for chunk in chunks for each in (*chunk.fresh, *chunk.again)]
-        batches = [chunk.rows for chunk in chunks if chunk.rows is not None]
+        batches = [piece for chunk in chunks for piece in chunk.rows]
         number = None
         if batches:
             failed = self._deletions.take_failed()
@@ -445,7 +447,8 @@ class _Run:
     async def _status(self, state: str, now_ms: int) -> Status:
         backlog = self._staged.log.backlog(self._receiver._position)  # noqa: SLF001  the other half of one thing
         waiting = await self._waiting() if state != "failing" else None
-        oldest, self._oldest_sent = self._oldest_sent, None
+        newest, self._newest = self._newest, None
+        oldest_ms = oldest_sent_ms(newest) if newest is not None else None
         return Status(
             at_ms=now_ms,
             began_ms=self._began_ms,
@@ -456,7 +459,7 @@ class _Run:
             requests=sum(self._client.requests.values()) + self._payload_chunks,
             staged_messages=backlog.messages,
             staged_bytes=backlog.size,
-            oldest_ms=max(0, now_ms - int(oldest.as_py().timestamp() * 1000)) if oldest and oldest.is_valid else None,
+            oldest_ms=max(0, now_ms - oldest_ms) if oldest_ms is not None else None,
             waiting=waiting,
         )
 
@@ -483,30 +486,16 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Some messages as they will be staged: their columns, None for none, and what is to be known of them after.
+    """Some messages as they will be staged: their columns, and what is to be known of them after.
 
     `again`: receipt handles of messages that were taken before. `held`: bytes.
     """
 
-    rows: pa.RecordBatch | None
+    rows: Sequence[pa.RecordBatch]
     ids: Sequence[str]
     fresh: Sequence[Handles]
     again: Sequence[Handles]
     held: int
-
-
-def _beside_bodies(messages: Sequence[Message]) -> int:
-    """About the bytes that the messages take in memory, without their bodies' text."""
-    bearing = [message for message in messages if message.message_attributes]
-    if not bearing:
-        return OBJECTS_BYTES * len(messages)
-    attributes = [each for message in bearing for each in _values_of(message)]
-    return OBJECTS_BYTES * (len(messages) + len(attributes)) + sum(map(len, attributes))
-
-
-def _values_of(message: Message) -> Iterator[str | bytes]:
-    for value in (message.message_attributes or {}).values():
-        yield value.string_value or value.binary_value or ""
 
 
 def _attempt_id(queue_url: str) -> str | None:

@@ -124,16 +124,17 @@ class AnswerReader:
             raise ConnectionError(f"an answer of {self._length} bytes, more than {self._limit}")
 
     def on_body(self, piece: bytes) -> None:
-        """Keep a piece: as it is where it is all."""
+        """Keep a piece: the first as it is, as it may be all, and there may be no room yet for more."""
         size = self._filled + len(piece)
         if size > self._limit:
             raise ConnectionError(f"an answer of more than {self._limit} bytes")
-        if len(piece) == self._length:
+        if not self._filled:
             self._body = piece
         else:
             if not isinstance(self._body, bytearray):
-                self._body = bytearray()  # not yet of its length: there may be no room for that
-            self._body += piece
+                first, self._body = self._body, bytearray(self._length or len(self._body))
+                self._body[: self._filled] = first
+            self._body[self._filled : size] = piece
         self._filled = size
 
     def on_message_complete(self) -> None:

@@ -132,18 +132,19 @@ class SqsClient:
         queue_url: str,
         *,
         wait_s: int,
+        most: int = BATCH_LIMIT,
         visibility_s: int | None = None,
         attempt_id: str | None = None,
         room: Room | None = None,
     ) -> Sequence[Message]:
-        """Up to ten messages after at most `wait_s`; a large answer is read once there is `room` for it.
+        """Up to `most` messages after at most `wait_s`; a large answer is read once there is `room` for it.
 
         One attempt: raises QueueBusy, TooManyInFlight or QueueRefused.
         """
         body = (
-            _receive_again(queue_url, wait_s, visibility_s)
+            _receive_again(queue_url, wait_s, most, visibility_s)
             if attempt_id is None
-            else _receive(queue_url, wait_s, visibility_s, attempt_id)
+            else _receive(queue_url, wait_s, most, visibility_s, attempt_id)
         )
         answer = await self._answered("ReceiveMessage", body, wait_s, room, same_again=attempt_id is None)
         return _read("ReceiveMessage", answer, messages_in)
@@ -317,10 +318,10 @@ class _Signed:
         return self.key is key and abs(now - self.signed_at) < SIGNATURE_FRESH_S
 
 
-def _receive(queue_url: str, wait_s: int, visibility_s: int | None, attempt_id: str | None = None) -> bytes:
+def _receive(queue_url: str, wait_s: int, most: int, visibility_s: int | None, attempt_id: str | None = None) -> bytes:
     request: dict[str, Any] = {
         "QueueUrl": queue_url,
-        "MaxNumberOfMessages": BATCH_LIMIT,
+        "MaxNumberOfMessages": most,
         "WaitTimeSeconds": wait_s,
         "MessageSystemAttributeNames": ["All"],
         "MessageAttributeNames": ["All"],

@@ -13,7 +13,7 @@ from sluice_spark.sqs.access import CredentialsNow, Endpoint, Identity, credenti
 from sluice_spark.sqs.answers import HttpAnswer
 from sluice_spark.sqs.client import Outcome, SqsClient
 from sluice_spark.sqs.digests import is_intact
-from sluice_spark.sqs.received import Message
+from sluice_spark.sqs.received import BATCH_LIMIT, Message
 from sluice_spark.sqs.transport import Room
 
 RECEIVE = "ReceiveMessage"
@@ -111,6 +111,7 @@ class RoutedClient(SqsClient):
         queue_url: str,
         *,
         wait_s: int,
+        most: int = BATCH_LIMIT,
         visibility_s: int | None = None,
         attempt_id: str | None = None,
         room: Room | None = None,
@@ -118,7 +119,7 @@ class RoutedClient(SqsClient):
         """As SqsClient's."""
         client = self._by_queue[queue_url]
         return await client.receive(
-            queue_url, wait_s=wait_s, visibility_s=visibility_s, attempt_id=attempt_id, room=room
+            queue_url, wait_s=wait_s, most=most, visibility_s=visibility_s, attempt_id=attempt_id, room=room
         )
 
     async def asked(

@@ -103,6 +103,22 @@ def divided(
     return first, others
 
 
+def pieces(received: Sequence[Received], size: int) -> Iterator[Sequence[Received]]:
+    """Cut them, in order, so that a piece has not much more than `size` characters, or one message."""
+    taken, left = list[Received](), size
+    for answer in received:
+        start = 0
+        for end, message in enumerate(answer.messages, 1):
+            left -= len(message.body)
+            if left <= 0:
+                yield [*taken, Received(answer.queue_url, answer.messages[start:end])]
+                taken, left, start = [], size, end
+        if start < len(answer.messages):
+            taken.append(Received(answer.queue_url, answer.messages[start:]) if start else answer)
+    if taken:
+        yield taken
+
+
 def in_tens(held: Iterable[Handles]) -> Iterator[tuple[str, Sequence[str]]]:
     """Yield receipt handles, by queue, as many as one call takes."""
     by_queue: dict[str, list[str]] = {}

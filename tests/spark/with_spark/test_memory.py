@@ -1,0 +1,65 @@
+"""The process of a streaming source is within the driver's memory: it has little beside what it may hold."""
+
+import base64
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sluice_spark.options import BUFFER_DEFAULT_BYTES
+from sluice_spark.workers import SOURCE_RUNNER
+
+from tests.spark.with_spark.killed import until
+from tests.spark.with_spark.test_source import reader, rows_in
+
+LIMIT_BYTES = BUFFER_DEFAULT_BYTES + 128 * 10**6
+ALL_BYTES = 150 * 2**20
+MIB = 2**20
+
+
+def runners() -> set[int]:
+    """The processes of streaming sources on this machine."""
+    return {
+        int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal() and SOURCE_RUNNER in said(entry)
+    }
+
+
+def said(process: Path) -> str:
+    try:
+        return (process / "cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def peak_bytes(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        256 * 2**10,
+        *[
+            pytest.param(size, marks=pytest.mark.slow)
+            for size in (16 * 2**10, 32 * 2**10, 100_000, 150_000, 700_000, MIB)
+        ],
+    ],
+)
+def test_large_messages_leave_it_within_the_limit_and_128_mb(spark: Any, sqs: Any, tmp_path: Path, size: int) -> None:
+    noise = base64.b64encode(random.Random(size).randbytes(size)).decode()
+    count = ALL_BYTES // size
+    others = runners()
+    frame = reader(spark.readStream, sqs, tmp_path / "staging", maxConnections=256).load()
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.start()
+    try:
+        until(lambda: len(runners() - others) == 1)
+        (source,) = runners() - others
+        sqs.queues["q"].fill((f"{number:06d}{noise[: size - 6]}" for number in range(count)), time.time())
+        until(lambda: rows_in(query) == count)
+        until(lambda: set(sqs.queues["q"].counts(time.time()).values()) == {0})
+        assert peak_bytes(source) <= LIMIT_BYTES
+    finally:
+        query.stop()
