@@ -96,8 +96,10 @@ def _with_one_allocator() -> None:
     Arrow's own allocator beside, keep twice what is in use.
     """
     pa.set_memory_pool(pa.system_memory_pool())
+    if sys.platform != "linux":
+        return
     libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):
+    if hasattr(libc, "mallopt"):  # musl's has none
         for parameter, value in MALLOC.items():
             libc.mallopt(parameter, value)
         libc.malloc_trim(0)

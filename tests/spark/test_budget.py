@@ -48,6 +48,27 @@ def test_of_large_messages_fewer_are_asked_for() -> None:
         assert budget.expected == (COPIES * size - (COPIES - 1) * OBJECTS_BYTES) * most
 
 
+def test_receives_that_wait_for_messages_fill_no_budget() -> None:
+    budget = ByteBudget(limit=LIMIT)
+    budget.learn(LIMIT // 30, 1)
+    leases = [budget.lease() for _ in range(full(budget))]
+    assert not budget.open
+    assert not budget.full
+    budget.hold(LIMIT - budget.expected // 2)
+    assert budget.full
+    budget.free(LIMIT - budget.expected // 2)
+    assert not budget.full
+    for lease in leases:
+        lease.end()
+
+
+def test_a_lease_knows_how_many_messages_it_is_for() -> None:
+    budget = ByteBudget(limit=LIMIT)
+    lease = budget.lease()
+    budget.learn(ANSWER_BYTES, 1)
+    assert (lease.most, budget.lease().most) == (10, 1)
+
+
 def test_a_wide_character_widens_all_of_its_text() -> None:
     narrow, wide, bearing = (
         messages_in(b'{"Messages":[{"MessageId":"1","Body":"%s"%s}]}' % (body * 999, more))
@@ -58,7 +79,7 @@ def test_a_wide_character_widens_all_of_its_text() -> None:
         )
     )
     assert OBJECTS_BYTES + 999 < memory_of(narrow) < OBJECTS_BYTES + 1100
-    assert memory_of(wide) > OBJECTS_BYTES + 4 * 999
+    assert memory_of(wide) > OBJECTS_BYTES + 2 * 4 * 999  # with its UTF-8
     assert memory_of(bearing) > memory_of(narrow) + 500
 
 

@@ -16,7 +16,18 @@ from sluice_spark.errors import Fenced, LogError, QueueRefused, SegmentMissing, 
 from sluice_spark.log.offsets import Position
 from sluice_spark.log.planning import DEDUPLICATION_LIMIT, sliced
 from sluice_spark.log.segment_files import segment_name
-from sluice_spark.log.segments import HEAD_BYTES, Header, batches_of, encoded, header_of, ids_of, rows_of, table
+from sluice_spark.log.segments import (
+    HEAD_BYTES,
+    LARGE_BODY,
+    Header,
+    batches_of,
+    encoded,
+    first_ms,
+    header_of,
+    ids_of,
+    rows_of,
+    table,
+)
 from sluice_spark.log.staging import StagedLog, batches
 from sluice_spark.log.store import FileStore, FsspecStore, S3Store, Store, open_store
 from sluice_spark.source.intake import Intake
@@ -357,6 +368,16 @@ def test_no_right_to_delete_is_said_before_anything_is_staged(
     assert "ReceiveMessage" not in sqs.calls
 
 
+@given(st.lists(st.text(), max_size=5))
+def test_large_bodies_are_what_small_ones_are(bodies: list[str]) -> None:
+    large = [message(0, Body="é" * LARGE_BODY * (len(bodies) + 1))] + [
+        message(n, Body=body) for n, body in enumerate(bodies)
+    ]
+    rows = table([received(large)])
+    rows.validate(full=True)
+    assert rows.column("body").to_pylist() == [each["Body"] for each in large]
+
+
 @given(st.lists(st.lists(st.binary(max_size=3000), min_size=1, max_size=4), max_size=5), st.booleans())
 def test_what_is_encoded_has_room_whether_it_shrinks_or_not(batches: list[list[bytes]], shrinks: bool) -> None:
     first = [message(0, Body="x" * 100_000)] if shrinks else []
@@ -364,6 +385,19 @@ def test_what_is_encoded_has_room_whether_it_shrinks_or_not(batches: list[list[b
     rows = pa.concat_tables([table([received(first)]), *(table([answer]) for answer in answers)])
     content = encoded(rows, Header(number=0, writer="w", published_ms=0))
     assert rows_of(content).equals(rows)
+
+
+def test_the_first_of_times_is_found_in_whichever_column_it_is() -> None:
+    given: list[list[str | None]] = [["5", "3"], [None, "1"], ["2"], [None]]
+    columns = [
+        table([received([message(n, Attributes={"SentTimestamp": at} if at else {}) for n, at in enumerate(times)])])
+        .column("sent_at")
+        .chunk(0)
+        for times in given
+    ]
+    assert first_ms(columns) == 1
+    assert first_ms(columns[3:]) is None
+    assert first_ms(()) is None
 
 
 @given(st.lists(st.lists(st.integers(0, 30), max_size=10), max_size=6), st.integers(1, 60))

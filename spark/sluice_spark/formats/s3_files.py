@@ -196,7 +196,9 @@ def _whole(part: _Part, kind: pa.DataType, inside: pa.DataType, named: Mapping[s
     for each in kind:
         column = of_file[each.name] if each.name in of_file else pa.repeat(named[each.name], count)
         if not each.nullable and column.null_count:
-            for index in [number for number, value in enumerate(column) if not value.is_valid]:
+            import pyarrow.compute as pc  # noqa: PLC0415  8 MiB, which a task needs and a driver doesn't
+
+            for index in pc.indices_nonzero(column.is_null()).to_pylist():
                 reasons[index] = reasons[index] or f"{part.place(index)}: column {each.name!r} is null"
         columns.append(column)
     bad = pa.array([reason is not None for reason in reasons], pa.bool_())

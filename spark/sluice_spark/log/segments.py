@@ -5,7 +5,7 @@ The format is versioned and checked here alone.
 
 import json
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
 from typing import Any
@@ -23,8 +23,8 @@ HEAD_BYTES = 16_384  # more than the schema with its metadata takes: enough to r
 CODEC = "lz4"
 WORTH = 0.8  # of its size: what is compressed or encrypted already stays as it is, and is read without a copy
 SAMPLE_BYTES = 64 * 2**10
-LARGE_BYTES = 8 * 2**10  # bodies
-MOST = 1.01  # of the columns' size is what LZ4 makes of bytes that don't shrink
+LARGE_BODY = 8 * 2**10  # characters
+GROWTH = 1.01  # at most, by LZ4, of bytes that don't shrink
 BATCH_BYTES = 8 * 2**10  # more than the file has of a batch beside its columns
 _MAGIC_BYTES = 8  # ARROW1 and padding, before the stream that the file format wraps
 _ATTRIBUTE = pa.struct([("type", pa.string()), ("string", pa.string()), ("binary", pa.binary())])
@@ -108,10 +108,10 @@ def body_size(rows: pa.Table) -> int:
     return sum(chunk.view(pa.binary()).total_values_length for chunk in rows.column("body").chunks)
 
 
-def oldest_sent_ms(rows: pa.RecordBatch) -> int | None:
-    """Find when the first of them was sent, in epoch milliseconds; None if none says so."""
-    microseconds = rows.column("sent_at").view(pa.int64()).to_pylist()
-    return min((each // 1000 for each in microseconds if each is not None), default=None)
+def first_ms(times: Iterable[pa.Array]) -> int | None:
+    """Find the earliest in some columns of times, in epoch milliseconds; None if there is none."""
+    microseconds = [each for column in times for each in column.view(pa.int64()).to_pylist() if each is not None]
+    return min(microseconds) // 1000 if microseconds else None
 
 
 def encoded(rows: pa.Table, header: Header) -> pa.Buffer:
@@ -119,7 +119,7 @@ def encoded(rows: pa.Table, header: Header) -> pa.Buffer:
     metadata = {HEADER_KEY: json.dumps({"version": VERSION, **asdict(header)})}
     # Of its largest size at once, as memory that isn't written to is none: a stream that grows is copied each time
     batches = rows.replace_schema_metadata(metadata).to_batches()
-    content = pa.allocate_buffer(HEAD_BYTES + BATCH_BYTES * len(batches) + int(MOST * rows.nbytes))
+    content = pa.allocate_buffer(HEAD_BYTES + BATCH_BYTES * len(batches) + int(GROWTH * rows.nbytes))
     sink = pa.FixedSizeBufferWriter(content)
     options = pa.ipc.IpcWriteOptions(compression=CODEC if _shrinks(rows) else None, use_threads=False)
     with pa.ipc.new_file(sink, SCHEMA.with_metadata(metadata), options=options) as writer:
@@ -198,12 +198,15 @@ def _texts(values: Sequence[str | None]) -> pa.Array:
 
 
 def _bodies(values: Sequence[str]) -> pa.Array:
-    """Large ones in one piece of memory at once: Arrow's builder has it twice as large each time, and copies."""
-    if sum(map(len, values)) < LARGE_BYTES * len(values):
+    """Put large ones into memory of their size: Arrow's builder doubles what it has each time, and copies."""
+    if sum(map(len, values)) < LARGE_BODY * len(values):
         return _texts(values)
-    encoded = [value.encode() for value in values]
-    ends = array("i", accumulate(map(len, encoded), initial=0))
-    return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
+    ends = array("i", accumulate((len(each if each.isascii() else each.encode()) for each in values), initial=0))
+    content = pa.allocate_buffer(ends[-1])
+    with pa.FixedSizeBufferWriter(content) as sink:
+        for value in values:
+            sink.write(value.encode())
+    return pa.StringArray.from_buffers(len(values), pa.py_buffer(ends), content)
 
 
 def _alike(values: Sequence[str | None]) -> pa.Array:

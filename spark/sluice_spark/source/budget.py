@@ -6,15 +6,15 @@ receives are under way follows from it: many of small messages, few of large one
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from sys import getsizeof
 
-from sluice_spark.sqs.received import BATCH_LIMIT, Message
+from sluice_spark.sqs.received import BATCH_LIMIT, Message, attribute_values
 
 OBJECTS_BYTES = 1024  # of a message beside its body: its id and receipt handle, which stay until it is deleted
-# Of bytes at any moment: as they came and as text, as text and columns, as columns and encoded. The third is what is
-# free in between, and too small for the next
+# Of what a message takes: as it came and as text, then as text and columns, then as columns and encoded. The third is
+# what is free between these in memory, in holes too small for the next
 COPIES = 3
 FORGETS = 0.9  # how much of the largest message's size is still expected after the next answer
 LEAST_BYTES = 16 * 2**10  # of a receive: what a connection keeps for its answers is not counted by itself
@@ -30,19 +30,24 @@ class ByteBudget:
     limit: int
     held: int = 0  # in memory: answers that are being read, and what was made of them until it is durable
     leased: int = 0  # receives that aren't answered yet
-    message: float = 0.0  # bytes of one: the largest lately, on average over its answer
+    message_bytes: float = 0.0  # of one: the largest lately, on average over its answer
     _waiting: deque["Lease"] = field(default_factory=deque)
 
     @property
     def most(self) -> int:
         """How many messages to ask for."""
-        return max(1, min(BATCH_LIMIT, int(ANSWER_BYTES / (self.message or 1))))
+        return max(1, min(BATCH_LIMIT, int(ANSWER_BYTES / (self.message_bytes or 1))))
 
     @property
     def expected(self) -> int:
         """Bytes that a receive takes."""
         beside = (COPIES - 1) * OBJECTS_BYTES  # is there once
-        return max(LEAST_BYTES, int((COPIES * self.message - beside) * self.most))
+        return max(LEAST_BYTES, int((COPIES * self.message_bytes - beside) * self.most))
+
+    @property
+    def full(self) -> bool:
+        """Whether what is held leaves no room for another answer, however many receives wait for one."""
+        return bool(self._waiting) or not self.fits(self.expected)
 
     @property
     def open(self) -> bool:
@@ -52,13 +57,13 @@ class ByteBudget:
 
     def lease(self) -> "Lease":
         """For one receive, from before it is asked until `Lease.end`."""
-        lease = Lease(self, self.expected)
+        lease = Lease(self, self.expected, self.most)
         self.leased += lease.size
         return lease
 
     def learn(self, size: int, messages: int) -> None:
         """Expect such answers: of `messages`, whose bodies and attributes are of `size`."""
-        self.message = max(size / messages, self.message * FORGETS)
+        self.message_bytes = max(size / messages, self.message_bytes * FORGETS)
 
     def hold(self, size: int) -> None:
         """Count what is in memory from now on."""
@@ -88,12 +93,12 @@ class ByteBudget:
 
 
 class Lease:
-    """What one receive may bring."""
+    """What one receive may bring: `most` messages."""
 
-    __slots__ = ("_budget", "_go_on", "_held", "size", "wanted")
+    __slots__ = ("_budget", "_go_on", "_held", "most", "size", "wanted")
 
-    def __init__(self, budget: ByteBudget, size: int) -> None:
-        self._budget, self.size, self.wanted, self._held = budget, size, 0, 0
+    def __init__(self, budget: ByteBudget, size: int, most: int) -> None:
+        self._budget, self.size, self.most, self.wanted, self._held = budget, size, most, 0, 0
         self._go_on: Callable[[], None] = lambda: None
 
     def room(self, size: int, go_on: Callable[[], None]) -> None:
@@ -119,12 +124,12 @@ class Lease:
 
 
 def memory_of(messages: Sequence[Message]) -> int:
-    """About the bytes that the messages take in memory: one wide character makes all of a text so wide."""
-    size = OBJECTS_BYTES * len(messages) + sum([getsizeof(message.body) for message in messages])
-    attributes = [each for message in messages if message.message_attributes for each in _values_of(message)]
-    return size + OBJECTS_BYTES * len(attributes) + sum(map(getsizeof, attributes))
+    """About the bytes that the messages take in memory."""
+    attributes = attribute_values(messages)
+    texts = sum([_text_bytes(message.body) for message in messages])
+    return texts + sum(map(getsizeof, attributes)) + OBJECTS_BYTES * (len(messages) + len(attributes))
 
 
-def _values_of(message: Message) -> Iterator[str | bytes]:
-    for value in (message.message_attributes or {}).values():
-        yield value.string_value or value.binary_value or ""
+def _text_bytes(text: str) -> int:
+    """One wide character makes all of a text so wide, and Python keeps its UTF-8 beside what isn't ASCII."""
+    return getsizeof(text) if text.isascii() else 2 * getsizeof(text)

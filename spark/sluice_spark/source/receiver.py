@@ -20,7 +20,7 @@ from sluice_spark.log.backfills import progress
 from sluice_spark.log.notified import Notified
 from sluice_spark.log.offsets import Position
 from sluice_spark.log.planning import Admission
-from sluice_spark.log.segments import oldest_sent_ms, rows
+from sluice_spark.log.segments import first_ms, rows
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.status import Status
 from sluice_spark.log.store import open_store
@@ -39,7 +39,7 @@ from sluice_spark.source.sifting import Sieve
 from sluice_spark.source.visibility import keep_invisible
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.clients import clients_of
-from sluice_spark.sqs.received import Handles, Received, handles_of, in_tens, pieces
+from sluice_spark.sqs.received import Handles, Received, attribute_values, handles_of, in_tens, pieces
 from sluice_spark.workers import answer_soon, run, spare_collections
 
 log = logging.getLogger(__name__)
@@ -221,7 +221,7 @@ class _Run:
         self._reception = Reception(intake.queue_urls, time.monotonic())
         self._began_ms = int(time.time() * 1000)
         self._payload_chunks = 0  # of what came, beyond the first 64 KiB of an answer: each is billed as a request
-        self._newest: pa.RecordBatch | None = None  # of the columns that were made
+        self._sent: Sequence[pa.Array] = ()  # when those were that came last
 
     async def until_stopped(self) -> None:
         """Receives until told to end, then drains."""
@@ -267,7 +267,7 @@ class _Run:
             return False
         size = min(self._limits.segment_bytes, self._limits.buffer_bytes // 4)
         full = self._buffered >= self._limits.segment_messages or self._buffered_bytes >= size
-        return full or not self._budget.open or time.monotonic() - self._oldest >= self._limits.segment_age_s
+        return full or self._budget.full or time.monotonic() - self._oldest >= self._limits.segment_age_s
 
     @property
     def _room(self) -> bool:
@@ -294,10 +294,9 @@ class _Run:
     async def _receive(self, fleet: Fleet, lease: Lease) -> None:
         """Receives in a row until there are too many of us, or no room, or the end."""
         limit = max(1, self._intake.connections // len(self._fleets))
-        attempt, attempt_id = 0, _attempt_id(fleet.queue_url)
+        attempt, attempt_id, most = 0, _attempt_id(fleet.queue_url), lease.most
         try:
             while not self._over and fleet.running <= fleet.wanted:
-                most = self._budget.most
                 try:
                     messages = await self._client.receive(
                         fleet.queue_url,
@@ -316,7 +315,6 @@ class _Run:
                     await self._client.back_off(attempt, error)
                     lease = self._budget.lease()
                     continue
-                attempt, attempt_id = 0, _attempt_id(fleet.queue_url)
                 self._reception.worked(fleet.queue_url, time.monotonic(), len(messages))
                 fleet.wanted = connections_wanted(fleet.wanted, len(messages), limit, asked=most)
                 if messages:
@@ -336,6 +334,7 @@ class _Run:
                 if self._enough or not self._rate.open(time.monotonic()):
                     return
                 lease = self._budget.lease()
+                attempt, attempt_id, most = 0, _attempt_id(fleet.queue_url), lease.most
         finally:
             lease.end()
             fleet.running -= 1
@@ -352,8 +351,11 @@ class _Run:
             self._oldest = time.monotonic()
         count = len(received.messages)
         size = sum([len(message.body) for message in received.messages])
+        payload = size + sum(map(len, attribute_values(received.messages)))
         held = memory_of(received.messages)
         self._budget.learn(held, count)
+        if self._fifo:  # whose messages are put in order over the whole segment, and columns then
+            held *= COPIES
         self._budget.hold(held)
         self._unsettled.append(received)
         self._unsettled_messages += count
@@ -361,9 +363,8 @@ class _Run:
         self._buffered += count
         self._buffered_bytes += size
         self._taken, self._taken_bytes = self._taken + count, self._taken_bytes + size
-        self._payload_chunks += held // BILLED_BYTES
+        self._payload_chunks += payload // BILLED_BYTES
         self._rate.took(count)
-        # A FIFO queue's are put in order over the whole segment
         chunk = self._unsettled_messages >= CHUNK_MESSAGES or self._unsettled_bytes >= CHUNK_BYTES
         if chunk and not self._fifo:
             self._settle()
@@ -378,7 +379,7 @@ class _Run:
         self._receiver.duplicates = self._sieve.duplicates
         columns = [rows(piece) for piece in pieces(fresh, CHUNK_BYTES)]
         if columns:
-            self._newest = columns[-1].select(["sent_at"])
+            self._sent = [piece.column("sent_at") for piece in columns]
         held = OBJECTS_BYTES * len(ids) + COPIES * sum([piece.nbytes for piece in columns])
         self._budget.hold(held)
         self._chunks.append(_Chunk(columns, ids, handles_of(fresh), handles_of(again), held))
@@ -447,8 +448,7 @@ class _Run:
     async def _status(self, state: str, now_ms: int) -> Status:
         backlog = self._staged.log.backlog(self._receiver._position)  # noqa: SLF001  the other half of one thing
         waiting = await self._waiting() if state != "failing" else None
-        newest, self._newest = self._newest, None
-        oldest_ms = oldest_sent_ms(newest) if newest is not None else None
+        oldest_ms, self._sent = first_ms(self._sent), ()
         return Status(
             at_ms=now_ms,
             began_ms=self._began_ms,

@@ -49,6 +49,7 @@ class SqsStreamReader(Reads, DataSourceStreamReader, _TriggerAvailableNow):
     """What both ways of filling the log have in common."""
 
     def __init__(self, options: Options, schema: StructType | None = None) -> None:
+        spare_memory()
         super().__init__(options, schema)
         self._last: Mapping[str, Any] | None = None  # the newest offset that Spark has
         self._available_now = False
@@ -164,7 +165,6 @@ class StreamReader(SqsStreamReader):
 
     def _started(self, start: Position, known: Offset | None = None) -> StagedLog:
         if self._staged is None:
-            spare_memory()
             staged = writable_log(self._options)
             staged.take_over(start, known)
             # What is in the queues at the start bounds a run of `availableNow`, while producers still send.

@@ -103,6 +103,12 @@ def divided(
     return first, others
 
 
+def attribute_values(messages: Iterable[Message]) -> list[str | bytes]:
+    """Gather what the senders' attributes say."""
+    bearing = [message.message_attributes for message in messages if message.message_attributes]
+    return [each.string_value or each.binary_value or "" for given in bearing for each in given.values()]
+
+
 def pieces(received: Sequence[Received], size: int) -> Iterator[Sequence[Received]]:
     """Cut them, in order, so that a piece has not much more than `size` characters, or one message."""
     taken, left = list[Received](), size
