@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
 
 WAIT_S = 1  # a poll that doesn't wait asks some servers alone, and may find nothing where there is something
 AT_ONCE = 10
+COPIES = 2  # times as many are received, at most: SQS may deliver a message twice, also in one answer
 
 
 def looked_at(client: "SQSClient", url: str, *, most: int) -> Iterator[DeadLetter]:
@@ -21,14 +22,14 @@ def looked_at(client: "SQSClient", url: str, *, most: int) -> Iterator[DeadLette
     """
     queue, seen, kept = MovedQueue(client, url, WAIT_S), set[str](), list[Message]()
     try:
-        while len(seen) < most:
+        while len(seen) < most and len(kept) < COPIES * most:
             received = queue.receive(most=min(most - len(seen), AT_ONCE))
-            kept += map(emptied, received)
-            new = [message for message in received if message.message_id not in seen]
-            if not new:
+            if not received:
                 return
-            for message in new:
-                seen.add(message.message_id)
-                yield read(message)
+            kept += map(emptied, received)
+            for message in received:
+                if message.message_id not in seen:
+                    seen.add(message.message_id)
+                    yield read(message)
     finally:
         queue.give_back(kept)
