@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from sluice.aws.dead_letters import REASON
 from sluice.aws.operator.connections import Connection, of_environment
 from sluice.aws.operator.control_client import FEDERATION, ControlClient
 from sluice.aws.operator.deployment import stack_outputs
@@ -176,19 +177,18 @@ class FederatedSite:
         found = self.sqs.get_queue_attributes(QueueUrl=self.url(queue), AttributeNames=names)["Attributes"]
         return sum(map(int, found.values()))
 
-    def dead_letters(self, body: str, *, within_s: float = 30) -> list[str]:
-        """The reasons of the dead letters with this body, each once; others stay."""
+    def dead_letters(self, body: str, *, saying: str = "", within_s: float = 30) -> list[str]:
+        """The reasons that say this of the dead letters with this body, each once; others stay."""
         url, deadline = self.outputs["FederationDeadLettersUrl"], time.monotonic() + within_s
         while time.monotonic() < deadline:
             received = self.sqs.receive_message(
                 QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=1, MessageAttributeNames=["All"]
             ).get("Messages", [])
-            found = [each for each in received if each["Body"] == body]
+            found = [each for each in received if each["Body"] == body and saying in reason_of(each)]
             for each in found:
                 self.sqs.delete_message(QueueUrl=url, ReceiptHandle=each["ReceiptHandle"])
             if found:
-                reasons = (each["MessageAttributes"]["sluice-reason"]["StringValue"] for each in found)
-                return list(dict.fromkeys(reasons))
+                return list(dict.fromkeys(map(reason_of, found)))
             time.sleep(STEP_S)
         return []
 
@@ -198,7 +198,7 @@ class FederatedSite:
         while received := self.sqs.receive_message(
             QueueUrl=url, MaxNumberOfMessages=BATCH, WaitTimeSeconds=1, MessageAttributeNames=["All"]
         ).get("Messages", []):
-            reasons += (each["MessageAttributes"]["sluice-reason"]["StringValue"] for each in received)
+            reasons += map(reason_of, received)
             delete_all(self.sqs, url, received)
         return reasons
 
@@ -309,3 +309,8 @@ class FederatedSite:
 
 def string(text: str) -> dict[str, str]:
     return {"DataType": "String", "StringValue": text}
+
+
+def reason_of(letter: Mapping[str, Any]) -> str:
+    """A dead letter's, as it was received."""
+    return str(letter["MessageAttributes"][REASON]["StringValue"])

@@ -86,8 +86,8 @@ def test_nobody_speaks_for_another(sites: list[FederatedSite], what: str) -> Non
         forged = Hello(link=link, sender=sender)
     for speaker in (m, c):  # nor does another role of its own account: it isn't its functions'
         body = says(speaker, a, forged)
-        [reason] = a.dead_letters(body)
-        assert f"{c.tag}: sent by '{speaker.site.account}', which is none of its roles" in reason
+        why = f"{c.tag}: sent by '{speaker.site.account}', which is none of its roles"
+        assert a.dead_letters(body, saying=why)  # the other's, with the same body, may be delivered twice
     a.publish(FANOUT, "", FIVE)
     assert c.bodies(queue, 5) == FIVE
 
