@@ -7,7 +7,7 @@ import importlib
 import sys
 import zipimport
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.abc import MetaPathFinder
 from typing import Any, TypeVar
 
@@ -30,6 +30,12 @@ def run(whole: Coroutine[Any, Any, Outcome]) -> Outcome:
         loops = None
     with asyncio.Runner(loop_factory=loops) as runner:
         return runner.run(whole)
+
+
+async def waited(event: asyncio.Event, within_s: float) -> None:
+    """Wait for it, or for so long."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), within_s)
 
 
 def spare_collections() -> None:

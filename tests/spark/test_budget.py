@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark.source.budget import ANSWER_BYTES, COPIES, LEAST_BYTES, OBJECTS_BYTES, ByteBudget, Lease, memory_of
+from sluice_spark.source.budget import ANSWER_BYTES, COPIES, LEAST_BYTES, OBJECTS_BYTES, ByteBudget, Lease, sizes_of
 from sluice_spark.sqs.received import messages_in
 
 LIMIT = 2**20
@@ -78,9 +78,14 @@ def test_a_wide_character_widens_all_of_its_text() -> None:
             (b"x", b',"MessageAttributes":{"a":{"DataType":"String","StringValue":"%s"}}' % (b"v" * 500)),
         )
     )
-    assert OBJECTS_BYTES + 999 < memory_of(narrow) < OBJECTS_BYTES + 1100
-    assert memory_of(wide) > OBJECTS_BYTES + 2 * 4 * 999  # with its UTF-8
-    assert memory_of(bearing) > memory_of(narrow) + 500
+    assert OBJECTS_BYTES + 999 < sizes_of(narrow).memory < OBJECTS_BYTES + 1100
+    assert sizes_of(wide).memory > OBJECTS_BYTES + 2 * 4 * 999  # with its UTF-8
+    assert sizes_of(bearing).memory > sizes_of(narrow).memory + 500
+    assert [(each.bodies, each.payload) for each in map(sizes_of, (narrow, wide, bearing))] == [
+        (999, 999),
+        (999, 999),
+        (999, 1_499),
+    ]
 
 
 def test_an_answer_for_which_there_is_no_room_waits_until_there_is() -> None:
@@ -125,3 +130,30 @@ def test_no_more_is_held_than_the_limit_or_one_answer(steps: list[tuple[int, int
     for lease in leases.values():
         lease.end()
     assert (budget.held, budget.leased) == (0, 0)
+
+
+def test_where_nothing_is_freed_what_has_no_room_goes_elsewhere_one_at_a_time() -> None:
+    went = list[str]()
+    budget = ByteBudget(limit=LIMIT, overflow=ByteBudget(limit=0))
+    leases = [budget.lease() for _ in range(4)]
+    for name, lease in zip("abcd", leases, strict=True):
+        lease.room(LIMIT // (2 * COPIES), lambda name=name: went.append(name))  # type: ignore[misc]  # a name of each
+    assert (went, [lease.moved for lease in leases]) == (["a", "b", "c"], [False, False, True, True])
+    assert not budget.open
+    leases[0].end()  # what it brought is held by now
+    budget.hold(LIMIT // 2)
+    leases[2].end()
+    assert went == ["a", "b", "c", "d"]
+    for lease in leases:
+        lease.end()
+    assert (budget.held, budget.leased, budget.open) == (LIMIT // 2, 0, False)
+
+
+def test_what_is_spare_is_for_answers_that_are_larger_than_expected() -> None:
+    budget = ByteBudget(limit=LIMIT, spare=LIMIT // 4)
+    assert full(budget) == (LIMIT - LIMIT // 4) // LEAST_BYTES
+    lease = budget.lease()
+    budget.hold(LIMIT // 2)
+    went = list[bool]()
+    lease.room(LIMIT // (2 * COPIES), lambda: went.append(True))
+    assert went == [True]

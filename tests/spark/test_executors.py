@@ -15,6 +15,7 @@ from sluice_spark.log.segment_files import segment_name
 from sluice_spark.log.segments import HEAD_BYTES, header_of, rows_of
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
+from sluice_spark.source.budget import COPIES
 from sluice_spark.source.depth import Depth
 from sluice_spark.source.dispatching import Dispatcher
 from sluice_spark.source.executors import Order, TaskIntake, deletions, segment
@@ -147,6 +148,24 @@ def test_bytes_limit_what_is_received(world: World, fill: Any) -> None:
     fill(1000)
     order = replace(world.order(world.driver(), 1000), admission=Admission(size=600))  # six bytes each
     assert 100 <= len(world.task(order, connections=1)) <= 110
+
+
+@pytest.mark.parametrize("before", [0, 7, 300])
+def test_a_task_holds_no_more_than_it_may_whatever_comes_after_small_messages(
+    world: World, fill: Any, before: int
+) -> None:
+    """What there is no room for is visible again at once, and the next batches', until nothing is left."""
+    large, limit = 100_000, 2**21
+    fill(before)
+    world.sqs.queues["q"].fill((f"{number:06d}{'x' * (large - 6)}" for number in range(60)), time.time())
+    world.intake = replace(world.intake, connections=32, buffer_bytes=limit)
+    driver, found = world.driver(), list[str]()
+    while left := world.left["ApproximateNumberOfMessages"]:
+        task = world.batch(driver, 1)
+        assert 0 < sum(map(len, task)) <= max(limit / COPIES, 10 * large)
+        assert world.left["ApproximateNumberOfMessages"] == left - len(task)
+        found += task
+    assert len(found) == len(set(found)) == before + 60
 
 
 def test_an_empty_queue_is_an_empty_segment_so_that_a_replay_is_empty_too(world: World, fill: Any) -> None:

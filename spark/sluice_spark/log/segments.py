@@ -29,6 +29,7 @@ BATCH_BYTES = 8 * 2**10  # more than the file has of a batch beside its columns
 _MAGIC_BYTES = 8  # ARROW1 and padding, before the stream that the file format wraps
 _ATTRIBUTE = pa.struct([("type", pa.string()), ("string", pa.string()), ("binary", pa.binary())])
 _TIME = pa.timestamp("us", tz="UTC")
+_TEXT = pa.string()
 
 SCHEMA = pa.schema(
     [
@@ -90,7 +91,7 @@ def rows(received: Sequence[Received]) -> pa.RecordBatch:
         _alike([values.sequence_number for values in system]),
         _times([values.sent_timestamp for values in system]),
         _times([values.approximate_first_receive_timestamp for values in system]),
-        _counts([values.approximate_receive_count for values in system]),
+        _alike([int(values.approximate_receive_count) for values in system], pa.int32()),
         _alike([values.sender_id for values in system]),
         _queues(received),
         _alike([values.trace_header for values in system]),
@@ -194,7 +195,7 @@ def _header(schema: pa.Schema) -> Header:
 
 
 def _texts(values: Sequence[str | None]) -> pa.Array:
-    return pa.array(values, pa.string())
+    return pa.array(values, _TEXT)
 
 
 def _bodies(values: Sequence[str]) -> pa.Array:
@@ -209,23 +210,16 @@ def _bodies(values: Sequence[str]) -> pa.Array:
     return pa.StringArray.from_buffers(len(values), pa.py_buffer(ends), content)
 
 
-def _alike(values: Sequence[str | None]) -> pa.Array:
+def _alike(values: Sequence[str | int | None], kind: pa.DataType = _TEXT) -> pa.Array:
     """Make a column whose values are mostly all the same, or missing: found out, and repeated, at half the cost."""
     if values and values.count(values[0]) == len(values):
-        return pa.repeat(pa.scalar(values[0], pa.string()), len(values))
-    return _texts(values)
+        return pa.repeat(pa.scalar(values[0], kind), len(values))
+    return pa.array(values, kind)
 
 
 def _times(values: Sequence[str | None]) -> pa.Array:
     """Not by Arrow's casts, which cost a third: they take 8 MiB of a driver's memory for all that Arrow can compute."""
     return pa.array([None if value is None else 1000 * int(value) for value in values], _TIME)
-
-
-def _counts(values: Sequence[str]) -> pa.Array:
-    """Mostly all are the first."""
-    if values and values.count(values[0]) == len(values):
-        return pa.repeat(pa.scalar(int(values[0]), pa.int32()), len(values))
-    return pa.array(list(map(int, values)), pa.int32())
 
 
 def _queues(received: Sequence[Received]) -> pa.Array:

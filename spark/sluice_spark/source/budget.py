@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from sys import getsizeof
+from typing import NamedTuple
 
 from sluice_spark.sqs.received import BATCH_LIMIT, Message, attribute_values
 
@@ -25,13 +26,20 @@ ANSWER_BYTES = 2 * 2**20
 
 @dataclass(slots=True, kw_only=True)
 class ByteBudget:
-    """At most `limit` bytes, but for one answer that is larger by itself."""
+    """At most `limit` bytes, but for one answer that is larger by itself.
+
+    `spare` bytes of it are for answers that turn out larger than expected. Where nothing is freed before the end, a
+    lease for which there is no room goes to `overflow`, and no receive is asked for any more.
+    """
 
     limit: int
+    spare: int = 0
+    overflow: "ByteBudget | None" = None
     held: int = 0  # in memory: answers that are being read, and what was made of them until it is durable
     leased: int = 0  # receives that aren't answered yet
     message_bytes: float = 0.0  # of one: the largest lately, on average over its answer
     _waiting: deque["Lease"] = field(default_factory=deque)
+    _overflown: bool = False
 
     @property
     def most(self) -> int:
@@ -52,8 +60,8 @@ class ByteBudget:
     @property
     def open(self) -> bool:
         """Whether another receive may be asked for."""
-        wanted = self.held + self.leased + self.expected
-        return wanted <= self.limit or not (self.held or self.leased)
+        wanted = self.held + self.leased + self.expected + self.spare
+        return not self._overflown and (wanted <= self.limit or not (self.held or self.leased))
 
     def lease(self) -> "Lease":
         """For one receive, from before it is asked until `Lease.end`."""
@@ -79,6 +87,9 @@ class ByteBudget:
         """Grant it now, or in its turn."""
         if not self._waiting and self.fits(lease.wanted):
             lease.grant()
+        elif self.overflow is not None:
+            self._overflown = True
+            lease.move(self.overflow)
         else:
             self._waiting.append(lease)
 
@@ -93,12 +104,13 @@ class ByteBudget:
 
 
 class Lease:
-    """What one receive may bring: `most` messages."""
+    """What one receive may bring: `most` messages. `moved`: to the budget's `overflow`, as there was no room."""
 
-    __slots__ = ("_budget", "_go_on", "_held", "most", "size", "wanted")
+    __slots__ = ("_budget", "_go_on", "_held", "most", "moved", "size", "wanted")
 
     def __init__(self, budget: ByteBudget, size: int, most: int) -> None:
         self._budget, self.size, self.most, self.wanted, self._held = budget, size, most, 0, 0
+        self.moved = False
         self._go_on: Callable[[], None] = lambda: None
 
     def room(self, size: int, go_on: Callable[[], None]) -> None:
@@ -114,6 +126,12 @@ class Lease:
         self._budget.hold(self._held)
         self._go_on()
 
+    def move(self, budget: ByteBudget) -> None:
+        """Wait for room in another budget."""
+        self._budget.leased -= self.size
+        self._budget, self.size, self.moved = budget, 0, True
+        budget.wait(self)
+
     def end(self) -> None:
         """Give all of it back, once: what has come is counted by who holds it."""
         held, self._held = self._held, 0
@@ -123,11 +141,35 @@ class Lease:
         self._budget.free(held)
 
 
-def memory_of(messages: Sequence[Message]) -> int:
-    """About the bytes that the messages take in memory."""
-    attributes = attribute_values(messages)
-    texts = sum([_text_bytes(message.body) for message in messages])
-    return texts + sum(map(getsizeof, attributes)) + OBJECTS_BYTES * (len(messages) + len(attributes))
+class Sizes(NamedTuple):
+    """What some messages are, in characters: the bodies alone, and with attributes' values; and about in bytes here."""
+
+    bodies: int
+    payload: int
+    texts: int
+    objects: int
+
+    @property
+    def memory(self) -> int:
+        """Bytes, as they are."""
+        return self.texts + self.objects
+
+    @property
+    def copied(self) -> int:
+        """Bytes, where they stay until all copies of them are made."""
+        return COPIES * self.texts + self.objects
+
+
+def sizes_of(messages: Sequence[Message]) -> Sizes:
+    """Measure messages."""
+    bodies, attributes = [message.body for message in messages], attribute_values(messages)
+    size = sum(map(len, bodies))
+    return Sizes(
+        bodies=size,
+        payload=size + sum(map(len, attributes)),
+        texts=sum(map(_text_bytes, bodies)) + sum(map(getsizeof, attributes)),
+        objects=OBJECTS_BYTES * (len(messages) + len(attributes)),
+    )
 
 
 def _text_bytes(text: str) -> int:

@@ -35,12 +35,13 @@ from sluice_spark.log.planning import Admission
 from sluice_spark.log.segment_files import EMPTY, header_at, numbers_since, planned_header, publish, segment_name
 from sluice_spark.log.segments import Header, encoded, ids_of, table
 from sluice_spark.log.store import Store
-from sluice_spark.options import EXECUTORS_VISIBILITY_S, Options
+from sluice_spark.options import BUFFER_DEFAULT_BYTES, EXECUTORS_VISIBILITY_S, Options
+from sluice_spark.source.budget import ByteBudget, Lease, sizes_of
 from sluice_spark.source.fleet import Fleet, connections_wanted
 from sluice_spark.source.planned import accepted
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.received import BATCH_LIMIT, Message, Received, handles_of, in_tens
-from sluice_spark.workers import fewer_collections, run
+from sluice_spark.workers import fewer_collections, run, waited
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ DELETIONS = "deletions"
 WAIT_S = 1  # a task ends when the queues are empty
 TURNS = 5  # a task that took too long before it could publish begins again
 RECEIVE_LIMIT_S = 10.0
+SPARE = 5  # of what a task may hold, a part for answers that turn out larger than those before: it frees nothing
 
 Clock = Callable[[], float]
 
@@ -76,6 +78,7 @@ class TaskIntake:
     visibility_s: float = EXECUTORS_VISIBILITY_S
     delete: bool = True
     retention_s: float = 3600.0
+    buffer_bytes: int = BUFFER_DEFAULT_BYTES  # in memory, with all copies
 
     @property
     def receive_s(self) -> float:
@@ -92,6 +95,7 @@ def task_intake(options: Options) -> TaskIntake:
         visibility_s=options.visibility_s or EXECUTORS_VISIBILITY_S,
         delete=options.delete,
         retention_s=options.retention_s,
+        buffer_bytes=options.buffer_bytes,
     )
 
 
@@ -147,6 +151,10 @@ class _Turn:
         self._order, self._store, self._intake, self._clock = order, store, intake, clock
         self._taken: list[_Taken] = []
         self._messages = self._size = self._under_way = self._answers = 0
+        # An answer for which there is no room is read in its turn, one at a time, and given back
+        self._budget = ByteBudget(
+            limit=intake.buffer_bytes, spare=intake.buffer_bytes // SPARE, overflow=ByteBudget(limit=0)
+        )
         self._failed: SluiceSparkError | None = None
         self._began_at = 0.0
 
@@ -232,41 +240,58 @@ class _Turn:
         attempt = 0
         try:
             while self._room and fleet.running <= fleet.wanted:
+                lease = self._budget.lease()
                 try:
-                    messages = await self._receive_once(sqs, fleet.queue_url)
+                    messages = await self._receive_once(sqs, fleet.queue_url, lease)
                 except (QueueBusy, TooManyInFlight) as error:
                     attempt += 1
                     await sqs.back_off(attempt, error)
                     continue
+                finally:
+                    lease.end()
                 if not messages:
                     return
-                attempt, fleet.wanted = 0, connections_wanted(fleet.wanted, messages, limit)
+                attempt, fleet.wanted = 0, connections_wanted(fleet.wanted, messages, limit, asked=lease.most)
                 self._hire(group, sqs, fleet)
         except SluiceSparkError as error:
             self._failed = error
         finally:
             fleet.running -= 1
 
-    async def _receive_once(self, sqs: SqsClient, queue_url: str) -> int:
+    async def _receive_once(self, sqs: SqsClient, queue_url: str, lease: Lease) -> int:
         since = self._clock()  # earlier than SQS hands them out: what it means for their visibility is on the safe side
         self._under_way += 1
         try:
             messages = await sqs.receive(
-                queue_url, wait_s=self._intake.wait_s, visibility_s=int(self._intake.visibility_s)
+                queue_url,
+                most=lease.most,
+                wait_s=self._intake.wait_s,
+                visibility_s=int(self._intake.visibility_s),
+                room=lease.room,
             )
         finally:
             self._under_way -= 1
-        if messages:
-            self._taken.append(_Taken(Received(queue_url, messages), since, self._clock()))
-            self._messages += len(messages)
-            self._answers += 1
-            self._size += sum(len(message.body) for message in messages)
+        if lease.moved:
+            await _release(sqs, [Received(queue_url, messages)])
+        elif messages:
+            self._take(_Taken(Received(queue_url, messages), since, self._clock()))
         return len(messages)
+
+    def _take(self, taken: "_Taken") -> None:
+        sizes, count = sizes_of(taken.received.messages), len(taken.received.messages)
+        self._budget.learn(sizes.memory, count)
+        self._budget.hold(sizes.copied)
+        self._taken.append(taken)
+        self._messages += count
+        self._answers += 1
+        self._size += sizes.bodies
 
     @property
     def _room(self) -> bool:
         """For one more receive. What is under way is expected to bring as many bytes as the answers so far."""
-        if self._failed or self._clock() - self._began_at >= self._intake.receive_s - self._intake.wait_s:
+        if self._failed or not self._budget.open:
+            return False
+        if self._clock() - self._began_at >= self._intake.receive_s - self._intake.wait_s:
             return False
         wanted = self._order.admission
         expected = self._under_way * self._size // max(1, self._answers)
@@ -338,14 +363,14 @@ class _Turn:
         while not over.is_set():
             left_s = self._held_since + timeout_s / 2 - self._clock()
             if left_s > 0:
-                await _waited(over, left_s)
+                await waited(over, left_s)
                 continue
             held, now = list(self._taken), self._clock()
             if await self._extended(sqs, held):
                 for taken in held:
                     taken.since = now
             else:
-                await _waited(over, timeout_s / 8)
+                await waited(over, timeout_s / 8)
 
     async def _extended(self, sqs: SqsClient, held: Sequence["_Taken"]) -> bool:
         async def one(queue_url: str, handles: Sequence[str]) -> None:
@@ -422,10 +447,3 @@ async def _release(sqs: SqsClient, taken: Iterable[Received | _Taken]) -> None:
 async def _in_tens(received: Iterable[Received], call: Callable[[str, Sequence[str]], Awaitable[Any]]) -> None:
     """All calls at once: the client has a limit of connections."""
     await asyncio.gather(*(call(queue_url, handles) for queue_url, handles in in_tens(handles_of(received))))
-
-
-async def _waited(over: asyncio.Event, within_s: float) -> None:
-    try:
-        await asyncio.wait_for(over.wait(), within_s)
-    except TimeoutError:
-        return

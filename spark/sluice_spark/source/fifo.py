@@ -4,6 +4,7 @@ Across segments SQS keeps it: a group with a message in flight gives no other ou
 its segment is durable.
 """
 
+import uuid
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +27,14 @@ class Share:
 def is_fifo(queue_url: str) -> bool:
     """Look at the name, which says it in SQS."""
     return queue_url.endswith(FIFO)
+
+
+def attempt_id_for(queue_url: str) -> str | None:
+    """Make one of a receive and its retries: a FIFO queue then gives the same messages again, whose groups it locked.
+
+    https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html
+    """
+    return uuid.uuid4().hex if is_fifo(queue_url) else None
 
 
 def in_order(messages: Sequence[Message]) -> Sequence[Message]:

@@ -15,7 +15,7 @@ from sluice_spark.log.segments import Header
 from sluice_spark.source.rate import Limit
 
 MESSAGES_PER_TASK = 10_000  # that one task receives: more of them receive at once
-TASK_BYTES = 64 * 2**20  # bodies that one task holds in memory
+TASK_BYTES = 16 * 2**20  # bodies that one task receives
 RATE_WINDOW_S = 60.0  # how much of the time without a batch `rateLimit` makes up for
 LOOK_EVERY_S = 1.0
 LOOK_IDLE_S = 5.0

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -27,9 +26,9 @@ from sluice_spark.log.store import open_store
 from sluice_spark.options import WAIT_LIMIT_S, Options
 from sluice_spark.source.after_commit import Held
 from sluice_spark.source.backfill import Backfilling
-from sluice_spark.source.budget import COPIES, OBJECTS_BYTES, ByteBudget, Lease, memory_of
+from sluice_spark.source.budget import COPIES, OBJECTS_BYTES, ByteBudget, Lease, sizes_of
 from sluice_spark.source.deletions import Deletions, Tasks
-from sluice_spark.source.fifo import is_fifo, ordered
+from sluice_spark.source.fifo import attempt_id_for, is_fifo, ordered
 from sluice_spark.source.fleet import Fleet, connections_wanted
 from sluice_spark.source.intake import Intake, Limits
 from sluice_spark.source.objects import objects_of
@@ -39,8 +38,8 @@ from sluice_spark.source.sifting import Sieve
 from sluice_spark.source.visibility import keep_invisible
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.clients import clients_of
-from sluice_spark.sqs.received import Handles, Received, attribute_values, handles_of, in_tens, pieces
-from sluice_spark.workers import answer_soon, run, spare_collections
+from sluice_spark.sqs.received import Handles, Received, handles_of, in_tens, pieces
+from sluice_spark.workers import answer_soon, run, spare_collections, waited
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +50,7 @@ BATCH_WAIT_S = 2  # a bounded read ends with an empty long poll: not the twenty 
 BILLED_BYTES = 64 * 2**10  # https://aws.amazon.com/sqs/pricing/
 STATUS_LOOK_S = 1.0
 STATUS_EVERY_S, STATUS_QUIET_S = 10.0, 60.0
-TICK_S = 0.05  # how soon a stop, room in the backlog or a due segment is noticed
+TICK_S = 0.05  # how soon a stop, room in the backlog or a segment that is due by its age is noticed
 
 
 class Receiver:
@@ -213,6 +212,8 @@ class _Run:
         self._unsettled_messages = self._unsettled_bytes = 0
         self._chunks: list[_Chunk] = []
         self._buffered = self._buffered_bytes = 0
+        self._segment_bytes = min(self._limits.segment_bytes, self._limits.buffer_bytes // 4)
+        self._ripe = asyncio.Event()  # a segment may be due
         self._oldest = 0.0
         self._rate = Rate(limit=intake.rate_limit)
         self._taken = self._taken_bytes = 0
@@ -237,7 +238,8 @@ class _Run:
                 if self._due:
                     await self._publish()
                 else:
-                    await asyncio.sleep(TICK_S if self._buffered < self._limits.segment_messages else 0)
+                    self._ripe.clear()
+                    await waited(self._ripe, TICK_S)
             await self._drain()
         finally:
             beside.cancel()
@@ -265,21 +267,22 @@ class _Run:
     def _due(self) -> bool:
         if not self._buffered:
             return False
-        size = min(self._limits.segment_bytes, self._limits.buffer_bytes // 4)
-        full = self._buffered >= self._limits.segment_messages or self._buffered_bytes >= size
-        return full or self._budget.full or time.monotonic() - self._oldest >= self._limits.segment_age_s
+        return self._whole or self._budget.full or time.monotonic() - self._oldest >= self._limits.segment_age_s
+
+    @property
+    def _whole(self) -> bool:
+        return self._buffered >= self._limits.segment_messages or self._buffered_bytes >= self._segment_bytes
 
     @property
     def _room(self) -> bool:
-        if not self._budget.open or self._undeleted_limit:
-            return False
-        if self._enough or not self._rate.open(time.monotonic()):
-            return False
-        return self._receiver._has_room()  # noqa: SLF001  the other half of one thing
+        return self._may_receive and self._receiver._has_room()  # noqa: SLF001  the other half of one thing
 
     @property
-    def _undeleted_limit(self) -> bool:
-        return self._deletions.left + self._held.messages >= self._limits.undeleted
+    def _may_receive(self) -> bool:
+        undeleted = self._deletions.left + self._held.messages
+        if not self._budget.open or undeleted >= self._limits.undeleted or self._enough:
+            return False
+        return self._rate.open(time.monotonic())
 
     def _hire(self) -> None:
         if not self._room:
@@ -294,7 +297,7 @@ class _Run:
     async def _receive(self, fleet: Fleet, lease: Lease) -> None:
         """Receives in a row until there are too many of us, or no room, or the end."""
         limit = max(1, self._intake.connections // len(self._fleets))
-        attempt, attempt_id, most = 0, _attempt_id(fleet.queue_url), lease.most
+        attempt, attempt_id, most = 0, attempt_id_for(fleet.queue_url), lease.most
         try:
             while not self._over and fleet.running <= fleet.wanted:
                 try:
@@ -329,12 +332,11 @@ class _Run:
                     fleet.empty_answers += await self._emptied(fleet)
                     if fleet.empty_answers and self._intake.until_empty:
                         return
-                if not self._budget.open or self._undeleted_limit:
-                    return
-                if self._enough or not self._rate.open(time.monotonic()):
+                if not self._may_receive:
+                    self._ripe.set()
                     return
                 lease = self._budget.lease()
-                attempt, attempt_id, most = 0, _attempt_id(fleet.queue_url), lease.most
+                attempt, attempt_id, most = 0, attempt_id_for(fleet.queue_url), lease.most
         finally:
             lease.end()
             fleet.running -= 1
@@ -350,21 +352,21 @@ class _Run:
         if not self._buffered:
             self._oldest = time.monotonic()
         count = len(received.messages)
-        size = sum([len(message.body) for message in received.messages])
-        payload = size + sum(map(len, attribute_values(received.messages)))
-        held = memory_of(received.messages)
-        self._budget.learn(held, count)
-        if self._fifo:  # whose messages are put in order over the whole segment, and columns then
-            held *= COPIES
+        sizes = sizes_of(received.messages)
+        # A FIFO queue's messages are put in order over the whole segment, and made columns then
+        held = sizes.copied if self._fifo else sizes.memory
+        self._budget.learn(sizes.memory, count)
         self._budget.hold(held)
         self._unsettled.append(received)
         self._unsettled_messages += count
         self._unsettled_bytes += held
         self._buffered += count
-        self._buffered_bytes += size
-        self._taken, self._taken_bytes = self._taken + count, self._taken_bytes + size
-        self._payload_chunks += payload // BILLED_BYTES
+        self._buffered_bytes += sizes.bodies
+        self._taken, self._taken_bytes = self._taken + count, self._taken_bytes + sizes.bodies
+        self._payload_chunks += sizes.payload // BILLED_BYTES
         self._rate.took(count)
+        if self._whole:
+            self._ripe.set()
         chunk = self._unsettled_messages >= CHUNK_MESSAGES or self._unsettled_bytes >= CHUNK_BYTES
         if chunk and not self._fifo:
             self._settle()
@@ -496,11 +498,3 @@ class _Chunk:
     fresh: Sequence[Handles]
     again: Sequence[Handles]
     held: int
-
-
-def _attempt_id(queue_url: str) -> str | None:
-    """Of one receive and its retries: a FIFO queue then gives the same messages again, whose groups it has locked.
-
-    https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html
-    """
-    return uuid.uuid4().hex if is_fifo(queue_url) else None

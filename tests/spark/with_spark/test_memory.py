@@ -3,6 +3,7 @@
 import base64
 import random
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from sluice_spark.workers import SOURCE_RUNNER
 
 from tests.spark.with_spark.killed import until
 from tests.spark.with_spark.test_source import reader, rows_in
+from tests.sqs.queues import Queue
 
 LIMIT_BYTES = BUFFER_DEFAULT_BYTES + 128 * 10**6
 ALL_BYTES = 150 * 2**20
@@ -45,32 +47,45 @@ def noise(size: int, *, wide: bool) -> str:
     return base64.b64encode(chance.randbytes(size)).decode()[:size]
 
 
+def send(queue: Queue, bodies: Iterable[str]) -> None:
+    """As a hundred groups, where the queue has groups."""
+    for number, body in enumerate(bodies):
+        entry = {"MessageBody": body}
+        if queue.fifo:
+            entry |= {"MessageGroupId": str(number % 100), "MessageDeduplicationId": str(number)}
+        queue.send(entry, time.time())
+
+
 @pytest.mark.parametrize(
-    ("size", "wide"),
+    ("name", "size", "wide"),
     [
-        (256 * 2**10, False),
+        ("q", 256 * 2**10, False),
         *[
-            pytest.param(size, False, marks=pytest.mark.slow)
+            pytest.param("q", size, False, marks=pytest.mark.slow)
             for size in (16 * 2**10, 32 * 2**10, 100_000, 150_000, 700_000, MIB)
         ],
-        *[pytest.param(size, True, marks=pytest.mark.slow) for size in (100_000, 700_000)],
+        *[pytest.param("q", size, True, marks=pytest.mark.slow) for size in (100_000, 700_000)],
+        *[pytest.param("q.fifo", size, False, marks=pytest.mark.slow) for size in (16 * 2**10, 256 * 2**10, MIB)],
+        pytest.param("q.fifo", 100_000, True, marks=pytest.mark.slow),
     ],
 )
 def test_large_messages_leave_it_within_the_limit_and_128_mb(
-    spark: Any, sqs: Any, tmp_path: Path, size: int, wide: bool
+    spark: Any, sqs: Any, tmp_path: Path, *, name: str, size: int, wide: bool
 ) -> None:
     body = noise(size, wide=wide)
     count = ALL_BYTES // size
     others = runners()
-    frame = reader(spark.readStream, sqs, tmp_path / "staging", maxConnections=256).load()
+    queue = sqs.queues[name] = Queue(name)
+    url = sqs.queue_url(name)
+    frame = reader(spark.readStream, sqs, tmp_path / "staging", queueUrl=url, maxConnections=256).load()
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
     query = writer.start()
     try:
         until(lambda: len(runners() - others) == 1)
         (source,) = runners() - others
-        sqs.queues["q"].fill((f"{number:06d}{body[6:]}" for number in range(count)), time.time())
+        send(queue, (f"{number:06d}{body[6:]}" for number in range(count)))
         until(lambda: rows_in(query) == count)
-        until(lambda: set(sqs.queues["q"].counts(time.time()).values()) == {0})
+        until(lambda: set(queue.counts(time.time()).values()) == {0})
         assert peak_bytes(source) <= LIMIT_BYTES
     finally:
         query.stop()

@@ -11,7 +11,7 @@ from tests.spark.with_spark.killed import WITHIN_S, until
 
 def reader(spark_reader: Any, sqs: Any, staging: Path, **options: Any) -> Any:
     given = {"queueUrl": sqs.queue_url("q"), "endpoint": sqs.url, "stagingLocation": str(staging), "waitTimeSeconds": 1}
-    return spark_reader.format("sqs").options(**given, **options)
+    return spark_reader.format("sqs").options(**given | options)
 
 
 def stream(spark: Any, sqs: Any, tmp_path: Path, **options: Any) -> Any:
