@@ -1,72 +1,85 @@
 """Bytes that may be held: leases, answers that turn out larger, and who waits for room."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark.source.budget import ANSWER_BYTES, COPIES, LEAST_BYTES, OBJECTS_BYTES, ByteBudget, Lease, sizes_of
+from sluice_spark.source.budget import (
+    ANSWER_BYTES,
+    COPIES,
+    LARGEST_BYTES,
+    LEAST_BYTES,
+    OBJECTS_BYTES,
+    ByteBudget,
+    Expectation,
+    Lease,
+    careful,
+    sizes_of,
+)
 from sluice_spark.sqs.received import messages_in
 
 LIMIT = 2**20
 
 
-def full(budget: ByteBudget) -> int:
-    """How many receives may be asked for at once."""
+def full(budget: ByteBudget, size: int = LEAST_BYTES) -> int:
+    """How many receives of this size may be asked for at once."""
     count = 0
-    while budget.open:
-        budget.lease()
+    while budget.open(size):
+        budget.lease(size)
         count += 1
     return count
 
 
+def after(size: int, messages: int) -> Expectation:
+    """What is expected after one answer."""
+    expectation = Expectation()
+    expectation.learn(size, messages)
+    return expectation
+
+
 def test_there_are_few_receives_of_large_messages_and_many_of_small() -> None:
-    small, large = ByteBudget(limit=LIMIT), ByteBudget(limit=LIMIT)
-    small.learn(1_000, 10)
-    large.learn(LIMIT // (4 * COPIES), 10)
-    assert (full(small), full(large)) == (LIMIT // LEAST_BYTES, 4)
+    small, large = after(1_000, 10), after(LIMIT // (4 * COPIES), 10)
+    assert full(ByteBudget(limit=LIMIT), small.size) == LIMIT // LEAST_BYTES
+    assert full(ByteBudget(limit=LIMIT), large.size) == 4
 
 
 def test_one_receive_may_always_be_asked_for() -> None:
-    budget = ByteBudget(limit=LIMIT)
-    budget.learn(LIMIT, 1)
-    assert full(budget) == 1
+    assert full(ByteBudget(limit=LIMIT), 2 * LIMIT) == 1
 
 
 def test_what_is_expected_of_an_answer_is_for_ten_messages_and_forgotten_with_time() -> None:
-    budget = ByteBudget(limit=LIMIT)
-    budget.learn(LIMIT // 100, 1)
-    assert budget.expected == 10 * (COPIES * (LIMIT // 100) - (COPIES - 1) * OBJECTS_BYTES)
+    expectation = after(LIMIT // 100, 1)
+    assert expectation.size == 10 * (COPIES * (LIMIT // 100) - (COPIES - 1) * OBJECTS_BYTES)
     for _ in range(100):
-        budget.learn(1, 10)
-    assert budget.expected == LEAST_BYTES
+        expectation.learn(1, 10)
+    assert expectation.size == LEAST_BYTES
 
 
 def test_of_large_messages_fewer_are_asked_for() -> None:
-    budget = ByteBudget(limit=LIMIT)
-    assert budget.most == 10
+    assert Expectation().most == 10
     for size, most in ((ANSWER_BYTES // 10, 10), (ANSWER_BYTES // 2, 2), (4 * ANSWER_BYTES, 1)):
-        budget.learn(size, 1)
-        assert budget.most == most
-        assert budget.expected == (COPIES * size - (COPIES - 1) * OBJECTS_BYTES) * most
+        expectation = after(size, 1)
+        assert (expectation.most, expectation.size) == (most, (COPIES * size - (COPIES - 1) * OBJECTS_BYTES) * most)
+
+
+@pytest.mark.parametrize(("queues", "most"), [(1, 10), (2, 10), (3, 7), (8, 2), (21, 1), (22, 1), (1000, 1)])
+def test_first_answers_have_room_however_large_their_messages_are(queues: int, most: int) -> None:
+    limit = 64 * LARGEST_BYTES
+    first = careful(limit, queues)
+    assert (first.most, first.size) == (most, COPIES * LARGEST_BYTES * most)
+    assert full(ByteBudget(limit=limit), first.size) >= min(queues, 21)
 
 
 def test_receives_that_wait_for_messages_fill_no_budget() -> None:
-    budget = ByteBudget(limit=LIMIT)
-    budget.learn(LIMIT // 30, 1)
-    leases = [budget.lease() for _ in range(full(budget))]
-    assert not budget.open
-    assert not budget.full
-    budget.hold(LIMIT - budget.expected // 2)
-    assert budget.full
-    budget.free(LIMIT - budget.expected // 2)
-    assert not budget.full
+    budget, size = ByteBudget(limit=LIMIT), after(LIMIT // 30, 1).size
+    leases = [budget.lease(size) for _ in range(full(budget, size))]
+    assert not budget.open(size)
+    assert not budget.full(size)
+    budget.hold(LIMIT - size // 2)
+    assert budget.full(size)
+    budget.free(LIMIT - size // 2)
+    assert not budget.full(size)
     for lease in leases:
         lease.end()
-
-
-def test_a_lease_knows_how_many_messages_it_is_for() -> None:
-    budget = ByteBudget(limit=LIMIT)
-    lease = budget.lease()
-    budget.learn(ANSWER_BYTES, 1)
-    assert (lease.most, budget.lease().most) == (10, 1)
 
 
 def test_a_wide_character_widens_all_of_its_text() -> None:
@@ -90,7 +103,7 @@ def test_a_wide_character_widens_all_of_its_text() -> None:
 
 def test_an_answer_for_which_there_is_no_room_waits_until_there_is() -> None:
     budget, went = ByteBudget(limit=LIMIT), list[str]()
-    first, second = budget.lease(), budget.lease()
+    first, second = budget.lease(LEAST_BYTES), budget.lease(LEAST_BYTES)
     first.room(LIMIT // COPIES, lambda: went.append("first"))
     second.room(1000, lambda: went.append("second"))
     assert went == ["first"]
@@ -103,7 +116,7 @@ def test_an_answer_for_which_there_is_no_room_waits_until_there_is() -> None:
 
 def test_one_that_has_failed_leaves_its_turn_and_its_room_to_others() -> None:
     budget, went = ByteBudget(limit=LIMIT), list[str]()
-    leases = [budget.lease() for _ in range(3)]
+    leases = [budget.lease(LEAST_BYTES) for _ in range(3)]
     for name, lease in zip("abc", leases, strict=True):
         lease.room(LIMIT // COPIES, lambda name=name: went.append(name))  # type: ignore[misc]  # a name of each
     leases[1].end()
@@ -122,7 +135,7 @@ def test_no_more_is_held_than_the_limit_or_one_answer(steps: list[tuple[int, int
             leases.pop(who).end()
             granted.discard(who)
             continue
-        leases[who] = budget.lease()
+        leases[who] = budget.lease(LEAST_BYTES)
         leases[who].room(size, lambda who=who: granted.add(who))  # type: ignore[misc]  # of each
         largest = max(largest, COPIES * size)
         assert granted  # somebody always goes on
@@ -135,24 +148,26 @@ def test_no_more_is_held_than_the_limit_or_one_answer(steps: list[tuple[int, int
 def test_where_nothing_is_freed_what_has_no_room_goes_elsewhere_one_at_a_time() -> None:
     went = list[str]()
     budget = ByteBudget(limit=LIMIT, overflow=ByteBudget(limit=0))
-    leases = [budget.lease() for _ in range(4)]
+    leases = [budget.lease(LEAST_BYTES) for _ in range(4)]
     for name, lease in zip("abcd", leases, strict=True):
         lease.room(LIMIT // (2 * COPIES), lambda name=name: went.append(name))  # type: ignore[misc]  # a name of each
     assert (went, [lease.moved for lease in leases]) == (["a", "b", "c"], [False, False, True, True])
-    assert not budget.open
+    assert not budget.open(LEAST_BYTES)
     leases[0].end()  # what it brought is held by now
     budget.hold(LIMIT // 2)
     leases[2].end()
     assert went == ["a", "b", "c", "d"]
     for lease in leases:
         lease.end()
-    assert (budget.held, budget.leased, budget.open) == (LIMIT // 2, 0, False)
+    assert (budget.held, budget.leased, budget.open(LEAST_BYTES)) == (LIMIT // 2, 0, False)
+    budget.free(LIMIT // 2)
+    assert budget.open(LEAST_BYTES)  # what was granted room never came
 
 
 def test_what_is_spare_is_for_answers_that_are_larger_than_expected() -> None:
     budget = ByteBudget(limit=LIMIT, spare=LIMIT // 4)
     assert full(budget) == (LIMIT - LIMIT // 4) // LEAST_BYTES
-    lease = budget.lease()
+    lease = budget.lease(LEAST_BYTES)
     budget.hold(LIMIT // 2)
     went = list[bool]()
     lease.room(LIMIT // (2 * COPIES), lambda: went.append(True))

@@ -1,7 +1,7 @@
 """What a task of `mode=executors` does, and the driver that plans it, against the in-memory SQS: without Spark."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,14 @@ from sluice_spark.sqs.access import Endpoint
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.signing import Credentials
 
+from tests.sqs.queues import Queue
+
 NO_LIMIT = Admission()
+
+
+def client_of(sqs: Any, *, connections: int) -> SqsClient:
+    endpoint, key = Endpoint(url=sqs.url + "/", region="eu-west-1"), Credentials(access_key="A", secret_key="s")
+    return SqsClient(endpoint, lambda: key, connections=connections)
 
 
 class Counted:
@@ -50,9 +57,7 @@ class World:
         return Dispatcher(self.store, self.depth, start or self.given.position, **options)  # type: ignore[arg-type]  # a depth
 
     def client(self) -> SqsClient:
-        endpoint = Endpoint(url=self.sqs.url + "/", region="eu-west-1")
-        key = Credentials(access_key="A", secret_key="s")
-        return SqsClient(endpoint, lambda: key, connections=16)
+        return client_of(self.sqs, connections=16)
 
     def planned(self, driver: Dispatcher, visible: int, admission: Admission = NO_LIMIT) -> Offset:
         self.depth.last = visible
@@ -166,6 +171,53 @@ def test_a_task_holds_no_more_than_it_may_whatever_comes_after_small_messages(
         assert world.left["ApproximateNumberOfMessages"] == left - len(task)
         found += task
     assert len(found) == len(set(found)) == before + 60
+
+
+def queues_of(world: World, count: int, bodies: Sequence[str]) -> list[Queue]:
+    """Queues with these bodies each, which tasks receive instead."""
+    queues = [Queue(f"q{number}") for number in range(count)]
+    for number, queue in enumerate(queues):
+        world.sqs.queues[queue.name] = queue
+        queue.fill([f"{number:03d}{body}" for body in bodies], time.time())
+    world.intake = replace(world.intake, queue_urls=tuple(world.sqs.queue_url(queue.name) for queue in queues))
+    return queues
+
+
+def all_batches(world: World, queues: Sequence[Queue]) -> list[str]:
+    """Until nothing is left."""
+    driver, found = world.driver(), list[str]()
+    while any(any(queue.counts(time.time()).values()) for queue in queues):
+        found += world.batch(driver, 1)
+    return found
+
+
+@pytest.mark.parametrize(("connections", "limit"), [(8, 2**26), (1, 2**26), (2, 2**22), (1, 2**20)])
+def test_large_messages_of_several_queues_are_received_once(world: World, connections: int, limit: int) -> None:
+    """Each receive counts towards a redrive policy's limit: what comes first has room, whatever its size."""
+    queues = queues_of(world, 9, [f"{number:06d}".ljust(900_000, "x") for number in range(4)])
+    world.intake = replace(world.intake, connections=connections, buffer_bytes=limit)
+    found = all_batches(world, queues)
+    assert len(found) == len(set(found)) == 36
+    assert "ChangeMessageVisibilityBatch" not in world.sqs.calls
+
+
+def test_of_more_queues_than_connections_whose_messages_grow_what_has_no_room_goes_back(world: World) -> None:
+    """Those that wait for room have all connections: to give back what has none needs one of them."""
+    queues = queues_of(
+        world, 24, [*map(str, range(20)), *(str(number).ljust(200_000, "x") for number in range(20, 30))]
+    )
+    world.client = lambda: client_of(world.sqs, connections=4)  # type: ignore[method-assign]  # another
+    world.intake = replace(world.intake, connections=4, buffer_bytes=2**21)
+    found = all_batches(world, queues)
+    assert len(found) == len(set(found)) == 24 * 30
+
+
+def test_where_room_is_for_few_each_queue_has_its_turn(world: World) -> None:
+    *_, last = queues_of(world, 5, [])
+    last.fill(map(str, range(30)), time.time())
+    world.intake = replace(world.intake, buffer_bytes=2**14, visibility_s=8)  # a task receives for two seconds
+    driver = world.driver()
+    assert sum(len(world.batch(driver, 1)) for _ in range(20)) > 0
 
 
 def test_an_empty_queue_is_an_empty_segment_so_that_a_replay_is_empty_too(world: World, fill: Any) -> None:

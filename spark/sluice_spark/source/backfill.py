@@ -22,7 +22,9 @@ from sluice_spark.log.backfills import Progress, noted, progress
 from sluice_spark.log.notified import Notified
 from sluice_spark.log.segments import SCHEMA
 from sluice_spark.log.staging import StagedLog
-from sluice_spark.log.store import Store
+from sluice_spark.log.store import Store, open_store
+from sluice_spark.options import Options
+from sluice_spark.source.objects import objects_of
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +102,19 @@ class Backfilling:
         made = noted(self._store, replace(made, after=last))
         self._notified.backfill = made.backfill
         return made
+
+
+def backfilling_of(options: Options, staged: StagedLog) -> Backfilling | None:
+    """Make what the options say, if they do."""
+    if not options.files.backfill or staged.notified is None:
+        return None
+    return Backfilling(
+        options.files.backfill,
+        open_store(options.staging_location, options.identity.profile),
+        staged.notified,
+        options.deserialisation.envelopes,
+        lambda: objects_of(options),
+    )
 
 
 def _id(facts: Facts) -> str:

@@ -18,10 +18,34 @@ OBJECTS_BYTES = 1024  # of a message beside its body: its id and receipt handle,
 # what is free between these in memory, in holes too small for the next
 COPIES = 3
 FORGETS = 0.9  # how much of the largest message's size is still expected after the next answer
+LARGEST_BYTES = 2**20  # of a message
 LEAST_BYTES = 16 * 2**10  # of a receive: what a connection keeps for its answers is not counted by itself
 # Of large messages fewer are asked for than a receive may bring: at the same price, as SQS bills each 64 KiB, and what
 # is held comes and goes in small pieces
 ANSWER_BYTES = 2 * 2**20
+
+
+@dataclass(slots=True)
+class Expectation:
+    """How many messages to ask a queue for, and the bytes that such a receive takes: by its answers lately."""
+
+    most: int = BATCH_LIMIT
+    size: int = LEAST_BYTES
+    _message_bytes: float = 0.0  # of one: the largest lately, on average over its answer
+
+    def learn(self, size: int, messages: int) -> None:
+        """Expect such answers: of `messages`, whose bodies and attributes are of `size`."""
+        self._message_bytes = max(size / messages, self._message_bytes * FORGETS)
+        self.most = max(1, min(BATCH_LIMIT, int(ANSWER_BYTES / self._message_bytes)))
+        beside = (COPIES - 1) * OBJECTS_BYTES  # is there once
+        self.size = max(LEAST_BYTES, int((COPIES * self._message_bytes - beside) * self.most))
+
+
+def careful(limit: int, queues: int) -> Expectation:
+    """Make what to expect of each queue's first answer, so that all have room however large their messages are."""
+    largest = COPIES * LARGEST_BYTES
+    most = max(1, min(BATCH_LIMIT, limit // (largest * queues)))
+    return Expectation(most, most * largest)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,7 +53,7 @@ class ByteBudget:
     """At most `limit` bytes, but for one answer that is larger by itself.
 
     `spare` bytes of it are for answers that turn out larger than expected. Where nothing is freed before the end, a
-    lease for which there is no room goes to `overflow`, and no receive is asked for any more.
+    lease for which there is no room goes to `overflow`, and nothing more is asked for.
     """
 
     limit: int
@@ -37,41 +61,27 @@ class ByteBudget:
     overflow: "ByteBudget | None" = None
     held: int = 0  # in memory: answers that are being read, and what was made of them until it is durable
     leased: int = 0  # receives that aren't answered yet
-    message_bytes: float = 0.0  # of one: the largest lately, on average over its answer
     _waiting: deque["Lease"] = field(default_factory=deque)
-    _overflown: bool = False
+    _closed: bool = False
 
-    @property
-    def most(self) -> int:
-        """How many messages to ask for."""
-        return max(1, min(BATCH_LIMIT, int(ANSWER_BYTES / (self.message_bytes or 1))))
-
-    @property
-    def expected(self) -> int:
-        """Bytes that a receive takes."""
-        beside = (COPIES - 1) * OBJECTS_BYTES  # is there once
-        return max(LEAST_BYTES, int((COPIES * self.message_bytes - beside) * self.most))
-
-    @property
-    def full(self) -> bool:
+    def full(self, size: int) -> bool:
         """Whether what is held leaves no room for another answer, however many receives wait for one."""
-        return bool(self._waiting) or not self.fits(self.expected)
+        return bool(self._waiting) or not self.fits(size)
 
-    @property
-    def open(self) -> bool:
+    def open(self, size: int) -> bool:
         """Whether another receive may be asked for."""
-        wanted = self.held + self.leased + self.expected + self.spare
-        return not self._overflown and (wanted <= self.limit or not (self.held or self.leased))
+        if not (self.held or self.leased):
+            return True
+        return not self._closed and self.held + self.leased + size + self.spare <= self.limit
 
-    def lease(self) -> "Lease":
+    def lease(self, size: int) -> "Lease":
         """For one receive, from before it is asked until `Lease.end`."""
-        lease = Lease(self, self.expected, self.most)
-        self.leased += lease.size
-        return lease
+        self.leased += size
+        return Lease(self, size)
 
-    def learn(self, size: int, messages: int) -> None:
-        """Expect such answers: of `messages`, whose bodies and attributes are of `size`."""
-        self.message_bytes = max(size / messages, self.message_bytes * FORGETS)
+    def close(self) -> None:
+        """Let nothing more be asked for, while anything is held or on its way."""
+        self._closed = True
 
     def hold(self, size: int) -> None:
         """Count what is in memory from now on."""
@@ -88,7 +98,7 @@ class ByteBudget:
         if not self._waiting and self.fits(lease.wanted):
             lease.grant()
         elif self.overflow is not None:
-            self._overflown = True
+            self.close()
             lease.move(self.overflow)
         else:
             self._waiting.append(lease)
@@ -104,12 +114,12 @@ class ByteBudget:
 
 
 class Lease:
-    """What one receive may bring: `most` messages. `moved`: to the budget's `overflow`, as there was no room."""
+    """What one receive may bring. `moved`: to the budget's `overflow`, as there was no room."""
 
-    __slots__ = ("_budget", "_go_on", "_held", "most", "moved", "size", "wanted")
+    __slots__ = ("_budget", "_go_on", "_held", "moved", "size", "wanted")
 
-    def __init__(self, budget: ByteBudget, size: int, most: int) -> None:
-        self._budget, self.size, self.most, self.wanted, self._held = budget, size, most, 0, 0
+    def __init__(self, budget: ByteBudget, size: int) -> None:
+        self._budget, self.size, self.wanted, self._held = budget, size, 0, 0
         self.moved = False
         self._go_on: Callable[[], None] = lambda: None
 

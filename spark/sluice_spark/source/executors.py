@@ -16,6 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -36,11 +37,11 @@ from sluice_spark.log.segment_files import EMPTY, header_at, numbers_since, plan
 from sluice_spark.log.segments import Header, encoded, ids_of, table
 from sluice_spark.log.store import Store
 from sluice_spark.options import BUFFER_DEFAULT_BYTES, EXECUTORS_VISIBILITY_S, Options
-from sluice_spark.source.budget import ByteBudget, Lease, sizes_of
+from sluice_spark.source.budget import ByteBudget, Lease, careful, sizes_of
 from sluice_spark.source.fleet import Fleet, connections_wanted
 from sluice_spark.source.planned import accepted
 from sluice_spark.sqs.client import SqsClient
-from sluice_spark.sqs.received import BATCH_LIMIT, Message, Received, handles_of, in_tens
+from sluice_spark.sqs.received import BATCH_LIMIT, Handles, Message, Received, handles_of, in_tens
 from sluice_spark.workers import fewer_collections, run, waited
 
 log = logging.getLogger(__name__)
@@ -152,9 +153,11 @@ class _Turn:
         self._taken: list[_Taken] = []
         self._messages = self._size = self._under_way = self._answers = 0
         # An answer for which there is no room is read in its turn, one at a time, and given back
-        self._budget = ByteBudget(
-            limit=intake.buffer_bytes, spare=intake.buffer_bytes // SPARE, overflow=ByteBudget(limit=0)
-        )
+        limit, spare = intake.buffer_bytes, intake.buffer_bytes // SPARE
+        self._budget = ByteBudget(limit=limit, spare=spare, overflow=ByteBudget(limit=0))
+        chance = Random(order.number)  # noqa: S311  of turns, as there may be room for few
+        urls = chance.sample(intake.queue_urls, len(intake.queue_urls))
+        self._fleets = [Fleet(url, expectation=careful(limit - spare, len(urls))) for url in urls]
         self._failed: SluiceSparkError | None = None
         self._began_at = 0.0
 
@@ -184,14 +187,14 @@ class _Turn:
             self._check_time()
         except BaseException:
             over.set()
-            await _release(sqs, self._taken)
+            await _release(sqs, handles_of(taken.received for taken in self._taken))
             raise
-        await _release(sqs, found.surplus)
+        await _release(sqs, handles_of(found.surplus))
         try:
             await asyncio.to_thread(publish, self._store, header, content)
         except SegmentTaken:
             over.set()
-            await _release(sqs, found.ours)
+            await _release(sqs, handles_of(found.ours))
             await self._delete(sqs, found.known)
             return await asyncio.to_thread(self._winners)
         over.set()
@@ -221,75 +224,94 @@ class _Turn:
 
     async def _receive(self, sqs: SqsClient) -> None:
         async with asyncio.TaskGroup() as group:
-            for queue_url in self._intake.queue_urls:
-                self._hire(group, sqs, Fleet(queue_url))
+            self._hire(group, sqs)
         if self._failed:
             raise self._failed
 
-    def _hire(self, group: asyncio.TaskGroup, sqs: SqsClient, fleet: Fleet) -> None:
-        while fleet.running < fleet.wanted and self._room:
-            fleet.running += 1
-            group.create_task(self._receive_in_a_row(group, sqs, fleet))
+    def _hire(self, group: asyncio.TaskGroup, sqs: SqsClient) -> None:
+        """Begin receives where there is room: those first whose queues have the fewest."""
+        for fleet in sorted(self._fleets, key=lambda fleet: fleet.running):
+            while not fleet.empty_answers and fleet.running < fleet.wanted and (lease := self._lease(fleet)):
+                fleet.running += 1
+                group.create_task(self._receive_in_a_row(group, sqs, fleet, lease))
 
-    async def _receive_in_a_row(self, group: asyncio.TaskGroup, sqs: SqsClient, fleet: Fleet) -> None:
+    async def _receive_in_a_row(
+        self, group: asyncio.TaskGroup, sqs: SqsClient, fleet: Fleet, lease: Lease | None
+    ) -> None:
         """Until the queue is empty, there are too many of us, no room, or no time.
 
         Raises nothing: receives under way are never cancelled.
         """
-        limit = max(1, self._intake.connections // len(self._intake.queue_urls))
+        limit = max(1, self._intake.connections // len(self._fleets))
         attempt = 0
         try:
-            while self._room and fleet.running <= fleet.wanted:
-                lease = self._budget.lease()
+            while lease:
+                asked = fleet.expectation.most
                 try:
-                    messages = await self._receive_once(sqs, fleet.queue_url, lease)
+                    messages = await self._receive_once(sqs, fleet, lease, asked)
                 except (QueueBusy, TooManyInFlight) as error:
                     attempt += 1
                     await sqs.back_off(attempt, error)
-                    continue
-                finally:
-                    lease.end()
-                if not messages:
-                    return
-                attempt, fleet.wanted = 0, connections_wanted(fleet.wanted, messages, limit, asked=lease.most)
-                self._hire(group, sqs, fleet)
+                else:
+                    attempt, fleet.empty_answers = 0, 0 if messages else fleet.empty_answers + 1
+                    if messages:
+                        fleet.wanted = connections_wanted(fleet.wanted, messages, limit, asked=asked)
+                self._hire(group, sqs)
+                may = not fleet.empty_answers and fleet.running <= fleet.wanted
+                lease = self._lease(fleet) if may else None
         except SluiceSparkError as error:
             self._failed = error
         finally:
             fleet.running -= 1
 
-    async def _receive_once(self, sqs: SqsClient, queue_url: str, lease: Lease) -> int:
+    async def _receive_once(self, sqs: SqsClient, fleet: Fleet, lease: Lease, most: int) -> int:
+        """How many messages came. Those for which there is no room go back."""
         since = self._clock()  # earlier than SQS hands them out: what it means for their visibility is on the safe side
-        self._under_way += 1
         try:
             messages = await sqs.receive(
-                queue_url,
-                most=lease.most,
+                fleet.queue_url,
+                most=most,
                 wait_s=self._intake.wait_s,
                 visibility_s=int(self._intake.visibility_s),
                 room=lease.room,
             )
         finally:
             self._under_way -= 1
-        if lease.moved:
-            await _release(sqs, [Received(queue_url, messages)])
-        elif messages:
-            self._take(_Taken(Received(queue_url, messages), since, self._clock()))
-        return len(messages)
+            lease.end()
+        received, count = Received(fleet.queue_url, messages), len(messages)
+        if not count or (not lease.moved and self._take(_Taken(received, since, self._clock()), fleet)):
+            return count
+        handles = handles_of([received])
+        del messages, received  # the next for which there is no room is being read
+        self._budget.close()
+        await _release(sqs, handles)
+        return count
 
-    def _take(self, taken: "_Taken") -> None:
+    def _take(self, taken: "_Taken", fleet: Fleet) -> bool:
+        """Keep them; False if there is no room."""
         sizes, count = sizes_of(taken.received.messages), len(taken.received.messages)
-        self._budget.learn(sizes.memory, count)
+        fleet.expectation.learn(sizes.memory, count)
+        if not self._budget.fits(sizes.copied):
+            return False
         self._budget.hold(sizes.copied)
         self._taken.append(taken)
         self._messages += count
         self._answers += 1
         self._size += sizes.bodies
+        return True
+
+    def _lease(self, fleet: Fleet) -> Lease | None:
+        """For one more receive, which is under way from now on; None where there is no room."""
+        size = fleet.expectation.size
+        if not (self._room and self._budget.open(size)):
+            return None
+        self._under_way += 1
+        return self._budget.lease(size)
 
     @property
     def _room(self) -> bool:
         """For one more receive. What is under way is expected to bring as many bytes as the answers so far."""
-        if self._failed or not self._budget.open:
+        if self._failed:
             return False
         if self._clock() - self._began_at >= self._intake.receive_s - self._intake.wait_s:
             return False
@@ -354,7 +376,7 @@ class _Turn:
                 failed += len(handles)
                 log.warning("messages of segment %d stay in the queue: %s", self._order.number, error)
 
-        await _in_tens(taken, one)
+        await _in_tens(handles_of(taken), one)
         return failed
 
     async def _keep_invisible(self, sqs: SqsClient, over: asyncio.Event) -> None:
@@ -383,7 +405,7 @@ class _Turn:
                 raise OutOfTime("a message is no longer ours")
 
         try:
-            await _in_tens([taken.received for taken in held], one)
+            await _in_tens(handles_of(taken.received for taken in held), one)
         except SluiceSparkError as error:
             log.warning("messages of segment %d may become visible: %s", self._order.number, error)
             return False
@@ -436,14 +458,13 @@ def _ids(store: Store, driver: str, name: str) -> frozenset[str]:  # noqa: ARG00
     return frozenset(message_ids(store, name))
 
 
-async def _release(sqs: SqsClient, taken: Iterable[Received | _Taken]) -> None:
-    received = [each.received if isinstance(each, _Taken) else each for each in taken]
+async def _release(sqs: SqsClient, held: Iterable[Handles]) -> None:
     try:
-        await _in_tens(received, sqs.release)
+        await _in_tens(held, sqs.release)
     except SluiceSparkError as error:
         log.warning("messages stay invisible until their time-out: %s", error)
 
 
-async def _in_tens(received: Iterable[Received], call: Callable[[str, Sequence[str]], Awaitable[Any]]) -> None:
+async def _in_tens(held: Iterable[Handles], call: Callable[[str, Sequence[str]], Awaitable[Any]]) -> None:
     """All calls at once: the client has a limit of connections."""
-    await asyncio.gather(*(call(queue_url, handles) for queue_url, handles in in_tens(handles_of(received))))
+    await asyncio.gather(*(call(queue_url, handles) for queue_url, handles in in_tens(held)))

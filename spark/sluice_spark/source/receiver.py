@@ -25,20 +25,19 @@ from sluice_spark.log.status import Status
 from sluice_spark.log.store import open_store
 from sluice_spark.options import WAIT_LIMIT_S, Options
 from sluice_spark.source.after_commit import Held
-from sluice_spark.source.backfill import Backfilling
-from sluice_spark.source.budget import COPIES, OBJECTS_BYTES, ByteBudget, Lease, sizes_of
+from sluice_spark.source.backfill import Backfilling, backfilling_of
+from sluice_spark.source.budget import COPIES, LEAST_BYTES, OBJECTS_BYTES, ByteBudget, Lease, sizes_of
 from sluice_spark.source.deletions import Deletions, Tasks
 from sluice_spark.source.fifo import attempt_id_for, is_fifo, ordered
 from sluice_spark.source.fleet import Fleet, connections_wanted
 from sluice_spark.source.intake import Intake, Limits
-from sluice_spark.source.objects import objects_of
 from sluice_spark.source.rate import Rate, limit_of
 from sluice_spark.source.reception import Reception
 from sluice_spark.source.sifting import Sieve
 from sluice_spark.source.visibility import keep_invisible
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.clients import clients_of
-from sluice_spark.sqs.received import Handles, Received, handles_of, in_tens, pieces
+from sluice_spark.sqs.received import Handles, Message, Received, handles_of, in_tens, pieces
 from sluice_spark.workers import answer_soon, run, spare_collections, waited
 
 log = logging.getLogger(__name__)
@@ -179,19 +178,7 @@ def receiver_of(options: Options, staged: StagedLog, *, until_empty: bool, enoug
         connections=2 * options.connections,  # as many delete as receive
         check_md5=options.check_md5,
     )
-    return Receiver(staged, clients, intake, _backfilling(options, staged))
-
-
-def _backfilling(options: Options, staged: StagedLog) -> Backfilling | None:
-    if not options.files.backfill or staged.notified is None:
-        return None
-    return Backfilling(
-        options.files.backfill,
-        open_store(options.staging_location, options.identity.profile),
-        staged.notified,
-        options.deserialisation.envelopes,
-        lambda: objects_of(options),
-    )
+    return Receiver(staged, clients, intake, backfilling_of(options, staged))
 
 
 class _Run:
@@ -214,6 +201,7 @@ class _Run:
         self._buffered = self._buffered_bytes = 0
         self._segment_bytes = min(self._limits.segment_bytes, self._limits.buffer_bytes // 4)
         self._ripe = asyncio.Event()  # a segment may be due
+        self._has_room = True  # Spark isn't too far behind
         self._oldest = 0.0
         self._rate = Rate(limit=intake.rate_limit)
         self._taken = self._taken_bytes = 0
@@ -232,6 +220,7 @@ class _Run:
             beside.begin(keep_invisible(self._held, self._client, self._intake))
         try:
             while not self._receiver._ends() and not self._over:  # noqa: SLF001  the other half of one thing
+                self._has_room = self._receiver._has_room()  # noqa: SLF001  the other half
                 self._hire()
                 for number, committed in self._held.due(self._receiver._committed):  # noqa: SLF001  the other half
                     self._deletions.order(number, committed)
@@ -267,37 +256,42 @@ class _Run:
     def _due(self) -> bool:
         if not self._buffered:
             return False
-        return self._whole or self._budget.full or time.monotonic() - self._oldest >= self._limits.segment_age_s
+        full = any(self._budget.full(fleet.expectation.size) for fleet in self._fleets)
+        return self._whole or full or time.monotonic() - self._oldest >= self._limits.segment_age_s
 
     @property
     def _whole(self) -> bool:
         return self._buffered >= self._limits.segment_messages or self._buffered_bytes >= self._segment_bytes
 
     @property
-    def _room(self) -> bool:
-        return self._may_receive and self._receiver._has_room()  # noqa: SLF001  the other half of one thing
-
-    @property
     def _may_receive(self) -> bool:
         undeleted = self._deletions.left + self._held.messages
-        if not self._budget.open or undeleted >= self._limits.undeleted or self._enough:
+        if not self._has_room or undeleted >= self._limits.undeleted or self._enough:
             return False
         return self._rate.open(time.monotonic())
 
+    def _lease(self, fleet: Fleet, others: int) -> Lease | None:
+        """For one more receive of the queue, beside others; None where there is no room for it.
+
+        The queue's first has no more of the budget than a small answer takes: else many that are idle, or of which one
+        had large messages, would keep the others from being asked. A large answer waits for room as any does.
+        """
+        size = fleet.expectation.size if others else LEAST_BYTES
+        may = self._budget.open(size) if others else self._budget.fits(size)
+        return self._budget.lease(size) if may and self._may_receive else None
+
     def _hire(self) -> None:
-        if not self._room:
-            return
         for fleet in self._fleets:
             if self._intake.until_empty and fleet.empty_answers:
                 continue
-            while fleet.running < fleet.wanted and self._budget.open:
+            while fleet.running < fleet.wanted and (lease := self._lease(fleet, fleet.running)):
                 fleet.running += 1
-                self._receives.begin(self._receive(fleet, self._budget.lease()))
+                self._receives.begin(self._receive(fleet, lease))
 
     async def _receive(self, fleet: Fleet, lease: Lease) -> None:
         """Receives in a row until there are too many of us, or no room, or the end."""
         limit = max(1, self._intake.connections // len(self._fleets))
-        attempt, attempt_id, most = 0, attempt_id_for(fleet.queue_url), lease.most
+        attempt, attempt_id, most = 0, attempt_id_for(fleet.queue_url), fleet.expectation.most
         try:
             while not self._over and fleet.running <= fleet.wanted:
                 try:
@@ -316,13 +310,13 @@ class _Run:
                         self._reception.check(time.monotonic(), self._intake.patience_s)
                     attempt += 1
                     await self._client.back_off(attempt, error)
-                    lease = self._budget.lease()
+                    lease = self._budget.lease(fleet.expectation.size)
                     continue
                 self._reception.worked(fleet.queue_url, time.monotonic(), len(messages))
                 fleet.wanted = connections_wanted(fleet.wanted, len(messages), limit, asked=most)
                 if messages:
                     fleet.empty_answers = 0
-                    self._take(Received(fleet.queue_url, messages))
+                    self._take(fleet, messages)
                     del messages  # or they would be here until the next answer is
                     lease.end()
                     if fleet.running < fleet.wanted:
@@ -332,11 +326,12 @@ class _Run:
                     fleet.empty_answers += await self._emptied(fleet)
                     if fleet.empty_answers and self._intake.until_empty:
                         return
-                if not self._may_receive:
+                following = self._lease(fleet, fleet.running - 1)
+                if following is None:
                     self._ripe.set()
                     return
-                lease = self._budget.lease()
-                attempt, attempt_id, most = 0, attempt_id_for(fleet.queue_url), lease.most
+                lease = following
+                attempt, attempt_id, most = 0, attempt_id_for(fleet.queue_url), fleet.expectation.most
         finally:
             lease.end()
             fleet.running -= 1
@@ -348,16 +343,15 @@ class _Run:
         count = await self._client.attributes(fleet.queue_url, VISIBLE)
         return int(count.get(VISIBLE, 0)) == 0
 
-    def _take(self, received: Received) -> None:
+    def _take(self, fleet: Fleet, messages: Sequence[Message]) -> None:
         if not self._buffered:
             self._oldest = time.monotonic()
-        count = len(received.messages)
-        sizes = sizes_of(received.messages)
+        count, sizes = len(messages), sizes_of(messages)
+        fleet.expectation.learn(sizes.memory, count)
         # A FIFO queue's messages are put in order over the whole segment, and made columns then
         held = sizes.copied if self._fifo else sizes.memory
-        self._budget.learn(sizes.memory, count)
         self._budget.hold(held)
-        self._unsettled.append(received)
+        self._unsettled.append(Received(fleet.queue_url, messages))
         self._unsettled_messages += count
         self._unsettled_bytes += held
         self._buffered += count

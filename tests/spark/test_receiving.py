@@ -1,0 +1,73 @@
+"""What the receiver asks for: every queue, whatever the others bring, and nothing while Spark is far behind."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sluice_spark.log.staging import StagedLog
+from sluice_spark.log.store import FileStore
+from sluice_spark.source.intake import Intake, Limits
+from sluice_spark.source.receiver import Receiver
+from sluice_spark.sqs.access import Endpoint
+from sluice_spark.sqs.client import SqsClient
+from sluice_spark.sqs.signing import Credentials
+
+from tests.spark.test_memory import WITHIN_S, until
+from tests.sqs.queues import Queue
+
+CONNECTIONS = 24
+
+
+@contextmanager
+def receiving(sqs: Any, folder: Path, queues: int, **limits: Any) -> Iterator[Receiver]:
+    """Of queues q0 and so on."""
+    staged = StagedLog(FileStore(folder))
+    staged.take_over(staged.oldest())
+    urls = tuple(sqs.queue_url(f"q{number}") for number in range(queues))
+    intake = Intake(queue_urls=urls, connections=CONNECTIONS, wait_s=1, limits=Limits(**limits))
+    endpoint, key = Endpoint(url=sqs.url + "/", region="eu-west-1"), Credentials(access_key="A", secret_key="s")
+    receiver = Receiver(staged, lambda: SqsClient(endpoint, lambda: key, connections=2 * CONNECTIONS), intake)
+    receiver.start(staged.log.end)
+    try:
+        yield receiver
+        receiver.check()
+    finally:
+        receiver.stop()
+        receiver.join(WITHIN_S)
+
+
+def made(sqs: Any, count: int) -> list[Queue]:
+    names = [f"q{number}" for number in range(count)]
+    sqs.queues.update({name: Queue(name) for name in names})
+    return [sqs.queues[name] for name in names]
+
+
+def staged_by(receiver: Receiver) -> int:
+    return receiver.staged.log.backlog(receiver.staged.oldest()).messages
+
+
+def test_large_messages_of_some_queues_keep_no_other_from_being_asked(sqs: Any, tmp_path: Path) -> None:
+    """More queues than have room for answers of that size: each still has what comes to it received."""
+    queues = made(sqs, 4)
+    for queue in queues:
+        queue.fill(["x" * 200_000] * 10, time.time())
+    with receiving(sqs, tmp_path, len(queues), buffer_bytes=2 * 2**20) as receiver:
+        until(lambda: staged_by(receiver) == 40)
+        for number, queue in enumerate(reversed(queues), 41):
+            queue.fill(["y"], time.time())
+            until(lambda number=number: staged_by(receiver) == number)  # type: ignore[misc]  # of each
+
+
+def test_nothing_is_received_while_spark_is_far_behind_and_all_once_it_is_not(sqs: Any, tmp_path: Path) -> None:
+    [queue] = made(sqs, 1)
+    queue.fill(map(str, range(20_000)), time.time())
+    with receiving(sqs, tmp_path, 1, backlog_messages=1_000, segment_messages=100) as receiver:
+        until(lambda: staged_by(receiver) >= 1_000)
+        receiver.join(1)  # it has time to receive more, and doesn't
+        assert staged_by(receiver) < 5_000
+        while (there := staged_by(receiver)) < 20_000:
+            receiver.consumed(receiver.staged.log.end)
+            until(lambda there=there: staged_by(receiver) > there)  # type: ignore[misc]  # of each
+        until(lambda: set(queue.counts(time.time()).values()) == {0})
