@@ -64,9 +64,17 @@ def test_of_large_messages_fewer_are_asked_for() -> None:
 @pytest.mark.parametrize(("queues", "most"), [(1, 10), (2, 10), (3, 7), (8, 2), (21, 1), (22, 1), (1000, 1)])
 def test_first_answers_have_room_however_large_their_messages_are(queues: int, most: int) -> None:
     limit = 64 * LARGEST_BYTES
-    first = careful(limit, queues)
+    first = careful(limit, queues, 0.0)
     assert (first.most, first.size) == (most, COPIES * LARGEST_BYTES * most)
     assert full(ByteBudget(limit=limit), first.size) >= min(queues, 21)
+
+
+def test_where_messages_are_mostly_small_all_queues_are_asked_at_once() -> None:
+    limit = 64 * LARGEST_BYTES
+    first = careful(limit, 1_000, 300.0)
+    assert first == Expectation(1, LEAST_BYTES)
+    assert full(ByteBudget(limit=limit), first.size) >= 1_000
+    assert careful(limit, 1_000, 300_000.0) == careful(limit, 1_000, 0.0)
 
 
 def test_receives_that_wait_for_messages_fill_no_budget() -> None:

@@ -142,11 +142,12 @@ def test_the_loser_of_a_publish_releases_its_messages_and_reads_the_winners(worl
     assert world.left == {**world.left, "ApproximateNumberOfMessages": 30, "ApproximateNumberOfMessagesNotVisible": 0}
 
 
-def test_a_limit_is_kept_and_what_came_beyond_it_is_released(world: World, fill: Any) -> None:
+def test_a_limit_is_kept_and_no_more_is_asked_for(world: World, fill: Any) -> None:
     fill(100)
     order = replace(world.order(world.driver(), 100), admission=Admission(messages=37))
     assert len(world.task(order)) == 37
     assert world.left["ApproximateNumberOfMessages"] == 63
+    assert "ChangeMessageVisibilityBatch" not in world.sqs.calls
 
 
 def test_bytes_limit_what_is_received(world: World, fill: Any) -> None:

@@ -26,7 +26,7 @@ from sluice_spark.log.store import FileStore
 from sluice_spark.source.intake import Intake, Limits
 from sluice_spark.source.receiver import Receiver
 from sluice_spark.sqs.client import BatchOutcome
-from sluice_spark.sqs.received import Message, messages_in
+from sluice_spark.sqs.received import BATCH_LIMIT, Message, messages_in
 
 from tests.sqs.queues import Queue, SqsError
 
@@ -111,11 +111,18 @@ class Line:
         return {name: str(count) for name, count in self.world.queue.counts(self.world.now).items()}
 
     async def receive(
-        self, queue_url: str, *, wait_s: int, visibility_s: int | None = None, attempt_id: str | None = None, **how: Any
+        self,
+        queue_url: str,
+        *,
+        wait_s: int,
+        most: int = BATCH_LIMIT,
+        visibility_s: int | None = None,
+        attempt_id: str | None = None,
+        **how: Any,
     ) -> Sequence[Message]:
         self._reached("ReceiveMessage")
         self.world.now += self.world.chance.choice([0, 0, 0, 0.1, VISIBILITY_S / 3])
-        limit = self.world.chance.randint(1, 10)
+        limit = self.world.chance.randint(1, most)
         messages = self.world.queue.receive(limit, visibility_s, self.world.now, attempt_id)
         answer = messages_in(f'{{"Messages":[{",".join(map(self.world.queue.encoded, messages))}]}}'.encode())
         await asyncio.sleep(0 if answer else 0.002)  # a poll that brings nothing takes its time

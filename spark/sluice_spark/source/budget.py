@@ -19,6 +19,7 @@ OBJECTS_BYTES = 1024  # of a message beside its body: its id and receipt handle,
 COPIES = 3
 FORGETS = 0.9  # how much of the largest message's size is still expected after the next answer
 LARGEST_BYTES = 2**20  # of a message
+LIKELY = 4  # times the mean size: messages of one queue, beside others
 LEAST_BYTES = 16 * 2**10  # of a receive: what a connection keeps for its answers is not counted by itself
 # Of large messages fewer are asked for than a receive may bring: at the same price, as SQS bills each 64 KiB, and what
 # is held comes and goes in small pieces
@@ -41,11 +42,15 @@ class Expectation:
         self.size = max(LEAST_BYTES, int((COPIES * self._message_bytes - beside) * self.most))
 
 
-def careful(limit: int, queues: int) -> Expectation:
-    """Make what to expect of each queue's first answer, so that all have room however large their messages are."""
-    largest = COPIES * LARGEST_BYTES
-    most = max(1, min(BATCH_LIMIT, limit // (largest * queues)))
-    return Expectation(most, most * largest)
+def careful(limit: int, queues: int, mean_size: float) -> Expectation:
+    """Make what to expect of each queue's first answer: so few messages that all have room, were they the largest.
+
+    `mean_size`: of a message lately, over all queues, in bytes; 0: nobody knows. Where it is small all are asked at
+    once, however many they are.
+    """
+    most = max(1, min(BATCH_LIMIT, limit // (COPIES * LARGEST_BYTES * queues)))
+    likely = min(LARGEST_BYTES, LIKELY * (mean_size + OBJECTS_BYTES)) if mean_size else LARGEST_BYTES
+    return Expectation(most, max(LEAST_BYTES, int(most * COPIES * likely)))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -59,10 +59,10 @@ def links(
 
     Whoever stops asking ends the chain. Raises what `segment` raises, and Fenced where another driver is on the log.
     """
-    number, left, over = chain.first.number, chain.admission, False
+    number, left, mean_size, over = chain.first.number, chain.admission, 0.0, False
     try:
         while left.messages != 0 and left.size != 0:
-            order = replace(chain.first, number=number, admission=_of_one(left))
+            order = replace(chain.first, number=number, admission=_of_one(left), mean_size=mean_size)
             content = segment(order, store, client, intake)
             header = header_of(bytes(memoryview(content)[:HEAD_BYTES]))
             if header.epoch != chain.first.epoch:  # to a stream an earlier driver's rows are the log's, here another's
@@ -70,7 +70,7 @@ def links(
             if not header.messages:
                 break
             yield number, rows_of(content)
-            number, left = number + chain.count, _less(left, header)
+            number, left, mean_size = number + chain.count, _less(left, header), header.size / header.messages
         over = True
     except GeneratorExit:
         over = True

@@ -297,6 +297,7 @@ class Dispatcher:
                 unconfirmed=unconfirmed,
                 seen=self._seen,
                 admission=share(wanted, index, count),
+                mean_size=self._mean_size,
             )
             for index, number in enumerate(parts.missing)
         ]

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import dataclass, field
 from functools import lru_cache
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -41,7 +41,7 @@ from sluice_spark.source.budget import ByteBudget, Lease, careful, sizes_of
 from sluice_spark.source.fleet import Fleet, connections_wanted
 from sluice_spark.source.planned import accepted
 from sluice_spark.sqs.client import SqsClient
-from sluice_spark.sqs.received import BATCH_LIMIT, Handles, Message, Received, handles_of, in_tens
+from sluice_spark.sqs.received import Handles, Message, Received, handles_of, in_tens
 from sluice_spark.workers import fewer_collections, run, waited
 
 log = logging.getLogger(__name__)
@@ -67,6 +67,7 @@ class Order:
     unconfirmed: tuple[int, ...] = ()  # of earlier batches: their messages may come again
     seen: str | None = None  # an object of ids that may come again, of before the driver began
     admission: Admission = field(default_factory=Admission)
+    mean_size: float = 0.0  # of a message lately, in bytes; 0: not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,13 +152,15 @@ class _Turn:
     def __init__(self, order: Order, store: Store, intake: TaskIntake, clock: Clock) -> None:
         self._order, self._store, self._intake, self._clock = order, store, intake, clock
         self._taken: list[_Taken] = []
-        self._messages = self._size = self._under_way = self._answers = 0
+        self._messages = self._size = 0  # taken
+        self._asked = 0  # messages that receives under way may bring
         # An answer for which there is no room is read in its turn, one at a time, and given back
         limit, spare = intake.buffer_bytes, intake.buffer_bytes // SPARE
         self._budget = ByteBudget(limit=limit, spare=spare, overflow=ByteBudget(limit=0))
         chance = Random(order.number)  # noqa: S311  of turns, as there may be room for few
         urls = chance.sample(intake.queue_urls, len(intake.queue_urls))
-        self._fleets = [Fleet(url, expectation=careful(limit - spare, len(urls))) for url in urls]
+        self._fleets = [Fleet(url) for url in urls]
+        self._expect(self._fleets, order.mean_size)
         self._failed: SluiceSparkError | None = None
         self._began_at = 0.0
 
@@ -182,14 +185,13 @@ class _Turn:
         try:
             await self._receive(sqs)
             known = await asyncio.to_thread(self._known, before)
-            found = _sifted(self._taken, known, self._order.admission.messages)
+            found = _sifted(self._taken, known)
             content, header = await asyncio.to_thread(self._encoded, found.fresh)
             self._check_time()
         except BaseException:
             over.set()
             await _release(sqs, handles_of(taken.received for taken in self._taken))
             raise
-        await _release(sqs, handles_of(found.surplus))
         try:
             await asyncio.to_thread(publish, self._store, header, content)
         except SegmentTaken:
@@ -231,12 +233,12 @@ class _Turn:
     def _hire(self, group: asyncio.TaskGroup, sqs: SqsClient) -> None:
         """Begin receives where there is room: those first whose queues have the fewest."""
         for fleet in sorted(self._fleets, key=lambda fleet: fleet.running):
-            while not fleet.empty_answers and fleet.running < fleet.wanted and (lease := self._lease(fleet)):
+            while not fleet.empty_answers and fleet.running < fleet.wanted and (ask := self._ask(fleet)):
                 fleet.running += 1
-                group.create_task(self._receive_in_a_row(group, sqs, fleet, lease))
+                group.create_task(self._receive_in_a_row(group, sqs, fleet, ask))
 
     async def _receive_in_a_row(
-        self, group: asyncio.TaskGroup, sqs: SqsClient, fleet: Fleet, lease: Lease | None
+        self, group: asyncio.TaskGroup, sqs: SqsClient, fleet: Fleet, ask: "_Ask | None"
     ) -> None:
         """Until the queue is empty, there are too many of us, no room, or no time.
 
@@ -245,41 +247,40 @@ class _Turn:
         limit = max(1, self._intake.connections // len(self._fleets))
         attempt = 0
         try:
-            while lease:
-                asked = fleet.expectation.most
+            while ask:
                 try:
-                    messages = await self._receive_once(sqs, fleet, lease, asked)
+                    messages = await self._receive_once(sqs, fleet, ask)
                 except (QueueBusy, TooManyInFlight) as error:
                     attempt += 1
                     await sqs.back_off(attempt, error)
                 else:
                     attempt, fleet.empty_answers = 0, 0 if messages else fleet.empty_answers + 1
                     if messages:
-                        fleet.wanted = connections_wanted(fleet.wanted, messages, limit, asked=asked)
+                        fleet.wanted = connections_wanted(fleet.wanted, messages, limit, asked=ask.most)
                 self._hire(group, sqs)
                 may = not fleet.empty_answers and fleet.running <= fleet.wanted
-                lease = self._lease(fleet) if may else None
+                ask = self._ask(fleet) if may else None
         except SluiceSparkError as error:
             self._failed = error
         finally:
             fleet.running -= 1
 
-    async def _receive_once(self, sqs: SqsClient, fleet: Fleet, lease: Lease, most: int) -> int:
+    async def _receive_once(self, sqs: SqsClient, fleet: Fleet, ask: "_Ask") -> int:
         """How many messages came. Those for which there is no room go back."""
         since = self._clock()  # earlier than SQS hands them out: what it means for their visibility is on the safe side
         try:
             messages = await sqs.receive(
                 fleet.queue_url,
-                most=most,
+                most=ask.most,
                 wait_s=self._intake.wait_s,
                 visibility_s=int(self._intake.visibility_s),
-                room=lease.room,
+                room=ask.lease.room,
             )
         finally:
-            self._under_way -= 1
-            lease.end()
+            self._asked -= ask.most
+            ask.lease.end()
         received, count = Received(fleet.queue_url, messages), len(messages)
-        if not count or (not lease.moved and self._take(_Taken(received, since, self._clock()), fleet)):
+        if not count or (not ask.lease.moved and self._take(_Taken(received, since, self._clock()), fleet)):
             return count
         handles = handles_of([received])
         del messages, received  # the next for which there is no room is being read
@@ -295,31 +296,37 @@ class _Turn:
             return False
         self._budget.hold(sizes.copied)
         self._taken.append(taken)
+        if not (self._messages or self._order.mean_size):
+            self._expect([each for each in self._fleets if each is not fleet], sizes.bodies / count)
         self._messages += count
-        self._answers += 1
         self._size += sizes.bodies
         return True
 
-    def _lease(self, fleet: Fleet) -> Lease | None:
-        """For one more receive, which is under way from now on; None where there is no room."""
-        size = fleet.expectation.size
-        if not (self._room and self._budget.open(size)):
+    def _expect(self, fleets: Iterable[Fleet], mean_size: float) -> None:
+        limit = self._budget.limit - self._budget.spare
+        for fleet in fleets:
+            fleet.expectation = careful(limit, len(self._fleets), mean_size)
+
+    def _ask(self, fleet: Fleet) -> "_Ask | None":
+        """Make one more receive, which is under way from now on; None where there is no room, or nothing is wanted."""
+        most, size, wanted = fleet.expectation.most, fleet.expectation.size, self._order.admission.messages
+        if wanted is not None:
+            most = min(most, wanted - self._messages - self._asked)
+        if most <= 0 or not (self._room and self._budget.open(size)):
             return None
-        self._under_way += 1
-        return self._budget.lease(size)
+        self._asked += most
+        return _Ask(self._budget.lease(size), most)
 
     @property
     def _room(self) -> bool:
-        """For one more receive. What is under way is expected to bring as many bytes as the answers so far."""
+        """For one more receive. What is under way is expected to bring messages as those so far."""
         if self._failed:
             return False
         if self._clock() - self._began_at >= self._intake.receive_s - self._intake.wait_s:
             return False
-        wanted = self._order.admission
-        expected = self._under_way * self._size // max(1, self._answers)
-        if wanted.size is not None and self._size + expected >= wanted.size:
-            return False
-        return wanted.messages is None or self._messages + self._under_way * BATCH_LIMIT < wanted.messages
+        wanted = self._order.admission.size
+        expected = self._asked * self._size // max(1, self._messages)
+        return wanted is None or self._size + expected < wanted
 
     def _known(self, before: Collection[int]) -> Collection[str]:
         """Ids of messages that are in the log and may come again."""
@@ -412,6 +419,13 @@ class _Turn:
         return True
 
 
+class _Ask(NamedTuple):
+    """One receive: the room that it has, and how many messages it asks for."""
+
+    lease: Lease
+    most: int
+
+
 @dataclass(slots=True)
 class _Taken:
     """One answer. Invisible to others `since`, at the earliest; ours `at`, at the latest."""
@@ -428,11 +442,10 @@ class _Sifted:
     fresh: Sequence[Received] = ()  # to publish, each id once
     ours: Sequence[Received] = ()  # that, and what came twice: deleted once it is published
     known: Sequence[Received] = ()  # in the log already: deleted in any case
-    surplus: Sequence[Received] = ()  # more than the limit
 
 
-def _sifted(taken: Iterable[_Taken], known: Collection[str], limit: int | None) -> _Sifted:
-    sorts: dict[str, list[Received]] = {"fresh": [], "twice": [], "known": [], "surplus": []}
+def _sifted(taken: Iterable[_Taken], known: Collection[str]) -> _Sifted:
+    sorts: dict[str, list[Received]] = {"fresh": [], "twice": [], "known": []}
     ids: set[str] = set()
     for answer in taken:
         parts: dict[str, list[Message]] = {}
@@ -442,15 +455,13 @@ def _sifted(taken: Iterable[_Taken], known: Collection[str], limit: int | None) 
                 sort = "known"
             elif identity in ids:
                 sort = "twice"
-            elif limit is not None and len(ids) >= limit:
-                sort = "surplus"
             else:
                 sort = "fresh"
                 ids.add(identity)
             parts.setdefault(sort, []).append(message)
         for sort, messages in parts.items():
             sorts[sort].append(Received(answer.received.queue_url, messages))
-    return _Sifted(sorts["fresh"], [*sorts["fresh"], *sorts["twice"]], sorts["known"], sorts["surplus"])
+    return _Sifted(sorts["fresh"], [*sorts["fresh"], *sorts["twice"]], sorts["known"])
 
 
 @lru_cache(maxsize=64)  # workers are reused, and what is unconfirmed stays so until retention removes it

@@ -256,7 +256,8 @@ class _Run:
     def _due(self) -> bool:
         if not self._buffered:
             return False
-        full = any(self._budget.full(fleet.expectation.size) for fleet in self._fleets)
+        most = self._limits.buffer_bytes // 4  # of what a queue brought long ago, too
+        full = any(self._budget.full(min(fleet.expectation.size, most)) for fleet in self._fleets)
         return self._whole or full or time.monotonic() - self._oldest >= self._limits.segment_age_s
 
     @property
