@@ -1,11 +1,14 @@
 """What the receiver asks for: every queue, whatever the others bring, and nothing while Spark is far behind."""
 
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
 from sluice_spark.source.intake import Intake, Limits
@@ -71,3 +74,33 @@ def test_nothing_is_received_while_spark_is_far_behind_and_all_once_it_is_not(sq
             receiver.consumed(receiver.staged.log.end)
             until(lambda there=there: staged_by(receiver) > there)  # type: ignore[misc]  # of each
         until(lambda: set(queue.counts(time.time()).values()) == {0})
+
+
+class Killed(Exception):
+    """What a signal raises, wherever a thread is."""
+
+
+@pytest.mark.parametrize("after", range(12))
+def test_who_is_killed_amid_stopping_it_keeps_no_receiver_from_its_end(sqs: Any, tmp_path: Path, after: int) -> None:
+    """Spark stops a source, and ends its process with a signal at the same time: the receiver must not stay."""
+    made(sqs, 1)
+    with receiving(sqs, tmp_path, 1) as receiver:
+        events = iter(range(after))
+
+        def trace(*_: Any) -> Any:
+            if next(events, None) is None:
+                raise Killed
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            receiver.stop()
+        except Killed:  # not suppress(): that would be killed, too
+            pass
+        finally:
+            sys.settrace(before)
+        stopping = threading.Thread(target=receiver.stop, daemon=True)
+        stopping.start()
+        stopping.join(WITHIN_S)
+        assert not stopping.is_alive()

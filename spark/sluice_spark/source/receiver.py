@@ -67,7 +67,7 @@ class Receiver:
     ) -> None:
         self.staged, self._client, self._intake, self._backfilling = staged, client, intake, backfilling
         self._thread = threading.Thread(target=self._thread_main, name="sluice-spark-receiver")
-        self._stopping = threading.Event()
+        self._stopping = False  # no Event: whoever is killed amid setting one has its lock for good
         self._error: BaseException | None = None
         self._position = self._committed = Position(0)
         self.duplicates = 0
@@ -84,7 +84,7 @@ class Receiver:
         Not staged: the query's next driver may run already, and must not find its next segment taken by one that is
         leaving.
         """
-        self._stopping.set()
+        self._stopping = True
 
     def join(self, timeout_s: float | None = None) -> None:
         """Wait until all is received, staged and deleted, or released."""
@@ -137,8 +137,8 @@ class Receiver:
         Spark ends that by closing its socket or with a signal: then the main thread is gone, and nobody asks us.
         """
         if not threading.main_thread().is_alive():
-            self._stopping.set()
-        return self._stopping.is_set()
+            self._stopping = True
+        return self._stopping
 
 
 def writable_log(options: Options) -> StagedLog:
@@ -241,7 +241,7 @@ class _Run:
 
     @property
     def _over(self) -> bool:
-        if self._failed or self._receiver._stopping.is_set():  # noqa: SLF001  the other half of one thing
+        if self._failed or self._receiver._stopping:  # noqa: SLF001  the other half of one thing
             return True
         empty = self._intake.until_empty and all(fleet.empty_answers and not fleet.running for fleet in self._fleets)
         ended = empty or (self._enough and not self._receives)
