@@ -12,10 +12,9 @@ from sluice_spark.log.store import FileStore
 from sluice_spark.source.after_commit import Held
 from sluice_spark.source.intake import Intake
 from sluice_spark.source.receiver import Receiver
-from sluice_spark.sqs.access import Endpoint
-from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.received import Handles
-from sluice_spark.sqs.signing import Credentials
+
+from tests.spark.clients import client_of
 
 
 @given(st.lists(st.integers(0, 9), max_size=20), st.integers(0, 10))
@@ -61,9 +60,8 @@ def test_a_successor_deletes_what_was_committed_before_it_though_no_batch_follow
 
 
 def _receiver(sqs: Any, staged: StagedLog) -> Receiver:
-    endpoint, key = Endpoint(url=sqs.url + "/", region="eu-west-1"), Credentials(access_key="A", secret_key="s")
     intake = Intake(queue_urls=(sqs.queue_url("q"),), connections=4, wait_s=1, after_commit=True)
-    return Receiver(staged, lambda: SqsClient(endpoint, lambda: key, connections=8), intake)
+    return Receiver(staged, lambda: client_of(sqs, connections=8), intake)
 
 
 def _ended(receiver: Receiver) -> None:

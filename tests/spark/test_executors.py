@@ -21,18 +21,12 @@ from sluice_spark.source.dispatching import Dispatcher
 from sluice_spark.source.executors import Order, TaskIntake, deletions, segment
 from sluice_spark.source.intake import Intake
 from sluice_spark.source.receiver import Receiver
-from sluice_spark.sqs.access import Endpoint
 from sluice_spark.sqs.client import SqsClient
-from sluice_spark.sqs.signing import Credentials
 
+from tests.spark.clients import client_of
 from tests.sqs.queues import Queue
 
 NO_LIMIT = Admission()
-
-
-def client_of(sqs: Any, *, connections: int) -> SqsClient:
-    endpoint, key = Endpoint(url=sqs.url + "/", region="eu-west-1"), Credentials(access_key="A", secret_key="s")
-    return SqsClient(endpoint, lambda: key, connections=connections)
 
 
 class Counted:

@@ -13,10 +13,9 @@ from sluice_spark.source.fifo import Share, in_order, shared
 from sluice_spark.source.intake import Intake, Limits
 from sluice_spark.source.rate import Rate
 from sluice_spark.source.receiver import Receiver
-from sluice_spark.sqs.access import Endpoint
-from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.received import Message, System
-from sluice_spark.sqs.signing import Credentials
+
+from tests.spark.clients import client_of
 
 GROUPS = st.lists(st.text("abc", min_size=1, max_size=2), max_size=60)
 
@@ -46,11 +45,10 @@ def test_numbers_of_any_length_are_numbers() -> None:
 
 
 def received(sqs: Any, staging: Path, **more: Any) -> StagedLog:
-    endpoint, key = Endpoint(url=sqs.url + "/", region="eu-west-1"), Credentials(access_key="A", secret_key="s")
     staged = StagedLog(FileStore(staging))
     staged.take_over(staged.oldest())
     intake = Intake(queue_urls=(sqs.queue_url("q.fifo"),), connections=4, wait_s=1, until_empty=True, **more)
-    receiver = Receiver(staged, lambda: SqsClient(endpoint, lambda: key, connections=8), intake)
+    receiver = Receiver(staged, lambda: client_of(sqs, connections=8), intake)
     receiver.start(staged.log.end)
     receiver.join(60)
     receiver.check()

@@ -13,10 +13,9 @@ from sluice_spark.log.store import FileStore
 from sluice_spark.source.budget import COPIES, OBJECTS_BYTES
 from sluice_spark.source.intake import Intake, Limits
 from sluice_spark.source.receiver import Receiver
-from sluice_spark.sqs.access import Endpoint
-from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.received import BATCH_LIMIT
-from sluice_spark.sqs.signing import Credentials
+
+from tests.spark.clients import client_of
 
 WITHIN_S = 30
 CONNECTIONS = 8
@@ -58,8 +57,7 @@ def test_receiving_stops_at_the_byte_limit_while_staging_is_stuck_and_goes_on_af
     intake = Intake(
         queue_urls=(sqs.queue_url("q"),), connections=CONNECTIONS, wait_s=1, until_empty=True, limits=limits
     )
-    endpoint, key = Endpoint(url=sqs.url + "/", region="eu-west-1"), Credentials(access_key="A", secret_key="s")
-    receiver = Receiver(staged, lambda: SqsClient(endpoint, lambda: key, connections=2 * CONNECTIONS), intake)
+    receiver = Receiver(staged, lambda: client_of(sqs, connections=2 * CONNECTIONS), intake)
     receiver.start(staged.log.end)
     try:
         _bounded(sqs, receiver, store, body_bytes)

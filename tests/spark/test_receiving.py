@@ -13,10 +13,8 @@ from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
 from sluice_spark.source.intake import Intake, Limits
 from sluice_spark.source.receiver import Receiver
-from sluice_spark.sqs.access import Endpoint
-from sluice_spark.sqs.client import SqsClient
-from sluice_spark.sqs.signing import Credentials
 
+from tests.spark.clients import client_of
 from tests.spark.test_memory import WITHIN_S, until
 from tests.sqs.queues import Queue
 
@@ -30,8 +28,7 @@ def receiving(sqs: Any, folder: Path, queues: int, **limits: Any) -> Iterator[Re
     staged.take_over(staged.oldest())
     urls = tuple(sqs.queue_url(f"q{number}") for number in range(queues))
     intake = Intake(queue_urls=urls, connections=CONNECTIONS, wait_s=1, limits=Limits(**limits))
-    endpoint, key = Endpoint(url=sqs.url + "/", region="eu-west-1"), Credentials(access_key="A", secret_key="s")
-    receiver = Receiver(staged, lambda: SqsClient(endpoint, lambda: key, connections=2 * CONNECTIONS), intake)
+    receiver = Receiver(staged, lambda: client_of(sqs, connections=2 * CONNECTIONS), intake)
     receiver.start(staged.log.end)
     try:
         yield receiver

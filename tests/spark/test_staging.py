@@ -32,10 +32,9 @@ from sluice_spark.log.staging import StagedLog, batches
 from sluice_spark.log.store import FileStore, FsspecStore, S3Store, Store, open_store
 from sluice_spark.source.intake import Intake
 from sluice_spark.source.receiver import Receiver
-from sluice_spark.sqs.access import Endpoint
-from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.received import Received, messages_in, pieces
-from sluice_spark.sqs.signing import Credentials
+
+from tests.spark.clients import client_of
 
 
 @pytest.fixture(params=["files", "s3", "fsspec"])
@@ -75,9 +74,8 @@ def ids(log: StagedLog) -> list[str]:
 
 def received_all(staged: StagedLog, sqs: Any, **intake: Any) -> Receiver:
     """A bounded run of the receiver on the in-memory SQS."""
-    endpoint, key = Endpoint(url=sqs.url + "/", region="eu-west-1"), Credentials(access_key="A", secret_key="s")
     whole = Intake(queue_urls=(sqs.queue_url("q"),), connections=8, wait_s=1, until_empty=True, **intake)
-    receiver = Receiver(staged, lambda: SqsClient(endpoint, lambda: key, connections=16), whole)
+    receiver = Receiver(staged, lambda: client_of(sqs, connections=16), whole)
     receiver.start(staged.log.end)
     receiver.join(30)
     receiver.check()

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-import boto3
 import pytest
 
 from sluice.aws.operator.dead_letters import looked_at
+from tests.sqs.clients import client_of
 from tests.sqs.queues import Queue
 from tests.sqs.server import State, running
 
@@ -24,8 +24,7 @@ def sqs(monkeypatch: pytest.MonkeyPatch) -> Iterator[State]:
 
 @pytest.fixture
 def client(sqs: State) -> Any:
-    keys: Any = {"aws_access_key_id": "any", "aws_secret_access_key": "any"}
-    client = boto3.client("sqs", region_name="eu-central-1", endpoint_url=sqs.url, **keys)
+    client = client_of(sqs)
     for body in BODIES:
         client.send_message(QueueUrl=sqs.queue_url(NAME), MessageBody=body)
     return client

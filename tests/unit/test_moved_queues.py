@@ -1,12 +1,11 @@
 """A queue that is looked at or moved, through a client: what SQS fails of a batch by its own fault is asked again."""
 
 from collections.abc import Iterator
-from typing import Any
 
-import boto3
 import pytest
 
 from sluice.aws.operator.moved_queues import MovedQueue
+from tests.sqs.clients import client_of
 from tests.sqs.queues import Queue
 from tests.sqs.server import State, running
 
@@ -23,8 +22,7 @@ def sqs() -> Iterator[State]:
 
 @pytest.fixture
 def left(sqs: State) -> MovedQueue:
-    keys: Any = {"aws_access_key_id": "any", "aws_secret_access_key": "any"}
-    client = boto3.client("sqs", region_name="eu-central-1", endpoint_url=sqs.url, **keys)
+    client = client_of(sqs)
     for number in range(3):
         client.send_message(QueueUrl=sqs.queue_url(NAME), MessageBody=str(number))
     return MovedQueue(client, sqs.queue_url(NAME), wait_s=0)
