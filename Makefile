@@ -129,8 +129,8 @@ format: setup ## what the linter can do by itself
 	ruff check --fix
 	ruff format
 
-parameters: setup ## write cdk.json's parameters and the documents' tables of them, from sluice/stacks/parameters
-	python -m sluice.stacks.tables
+parameters: setup ## write cdk.json's parameters and the documents' tables of them, from sluice/parameters
+	python -m sluice.parameters.tables
 
 docs: setup ## the documents as a site, with what is made of the program: build/docs/index.html
 	python -m docs.pictures
@@ -140,7 +140,7 @@ console-pictures: setup build/chromium/ready ## the documents' pictures of the c
 	python -m tests.console.pictures
 
 template: setup ## a site as one CloudFormation template with its archives, for who deploys without CDK: build/template
-	python -m sluice.stacks.template build/template
+	python -m stacks.template build/template
 
 bench: setup build/chromium/ready ## every benchmark, side by side with what it is compared to
 	for name in $(BENCHMARKS); do python -m benchmarks.$$name --json; done
@@ -166,13 +166,13 @@ lock: setup ## write the locks anew, with the newest versions that pyproject.tom
 		-o spark/requirements-$(SPARK)-demo.txt spark/pyproject.toml -
 	npm install --package-lock-only --no-audit --no-fund --loglevel=error
 	$(MAKE) setup
-	python -m sluice.stacks.bundles.bill
+	python -m sluice.bundles.bill
 
 packages: setup ## source distributions and wheels of both packages: build/dist
 	for package in . spark; do uv build --quiet --out-dir build/dist $$package; done
 
 sbom: setup ## the bill of materials in CycloneDX: build/sbom.json
-	python -m sluice.stacks.bundles.bill --sbom build/sbom.json
+	python -m sluice.bundles.bill --sbom build/sbom.json
 
 clean: ## everything that a clone doesn't have
 	-[ -x .venv/bin/sluice ] && .venv/bin/sluice local down

@@ -21,7 +21,7 @@ _PEAK = re.compile(r"VmHWM:\s+(\d+) kB")
 
 def main(function: str, stored: str) -> None:
     """Be the environment of a function that has just started."""
-    import_module(f"sluice.functions.{function}.handler")
+    import_module(f"functions.{function}.handler")
     dynamodb_client(), sqs_client()
     started = time.process_time()
     stored_bytes = Path(stored).read_bytes()

@@ -24,7 +24,7 @@ from benchmarks.rest import Months
 from sluice.costs.counts import Counts
 from sluice.costs.prices import MONTH_H, price_list, together
 from sluice.costs.rest import ENDPOINTS, PEERED, POLLED, SCHEDULED_S, usd_by_part
-from sluice.stacks.parameters import Parameters
+from sluice.parameters import Parameters
 
 PROJECT = Path(__file__).parents[1]
 PLACE = re.compile(r"(?P<begin><!-- costs: (?P<name>[a-z -]+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL)

@@ -24,7 +24,7 @@ from sluice.local.deployer import Deployer
 from sluice.local.requests import BY_CALL, SqsRequest, read_requests
 from sluice.local.sites import DEFAULT_SITE
 from sluice.local.units import READ, WRITE, Units, read_units
-from sluice.stacks.parameters import Parameters
+from sluice.parameters import Parameters
 
 BATCH_S = 0.05  # that a warm function takes to send ten messages on; assumed
 PROXY_CALLS = 2  # a poll, an answer

@@ -207,7 +207,7 @@ def function_msgs_per_core_s(site: SiteAccess, way: Way) -> float:
         peer = of_environment(site.cloud.environment(PEER_SITE) | {"AWS_ENDPOINT_URL": url})
         SqsQueues(peer.client("sqs"), url).create(bridge.dest, {"FifoQueue": "true"})
         # Its clients are made at its first call, from the environment.
-        from sluice.functions.bridge.handler import handler  # noqa: PLC0415 - see above
+        from functions.bridge.handler import handler  # noqa: PLC0415 - see above
 
         def forward(records: Records) -> None:
             failed = handler({"Records": records}, LambdaContext())["batchItemFailures"]

@@ -16,17 +16,17 @@ from typing import Annotated
 import typer
 
 from benchmarks.report import Figure, report
+from sluice.bundles.assets import Assets, Target
 from sluice.local.cloud import BUILD
 from sluice.local.runtime import runtime_python
+from sluice.parameters import Architecture
 from sluice.project import PROJECT
-from sluice.stacks.bundles.assets import Assets, Target
-from sluice.stacks.parameters import Architecture
 
 ROUNDS = 30  # on a machine that does other things too, medians of fewer differ by a tenth
 BOTO3 = "boto3"
 LAYER = ("functions", "splitter")  # what all functions' layers have together
 RATIO_MAX = 1.25
-FUNCTIONS = tuple(sorted(path.parent.name for path in (PROJECT.sources / "sluice" / "functions").glob("*/handler.py")))
+FUNCTIONS = tuple(sorted(path.parent.name for path in (PROJECT.files / "functions").glob("*/handler.py")))
 
 
 def import_cpu_ms(functions: Sequence[str], *, rounds: int = ROUNDS) -> dict[str, float]:
@@ -34,8 +34,7 @@ def import_cpu_ms(functions: Sequence[str], *, rounds: int = ROUNDS) -> dict[str
     assets = Assets(PROJECT)
     packages = assets.layer(assets.bundle(*LAYER), Target.of(Architecture.LOCAL)).folder / "python"
     code = {"": "pass", BOTO3: "import boto3"} | {
-        name: _code([assets.code(name).folder, packages], f"import sluice.functions.{name}.handler")
-        for name in functions
+        name: _code([assets.code(name).folder, packages], f"import functions.{name}.handler") for name in functions
     }
     python = runtime_python(BUILD, PROJECT.lock)
     taken: dict[str, list[float]] = {name: [] for name in code}

@@ -12,7 +12,7 @@ from benchmarks.quotas import quota, quotas
 from sluice.aws.rendezvous.offers import SHARDS
 from sluice.costs.counts import Counts
 from sluice.costs.prices import Used
-from sluice.stacks.parameters import Parameters
+from sluice.parameters import Parameters
 
 RATES = (1_000, 100_000)  # a second
 FIRST = 5

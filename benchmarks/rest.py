@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from app import add_stacks
 from benchmarks.pool_costs import held
 from sluice.costs.prices import MONTH_S, Used, times
 from sluice.costs.rest import Month, SiteTemplates, month, streamed
+from sluice.parameters import Parameters
 from sluice.project import PROJECT
 from sluice.rendezvous.protocol.matching import HOLD_MS
-from sluice.stacks import app
-from sluice.stacks.parameters import Parameters
+from stacks.reproducible import reproducible_app
 
 Months = Mapping[str, Month]  # by sets of parameters
 FILE = Path(__file__).with_name("rest.json")
@@ -38,8 +39,8 @@ def month_with(parameters: Mapping[str, object], *, minute: Used, metrics: int) 
     os.environ.setdefault("CDK_VALIDATION", "false")
     context = json.loads((PROJECT.files / "cdk.json").read_text())["context"] | parameters
     with TemporaryDirectory(prefix="sluice-cost-") as outdir:
-        made = app.new_app(context, outdir=outdir)
-        app.add_stacks(made)
+        made = reproducible_app(context, outdir=outdir)
+        add_stacks(made)
         made.synth()
         site = SiteTemplates.read(Path(outdir))
     pipeline = Parameters.read(context).pipeline

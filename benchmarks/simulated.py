@@ -11,8 +11,8 @@ from typing import Any
 
 from sluice.constructs.functions import STREAM_BATCH
 from sluice.local.units import READ, WRITE
+from sluice.parameters import Parameters
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
-from sluice.stacks.parameters import Parameters
 from tests.simulation.kernel.faults import CALM
 from tests.simulation.kernel.world import run
 from tests.simulation.scenarios.rendezvous import Rendezvous

@@ -3,9 +3,11 @@
 What is built of them is kept: in a clone's `build`, else in the user's cache.
 """
 
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from sluice.errors import BadConfiguration
 
@@ -27,7 +29,7 @@ def need(extra: str, *modules: str) -> None:
 class Project:
     """One set of such files."""
 
-    files: Path  # pyproject.toml, requirements.txt, cdk.json, package.json and its lock, spark
+    files: Path  # what a clone has at its top: app.py, stacks, functions, spark, cdk.json, locks
     sources: Path  # holds the package `sluice`
     build: Path
     workspace: Path  # parameters' own files are named relative to it, and its cdk.json has parameters
@@ -57,6 +59,20 @@ class Project:
     def is_clone(self) -> bool:
         """Whether `make setup` installs what is needed, rather than its first user."""
         return self.files == self.sources
+
+    @property
+    def app(self) -> str:
+        """The shell command of the CDK app, for any working directory."""
+        return f"python {shlex.quote(str(self.files / 'app.py'))}"
+
+    @property
+    def code_roots(self) -> Mapping[str, Path]:
+        """The folder that each package of the functions' own code is imported from, by the package's name."""
+        return {"functions": self.files, "sluice": self.sources}
+
+    def source(self, path: PurePosixPath) -> Path:
+        """Return the file of the functions' own code that is imported by this path."""
+        return self.code_roots[path.parts[0]] / path
 
     @property
     def lock(self) -> Path:

@@ -124,13 +124,11 @@ def _document(connection: "Connection", done: str, stacks: Iterable[str]) -> dic
 def synth(assembly: Path, context: Iterable[str], *, is_local: bool, stage: str | None = None) -> None:
     """Write the templates into a folder, of a stage where one is given. Raises `CdkFailed`."""
     at_stage = [f"sluice.stage={stage}"] if stage else []
-    from sluice.local.deployer import APP  # noqa: PLC0415 - only where something is synthesized
-
     need("deploy", "aws_cdk")
     # The embedded cloud runs functions with this machine's processor and interpreter.
     given = [*(["sluice.architecture=local"] if is_local else []), *at_stage, *context]
     arguments = [f"--context={each}" for each in given]
-    _run(["synth", "--app", APP, "--quiet", "--output", str(assembly), *arguments], os.environ)
+    _run(["synth", "--app", PROJECT.app, "--quiet", "--output", str(assembly), *arguments], os.environ)
 
 
 def templates(assembly: Path) -> Mapping[str, Mapping[str, Any]]:

@@ -112,7 +112,7 @@ def _say_version(said: bool) -> None:  # noqa: FBT001 - as typer calls it
     if said:
         from importlib.metadata import version  # noqa: PLC0415 - only for this option
 
-        typer.echo(f"sluice {version('sluice')}")
+        typer.echo(f"sluice {version('sluice-sqs')}")
         raise typer.Exit
 
 

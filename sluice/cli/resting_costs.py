@@ -14,7 +14,7 @@ LEAST_USD = 0.005  # what is less isn't said
 
 def month_of(templates: Mapping[str, Mapping[str, Any]], given: Sequence[str]) -> Month:
     """Say what a month uses, from templates by their stacks' names and `given` parameters, each as -c takes it."""
-    from sluice.stacks.parameters import Parameters  # noqa: PLC0415 - the project's, which a mere command line may lack
+    from sluice.parameters import Parameters  # noqa: PLC0415 - the project's, which a mere command line may lack
 
     context = json.loads((PROJECT.workspace / "cdk.json").read_text())["context"]
     pipeline = Parameters.read(context | dict(each.split("=", 1) for each in given)).pipeline

@@ -10,7 +10,7 @@ from sluice.constructs.rendezvous import Rendezvous
 from sluice.constructs.site import Site
 from sluice.constructs.site_construct import SiteProps
 from sluice.constructs.splitting import SplitQueue, Splitting
-from sluice.stacks.parameters import Architecture
+from sluice.parameters import Architecture
 
 __all__ = [
     "Architecture",

@@ -26,7 +26,7 @@ from sluice.constructs.alarms import (
 )
 from sluice.constructs.splitting import SplitQueues
 from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
-from sluice.stacks.parameters.operations import OperationsParameters
+from sluice.parameters.operations import OperationsParameters
 from sluice.stages import staged
 
 LAND_QUERY = {"Query": "land", "Source": "0"}  # the land job's one query, and its one source

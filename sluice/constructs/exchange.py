@@ -17,6 +17,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 from msgspec import UNSET
 
+from sluice.bundles.assets import Assets
 from sluice.constructs import roles
 from sluice.constructs.alarms import Capability, ours
 from sluice.constructs.exchange_state import BRIDGE_TIMEOUT, EXCHANGE_TIMEOUT, LINKS_TIMEOUT, STATE, ExchangeState
@@ -46,10 +47,9 @@ from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
 from sluice.federation.links.links import Address
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.settings import BridgeSettings, ExchangeSettings, LinksSettings, SiteNames
-from sluice.stacks.bundles.assets import Assets
-from sluice.stacks.parameters import ROOT, Parameters
-from sluice.stacks.parameters.federation import Access
-from sluice.stacks.parameters.values import id_of
+from sluice.parameters import ROOT, Parameters
+from sluice.parameters.federation import Access
+from sluice.parameters.values import id_of
 from sluice.stages import staged
 
 PEER_ROLE_ID = "PeerRole"

@@ -11,9 +11,9 @@ from constructs import Construct
 
 from sluice.constructs import storage
 from sluice.constructs.site_construct import Home
-from sluice.stacks.parameters import Parameters
-from sluice.stacks.parameters.federation import BoundQueueParameters
-from sluice.stacks.parameters.values import id_of, of_kind
+from sluice.parameters import Parameters
+from sluice.parameters.federation import BoundQueueParameters
+from sluice.parameters.values import id_of, of_kind
 from sluice.stages import staged
 
 STATE = "SluiceState"  # our own stack that has the queues which peers send to

@@ -17,14 +17,14 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from sluice.bundles.assets import Assets, Built, Target
+from sluice.bundles.environment import SparkAssets
 from sluice.constructs import roles, stored
 from sluice.constructs.alarms import METRICS_NAMESPACE
 from sluice.constructs.site_construct import SiteConstruct
+from sluice.parameters import Architecture, Parameters
 from sluice.project import PROJECT
 from sluice.settings import Settings
-from sluice.stacks.bundles.assets import Assets, Built, Target
-from sluice.stacks.bundles.environment import SparkAssets
-from sluice.stacks.parameters import Architecture, Parameters
 from sluice.stages import staged
 
 TRACE_ACTIONS = ("PutTraceSegments", "PutTelemetryRecords")
@@ -104,7 +104,7 @@ class Functions:
             function_name=home.name_of(id_),
             runtime=RUNTIME,
             architecture=ARCHITECTURES[self.target.machine],
-            handler=f"sluice.functions.{plan.name}.handler.handler",
+            handler=f"functions.{plan.name}.handler.handler",
             code=_code(self.assets.code(plan.name, beside=plan.files)),
             layers=[self.layer],
             role=self._role(plan, logs_, reads=stored.names(home.stack, home.name, plan.name) if kept else None),

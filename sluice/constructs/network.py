@@ -14,7 +14,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from sluice.constructs.functions import acknowledge
-from sluice.stacks.parameters.pipeline import GATEWAY, PipelineParameters, VpcEndpoint
+from sluice.parameters.pipeline import GATEWAY, PipelineParameters, VpcEndpoint
 
 HTTPS = 443
 # Nothing is ever connected to the VPC that is made, so its addresses may be anybody's: a /20 for each zone.

@@ -43,9 +43,9 @@ from sluice.constructs.splitting import Splitting
 from sluice.constructs.storage import LONGEST
 from sluice.errors import BadConfiguration
 from sluice.federation.bridge_works import bridge_queue_name
+from sluice.parameters import Architecture, Parameters
+from sluice.parameters.values import id_of
 from sluice.rendezvous.broker import OfferMetric
-from sluice.stacks.parameters import Architecture, Parameters
-from sluice.stacks.parameters.values import id_of
 from sluice.stages import staged
 
 # Where the land job runs from time to time, what waits may be old, but not lost.

@@ -26,6 +26,8 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 from msgspec import UNSET, to_builtins
 
+from sluice.bundles.assets import Assets, Built
+from sluice.bundles.environment import SparkAssets, image_target
 from sluice.constructs import functions, roles, storage
 from sluice.constructs.alarms import SPARK_NAMESPACE, Capability, Rule, ours
 from sluice.constructs.exchange import Exchange
@@ -36,12 +38,10 @@ from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, Sit
 from sluice.constructs.splitting import SplitQueue, SplitQueues
 from sluice.constructs.storage import LOGS_PREFIX
 from sluice.errors import BadConfiguration
+from sluice.parameters import Architecture, Parameters
 from sluice.pipeline.jobs import Landing, Places, Program, Reach, Workers
 from sluice.pipeline.operations import ReconcileJobs
 from sluice.pipeline.settings import JobLimits, JobsSettings
-from sluice.stacks.bundles.assets import Assets, Built
-from sluice.stacks.bundles.environment import SparkAssets, image_target
-from sluice.stacks.parameters import Architecture, Parameters
 from sluice.stages import staged
 
 JOBS_TIMEOUT = Duration.seconds(50)  # it ends before it is called again

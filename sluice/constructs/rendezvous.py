@@ -15,6 +15,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from sluice.bundles.assets import Assets
 from sluice.constructs import storage
 from sluice.constructs.alarms import FIVE_MINUTES, Capability, Rule, ours
 from sluice.constructs.exchange import Exchange
@@ -34,13 +35,12 @@ from sluice.constructs.functions import (
 )
 from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parameters_of
 from sluice.errors import BadConfiguration
+from sluice.parameters import Parameters
+from sluice.parameters.values import exact_id_of
 from sluice.rendezvous.counts.stream import FILTERS
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, RelayPattern
 from sluice.rendezvous.settings import BrokerSettings, CountersSettings, EventSettings, MeetingSettings, ProxySettings
-from sluice.stacks.bundles.assets import Assets
-from sluice.stacks.parameters import Parameters
-from sluice.stacks.parameters.values import exact_id_of
 from sluice.stages import staged
 
 BROKER_TIMEOUT = Duration.seconds(10)

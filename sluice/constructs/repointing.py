@@ -10,7 +10,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 
 from sluice.constructs.functions import allow
-from sluice.stacks.parameters.consumers import (
+from sluice.parameters.consumers import (
     ConsumerParameters,
     EcsVariableParameters,
     KubernetesParameters,

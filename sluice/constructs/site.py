@@ -16,7 +16,7 @@ from sluice.constructs.pipeline import LandingPipeline, PipelineState, landed
 from sluice.constructs.rendezvous import Rendezvous, RendezvousState
 from sluice.constructs.site_construct import NOTHING, SiteConstruct, SiteProps, parameters_of
 from sluice.constructs.splitting import Splitting, SplittingState
-from sluice.stacks.parameters import COUNTERS_QUEUE, Parameters
+from sluice.parameters import COUNTERS_QUEUE, Parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

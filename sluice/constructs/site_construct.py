@@ -19,7 +19,7 @@ from constructs import Construct, IConstruct
 from sluice.constructs import stored
 from sluice.constructs.alarms import Capability, Rule, Watch, alarm
 from sluice.errors import BadConfiguration, BadParameter
-from sluice.stacks.parameters import ROOT, Architecture, Parameters
+from sluice.parameters import ROOT, Architecture, Parameters
 from sluice.stages import staged
 
 NOTHING: Mapping[str, object] = {}

@@ -12,7 +12,7 @@ from constructs import Construct
 
 from sluice.constructs.alarms import all_functions, ours
 from sluice.constructs.dashboard import WIDTH, unanswered_percent
-from sluice.stacks.parameters.operations import SiteParameters
+from sluice.parameters.operations import SiteParameters
 
 ROW_HEIGHT = 4
 

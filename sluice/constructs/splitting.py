@@ -18,6 +18,7 @@ from constructs import Construct
 from msgspec import structs, to_builtins
 from pydantic import ValidationError
 
+from sluice.bundles.assets import Assets
 from sluice.constructs import repointing, storage
 from sluice.constructs.alarms import Capability, ours
 from sluice.constructs.functions import (
@@ -33,15 +34,14 @@ from sluice.constructs.functions import (
 )
 from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parameters_of, path
 from sluice.errors import BadConfiguration
+from sluice.parameters import Parameters
+from sluice.parameters.consumers import KubernetesParameters, targets_of
+from sluice.parameters.splitting import SplitQueueParameters, SplittingParameters
+from sluice.parameters.values import id_of, of_kind
 from sluice.splitting.adoption import CONSUMED, DECRYPTED, DESCRIBED, SPLITTER_TIMEOUT_S
 from sluice.splitting.operations import SweepQueues
 from sluice.splitting.sessions.temporary_queues import PREFIX as TEMPORARY_PREFIX
 from sluice.splitting.settings import ControlSettings, Repointed, SplitConfig, SplitterSettings
-from sluice.stacks.bundles.assets import Assets
-from sluice.stacks.parameters import Parameters
-from sluice.stacks.parameters.consumers import KubernetesParameters, targets_of
-from sluice.stacks.parameters.splitting import SplitQueueParameters, SplittingParameters
-from sluice.stacks.parameters.values import id_of, of_kind
 from sluice.stages import staged
 
 SPLITTER_TIMEOUT = Duration.seconds(SPLITTER_TIMEOUT_S)

@@ -20,7 +20,15 @@ from sluice.lambda_python import lambda_python
 from sluice.project import PROJECT, Project
 
 FOLDER = PROJECT.build / "assemblies"
-SETTINGS = ("cdk.json", "cdk.context.json", "pyproject.toml", "requirements.txt", "package.json", "package-lock.json")
+SETTINGS = (
+    "app.py",
+    "cdk.json",
+    "cdk.context.json",
+    "pyproject.toml",
+    "requirements.txt",
+    "package.json",
+    "package-lock.json",
+)
 NO_SOURCE = frozenset({"__pycache__", "build", "node_modules"})
 MAKES = ("aws-cdk-lib", "cdk-nag", "constructs", "jsii")  # what of the environment's packages is in templates
 KEPT, KEPT_S = 8, 3600  # the newest, and those that somebody may be deploying
@@ -90,7 +98,8 @@ def forget_old(folder: Path = FOLDER) -> None:
 
 
 def _read_by_synth(context: Mapping[str, str], project: Project) -> Iterator[Path]:
-    for room in (project.sources / "sluice", project.spark):
+    rooms = (project.sources / "sluice", project.files / "functions", project.files / "stacks", project.spark)
+    for room in rooms:
         for folder, folders, files in os.walk(room):
             folders[:] = sorted(each for each in folders if each not in NO_SOURCE and not each.endswith(".egg-info"))
             yield from (Path(folder, file) for file in sorted(files))

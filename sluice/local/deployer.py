@@ -25,7 +25,6 @@ from sluice.local.sites import Site
 from sluice.node import cdk
 from sluice.project import PROJECT
 
-APP = "python -m sluice.stacks.app"
 TIMEOUT_S = 600
 # The templates' validation takes eight seconds to start, only warns, and says of these what it says of AWS's.
 UNATTENDED = {"CDK_DISABLE_CLI_TELEMETRY": "true", "CDK_VALIDATION": "false"}
@@ -125,7 +124,7 @@ class Deployer:
         with tempfile.TemporaryDirectory(dir=self.assemblies, prefix="new-") as folder:
             new = Path(folder) / "cdk.out"
             options = [f"--context={name}={text}" for name, text in context.items()]
-            synth = ["synth", "--app", APP, "--quiet", "--output", str(new), *options]
+            synth = ["synth", "--app", PROJECT.app, "--quiet", "--output", str(new), *options]
             self._run(synth, clean_environment(), log="cdk.log", folder=PROJECT.workspace)
             take_place(new, self.assemblies / key)
         return Assembly(self.assemblies / key)

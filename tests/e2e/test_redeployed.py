@@ -19,7 +19,7 @@ from sluice.local.cloud import Cloud, start
 from sluice.local.deployer import Deployer, DeploymentFailed
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.sites import DEFAULT_SITE, Site
-from sluice.stacks.parameters.values import exact_id_of
+from sluice.parameters.values import exact_id_of
 from tests.deployed import send_all
 from tests.harsh.stacks import Template, deploy
 from tests.stacks.conftest import layer, pytest_itemcollected, synth  # noqa: F401 - pytest finds them here

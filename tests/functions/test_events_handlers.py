@@ -9,6 +9,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
+from functions.broker import handler as broker
+from functions.counters import handler as counters
+from functions.proxy import handler as proxy
+from functions.sweeper import handler as sweeper
 from sluice.aws.clients import now_ms, sqs_client
 from sluice.aws.dead_letters import REASON
 from sluice.aws.documents import EXCHANGES, DynamoDocument
@@ -19,10 +23,6 @@ from sluice.aws.rendezvous.waiting import DynamoWaitingOffers
 from sluice.federation.matching.bindings import Bindings, Destination, pack
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.federation.messages.metadata import ATTRIBUTE
-from sluice.functions.broker import handler as broker
-from sluice.functions.counters import handler as counters
-from sluice.functions.proxy import handler as proxy
-from sluice.functions.sweeper import handler as sweeper
 from sluice.rendezvous.counts.events import OfferEvent, PollEvent, event_id
 from sluice.rendezvous.counts.stream import read_record
 from sluice.rendezvous.ports import OfferRecord, OpenOffer
@@ -256,7 +256,7 @@ def test_what_cant_be_counted_comes_again(counting: Surroundings, capsys: pytest
 
 def test_the_counters_are_imported_without_any_environment() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", "import sluice.functions.counters.handler"],
+        [sys.executable, "-c", "import functions.counters.handler"],
         check=False,
         cwd=ROOT,
         env={},
@@ -268,7 +268,7 @@ def test_the_counters_are_imported_without_any_environment() -> None:
 
 def test_a_cold_start_imports_nothing_of_publishing_no_database_of_countries_and_no_boto3() -> None:
     code = (
-        "import sys, sluice.functions.proxy.handler, sluice.functions.broker.handler\n"
+        "import sys, functions.proxy.handler, functions.broker.handler\n"
         "print([name for name in ('sluice.aws.federation.publisher', 'maxminddb', 'boto3') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env={}, capture_output=True, text=True)

@@ -8,6 +8,9 @@ import pytest
 from moto.sqs.models import DEFAULT_SENDER_ID
 from msgspec.structs import asdict
 
+from functions.bridge import handler as bridge
+from functions.exchange import handler as exchange
+from functions.links import handler as links
 from sluice.aws.clients import lambda_client, new_id, now_ms
 from sluice.aws.documents import LINKS, PEERS, DynamoDocument
 from sluice.aws.federation.rates import RouteRates
@@ -18,9 +21,6 @@ from sluice.federation.links.messages import Hello, decode_control, encode_contr
 from sluice.federation.links.peers import Peer
 from sluice.federation.links.registry import REGISTRY, BridgeRecord, LinkRecord, Registry
 from sluice.federation.links.states import LinkState, LinkStatus
-from sluice.functions.bridge import handler as bridge
-from sluice.functions.exchange import handler as exchange
-from sluice.functions.links import handler as links
 from sluice.splitting.filters.values import Filter
 from tests.functions.conftest import CONTEXT, Surroundings
 

@@ -12,14 +12,14 @@ from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
 from moto.core.botocore_stubber import MockRawResponse
 
+from functions.broker import handler as broker
+from functions.proxy import handler as proxy
+from functions.sweeper import handler as sweeper
 from sluice.aws.clients import now_ms, quick_sqs_client
 from sluice.aws.dead_letters import REASON, SOURCE
 from sluice.aws.rendezvous.offers import DynamoOfferStore
 from sluice.codec import encode
 from sluice.errors import BadSetting
-from sluice.functions.broker import handler as broker
-from sluice.functions.proxy import handler as proxy
-from sluice.functions.sweeper import handler as sweeper
 from sluice.operations import result_of
 from sluice.rendezvous.operations import QueueDepth, ShowRendezvous, SweepAnswers
 from sluice.rendezvous.ports import OfferRecord, OfferState
@@ -69,7 +69,7 @@ def test_a_reply_that_sqs_refuses_is_sent_again_with_the_delay_that_is_left(
 ) -> None:
     """Were botocore to send it again as it was, two refusals would have the client wait for two seconds longer."""
     later_ms, delays_s = 0, list[int]()
-    monkeypatch.setattr("sluice.functions.broker.parts.now_ms", lambda: now_ms() + later_ms)
+    monkeypatch.setattr("functions.broker.parts.now_ms", lambda: now_ms() + later_ms)
 
     def refuse_twice(request: Any, **_: Any) -> AWSResponse | None:
         nonlocal later_ms
@@ -204,7 +204,7 @@ def test_a_missing_setting_is_named_at_the_first_call(
 @pytest.mark.parametrize("name", ["broker", "proxy", "sweeper"])
 def test_a_handler_is_imported_without_any_environment(name: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", f"import sluice.functions.{name}.handler"],
+        [sys.executable, "-c", f"import functions.{name}.handler"],
         check=False,
         cwd=ROOT,
         env={},

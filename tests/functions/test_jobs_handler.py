@@ -16,10 +16,10 @@ from moto import mock_aws
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.emrserverless.models import emrserverless_backends
 
+from functions.jobs import handler as jobs
 from sluice.aws.clients import dynamodb_client
 from sluice.aws.pipeline.jobs import EmrRuns
 from sluice.errors import CallFailed
-from sluice.functions.jobs import handler as jobs
 from tests.functions.conftest import CONTEXT
 from tests.tables import make_table
 from tests.unit.test_pipeline_jobs import CATALOGUE, VARIABLES

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from functions.control import handler as control
+from functions.splitter import handler as splitter
 from sluice.aws.clients import sqs_client
 from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.records import Batch, Reporter
 from sluice.codec import encode
 from sluice.errors import HeldBack, NotDelivered
-from sluice.functions.control import handler as control
-from sluice.functions.splitter import handler as splitter
 from sluice.operations import Operation, R, result_of
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter
 from sluice.splitting.operations import (

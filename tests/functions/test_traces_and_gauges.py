@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from functions.bridge import handler as bridge
+from functions.broker import handler as broker
+from functions.links import handler as links
 from sluice.errors import CallFailed
-from sluice.functions.bridge import handler as bridge
-from sluice.functions.broker import handler as broker
-from sluice.functions.links import handler as links
 from sluice.message import TRACE_HEADER, Message
 from tests.functions import test_federation_handlers
 from tests.functions.conftest import CONTEXT, Surroundings

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from functions.broker import handler as broker
+from functions.exchange import handler as exchange
+from functions.links import handler as links
+from functions.splitter import handler as splitter
 from sluice.aws.clients import now_ms, quick_dynamodb_client, quick_sqs_client
 from sluice.aws.rendezvous.waiting import DynamoProxyPools
-from sluice.functions.broker import handler as broker
-from sluice.functions.exchange import handler as exchange
-from sluice.functions.links import handler as links
-from sluice.functions.splitter import handler as splitter
 from sluice.rendezvous.protocol.matching import Pool, WaitingProxy
 from tests.functions.conftest import CONTEXT, Surroundings
 from tests.functions.test_federation_handlers import federation  # noqa: F401 - a fixture

@@ -7,6 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from functions.exchange import handler as exchange
+from functions.links import handler as links
 from sluice.cli.documents import BadFile, located_document_of_file
 from sluice.errors import BadTopology, SenderFault
 from sluice.federation.administration import Administration
@@ -26,8 +28,6 @@ from sluice.federation.router import AbsentQueues, Ingress, route
 from sluice.federation.settings import SiteNames
 from sluice.federation.topology.desired import desired_topology
 from sluice.federation.upkeep import Upkeep
-from sluice.functions.exchange import handler as exchange
-from sluice.functions.links import handler as links
 from sluice.message import Message, Value
 from tests.federation_fakes import FakeDocument, Site, World, role_of
 from tests.functions.conftest import CONTEXT

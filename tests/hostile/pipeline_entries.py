@@ -20,14 +20,14 @@ from sluice_spark.log.segments import HEAD_BYTES, header_of, rows_of
 from sluice_spark.log.store import FileStore
 from sluice_spark.sqs.received import Received, messages_in
 
+from functions.jobs import handler as jobs
 from sluice.aws.dead_letters import read
 from sluice.errors import BadParameter
-from sluice.functions.jobs import handler as jobs
 from sluice.message import Message, Value
+from sluice.parameters import Parameters
 from sluice.pipeline.operations import JobOutcome
 from sluice.pipeline.runs import JobStep
 from sluice.splitting.filters.envelopes import MAX_OBJECTS, s3_objects
-from sluice.stacks.parameters import Parameters
 from tests.functions.conftest import CONTEXT
 from tests.hostile.events import put_together
 from tests.hostile.strict_sqs import as_json

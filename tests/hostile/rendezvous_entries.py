@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from functions.broker import handler as broker
+from functions.broker.parts import BrokerParts
+from functions.counters import handler as counters
+from functions.proxy import handler as proxy
 from sluice.aws.dead_letters import DeadLetters
-from sluice.functions.broker import handler as broker
-from sluice.functions.broker.parts import BrokerParts
-from sluice.functions.counters import handler as counters
-from sluice.functions.proxy import handler as proxy
 from sluice.message import Value
 from sluice.rendezvous.backlog import HeldCounts
 from sluice.rendezvous.broker import Broker

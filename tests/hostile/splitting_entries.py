@@ -9,12 +9,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from functions.control import handler as control
+from functions.splitter import handler as splitter
 from sluice.aws.splitting.registry_store import DynamoRegistryStore
 from sluice.cli.splitting.filters import filters_of
 from sluice.errors import BadFilter, BadSnapshot
 from sluice.federation.declared import DECLARED
-from sluice.functions.control import handler as control
-from sluice.functions.splitter import handler as splitter
 from sluice.pipeline.states import DESIRED_STATE
 from sluice.splitting.conduct import Conduct
 from sluice.splitting.control import Control

@@ -120,7 +120,7 @@ def test_an_invocation_that_is_no_request_is_refused(said: Any) -> None:
 
 def test_an_id_of_a_queue_is_text() -> None:
     from sluice.errors import BadParameter  # noqa: PLC0415 - with the next
-    from sluice.stacks.parameters import Parameters  # noqa: PLC0415 - the stacks' models take a second to make
+    from sluice.parameters import Parameters  # noqa: PLC0415 - the stacks' models take a second to make
 
     with pytest.raises(BadParameter):
         Parameters.read({"sluice": {"splitting": {"queues": [{"queue_id": "a\x00b"}]}}})

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from sluice.functions.broker import handler as broker
-from sluice.functions.proxy import handler as proxy
+from functions.broker import handler as broker
+from functions.proxy import handler as proxy
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
 from tests.functions.conftest import CONTEXT, Surroundings
 from tests.functions.conftest import surroundings as surroundings  # noqa: PLC0414 - pytest finds it here

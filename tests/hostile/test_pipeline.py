@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from sluice_spark.formats.envelopes import S3Choice, unwrapped
 
 from sluice.message import MAX_ATTRIBUTES
+from sluice.parameters import Parameters, known
 from sluice.pipeline.operations import JobsOperation
-from sluice.stacks.parameters import Parameters, known
 from tests.hostile.hostile_values import any_texts, bent, documents, scalars, spelled, sqs_texts
 from tests.hostile.limits import MIB, in_child, told, within
 from tests.hostile.pipeline_entries import arguments, asked, dead_letter, names, notification, parameters, segment

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 @pytest.mark.parametrize("patch", MUTANTS, ids=lambda patch: patch.stem)
 def test_a_broken_tree_is_found_out(patch: Path, tmp_path: Path):
-    for folder in ("sluice", "tests"):
+    for folder in ("sluice", "functions", "tests"):
         ignored = shutil.ignore_patterns("__pycache__", "stored", "corpus")
         shutil.copytree(PROJECT / folder, tmp_path / folder, ignore=ignored)
     subprocess.run(["git", "apply", "-C1", "--recount", str(patch)], cwd=tmp_path, check=True)

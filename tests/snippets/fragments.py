@@ -8,9 +8,9 @@ from typing import Any
 import yaml
 
 from sluice.federation.topology.desired import desired_topology
+from sluice.parameters import Parameters
 from sluice.splitting.filters.files import parse_filters
 from sluice.splitting.jq_compile import compile_problem
-from sluice.stacks.parameters import Parameters
 from tests.snippets.documents import ROOT, Block
 
 PARAMETERS = "cdk.json"

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from aws_cdk.cx_api import CloudAssembly
 
+from app import add_stacks
+from sluice.bundles.assets import Assets, Target
+from sluice.bundles.environment import SparkAssets, image_target
+from sluice.parameters import Architecture, Parameters
 from sluice.project import Project
-from sluice.stacks import app
-from sluice.stacks.bundles.assets import Assets, Target
-from sluice.stacks.bundles.environment import SparkAssets, image_target
-from sluice.stacks.parameters import Architecture, Parameters
 from sluice.stages import staged
+from stacks.reproducible import reproducible_app
 from tests.timeouts import end_the_process
 
 PROJECT = Path(__file__).parents[2]
@@ -104,8 +105,8 @@ def synth(layer: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[...
     outdir = str(tmp_path_factory.mktemp("cdk"))  # one for all: the packages of Spark's jobs are copied there but once
 
     def synthesize(**parameters: object) -> Templates:
-        made = app.new_app({**CONTEXT, **parameters}, outdir=outdir)
-        app.add_stacks(made)
+        made = reproducible_app({**CONTEXT, **parameters}, outdir=outdir)
+        add_stacks(made)
         return _templates(made.synth(), Parameters.read({**CONTEXT, **parameters}).stage)
 
     return synthesize

@@ -9,11 +9,11 @@ import boto3
 import pytest
 
 from sluice import lambda_python
+from sluice.bundles.assets import CODE, LAYERS, Assets, Bundle, BundleFailed, Target, bytecode_of
+from sluice.bundles.environment import SparkAssets
 from sluice.locks import read_lock
+from sluice.parameters import Architecture
 from sluice.project import Project
-from sluice.stacks.bundles.assets import CODE, LAYERS, Assets, Bundle, BundleFailed, Target, bytecode_of
-from sluice.stacks.bundles.environment import SparkAssets
-from sluice.stacks.parameters import Architecture
 from tests.stacks.conftest import PROJECT
 
 FUNCTIONS = ("broker", "jobs", "proxy", "sweeper")
@@ -30,10 +30,10 @@ def project(tmp_path: Path) -> Path:
     files = {
         "pyproject.toml": '[project.optional-dependencies]\nfunctions = ["alpha>=1"]\n',
         "requirements.txt": LOCK,
-        "sluice/functions/broker/handler.py": "import json\nfrom sluice.one import name\nfrom sluice import two\n",
-        "sluice/functions/broker/table.json": "{}",
-        "sluice/functions/broker/__pycache__/handler.cpython-311.pyc": "",
-        "sluice/functions/proxy/handler.py": "import sluice.deep.three\n",
+        "functions/broker/handler.py": "import json\nfrom sluice.one import name\nfrom sluice import two\n",
+        "functions/broker/table.json": "{}",
+        "functions/broker/__pycache__/handler.cpython-311.pyc": "",
+        "functions/proxy/handler.py": "import sluice.deep.three\n",
         "sluice/__init__.py": "",
         "sluice/one.py": "def f():\n    import sluice.four\n",
         "sluice/two.py": "import sluice.one\n",
@@ -50,10 +50,10 @@ def project(tmp_path: Path) -> Path:
 
 def test_a_function_has_its_folder_and_what_it_imports_and_nothing_else(project: Path) -> None:
     assert [str(path) for path in Assets(Project.clone(project)).sources("broker")] == [
+        "functions/broker/handler.py",
+        "functions/broker/table.json",
         "sluice/__init__.py",
         "sluice/four.py",
-        "sluice/functions/broker/handler.py",
-        "sluice/functions/broker/table.json",
         "sluice/one.py",
         "sluice/two.py",
     ]
@@ -62,10 +62,10 @@ def test_a_function_has_its_folder_and_what_it_imports_and_nothing_else(project:
 def test_packages_on_the_way_to_a_module_come_with_it(project: Path) -> None:
     sources = [str(path) for path in Assets(Project.clone(project)).sources("proxy")]
     assert sources == [
+        "functions/proxy/handler.py",
         "sluice/__init__.py",
         "sluice/deep/__init__.py",
         "sluice/deep/three.py",
-        "sluice/functions/proxy/handler.py",
     ]
 
 
@@ -208,7 +208,7 @@ def test_bytecode_is_the_same_whatever_else_is_compiled(project: Path) -> None:
 
 def test_bytecode_is_loaded_without_a_look_at_its_source_and_names_where_that_is_deployed() -> None:
     folder = Assets(Project.clone(PROJECT)).code("broker").folder
-    module = PurePosixPath("sluice/functions/broker/handler.py")
+    module = PurePosixPath("functions/broker/handler.py")
     compiled = (folder / bytecode_of(module)).read_bytes()
     unchecked_hash = (0b01).to_bytes(4, "little")  # PEP 552
     assert compiled[4:8] == unchecked_hash
@@ -246,7 +246,7 @@ def test_a_layer_that_is_there_isnt_built_again(layer: Path) -> None:
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_no_function_has_what_only_the_command_line_uses(function: str) -> None:
     sources = Assets(Project.clone(PROJECT)).sources(function)
-    assert PurePosixPath(f"sluice/functions/{function}/handler.py") in sources
+    assert PurePosixPath(f"functions/{function}/handler.py") in sources
     assert all(path.suffix == ".py" for path in sources)
     others = {"cli", "local", "peers"} | {other for other in FUNCTIONS if other != function}
     assert not [path for path in sources if set(path.parts) & others]
@@ -281,7 +281,7 @@ def _import_handler(function: str, code: Path, runtime: Path) -> None:
     layer = assets.layer(assets.bundle("functions"), Target.of(Architecture.LOCAL)).folder  # compiled parts, too, load
     program = (
         f"import sys; sys.path += {[str(code), str(layer / 'python'), str(runtime)]!r}; "
-        f"from sluice.functions.{function}.handler import handler; assert callable(handler)"
+        f"from functions.{function}.handler import handler; assert callable(handler)"
     )
     # Isolated, without site-packages, and writing no bytecode into what is deployed.
     isolated = [str(lambda_python.lambda_python().path), "-I", "-S", "-B", "-c", program]

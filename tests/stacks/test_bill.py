@@ -6,9 +6,9 @@ import pytest
 from cyclonedx.output import make_outputter
 from cyclonedx.schema import OutputFormat, SchemaVersion
 
+from sluice.bundles.assets import Assets
+from sluice.bundles.bill import DOCUMENT, Package, bill, document, packages
 from sluice.project import Project
-from sluice.stacks.bundles.assets import Assets
-from sluice.stacks.bundles.bill import DOCUMENT, Package, bill, document, packages
 from tests.stacks.conftest import PROJECT
 
 # What may be linked to and passed on without opening one's own sources.
@@ -21,7 +21,7 @@ def found() -> dict[str, Package]:
 
 
 def test_the_document_is_as_the_locks_are() -> None:
-    assert document() == DOCUMENT.read_text(), "make lock, or python -m sluice.stacks.bundles.bill"
+    assert document() == DOCUMENT.read_text(), "make lock, or python -m sluice.bundles.bill"
 
 
 def test_each_package_states_a_licence(found: dict[str, Package]) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from sluice.parameters.consumers import ConsumerParameters, targets_of
 from sluice.splitting.consumers.targets import (
     MAX_STEPS,
     EcsVariable,
@@ -16,7 +17,6 @@ from sluice.splitting.consumers.targets import (
     SystemsManagerParameter,
     Target,
 )
-from sluice.stacks.parameters.consumers import ConsumerParameters, targets_of
 
 CONSUMER: TypeAdapter[ConsumerParameters] = TypeAdapter(ConsumerParameters)
 FUNCTION = "arn:aws:lambda:eu-central-1:123456789012:function:orders"

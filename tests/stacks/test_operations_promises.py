@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sluice.errors import BadParameter
-from sluice.stacks.parameters import Parameters
+from sluice.parameters import Parameters
 from tests.stacks.conftest import CONTEXT, Resource, Templates
 from tests.stacks.test_promises import of_output, physical_names, readable
 

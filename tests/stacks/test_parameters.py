@@ -7,18 +7,18 @@ import pytest
 from sluice.codec import encode
 from sluice.errors import BadConfiguration, BadParameter
 from sluice.federation.declared import Declared
-from sluice.splitting.filters.values import Mode
-from sluice.splitting.policies import Policy
-from sluice.stacks import tables
-from sluice.stacks.parameters import (
+from sluice.parameters import (
     Architecture,
     LogLevel,
     Parameters,
     known,
+    tables,
 )
-from sluice.stacks.parameters.rendezvous import RendezvousParameters
-from sluice.stacks.parameters.splitting import SplitQueueParameters
-from sluice.stacks.parameters.values import in_words
+from sluice.parameters.rendezvous import RendezvousParameters
+from sluice.parameters.splitting import SplitQueueParameters
+from sluice.parameters.values import in_words
+from sluice.splitting.filters.values import Mode
+from sluice.splitting.policies import Policy
 from tests.stacks.conftest import CONTEXT, PROJECT
 
 BRIDGE = {"displayName": "one", "webSocketAddress": "wss://bridge.example/", "fingerprint": "ab" * 20}

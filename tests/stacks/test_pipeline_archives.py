@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from sluice.bundles.assets import BundleFailed
+from sluice.bundles.environment import ENTRY_POINT, PACKAGES, SparkAssets, image_target
 from sluice.local.jobs import spark_python
 from sluice.locks import NotPinned
+from sluice.parameters import Architecture
 from sluice.pipeline.jobs import Places, Program
 from sluice.project import Project
-from sluice.stacks.bundles.assets import BundleFailed
-from sluice.stacks.bundles.environment import ENTRY_POINT, PACKAGES, SparkAssets, image_target
-from sluice.stacks.parameters import Architecture
 from tests.stacks.conftest import PROJECT
 
 PYTHON = "3.11"

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from sluice.errors import BadParameter
+from sluice.parameters import Parameters
 from sluice.pipeline.catalogue import Catalogue
 from sluice.pipeline.jobs import COMPACT, STATISTICS
 from sluice.pipeline.settings import JobsSettings
-from sluice.stacks.parameters import Parameters
 from tests.stacks.conftest import CONTEXT, KEY_ARN, Resource, Templates
 from tests.stacks.test_promises import WRITE_LOGS, pairs, physical_names
 from tests.stacks.test_promises import text as plain_text

@@ -8,13 +8,14 @@ from typing import Any, TypeVar, cast
 import pytest
 from aws_cdk import Stack, aws_sqs
 
+from app import add_stacks
 from sluice.federation.settings import BridgeSettings, ExchangeSettings, LinksSettings
 from sluice.pipeline.settings import JobsSettings
 from sluice.rendezvous.counts.stream import FILTERS
 from sluice.rendezvous.settings import BrokerSettings, CountersSettings, MeetingSettings, ProxySettings
 from sluice.settings import Settings
 from sluice.splitting.settings import ControlSettings, SplitterSettings
-from sluice.stacks import app
+from stacks.reproducible import reproducible_app
 from tests.stacks.conftest import CONTEXT, Resource, Templates
 
 Synth = Callable[..., Templates]
@@ -507,8 +508,8 @@ def test_programs_find_these_outputs(templates: Templates) -> None:
 
 
 def test_a_finding_that_nobody_acknowledged_fails_the_synth(layer: object, tmp_path: Any) -> None:
-    made = app.new_app(CONTEXT, outdir=str(tmp_path))
-    app.add_stacks(made)
+    made = reproducible_app(CONTEXT, outdir=str(tmp_path))
+    add_stacks(made)
     aws_sqs.Queue(Stack(made, "Other"), "OpenQueue")
     with pytest.raises(RuntimeError, match="AwsSolutions-SQS4"):
         made.synth()

@@ -36,7 +36,7 @@ def run_app(outdir: Path, *, project: Path = PROJECT, **environment: str) -> sub
     said = {"CDK_OUTDIR": str(outdir), "CDK_CONTEXT_JSON": json.dumps(CONTEXT), "CDK_VALIDATION": "false"}
     given = {"PATH": NODE_PATH, **said, **environment}
     return subprocess.run(
-        [sys.executable, "-m", "sluice.stacks.app"], cwd=project, env=given, capture_output=True, text=True, check=False
+        [sys.executable, "app.py"], cwd=project, env=given, capture_output=True, text=True, check=False
     )
 
 
@@ -67,9 +67,9 @@ def test_every_synth_gives_the_same_bytes_whatever_the_environment(assembly: dic
 
 def test_another_clone_gives_the_same_bytes(assembly: dict[str, str], layer: Path, tmp_path: Path) -> None:
     clone = tmp_path / "clone"
-    for part in ("sluice", "spark"):
+    for part in ("functions", "sluice", "spark", "stacks"):
         shutil.copytree(PROJECT / part, clone / part, ignore=shutil.ignore_patterns("__pycache__"))
-    for part in ("package.json", "pyproject.toml", "requirements.txt"):
+    for part in ("app.py", "package.json", "pyproject.toml", "requirements.txt"):
         shutil.copy(PROJECT / part, clone)
     (clone / "node_modules").symlink_to(PROJECT / "node_modules")
     unfinished = shutil.ignore_patterns(".*")  # somebody else may be building right now

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sluice.stacks.template import TEMPLATE, write
+from stacks.template import TEMPLATE, write
 from tests.stacks.test_synth import digests
 from tests.templates.test_lint import IGNORED, found_in
 

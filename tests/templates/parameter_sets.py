@@ -7,8 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sluice.stacks.parameters import known
-from sluice.stacks.parameters.values import BRIDGES_MAX_BYTES
+from sluice.parameters import known
+from sluice.parameters.values import BRIDGES_MAX_BYTES
 
 HERE = "arn:aws:sqs:ap-southeast-1:123456789012"
 THEIR_KEY = "arn:aws:kms:ap-southeast-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890{}"

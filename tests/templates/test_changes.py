@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sluice.stacks.parameters.values import exact_id_of
+from sluice.parameters.values import exact_id_of
 from tests.templates.changed_sets import (
     ADOPTED,
     CHANGED,

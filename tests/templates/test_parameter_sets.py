@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sluice.stacks.parameters import Parameters, known
+from sluice.parameters import Parameters, known
 from tests.stacks.conftest import CONTEXT
 from tests.templates.conftest import Assemblies
 from tests.templates.parameter_sets import MANY, MAXIMUM, NO_QUEUES, SETS, ParameterSet

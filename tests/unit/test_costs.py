@@ -12,7 +12,7 @@ from sluice.aws.metrics import publish
 from sluice.cli.resting_costs import in_words, month_of
 from sluice.costs.prices import MONTH_H, MONTH_MIN, MONTH_S, price_list, times, together
 from sluice.costs.rest import ENDPOINTS, LEAST_POLLERS, POLL_S, POLLERS, SCHEDULED_S, SiteTemplates, month, polls
-from sluice.stacks.parameters import Parameters
+from sluice.parameters import Parameters
 
 LINE_OVERHEAD_BYTES = 26  # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
 CAPPED = {"ScalingConfig": {"MaximumConcurrency": 2}}

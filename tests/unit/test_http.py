@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from functions.proxy.handler import cause_of
 from sluice.errors import CallFailed
-from sluice.functions.proxy.handler import cause_of
 from sluice.rendezvous.http import BrokerSite, HttpRequest, HttpResponse, debug_page
 from sluice.rendezvous.http_clients import HttpClients
 from sluice.rendezvous.protocol.amp import armor, decode_path

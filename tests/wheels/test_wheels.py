@@ -24,12 +24,12 @@ COMMANDS = 15  # of the tutorial, at least
 
 @pytest.fixture(scope="module")
 def base(install: Callable[..., Installed]) -> Installed:
-    return install("sluice")
+    return install("sluice-sqs")
 
 
 @pytest.fixture(scope="module")
 def local(install: Callable[..., Installed]) -> Installed:
-    return install("sluice[local]", "deltalake")
+    return install("sluice-sqs[local]", "deltalake")
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +52,11 @@ def names(wheel: Path) -> set[str]:
 
 
 def test_a_wheel_has_one_package_with_types_and_what_is_deployed(wheels: dict[str, Path]) -> None:
-    found = names(wheels["sluice"])
-    assert {name.split("/")[0] for name in found} == {"sluice", f"sluice-{version('sluice')}.dist-info"}
-    packaged = {"cdk.json", "package-lock.json", "pyproject.toml", "requirements.txt", "spark/sluice_job.py"}
+    found = names(wheels["sluice_sqs"])
+    assert {name.split("/")[0] for name in found} == {"sluice", f"sluice_sqs-{version('sluice-sqs')}.dist-info"}
+    packaged = {"app.py", "stacks/state.py", "functions/broker/handler.py", "spark/sluice_job.py"}
+    packaged |= {"cdk.json", "package-lock.json", "pyproject.toml", "requirements.txt"}
     assert {"sluice/py.typed", *(f"sluice/project_files/{name}" for name in packaged)} <= found
-    assert "sluice/functions/broker/handler.py" in found
     assert {f"sluice/console/static/{path}" for path in console_files()} <= found
     assert not [name for name in found if name.startswith(("sluice/demo", "sluice/smoke")) or "__pycache__" in name]
 
@@ -65,7 +65,7 @@ def test_sparks_wheel_has_types(wheels: dict[str, Path]) -> None:
     assert {"sluice_spark/py.typed", "sluice_spark/__init__.py"} <= names(wheels["sluice_spark"])
 
 
-@pytest.mark.parametrize("package", ["sluice", "sluice_spark"])
+@pytest.mark.parametrize("package", ["sluice_sqs", "sluice_spark"])
 def test_a_wheel_says_where_it_is_from_and_for_whom(wheels: dict[str, Path], package: str) -> None:
     with zipfile.ZipFile(wheels[package]) as archive:
         metadata = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
@@ -116,12 +116,13 @@ def test_a_package_makes_the_templates_and_assets_that_a_clone_makes(local: Inst
     """With the same Python for functions, which the first `sluice local up` installs."""
     own = json.loads((ROOT / "cdk.json").read_text())["context"] | PARAMETERS
     said = {"CDK_CONTEXT_JSON": json.dumps(own), "CDK_VALIDATION": "false"}
-    for python, folder, environment in (
-        (local.python, "package", local.environment),
-        (sys.executable, "clone", {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}),
+    located = local.run(str(local.python), "-c", "from sluice.project import PROJECT; print(PROJECT.files)").stdout
+    for python, app, folder, environment in (
+        (local.python, Path(located.strip()) / "app.py", "package", local.environment),
+        (sys.executable, ROOT / "app.py", "clone", {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}),
     ):
         subprocess.run(
-            [python, "-m", "sluice.stacks.app"],
+            [python, app],
             cwd=local.folder if folder == "package" else ROOT,
             env={**environment, **said, "CDK_OUTDIR": str(tmp_path / folder)},
             check=True,

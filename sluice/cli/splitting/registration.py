@@ -30,7 +30,7 @@ class Registration:
 def registration(cdk_json: Path, queue: Mapping[str, Any]) -> Registration:
     """Add the queue, checked as the next synth would check it. Raises `BadRegistration`, or `BadParameter`."""
     # CDK's library takes seconds to import, but its parameters are plain Python.
-    from sluice.stacks.parameters import Parameters  # noqa: PLC0415 - the project's, which a mere command line may lack
+    from sluice.parameters import Parameters  # noqa: PLC0415 - the project's, which a mere command line may lack
 
     try:
         document = json.loads(cdk_json.read_text())
@@ -46,7 +46,7 @@ def registration(cdk_json: Path, queue: Mapping[str, Any]) -> Registration:
 
 def section_of(queues: Collection[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Make the parameters' section of these queues, checked as a synth would check it. Raises `BadParameter`."""
-    from sluice.stacks.parameters import ROOT, Parameters  # noqa: PLC0415 - see above
+    from sluice.parameters import ROOT, Parameters  # noqa: PLC0415 - see above
 
     section = {"splitting": {"queues": [dict(queue) for queue in queues]}}
     Parameters.read({ROOT: section})

@@ -22,11 +22,11 @@ import jq
 from aws_lambda_powertools.logging import Logger
 from botocore.session import get_session
 
+from functions.control import parts as control_parts
 from sluice.aws import clients, metrics
 from sluice.aws.federation import peers, publisher
 from sluice.aws.rendezvous import address_keys, event_publisher
 from sluice.codec import Format
-from sluice.functions.control import parts as control_parts
 from sluice.splitting.filters import patterns
 from sluice.splitting.filters.jq import TIME_LIMIT_S, ProgramTimedOut, decision
 from sluice.splitting.jq_compile import compile_problem
@@ -36,7 +36,7 @@ from tests.simulation.kernel import calls
 if TYPE_CHECKING:
     from tests.simulation.kernel.world import World
 
-FUNCTIONS = Path(__file__).parents[3] / "sluice" / "functions"
+FUNCTIONS = Path(__file__).parents[3] / "functions"
 LONG_S: Any = 60.0
 NEVER_ENDS = "def endless: endless; endless"  # a jq program; what has `endless` in it isn't run
 
@@ -193,7 +193,7 @@ def _decided(program: str, document: str) -> bool | None:
 
 def _handlers() -> Iterator[Any]:
     for handler in sorted(FUNCTIONS.glob("*/handler.py")):
-        yield import_module(f"sluice.functions.{handler.parent.name}.handler")
+        yield import_module(f"functions.{handler.parent.name}.handler")
 
 
 HANDLERS = list(_handlers())

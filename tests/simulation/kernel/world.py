@@ -153,9 +153,9 @@ class World:
         return made
 
     def function(self, name: str, settings: Settings, *, timeout_s: float, handler: str = "", **how: Any) -> Function:
-        """Make a function; its handler is that of `sluice/functions/<name>`, where no module is given."""
+        """Make a function; its handler is that of `functions/<name>`, where no module is given."""
         variables = {"POWERTOOLS_SERVICE_NAME": name, **settings.environment()}
-        module = handler or f"sluice.functions.{name}.handler"
+        module = handler or f"functions.{name}.handler"
         return self.lambdas.make(name, module, variables, timeout_s=timeout_s, **how)
 
     def ask(self, function: Function, operation: Operation[R]) -> R | None:

@@ -165,7 +165,7 @@ class _Deployment:
         return self.world.queue(name, attributes | PER_GROUP if fifo else attributes)
 
     def function(self, name: str, settings: Settings, timeout_s: int, **how: Any) -> Function:
-        module = f"sluice.functions.{name}.handler"
+        module = f"functions.{name}.handler"
         return self.world.function(function_name(self.tag, name), settings, timeout_s=timeout_s, handler=module, **how)
 
     def _links_settings(self, ticks: Queue, shared: dict[str, str]) -> LinksSettings:

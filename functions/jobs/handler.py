@@ -1,0 +1,61 @@
+"""Looks after the pipeline's job runs: operators' requests and the schedule in, what was done out.
+
+A request and its reply are as `sluice.operations` has them; what may be asked is a `JobsOperation`.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from aws_lambda_powertools.logging import Logger
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
+from functions.jobs.parts import reconciler_of
+from sluice.aws.metrics import publish
+from sluice.errors import BadConfiguration
+from sluice.operations import refusal_of, reply_of, request_of
+from sluice.pipeline.operations import JobOutcome, JobsOperation
+from sluice.pipeline.reconciler import Reconciler
+from sluice.pipeline.runs import JobStep
+from sluice.pipeline.settings import JobsSettings
+
+SERVICE = "jobs"
+
+logger = Logger()
+
+
+@cache
+def parts() -> Reconciler:
+    """Made at the environment's first call."""
+    return reconciler_of(JobsSettings.read(os.environ))
+
+
+def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+    """Serve one request; the schedule's is to reconcile."""
+    try:
+        result = parts().perform(request_of(event, JobsOperation))
+    except BadConfiguration as error:
+        return refusal_of(error)
+    if isinstance(result, JobOutcome):
+        tell(result)
+    elif isinstance(result, tuple):
+        publish(SERVICE, gauges(result))
+        for outcome in result:
+            tell(outcome)
+    return reply_of(result)
+
+
+def gauges(outcomes: Sequence[JobOutcome]) -> Mapping[str, float]:
+    """Say what is wrong, whenever all jobs are reconciled: alarms hold on to it. What is well has no metric."""
+    down = any(outcome.stream_is_down for outcome in outcomes)
+    return +Counter(StreamsDown=int(down), JobsFailed=sum(outcome.failed for outcome in outcomes))
+
+
+def tell(outcome: JobOutcome) -> None:
+    """Count and log what was done, where something was."""
+    counts = +Counter(RunsStarted=int(outcome.step is JobStep.START), RunsCancelled=len(outcome.cancelled))
+    publish(SERVICE, counts, dimensions={"job": outcome.job})
+    if counts:
+        logger.info("JobRunsChanged", job=outcome.job, step=outcome.step, reason=outcome.reason, run=outcome.run)

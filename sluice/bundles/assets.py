@@ -1,0 +1,301 @@
+"""What functions are made of: our code, and third-party code as a layer. Everything is built here, without Docker.
+
+Our code is what a function's handler imports, directly or not, and the rest of its folder: a change elsewhere doesn't
+deploy it anew. Third-party code is installed once for a set of pins, a Python version and a platform, under `build/`.
+Both are named by the hash of what is in them, so equal sources give equal assets on every machine.
+"""
+
+import ast
+import hashlib
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path, PurePosixPath
+
+from sluice import lambda_python
+from sluice.bundles.bytecode import compile_folder, compiler
+from sluice.errors import BadConfiguration
+from sluice.folders import take_place
+from sluice.locks import Pin, normal, pinned, required_name
+from sluice.parameters import Architecture
+from sluice.project import Project
+
+# Amazon Linux 2023 has glibc 2.34: https://docs.aws.amazon.com/lambda/latest/dg/lambda-python.html
+# pip takes no wheel of an older tag than those it is given.
+GLIBC_TAGS = ("manylinux2014", "manylinux_2_17", "manylinux_2_28", "manylinux_2_34")
+WHEEL_MACHINES = {Architecture.ARM64: "aarch64", Architecture.X86_64: "x86_64"}
+# The Lambda runtime has boto3 and what it needs. jmespath, which it needs too, stays in bundles: Powertools' is pinned.
+RUNTIME = frozenset({"boto3", "botocore", "python-dateutil", "s3transfer", "six", "urllib3"})
+# Where Lambda unpacks: https://docs.aws.amazon.com/lambda/latest/dg/python-layers.html
+CODE, LAYERS = "/var/task", "/opt"
+PIP_TIMEOUT_S = 300
+KEY_CHARACTERS = 32
+
+
+class BundleFailed(BadConfiguration):
+    """A bundle can't be built; the text is pip's, or says what isn't pinned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A platform that code runs on: the tags whose wheels it takes, or the interpreter on this machine."""
+
+    machine: Architecture  # never LOCAL
+    python: str
+    wheels: tuple[str, ...] = ()
+    interpreter: Path | None = None
+
+    @classmethod
+    def of(cls, architecture: Architecture) -> "Target":
+        """Lambda's, or this machine for LOCAL, with the Python that the embedded cloud runs functions with."""
+        if architecture is Architecture.LOCAL:
+            return cls.here(lambda_python.lambda_python())
+        wheels = tuple(f"{tag}_{WHEEL_MACHINES[architecture]}" for tag in GLIBC_TAGS)
+        return cls(machine=architecture, python=lambda_python.VERSION, wheels=wheels)
+
+    @classmethod
+    def here(cls, python: lambda_python.Interpreter) -> "Target":
+        """Describe this machine, with one of its interpreters."""
+        return cls(machine=_host_machine(), python=python.version, interpreter=python.path)
+
+    @property
+    def name(self) -> str:
+        """What a bundle's key covers."""
+        return f"{self.python} {' '.join(self.wheels) or f'{sys.platform} {platform.machine()}'}"
+
+
+def _host_machine() -> Architecture:
+    return Architecture.ARM64 if platform.machine() in {"arm64", "aarch64"} else Architecture.X86_64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """The third-party code of a group of functions: `requirements` are package names, their pins are the lock's."""
+
+    name: str
+    requirements: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A folder to deploy as it is, and the hash that names its content."""
+
+    folder: Path
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assets:
+    """What is built from a project. `compile` is given a folder and where it is deployed."""
+
+    project: Project
+    compile: Callable[[Path, str], None] = compile_folder
+
+    def bundle(self, *names: str) -> Bundle:
+        """Collect what pyproject.toml lists under these extras."""
+        extras = tomllib.loads((self.project.files / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        requirements = [normal(required_name(requirement)) for name in names for requirement in extras[name]]
+        return Bundle(name="-".join(names), requirements=tuple(requirements))
+
+    def pins(self, bundle: Bundle) -> tuple[Pin, ...]:
+        """List what a bundle holds, as the lock pins it. Raises `NotPinned`."""
+        return pinned(bundle.requirements, self.project.lock.read_text(), without=RUNTIME)
+
+    def layer(self, bundle: Bundle, target: Target) -> Built:
+        """Build the bundle as a Lambda layer, by pip at the first call; then it is found. Raises `BundleFailed`."""
+        pins = self.pins(bundle)
+        made_of = {"pins": "\n".join(map(str, pins)), "target": target.name, "compiler": compiler()}
+        key = content_key({name: text.encode() for name, text in made_of.items()})
+        folder = self.project.build / "bundles" / f"{bundle.name}-{key}"
+        if not folder.exists():
+            with unfinished(folder) as new:
+                install(pins, target, into=new / "python")
+                self.compile(new, LAYERS)
+        return Built(folder, key)
+
+    def code(self, function: str, *, beside: Mapping[str, str] | None = None) -> Built:
+        """Our code for one function, and what lies `beside` it: names to files of the workspace.
+
+        Raises `BundleFailed` for a file that can't be read.
+        """
+        sources, compiled = self.sources(function), self._compiled()
+        files = {path.as_posix(): self.project.source(path).read_bytes() for path in sources}
+        for path in sources:
+            if path.suffix == ".py":
+                files[bytecode_of(path).as_posix()] = (compiled / bytecode_of(path)).read_bytes()
+        files |= {name: _content(self.project.workspace / path) for name, path in (beside or {}).items()}
+        key = content_key(files)
+        folder = self.project.build / "code" / f"{function}-{key}"
+        if not folder.exists():
+            with unfinished(folder) as new:
+                _write(files, new)
+        return Built(folder, key)
+
+    def sources(self, function: str) -> Sequence[PurePosixPath]:
+        """Return the paths of one function's own code as they are in its bundle, sorted."""
+        roots = self.project.code_roots
+        own = files_in(roots["functions"] / "functions" / function)
+        paths = {PurePosixPath(path.relative_to(roots["functions"])) for path in own}
+        return sorted(paths | imported(own, roots=roots))
+
+    def _compiled(self) -> Path:
+        """All of our code compiled, as one start of the compiler takes longer than that."""
+        files = {
+            path.relative_to(root).as_posix(): path.read_bytes()
+            for package, root in self.project.code_roots.items()
+            for path in (root / package).rglob("*.py")
+        }
+        key = content_key(files | {"": compiler().encode()})
+        folder = self.project.build / "compiled" / key
+        if not folder.exists():
+            with unfinished(folder) as new:
+                _write(files, new)
+                self.compile(new, CODE)
+        return folder
+
+
+def bytecode_of(source: PurePosixPath) -> PurePosixPath:
+    """Where Lambda's Python looks for a module's bytecode: https://peps.python.org/pep-3147/."""
+    return source.parent / "__pycache__" / f"{source.stem}.cpython-{lambda_python.VERSION.replace('.', '')}.pyc"
+
+
+def files_in(folder: Path) -> Sequence[Path]:
+    """List a folder's files, without what Python has compiled of them."""
+    return [path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+
+
+def imported(files: Iterable[Path], *, roots: Mapping[str, Path]) -> frozenset[PurePosixPath]:
+    """Return the paths, relative to their root, of our modules that these files import, directly or not.
+
+    `roots` maps the name of each package of ours to the folder that it is imported from.
+    """
+    found, looked_up = set[PurePosixPath](), set[str]()
+    unread = list(files)
+    while unread:
+        named = _named(unread.pop()) - looked_up
+        looked_up |= named
+        new = {path for module in named for path in _paths(roots, module)} - found
+        found |= new
+        unread += [roots[path.parts[0]] / path for path in new]
+    return frozenset(found)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BundleFailed(f"{path} can't be read: {error.strerror}") from error
+
+
+def _named(source: Path) -> frozenset[str]:
+    """Find the modules that running `source` imports. Imports inside functions count: they happen later."""
+    return _modules(source.read_bytes()) if source.suffix == ".py" else frozenset()
+
+
+@cache
+def _modules(code: bytes) -> frozenset[str]:
+    """Find the modules that it names. A synth asks for each file once a function, and tests for many synths."""
+    found: set[str] = set()
+    unread: list[ast.AST] = [ast.parse(code)]
+    while unread:
+        node = unread.pop()
+        match node:
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):  # nobody imports these at run time
+                unread += node.orelse
+                continue
+            case ast.Import(names=names):
+                found |= {alias.name for alias in names}
+            case ast.ImportFrom(module=str(module), names=names, level=0):
+                found |= {f"{module}.{alias.name}" for alias in names}  # each may be a module of the package
+        unread += ast.iter_child_nodes(node)
+    return frozenset(found)
+
+
+def _paths(roots: Mapping[str, Path], module: str) -> Iterator[PurePosixPath]:
+    """Yield the paths of a module and of its packages, if they are ours."""
+    parts = module.split(".")
+    if parts[0] not in roots:
+        return
+    for length in range(1, len(parts) + 1):
+        path = PurePosixPath(*parts[:length])
+        for file in (path.with_suffix(".py"), path / "__init__.py"):
+            if (roots[parts[0]] / file).is_file():
+                yield file
+
+
+def install(pins: Sequence[Pin], target: Target, *, into: Path) -> None:
+    """Put the pins' wheels for the target into a folder, as they are imported from. Raises `BundleFailed`."""
+    python = ["--python", str(target.interpreter)] if target.interpreter else []
+    command = [sys.executable, "-m", "pip", *python, "--disable-pip-version-check", "install", "--quiet"]
+    # The pins are complete, so nothing has to be resolved, and nothing comes in that the key doesn't cover.
+    options = ["--no-compile", "--no-deps", "--only-binary=:all:", "--require-hashes", *_wheel_options(target)]
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirements:
+        requirements.write("\n".join(map(str, pins)))
+        requirements.flush()
+        done = subprocess.run(  # noqa: S603 - our own arguments
+            [*command, *options, "--target", str(into), "--requirement", requirements.name],
+            capture_output=True,
+            text=True,
+            timeout=PIP_TIMEOUT_S,
+            check=False,
+        )
+    if done.returncode:
+        raise BundleFailed(f"pip can't install {', '.join(pin.name for pin in pins)}:\n{done.stderr}")
+    _drop_noise(into)
+
+
+def _wheel_options(target: Target) -> Iterator[str]:
+    if not target.wheels:
+        return
+    yield from ("--implementation", "cp", "--python-version", target.python)
+    for tag in target.wheels:
+        yield from ("--platform", tag)
+
+
+def _drop_noise(installed: Path) -> None:
+    """Remove scripts, and notes that say how and where pip installed."""
+    shutil.rmtree(installed / "bin", ignore_errors=True)
+    for note in ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json"):
+        for file in installed.glob(f"*.dist-info/{note}"):
+            file.unlink()
+
+
+@contextmanager
+def unfinished(folder: Path) -> Iterator[Path]:
+    """Open a folder that takes the place of `folder` when the block ends well. Of two at once, the first wins."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    new = Path(tempfile.mkdtemp(prefix=".", dir=folder.parent))
+    try:
+        yield new
+        _let_all_read(new)
+        take_place(new, folder)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _let_all_read(folder: Path) -> None:
+    """Modes go into the archive, and functions run as another user than whoever builds under a strict umask."""
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def _write(files: Mapping[str, bytes], folder: Path) -> None:
+    for path, content in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
+
+
+def content_key(content: Mapping[str, bytes]) -> str:
+    """Of names and content; neither of times nor of modes."""
+    digest = hashlib.sha256()
+    for name, value in sorted(content.items()):
+        digest.update(f"{name}\0{len(value)}\0".encode())
+        digest.update(value)
+    return digest.hexdigest()[:KEY_CHARACTERS]

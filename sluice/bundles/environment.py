@@ -1,0 +1,127 @@
+"""What Spark jobs are made of, beside the cluster's own: third-party packages and our code, each as one archive.
+
+Spark unpacks an archive into the working directory of the driver and of every executor, where PYTHONPATH finds it. A
+zip of `--py-files` can't hold compiled packages, and a virtual environment would bring an interpreter that the image
+has anyway, so packages lie in the archive as they are imported. Built here, without Docker, and kept under `build/`,
+as functions' layers are.
+"""
+
+import gzip
+import shutil
+import tarfile
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from sluice.bundles.assets import (
+    GLIBC_TAGS,
+    WHEEL_MACHINES,
+    Built,
+    Target,
+    content_key,
+    files_in,
+    imported,
+    install,
+    unfinished,
+)
+from sluice.lambda_python import this_python
+from sluice.locks import Pin, pinned
+from sluice.parameters import Architecture
+from sluice.project import Project
+
+PACKAGES = ("sluice_spark", "sluice_jobs")  # whole, and what they import of `sluice`
+ENTRY_POINT = "sluice_job.py"
+FORMAT = b"tgz 2"  # a key covers it: counted up where equal content is packed otherwise
+OLDER_TAG = "manylinux_2_24"  # of arro3-core's wheel for ARM; functions' layers, whose keys cover their tags, need none
+COMPRESSION = 6  # of 9, which takes twice as long or more for half a hundredth less
+MTIME = 0  # a date of its own would make equal content another archive
+
+
+def image_target(architecture: Architecture, python: str) -> Target:
+    """Describe EMR Serverless images, which are Amazon Linux 2023 as Lambda's are; or this machine.
+
+    The embedded cloud runs jobs with a Spark whose Python is the one that runs this.
+    """
+    if architecture is Architecture.LOCAL:
+        return Target.here(this_python())
+    wheels = tuple(f"{tag}_{WHEEL_MACHINES[architecture]}" for tag in (*GLIBC_TAGS, OLDER_TAG))
+    return Target(machine=architecture, python=python, wheels=wheels)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkAssets:
+    """What is built from a project. Each is a file, named by its key."""
+
+    project: Project
+
+    @property
+    def entry_point(self) -> Built:
+        """The script that EMR Serverless is given: it hands its arguments to the package."""
+        script = self.project.spark / ENTRY_POINT
+        return Built(script, content_key({ENTRY_POINT: script.read_bytes()}))
+
+    def pins(self) -> tuple[Pin, ...]:
+        """List what package and jobs need, and all that needs, as requirements.txt pins it. Raises `NotPinned`.
+
+        PySpark isn't among it: the image has it. Whatever else the image may have, it has for a Python of its own.
+        """
+        described = tomllib.loads((self.project.spark / "pyproject.toml").read_text())["project"]
+        wanted = described["dependencies"] + described.get("optional-dependencies", {}).get("jobs", [])
+        return pinned(wanted, self.project.lock.read_text())
+
+    def environment(self, target: Target) -> Built:
+        """Build the third-party packages, by pip at the first call; then they are found. Raises `BundleFailed`."""
+        pins = self.pins()
+        listed = "\n".join(map(str, pins))
+        key = content_key({"pins": listed.encode(), "target": target.name.encode(), "format": FORMAT})
+        archive = self._built("environment", key)
+        if not archive.exists():
+            with unfinished(archive.parent) as new:
+                install(pins, target, into=new / "packages")
+                _pack(new / "packages", new / archive.name)
+                _keep_only(archive.name, new)
+        return Built(archive, key)
+
+    def code(self) -> Built:
+        """Our packages."""
+        spark, sources = self.project.spark, self.project.sources
+        own = [path for package in PACKAGES for path in files_in(spark / package)]
+        files = {path.relative_to(spark).as_posix(): path.read_bytes() for path in own}
+        files |= {path.as_posix(): (sources / path).read_bytes() for path in imported(own, roots={"sluice": sources})}
+        key = content_key(files | {"": FORMAT})
+        archive = self._built("code", key)
+        if not archive.exists():
+            with unfinished(archive.parent) as new:
+                for path, content in sorted(files.items()):
+                    (new / "code" / path).parent.mkdir(parents=True, exist_ok=True)
+                    (new / "code" / path).write_bytes(content)
+                _pack(new / "code", new / archive.name)
+                _keep_only(archive.name, new)
+        return Built(archive, key)
+
+    def _built(self, name: str, key: str) -> Path:
+        return self.project.build / "spark-archives" / f"{name}-{key}" / f"{name}.tgz"
+
+
+def _pack(folder: Path, archive: Path) -> None:
+    """Equal content gives equal bytes: files in order, without times, owners or the archive's own name."""
+    with (
+        archive.open("wb") as file,
+        gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=MTIME, compresslevel=COMPRESSION) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        for path in sorted(folder.rglob("*")):
+            tar.add(path, arcname=path.relative_to(folder).as_posix(), recursive=False, filter=_anonymous)
+
+
+def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    member.mtime, member.mode = MTIME, 0o755 if member.isdir() else 0o644
+    return member
+
+
+def _keep_only(name: str, folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.name != name:
+            shutil.rmtree(path)

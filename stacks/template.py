@@ -1,0 +1,109 @@
+"""A site as one CloudFormation template, for who deploys without CDK: `python -m stacks.template FOLDER`.
+
+`make template` writes `sluice.template.json` with its assets as archives beside it. It needs no bootstrap and no
+context: the archives lie in a bucket that a parameter names. Whatever isn't a parameter of the template is as in
+cdk.json.
+"""
+
+import json
+import shutil
+import sys
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from aws_cdk import CfnParameter, DefaultStackSynthesizer, Stack, Validations
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_sns as sns
+from cdk_nag import AwsSolutionsChecks
+from constructs import Construct
+
+from sluice.constructs import Site
+from sluice.parameters import LogLevel, Parameters, known
+from stacks.reproducible import reproducible_app
+
+NAME = "Sluice"
+TEMPLATE = "sluice.template.json"
+README = """# Sluice as a CloudFormation template
+
+```
+aws s3 cp . s3://YOUR-BUCKET/ --recursive --exclude '*.md'
+aws cloudformation deploy --stack-name Sluice --template-file sluice.template.json --s3-bucket YOUR-BUCKET \\
+    --capabilities CAPABILITY_NAMED_IAM --parameter-overrides AssetsBucket=YOUR-BUCKET AlarmsTopicArn=YOUR-TOPIC
+```
+
+The bucket is in the region of the stack.
+The topic's policy lets `cloudwatch.amazonaws.com` and `events.amazonaws.com` publish.
+"""
+EPOCH = (1980, 1, 1, 0, 0, 0)  # the first time that an archive can have
+
+
+class TemplateStack(Stack):
+    """All of a site, with what a deployment may choose as CloudFormation's parameters."""
+
+    def __init__(self, scope: Construct, parameters: Parameters) -> None:
+        synthesizer = DefaultStackSynthesizer(
+            file_assets_bucket_name="${AssetsBucket}", generate_bootstrap_version_rule=False
+        )
+        super().__init__(scope, NAME, synthesizer=synthesizer, description="Sluice: a site in one stack")
+        CfnParameter(self, "AssetsBucket", description="The bucket, in this region, that has the archives")
+        topic = CfnParameter(self, "AlarmsTopicArn", description="An SNS topic that is told of alarms")
+        days = CfnParameter(
+            self,
+            "LogRetentionDays",
+            type="Number",
+            default=str(parameters.log_retention_days),
+            allowed_values=[str(each) for each in known()["sluice.log_retention_days"]["enum"]],
+        )
+        level = CfnParameter(
+            self, "LogLevel", default=parameters.log_level.value, allowed_values=[each.value for each in LogLevel]
+        )
+        told = sns.Topic.from_topic_arn(self, "Topic", topic.value_as_string)
+        site = Site(self, "Site", parameters=parameters, alarms_topic=told)
+        for part in (site.rendezvous, site.splitting, site.exchange, site.pipeline, site.operations):
+            if part is not None:
+                part.finish()
+        for child in self.node.find_all():
+            if isinstance(child, logs.CfnLogGroup):
+                child.retention_in_days = days.value_as_number
+            elif isinstance(child, lambda_.CfnFunction):
+                child.add_property_override("Environment.Variables.POWERTOOLS_LOG_LEVEL", level.value_as_string)
+
+
+def write(folder: Path, context: Mapping[str, object] | None = None) -> None:
+    """Write template, archives and how to deploy them. The same sources give the same bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory() as work:
+        app = reproducible_app(context, outdir=work)
+        stack = TemplateStack(app, Parameters.read(context or {}))
+        Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+        assembly = app.synth()
+        template = assembly.get_stack_by_name(stack.stack_name).template
+        (folder / TEMPLATE).write_text(json.dumps(template, indent=1, sort_keys=True) + "\n")
+        assets = json.loads((Path(assembly.directory) / f"{NAME}.assets.json").read_text())["files"]
+        for asset in assets.values():
+            _archive(Path(assembly.directory), asset, folder)
+    (folder / "README.md").write_text(README)
+
+
+def _archive(assembly: Path, asset: Mapping[str, Any], folder: Path) -> None:
+    source = assembly / asset["source"]["path"]
+    [place] = asset["destinations"].values()
+    target = folder / place["objectKey"]
+    if source.suffix == ".json":  # the template itself, as the assembly publishes it
+        return
+    if asset["source"]["packaging"] == "file":
+        shutil.copy(source, target)
+        return
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(each for each in source.rglob("*") if each.is_file()):
+            entry = zipfile.ZipInfo(path.relative_to(source).as_posix(), EPOCH)
+            entry.external_attr, entry.compress_type = 0o644 << 16, zipfile.ZIP_DEFLATED
+            archive.writestr(entry, path.read_bytes())
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))
