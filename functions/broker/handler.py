@@ -10,6 +10,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from functions.broker.parts import CLIENT_ID, BrokerParts
 from sluice.aws.metrics import publish
 from sluice.aws.records import Batch
+from sluice.aws.shutdown import call_at_shutdown
 from sluice.message import Message
 from sluice.rendezvous.broker import OfferMessage
 from sluice.rendezvous.settings import BrokerSettings
@@ -43,6 +44,12 @@ def handler(event: dict[str, Any], context: LambdaContext) -> "PartialItemFailur
     return response
 
 
+def write_counts() -> None:
+    """Write the counts of offers that this environment still holds back."""
+    if parts.cache_info().currsize:
+        parts().pacing.flush(at_shutdown=True)
+
+
 def offer_of(message: Message) -> OfferMessage:
     """Read the message as the rendezvous sees it."""
     client_id = message.attributes.get(CLIENT_ID)
@@ -54,3 +61,7 @@ def offer_of(message: Message) -> OfferMessage:
         trace=message.trace_header,
         receives=message.receives,
     )
+
+
+# At the import, since Lambda takes no registration later.
+call_at_shutdown(write_counts)

@@ -11,6 +11,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from functions.proxy.parts import ProxyParts
 from sluice.aws.metrics import publish
+from sluice.aws.shutdown import call_at_shutdown
 from sluice.rendezvous.http import HttpRequest, HttpResponse, route_of
 from sluice.rendezvous.settings import ProxySettings
 
@@ -36,6 +37,14 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     return response.event()
 
 
+def publish_rest() -> None:
+    """Publish all that this environment still holds back."""
+    if parts.cache_info().currsize:
+        lost = parts().recorder.publish(at_shutdown=True)
+        publish(SERVICE, parts().counts.rest() + lost)
+        parts().pacing.flush(at_shutdown=True)
+
+
 def cause_of(error: BaseException) -> list[str]:
     """Say what an error is, where it was raised, and what it came from: never its text, which may quote an offer."""
     frames = traceback.extract_tb(error.__traceback__)
@@ -43,3 +52,7 @@ def cause_of(error: BaseException) -> list[str]:
     said = [" ".join([type(error).__name__, *names]), *(f"{frame.filename}:{frame.lineno}" for frame in frames)]
     earlier = error.__cause__ or error.__context__
     return said + (cause_of(earlier) if earlier else [])
+
+
+# At the import, since Lambda takes no registration later.
+call_at_shutdown(publish_rest)

@@ -14,6 +14,7 @@ from sluice.rendezvous.event_recorder import EventRecorder
 from sluice.rendezvous.http import BrokerSite
 from sluice.rendezvous.http_clients import HttpClients
 from sluice.rendezvous.mailbox import PREFIX, Mailbox
+from sluice.rendezvous.pacing import Pacing
 from sluice.rendezvous.protocol.bridges import by_fingerprint
 from sluice.rendezvous.settings import ProxySettings
 from sluice.rendezvous.volunteers import PollMetric, Volunteers
@@ -30,6 +31,7 @@ class ProxyParts(msgspec.Struct, frozen=True, kw_only=True):
     site: BrokerSite
     recorder: EventRecorder
     counts: HeldCounts
+    pacing: Pacing
 
     @classmethod
     def make(cls, settings: ProxySettings) -> "ProxyParts":
@@ -74,4 +76,9 @@ class ProxyParts(msgspec.Struct, frozen=True, kw_only=True):
             new_id=new_id,
             trusts_forwarded=settings.trusts_forwarded,
         )
-        return cls(site=site, recorder=meeting.recorder, counts=HeldCounts(names=SENT_AWAY, now_ms=now_ms))
+        return cls(
+            site=site,
+            recorder=meeting.recorder,
+            counts=HeldCounts(names=SENT_AWAY, now_ms=now_ms),
+            pacing=meeting.pacing,
+        )

@@ -1,6 +1,6 @@
-"""What an environment holds back for a while, as there is much of it and all alike: then it is told at once.
+"""Counts that an environment holds back for a while, because there are many and all alike, to publish them together.
 
-What it holds back that is called no more is lost.
+Whoever ends the environment publishes the rest.
 """
 
 from collections import Counter
@@ -38,5 +38,10 @@ class HeldCounts:
         now_ms = self.now_ms()
         if counts.keys() <= self.names and not self._backlog.is_due(now_ms):
             return Counter()
-        due, self._counts, self._backlog = self._counts, Counter(), Backlog(now_ms)
-        return due
+        self._backlog = Backlog(now_ms)
+        return self.rest()
+
+    def rest(self) -> Counter[str]:
+        """Hand out all that is held back."""
+        rest, self._counts = self._counts, Counter()
+        return rest

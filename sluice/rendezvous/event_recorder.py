@@ -53,13 +53,13 @@ class EventRecorder(msgspec.Struct, frozen=True, kw_only=True):
         self._polls.clear()
         return taken
 
-    def publish(self) -> Counter[str]:
-        """Tell what was noted, at the invocation's end, and of held polls where it is time.
+    def publish(self, *, at_shutdown: bool = False) -> Counter[str]:
+        """Publish what was noted, at the invocation's end. Polls are held back until they are due, or the shutdown.
 
-        Returns metrics, where there is something to count.
+        Returns metrics, if there is something to count.
         """
         now_ms = self.now_ms()
-        if self._polls and self._backlog.is_due(now_ms):
+        if self._polls and (at_shutdown or self._backlog.is_due(now_ms)):
             self._backlog.told_at_ms = now_ms
             events = self.take()
         else:

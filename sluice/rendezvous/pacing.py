@@ -115,11 +115,12 @@ class Pacing:
             return 1.0
         return 1.0 if standing is None else standing.rested(now_ms=turn.since_ms)
 
-    def flush(self) -> None:
-        """Add to the table what was counted, where some time has passed since the last time."""
+    def flush(self, *, at_shutdown: bool = False) -> None:
+        """Add the counts to the table, at most every `WRITTEN_EVERY_MS` but for the shutdown."""
         now_ms = self.now_ms()
         with self._lock:
-            if now_ms - self._written_at_ms < WRITTEN_EVERY_MS or not (self._minute or self._hour):
+            is_due = at_shutdown or now_ms - self._written_at_ms >= WRITTEN_EVERY_MS
+            if not is_due or not (self._minute or self._hour):
                 return
             self._written_at_ms = now_ms
             minute = Counts(self._minute, frozenset(self._groups))

@@ -124,6 +124,31 @@ def test_a_poll_is_told_of_with_a_hash_and_without_its_address(
     assert ADDRESS not in everything
 
 
+def test_an_environment_that_is_never_called_again_publishes_what_it_holds_back(
+    telling: Surroundings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second poll is held back, to be published with later ones; the shutdown comes before them."""
+    call(proxy.handler, poll_event())
+    assert metrics(capsys)["PollsDeferred"] == 1
+    call(proxy.handler, poll_event())
+    call(proxy.handler, poll_event())
+    assert metrics(capsys) == {}
+    proxy.publish_rest()
+    assert metrics(capsys)["PollsDeferred"] == 2
+    polls = [poll for record in told(telling) for poll in read_record(record).events]
+    assert [poll.polls for poll in polls if isinstance(poll, PollEvent)] == [1, 2]
+    proxy.publish_rest()
+    assert len(told(telling)) == 2
+    assert metrics(capsys) == {}
+
+
+def test_an_environment_without_a_request_has_nothing_to_publish() -> None:
+    fresh_environments()
+    proxy.publish_rest()
+    broker.write_counts()
+    assert proxy.parts.cache_info().currsize == broker.parts.cache_info().currsize == 0
+
+
 def test_what_cant_be_told_of_is_counted_and_fails_nothing(
     telling: Surroundings, capsys: pytest.CaptureFixture[str]
 ) -> None:

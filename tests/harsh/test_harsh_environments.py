@@ -1,5 +1,6 @@
 """A harsh cloud's functions: frozen between two invocations, and ended with all that they have started."""
 
+from functools import partial
 from pathlib import Path
 
 from sluice.aws.operator.connections import Connection
@@ -23,6 +24,29 @@ def handler(event, context):
     return [os.getpid(), child.pid]
 """
 
+# Registers an extension if it is asked to, and writes a file when it gets SIGTERM.
+LAST_WORDS = """
+import os, pathlib, signal, sys, threading, urllib.request
+
+API = "http://" + os.environ["AWS_LAMBDA_RUNTIME_API"] + "/2020-01-01/extension/"
+
+def register():
+    headers = {"Lambda-Extension-Name": "shutdown"}
+    request = urllib.request.Request(API + "register", data=b'{"events": []}', headers=headers)
+    id_ = urllib.request.urlopen(request).headers["Lambda-Extension-Identifier"]
+    next_ = urllib.request.Request(API + "event/next", headers={"Lambda-Extension-Identifier": id_})
+    threading.Thread(target=urllib.request.urlopen, args=[next_], daemon=True).start()
+
+def handler(event, context):
+    def end(*_):
+        pathlib.Path(event["note"]).write_text("ended")
+        sys.exit()
+    if event["registers"]:
+        register()
+    signal.signal(signal.SIGTERM, end)
+    return os.getpid()
+"""
+
 
 def state(pid: int) -> str:
     """As in /proc: T is stopped, S sleeps; empty where it has ended."""
@@ -31,6 +55,10 @@ def state(pid: int) -> str:
     except FileNotFoundError:
         return ""
     return "" if letter == "Z" else letter
+
+
+def has_ended(pid: int) -> bool:
+    return state(pid) == ""
 
 
 def test_a_function_is_frozen_with_its_children_between_invocations(account: Connection) -> None:
@@ -46,6 +74,17 @@ def test_a_function_that_is_killed_at_its_time_out_ends_with_its_children(accoun
     note = tmp_path / "child"
     assert "timed out" in invoke(account, "hangs", {"hangs": True, "note": str(note)})["errorMessage"]
     eventually(lambda: state(int(note.read_text())) == "")
+
+
+def test_only_an_environment_with_an_extension_is_told_of_its_shutdown(account: Connection, tmp_path: Path) -> None:
+    client = account.client("lambda")
+    for name, registers in (("told", True), ("killed", False)):
+        deploy_function(account, name, LAST_WORDS)
+        note = tmp_path / name
+        pid = invoke(account, name, {"note": str(note), "registers": registers})
+        client.update_function_configuration(FunctionName=name, MemorySize=256)  # ends its environments
+        eventually(partial(has_ended, pid))
+        assert note.exists() is registers
 
 
 def test_a_function_runs_on_the_python_that_setup_installed(account: Connection) -> None:

@@ -10,12 +10,13 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from threading import Timer
 from typing import Any
+from uuid import uuid4
 
 import ministack.app
 import ministack.core.concurrency
@@ -27,6 +28,7 @@ import ministack.services.cloudformation.provisioners
 import ministack.services.lambda_svc
 import ministack.services.sqs
 
+from sluice.local.mended.extensions import ExtensionsApi
 from sluice.local.requests import BY_CALL, BY_TRIGGER, RequestLog, action_and_queue
 
 # AWS has no permission of these names: a batch needs the permission of what it batches.
@@ -49,6 +51,8 @@ ECS_RESOURCES = {
     "DeregisterTaskDefinition": "*",
     "ListTasks": "*",
 }
+# Lambda grants an environment with an internal extension half a second. Here everything shares the processors.
+SHUTDOWN_S = 5.0
 PER_REQUEST = 10  # messages that a request to SQS receives or deletes
 PAYLOAD_BYTES = 6_000_000  # that AWS hands a function at most
 STATE_READS = 100
@@ -261,25 +265,51 @@ def end_environments_whole() -> None:
 
     ministack ends the one process that it has started; that one's children live on, with nobody who could end them.
     Here each environment is a process group of its own. On AWS a time-out resets the environment, as a shutdown does,
-    and nothing that ran in it goes on.
+    and nothing that ran in it goes on. One that has registered an extension gets SIGTERM, and half a second.
     https://docs.aws.amazon.com/lambda/latest/dg/lambda-runtime-environment.html
     """
     runtime = ministack.core.lambda_runtime
-    runtime.subprocess = _Grouped()
+    extensions = ExtensionsApi()
+    collect = runtime._collect  # noqa: SLF001 - the one place where ministack waits for a process that it has ended
 
     def end(process: Any) -> None:
-        if process is not None:
-            with contextlib.suppress(ProcessLookupError):
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            if extensions.has_registered(process.extension_token):
+                os.killpg(process.pid, signal.SIGCONT)  # it may be frozen
+                process.terminate()
+            else:
                 os.killpg(process.pid, signal.SIGKILL)
 
+    def collect_whole(process: Any, deadline: float) -> None:
+        collect(process, deadline)
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+    runtime.subprocess = _Grouped(extensions)
     runtime._signal = end  # noqa: SLF001 - the one place where ministack asks a process to end
+    runtime._collect = collect_whole  # noqa: SLF001 - see above
+    runtime._REAP_GRACE = SHUTDOWN_S  # noqa: SLF001 - see above
 
 
 class _Grouped:
-    """The module `subprocess`, but what it starts leads a process group of its own."""
+    """The module `subprocess`, but a process that it starts leads a process group and has an Extensions API."""
+
+    def __init__(self, extensions: ExtensionsApi) -> None:
+        self._extensions = extensions
 
     def __getattr__(self, name: str) -> Any:
-        return partial(subprocess.Popen, process_group=0) if name == "Popen" else getattr(subprocess, name)
+        return self._start if name == "Popen" else getattr(subprocess, name)
+
+    def _start(self, *arguments: Any, env: Mapping[str, str], **named: Any) -> Any:
+        token = uuid4().hex
+        variables = {"AWS_LAMBDA_RUNTIME_API": self._extensions.address(token), **env}
+        start: Any = subprocess.Popen
+        process = start(*arguments, env=variables, process_group=0, **named)
+        process.extension_token = token
+        return process
 
 
 def keep_state_whole(end: Callable[[], None]) -> None:
