@@ -18,6 +18,7 @@ from aws_lambda_powertools.logging import Logger
 
 API_VARIABLE = "AWS_LAMBDA_RUNTIME_API"  # Lambda sets it to host and port of its Extensions API
 EXTENSION = "sluice-shutdown"  # unique within a function
+TERMINATION = frozenset({signal.SIGTERM})
 
 logger = Logger()
 
@@ -45,7 +46,8 @@ def call_at_shutdown(callback: Callable[[], None]) -> None:
         """Ask for the next event, which tells Lambda that the extension is ready. There is none."""
         pool.request("GET", f"{address}/event/next", headers=identifier)
 
-    def run_and_exit() -> None:
+    def wait_for_shutdown() -> None:
+        signal.sigwait(TERMINATION)
         try:
             callback()
         except Exception as error:
@@ -53,9 +55,8 @@ def call_at_shutdown(callback: Callable[[], None]) -> None:
         sys.stdout.flush()
         os._exit(0)  # the runtime's thread waits for an invocation that never comes
 
-    def end(*_: object) -> None:
-        """Leave the main thread free, since it may hold a lock that the callback needs."""
-        Thread(target=run_and_exit).start()
-
+    # A handler would run in the main thread, which the runtime may hold in compiled code and which may hold a lock
+    # that the callback needs. Threads that are started from now on inherit that the signal isn't theirs.
+    signal.pthread_sigmask(signal.SIG_BLOCK, TERMINATION)
+    Thread(target=wait_for_shutdown, daemon=True).start()
     Thread(target=wait_for_ever, daemon=True).start()
-    signal.signal(signal.SIGTERM, end)

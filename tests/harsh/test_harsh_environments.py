@@ -26,7 +26,7 @@ def handler(event, context):
 
 # Registers an extension if it is asked to, and writes a file when it gets SIGTERM.
 LAST_WORDS = """
-import os, pathlib, signal, sys, threading, urllib.request
+import os, pathlib, signal, threading, urllib.request
 
 API = "http://" + os.environ["AWS_LAMBDA_RUNTIME_API"] + "/2020-01-01/extension/"
 
@@ -37,13 +37,16 @@ def register():
     next_ = urllib.request.Request(API + "event/next", headers={"Lambda-Extension-Identifier": id_})
     threading.Thread(target=urllib.request.urlopen, args=[next_], daemon=True).start()
 
+def note_the_end(note):
+    signal.sigwait([signal.SIGTERM])
+    pathlib.Path(note).write_text("ended")
+    os._exit(0)
+
 def handler(event, context):
-    def end(*_):
-        pathlib.Path(event["note"]).write_text("ended")
-        sys.exit()
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # first, as threads inherit it
     if event["registers"]:
         register()
-    signal.signal(signal.SIGTERM, end)
+    threading.Thread(target=note_the_end, args=[event["note"]], daemon=True).start()
     return os.getpid()
 """
 
