@@ -13,6 +13,8 @@ from sluice.errors import BadConfiguration
 
 MAX_PAIRS = 1_000  # of one mapping, with all that merge keys bring: as many as there may be queues
 MAX_BYTES = 2**20  # of a file whose places are known by line
+MAX_DEPTH = 100  # of mappings and lists within each other, far from where Python's own stack ends
+TOO_DEEP = f"nested deeper than {MAX_DEPTH}"
 MAX_VALUES = 200_000  # that it stands for, each alias counted as what it repeats
 
 
@@ -27,6 +29,20 @@ class BadFile(BadConfiguration):
 
 class _Loader(yaml.SafeLoader):
     """Refuses keys that are there twice, of which PyYAML takes the last, and merges that multiply: it copies all."""
+
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Compose one node with all that is in it. Raises `yaml.YAMLError` if it is nested too deep."""
+        if not self.check_event(yaml.CollectionStartEvent):
+            return super().compose_node(parent, index)
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # the stubs lack it
+            raise yaml.composer.ComposerError(problem=TOO_DEEP, problem_mark=event.start_mark)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         """Bring a mapping's merge keys into it."""
@@ -57,6 +73,17 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
+def _not_too_deep(document: Any) -> Any:
+    """Return the document. Raises ValueError if it is nested too deep."""
+    collections, depth = [document], 0
+    while collections := [value for value in collections if isinstance(value, dict | list)]:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise ValueError(TOO_DEEP)
+        collections = [part for value in collections for part in (value.values() if isinstance(value, dict) else value)]
+    return document
+
+
 def documents_of(file: Path) -> list[Any]:
     """Read the documents of a file: one of JSON, any number of YAML. Raises `BadFile`."""
     try:
@@ -71,7 +98,7 @@ def documents_of_text(text: str, file: Path) -> list[Any]:
     try:
         # YAML reads JSON too, but says less of what is wrong with it.
         return (
-            [json.loads(text, object_pairs_hook=_once)]
+            [_not_too_deep(json.loads(text, object_pairs_hook=_once))]
             if file.suffix == ".json"
             else list(yaml.load_all(text, _Loader))
         )
