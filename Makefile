@@ -23,10 +23,15 @@ export CDK_DISABLE_CLI_TELEMETRY := true
 export PYTHONDONTWRITEBYTECODE :=
 # A lock is for every platform and each Python from 3.11 on.
 LOCK := --quiet --universal --python-version 3.11 --generate-hashes --strip-extras --no-header
+# requirements.txt pins what our package and its extras need: that is what is deployed, what deploys it, and what the
+# commands import. What only a clone needs are groups of pyproject.toml, and each has a lock of its own.
+GROUPS := demo dev docs
+# `make lock UPGRADE=` keeps the locked versions, for a pyproject.toml that names other packages.
+UPGRADE := --upgrade
 # Into an environment: with uv, and where that doesn't get at the packages with pip, which may be configured otherwise.
 # What a lock lists is checked by its hash; our own packages have none, and bring nothing with them.
 install = uv pip install --quiet --python $(1) $(2) || python -m pip --python $(1)/bin/python install --quiet $(2)
-locked = $(call install,$(1),--require-hashes --requirement $(2))
+locked = $(call install,$(1),--require-hashes $(addprefix --requirement ,$(2)))
 own = $(call install,$(1),--no-deps --editable $(2))
 # PySpark's archive, with compiled modules beside the sources: each worker would compile all that it imports, each time.
 # One that has them stays as it is.
@@ -35,7 +40,7 @@ compiled = cd $(1)/lib/python*/site-packages/pyspark/python/lib && rm -rf unpack
 	python -m zipfile -e pyspark.zip unpacked && \
 	$(CURDIR)/$(1)/bin/python -m compileall -q -b -x '/(ml|mllib|pandas|testing|tests)/' unpacked && \
 	(cd unpacked && python -m zipfile -c ../compiled.zip *) && mv compiled.zip pyspark.zip && rm -r unpacked
-# An environment with Spark, and with what a lock lists beside it.
+# An environment with Spark, and with what locks list beside it.
 define spark
 	@command -v java > /dev/null || { echo "Spark needs Java 17: apt-get install openjdk-17-jre-headless"; exit 1; }
 	$(PYTHON) -m venv $(1)
@@ -154,16 +159,24 @@ destroy: setup ## delete what was deployed; protected state stays
 smoke: setup ## what only AWS can answer: two stages deployed, checked, counted, destroyed, for less than a dollar
 	python -m sluice.smoke $(ARGS)
 
-# Everything newest: Spark's locks take their versions from the project's, and the npm packages are pinned in package.json.
+# All is resolved at once, and then each lock takes its part: a lock that is there keeps its versions and hashes without
+# --upgrade. Spark's takes its versions from the others, and PySpark is the only package that its versions don't share.
+# The npm packages are pinned in package.json.
 lock: setup ## write the locks anew, with the newest versions that pyproject.toml and package.json allow
-	uv pip compile $(LOCK) --upgrade --all-extras -o requirements.txt pyproject.toml
-	uv pip compile $(LOCK) --constraint requirements.txt --extra local --extra demo -o requirements-demo.txt pyproject.toml
-	for version in $(SPARK) $(SPARK_OTHERS); do \
-		echo "pyspark==$$version" | uv pip compile $(LOCK) --upgrade --constraint requirements.txt --all-extras \
-			-o spark/requirements-$$version.txt spark/pyproject.toml -; \
+	mkdir -p build
+	cat requirements.txt $(GROUPS:%=requirements/%.txt) > build/lock.txt
+	uv pip compile $(LOCK) $(UPGRADE) --all-extras $(GROUPS:%=--group %) -o build/lock.txt pyproject.toml
+	cp build/lock.txt requirements.txt
+	uv pip compile $(LOCK) --all-extras -o requirements.txt pyproject.toml
+	for group in $(GROUPS); do \
+		cp build/lock.txt requirements/$$group.txt; \
+		uv pip compile $(LOCK) --group $$group -o requirements/$$group.txt; \
 	done
-	echo "pyspark==$(SPARK)" | uv pip compile $(LOCK) --constraint spark/requirements-$(SPARK).txt --extra jobs --extra fast \
-		-o spark/requirements-$(SPARK)-demo.txt spark/pyproject.toml -
+	for version in $(SPARK) $(SPARK_OTHERS); do \
+		echo "pyspark==$$version" | uv pip compile $(LOCK) --no-deps -o spark/pyspark-$$version.txt -; \
+	done
+	uv pip compile $(LOCK) $(UPGRADE) --constraint requirements.txt $(GROUPS:%=--constraint requirements/%.txt) \
+		--constraint spark/pyspark-$(SPARK).txt --all-extras --no-emit-package pyspark -o spark/requirements.txt spark/pyproject.toml
 	npm install --package-lock-only --no-audit --no-fund --loglevel=error
 	$(MAKE) setup
 	python -m sluice.bundles.bill
@@ -189,22 +202,25 @@ clean: ## everything that a clone doesn't have
 	touch $@
 
 # What the demo runs on: neither development tools nor simulated AWS.
-.venv/demo: .venv/installers requirements-demo.txt pyproject.toml
-	$(call locked,.venv,requirements-demo.txt)
+.venv/demo: .venv/installers requirements.txt requirements/demo.txt pyproject.toml
+	$(call locked,.venv,requirements.txt requirements/demo.txt)
 	$(call own,.venv,.)
 	touch $@
 
-.venv/ready: .venv/demo requirements.txt
-	$(call locked,.venv,requirements.txt)
+.venv/ready: .venv/demo requirements/dev.txt requirements/docs.txt
+	$(call locked,.venv,requirements/dev.txt requirements/docs.txt)
 	touch $@
 
 # What jobs run on: neither the suite nor those who read their tables.
-build/spark-%/demo: spark/pyproject.toml spark/requirements-%-demo.txt | .venv/installers
-	$(call spark,build/spark-$*,spark/requirements-$*-demo.txt)
+build/spark-%/demo: spark/pyproject.toml spark/requirements.txt spark/pyspark-%.txt | .venv/installers
+	mkdir -p $(@D)
+	cat spark/requirements.txt spark/pyspark-$*.txt | \
+		python -m sluice.locks --extra jobs --extra fast --package pyspark spark/pyproject.toml > $(@D)/demo.txt
+	$(call spark,$(@D),$(@D)/demo.txt)
 	touch $@
 
-build/spark-%/ready: spark/pyproject.toml spark/requirements-%.txt | .venv/installers
-	$(call spark,build/spark-$*,spark/requirements-$*.txt)
+build/spark-%/ready: spark/pyproject.toml spark/requirements.txt spark/pyspark-%.txt | .venv/installers
+	$(call spark,$(@D),spark/requirements.txt spark/pyspark-$*.txt)
 	touch $(@D)/demo $@
 
 # Without it the embedded cloud runs functions with this environment's Python, and says so here.
@@ -212,9 +228,9 @@ build/python-3.13/ready: sluice/local/install-python | .venv/installers
 	@rm -rf $(@D)
 	@nice python -m sluice.local.runtime
 
-build/tests-3.13/ready: requirements.txt build/python-3.13/ready
+build/tests-3.13/ready: requirements.txt requirements/demo.txt requirements/dev.txt build/python-3.13/ready
 	python=build/python-3.13/bin/python3.13; [ -x $$python ] || python=.venv/bin/python; $$python -m venv --without-pip $(@D)
-	$(call locked,$(@D),requirements.txt)
+	$(call locked,$(@D),requirements.txt requirements/demo.txt requirements/dev.txt)
 	$(call own,$(@D),.)
 	touch $@
 

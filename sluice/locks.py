@@ -1,8 +1,16 @@
-"""The project's locks: what each package is pinned to, the hashes of its files, and who needs it."""
+"""The project's locks: what each package is pinned to, the hashes of its files, and who needs it.
 
+`python -m sluice.locks --extra EXTRA … PYPROJECT < LOCK` prints the part of a lock that some extras need. It runs
+before anything is installed, so this module needs the standard library only.
+"""
+
+import argparse
 import re
+import sys
+import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from sluice.errors import BadConfiguration
 
@@ -70,3 +78,20 @@ def required_name(requirement: str) -> str:
 def normal(name: str) -> str:
     """Normalize a package's name: https://packaging.python.org/en/latest/specifications/name-normalization/."""
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def main() -> None:
+    """Print what a project needs with some of its extras, as the lock on stdin pins it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("pyproject", type=Path, help="the project's pyproject.toml")
+    parser.add_argument("--extra", action="append", default=[], help="an extra of the project")
+    parser.add_argument("--package", action="append", default=[], help="a package that the project doesn't name")
+    arguments = parser.parse_args()
+    project = tomllib.loads(arguments.pyproject.read_text())["project"]
+    extras = [project["optional-dependencies"][extra] for extra in arguments.extra]
+    wanted = [*project["dependencies"], *(requirement for extra in extras for requirement in extra), *arguments.package]
+    print(*pinned(wanted, sys.stdin.read()), sep="\n")  # noqa: T201 - to the file that pip reads
+
+
+if __name__ == "__main__":
+    main()

@@ -8,7 +8,7 @@ here; one that is locked for other platforms alone is left out. An npm package's
 import argparse
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from email.message import Message
 from importlib.metadata import PackageNotFoundError, metadata
@@ -56,7 +56,7 @@ def packages() -> Sequence[Package]:
 def _python_packages() -> Iterator[Package]:
     assets = Assets(PROJECT)
     deployed = {pin.name for pin in (*assets.pins(assets.bundle(*LAYERS)), *SparkAssets(PROJECT).pins())}
-    for name, pin in read_lock(PROJECT.lock.read_text()).items():
+    for name, pin in sorted(_locked_for_a_clone().items()):
         if (found := _metadata(pin)) is not None:
             yield Package(
                 kind="pypi",
@@ -66,6 +66,19 @@ def _python_packages() -> Iterator[Package]:
                 hashes=pin.hashes,
                 is_deployed=name in deployed,
             )
+
+
+def _locked_for_a_clone() -> Mapping[str, Pin]:
+    """Read the locks of what `make setup` installs.
+
+    A package that one lock wants on every platform has no marker, whatever another lock says.
+    """
+    locked: dict[str, Pin] = {}
+    for lock in (PROJECT.lock, *(PROJECT.files / "requirements").glob("*.txt")):
+        for name, pin in read_lock(lock.read_text()).items():
+            if name not in locked or not pin.marker:
+                locked[name] = pin
+    return locked
 
 
 def _metadata(pin: Pin) -> Message | None:

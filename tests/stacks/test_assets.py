@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path, PurePosixPath
 
 import boto3
@@ -11,13 +12,19 @@ import pytest
 from sluice import lambda_python
 from sluice.bundles.assets import CODE, LAYERS, Assets, Bundle, BundleFailed, Target, bytecode_of
 from sluice.bundles.environment import SparkAssets
-from sluice.locks import read_lock
+from sluice.locks import normal, read_lock, required_name
 from sluice.parameters import Architecture
 from sluice.project import Project
 from tests.stacks.conftest import PROJECT
 
 FUNCTIONS = ("broker", "jobs", "proxy", "sweeper")
 RUNTIME_PACKAGES = ("boto3", "botocore", "s3transfer", "dateutil", "urllib3", "six.py")
+LOCKS = sorted(
+    path
+    for pattern in ("requirements.txt", "requirements/*.txt", "spark/requirements.txt", "spark/pyspark-*.txt")
+    for path in PROJECT.glob(pattern)
+)
+PYSPARK = [lock.name for lock in LOCKS if lock.name.startswith("pyspark-")]
 LOCK = """\
 alpha==1.0 \\
     --hash=sha256:0000000000000000000000000000000000000000000000000000000000000000
@@ -161,9 +168,7 @@ def test_what_is_deployed_is_pinned_with_hashes_and_for_every_platform() -> None
     assert [pin.name for pin in pins if pin.marker or not pin.hashes] == []
 
 
-@pytest.mark.parametrize(
-    "lock", [*PROJECT.glob("requirements*.txt"), *(PROJECT / "spark").glob("requirements-*.txt")], ids=str
-)
+@pytest.mark.parametrize("lock", LOCKS, ids=str)
 def test_whatever_is_installed_is_pinned_with_its_hash(lock: Path) -> None:
     pins = read_lock(lock.read_text())
     named = [line for line in lock.read_text().splitlines() if line and not line.startswith((" ", "#"))]
@@ -171,12 +176,38 @@ def test_whatever_is_installed_is_pinned_with_its_hash(lock: Path) -> None:
     assert [pin.name for pin in pins.values() if not pin.hashes] == []
 
 
-@pytest.mark.parametrize(
-    "lock", [PROJECT / "requirements-demo.txt", *(PROJECT / "spark").glob("requirements-*-demo.txt")], ids=str
-)
-def test_the_demo_has_the_versions_that_all_else_has(lock: Path) -> None:
-    whole, part = (read_lock(each.read_text()) for each in (lock.with_name(lock.name.replace("-demo", "")), lock))
-    assert {name: pin.version for name, pin in part.items()}.items() < {n: p.version for n, p in whole.items()}.items()
+def test_a_package_has_one_version_and_one_set_of_files_in_all_locks() -> None:
+    pins = [pin for lock in LOCKS if lock.name not in PYSPARK for pin in read_lock(lock.read_text()).values()]
+    assert len({pin.name for pin in pins}) == len({(pin.name, pin.version, frozenset(pin.hashes)) for pin in pins})
+
+
+def test_a_version_of_spark_is_pyspark_alone_and_the_lock_of_spark_has_all_else() -> None:
+    assert len(PYSPARK) > 1
+    for name in PYSPARK:
+        pins = read_lock((PROJECT / "spark" / name).read_text())
+        assert {pin.name: f"pyspark-{pin.version}.txt" for pin in pins.values()} == {"pyspark": name}
+    shared = read_lock((PROJECT / "spark" / "requirements.txt").read_text())
+    assert "pyspark" not in shared
+    assert "pyspark" in shared["py4j"].needed_by
+
+
+def test_requirements_txt_has_what_deploys_and_is_deployed_and_nothing_of_tests_and_documents() -> None:
+    pins = read_lock((PROJECT / "requirements.txt").read_text())
+    assert {"aws-cdk-lib", "aws-lambda-powertools", "boto3", "constructs", "ministack", "typer"} <= pins.keys()
+    assert pins.keys() & {"hypothesis", "matplotlib", "mkdocs", "moto", "mypy", "pre-commit", "pytest", "ruff"} == set()
+
+
+def test_what_pyproject_lists_is_locked() -> None:
+    described = tomllib.loads((PROJECT / "pyproject.toml").read_text())
+    of_package = described["project"]["dependencies"], *described["project"]["optional-dependencies"].values()
+    listed = {"requirements.txt": [requirement for extra in of_package for requirement in extra]}
+    listed |= {f"requirements/{name}.txt": group for name, group in described["dependency-groups"].items()}
+    assert {path for lock in LOCKS if not (path := lock.relative_to(PROJECT).as_posix()).startswith("spark/")} == {
+        *listed
+    }
+    for lock, requirements in listed.items():
+        names = {normal(required_name(requirement)) for requirement in requirements} - {described["project"]["name"]}
+        assert names - read_lock((PROJECT / lock).read_text()).keys() == set()
 
 
 def test_a_file_with_another_hash_isnt_installed(project: Path) -> None:

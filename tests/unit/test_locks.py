@@ -1,8 +1,11 @@
 """What locks pin, and who needs it."""
 
+import io
+from pathlib import Path
+
 import pytest
 
-from sluice.locks import NotPinned, pinned, read_lock
+from sluice.locks import NotPinned, main, pinned, read_lock
 
 LOCK = f"""\
 # a comment
@@ -47,3 +50,25 @@ def test_a_pin_has_the_hashes_of_its_files_and_its_platforms() -> None:
 
 def _named(requirement: str) -> list[str]:
     return [pin.name for pin in pinned([requirement], LOCK, without=("boto3", "botocore"))]
+
+
+def test_a_part_of_a_lock_is_printed_for_some_extras(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    described = tmp_path / "pyproject.toml"
+    described.write_text(
+        '[project]\ndependencies = ["delta>=4"]\noptional-dependencies = {one = ["alpha"], two = ["boto3"]}\n'
+    )
+    monkeypatch.setattr("sys.argv", ["locks", "--extra", "one", "--package", "botocore", str(described)])
+    monkeypatch.setattr("sys.stdin", io.StringIO(LOCK))
+    main()
+    printed = capsys.readouterr().out
+    assert [line.partition("==")[0] for line in printed.splitlines()] == [
+        "alpha",
+        "beta-two",
+        "boto3",
+        "botocore",
+        "delta",
+        "epsilon",
+    ]
+    assert printed.splitlines()[0] == str(read_lock(LOCK)["alpha"])

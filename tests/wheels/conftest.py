@@ -61,7 +61,8 @@ def install(tmp_path_factory: pytest.TempPathFactory, wheels: dict[str, Path]) -
         subprocess.run([UV, "venv", "--quiet", "--python", sys._base_executable, folder / "venv"], check=True)  # type: ignore[attr-defined]  # what this one was made of
         own = {each: wheels.get(each.partition("[")[0].replace("-", "_")) for each in requirements}
         wanted = [f"{each} @ {wheel.as_uri()}" if wheel else each for each, wheel in own.items()]
-        versions = ["--constraint", str(ROOT / "requirements.txt"), "--no-verify-hashes"]
+        locks = (ROOT / "requirements.txt", ROOT / "spark" / "requirements.txt")
+        versions = [*(f"--constraint={lock}" for lock in locks), "--no-verify-hashes"]
         subprocess.run([UV, "pip", "install", "--quiet", "--python", made.python, *versions, *wanted], check=True)
         return made
 

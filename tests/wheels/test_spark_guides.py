@@ -36,7 +36,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Install
         folder = tmp_path_factory.mktemp("reader")
         made = Installed(python=folder / "venv" / "bin" / "python", folder=folder)
         subprocess.run([UV, "venv", "--quiet", "--python", sys._base_executable, folder / "venv"], check=True)  # type: ignore[attr-defined]  # what this one was made of
-        locked = ["--constraint", f"spark/requirements-{version_of(wanted)}.txt", "--no-verify-hashes"]
+        locked = ["--constraint", "spark/requirements.txt", "--no-verify-hashes"]
         install = [str(UV), "pip", "install", "--quiet", "--python", str(made.python)]
         subprocess.run([*install, *locked, *wanted, *beside], check=True, cwd=ROOT)
         return made
@@ -55,11 +55,6 @@ def installing(guide: Path) -> str:
     typed = [each.text for block in blocks(guide) if block.language == "sh" for each in commands(block)]
     [line] = [text for text in typed if INSTALL.match(text)]
     return line
-
-
-def version_of(wanted: list[str]) -> str:
-    [version] = [each.partition("==")[2] for each in wanted if each.startswith("pyspark==")]
-    return version
 
 
 def steps(document: Path) -> list[dict[str, str]]:
