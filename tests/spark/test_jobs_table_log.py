@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import string
 import subprocess
 import sys
@@ -24,10 +23,11 @@ from sluice_jobs.table_places import Place
 from sluice_jobs.table_schemas import evolved
 from sluice_spark.errors import LogError, SegmentMissing, UnknownFormat
 
+from tests.spark.stored.own_log import copy_tables
+
 DAY = date(2026, 11, 20)
 AWKWARD = "a/b:c {%}*? é=1+2&'x'"
 KEPT_LOG_S = 8 * 86_400
-STORED = Path(__file__).parent / "stored" / "own-log" / "tables" / "messages"  # as this package wrote it by itself
 
 
 def schema(**more: Any) -> str:
@@ -313,7 +313,9 @@ def test_a_stream_gets_new_rows_and_not_those_that_were_moved(tmp_path: Path) ->
 
 @pytest.fixture
 def earlier(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(STORED, tmp_path / "messages"))
+    """A table whose log this package wrote by itself."""
+    copy_tables(tmp_path)
+    return tmp_path / "tables" / "messages"
 
 
 def of_earlier(place: Path) -> TableLog:

@@ -25,8 +25,10 @@ from sluice_spark.log.status import Status, said
 from sluice_spark.log.store import FileStore
 from sluice_spark.source.executors import deletions, message_ids
 
+from tests.spark.stored.own_log import OWN_LOG
+
 STORED = Path(__file__).parent / "stored" / "1"
-TABLE = STORED.parent / "own-log" / "tables" / "messages"
+TABLE = OWN_LOG / "tables" / "messages"  # its log, without its files
 COLUMNS = '{"type": "struct", "fields": []}'
 STAGING = FileStore(STORED / "staging")
 QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/orders.fifo"

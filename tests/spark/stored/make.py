@@ -2,7 +2,8 @@
 
 Run once for each version of a format, into a new folder beside the others; what is there stays as it is, and
 test_stored reads it. `own-log` has tables of a land job that wrote their log by itself, with a compaction between two
-batches; since then it is the package deltalake's, and Delta Lake's protocol says what it is.
+batches; since then it is the package deltalake's, and Delta Lake's protocol says what it is. own_log.py gives its files
+their own names.
 """
 
 import json

@@ -3,7 +3,6 @@ others read and write; and back to an exchange."""
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import threading
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.spark.stored.own_log import copy_tables
 from tests.spark.with_spark.driver import kill_session
 from tests.spark.with_spark.killed import committed, until
 from tests.spark.with_spark.land_programs import WITHIN_S, killed_when, program, table_at, told
@@ -539,7 +539,7 @@ def test_a_table_of_before_goes_on_and_is_read_by_all_once_its_files_are_merged(
     from sluice_jobs.compact import compact  # noqa: PLC0415  needs PySpark
     from sluice_jobs.land import QUERY_ID, Batches  # noqa: PLC0415  as above
 
-    shutil.copytree(Path(__file__).parents[1] / "stored" / "own-log", tmp_path, dirs_exist_ok=True)
+    copy_tables(tmp_path)
     query = "b0b4b16a-3b5f-4d38-8e9a-000000000001"
     messages, quarantine = table_at(tmp_path, "tables/messages"), table_at(tmp_path, "quarantine")
     landed = Batches(messages, quarantine, late_days=3)
