@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from sluice.folders import take_place
-from sluice.project import PROJECT, NotInstalled
+from sluice.project import PROJECT, NotInstalled, install_command
 
 INSTALL_TIMEOUT_S = 600
 LISTS = ("package.json", "package-lock.json")
@@ -64,5 +64,5 @@ def _install(folder: Path) -> None:
 def _beside_python(program: str) -> Path:
     found = Path(sys.executable).with_name(program)
     if not found.exists():
-        raise NotInstalled(f"there is no {program} beside {sys.executable}: pip install 'sluice[deploy]'")
+        raise NotInstalled(f"there is no {program} beside {sys.executable}: {install_command('deploy')}")
     return found

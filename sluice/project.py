@@ -3,6 +3,7 @@
 What is built of them is kept: in a clone's `build`, else in the user's cache.
 """
 
+import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from sluice.errors import BadConfiguration
 
+DISTRIBUTION = "sluice-sqs"
 PACKAGED = "project_files"  # of an installed package: what a clone has at its top
 
 
@@ -19,10 +21,27 @@ class NotInstalled(BadConfiguration):
 
 
 def need(extra: str, *modules: str) -> None:
-    """Raise `NotInstalled` where a module isn't there that this extra of the package brings."""
+    """Raise `NotInstalled` if a module is missing that this extra of the package brings."""
     missing = [module for module in modules if find_spec(module) is None]
     if missing:
-        raise NotInstalled(f"{', '.join(missing)} isn't installed: pip install 'sluice[{extra}]'")
+        raise NotInstalled(f"{', '.join(missing)} isn't installed: {install_command(extra)}")
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra of this package.
+
+    No package index has `sluice-sqs`, so in a clone it is `make setup`. An installed package names the file or folder
+    that it was installed from, which its installer recorded (PEP 610), or else its wheel.
+    """
+    if PROJECT.is_clone:
+        return "make setup"
+    from importlib.metadata import distribution  # noqa: PLC0415 - 40 ms, for a message that is seldom written
+
+    installed = distribution(DISTRIBUTION)
+    origin = json.loads(installed.read_text("direct_url.json") or "{}")
+    if "archive_info" in origin or "dir_info" in origin:
+        return f"pip install '{DISTRIBUTION}[{extra}] @ {origin['url']}'"
+    return f"pip install '{DISTRIBUTION.replace('-', '_')}-{installed.version}-py3-none-any.whl[{extra}]'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from sluice.console.sites import Document
-from sluice.errors import BadConfiguration, Malformed
+from sluice.errors import Malformed
 from sluice.pipeline.tables import (
     LOG_FOLDER,
     METADATA_FOLDER,
@@ -21,6 +21,7 @@ from sluice.pipeline.tables import (
     snapshots_of,
     version_of,
 )
+from sluice.project import NotInstalled, install_command
 
 MAX_KEPT = 200  # versions of a table
 MAX_FIRST = 30  # versions that are read of what was there before
@@ -127,7 +128,7 @@ def document_of(versions: Sequence[TableVersion], rows: int | None) -> Document:
 def rows_of(files: Files, table: KnownTable, *, most: int, where: Mapping[str, str] | None = None) -> Sequence[Any]:
     """Read rows, those of the newest versions first, with the values of their partitions.
 
-    `where` asks for a partition. Raises `BadConfiguration` without pyarrow, `CallFailed`, `Malformed`.
+    `where` asks for a partition. Raises `NotInstalled` without pyarrow, `CallFailed`, `Malformed`.
     """
     rows = list[dict[str, Any]]()
     for added in _files_of(table):
@@ -164,7 +165,7 @@ def _rows(files: Files, table: KnownTable, added: AddedFile) -> list[dict[str, A
         import pyarrow as pa  # noqa: PLC0415 - only where somebody looks at rows
         from pyarrow import parquet  # noqa: PLC0415 - see above
     except ImportError as error:
-        raise BadConfiguration("looking at rows needs pyarrow: pip install 'sluice[console]'") from error
+        raise NotInstalled(f"looking at rows needs pyarrow: {install_command('console')}") from error
     if added.size > MAX_FILE:
         raise Malformed(f"{added.path}: has {added.size} bytes, more than {MAX_FILE}: read it with another program")
     content = files.read(f"{table.folder}/{unquote(added.path)}")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from sluice.errors import BadConfiguration
+from sluice.project import NotInstalled, install_command
 
 _INCH = 72  # points; a point of dot's is a pixel here
 _APART = 22  # px between boxes, and between lines, that stand beside each other
@@ -60,12 +60,12 @@ class Layout:
 def laid_out(boxes: Mapping[str, Size], lines: Sequence[Line], *, downwards: bool = False) -> Layout:
     """Lay out from left to right, or downwards: no box is on another, nor a label on a box or another.
 
-    Raises `BadConfiguration` where Graphviz isn't installed.
+    Raises `NotInstalled` where Graphviz isn't installed.
     """
     try:
         from pygraphviz import AGraph  # noqa: PLC0415 - only where something is drawn
     except ImportError as error:
-        raise BadConfiguration("drawing needs Graphviz: pip install 'sluice[pictures]'") from error
+        raise NotInstalled(f"drawing needs Graphviz: {install_command('pictures')}") from error
     names = {name: f"b{number}" for name, number in zip(boxes, count())}
     graph = AGraph(directed=True, strict=False)
     graph.graph_attr.update(

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.errors import BadConfiguration
 from sluice.federation.links.links import Bridge, Endpoint, Link
 from sluice.federation.links.states import LinkState, LinkStatus
 from sluice.federation.map.svg import MAX_CELLS, MAX_LABELLED, MAX_LABELS, as_svg
 from sluice.federation.map.topology import MappedSite, Topology
 from sluice.pictures.layout import Layout, Line, Point, Size, laid_out
 from sluice.pictures.svg import DARK, LIGHT, Colour
+from sluice.project import NotInstalled
 from tests.hostile.hostile_values import any_texts
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -171,5 +171,5 @@ def test_one_file_has_both_schemes() -> None:
 
 def test_without_graphviz_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pygraphviz", None)
-    with pytest.raises(BadConfiguration, match=r"pip install 'sluice\[pictures\]'"):
+    with pytest.raises(NotInstalled, match="drawing needs Graphviz: make setup"):
         as_svg(Topology.of([site("A", pushed("x", "B"))]))

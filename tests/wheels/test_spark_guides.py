@@ -21,7 +21,7 @@ JOBS = ROOT / "docs" / "jobs.md"
 GUIDES = [GUIDE, ROOT / "spark" / "README.md", JOBS]
 BESIDE = {JOBS: ("duckdb", "polars", "pandas")}  # which it names where it reads its tables with them
 NEEDS = "needs "  # how the reason begins of what can't run on a machine without a network
-INSTALL = re.compile(r"pip install \S*\./spark")
+INSTALL = re.compile(r"pip install\s\S*\./spark")
 HERE = Site("123456789012", "eu-west-1")
 WITHIN_S = 900
 

@@ -17,6 +17,7 @@ from sluice.cli.output import SIGNALLED, AsJson, console, note, show_json, show_
 from sluice.cli.site_names import SiteOptions
 from sluice.cli.sites import PlainCommand, SiteTyper
 from sluice.cli.splitting.tables import document_of, plain, show_session, show_sessions, show_trials
+from sluice.project import need
 
 if TYPE_CHECKING:  # boto3 takes longer than all of --help
     from sluice.aws.operator.connections import Connection
@@ -419,6 +420,7 @@ def agent(
 
     It is for consumers with `agent: true`, whose `cluster` is the one named here. With --json each step is a line.
     """
+    need("kubernetes", "kubernetes")
     from sluice.cli.splitting.agents import Agent, contexts_of  # noqa: PLC0415 - boto3 takes longer than all of --help
 
     contexts = contexts_of(clusters)
