@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from tests.snippets.documents import (
     COMMANDS,
@@ -40,14 +41,20 @@ def shell_commands(block: Block) -> list[Command]:
 TO_RUN = [path for path in DOCUMENTS if any(runs(block) and block.mark != SLOW for block in blocks(path))]
 SLOW_ONES = [path for path in DOCUMENTS if any(block.mark == SLOW for block in blocks(path))]
 OTHERS = [path for path in DOCUMENTS if path not in TO_RUN]
+# Their commands are the guides' once more, in other situations.
+LONG = frozenset({"docs/operations.md", "docs/runbook.md"})
 
 
 def names(document: Path) -> str:
     return str(document.relative_to(ROOT))
 
 
+def typed(document: Path) -> ParameterSet:
+    return pytest.param(document, marks=[pytest.mark.slow] if names(document) in LONG else [], id=names(document))
+
+
 @pytest.mark.usefixtures("fresh_cloud")
-@pytest.mark.parametrize("document", TO_RUN, ids=names)
+@pytest.mark.parametrize("document", list(map(typed, TO_RUN)))
 def test_a_document_can_be_typed_from_its_first_line_to_its_last(
     document: Path, tmp_path: Path, environment: dict[str, str], count: Count
 ) -> None:
@@ -61,6 +68,7 @@ def test_so_can_what_takes_its_time(document: Path, tmp_path: Path, environment:
     read(Reader(tmp_path, environment, is_slow=True), document, count)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fresh_cloud")
 def test_what_the_demo_says_to_try_next_works(tmp_path: Path, environment: dict[str, str], count: Count) -> None:
     reader = Reader(tmp_path, environment)
