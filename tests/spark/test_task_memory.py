@@ -46,7 +46,7 @@ print(peak_bytes() - before, rows.num_rows)
 """
 
 
-@pytest.mark.parametrize("size", [2**20, 256 * 2**10])
+@pytest.mark.parametrize("size", [pytest.param(2**20, marks=pytest.mark.slow), 256 * 2**10])
 def test_a_task_grows_by_what_it_may_hold(sqs: Any, tmp_path: Path, fill: Any, size: int) -> None:
     fill(15_000)  # the first task has 10,000 of them
     body = "x" * (size - 6)

@@ -207,6 +207,7 @@ def test_bad_records_are_counted_and_said_in_their_column(spark: Any, sqs: Any, 
     assert sum(row.bad_record is not None for row in rows) == 1
 
 
+@pytest.mark.slow
 def test_a_drain_reads_what_is_there(spark: Any, sqs: Any, fill: Any, given: Any) -> None:
     from sluice_spark import drain  # noqa: PLC0415  may be missing here
 
@@ -224,6 +225,7 @@ def read(spark: Any, given: Any, **options: str) -> list[str]:
     return sorted(row.body for row in spark.read.format("sqs").options(**wanted).load().select("body").collect())
 
 
+@pytest.mark.slow
 def test_bounded_reads_have_each_message_once_and_empty_the_queue(spark: Any, sqs: Any, fill: Any, given: Any) -> None:
     """A worker dies amid the first, after it has received: what it held is the next one's, once it is visible again."""
     fill(MESSAGES * 3)

@@ -149,6 +149,7 @@ def test_of_two_drivers_the_newer_goes_on_and_the_older_is_fenced(
     assert bodies(spark, given) == EXPECTED
 
 
+@pytest.mark.slow
 def test_a_batch_slower_than_the_visibility_timeout_doubles_nothing(
     spark: Any, sqs: Any, fill: Any, given: Any
 ) -> None:
@@ -204,6 +205,7 @@ def test_an_idle_end_leaves_nothing_in_the_queue(spark: Any, sqs: Any, fill: Any
     assert set(sqs.queues["q"].counts(time.time()).values()) == {0}
 
 
+@pytest.mark.slow
 def test_after_commit_messages_stay_in_the_queue_until_their_batch_is_committed(
     spark: Any, sqs: Any, fill: Any, given: Any
 ) -> None:

@@ -156,6 +156,7 @@ def test_sigterm_ends_a_job_between_two_batches(job_spark: Any, sqs: Any, tmp_pa
     assert len(committed) == done.totals.batches
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_ctrl_c_ends_a_job_after_its_batch_without_a_traceback(spark: Any, sqs: Any, tmp_path: Path) -> None:
     """As a terminal sends it: to all processes of the job."""

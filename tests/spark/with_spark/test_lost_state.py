@@ -33,6 +33,7 @@ def another(given: dict[str, Any], **options: str) -> dict[str, Any]:
     return {**given, **places, "options": {**given["options"], **options}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_of_two_queries_on_one_staging_location_the_newer_has_every_row_and_the_older_fails(
     spark: Any, sqs: Any, fill: Any, given: Any

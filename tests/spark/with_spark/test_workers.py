@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="from 3.13 on zipimport reads an archive anew only when asked")
 def test_a_worker_reads_pysparks_archive_no_more_after_its_first_task(
     spark: Any, sqs: Any, fill: Any, tmp_path: Path
