@@ -15,7 +15,7 @@ from tests.simulation.kernel.garbage import collect_seldom
 from tests.simulation.kernel.shrinking import shrink
 from tests.simulation.kernel.world import Failed, Scenario, run
 
-SEEDS = int(os.environ.get("SLUICE_SIMULATION_SEEDS", "40"))  # make test runs 200, make test-slow 2,000
+SEEDS = int(os.environ.get("SLUICE_SIMULATION_SEEDS", "30"))  # make test-slow runs 2,000
 FIRST_SEED = int(os.environ.get("SLUICE_SIMULATION_FIRST_SEED", "0"))
 GROUPS = 20  # in which a test file runs its seeds
 

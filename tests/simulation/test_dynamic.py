@@ -13,7 +13,7 @@ from sluice.federation.dynamic.paths import wants_of, ways_in_use, ways_of
 from sluice.federation.dynamic.state import Surveyed
 from tests.simulation.fabric import HEARTBEAT_MS, Edge, Fabric, Flight
 
-SEEDS = int(os.environ.get("SLUICE_SIMULATION_SEEDS", "40"))  # make test runs 200, make test-slow 2,000
+SEEDS = int(os.environ.get("SLUICE_SIMULATION_SEEDS", "30"))  # make test-slow runs 2,000
 FIRST_SEED = int(os.environ.get("SLUICE_SIMULATION_FIRST_SEED", "0"))
 GROUPS = 20
 MAX_STEPS = 20_000  # in which all copies come, once nothing changes any more

@@ -57,6 +57,7 @@ def test_the_example_is_as_the_schemas_of_its_resources_say(assembly: Path) -> N
     assert [(rule, said) for rule, said in found if rule not in IGNORED] == []
 
 
+@pytest.mark.slow
 def test_the_example_gives_the_same_bytes_twice(assembly: Path, tmp_path: Path) -> None:
     assert digests(example(tmp_path)) == digests(assembly)
 

@@ -12,7 +12,6 @@ from tests.stacks.test_promises import (
     WRITE_LOGS,
     allowed,
     pairs,
-    physical_names,
     readable,
     settings_of,
     text,
@@ -200,10 +199,6 @@ def test_or_they_assume_a_role_with_the_external_id(synth: Callable[..., Templat
     assert allowed(statements(templates, "Peer")) == pairs(
         (SEND, {"FederationLinks.Arn", "FederationLinkIngress.Arn", "FederationFifoLinkIngress.Arn"})
     )
-
-
-def test_nothing_has_a_physical_name(federated: Templates) -> None:
-    assert physical_names(federated.federation) == set()
 
 
 def test_an_adopted_queue_isnt_made_again(synth: Callable[..., Templates]) -> None:

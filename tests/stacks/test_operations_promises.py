@@ -11,7 +11,7 @@ import pytest
 from sluice.errors import BadParameter
 from sluice.parameters import Parameters
 from tests.stacks.conftest import CONTEXT, Resource, Templates
-from tests.stacks.test_promises import of_output, physical_names, readable
+from tests.stacks.test_promises import of_output, readable
 
 Synth = Callable[..., Templates]
 
@@ -517,10 +517,6 @@ def test_all_functions_do_where_asked_to_and_may(otherwise: Templates) -> None:
 
 
 # The stack itself
-
-
-def test_nothing_has_a_physical_name(called: Templates) -> None:
-    assert physical_names(called.operations) == set()
 
 
 def test_status_finds_every_queue_of_dead_letters(templates: Templates) -> None:

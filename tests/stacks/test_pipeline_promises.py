@@ -14,7 +14,7 @@ from sluice.pipeline.catalogue import Catalogue
 from sluice.pipeline.jobs import COMPACT, STATISTICS
 from sluice.pipeline.settings import JobsSettings
 from tests.stacks.conftest import CONTEXT, KEY_ARN, Resource, Templates
-from tests.stacks.test_promises import WRITE_LOGS, pairs, physical_names
+from tests.stacks.test_promises import WRITE_LOGS, pairs
 from tests.stacks.test_promises import text as plain_text
 
 Synth = Callable[..., Templates]
@@ -366,10 +366,6 @@ def test_at_rest_nothing_costs_by_the_hour_and_the_network_stays(synth: Synth, g
 def test_somebody_hears_that_the_stream_is_down_or_a_job_failed(templates: Templates) -> None:
     alarms = resources(templates.pipeline, "AWS::CloudWatch::Alarm").values()
     assert {alarm["MetricName"] for alarm in alarms if "MetricName" in alarm} == {"StreamsDown", "JobsFailed"}
-
-
-def test_nothing_has_a_physical_name(templates: Templates) -> None:
-    assert physical_names(templates.pipeline) == set()
 
 
 def outputs(template: Resource) -> set[str]:

@@ -273,9 +273,11 @@ def physical_names(template: Resource) -> set[str]:
     }
 
 
-def test_nothing_has_a_physical_name_but_the_protocols_queue(templates: Templates) -> None:
-    assert physical_names(templates.state) == {"snowflake-broker"}
-    assert physical_names(templates.rendezvous) == set()
+def test_nothing_has_a_physical_name_but_the_protocols_queue(templates: Templates, otherwise: Templates) -> None:
+    for made, offers_queue in ((templates, "snowflake-broker"), (otherwise, "my-broker")):
+        assert physical_names(made.state) == {offers_queue}
+        for stack in (made.rendezvous, made.splitting, made.federation, made.pipeline, made.operations):
+            assert physical_names(stack) == set()
 
 
 def test_the_broker_may_do_exactly_this(templates: Templates) -> None:

@@ -22,7 +22,6 @@ from tests.stacks.test_promises import (
     allowed,
     listed,
     pairs,
-    physical_names,
     readable,
     settings_of,
     text,
@@ -226,10 +225,6 @@ def test_the_control_function_may_do_exactly_this(split: Templates) -> None:
         settings_of("Splitting", "Control"),
         (WRITE_LOGS, {"ControlLogs.Arn"}),
     )
-
-
-def test_nothing_has_a_physical_name(split: Templates) -> None:
-    assert physical_names(split.splitting) == set()
 
 
 def test_keys_and_buckets_are_allowed_where_they_are_named(otherwise: Templates) -> None:

@@ -58,6 +58,7 @@ def test_what_its_parameters_say_reaches_functions_and_logs(template: dict[str, 
     assert groups == [{"Ref": "LogRetentionDays"}] * 11
 
 
+@pytest.mark.slow
 def test_the_same_sources_give_the_same_bytes(release: Path, tmp_path: Path) -> None:
     write(tmp_path)
     assert digests(tmp_path) == digests(release)
