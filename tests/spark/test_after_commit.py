@@ -59,6 +59,22 @@ def test_a_successor_deletes_what_was_committed_before_it_though_no_batch_follow
         position = staged.log.end
 
 
+def test_messages_that_wait_for_their_commit_stay_invisible(sqs: Any, fill: Any, tmp_path: Path) -> None:
+    sqs.queues["q"].visibility_s = 1
+    fill(30)
+    staged = StagedLog(FileStore(tmp_path))
+    staged.take_over(Position(0))
+    receiver = _receiver(sqs, staged)
+    receiver.start(Position(0))
+    _until(partial(_staged, receiver, staged, sqs))
+    prolonged = sqs.calls["ChangeMessageVisibilityBatch"]
+    _until(lambda: sqs.calls["ChangeMessageVisibilityBatch"] > prolonged + 3)
+    counts = sqs.queues["q"].counts(time.time())
+    _ended(receiver)
+    assert counts["ApproximateNumberOfMessagesNotVisible"] == 30
+    assert staged.log.offset(staged.log.end).totals.messages == 30
+
+
 def _receiver(sqs: Any, staged: StagedLog) -> Receiver:
     intake = Intake(queue_urls=(sqs.queue_url("q"),), connections=4, wait_s=1, after_commit=True)
     return Receiver(staged, lambda: client_of(sqs, connections=8), intake)

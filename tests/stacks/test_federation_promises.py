@@ -12,6 +12,7 @@ from tests.stacks.test_promises import (
     WRITE_LOGS,
     allowed,
     pairs,
+    physical_names,
     readable,
     settings_of,
     text,
@@ -216,3 +217,7 @@ def test_commands_find_each_bound_queue_by_an_output_that_says_its_name(federate
         "pipeline": "SplitpipelineSource",
         "rendezvous-counters": "CountersQueue",
     }
+
+
+def test_an_exchange_with_fifo_queues_and_peers_has_no_physical_name(federated: Templates) -> None:
+    assert physical_names(federated.federation) == set()

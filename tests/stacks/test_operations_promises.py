@@ -11,7 +11,7 @@ import pytest
 from sluice.errors import BadParameter
 from sluice.parameters import Parameters
 from tests.stacks.conftest import CONTEXT, Resource, Templates
-from tests.stacks.test_promises import of_output, readable
+from tests.stacks.test_promises import of_output, physical_names, readable
 
 Synth = Callable[..., Templates]
 
@@ -557,3 +557,7 @@ def test_for_this_machine_there_is_all_but_what_the_embedded_cloud_refuses(synth
 def test_what_can_t_be_is_refused_by_its_name(given: dict[str, object], cause: str) -> None:
     with pytest.raises(BadParameter, match=f"{KEY}.{cause}"):
         Parameters.read({**CONTEXT, **{f"{KEY}.{name}": value for name, value in given.items()}})
+
+
+def test_the_topic_of_alarms_has_no_physical_name(called: Templates) -> None:
+    assert physical_names(called.operations) == set()

@@ -22,6 +22,7 @@ from tests.stacks.test_promises import (
     allowed,
     listed,
     pairs,
+    physical_names,
     readable,
     settings_of,
     text,
@@ -381,3 +382,7 @@ def test_alarms_say_who_reads_a_queue(repointed: Templates) -> None:
     }
     assert "wait for their consumer" in told["SplittriggeredSourceAgeAlarm"]
     assert "wait for their function" in told["SplitwithamainqueSourceAgeAlarm"]
+
+
+def test_what_is_split_has_no_physical_name(split: Templates) -> None:
+    assert physical_names(split.splitting) == set()

@@ -207,7 +207,6 @@ def test_bad_records_are_counted_and_said_in_their_column(spark: Any, sqs: Any, 
     assert sum(row.bad_record is not None for row in rows) == 1
 
 
-@pytest.mark.slow
 def test_a_drain_reads_what_is_there(spark: Any, sqs: Any, fill: Any, given: Any) -> None:
     from sluice_spark import drain  # noqa: PLC0415  may be missing here
 
