@@ -49,8 +49,11 @@ def decode(text: bytes | str | msgspec.Raw, type_: type[T], *, of: str) -> T:
     decoder = _decoder(cast("Any", type_))  # a cache takes what hashes, and a generic type does
     try:
         value: T = decoder.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeError) as error:
         raise Malformed(f"{of}: {error}") from None
+    except RecursionError:
+        # A type has few levels, so such a text is refused by its type too, wherever the stack has room for more.
+        raise Malformed(f"{of}: nested too deep") from None
     return value
 
 
@@ -58,8 +61,10 @@ def convert(document: object, type_: type[T], *, of: str) -> T:
     """Read a value from what a JSON reader has made of it already. Raises `Malformed`, as `decode` does."""
     try:
         return msgspec.convert(document, type_)
-    except (msgspec.ValidationError, UnicodeError, RecursionError) as error:
+    except (msgspec.ValidationError, UnicodeError) as error:
         raise Malformed(f"{of}: {error}") from None
+    except RecursionError:
+        raise Malformed(f"{of}: nested too deep") from None
 
 
 class _Envelope(Struct, frozen=True, kw_only=True):

@@ -43,7 +43,7 @@ typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[a
 collect_seldom()
 # Of AWS's own delays: `make test` has no time for more, `make test-slow` says 1. Empty, the cloud is kind.
 HARSH_SCALE = os.environ.get("SLUICE_HARSH_SCALE", "0.05")
-# Routes would carry nothing for up to a minute, as `tests/unit/test_federation_registrar.py` expects.
+# Routes would carry nothing for up to a minute, as `tests/unit/federation/test_registrar.py` expects.
 EXCEPTED = f"{BRIDGE_QUEUE_PREFIX}.*"
 # A failed message is overtaken by the next of its group: `tests/unit/test_batches.py` expects that.
 OVERTAKEN = 0.0

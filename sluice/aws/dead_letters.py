@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from sluice.aws.clients import calls
 from sluice.dead_letter_reasons import LAMBDAS_REASON, MOVED_FROM
+from sluice.documents import read_json
 from sluice.message import MAX_ATTRIBUTES, MAX_MESSAGE_BYTES, NOT_TEXT, DeadLetter, Message, Outgoing, Value, size_of
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
@@ -99,8 +100,8 @@ def read(message: Message) -> DeadLetter:
     own = {name: value for name, value in message.attributes.items() if name not in {REASON, SOURCE}}
     if own.keys() == {PACKED}:
         # A sender may use the name too: what doesn't unpack is the sender's own.
-        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            unpacked = {"messageId": "", "body": "", "messageAttributes": json.loads(said[PACKED])}
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+            unpacked = {"messageId": "", "body": "", "messageAttributes": read_json(said[PACKED])}
             kept = Message.of_lambda(unpacked).attributes
             own = dict(kept) if len(kept) + SAID > MAX_ATTRIBUTES else own
     return DeadLetter(

@@ -1,6 +1,5 @@
 """Files in JSON and YAML, as the person at the terminal wrote them: decoded, and no more."""
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -9,12 +8,11 @@ from typing import Any
 
 import yaml
 
+from sluice.documents import MAX_DEPTH, read_json
 from sluice.errors import BadConfiguration
 
 MAX_PAIRS = 1_000  # of one mapping, with all that merge keys bring: as many as there may be queues
 MAX_BYTES = 2**20  # of a file whose places are known by line
-MAX_DEPTH = 100  # of mappings and lists within each other, far from where Python's own stack ends
-TOO_DEEP = f"nested deeper than {MAX_DEPTH}"
 MAX_VALUES = 200_000  # that it stands for, each alias counted as what it repeats
 
 
@@ -28,21 +26,48 @@ class BadFile(BadConfiguration):
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses keys that are there twice, of which PyYAML takes the last, and merges that multiply: it copies all."""
+    """Refuses keys that are there twice, of which PyYAML takes the last, and merges that multiply: it copies all.
 
-    _depth = 0
+    What is nested too deep it refuses as well, with all that aliases repeat, and what contains itself: PyYAML, and
+    whoever takes the document apart, call themselves for each level.
+    """
 
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Compose one node with all that is in it. Raises `yaml.YAMLError` if it is nested too deep."""
-        if not self.check_event(yaml.CollectionStartEvent):
-            return super().compose_node(parent, index)
+    def __init__(self, stream: str) -> None:
+        """`stream` is the text."""
+        super().__init__(stream)
+        self._depth = 0
+        self._levels: dict[int, int] = {}  # of each node of the document, by its id
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Compose the next node, or find the one that an alias repeats."""
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # the stubs leave the parser's types out
+        anchor, mark = event.anchor or "", event.start_mark
+        self._check(self._depth + isinstance(event, yaml.CollectionStartEvent), mark)
         self._depth += 1
-        if self._depth > MAX_DEPTH:
-            event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # the stubs lack it
-            raise yaml.composer.ComposerError(problem=TOO_DEEP, problem_mark=event.start_mark)
         node = super().compose_node(parent, index)
         self._depth -= 1
+        if node is None:
+            return None
+        if id(node) not in self._levels:
+            if isinstance(event, yaml.AliasEvent):
+                raise yaml.composer.ComposerError(
+                    problem=f"the alias {anchor[:80]!r} is within what it repeats", problem_mark=mark
+                )
+            of_parts = (self._levels[id(part)] for part in _parts(node))
+            self._levels[id(node)] = 1 + max(of_parts, default=0) if isinstance(node, yaml.CollectionNode) else 0
+        self._check(self._depth + self._levels[id(node)], mark)
         return node
+
+    def compose_document(self) -> yaml.Node | None:
+        """Compose the next document, whose nodes are its own."""
+        self._levels.clear()
+        return super().compose_document()
+
+    def _check(self, depth: int, mark: yaml.Mark) -> None:
+        if depth > MAX_DEPTH:
+            raise yaml.composer.ComposerError(
+                problem=f"nested too deep, more than {MAX_DEPTH} levels", problem_mark=mark
+            )
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         """Bring a mapping's merge keys into it."""
@@ -61,7 +86,7 @@ class _Loader(yaml.SafeLoader):
 
 # PyYAML leaves it to Python to refuse what a tag can't be made of: `!!bool x` is a KeyError.
 _UNREADABLE = (
-    OSError, ValueError, RecursionError, yaml.YAMLError, LookupError, AttributeError, OverflowError
+    OSError, ValueError, yaml.YAMLError, LookupError, AttributeError, OverflowError
 )  # fmt: skip
 
 
@@ -71,17 +96,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if number > 1:
             raise ValueError(f"the key {key[:80]!r} is there twice")
     return dict(pairs)
-
-
-def _not_too_deep(document: Any) -> Any:
-    """Return the document. Raises ValueError if it is nested too deep."""
-    collections, depth = [document], 0
-    while collections := [value for value in collections if isinstance(value, dict | list)]:
-        depth += 1
-        if depth > MAX_DEPTH:
-            raise ValueError(TOO_DEEP)
-        collections = [part for value in collections for part in (value.values() if isinstance(value, dict) else value)]
-    return document
 
 
 def documents_of(file: Path) -> list[Any]:
@@ -98,9 +112,7 @@ def documents_of_text(text: str, file: Path) -> list[Any]:
     try:
         # YAML reads JSON too, but says less of what is wrong with it.
         return (
-            [_not_too_deep(json.loads(text, object_pairs_hook=_once))]
-            if file.suffix == ".json"
-            else list(yaml.load_all(text, _Loader))
+            [read_json(text, object_pairs_hook=_once)] if file.suffix == ".json" else list(yaml.load_all(text, _Loader))
         )
     except _UNREADABLE as error:
         raise BadFile(file, " ".join(str(error).split())) from error
@@ -164,11 +176,15 @@ def located_document_of_file(file: Path) -> tuple[Any, LineOf]:
     return document, line_of
 
 
-def _values(node: yaml.Node, known: dict[int, float]) -> float:
-    """Count what a node stands for. What contains itself stands for endlessly much."""
+def _values(node: yaml.Node, known: dict[int, int]) -> int:
+    """Count what a node stands for."""
     if id(node) not in known:
-        known[id(node)] = float("inf")  # while it is counted
-        parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
-        of_parts = sum(_values(part, known) for part in parts) if isinstance(node, yaml.CollectionNode) else 0
-        known[id(node)] = 1 + of_parts
+        known[id(node)] = 1 + sum(_values(part, known) for part in _parts(node))
     return known[id(node)]
+
+
+def _parts(node: yaml.Node) -> list[yaml.Node]:
+    """List the nodes that a node consists of: a mapping's keys and values, or a list's."""
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []

@@ -1,11 +1,11 @@
 """What a page's form says, read at the edge. Pure. Raises `BadRequest`, whose text says which field is wrong."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from sluice.documents import read_json
 from sluice.errors import BadRequest
 
 MAX_TEXTS = 1_000
@@ -22,8 +22,8 @@ def form_of(body: bytes) -> Form:
     """Read a form's JSON."""
     try:
         # Not msgspec's own reader, which refuses half a character.
-        return msgspec.convert(json.loads(body), Form)
-    except (ValueError, RecursionError, msgspec.ValidationError) as error:
+        return msgspec.convert(read_json(body), Form)
+    except (ValueError, msgspec.ValidationError) as error:
         raise BadRequest(f"no form: {error}") from None
 
 

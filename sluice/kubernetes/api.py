@@ -5,13 +5,13 @@ come back to the server as they were.
 https://kubernetes.io/docs/reference/using-api/api-concepts/
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import msgspec
 
+from sluice.documents import read_json
 from sluice.errors import CallFailed
 from sluice.splitting.consumers.environments import Json
 from sluice.splitting.consumers.reconcilers import MANAGER
@@ -79,7 +79,7 @@ def path_of(group_version: str, namespace: str, plural: str, name: str | None = 
 def read_answer(text: bytes | str) -> Json:
     """Read an answer's body, which a proxy on the way may have written: what is no object says nothing."""
     try:
-        found: Any = json.loads(text)
-    except (ValueError, RecursionError):
+        found: Any = read_json(text)
+    except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from sluice.documents import read_json
 from sluice.errors import SluiceError
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.matching.tracing import is_tag
@@ -107,8 +108,8 @@ def of_text(text: str, schema: Mapping[str, Any]) -> object:
     if "string" in types and not (text == "null" and "null" in types):
         return text
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return read_json(text)
+    except ValueError:
         return text
 
 

@@ -15,6 +15,7 @@ from aiortc import (
     RTCSessionDescription,
 )
 
+from sluice.documents import read_json
 from sluice.errors import Malformed
 from sluice.rendezvous.protocol.messages import description_fault
 
@@ -198,7 +199,7 @@ class Peer:
         fault = description_fault(text)
         if fault is not None:
             raise Malformed(fault)
-        description = json.loads(text)
+        description = read_json(text)
         if description["type"] != kind:
             raise Malformed(f"an SDP {description['type']} where an {kind} belongs")
         sdp = description["sdp"]

@@ -21,8 +21,8 @@ from tests.kubernetes.cluster import ARGO, KEDA, RBAC, Cluster, Json, documented
 from tests.kubernetes.servers import Server
 from tests.kubernetes.workloads import SCALED, consumers, made, scaled, state
 from tests.splitting_fakes import FakeConsumers
-from tests.unit.test_splitting_agents import answer_of
-from tests.unit.test_splitting_pointing import World
+from tests.unit.splitting.test_agents import answer_of
+from tests.unit.splitting.test_pointing import World
 
 POD: Json = {
     "containers": [

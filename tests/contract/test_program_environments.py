@@ -24,7 +24,7 @@ from sluice.aws.operator.connections import (
 )
 from sluice.aws.operator.environments import undirected
 from sluice.cli.main import app
-from tests.unit.test_cli_pipeline import FakeAws, serving
+from tests.unit.cli.pipeline.test_commands import FakeAws, serving
 
 REGION = "eu-central-1"
 # Of the caller's: each would lead boto3 to another account, another region or another place.

@@ -22,7 +22,7 @@ from sluice.splitting.sessions.state import (
 )
 from tests.splitting_fakes import FakeRegistryStore
 from tests.tables import table_in_memory
-from tests.unit.test_splitting_control import World
+from tests.unit.splitting.test_control import World
 
 FILTERS = {
     "q": QueueFilter(filter=Filter(attributes=(("client", "^ä$"), ("n", "1")), jq=".a == true"), mode=Mode.MIRROR)

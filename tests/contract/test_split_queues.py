@@ -44,7 +44,7 @@ def test_a_batch_is_sent_to_a_queue_by_name(queues: SplitQueues) -> None:
 
 
 def test_a_forwarded_message_keeps_body_attributes_and_types(queues: SplitQueues) -> None:
-    """The trace header is kept too, which moto forgets in batches: `test_splitting_copies` looks at the request."""
+    """The trace header is kept too, which moto forgets in batches: `test_copies` looks at the request."""
     body = '{"a":\t1}\r\n \x7f ä \U0001f600'
     message = Message(message_id="m", body=body, attributes=ATTRIBUTES)
     queues.send_batch("sibling", [for_main(message, fifo=False).entry("0")])

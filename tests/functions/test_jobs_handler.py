@@ -22,7 +22,7 @@ from sluice.aws.pipeline.jobs import EmrRuns
 from sluice.errors import CallFailed
 from tests.functions.conftest import CONTEXT
 from tests.tables import make_table
-from tests.unit.test_pipeline_jobs import CATALOGUE, VARIABLES
+from tests.unit.pipeline.test_jobs import CATALOGUE, VARIABLES
 
 REGION = "eu-central-1"
 TABLE = "table"

@@ -2,11 +2,11 @@
 
 import base64
 import binascii
-import json
 from collections.abc import Iterable
 
 import typer
 
+from sluice.documents import read_json
 from sluice.errors import Malformed
 from sluice.federation.matching.typed_values import TypedValue, of_json
 from sluice.message import Value
@@ -25,8 +25,8 @@ def typed_values(options: Iterable[str], *, option: str) -> dict[str, TypedValue
         if not name or name in found:
             raise typer.BadParameter(f"{option} {text!r}: {'given twice' if name else 'is NAME=VALUE'}")
         try:
-            found[name] = of_json({name: json.loads(value)})[name] if equals else None
-        except (ValueError, RecursionError, Malformed):
+            found[name] = of_json({name: read_json(value)})[name] if equals else None
+        except (ValueError, Malformed):
             found[name] = value
     return found
 

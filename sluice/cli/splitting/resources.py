@@ -4,7 +4,6 @@ A resource says how a workload finds its queues' names; which queues these are o
 taken over is a note.
 """
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from sluice.codec import convert
+from sluice.documents import read_json
 from sluice.errors import BadConfiguration, Malformed
 
 REGISTRY = "MirrordWorkloadQueueRegistry"
@@ -237,8 +237,8 @@ def _properties(resource: _Resource, notes: list[str]) -> Mapping[str, Any]:
             options[each.name] = _SWITCH[each.value]
         elif each.name == "tags":
             try:
-                decoded = json.loads(each.value)
-            except (ValueError, RecursionError) as error:
+                decoded = read_json(each.value)
+            except ValueError as error:
                 raise BadResource(f"{at}: {error}") from error
             options["tags"] = _read(decoded, dict[str, str], of=at)
         else:

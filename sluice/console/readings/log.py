@@ -17,6 +17,7 @@ from sluice.console.readings.pipeline import MESSAGES, files_at, table_at
 from sluice.console.readings.tries import tried
 from sluice.console.sites import Document, KnownSite, Query
 from sluice.console.tables import rows_that
+from sluice.documents import read_json
 from sluice.errors import BadRequest
 from sluice.rendezvous.protocol.addresses import masked
 from sluice.stages import staged
@@ -148,7 +149,7 @@ def log_groups(connection: Connection) -> Mapping[str, str]:
 def line_of(service: str, line: LogLine) -> Mapping[str, Any]:
     """Write a line: its level, what happened, and the fields beside; one that isn't structured is its text alone."""
     try:
-        said = json.loads(line.text)
+        said = read_json(line.text)
     except ValueError:
         said = None
     if not isinstance(said, dict) or "level" not in said:

@@ -15,6 +15,7 @@ from typing import Annotated, Any, cast
 from msgspec import Meta
 
 from sluice.codec import Format, Struct, decode, encode
+from sluice.documents import read_json
 from sluice.errors import BadBinding, BadSnapshot, Malformed
 from sluice.federation.matching.bindings import MAX_ARGUMENTS, MAX_KEY_CHARACTERS, Binding, check
 from sluice.federation.matching.exchanges import ExchangeType
@@ -59,12 +60,12 @@ class Want(Struct, frozen=True, kw_only=False, array_like=True, order=True, gc=F
         if not self.arguments:
             return
         try:
-            arguments = json.loads(self.arguments)
+            arguments = read_json(self.arguments)
             if not isinstance(arguments, dict) or len(arguments) > MAX_ARGUMENTS:
                 raise ValueError(f"arguments are an object of at most {MAX_ARGUMENTS} names")
             if Want.of(self.key, of_json(arguments)) != self:
                 raise ValueError("arguments aren't in order")
-        except (Malformed, RecursionError) as error:
+        except Malformed as error:
             raise ValueError(f"arguments: {error}") from None
 
 

@@ -186,7 +186,7 @@ def _converted(document: object, type_: type[T], place: str) -> T:
         found = _PLACE.fullmatch(str(error))
         cause, within = (found["cause"], found["place"]) if found else (str(error), "")
         raise BadTopology(f"{place}{within}".removeprefix("."), cause) from None
-    except (BadBinding, UnicodeError, OverflowError, RecursionError) as error:
+    except (BadBinding, UnicodeError, OverflowError) as error:
         raise BadTopology(place, str(error)) from None
     match value:
         case Bridge(paused=True):

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from sluice.documents import NestedTooDeep, read_json
 from sluice.errors import Malformed
 from sluice.rendezvous.counts.events import (
     AnswerEvent,
@@ -92,9 +93,9 @@ def read_record(record: Mapping[str, Any]) -> StreamRecord:
 def _told(text: str) -> tuple[list[Event], list[BadEvent]]:
     """Read what `together` wrote; one that is no event keeps none of the others from being told of."""
     try:
-        documents = json.loads(text)
-    except RecursionError:
-        return [], [BadEvent.of(text, "nested too deep")]
+        documents = read_json(text)
+    except NestedTooDeep as error:
+        return [], [BadEvent.of(text, str(error))]
     except ValueError as error:
         return [], [BadEvent.of(text, f"no JSON: {error}")]
     if not isinstance(documents, list):

@@ -15,12 +15,14 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from sluice.documents import NestedTooDeep, check_depth
 from sluice.errors import Malformed, OfferRefused
 from sluice.rendezvous.protocol.matching import Nat
 from sluice.rendezvous.protocol.pace import NEXT_POLL_MS
 
 MAX_BODY_BYTES = 100_000
 MAX_OFFER_BYTES = 100_000  # as over HTTP; a body of SQS could be ten times as large
+MAX_LEVELS = 500  # of arrays and objects within each other; Go takes 10,000
 ANSWER_QUEUE_PREFIX = "snowflake-client-"  # and the ClientID: where a client over SQS looks for its reply
 
 # Offers
@@ -388,8 +390,9 @@ def read_map(text: str) -> dict[str, Any]:
 
 def _decoded(text: str, **hooks: Any) -> Any:
     try:
+        check_depth(text, levels=MAX_LEVELS)
         return json.JSONDecoder(parse_constant=_not_json, **hooks).decode(text)
-    except RecursionError:
+    except NestedTooDeep:
         raise Malformed("exceeded max depth") from None
     except ValueError as error:
         raise Malformed(str(error)) from None

@@ -4,13 +4,13 @@ Only the queue's name is cut out and another put in: whatever stands around it, 
 as it is, so that to put the first name back gives the first text, byte for byte.
 """
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from json.decoder import JSONDecoder
 
 import msgspec
 
+from sluice.documents import read_json
 from sluice.errors import BadConsumer
 from sluice.splitting.consumers.targets import Place
 
@@ -114,8 +114,8 @@ def _leaves(text: str, path: Sequence[str], where: str) -> Iterator[_Leaf]:
         yield _Leaf(text, range(len(text) + 1))
         return
     try:
-        json.loads(text)
-    except (ValueError, RecursionError) as error:
+        read_json(text)
+    except ValueError as error:
         raise BadConsumer(where, f"no JSON: {error}") from None
     yield from _strings(text, _past_space(text, 0), path)
 

@@ -15,6 +15,7 @@ _GROUP = re.compile(
 _COMMENT = re.compile(r"\(\?#(?:\\.|[^)\\])*\)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:[pPN]\{[^}]*\}|.)", re.DOTALL)
 _QUANTIFIER = re.compile(r"(?:[?*+]|\{\d+(?:,\d*)?\}|\{,\d*\})[?+]?")
+MAX_LEVELS = 50  # of groups and classes within each other: the library calls itself about ten times for each
 _SET_OPERATORS = ("||", "~~", "&&", "--")
 
 
@@ -90,7 +91,7 @@ def _next(pattern: str, at: int, *, verbose: bool) -> tuple[Kind, int]:
         escape = _ESCAPE.match(pattern, at)
         kind, end = Kind.ESCAPE, escape.end() if escape else at + 1
     elif character == "[":
-        kind, end = Kind.SET, _set_end(pattern, at)
+        kind, (end, _) = Kind.SET, _class(pattern, at)
     elif character == "(":
         comment, group = _COMMENT.match(pattern, at), _GROUP.match(pattern, at)
         if comment:
@@ -102,22 +103,52 @@ def _next(pattern: str, at: int, *, verbose: bool) -> tuple[Kind, int]:
     return kind, end
 
 
-def _set_end(pattern: str, at: int) -> int:
-    """Where the character class that opens at `at` ends. A `]` in a member's place is a member."""
-    at += 2 if pattern.startswith("[^", at) else 1
-    first = True
+def _class(pattern: str, at: int) -> tuple[int, int]:
+    """Tell where the character class that opens at `at` ends, and how many levels of classes it has.
+
+    A `]` in a member's place is a member.
+    """
+    depth, levels, first = 0, 0, False
     while at < len(pattern):
         character = pattern[at]
+        if character == "[":
+            depth += 1
+            levels = max(levels, depth)
+            first = True
+            at += 2 if pattern.startswith("[^", at) else 1
+            continue
         if character == "]" and not first:
-            return at + 1
+            depth -= 1
+            at += 1
+            if not depth:
+                break
+            continue
         first = pattern.startswith(_SET_OPERATORS, at)
         if first:
             at += 2
         elif character == "\\":
             match = _ESCAPE.match(pattern, at)
             at = match.end() if match else at + 1
-        elif character == "[":
-            at = _set_end(pattern, at)
         else:
             at += 1
-    return at
+    return at, levels
+
+
+def too_deep_at(pattern: str) -> int | None:
+    """Tell where the pattern has more than `MAX_LEVELS` levels of groups and classes; None if it has not.
+
+    The library refuses such patterns only where its caller's stack ends.
+    """
+    at, depth = 0, 0
+    for token in tokens(pattern):
+        levels = depth
+        if token.kind is Kind.OPEN:
+            levels = depth = depth + 1
+        elif token.kind is Kind.CLOSE:
+            depth = max(depth - 1, 0)
+        elif token.kind is Kind.SET:
+            levels = depth + _class(token.text, 0)[1]
+        if levels > MAX_LEVELS:
+            return at
+        at += len(token.text)
+    return None

@@ -4,13 +4,13 @@ A body that is no such notification has none of them: nothing here raises. The S
 as it is used without this package.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote_plus
 
 import msgspec
 
+from sluice.documents import read_json
 from sluice.message import Value
 
 MAX_OBJECTS = 10  # of one event whose metadata is asked for; S3 puts one into each
@@ -73,8 +73,8 @@ def _envelope(body: str) -> dict[str, Any] | None:
 
 def _object(text: str) -> dict[str, Any] | None:
     try:
-        decoded = json.loads(text)
-    except (ValueError, RecursionError):
+        decoded = read_json(text)
+    except ValueError:
         return None
     return decoded if isinstance(decoded, dict) else None
 

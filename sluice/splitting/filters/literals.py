@@ -13,7 +13,7 @@ from itertools import product
 
 import msgspec
 
-from sluice.splitting.filters.dialect import Kind, Token, tokens
+from sluice.splitting.filters.dialect import Kind, Token, tokens, too_deep_at
 
 MAX_LITERALS = 32  # of one need: beyond that, alternatives aren't worth being told apart
 MAX_RUNS = 4  # of one pattern: a filter needs one that tells it from others
@@ -49,9 +49,11 @@ def fold(text: str) -> str:
 @lru_cache(MAX_REMEMBERED)
 def need_of(pattern: str) -> Need:
     """Tell the need of a pattern that compiles."""
+    if too_deep_at(pattern) is not None:
+        return Need()
     try:
         branches = list(_branches(_Reader(tokens(pattern))))
-    except (_TooClever, RecursionError):
+    except _TooClever:
         return Need()
     if all(branch.anchored for branch in branches):
         equal = _union(branch.exact for branch in branches)

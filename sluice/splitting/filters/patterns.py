@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import regex
 
-from sluice.splitting.filters.dialect import Kind, tokens
+from sluice.splitting.filters.dialect import MAX_LEVELS, Kind, tokens, too_deep_at
 from sluice.splitting.filters.values import MAX_PATTERN_CHARACTERS
 
 TIME_LIMIT_S = 0.05  # one search; a pattern that needs more backtracks without end, or nearly
@@ -43,13 +43,16 @@ def problem(pattern: str, *, exact_case: bool = False) -> str | None:
     """Why the pattern can't be used, or None where it can."""
     if len(pattern) > MAX_PATTERN_CHARACTERS:
         return f"is longer than {MAX_PATTERN_CHARACTERS} characters"
+    at = too_deep_at(pattern)
+    if at is not None:
+        return f"doesn't compile: nests more than {MAX_LEVELS} groups and classes at position {at}"
     try:
         # As it was written first, so that the position in the error is the writer's.
         regex.compile(pattern, _EXACT if exact_case else _FLAGS)
         _compiled(pattern, exact_case)
     except regex.error as error:
         return f"doesn't compile: {error}"
-    except (ValueError, OverflowError, RecursionError, MemoryError) as error:
+    except (ValueError, OverflowError, MemoryError) as error:
         return f"doesn't compile: {error or type(error).__name__}"
     return None
 

@@ -37,7 +37,7 @@ from sluice.splitting.sessions.state import (
 )
 from tests.tables import table_in_memory
 
-STORED = Path(__file__).parents[1] / "stored" / "splitting"
+STORED = Path(__file__).parents[2] / "stored" / "splitting"
 SPLIT = Split(
     queue_id="orders",
     source="orders-source",

@@ -14,8 +14,8 @@ from sluice.cli.federation.sites import asked_by
 from sluice.cli.main import app
 from sluice.cli.site_names import SiteName
 from sluice.federation.operations import ListBindings
-from tests.unit.test_cli_federation import EAST, WEST, Sites
-from tests.unit.test_cli_status import FakeSite, site  # noqa: F401 - pytest finds the fixture here
+from tests.unit.cli.federation.test_commands import EAST, WEST, Sites
+from tests.unit.cli.test_status import FakeSite, site  # noqa: F401 - pytest finds the fixture here
 
 
 def completed(line: str) -> list[str]:

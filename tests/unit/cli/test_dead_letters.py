@@ -12,7 +12,7 @@ from sluice.aws.dead_letters import DeadLetters, outgoing
 from sluice.cli.dead_letter_moves import Selection, put_back
 from sluice.cli.main import app
 from sluice.message import DeadLetter, Message, Value
-from tests.unit.test_cli_status import REGION, FakeSite, site  # noqa: F401 - pytest finds the fixture here
+from tests.unit.cli.test_status import REGION, FakeSite, site  # noqa: F401 - pytest finds the fixture here
 
 HERE = f"arn:aws:sqs:{REGION}:123456789012"
 OFFER = json.dumps({"offer": json.dumps({"type": "offer", "sdp": "v=0\r\nc=IN IP4 203.0.113.7\r\n"})})

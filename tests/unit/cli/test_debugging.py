@@ -41,7 +41,7 @@ def test_a_bug_is_one_line_with_its_place_and_says_how_to_see_more() -> None:
     assert done.exit_code == 1
     [line] = done.stderr.splitlines()
     assert line.startswith("KeyError: 'x' at ")
-    assert "test_cli_debugging.py:" in line
+    assert "test_debugging.py:" in line
     assert "`sluice --debug …`" in line
 
 

@@ -35,8 +35,8 @@ from sluice.operations import reply_of, request_of
 from sluice.peers.channels import LOOPBACK
 from sluice.pipeline.operations import JobsOperation, ReconcileJobs
 from tests.tables import make_table
-from tests.unit.test_cli_federation import EAST, Sites
-from tests.unit.test_pipeline_jobs import Site as PipelineSite
+from tests.unit.cli.federation.test_commands import EAST, Sites
+from tests.unit.pipeline.test_jobs import Site as PipelineSite
 
 REGION = EAST
 SESSION = {

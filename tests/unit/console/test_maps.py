@@ -11,7 +11,7 @@ from sluice.console.sites import KnownSite, SiteMemory
 from sluice.errors import CallFailed
 from sluice.federation.map.svg import MAX_LABELLED
 from sluice.federation.operations import ListBindings, ListWays
-from tests.unit.test_federation_topology import dynamic, joined, push, sites_with
+from tests.unit.federation.test_topology import dynamic, joined, push, sites_with
 
 CONNECTION: Any = SimpleNamespace(region="r", stage=None, endpoint_url=None, client=lambda _: None)
 

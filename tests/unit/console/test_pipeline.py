@@ -31,7 +31,7 @@ from sluice.local.landed_files import FolderFiles
 from sluice.pipeline.tables import commit_name, number_of, version_of
 from sluice.times import MINUTE_MS
 
-STORED = Path(__file__).parents[1] / "spark" / "stored" / "1"
+STORED = Path(__file__).parents[2] / "spark" / "stored" / "1"
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sluice import errors
-from tests.unit.test_documents import ROOT
+from tests.unit.documents.test_documents import ROOT
 
 PAGE = (ROOT / "docs/troubleshooting.md").read_text()
 MESSAGES, TYPES = PAGE.split("## Types of errors")

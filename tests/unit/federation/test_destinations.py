@@ -14,7 +14,7 @@ from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.matching.topics import TopicIndex
 from sluice.federation.operations import WayView
-from tests.unit.test_federation_topology import TYPES, dynamic, link_to, push
+from tests.unit.federation.test_topology import TYPES, dynamic, link_to, push
 
 EXCHANGES = {name: Exchange(name=name, type=type_) for name, type_ in TYPES.items()}
 

@@ -20,7 +20,7 @@ from sluice.federation.matching.typed_values import Base64
 from sluice.federation.messages.metadata import ATTRIBUTE, Metadata, open_attributes, seal
 from sluice.message import Attributes, Value
 
-STORED = Path(__file__).parents[1] / "stored" / "federation"
+STORED = Path(__file__).parents[2] / "stored" / "federation"
 
 BINDINGS = Bindings(
     version=7,

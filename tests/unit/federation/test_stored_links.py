@@ -48,7 +48,7 @@ from sluice.federation.matching.typed_values import Base64
 from sluice.federation.operations import OPERATIONS, FederationOperation, LookAgain, ReportGone, ReportOutage
 from sluice.operations import request_of
 
-STORED = Path(__file__).parents[1] / "stored" / "federation"
+STORED = Path(__file__).parents[2] / "stored" / "federation"
 
 EAST = Address(
     tag="EAST",

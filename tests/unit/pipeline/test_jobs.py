@@ -39,7 +39,7 @@ from sluice.pipeline.settings import JobsSettings
 from sluice.pipeline.states import DesiredState, Wanted
 from sluice.times import DAY_MS
 
-PROJECT = Path(__file__).parents[2]
+PROJECT = Path(__file__).parents[3]
 VARIABLES = {
     "APPLICATION_ID": "app",
     "ROLE_ARN": "arn:aws:iam::123456789012:role/job",

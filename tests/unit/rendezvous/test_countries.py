@@ -134,7 +134,7 @@ def test_without_a_database_no_country_is_known_and_its_library_isnt_imported() 
         "print(Countries().of('5.1.2.3'))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3]
     )
     assert done.stdout == "??\n"
 

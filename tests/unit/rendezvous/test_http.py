@@ -22,9 +22,9 @@ from sluice.rendezvous.protocol.matching import ANSWERING_MS, HOLD_MS, PATIENCE_
 from sluice.rendezvous.protocol.messages import Poll
 from sluice.rendezvous.volunteers import PollMetric, hash_sid
 from tests.fakes import Clock, FakeStatisticsStore
-from tests.unit.test_broker import BRIDGES, DESCRIPTION
-from tests.unit.test_broker import World as BrokerWorld
-from tests.unit.test_volunteers import World as ProxyWorld
+from tests.unit.rendezvous.test_broker import BRIDGES, DESCRIPTION
+from tests.unit.rendezvous.test_broker import World as BrokerWorld
+from tests.unit.rendezvous.test_volunteers import World as ProxyWorld
 
 POLL = json.dumps({"Sid": "s", "Version": "1.3", "NAT": "unrestricted", "AcceptedRelayPattern": "$"}).encode()
 ANSWER_TEXT = json.dumps({"type": "answer", "sdp": "a=candidate:1"})

@@ -18,7 +18,7 @@ from sluice.rendezvous.counts.stream import read_record
 from sluice.rendezvous.ports import OfferRecord
 from sluice.splitting.routing.copies import for_main, for_session, returned
 from tests.bindings import bound
-from tests.unit.test_broker import World, post
+from tests.unit.rendezvous.test_broker import World, post
 
 TRACE = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1"
 OF_THE_BATCH = "Root=1-00000000-000000000000000000000000"

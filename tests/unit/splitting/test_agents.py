@@ -18,7 +18,7 @@ from sluice.splitting.pointing import HELD_MS, StepsLost
 from sluice.splitting.sessions.state import Phase, Status
 from sluice.splitting.settings import Repointed
 from tests.splitting_fakes import FakeConsumers
-from tests.unit.test_splitting_pointing import World as Repointing
+from tests.unit.splitting.test_pointing import World as Repointing
 
 OURS: Target = LambdaVariable(function="orders", variable="QUEUE")
 THEIRS: Target = KubernetesWorkload(

@@ -27,7 +27,7 @@ from sluice.splitting.splitter import (
     split,
 )
 from tests.splitting_fakes import FakeSplitQueues
-from tests.unit.test_splitter import FIFO, STANDARD, message, share
+from tests.unit.splitting.test_splitter import FIFO, STANDARD, message, share
 
 S3 = SplitQueue(queue_id="q", main="main", s3_event=True)
 NAMES_METADATA = '.S3Metadata.author == "me"'

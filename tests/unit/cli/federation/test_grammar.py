@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.unit.test_cli_federation import EAST, WEST, Sites
+from tests.unit.cli.federation.test_commands import EAST, WEST, Sites
 
 BINDING = "amq.topic", "sluice-queue-1", "a.#"
 ROUTES = {"dynamic": ["amq.topic"], "queue": ["amq.topic", "sluice-queue-1"], "route": ["amq.topic", "a"]}

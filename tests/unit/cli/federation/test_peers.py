@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.unit.test_cli_federation import EAST, WEST, Sites, sites  # noqa: F401 - pytest finds the fixture here
+from tests.unit.cli.federation.test_commands import EAST, WEST, Sites, sites  # noqa: F401 - pytest finds the fixture here
 
 
 def peers(sites: Sites, site: str) -> dict[str, dict[str, object]]:  # noqa: F811 - the fixture's value

@@ -40,7 +40,7 @@ from sluice.federation.topology.desired import (
 from sluice.federation.topology.plan import Act, TopologyPlan, plan_of
 from sluice.federation.topology.states import SiteState, described
 from sluice.operations import Operation, R
-from tests.unit.test_cli_federation import Sites
+from tests.unit.cli.federation.test_commands import Sites
 
 REGIONS = {"EAST": "us-east-1", "WEST": "us-west-2", "NORTH": "eu-west-1", "SOUTH": "eu-central-1"}
 LOOK_MS = 20_000  # of a site's time that a look takes
@@ -572,7 +572,7 @@ def test_the_schema_that_is_shipped_is_that_of_what_is_read(sites: Four) -> None
 
 
 def test_the_guides_example_is_one() -> None:
-    guide = (Path(__file__).parents[2] / "docs" / "federation.md").read_text(encoding="utf-8")
+    guide = (Path(__file__).parents[4] / "docs" / "federation.md").read_text(encoding="utf-8")
     [example] = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
     assert list(desired_topology(yaml.safe_load(example)).sites) == ["shop", "depot"]
 

@@ -30,7 +30,7 @@ from sluice.operations import refusal_of, reply_of, request_of
 from sluice.pipeline.jobs import Reach
 from sluice.pipeline.operations import DrainQueue, JobsOperation, ReconcileJobs, ShowPipeline, StartLand, StopJob
 from sluice.pipeline.runs import RunState
-from tests.unit.test_pipeline_jobs import Site
+from tests.unit.pipeline.test_jobs import Site
 
 REGION = "eu-central-1"
 QUEUE = "https://sqs.eu-central-1.amazonaws.com/123456789012/main"

@@ -38,7 +38,7 @@ from sluice.rendezvous.ports import OfferRecord, OfferState
 from sluice.rendezvous.protocol.matching import Nat, Pool, WaitingProxy
 from sluice.rendezvous.protocol.messages import OfferMethod
 from tests.tables import make_table
-from tests.unit.test_peers import FakeBroker, served
+from tests.unit.peers.test_peers import FakeBroker, served
 
 REGION = "eu-central-1"
 NO_PROXIES = '{"error": "no snowflake proxies currently available"}'

@@ -41,7 +41,7 @@ from sluice.splitting.routing.router import Router
 from sluice.splitting.routing.shares import Share
 from sluice.splitting.sessions.state import Status
 
-PROJECT = Path(__file__).parents[2]
+PROJECT = Path(__file__).parents[4]
 
 
 ASKED = {"one": QueueFilter(filter=Filter(attributes=(("client", "^a$"),)), mode=Mode.MIRROR)}

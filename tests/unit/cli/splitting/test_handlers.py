@@ -22,8 +22,8 @@ from sluice.cli.splitting.handlers import BadHandler, Context, LocalFunction, se
 from sluice.cli.splitting.heartbeats import keep, kept_by_another
 from sluice.cli.splitting.sessions import HEARTBEAT_EVERY_S, OpenSession
 from sluice.errors import CallFailed, QueueGone, RequestRefused
-from tests.unit.test_cli_pipeline import serving
-from tests.unit.test_cli_split import Failing, FakeControl, view_of
+from tests.unit.cli.pipeline.test_commands import serving
+from tests.unit.cli.splitting.test_commands import Failing, FakeControl, view_of
 
 ARN = "arn:aws:sqs:eu-central-1:123456789012:orders"
 DEPLOYED = DeployedFunction(

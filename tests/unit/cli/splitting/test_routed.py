@@ -17,7 +17,7 @@ from sluice.cli.splitting.tails import BadPeriod, new_messages, seconds_of, show
 from sluice.errors import CallFailed
 from sluice.splitting.filters.values import Mode
 from sluice.splitting.routing.routed import EVENT, MESSAGES_A_LINE, Routed, RoutedMessage, lines, read
-from tests.unit.test_cli_pipeline import serving
+from tests.unit.cli.pipeline.test_commands import serving
 
 
 def routed(session: str, *messages: str, mode: Mode = Mode.STEAL) -> Routed:

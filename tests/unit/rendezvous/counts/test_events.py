@@ -31,12 +31,12 @@ from sluice.rendezvous.sweeper import Sweeper
 from sluice.times import DAY_MS, day_of, iso, ms_of
 from sluice.ulids import is_ulid
 from tests.fakes import Clock, FakeMailboxStore, FakeStatisticsStore, Meeting, recorder_of, url
-from tests.unit.test_broker import World as BrokerWorld
-from tests.unit.test_broker import post
-from tests.unit.test_http import CLIENT, POLL
-from tests.unit.test_http import World as HttpWorld
-from tests.unit.test_volunteers import ANSWER
-from tests.unit.test_volunteers import World as ProxyWorld
+from tests.unit.rendezvous.test_broker import World as BrokerWorld
+from tests.unit.rendezvous.test_broker import post
+from tests.unit.rendezvous.test_http import CLIENT, POLL
+from tests.unit.rendezvous.test_http import World as HttpWorld
+from tests.unit.rendezvous.test_volunteers import ANSWER
+from tests.unit.rendezvous.test_volunteers import World as ProxyWorld
 
 AT = 1_700_000_000_123
 PROXY_ADDRESS = "198.51.100.7"

@@ -37,8 +37,8 @@ from sluice.rendezvous.counts.stream import StreamRecord
 from sluice.rendezvous.protocol.matching import Nat, Pool, Profile
 from sluice.times import DAY_MS, day_of
 from tests.fakes import FakeStatisticsStore
-from tests.unit.test_broker import World as BrokerWorld
-from tests.unit.test_http import World as HttpWorld
+from tests.unit.rendezvous.test_broker import World as BrokerWorld
+from tests.unit.rendezvous.test_http import World as HttpWorld
 
 AT = 1_700_000_000_000
 DAY = "2023-11-14"

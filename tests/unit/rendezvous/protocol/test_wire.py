@@ -5,7 +5,17 @@ import base64
 import pytest
 
 from tests.hostile.rendezvous_entries import amp, answer, answered, offer, poll, request
-from tests.unit.wire_table import AMP_PATHS, ANSWERS, BYTES, DENIED, LEGACY, POLL, POLLED, POLLS, clients
+from tests.unit.rendezvous.protocol.wire_table import (
+    AMP_PATHS,
+    ANSWERS,
+    BYTES,
+    DENIED,
+    LEGACY,
+    POLL,
+    POLLED,
+    POLLS,
+    clients,
+)
 
 CLIENTS = list(clients())
 
