@@ -66,10 +66,13 @@ def until_true(attempt: Callable[[], bool], *, meanwhile: Callable[[], None] = l
     raise AssertionError(f"not through after {MAX_ROUNDS} rounds")
 
 
-def each_interruption(scenario: Callable[[Interruptions], None]) -> None:
-    """Run the scenario once for each of its calls and each way to fail, from the start."""
+def each_interruption(scenario: Callable[[Interruptions], None], *, every: int = 1) -> None:
+    """Run the scenario once for each of its calls and each way to fail, from the start; or for one of `every` calls.
+
+    With fewer, the calls that fail before they are served are others than those that fail after.
+    """
     for after in (False, True):
-        for place in range(MAX_CALLS):
+        for place in range(every // 2 if after else 0, MAX_CALLS, every):
             interruptions = Interruptions(place=place, after=after)
             scenario(interruptions)
             if interruptions.calls <= place:

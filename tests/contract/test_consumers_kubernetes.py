@@ -39,6 +39,7 @@ from tests.kubernetes.workloads import (
     state,
     there,
 )
+from tests.many_cases import one_of
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -64,7 +65,8 @@ def test_new_pods_read_the_other_queue_and_then_the_first_by_the_same_template(
 
 
 @pytest.mark.parametrize("place", ["all of a ConfigMap", "a file"])
-def test_whatever_call_fails_it_gets_there_and_back(server: Server, place: str) -> None:
+@one_of(4)
+def test_whatever_call_fails_it_gets_there_and_back(server: Server, place: str, every: int) -> None:
     pod, told, reads = PLACES[place]
 
     def scenario(interruptions: Interruptions) -> None:
@@ -80,11 +82,12 @@ def test_whatever_call_fails_it_gets_there_and_back(server: Server, place: str) 
         back(ours, target, original, cluster)
         assert (state(cluster), scaled(cluster)) == (first, triggers)
 
-    each_interruption(scenario)
+    each_interruption(scenario, every=every)
 
 
 @pytest.mark.parametrize("place", ["all of a ConfigMap", "a file"])
-def test_whatever_call_fails_on_the_way_it_can_be_turned_back(server: Server, place: str) -> None:
+@one_of(4)
+def test_whatever_call_fails_on_the_way_it_can_be_turned_back(server: Server, place: str, every: int) -> None:
     pod, told, _ = PLACES[place]
 
     def scenario(interruptions: Interruptions) -> None:
@@ -99,7 +102,7 @@ def test_whatever_call_fails_on_the_way_it_can_be_turned_back(server: Server, pl
         back(consumers(cluster.role), target, original, cluster)
         assert state(cluster) == first
 
-    each_interruption(scenario)
+    each_interruption(scenario, every=every)
 
 
 @pytest.mark.parametrize("kind", KINDS)

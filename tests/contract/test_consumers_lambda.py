@@ -16,6 +16,7 @@ from sluice.errors import BadConsumer, CallFailed
 from sluice.splitting.consumers.targets import LambdaTrigger, LambdaVariable, Place
 from sluice.splitting.ports import Consumers
 from tests.interruptions import Interruptions, each_interruption, until_true
+from tests.many_cases import one_of
 
 REGION = "eu-central-1"
 PREFIX = f"arn:aws:sqs:{REGION}:123456789012:"
@@ -159,7 +160,8 @@ def test_what_others_change_of_a_function_meanwhile_stays() -> None:
 
 
 @pytest.mark.parametrize("target", [TRIGGER, VARIABLE])
-def test_whatever_call_fails_it_gets_there_and_back(target: LambdaTrigger | LambdaVariable) -> None:
+@one_of(4)
+def test_whatever_call_fails_it_gets_there_and_back(target: LambdaTrigger | LambdaVariable, every: int) -> None:
     @mock_aws
     def scenario(interruptions: Interruptions) -> None:
         deploy()
@@ -170,7 +172,7 @@ def test_whatever_call_fails_it_gets_there_and_back(target: LambdaTrigger | Lamb
         until_true(lambda: ours.point(target, original, queue=SOURCE, instead_of=MAIN))
         assert (mappings(), variables()) == before
 
-    each_interruption(scenario)
+    each_interruption(scenario, every=every)
 
 
 @mock_aws

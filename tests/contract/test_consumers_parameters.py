@@ -12,6 +12,7 @@ from sluice.errors import BadConsumer, CallFailed
 from sluice.splitting.consumers.targets import Place, SystemsManagerParameter
 from sluice.splitting.ports import Consumers
 from tests.interruptions import Interruptions, each_interruption, until_true
+from tests.many_cases import one_of
 
 REGION = "eu-central-1"
 PREFIX = f"arn:aws:sqs:{REGION}:123456789012:"
@@ -89,7 +90,8 @@ def test_readers_have_their_time_to_see_it() -> None:
         assert ours.point(target, VALUE, queue=MAIN, instead_of=SOURCE) is there
 
 
-def test_whatever_call_fails_it_gets_there_and_back() -> None:
+@one_of(4)
+def test_whatever_call_fails_it_gets_there_and_back(every: int) -> None:
     @mock_aws
     def scenario(interruptions: Interruptions) -> None:
         put(VALUE, **KEPT)
@@ -99,7 +101,7 @@ def test_whatever_call_fails_it_gets_there_and_back() -> None:
         until_true(lambda: ours.point(TARGET, VALUE, queue=SOURCE, instead_of=MAIN))
         assert parameter() == (VALUE, KEPT)
 
-    each_interruption(scenario)
+    each_interruption(scenario, every=every)
 
 
 def writing_before_us(write: Callable[[int], None]) -> Any:

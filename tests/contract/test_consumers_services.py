@@ -15,6 +15,7 @@ from sluice.errors import BadConsumer, CallFailed
 from sluice.splitting.consumers.targets import EcsVariable
 from sluice.splitting.ports import Consumers
 from tests.interruptions import Interruptions, each_interruption, until_true
+from tests.many_cases import one_of
 
 REGION = "eu-central-1"
 PREFIX = f"arn:aws:sqs:{REGION}:123456789012:"
@@ -123,7 +124,8 @@ def test_a_service_runs_a_revision_with_one_value_changed_and_then_the_first() -
     assert revisions() == [first]
 
 
-def test_whatever_call_fails_it_gets_there_with_one_revision_and_back() -> None:
+@one_of(4)
+def test_whatever_call_fails_it_gets_there_with_one_revision_and_back(every: int) -> None:
     @mock_aws
     def scenario(interruptions: Interruptions) -> None:
         first = deploy()
@@ -135,7 +137,7 @@ def test_whatever_call_fails_it_gets_there_with_one_revision_and_back() -> None:
         until_true(lambda: ours.point(TARGET, first, queue=SOURCE, instead_of=MAIN))
         assert (running(), revisions()) == (first, [first])
 
-    each_interruption(scenario)
+    each_interruption(scenario, every=every)
 
 
 @mock_aws

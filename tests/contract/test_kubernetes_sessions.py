@@ -20,6 +20,7 @@ from sluice.splitting.settings import Repointed
 from tests.kubernetes.cluster import ARGO, KEDA, RBAC, Cluster, Json, documented_roles, target_of
 from tests.kubernetes.servers import Server
 from tests.kubernetes.workloads import SCALED, consumers, made, scaled, state
+from tests.many_cases import one_of
 from tests.splitting_fakes import FakeConsumers
 from tests.unit.splitting.test_agents import answer_of
 from tests.unit.splitting.test_pointing import World
@@ -124,9 +125,10 @@ def reads(cluster: Cluster) -> set[str]:
     return {entry["value"] for each in containers for entry in each.get("env", [])}
 
 
-def test_whenever_it_is_killed_a_session_gets_its_queue_and_all_is_put_back(server: Server) -> None:
+@one_of(6)
+def test_whenever_it_is_killed_a_session_gets_its_queue_and_all_is_put_back(server: Server, every: int) -> None:
     for after in (False, True):
-        for place in range(MAX_CALLS):
+        for place in range(every // 2 if after else 0, MAX_CALLS, every):
             cluster = deployed(server)
             killing = Killing(cluster.role, place, after)
             world, first, triggers = world_of(cluster, Api(killing.send)), state(cluster), scaled(cluster)

@@ -149,8 +149,8 @@ def test_a_record_that_tells_of_several_events_counts_all_of_them(statistics: St
 def test_many_are_counted_side_by_side(client: Any) -> None:
     with ThreadPoolExecutor(8) as executor:
         statistics = DynamoStatisticsStore(client, TABLE, Clock(NOW), executor.map)
-        polls = [poll(f"a{number}") for number in range(120)]
-        offers = [offer(f"c{number}") for number in range(150)]
+        polls = [poll(f"a{number}") for number in range(40)]
+        offers = [offer(f"c{number}") for number in range(50)]
         assert statistics.add([*polls, *offers]) == {}
     assert statistics.of_day(DAY)[Count("addresses", ("DE",))] == len(polls)
     assert total(statistics.totals(), OFFERS) == len(offers)
@@ -185,7 +185,7 @@ class Died(BaseException):
     """Of nothing that may be caught."""
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 12))])
 def test_whatever_dies_and_however_batches_are_cut_each_event_is_counted_once(client: Any, seed: int) -> None:
     """The oracle counts every event as it is told."""
     chance = random.Random(seed)
