@@ -1,21 +1,26 @@
-"""moto's long polls, which wait by the real clock for what no other thread is there to send."""
+"""moto's long polls, which wait whole seconds by the real clock: in these tests nothing is sent meanwhile."""
 
 from functools import wraps
 from typing import Any
 
-from moto.sqs.models import SQSBackend
+from moto.sqs.models import Queue, SQSBackend
+
+AT_MOST_S = 0.05  # and not at once: whoever polls until a deadline would do nothing else
 
 
-def answered_at_once() -> None:
-    """Have moto answer each receive with what is there."""
-    real = SQSBackend.receive_message
-    if hasattr(real, "__wrapped__"):
+def kept_short() -> None:
+    """Have moto answer each receive soon where the queue is empty."""
+    receive, wait = SQSBackend.receive_message, Queue.wait_for_messages
+    if hasattr(receive, "__wrapped__"):
         return
 
-    @wraps(real)
-    def receive_message(
-        self: SQSBackend, queue_name: str, count: int, wait_seconds_timeout: int, *rest: Any, **named: Any
-    ) -> Any:
-        return real(self, queue_name, count, 0, *rest, **named)
+    @wraps(receive)
+    def receive_message(self: SQSBackend, queue_name: str, count: int, wait_s: float, *rest: Any, **named: Any) -> Any:
+        return receive(self, queue_name, count, min(wait_s, AT_MOST_S), *rest, **named)  # type: ignore[arg-type]
+
+    @wraps(wait)
+    def wait_for_messages(self: Queue, timeout: float) -> None:
+        wait(self, min(timeout, AT_MOST_S))  # type: ignore[arg-type]  # it waits for parts of a second, too
 
     SQSBackend.receive_message = receive_message  # type: ignore[method-assign]
+    Queue.wait_for_messages = wait_for_messages  # type: ignore[method-assign]

@@ -8,11 +8,11 @@ from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.real_server import real
 from tests.kubernetes.servers import Server, in_memory
 from tests.kubernetes.workloads import made
-from tests.long_polls import answered_at_once
+from tests.long_polls import kept_short
 from tests.transactions import copied_once
 
 copied_once()
-answered_at_once()
+kept_short()
 
 
 @pytest.fixture(scope="session", params=["memory", pytest.param("real", marks=pytest.mark.slow)])

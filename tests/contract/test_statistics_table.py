@@ -29,6 +29,7 @@ from sluice.rendezvous.protocol.addresses import KEY_BYTES, keyed_hash
 from sluice.rendezvous.protocol.matching import Nat
 from sluice.times import DAY_MS, day_of, day_start_ms
 from tests.fakes import Clock, FakeStatisticsStore
+from tests.many_cases import some_of
 from tests.tables import table_in_memory
 
 NOW = 1_700_000_000_000
@@ -185,7 +186,7 @@ class Died(BaseException):
     """Of nothing that may be caught."""
 
 
-@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 12))])
+@pytest.mark.parametrize("seed", some_of(range(12), every=4))
 def test_whatever_dies_and_however_batches_are_cut_each_event_is_counted_once(client: Any, seed: int) -> None:
     """The oracle counts every event as it is told."""
     chance = random.Random(seed)

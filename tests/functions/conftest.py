@@ -16,12 +16,12 @@ from sluice.aws.clients import (
     quick_sqs_client,
     sqs_client,
 )
-from tests.long_polls import answered_at_once
+from tests.long_polls import kept_short
 from tests.tables import make_table
 from tests.transactions import copied_once
 
 copied_once()
-answered_at_once()
+kept_short()
 
 FINGERPRINT = "KygLI+EQe7Yqv8QN3MiCSBT4CnI="  # 2B280B23E1107BB62ABFC40DDCC8824814F80A72
 BRIDGES = f'[{{"display_name": "d", "websocket_address": "wss://relay.example/", "fingerprint": "{FINGERPRINT}"}}]'

@@ -1,5 +1,5 @@
 """No queue is waited at by the real clock."""
 
-from tests.long_polls import answered_at_once
+from tests.long_polls import kept_short
 
-answered_at_once()
+kept_short()
