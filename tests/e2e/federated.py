@@ -4,9 +4,10 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from sluice.aws.dead_letters import REASON
 from sluice.aws.operator.connections import Connection, of_environment
@@ -22,6 +23,7 @@ from sluice.federation.operations import (
     BindQueue,
     CloseLink,
     DeleteExchange,
+    DeletePeer,
     LinkView,
     ListBindings,
     ShowSite,
@@ -36,6 +38,7 @@ from tests.deployed import BATCH, delete_all, make_queue, send_all
 PREFIX = "fed-"
 FIFO = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
 STEP_S = 0.2
+BINDINGS_KNOWN_AFTER_S = 1.1  # exchange functions look for a new version every second
 SETTLES_WITHIN_S = 150.0  # a mapping takes its time, and what AWS refuses meanwhile is tried again at the next minute
 
 
@@ -57,8 +60,29 @@ class Arrival:
 
 
 @dataclass
+class BindingChanges:
+    """Remembers when bindings were changed last: who publishes after that waits until exchange functions know them.
+
+    It waits there and not at each change, so that of several changes one after the other only the last is waited for.
+    """
+
+    _known_at: float = 0.0
+
+    def note(self) -> None:
+        """Record that bindings have just changed, at any site."""
+        self._known_at = time.monotonic() + BINDINGS_KNOWN_AFTER_S
+
+    def wait_until_known(self) -> None:
+        """Wait until the exchange functions of all sites must have looked since the last change."""
+        time.sleep(max(self._known_at - time.monotonic(), 0))
+
+
+@dataclass
 class FederatedSite:
     """One site, with what a test made there, to be taken away after it."""
+
+    # A message passes the functions of several sites, and so all sites have one.
+    changes: ClassVar[BindingChanges] = BindingChanges()
 
     cloud: Cloud
     site: Site
@@ -115,7 +139,7 @@ class FederatedSite:
 
     def bind(self, exchange: str, queue: str, key: str = "", **arguments: Any) -> None:
         self.ask(BindQueue(exchange=exchange, queue=queue, key=key, arguments=arguments))
-        time.sleep(1.1)  # exchange functions look for a new version every second
+        self.changes.note()
 
     def unbind(self, exchange: str, queue: str, key: str = "") -> None:
         self.ask(UnbindQueue(exchange=exchange, queue=queue, key=key))
@@ -143,6 +167,7 @@ class FederatedSite:
         self._send(url, bodies, given | dict(attributes or {}))
 
     def _send(self, url: str, bodies: Iterable[str], attributes: Mapping[str, Any]) -> None:
+        self.changes.wait_until_known()
         entries = [
             {"MessageBody": body, "MessageAttributes": attributes}
             | ({"MessageGroupId": "g", "MessageDeduplicationId": uuid.uuid4().hex} if url.endswith(".fifo") else {})
@@ -250,7 +275,7 @@ class FederatedSite:
             lambda site: any((each.name, each.state) == (route, "Operational") for each in site.bridges),
             within_s=within_s,
         )
-        time.sleep(1.1)  # exchange functions look for a new version every second
+        self.changes.note()
 
     def until_link(self, link: str, *states: str, within_s: float = SETTLES_WITHIN_S) -> LinkView:
         """The link, once it is in one of these states."""
@@ -282,7 +307,7 @@ class FederatedSite:
             if "SluiceFederation-Bridge" in each["FunctionArn"] and each["State"] != "Deleting"
         ]
 
-    def until_nothing_is_left(self, *, within_s: float) -> None:
+    def until_nothing_is_left(self, *, within_s: float = SETTLES_WITHIN_S) -> None:
         """Until the links function has deleted all queues and mappings: a call that failed is made again."""
         deadline = time.monotonic() + within_s
         while (left := (self.bridge_queues(), self.mappings())) != ([], []):
@@ -295,16 +320,26 @@ class FederatedSite:
                 self.ask(CloseLink(name=link.name))
 
     def forget(self) -> None:
-        """Takes away what a test made: bindings, exchanges and queues."""
+        """Takes away what a test made: bindings, exchanges, peers and queues."""
         for binding in self.ask(ListBindings()).bindings:
             if binding.queue in self.queues:
                 self.unbind(binding.exchange, binding.queue, binding.key)
-        for exchange in self.ask(ShowSite()).exchanges:
+        site = self.ask(ShowSite())
+        for exchange in site.exchanges:
             if not exchange.name.startswith("amq."):
                 self.ask(DeleteExchange(name=exchange.name))
+        for peer in site.peers:
+            self.ask(DeletePeer(name=peer.tag))
         for queue in self.queues:
             self.sqs.delete_queue(QueueUrl=self.url(queue))
         self.queues.clear()
+
+
+def bodies_of_all(places: Iterable[tuple[FederatedSite, str]], number: int, **options: Any) -> list[list[str]]:
+    """What `FederatedSite.bodies` gives of several queues, which are read side by side."""
+    reads = list(places)
+    with ThreadPoolExecutor(len(reads)) as executor:
+        return list(executor.map(lambda read: read[0].bodies(read[1], number, **options), reads))
 
 
 def string(text: str) -> dict[str, str]:

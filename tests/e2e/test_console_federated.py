@@ -23,14 +23,14 @@ def name_of(site: FederatedSite) -> SiteName:
 
 
 @pytest.fixture
-def page(sites: list[FederatedSite], tmp_path: Path) -> Iterator[Page]:
-    """Of two of the four, the first and the last; peers are asked with their own site's credentials."""
-    by_name = {name_of(each): each for each in sites}
+def page(pair: list[FederatedSite], tmp_path: Path) -> Iterator[Page]:
+    """Of two sites; peers are asked with their own site's credentials."""
+    by_name = {name_of(each): each for each in pair}
 
     def reach(name: SiteName) -> Connection:
         return by_name[name].connection
 
-    shown = [WatchedSite(name_of(each), reach, tmp_path) for each in (sites[0], sites[-1])]
+    shown = [WatchedSite(name_of(each), reach, tmp_path) for each in pair]
     watched = WatchedSites(sites=shown, readers=READERS, questions=QUESTIONS, actions=ACTIONS)
     with chromium() as browser, serving(watched, allow_actions=True, every_s=1.0) as served, page_of(browser) as opened:
         opened.set_default_timeout(WITHIN_MS)

@@ -25,7 +25,7 @@ def until_bound(site: FederatedSite, exchange: str, number: int, *, within_s: fl
     while len(found := site.ask(ListBindings(exchange=exchange)).bindings) != number:
         assert time.monotonic() < deadline, found
         time.sleep(0.2)
-    time.sleep(1.1)
+    site.changes.note()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ A serves, C pulls from it, and M, whose account may send as well, says that it i
 
 import json
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,39 +15,18 @@ from sluice.federation.links.messages import Hello, LinkMessage, Parting, encode
 from sluice.federation.links.peers import Peer
 from sluice.federation.messages.metadata import ATTRIBUTE
 from sluice.federation.operations import AddPeer, ListBindings
-from sluice.local.cloud import Cloud
-from sluice.local.deployer import Deployer
-from sluice.local.sites import Site
-from tests.e2e.federated import PREFIX, FederatedSite
+from tests.e2e.conftest import Lending
+from tests.e2e.federated import FederatedSite
 
-ACCOUNTS = ("666666666666", "777777777777", "888888888888")
 FIVE = [f"Message {number}" for number in range(1, 6)]
 FANOUT, TOPIC = "amq.fanout", "amq.topic"
 
 
-@pytest.fixture(scope="module")
-def deployed_sites(cloud: Cloud) -> list[FederatedSite]:
-    parameters = {
-        "sluice.rendezvous.keep_state": False,
-        "sluice.splitting.queues": [],
-        "sluice.federation.peer_accounts": list(ACCOUNTS),
-        "sluice.federation.queue_names": [f"{PREFIX}*"],
-        "sluice.federation.counts_settle_s": 3,  # this cloud's counts are right at once
-        # Nothing is declared, so that after a test there is nothing.
-        "sluice.rendezvous.events_exchange": None,
-        "sluice.federation.exchanges": [],
-    }
-    places = [Site(account=account, region="eu-west-1") for account in ACCOUNTS]
-    deployed = Deployer(cloud=cloud, context=parameters).deploy(*places)
-    return [FederatedSite(deployed, place) for place in places]
-
-
 @pytest.fixture
-def sites(deployed_sites: list[FederatedSite]) -> Iterator[list[FederatedSite]]:
-    yield deployed_sites
-    for site in deployed_sites:
-        site.close_all()
-        site.forget()
+def sites(pair: list[FederatedSite], lending: Lending) -> list[FederatedSite]:
+    """A, C and M. M has to be there only, so another test may still be leaving it."""
+    accounts = {site.site.account for site in pair}
+    return [*pair, next(site for site in lending.sites if site.site.account not in accounts)]
 
 
 def says(speaker: FederatedSite, to: FederatedSite, message: LinkMessage) -> str:
@@ -96,6 +74,7 @@ def test_nobody_who_is_no_peer_gets_anything_in_by_a_link(sites: list[FederatedS
     a, c, m = sites
     queue = a.bound(FANOUT)
     c.introduce(a)
+    a.changes.wait_until_known()
     said = {"exchange": FANOUT, "trace": [c.tag], "id": f"{c.tag}.01J00000000000000000000000"}
     m.sqs.send_message(
         QueueUrl=a.address.fifo_ingress_url,

@@ -39,6 +39,7 @@ def sites(cloud: Cloud) -> Iterator[list[FederatedSite]]:
         site.forget()
 
 
+@pytest.mark.slow
 def test_ten_arrive_by_the_peers_roles(sites: list[FederatedSite]) -> None:
     here, there = sites
     assert ":role/SluiceFederation-PeerRole" in (there.address.role_arn or "")

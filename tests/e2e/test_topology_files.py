@@ -1,4 +1,8 @@
-"""A file of four sites in two accounts: exported, changed, planned, applied, killed amid it, and nothing is lost."""
+"""A file of four sites: exported, changed, planned, applied, killed amid it, and nothing is lost.
+
+`tests/unit/cli/federation/test_topology_files.py` kills it after any number of steps, of any file; here a process
+is killed.
+"""
 
 import os
 import signal
@@ -14,7 +18,7 @@ import pytest
 import yaml
 
 from sluice.local.cloud import Cloud
-from tests.e2e.federated import FederatedSite
+from tests.e2e.federated import FederatedSite, bodies_of_all
 
 APPLIED_WITHIN_S = 240
 KILLED_AFTER = (2, 8, 4)  # steps: amid what is made, at its end, and amid what goes
@@ -100,6 +104,7 @@ def spokes(operator: Operator, queues: dict[str, str], *, link: str, key: str, e
     return document
 
 
+@pytest.mark.slow
 def test_a_file_of_four_sites_is_made_true_and_every_message_comes_once(operator: Operator) -> None:
     hub, *others = operator.sites
     queues = {site.tag: site.queue("bound") for site in others}
@@ -133,5 +138,5 @@ def test_a_file_of_four_sites_is_made_true_and_every_message_comes_once(operator
     left = operator.exported()
     for tag in queues:
         assert left["sites"][tag] | {"peers": None} == changed["sites"][tag] | {"peers": None}
-    for site in others:
-        assert Counter(site.bodies(queues[site.tag], len(published), quiet_s=3)) == Counter(published), site.tag
+    got = bodies_of_all([(site, queues[site.tag]) for site in others], len(published), quiet_s=3)
+    assert [Counter(bodies) for bodies in got] == [Counter(published)] * len(others)

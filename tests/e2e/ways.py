@@ -34,6 +34,9 @@ class Way:
         return f"http://{LOOPBACK}:{self.port}"
 
     def mend(self) -> None:
+        """Open it again at its port; one that is open stays as it is."""
+        if self._server is not None:
+            return
         server = _Server((LOOPBACK, self.port), self._handler())
         self._server, self.port = server, server.server_address[1]
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
