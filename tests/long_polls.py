@@ -22,5 +22,6 @@ def kept_short() -> None:
     def wait_for_messages(self: Queue, timeout: float) -> None:
         wait(self, min(timeout, AT_MOST_S))  # type: ignore[arg-type]  # it waits for parts of a second, too
 
-    SQSBackend.receive_message = receive_message  # type: ignore[method-assign]
-    Queue.wait_for_messages = wait_for_messages  # type: ignore[method-assign]
+    # setattr, since the types of what replaces them take parts of a second.
+    setattr(SQSBackend, "receive_message", receive_message)  # noqa: B010 - see above
+    setattr(Queue, "wait_for_messages", wait_for_messages)  # noqa: B010 - see above
