@@ -100,6 +100,11 @@ class FederatedSite:
     def sqs(self) -> Any:
         return self.connection.client("sqs")
 
+    def sqs_at(self, other: "FederatedSite") -> Any:
+        """Return this account's client for queues of another site, whose region may be another one."""
+        there = replace(self.site, region=other.site.region)
+        return of_environment(self.cloud.environment(there)).client("sqs")
+
     @cached_property
     def outputs(self) -> Mapping[str, str]:
         return stack_outputs(self.connection, "SluiceFederation")

@@ -32,7 +32,7 @@ def sites(pair: list[FederatedSite], lending: Lending) -> list[FederatedSite]:
 def says(speaker: FederatedSite, to: FederatedSite, message: LinkMessage) -> str:
     """Have whoever is the root of an account send what is a peer's to send; the message's body."""
     body = encode_control(message)
-    speaker.sqs.send_message(
+    speaker.sqs_at(to).send_message(
         QueueUrl=to.address.control_queue_url,
         MessageBody=body,
         MessageGroupId=message.link,
@@ -76,7 +76,7 @@ def test_nobody_who_is_no_peer_gets_anything_in_by_a_link(sites: list[FederatedS
     c.introduce(a)
     a.changes.wait_until_known()
     said = {"exchange": FANOUT, "trace": [c.tag], "id": f"{c.tag}.01J00000000000000000000000"}
-    m.sqs.send_message(
+    m.sqs_at(a).send_message(
         QueueUrl=a.address.fifo_ingress_url,
         MessageBody="let me in",
         MessageGroupId="g",
