@@ -1,11 +1,14 @@
 """The embedded cloud with the stacks deployed, once for the session, and how many tests each suite ran."""
 
+import fcntl
 import gc
 import json
 import os
 import socket
+import zlib
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -20,6 +23,7 @@ from sluice.local.cloud import LOOPBACK, Cloud, start
 from sluice.local.deployer import Deployer
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.sites import DEFAULT_SITE
+from sluice.project import PROJECT
 from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT
 from tests import mirrord
 from tests.deployed import Deployed, come_again_soon
@@ -54,6 +58,7 @@ HARSH = (
 )
 OUTCOMES = Counter[tuple[str, str]]()
 HELD_PROXIES = 100
+FIRST_PORT, PORTS = 20_000, 10_000  # below those that the system gives by itself
 SPLIT_QUEUES = [
     {"queue_id": "standard"},
     {"queue_id": "ordered", "fifo": True},
@@ -79,7 +84,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 @pytest.fixture(scope="session")
 def deployed(cloud: Cloud) -> Deployed:
     """All stacks, by `cdk deploy`, under enforced IAM; the relay is on loopback."""
-    relay_port = free_port()
+    relay_port = usual_port()
     bridge = {
         "displayName": "loopback",
         "webSocketAddress": f"ws://{LOOPBACK}:{relay_port}/",
@@ -95,16 +100,29 @@ def deployed(cloud: Cloud) -> Deployed:
         "sluice.splitting.counts_settle_s": 0,  # this cloud's counts are right at once
         "sluice.pipeline.queue_id": PIPELINE_QUEUE,
     }
-    site = Deployed(Deployer(cloud=cloud, context=parameters).deploy(DEFAULT_SITE), DEFAULT_SITE, relay_port)
+    deployer = Deployer(cloud=cloud, context=parameters)
+    synthesize_once(deployer)
+    site = Deployed(deployer.deploy(DEFAULT_SITE), DEFAULT_SITE, relay_port)
     come_again_soon(site.sqs)
     return site
 
 
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+def synthesize_once(deployer: Deployer) -> None:
+    """Makes the assembly that is deployed. Of two suites that begin at once, the second one takes the first one's."""
+    deployer.assemblies.mkdir(parents=True, exist_ok=True)
+    with (deployer.assemblies / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        deployer.assembly()
+
+
+def usual_port() -> int:
+    """A port that nobody listens on now: of one clone mostly the same, as other parameters mean another synth."""
+    usual = FIRST_PORT + zlib.crc32(str(PROJECT.build).encode()) % PORTS
+    for port in (usual, 0):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((LOOPBACK, port))
+            return int(probe.getsockname()[1])
+    raise AssertionError("no port is free")
 
 
 def pytest_collection_finish() -> None:
