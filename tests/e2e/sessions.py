@@ -4,11 +4,14 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 
+from sluice.aws.items import attributes, number, query_pages, text
 from sluice.aws.operator.control_client import ControlClient
+from sluice.aws.splitting.registry_store import SPLITTERS, DynamoRegistryStore
+from sluice.errors import RequestRefused
 from sluice.splitting.filters.files import parse_filters
 from sluice.splitting.jq_compile import compile_problem
 from sluice.splitting.operations import (
@@ -21,7 +24,8 @@ from sluice.splitting.operations import (
     StartSession,
     StopSession,
 )
-from tests.deployed import BATCH, Deployed, delete_all, send_all
+from sluice.splitting.sessions.state import ALIVE, SPLITTER_LEASE_S
+from tests.deployed import BATCH, LOOK_EVERY_S, Deployed, delete_all, send_all
 
 ENDED = "Ended"
 FIFO_SUFFIX = ".fifo"
@@ -51,9 +55,16 @@ class Splitting:
 
     def start(self, filters: dict[str, Any], **fields: Any) -> SessionView:
         """A session, ready. `filters` are a filter file's, by queue."""
+        return self.until_ready(self.ask_for(filters, **fields))
+
+    def ask_for(self, filters: dict[str, Any], **fields: Any) -> str:
+        """Asks for a session, which is begun; its id."""
         asked = parse_filters({"split_queues": filters}, compile_problem=compile_problem)
-        session = self.client.ask(StartSession(filters=asked, owner="test", **fields))
-        ready = self.until(session.session_id, lambda status: status == "Ready")
+        return self.client.ask(StartSession(filters=asked, owner="test", **fields)).session_id
+
+    def until_ready(self, session_id: str) -> SessionView:
+        """The session once it is ready."""
+        ready = self.until(session_id, lambda status: status == "Ready")
         assert isinstance(ready, SessionView)
         return ready
 
@@ -64,7 +75,7 @@ class Splitting:
             if done(session.status):
                 return session
             assert time.monotonic() < deadline, session
-            time.sleep(0.2)
+            time.sleep(LOOK_EVERY_S)
 
     def until_sent(self, session_id: str, number: int, *, within_s: float = 20) -> None:
         """Until the session was sent so many messages."""
@@ -75,18 +86,55 @@ class Splitting:
             if session.messages >= number:
                 return
             assert time.monotonic() < deadline, session
-            time.sleep(0.2)
+            time.sleep(LOOK_EVERY_S)
 
     def stop(self, *session_ids: str) -> None:
-        """Ends sessions, and waits until nothing is left of them."""
+        """Ends sessions, and waits until nothing is left of them. No batch may be under way: see `end_leases`."""
         for session_id in session_ids:
             self.client.ask(StopSession(session_id=session_id))
         for session_id in session_ids:
-            self.until(session_id, lambda status: status == ENDED)
+
+            def has_ended(status: str) -> bool:
+                self.end_leases()
+                return status == ENDED
+
+            self.until(session_id, has_ended)
+
+    def ask_all_to_stop(self) -> None:
+        """Asks all sessions to end that earlier tests have left, without waiting for their end."""
+        for session in self.client.ask(ListSessions()).sessions:
+            if session.status in ALIVE:
+                with suppress(RequestRefused):  # it has just ended by itself
+                    self.client.ask(StopSession(session_id=session.session_id))
+
+    def end_leases(self) -> None:
+        """Ends the leases of splitters at rest, by dating their announcements back.
+
+        A session's queues stay until every splitter has announced that it has seen the session's end, or was silent for
+        its lease. A splitter without messages is silent, and its lease is half a minute. That the queues wait for it is
+        proved in `tests/unit/test_splitting_lifecycle.py`. Only for tests whose messages have all arrived.
+        """
+        version = self._registry.version()
+        for page in query_pages(
+            self.deployed.dynamodb,
+            TableName=self._registry.table,
+            KeyConditionExpression="pk = :pk",
+            ExpressionAttributeValues=attributes({":pk": SPLITTERS}),
+        ):
+            for item in page:
+                seen, at_ms = number(item, "version"), number(item, "at")
+                if seen < version:
+                    self._registry.announce(text(item, "sk"), version=seen, at_ms=at_ms - SPLITTER_LEASE_S * 1000)
+
+    @cached_property
+    def _registry(self) -> DynamoRegistryStore:
+        control = self.deployed.functions.get_function_configuration(FunctionName=self.client.function)
+        return DynamoRegistryStore(self.deployed.dynamodb, control["Environment"]["Variables"]["TABLE"])
 
     @contextmanager
     def sessions(self, *filters: dict[str, Any]) -> Iterator[list[SessionView]]:
-        started = [self.start(each) for each in filters]
+        asked = [self.ask_for(each) for each in filters]
+        started = [self.until_ready(each) for each in asked]
         try:
             yield started
         finally:
@@ -98,7 +146,7 @@ class Splitting:
         deadline = time.monotonic() + 120
         while not (ready := [each for each in self.client.ask(ListSessions()).sessions if each.status == "Ready"]):
             assert time.monotonic() < deadline, "none is"
-            time.sleep(0.2)
+            time.sleep(LOOK_EVERY_S)
         [found] = ready
         return found
 
@@ -107,7 +155,8 @@ class Splitting:
         deadline = time.monotonic() + 180
         while sessions := self.client.ask(ListSessions()).sessions:
             assert time.monotonic() < deadline, sessions
-            time.sleep(0.5)
+            self.end_leases()
+            time.sleep(LOOK_EVERY_S)
 
     def temporary_queues(self) -> list[str]:
         urls = self.deployed.sqs.list_queues(QueueNamePrefix="sluice-tmp-").get("QueueUrls", [])

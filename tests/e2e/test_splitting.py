@@ -8,6 +8,7 @@ import pytest
 from sluice.errors import RequestRefused
 from sluice.splitting.filters.values import Filter, QueueFilter
 from sluice.splitting.operations import StartSession, StopSession, SweepQueues
+from sluice.splitting.sessions.state import ALIVE
 from tests.deployed import Deployed
 from tests.e2e.sessions import Splitting, by_attribute, notification, url_of
 
@@ -165,8 +166,8 @@ def test_a_session_without_a_heartbeat_ends_as_unused(splitting: Splitting) -> N
 
 
 def test_a_session_ends_when_its_time_is_up(splitting: Splitting) -> None:
-    session = splitting.start({"standard": by_attribute("client", "^a$")}, time_limit_s=10)
-    ended = splitting.until(session.session_id, lambda status: status != "Ready", within_s=90)
+    session_id = splitting.ask_for({"standard": by_attribute("client", "^a$")}, time_limit_s=3)
+    ended = splitting.until(session_id, lambda status: status not in ALIVE, within_s=90)
     assert ended.reason == "TimeLimitExceeded"
 
 
