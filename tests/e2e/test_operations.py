@@ -22,6 +22,7 @@ from sluice.local.traffic import Proxies, answer, draw_number
 from sluice.message import TRACE_HEADER
 from sluice.splitting.operations import ListQueues
 from tests.deployed import Deployed
+from tests.polls import nobody_waits, until_waiting
 
 WITHIN_S = 120
 EXCHANGE = "events"
@@ -101,8 +102,9 @@ def test_an_answered_offers_event_has_the_trace_that_its_client_gave_it(deployed
     async def answered() -> None:
         async with aiohttp.ClientSession() as session:
             proxies = Proxies(session, deployed.broker_url)
+            await nobody_waits(deployed)
             polling = asyncio.create_task(proxies.poll())
-            await asyncio.sleep(1)
+            await until_waiting(deployed)
             send(deployed, deployed.offers_queue_url, offer, trace, ClientID=uuid.uuid4().hex[:16])
             polled = await polling
             assert await proxies.answer(polled.sid, answer(draw_number())) == "success"

@@ -3,12 +3,9 @@
 import asyncio
 import base64
 import json
-import random
-import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any, TypeVar
 
 import aiohttp
@@ -16,17 +13,17 @@ import pytest
 
 from sluice.aws.operator.client_queues import ClientCredentials, ClientQueues, open_client
 from sluice.aws.rendezvous.offers import DynamoOfferStore
-from sluice.aws.rendezvous.waiting import DynamoProxyPools
-from sluice.local.traffic import Proxies, answer, offer_body
+from sluice.local.traffic import Proxies, answer, offer, offer_body
 from sluice.peers.channels import Network
 from sluice.peers.client import Connected, connect
 from sluice.peers.methods import Denied, RendezvousMethod, Reply, over_http, over_sqs, parse_reply
 from sluice.peers.services import Echo
 from sluice.peers.volunteer import Volunteer, VolunteerLimits
 from sluice.rendezvous.ports import OfferRecord
-from sluice.rendezvous.protocol.matching import Nat, Pool
+from sluice.rendezvous.protocol.matching import Nat
 from sluice.rendezvous.protocol.messages import NO_PROXIES, TIMED_OUT, OfferMethod
 from tests.deployed import Deployed, send_all
+from tests.polls import nobody_waits, now_ms, until, until_nobody_waits, until_waiting
 
 T = TypeVar("T")
 
@@ -35,10 +32,6 @@ WITHIN_S = 120
 PREFIX = "snowflake-client-"
 AT_ONCE = 4  # cold starts side by side
 THROTTLED = 400  # the status of a request that is refused, and made again
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 @asynccontextmanager
@@ -54,29 +47,8 @@ def clients_of(deployed: Deployed) -> ClientQueues:
     return ClientQueues(client, deployed.offers_queue_url)
 
 
-def pools_of(deployed: Deployed) -> DynamoProxyPools:
-    return DynamoProxyPools(deployed.dynamodb, deployed.deployment.waiting_table_name, random.random)
-
-
-def count(pools: DynamoProxyPools, pool: Pool) -> int:
-    """How many wait."""
-    return len(pools.profiles(pool, now_ms=now_ms(), shards=1))
-
-
 def run(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(asyncio.wait_for(work, WITHIN_S))
-
-
-async def until(done: Callable[[], bool]) -> None:
-    """For what has no event to wait for. The test's own time limit ends it."""
-    while not await asyncio.to_thread(done):
-        await asyncio.sleep(0.1)
-
-
-async def nobody_waits(deployed: Deployed) -> None:
-    """Until the polls that an earlier test left behind are over."""
-    pools = pools_of(deployed)
-    await until(lambda: sum(count(pools, pool) for pool in Pool) == 0)
 
 
 @pytest.mark.parametrize("method", ["sqs", "http"])
@@ -105,8 +77,7 @@ def test_an_offer_is_answered_and_bytes_come_back_through_webrtc(deployed: Deplo
 
 async def through_the_first_channel(deployed: Deployed, exchange: RendezvousMethod, data: bytes) -> bytes:
     """What comes back of `data`."""
-    pools = pools_of(deployed)
-    await until(lambda: count(pools, Pool.UNRESTRICTED) > 0)
+    await until_waiting(deployed)
     outcome = await connect(exchange, network=ON_LOOPBACK)
     assert isinstance(outcome, Connected), outcome
     async with outcome.peer:
@@ -148,8 +119,7 @@ def test_a_client_that_no_proxy_answers_is_told_so(deployed: Deployed) -> None:
         await nobody_waits(deployed)
         async with proxies_of(deployed) as proxies, clients_of(deployed) as queues:
             silent = asyncio.create_task(proxies.poll())
-            pools = pools_of(deployed)
-            await until(lambda: count(pools, Pool.UNRESTRICTED) > 0)
+            await until_waiting(deployed)
             reply = await over_sqs(queues)(offer_body("2"))
             polled = await silent
             return reply, polled.matched, await proxies.answer(polled.sid, answer("2"))
@@ -159,36 +129,33 @@ def test_a_client_that_no_proxy_answers_is_told_so(deployed: Deployed) -> None:
 
 
 def test_an_offer_delivered_twice_takes_one_proxy(deployed: Deployed) -> None:
-    async def matches() -> list[bool]:
-        await nobody_waits(deployed)
-        async with proxies_of(deployed) as proxies:
-            polls = [asyncio.create_task(proxies.poll()) for _ in range(2)]
-            pools = pools_of(deployed)
-            await until(lambda: count(pools, Pool.UNRESTRICTED) == len(polls))
-            event = offer_event(deployed, client_id="delivered-twice", sent_at_ms=now_ms())
-            for _ in range(2):
-                assert await asyncio.to_thread(deployed.invoke, "Broker", event) == {"batchItemFailures": []}
-            return sorted(polled.matched for polled in await asyncio.gather(*polls))
-
-    assert run(matches()) == [False, True]
+    twice = offer_event(deployed, client_id="delivered-twice", sent_at_ms=now_ms(), name="3")
+    after = offer_event(deployed, client_id="comes-after", sent_at_ms=now_ms(), name="4")
+    assert run(offers_given(deployed, twice, twice, after, proxies=2)) == sorted([offer("3"), offer("4")])
 
 
 def test_a_stale_offer_takes_no_proxy_and_leaves_no_queue(deployed: Deployed) -> None:
-    async def matched() -> bool:
-        await nobody_waits(deployed)
-        async with proxies_of(deployed) as proxies:
-            poll = asyncio.create_task(proxies.poll())
-            pools = pools_of(deployed)
-            await until(lambda: count(pools, Pool.UNRESTRICTED) == 1)
-            event = offer_event(deployed, client_id="stale", sent_at_ms=now_ms() - 5_000)
-            await asyncio.to_thread(deployed.invoke, "Broker", event)
-            return (await poll).matched
-
-    assert not run(matched())
+    stale = offer_event(deployed, client_id="stale", sent_at_ms=now_ms() - 5_000, name="3")
+    fresh = offer_event(deployed, client_id="fresh", sent_at_ms=now_ms(), name="4")
+    assert run(offers_given(deployed, stale, fresh, proxies=1)) == [offer("4")]
     assert deployed.sqs.list_queues(QueueNamePrefix=PREFIX + "stale").get("QueueUrls", []) == []
 
 
-def offer_event(deployed: Deployed, *, client_id: str, sent_at_ms: int) -> dict[str, Any]:
+async def offers_given(deployed: Deployed, *events: dict[str, Any], proxies: int) -> list[str]:
+    """What so many proxies are given that wait while the broker is called with these events, one after the other.
+
+    The last event has an offer for the last proxy, so that all of them hear at once.
+    """
+    await nobody_waits(deployed)
+    async with proxies_of(deployed) as polling:
+        polls = [asyncio.create_task(polling.poll()) for _ in range(proxies)]
+        await until_waiting(deployed, proxies)
+        for event in events:
+            assert await asyncio.to_thread(deployed.invoke, "Broker", event) == {"batchItemFailures": []}
+        return sorted([polled.offer for polled in await asyncio.gather(*polls)])
+
+
+def offer_event(deployed: Deployed, *, client_id: str, sent_at_ms: int, name: str) -> dict[str, Any]:
     """What the trigger gives the broker for one offer."""
     queue = deployed.offers_queue_url.rsplit("/", 1)[1]
     return {
@@ -196,7 +163,7 @@ def offer_event(deployed: Deployed, *, client_id: str, sent_at_ms: int) -> dict[
             {
                 "messageId": client_id,
                 "receiptHandle": "handle",
-                "body": offer_body("3"),
+                "body": offer_body(name),
                 "attributes": {"ApproximateReceiveCount": "1", "SentTimestamp": str(sent_at_ms)},
                 "messageAttributes": {"ClientID": {"dataType": "String", "stringValue": client_id}},
                 "eventSource": "aws:sqs",
@@ -229,9 +196,13 @@ def test_answer_queues_are_swept_at_one_request_each(deployed: Deployed) -> None
             OfferRecord(client_id=client_id, sent_at_ms=now_ms() - 121_000, method=OfferMethod.SQS, token="t")
         )
     offset = deployed.request_offset()
-    # The schedule's own sweep may be faster; whoever sweeps, each queue is deleted, and by one request.
-    deployed.invoke("Sweeper", {})
-    run(until(lambda: not {url for url in queues_of_clients(deployed) if "swept-" in url}))
+
+    def are_swept() -> bool:
+        """Sweeps. The schedule's own sweep may be faster, and the next sweep gets what fails to be deleted."""
+        deployed.invoke("Sweeper", {})
+        return not {url for url in queues_of_clients(deployed) if "swept-" in url}
+
+    run(until(are_swept))
     made = (request for request in deployed.requests_since(offset) if request.status < THROTTLED)
     requests = [request for request in made if request.queue in names]
     assert Counter((request.action, request.queue) for request in requests) == Counter(
@@ -275,7 +246,8 @@ def test_a_malformed_request_is_a_400_with_an_empty_body(deployed: Deployed, pat
     "waiting",
     # A client gives up after five seconds, and a small machine's processors serve only so many by then.
     [
-        10,
+        4,
+        pytest.param(10, marks=pytest.mark.slow),
         pytest.param(20, marks=pytest.mark.slow),
         pytest.param(50, marks=pytest.mark.slow),
         pytest.param(100, marks=pytest.mark.slow),
@@ -289,11 +261,10 @@ def test_twice_as_many_offers_as_proxies_take_each_proxy_once(deployed: Deployed
 
 async def offers_at_once(deployed: Deployed, waiting: int) -> Counter[str]:
     async with proxies_of(deployed) as proxies:
-        await start_environments(deployed, proxies, waiting)
         await nobody_waits(deployed)
+        await start_environments(deployed, proxies, waiting)
         serving = [asyncio.create_task(answer_once(proxies, str(number))) for number in range(waiting)]
-        pools = pools_of(deployed)
-        await until(lambda: count(pools, Pool.UNRESTRICTED) == waiting)
+        await until_waiting(deployed, waiting)
         crowd = f"crowd-of-{waiting}-"  # another one's queues may still be there
         client_ids = [f"{crowd}{number:03d}" for number in range(2 * waiting)]
         await asyncio.to_thread(send_offers, deployed, client_ids)
@@ -309,19 +280,15 @@ async def offers_at_once(deployed: Deployed, waiting: int) -> Counter[str]:
 
 async def start_environments(deployed: Deployed, proxies: Proxies, number: int) -> None:
     """Has that many execution environments of the proxy function; all cold at once, none would serve in time."""
-    pools = pools_of(deployed)
     polling: list[asyncio.Task[None]] = []
     while len(polling) < number:
+        most = len(polling)
         polling += [asyncio.create_task(proxies.serve()) for _ in range(AT_ONCE)]
-        most = len(polling) - AT_ONCE  # some are just between two polls
-        await until(partial(more_wait_than, pools, most))
+        await until_waiting(deployed, most + 1)  # some are just between two polls
     for task in polling:
         task.cancel()
     await asyncio.gather(*polling, return_exceptions=True)
-
-
-def more_wait_than(pools: DynamoProxyPools, number: int) -> bool:
-    return count(pools, Pool.UNRESTRICTED) > number
+    await until_nobody_waits(deployed)
 
 
 async def answer_once(proxies: Proxies, name: str) -> None:

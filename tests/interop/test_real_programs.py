@@ -21,6 +21,7 @@ from sluice.rendezvous.protocol.matching import Nat
 from tests.deployed import Deployed
 from tests.interop.programs import Programs, Running, RunningClient, start_client, start_proxy
 from tests.interop.servers import Servers
+from tests.polls import take_out, until_waiting
 
 # A client that meets the poll of a proxy that is gone, another test's, hears of it after 5 s and comes again after 10.
 WITHIN_S = 120
@@ -31,7 +32,13 @@ ON_LOOPBACK = Network(loopback=True)
 StartClient = Callable[..., RunningClient]
 
 
-METHODS = pytest.mark.parametrize("method", ["sqs", "http", "ampcache"])
+METHODS = ("sqs", "http", "ampcache")
+
+
+@pytest.fixture(autouse=True)
+def nobody_waits(deployed: Deployed) -> None:
+    """No poll of an earlier test's proxies waits, to which offers would be lost."""
+    take_out(deployed)
 
 
 @pytest.fixture
@@ -55,7 +62,7 @@ def start_real_client(
         yield lambda method="sqs": running.enter_context(
             start_client(
                 programs.client,
-                tmp_path / "client",
+                tmp_path / f"client-{method}",
                 sqs_endpoint=deployed.endpoint,
                 method=methods[method],
                 stun_url=servers.stun_url,
@@ -83,18 +90,17 @@ def aws_queue_url(deployed: Deployed) -> str:
     return f"https://sqs.{deployed.region}.amazonaws.com/{deployed.account}/{queue}"
 
 
-@METHODS
-def test_a_client_without_proxies_is_told_so(start_real_client: StartClient, method: str) -> None:
-    client = start_real_client(method)
-    client.waits_for("no snowflake proxies currently available", within_s=WITHIN_S)
+def test_clients_without_proxies_are_told_so_by_every_method(start_real_client: StartClient) -> None:
+    for client in [start_real_client(method) for method in METHODS]:
+        client.waits_for("no snowflake proxies currently available", within_s=WITHIN_S)
 
 
-@METHODS
-def test_a_client_whose_proxy_never_answers_is_told_so(
-    deployed: Deployed, start_real_client: StartClient, method: str
+def test_clients_whose_proxies_never_answer_are_told_so_by_every_method(
+    deployed: Deployed, start_real_client: StartClient
 ) -> None:
     def until_told() -> None:
-        start_real_client(method).waits_for("timed out waiting for answer!", within_s=WITHIN_S)
+        for client in [start_real_client(method) for method in METHODS]:
+            client.waits_for("timed out waiting for answer!", within_s=WITHIN_S)
 
     asyncio.run(silent_while(deployed, until_told))
 
@@ -108,8 +114,8 @@ async def silent_while(deployed: Deployed, work: Callable[[], None]) -> None:
             while True:
                 await proxies.poll()
 
-        polling = [asyncio.create_task(silent()) for _ in range(2)]
-        await asyncio.sleep(1)
+        polling = [asyncio.create_task(silent()) for _ in METHODS]
+        await until_waiting(deployed, len(METHODS))
         try:
             await asyncio.to_thread(work)
         finally:
@@ -118,7 +124,7 @@ async def silent_while(deployed: Deployed, work: Callable[[], None]) -> None:
             await asyncio.gather(*polling, return_exceptions=True)
 
 
-@METHODS
+@pytest.mark.parametrize("method", METHODS)
 def test_the_real_client_gets_the_real_proxys_answer_and_its_bytes_reach_the_relay(
     start_real_client: StartClient, real_proxy: Running, servers: Servers, method: str
 ) -> None:

@@ -1,0 +1,54 @@
+"""The polls that a deployed site holds: how many proxies wait in its pools, and that no earlier test's do."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+
+from sluice.aws.rendezvous.waiting import DynamoProxyPools
+from sluice.rendezvous.protocol.matching import Pool
+from tests.deployed import LOOK_EVERY_S, Deployed
+
+MOST = 1_000  # polls of one test, and more
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def pools_of(deployed: Deployed) -> DynamoProxyPools:
+    return DynamoProxyPools(deployed.dynamodb, deployed.deployment.waiting_table_name, random.random)
+
+
+def count(deployed: Deployed, pool: Pool = Pool.UNRESTRICTED) -> int:
+    """How many proxies wait in a pool."""
+    return len(pools_of(deployed).profiles(pool, now_ms=now_ms(), shards=1))
+
+
+async def until(done: Callable[[], bool]) -> None:
+    """Waits for what has no event to wait for. The test's own time limit ends it."""
+    while not await asyncio.to_thread(done):
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def until_waiting(deployed: Deployed, number: int = 1) -> None:
+    """Waits until so many proxies wait for clients of any NAT, or more."""
+    await until(lambda: count(deployed) >= number)
+
+
+async def until_nobody_waits(deployed: Deployed) -> None:
+    """Waits until all polls have ended, ten seconds after they began: the environments that held them are free then."""
+    await until(lambda: not any(count(deployed, pool) for pool in Pool))
+
+
+async def nobody_waits(deployed: Deployed) -> None:
+    """Takes the polls of earlier tests out of their pools: nobody reads their replies, for which they wait 10 s."""
+    await asyncio.to_thread(take_out, deployed)
+
+
+def take_out(deployed: Deployed) -> None:
+    """Takes all polls out of their pools, so that no offer is given to them."""
+    pools = pools_of(deployed)
+    for pool in Pool:
+        for proxy in pools.waiting(pool, now_ms=now_ms(), limit=MOST, shards=1):
+            pools.leave(proxy)
