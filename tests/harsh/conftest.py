@@ -15,9 +15,10 @@ from sluice.local.mended import sqs as mended_sqs
 from sluice.local.sites import DEFAULT_SITE
 
 DELAY_S = 2.0  # long enough for a call to come before its end on a busy machine
+THERE_AT_ONCE = "excepted-"  # a queue whose name begins so
 BEHAVIOURS = Behaviours(
     queue_appears_s=DELAY_S,
-    queues_there_at_once="excepted-.*",
+    queues_there_at_once=f"{THERE_AT_ONCE}.*",
     queue_name_taken_s=DELAY_S,
     deleted_queue_takes=1.0,
     mapping_changes_s=DELAY_S,
@@ -69,10 +70,15 @@ def queue(sqs: Any, request: pytest.FixtureRequest) -> str:
     return made(sqs, request.module.__name__.rsplit(".", 1)[-1])
 
 
+@pytest.fixture(scope="session")
+def function_role(account: Connection) -> str:
+    """The ARN of a role that any function can have."""
+    return role(account, "any-function")
+
+
 def made(sqs: Any, name: str, **attributes: str) -> str:
-    """Makes a queue and waits until it is there."""
-    url: str = sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
-    eventually(lambda: sqs.get_queue_attributes(QueueUrl=url), unless=sqs.exceptions.QueueDoesNotExist)
+    """Makes a queue that is there at once, as its name is excepted; its URL, which ends with the name."""
+    url: str = sqs.create_queue(QueueName=THERE_AT_ONCE + name, Attributes=attributes)["QueueUrl"]
     return url
 
 

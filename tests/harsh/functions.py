@@ -11,9 +11,11 @@ from sluice.aws.operator.connections import Connection
 from tests.harsh.conftest import eventually, role
 
 
-def deploy_function(account: Connection, name: str, source: str, *, timeout_s: int = 30) -> str:
-    """Makes a function and the role that it has, once that acts; its ARN."""
-    functions, role_arn = account.client("lambda"), role(account, name)
+def deploy_function(
+    account: Connection, name: str, source: str, *, role_arn: str | None = None, timeout_s: int = 30
+) -> str:
+    """Makes a function with this role or one of its own, once that acts; its ARN."""
+    functions, role_arn = account.client("lambda"), role_arn or role(account, name)
     arn: str = eventually(
         lambda: functions.create_function(
             FunctionName=name,

@@ -64,25 +64,29 @@ def has_ended(pid: int) -> bool:
     return state(pid) == ""
 
 
-def test_a_function_is_frozen_with_its_children_between_invocations(account: Connection) -> None:
-    deploy_function(account, "frozen", SOURCE)
+def test_a_function_is_frozen_with_its_children_between_invocations(account: Connection, function_role: str) -> None:
+    deploy_function(account, "frozen", SOURCE, role_arn=function_role)
     first = invoke(account, "frozen", {})
     eventually(lambda: [state(pid) for pid in first] == ["T", "T"])
     assert invoke(account, "frozen", {}) == first  # it goes on where it was
     eventually(lambda: [state(pid) for pid in first] == ["T", "T"])
 
 
-def test_a_function_that_is_killed_at_its_time_out_ends_with_its_children(account: Connection, tmp_path: Path) -> None:
-    deploy_function(account, "hangs", SOURCE, timeout_s=3)
+def test_a_function_that_is_killed_at_its_time_out_ends_with_its_children(
+    account: Connection, function_role: str, tmp_path: Path
+) -> None:
+    deploy_function(account, "hangs", SOURCE, timeout_s=3, role_arn=function_role)
     note = tmp_path / "child"
     assert "timed out" in invoke(account, "hangs", {"hangs": True, "note": str(note)})["errorMessage"]
     eventually(lambda: state(int(note.read_text())) == "")
 
 
-def test_only_an_environment_with_an_extension_is_told_of_its_shutdown(account: Connection, tmp_path: Path) -> None:
+def test_only_an_environment_with_an_extension_is_told_of_its_shutdown(
+    account: Connection, function_role: str, tmp_path: Path
+) -> None:
     client = account.client("lambda")
     for name, registers in (("told", True), ("killed", False)):
-        deploy_function(account, name, LAST_WORDS)
+        deploy_function(account, name, LAST_WORDS, role_arn=function_role)
         note = tmp_path / name
         pid = invoke(account, name, {"note": str(note), "registers": registers})
         client.update_function_configuration(FunctionName=name, MemorySize=256)  # ends its environments
@@ -90,6 +94,11 @@ def test_only_an_environment_with_an_extension_is_told_of_its_shutdown(account: 
         assert note.exists() is registers
 
 
-def test_a_function_runs_on_the_python_that_setup_installed(account: Connection) -> None:
-    deploy_function(account, "says", "import sys\ndef handler(event, context): return sys.version_info[:2]\n")
+def test_a_function_runs_on_the_python_that_setup_installed(account: Connection, function_role: str) -> None:
+    deploy_function(
+        account,
+        "says",
+        "import sys\ndef handler(event, context): return sys.version_info[:2]\n",
+        role_arn=function_role,
+    )
     assert ".".join(map(str, invoke(account, "says", {}))) == lambda_python().version

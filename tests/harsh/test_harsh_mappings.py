@@ -7,7 +7,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from sluice.aws.operator.connections import Connection
-from tests.harsh.conftest import eventually, made
+from tests.harsh.conftest import THERE_AT_ONCE, eventually, made
 from tests.harsh.functions import deploy_function
 
 
@@ -93,9 +93,9 @@ def test_a_mapping_to_a_queue_that_is_not_there_yet_is_refused(sqs: Any, functio
     sqs.create_queue(QueueName="not-yet")
     with pytest.raises(ClientError, match="NonExistentQueue"):
         functions.create_event_source_mapping(
-            EventSourceArn=existing.replace("sibling", "not-yet"), FunctionName=function
+            EventSourceArn=existing.replace(THERE_AT_ONCE + "sibling", "not-yet"), FunctionName=function
         )
     with pytest.raises(ClientError, match="NonExistentQueue"):
         functions.create_event_source_mapping(
-            EventSourceArn=existing.replace("sibling", "never"), FunctionName=function
+            EventSourceArn=existing.replace(THERE_AT_ONCE + "sibling", "never"), FunctionName=function
         )

@@ -30,8 +30,8 @@ def test_a_new_queue_that_is_excepted_is_there_at_once(sqs: Any) -> None:
 def test_the_name_of_a_deleted_queue_is_taken_for_a_while(sqs: Any) -> None:
     sqs.delete_queue(QueueUrl=made(sqs, "deleted"))
     with pytest.raises(sqs.exceptions.QueueDeletedRecently):
-        sqs.create_queue(QueueName="deleted")
-    eventually(lambda: sqs.create_queue(QueueName="deleted"), unless=sqs.exceptions.QueueDeletedRecently)
+        made(sqs, "deleted")
+    eventually(lambda: made(sqs, "deleted"), unless=sqs.exceptions.QueueDeletedRecently)
 
 
 def test_a_deleted_queue_takes_messages_that_are_lost(sqs: Any) -> None:
