@@ -67,11 +67,11 @@ test: setup build/chromium/ready build/spark-$(SPARK)/ready ## all suites but th
 	+$(MAKE) --jobs --output-sync=recurse test-deployed test-splitting test-federated test-snippets test-undeployed
 
 test-unit: setup ## the suites that need neither a cloud nor Spark nor a synth
-	SLUICE_EXAMPLES=$${SLUICE_EXAMPLES:-20} nice python -m pytest -m "not slow" --numprocesses=2 --dist=worksteal $(UNIT)
+	SLUICE_EXAMPLES=$${SLUICE_EXAMPLES:-20} python -m pytest -m "not slow" --numprocesses=2 --dist=worksteal $(UNIT)
 
 # A file's tests share synths: they stay with one worker.
 test-stacks: setup ## those that synthesize the stacks
-	nice python -m pytest -m "not slow" --numprocesses=2 --dist=loadfile tests/stacks
+	python -m pytest -m "not slow" --numprocesses=2 --dist=loadfile tests/stacks
 
 # What needs no deployed stacks, in two rows: all at once, a Python worker of Spark's might not begin within the ten
 # seconds that Spark gives it.
@@ -102,7 +102,7 @@ test-lambda-python: setup build/tests-3.13/ready ## what doesn't need a cloud, w
 	nice build/tests-3.13/bin/python -m pytest -m "not slow" --numprocesses=2 --dist=worksteal tests/unit tests/functions tests/contract
 
 test-console: setup build/chromium/ready ## the console in a real browser, on recorded sites
-	nice python -m pytest -m "not slow" tests/console
+	python -m pytest -m "not slow" tests/console
 
 test-deployed: setup build/chromium/ready ## the suites on one site, deployed to the embedded cloud, but for splitting's
 	python -m pytest -m "not slow" $(DEPLOYED) $(FEDERATED:%=--ignore=%) $(SPLITTING:%=--ignore=%)
