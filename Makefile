@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: template help setup setup-demo demo test test-unit test-console test-lambda-python test-stacks test-slow test-deployed test-splitting test-federated test-snippets test-wheels test-undeployed test-unit-and-stacks test-spark-and-pages test-spark test-spark-others docs console-pictures check check-code check-templates format parameters bench deploy destroy smoke lock packages sbom clean
+.PHONY: template help setup setup-demo demo test test-unit test-console test-lambda-python test-stacks test-slow test-deployed test-rendezvous test-federated test-snippets test-wheels test-undeployed test-unit-and-stacks test-spark-and-pages test-spark test-spark-others docs console-pictures check check-code check-templates format parameters bench deploy destroy smoke lock packages sbom clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BENCHMARKS := imports rendezvous overload pool splitting federation dynamic spark_source spark_sink spark_executors pipeline cost console
@@ -13,10 +13,9 @@ SPARK_OTHERS := 4.0.2 4.3.0
 SPARK_SLOW := -m "not slow"
 SPARK_PROCESSES := 2
 UNIT := tests/unit tests/functions tests/contract tests/simulation tests/hostile tests/chaos
-DEPLOYED := tests/e2e tests/interop tests/harsh
-# Half of the deployed suites on one site: what is split and redeployed. The others are the rest of them.
-SPLITTING := $(wildcard tests/e2e/test_split*.py) tests/e2e/test_client_credentials.py tests/e2e/test_constructs.py tests/e2e/test_deploying.py tests/e2e/test_pipeline.py tests/e2e/test_redeployed.py tests/e2e/test_stages.py
 FEDERATED := tests/e2e/test_console_federated.py tests/e2e/test_dynamic_routes.py tests/e2e/test_federation.py tests/e2e/test_federation_peers.py tests/e2e/test_federation_repair.py tests/e2e/test_federation_roles.py tests/e2e/test_topology_files.py
+# Half of the deployed suites on one site, on a cloud of its own beside the other half's.
+RENDEZVOUS := $(wildcard tests/e2e/test_rendezvous*.py) tests/e2e/test_operations.py tests/e2e/test_client_credentials.py tests/interop tests/harsh
 # Its Node comes first: the system's may be end-of-life.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -64,7 +63,7 @@ demo: setup-demo ## the whole of it on the embedded cloud: deploy, use, reconcil
 	python -m sluice.demo $(if $(CONSOLE),--console)
 
 test: setup build/chromium/ready build/spark-$(SPARK)/ready ## all suites but the slow ones, side by side: those on deployed stacks mostly wait
-	+$(MAKE) --jobs --output-sync=recurse test-deployed test-splitting test-federated test-snippets test-undeployed
+	+$(MAKE) --jobs --output-sync=recurse test-deployed test-rendezvous test-federated test-snippets test-undeployed
 
 test-unit: setup ## the suites that need neither a cloud nor Spark nor a synth
 	SLUICE_EXAMPLES=$${SLUICE_EXAMPLES:-20} python -m pytest -m "not slow" --numprocesses=2 --dist=worksteal $(UNIT)
@@ -104,11 +103,11 @@ test-lambda-python: setup build/tests-3.13/ready ## what doesn't need a cloud, w
 test-console: setup build/chromium/ready ## the console in a real browser, on recorded sites
 	python -m pytest -m "not slow" tests/console
 
-test-deployed: setup build/chromium/ready ## the suites on one site, deployed to the embedded cloud, but for splitting's
-	python -m pytest -m "not slow" $(DEPLOYED) $(FEDERATED:%=--ignore=%) $(SPLITTING:%=--ignore=%)
+test-deployed: setup build/chromium/ready ## the suites on one site, deployed to the embedded cloud, but for the rendezvous'
+	python -m pytest -m "not slow" tests/e2e $(patsubst %,--ignore=%,$(FEDERATED) $(filter tests/e2e/%,$(RENDEZVOUS)))
 
-test-splitting: setup ## those of split queues and of further deployments, on a cloud of their own
-	python -m pytest -m "not slow" $(SPLITTING)
+test-rendezvous: setup build/chromium/ready ## the rendezvous on one site, with Snowflake's own programs, and the harsh cloud
+	python -m pytest -m "not slow" $(RENDEZVOUS)
 
 test-federated: setup build/chromium/ready ## those on four sites
 	python -m pytest -m "not slow" $(FEDERATED)

@@ -112,7 +112,7 @@ class Splitting:
 
         A session's queues stay until every splitter has announced that it has seen the session's end, or was silent for
         its lease. A splitter without messages is silent, and its lease is half a minute. That the queues wait for it is
-        proved in `tests/unit/test_splitting_lifecycle.py`. Only for tests whose messages have all arrived.
+        proved in `tests/unit/splitting/sessions/test_lifecycle.py`. Only for tests whose messages have all arrived.
         """
         version = self._registry.version()
         for page in query_pages(
