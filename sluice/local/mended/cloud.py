@@ -52,7 +52,7 @@ ECS_RESOURCES = {
     "ListTasks": "*",
 }
 # Lambda grants an environment with an internal extension half a second. Here everything shares the processors.
-SHUTDOWN_S = 5.0
+SHUTDOWN_S = 10.0
 PER_REQUEST = 10  # messages that a request to SQS receives or deletes
 PAYLOAD_BYTES = 6_000_000  # that AWS hands a function at most
 STATE_READS = 100
