@@ -24,7 +24,7 @@ from sluice.smoke.runs import (
     run,
 )
 
-SOON_S = 0.05
+SOON_S = 0.3
 
 
 def fine() -> str:
