@@ -93,8 +93,11 @@ def served(console: Served) -> Iterator[None]:
 
 def wait() -> None:
     """Wait for ctrl-C."""
+    never = threading.Event()
     with suppress(KeyboardInterrupt):
-        threading.Event().wait()
+        # Without a time-out, Python doesn't see a signal that comes just before it blocks until the next one comes.
+        while not never.wait(LOOK_EVERY_S):
+            pass
 
 
 def numbers(here: Rendezvoused, there: Rendezvoused, joined: Reconciled) -> Sequence[Said]:
