@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: template help setup setup-demo demo test test-unit test-console test-lambda-python test-stacks test-slow test-deployed test-rendezvous test-federated test-snippets test-wheels test-undeployed test-unit-and-stacks test-spark-and-pages test-spark test-spark-others docs console-pictures check check-code check-templates format parameters bench deploy destroy smoke lock packages sbom clean
+.PHONY: template help setup setup-demo demo test test-unit test-console test-lambda-python test-stacks test-slow test-deployed test-rendezvous test-federated test-snippets test-wheels deployed-then-wheels snippets-then-console unit-then-stacks test-spark test-spark-others docs console-pictures check check-code check-templates format parameters bench deploy destroy smoke lock packages sbom clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BENCHMARKS := imports rendezvous overload pool splitting federation dynamic spark_source spark_sink spark_executors pipeline cost console
@@ -63,7 +63,7 @@ demo: setup-demo ## the whole of it on the embedded cloud: deploy, use, reconcil
 	python -m sluice.demo $(if $(CONSOLE),--console)
 
 test: setup build/chromium/ready build/spark-$(SPARK)/ready ## all suites but the slow ones, side by side: those on deployed stacks mostly wait
-	+$(MAKE) --jobs --output-sync=recurse test-deployed test-rendezvous test-federated test-snippets test-undeployed
+	+$(MAKE) --jobs --output-sync=recurse test-rendezvous test-federated test-spark deployed-then-wheels snippets-then-console unit-then-stacks
 
 test-unit: setup ## the suites that need neither a cloud nor Spark nor a synth
 	SLUICE_EXAMPLES=$${SLUICE_EXAMPLES:-20} python -m pytest -m "not slow" --numprocesses=2 --dist=worksteal $(UNIT)
@@ -72,16 +72,16 @@ test-unit: setup ## the suites that need neither a cloud nor Spark nor a synth
 test-stacks: setup ## those that synthesize the stacks
 	python -m pytest -m "not slow" --numprocesses=2 --dist=loadfile tests/stacks
 
-# What needs no deployed stacks, in two rows: all at once, a Python worker of Spark's might not begin within the ten
-# seconds that Spark gives it.
-test-undeployed: test-unit-and-stacks test-spark-and-pages
-
-test-unit-and-stacks: test-unit
-	+$(MAKE) test-stacks
-
-test-spark-and-pages: test-spark
-	+$(MAKE) test-console
+# Six rows are as many as two processors carry: all suites at once, a Python worker of Spark's might not begin within the
+# ten seconds that Spark gives it. A short suite comes after one that ends early.
+deployed-then-wheels: test-deployed
 	+$(MAKE) test-wheels
+
+snippets-then-console: test-snippets
+	+$(MAKE) test-console
+
+unit-then-stacks: test-unit
+	+$(MAKE) test-stacks
 
 # Sites of one cloud share its process: what has to keep up in real time has a cloud with one site. The cloud is as slow
 # as AWS may be here, and a test may take longer; the other targets' has a twentieth of its delays.
