@@ -17,10 +17,13 @@ from sluice.splitting.filters.jq import NotRunning, ProgramTimedOut
 from sluice.splitting.jq_compile import compile_problem
 from sluice.splitting.jq_runner import JqRunner
 
+SHORT_S = 0.1  # for a program that never ends
+LONG_S = 60.0  # for one that does, also where others have the processors
+
 
 @pytest.fixture
 def runner() -> Iterator[JqRunner]:
-    running = JqRunner(time_limit_s=0.3)
+    running = JqRunner(time_limit_s=LONG_S)
     yield running
     running.close()
 
@@ -44,8 +47,10 @@ def test_the_first_boolean_decides(runner: JqRunner, program: str, decided: bool
 
 def test_an_endless_program_times_out_and_the_next_one_runs(runner: JqRunner) -> None:
     for _ in range(2):
+        runner.time_limit_s = SHORT_S
         with pytest.raises(ProgramTimedOut, match="still running"):
             runner("def f: f; f", "{}")
+        runner.time_limit_s = LONG_S
         assert runner("true", "{}") is True
 
 
@@ -62,8 +67,14 @@ def test_a_process_that_ends_amid_a_program_is_blamed_on_it(runner: JqRunner) ->
     assert runner("true", "{}") is True
     child = runner._child
     assert child is not None
-    runner.time_limit_s = 20
-    killing = threading.Timer(0.2, child.kill)
+    idle = used_ticks(child.pid)
+
+    def kill() -> None:
+        while 0 <= used_ticks(child.pid) <= idle + 1:  # until the program runs
+            time.sleep(0.01)
+        child.kill()
+
+    killing = threading.Thread(target=kill)
     killing.start()
     with pytest.raises(ProgramTimedOut, match="ended"):
         runner("def f: f; f", "{}")
@@ -75,6 +86,7 @@ def test_a_program_that_has_timed_out_leaves_no_process_behind(runner: JqRunner)
     assert runner("true", "{}") is True
     child = runner._child
     assert child is not None
+    runner.time_limit_s = SHORT_S
     with pytest.raises(ProgramTimedOut):
         runner("def f: f; f", "{}")
     assert child.returncode is not None
@@ -109,7 +121,6 @@ def test_a_program_that_takes_all_memory_as_it_compiles_is_refused_and_the_next_
 
 
 def test_a_program_that_takes_all_memory_is_ended_and_the_next_one_runs(runner: JqRunner) -> None:
-    runner.time_limit_s = 20
     with pytest.raises(ProgramTimedOut, match="want of memory"):
         runner('("x" * 1e9 | length), true', "null")
     assert runner("true", "null") is True
@@ -138,7 +149,7 @@ runner("true", "null")
 print(runner._child.pid, flush=True)
 runner("def f: f; f", "{}")
 """
-BUSY_TICKS = 20  # of the processor's clock, some 0.2 s
+BUSY_TICKS = 5  # of the processor's clock, some 0.05 s
 ENDS_WITHIN_S = 60.0  # that only a process that stays exceeds
 
 
