@@ -1,6 +1,5 @@
 """What can be said of a block without running it: that it parses, and that what its commands name is there."""
 
-import ast
 import importlib.util
 import json
 import re
@@ -20,6 +19,7 @@ from sluice.cli.main import app
 from sluice.cli.sites import with_first_site
 from sluice.local.sites import DEFAULT_SITE
 from tests.snippets.documents import COMMANDS, COMMENT, ROOT, Block, Command, commands, is_shell
+from tests.sources import parse_source
 
 # A shell's own words and programs of every machine; what they do isn't ours to check.
 KNOWN = frozenset(
@@ -97,7 +97,7 @@ def _sql(text: str) -> None:
 
 LANGUAGES: dict[str, Callable[[str], object]] = {
     "json": _json,
-    "python": ast.parse,
+    "python": parse_source,
     "sql": _sql,
     "text": str,
     "yaml": lambda text: list(yaml.safe_load_all(text)),

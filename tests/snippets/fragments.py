@@ -12,6 +12,7 @@ from sluice.parameters import Parameters
 from sluice.splitting.filters.files import parse_filters
 from sluice.splitting.jq_compile import compile_problem
 from tests.snippets.documents import ROOT, Block
+from tests.sources import parse_source
 
 PARAMETERS = "cdk.json"
 # What a part of cdk.json needs beside itself.
@@ -56,7 +57,7 @@ def placed(path: str, document: Any) -> dict[str, Any]:
 
 def sources(text: str) -> list[dict[str, str]]:
     """The options of each source for Spark that a program reads from."""
-    loads = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call) and _name(node) == "load"]
+    loads = [node for node in ast.walk(parse_source(text)) if isinstance(node, ast.Call) and _name(node) == "load"]
     chains = [_options(node) for node in loads]
     return [{name: value for name, value in chain.items() if name} for chain in chains if chain.get("") == "sqs"]
 

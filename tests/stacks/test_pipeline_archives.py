@@ -21,6 +21,7 @@ from sluice.locks import NotPinned
 from sluice.parameters import Architecture
 from sluice.pipeline.jobs import Places, Program
 from sluice.project import Project
+from tests.sources import parse_source
 from tests.stacks.conftest import PROJECT
 
 PYTHON = "3.11"
@@ -175,7 +176,7 @@ def top_levels(found: list[str]) -> set[str]:
 
 
 def imports(source: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parse_source(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -259,6 +260,7 @@ def test_the_entry_point_says_its_arguments_with_the_archives_alone(job_folder: 
 PROBE = """
 import json
 from pyspark.sql import SparkSession
+from tests.sources import parse_source
 
 def files(_):
     import botocore, orjson, pyarrow, sluice_jobs.land, sluice_spark

@@ -16,6 +16,7 @@ from typer.main import get_command
 import sluice
 from sluice.cli.main import app
 from sluice.cli.sites import OPTIONS, SITES
+from tests.sources import parse_source
 
 COMMON = {f"--{name}" for name in OPTIONS}
 NOT_OF_A_SITE = {
@@ -120,7 +121,7 @@ SOURCES = Path(sluice.__file__).parents[1]
 
 @cache
 def parsed(module: str) -> ast.Module:
-    return ast.parse(file_of(module).read_text(encoding="utf-8"))
+    return parse_source(file_of(module).read_text(encoding="utf-8"))
 
 
 @cache

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sluice import errors
+from tests.sources import parse_source
 from tests.unit.documents.test_documents import ROOT
 
 PAGE = (ROOT / "docs/troubleshooting.md").read_text()
@@ -28,7 +29,7 @@ def texts() -> frozenset[str]:
 
 def _texts(path: Path) -> list[str]:
     found = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parse_source(path.read_text())):
         if isinstance(node, ast.JoinedStr):
             found.append("".join(str(part.value) if isinstance(part, ast.Constant) else ANY for part in node.values))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
