@@ -24,7 +24,10 @@ from tests.sqs.failures import Script
 from tests.sqs.queues import Queue
 from tests.sqs.server import State, running
 
-CONFIG = Config(read_timeout=0.1, retries={"mode": "standard", "total_max_attempts": 2})
+RETRIES = {"mode": "standard", "total_max_attempts": 2}
+TIME_OUT_S = 60
+# Where the server never answers. A busy machine's answer takes less.
+SHORT_TIME_OUT_S = 1
 ENTRIES = [{"Id": str(number), "MessageBody": f"m{number}"} for number in range(3)]
 CALL = "SendMessageBatch"
 
@@ -38,12 +41,12 @@ def sqs(monkeypatch: pytest.MonkeyPatch) -> Iterator[State]:
         yield state
 
 
-def client_of(url: str) -> Any:
+def client_of(url: str, read_timeout_s: float = TIME_OUT_S) -> Any:
     return get_session().create_client(
         "sqs",
         region_name="eu-central-1",
         endpoint_url=url,
-        config=CONFIG,
+        config=Config(read_timeout=read_timeout_s, retries=RETRIES),
         aws_access_key_id="test",
         aws_secret_access_key="test",
     )
@@ -83,7 +86,8 @@ def outcome(client: Any, state: State) -> object:
 )
 def test_what_goes_wrong_goes_wrong_as_with_botocore(sqs: State, failures: Sequence[dict[str, Any]]) -> None:
     found = []
-    for client in (client_of(sqs.url), FastBatches.let(client_of(sqs.url))):
+    time_out_s = SHORT_TIME_OUT_S if any(failure.get("how") == "hang" for failure in failures) else TIME_OUT_S
+    for client in (client_of(sqs.url, time_out_s), FastBatches.let(client_of(sqs.url, time_out_s))):
         sqs.calls.clear()
         for failure in failures:
             sqs.script.add({"action": CALL, **failure})
