@@ -103,11 +103,16 @@ def layer() -> Path:
 def synth(layer: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Templates]:
     """Synthesizes with parameters on top of cdk.json's: `synth(**{"sluice.rendezvous.x": 1})`."""
     outdir = str(tmp_path_factory.mktemp("cdk"))  # one for all: the packages of Spark's jobs are copied there but once
+    synthesized: dict[str, Templates] = {}  # by parameters, as JSON: no test changes a template
 
     def synthesize(**parameters: object) -> Templates:
-        made = reproducible_app({**CONTEXT, **parameters}, outdir=outdir)
-        add_stacks(made)
-        return _templates(made.synth(), Parameters.read({**CONTEXT, **parameters}).stage)
+        key = json.dumps(parameters, sort_keys=True)
+        if key not in synthesized:
+            made = reproducible_app({**CONTEXT, **parameters}, outdir=outdir)
+            add_stacks(made)
+            stage = Parameters.read({**CONTEXT, **parameters}).stage
+            synthesized[key] = _templates(made.synth(), stage)
+        return synthesized[key]
 
     return synthesize
 

@@ -114,7 +114,9 @@ def test_a_batch_has_a_task_for_each_segment_and_a_second_action_receives_nothin
     "moment",
     [
         pytest.param(("ReceiveMessage", 30, True), id="after receive", marks=pytest.mark.slow),
-        pytest.param(("DeleteMessageBatch", 3, False), id="after stage"),  # the first is the probe for permission
+        pytest.param(
+            ("DeleteMessageBatch", 3, False), id="after stage", marks=pytest.mark.slow
+        ),  # the first is the probe for permission
         pytest.param(("DeleteMessageBatch", 150, True), id="after delete", marks=pytest.mark.slow),
     ],
 )
@@ -207,6 +209,7 @@ def test_bad_records_are_counted_and_said_in_their_column(spark: Any, sqs: Any, 
     assert sum(row.bad_record is not None for row in rows) == 1
 
 
+@pytest.mark.slow
 def test_a_drain_reads_what_is_there(spark: Any, sqs: Any, fill: Any, given: Any) -> None:
     from sluice_spark import drain  # noqa: PLC0415  may be missing here
 

@@ -96,6 +96,7 @@ def test_a_fifo_groups_order_survives_a_killed_driver(
         assert own == [f"{group} {number:03d}" for number in range(each)]
 
 
+@pytest.mark.slow
 def test_a_query_that_fails_after_the_sinks_write_loses_and_doubles_nothing(
     spark: Any, sqs: Any, fill: Any, given: Any
 ) -> None:

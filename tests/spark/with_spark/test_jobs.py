@@ -131,6 +131,7 @@ def test_a_job_that_is_killed_lands_each_message_once(
     assert {row.exchange for row in rows.select("exchange").distinct().collect()} == {"e0", "e1", "e2"}
 
 
+@pytest.mark.slow
 def test_sigterm_ends_a_job_between_two_batches(job_spark: Any, sqs: Any, tmp_path: Path, messages: Any) -> None:
     from sluice_jobs.land import Landing, land  # noqa: PLC0415  needs PySpark
 
@@ -353,6 +354,7 @@ def test_delta_and_iceberg_are_asked_first_whether_they_have_a_batch(kind: str, 
 # compact
 
 
+@pytest.mark.slow
 def test_readers_see_each_row_once_while_files_are_merged(
     job_spark: Any, received: Any, landed: Any, messages: Any, tmp_path: Path
 ) -> None:
@@ -416,6 +418,7 @@ def landed_with(job_spark: Any, tmp_path: Path) -> Callable[..., None]:
     return land
 
 
+@pytest.mark.slow
 def test_attributes_become_columns_of_a_table_that_is_there_and_stay_when_files_are_merged(
     job_spark: Any, received: Any, landed_with: Any, messages: Any, tmp_path: Path
 ) -> None:
@@ -452,6 +455,7 @@ def test_an_attribute_that_cant_become_what_its_column_is_fails_the_batch_by_nam
     assert ids(messages()) == ["000000"]
 
 
+@pytest.mark.slow
 def test_what_an_envelope_says_is_a_column_and_a_body_without_one_is_quarantined(
     job_spark: Any, sqs: Any, tmp_path: Path, messages: Any
 ) -> None:
@@ -481,6 +485,7 @@ def test_what_an_envelope_says_is_a_column_and_a_body_without_one_is_quarantined
 SEEN = ("message_id", "exchange", "date", "late")
 
 
+@pytest.mark.slow
 def test_all_readers_see_the_same_rows_in_new_and_in_merged_files(
     job_spark: Any, received: Any, landed: Any, tmp_path: Path
 ) -> None:
@@ -640,6 +645,7 @@ snowflake-ips-nat-unknown 1
 """
 
 
+@pytest.mark.slow
 def test_a_scripted_days_log_is_snowflakes_line_by_line(
     job_spark: Any, received: Any, landed: Any, tmp_path: Path
 ) -> None:
@@ -668,6 +674,7 @@ def test_a_scripted_days_log_is_snowflakes_line_by_line(
     }
 
 
+@pytest.mark.slow
 def test_a_sum_counts_as_the_polls_that_it_tells_of(job_spark: Any, received: Any, landed: Any, tmp_path: Path) -> None:
     from sluice_jobs.statistics import Source, hourly_layout, statistics  # noqa: PLC0415  needs PySpark
     from sluice_jobs.tables import ParquetTable  # noqa: PLC0415  as above
@@ -710,7 +717,7 @@ def test_the_stream_has_an_hour_once_the_watermark_has_passed_it(
 # replay
 
 
-@pytest.mark.parametrize("kind", ["standard", "fifo"])
+@pytest.mark.parametrize("kind", [pytest.param("standard", marks=pytest.mark.slow), "fifo"])
 def test_a_replay_brings_back_what_landed_with_its_id_but_for_what_cant_be_sent(  # noqa: PLR0917  fixtures
     job_spark: Any, received: Any, landed: Any, sqs: Any, tmp_path: Path, kind: str
 ) -> None:
@@ -746,6 +753,7 @@ def test_a_replay_brings_back_what_landed_with_its_id_but_for_what_cant_be_sent(
     assert found["two"]["colour"]["StringValue"] == "red"
 
 
+@pytest.mark.slow
 def test_a_replay_from_retained_segments_goes_back_to_the_exchange(job_spark: Any, sqs: Any, tmp_path: Path) -> None:
     """Without what can't be read."""
     from sluice_jobs.replay import Replay, ReplayTotals, replay  # noqa: PLC0415  needs PySpark

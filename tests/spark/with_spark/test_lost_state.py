@@ -64,6 +64,7 @@ def test_of_two_queries_on_one_staging_location_the_newer_has_every_row_and_the_
     assert set(EXPECTED[: MESSAGES // 2]) <= set(bodies(spark, given)) <= set(sent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_two_queries_on_one_queue_divide_its_messages(
     spark: Any, sqs: Any, fill: Any, given: Any, tmp_path: Path
@@ -96,6 +97,7 @@ def test_a_query_whose_checkpoint_is_lost_reads_all_that_is_retained_again(
     assert finished(spark, sqs, another(given)) == EXPECTED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_a_query_whose_staging_location_is_lost_fails_and_takes_nothing_from_the_queue(
     spark: Any, sqs: Any, fill: Any, given: Any

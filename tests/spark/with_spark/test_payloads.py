@@ -83,6 +83,7 @@ def test_a_batch_may_end_before_the_queue_is_empty(spark: Any, sqs: Any, fill: A
     assert read + left["ApproximateNumberOfMessages"] == 1000
 
 
+@pytest.mark.slow
 def test_the_rate_limit_may_change_with_a_restart(spark: Any, sqs: Any, fill: Any, tmp_path: Path) -> None:
     """Slow first, then fast: the same checkpoint and log, all messages once."""
     fill(600)

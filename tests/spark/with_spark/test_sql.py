@@ -87,6 +87,7 @@ def test_wrong_options_fail_the_statement_that_makes_the_table(
         spark.sql(f"CREATE TEMPORARY VIEW sqs_view USING sqs OPTIONS {listed(options, waitTimeSeconds='0')}")
 
 
+@pytest.mark.slow
 def test_the_retained_log_is_queried_without_a_queue(
     spark: Any, options: Mapping[str, str], fill: Any, table: str
 ) -> None:
