@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -25,6 +26,8 @@ from sluice.project import PROJECT, need
 LOOPBACK = "127.0.0.1"
 READY_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 10
+# Below what Linux, macOS and the BSDs give to outgoing connections.
+PORTS = range(20_000, 32_000)
 KEEP_TIMEOUT_S = 120  # of a cloud that keeps its state: what is killed before that is done has lost all since its start
 POLL_S = 0.05
 SECRET = "test"  # noqa: S105 - of every account's root in ministack; it protects nothing
@@ -99,12 +102,18 @@ class Cloud:
         return _runs(self.pid) and _answers(self.endpoint)
 
     def stop(self) -> None:
-        """End the server and the functions it runs, which are in its session."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGTERM)
-        with contextlib.suppress(TimeoutError):
-            _wait(lambda: not _runs(self.pid), lambda: True, KEEP_TIMEOUT_S if self.keeps_state else STOP_TIMEOUT_S)
-        end_session(self.pid)  # also where the server has ended: functions, stopped ones too, may have outlived it
+        """End the server and the functions that it runs, which are in its session.
+
+        A cloud that keeps its state is given the time to save it. Any other is killed: its tables and queues go with
+        it, so that what its functions would still write would be lost.
+        """
+        if self.keeps_state:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGTERM)
+            with contextlib.suppress(TimeoutError):
+                _wait(lambda: not _runs(self.pid), lambda: True, KEEP_TIMEOUT_S)
+        # Also after a server that has ended: functions, even stopped ones, may have outlived it.
+        end_session(self.pid)
         with contextlib.suppress(TimeoutError):
             _wait(lambda: not _runs(self.pid), lambda: True, STOP_TIMEOUT_S)
         (self.folder / FILE).unlink(missing_ok=True)
@@ -201,17 +210,19 @@ def clean_environment() -> dict[str, str]:
 
 
 def _free_port(folder: Path) -> int:
-    """Give the port of this folder's last cloud, or any that is free.
+    """Return the port of this folder's last cloud, or a free one if that is taken.
 
-    Free now; whoever takes it in the next moment makes the start fail, loudly.
+    The server binds it a second later. The operating system gives outgoing connections ports of a higher range, so
+    none of these takes it meanwhile, as happened to ports that the system had chosen.
     """
     last = folder / LAST_PORT
-    for port in (int(last.read_text()), 0) if last.exists() else (0,):
+    ports = random.sample(PORTS, 100)
+    for port in (int(last.read_text()), *ports) if last.exists() else ports:
         with socket.socket() as probe, contextlib.suppress(OSError):
-            # As the server does: what its connections leave behind for a minute doesn't take the port.
+            # As the server does: what its connections leave behind for a minute does not take the port.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((LOOPBACK, port))
-            return int(probe.getsockname()[1])
+            return port
     raise CloudFailed("there is no free port")
 
 

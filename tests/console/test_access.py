@@ -63,7 +63,7 @@ def opened(page: Page, where: str, address: str) -> None:
         page.get_by_role("status").last.wait_for()
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("dark", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["light", "dark"])
 @pytest.mark.parametrize("where", OPENED)
 def test_axe_finds_nothing(look: Looking, where: str, dark: bool) -> None:
     page = look.at("#/none", allow_actions=True, dark=dark)
@@ -73,7 +73,7 @@ def test_axe_finds_nothing(look: Looking, where: str, dark: bool) -> None:
     assert [(each["id"], [node["html"][:200] for node in each["nodes"]]) for each in violations] == []
 
 
-@pytest.mark.parametrize("width", [380, 768, 3840])
+@pytest.mark.parametrize("width", [380, *(pytest.param(width, marks=pytest.mark.slow) for width in (768, 3840))])
 def test_nothing_scrolls_sideways(look: Looking, width: int) -> None:
     page = look.at("#/none", allow_actions=True, width=width, height=900)
     for where in OPENED:

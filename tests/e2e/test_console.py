@@ -266,6 +266,7 @@ def test_a_letter_is_looked_at_put_back_and_thrown_away(deployed: Deployed, page
     assert not until(left_after_a_purge, lambda left: not left)
 
 
+@pytest.mark.slow
 def test_a_cloud_that_starts_again_is_found_again(tmp_path: Path) -> None:
     """Nothing is deployed to it: that a site has no stacks is an answer, too."""
     cloud = start(tmp_path / "cloud", save_state=True, ends_with_us=True)

@@ -110,6 +110,7 @@ def test_a_mesh_both_ways_delivers_each_message_once(sites: list[FederatedSite])
         assert site.bodies(queue, 10, quiet_s=3) == TEN
 
 
+@pytest.mark.slow
 def test_a_link_that_was_down_has_everything_and_the_new_binding_afterwards(
     b0: FederatedSite, b1: FederatedSite, way: Way
 ) -> None:

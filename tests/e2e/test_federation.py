@@ -55,6 +55,7 @@ def test_ten_pulled_arrive_in_order(b0: FederatedSite, b1: FederatedSite) -> Non
     assert b0.bodies(queue, 10) == TEN
 
 
+@pytest.mark.slow
 def test_ten_pushed_arrive_in_order(b0: FederatedSite, b1: FederatedSite) -> None:
     queue = b0.bound("amq.fanout")
     b1.push(b0, "amq.direct", "amq.fanout", key="my-key")
@@ -266,7 +267,8 @@ def test_opposite_queue_routes_pass_a_message_on_once(b0: FederatedSite, b1: Fed
     assert (b0.count(here), b1.count(there)) == (0, 0)
 
 
-@pytest.mark.parametrize("number", [3, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [3, 4])
 def test_every_site_of_a_ring_gets_ten_each_once(sites: list[FederatedSite], number: int) -> None:
     ring = sites[:number]
     queues = [site.bound("amq.fanout") for site in ring]

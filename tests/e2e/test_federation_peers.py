@@ -47,7 +47,9 @@ def in_the_name_of(site: FederatedSite, **fields: Any) -> Address:
     return replace(Address(**known), **fields)
 
 
-@pytest.mark.parametrize("what", ["hello that leads elsewhere", "hello that pulls nothing", "parting"])
+@pytest.mark.parametrize(
+    "what", [pytest.param("hello that leads elsewhere", marks=pytest.mark.slow), "hello that pulls nothing", "parting"]
+)
 def test_nobody_speaks_for_another(sites: list[FederatedSite], what: str) -> None:
     a, c, m = sites
     queue = c.bound(FANOUT)

@@ -94,7 +94,8 @@ def traffic(b0: FederatedSite, b1: FederatedSite, request: pytest.FixtureRequest
     return Traffic(b0, b1, getattr(request, "param", MANY))
 
 
-@pytest.mark.parametrize("traffic", [FEW, pytest.param(MANY, marks=pytest.mark.slow)], indirect=True)
+@pytest.mark.slow
+@pytest.mark.parametrize("traffic", [FEW, MANY], indirect=True)
 def test_a_bridge_queue_that_is_deleted_is_made_anew_and_loses_what_was_in_it(traffic: Traffic) -> None:
     there = traffic.there
     held: list[int] = []

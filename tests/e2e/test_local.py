@@ -61,7 +61,7 @@ def test_a_cloud_that_is_tied_to_a_process_ends_when_that_is_killed(tmp_path: Pa
     until(lambda: find(folder) is None)
 
 
-@pytest.mark.parametrize("was_kept", [True, False])
+@pytest.mark.parametrize("was_kept", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_state_comes_back_where_it_was_saved_also_by_a_cloud_that_began_with_none(
     tmp_path: Path, was_kept: bool
 ) -> None:
@@ -77,7 +77,7 @@ def test_state_comes_back_where_it_was_saved_also_by_a_cloud_that_began_with_non
         again.stop()
 
 
-@pytest.mark.parametrize("was_kept", [True, False])
+@pytest.mark.parametrize("was_kept", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_cloud_that_is_not_to_come_back_begins_with_nothing(tmp_path: Path, was_kept: bool) -> None:
     cloud = start(tmp_path / "cloud", keep_state=was_kept, save_state=not was_kept)
     of_environment(cloud.environment(DEFAULT_SITE)).client("sqs").create_queue(QueueName="gone")

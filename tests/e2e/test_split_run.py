@@ -127,6 +127,7 @@ def test_a_session_that_is_stopped_elsewhere_ends_its_program(deployed: Deployed
         assert noted(process)[-1] == "the session ended under the program: Stopped"
 
 
+@pytest.mark.slow
 def test_a_machine_that_slept_past_the_sessions_end_ends_its_program(deployed: Deployed, splitting: Splitting) -> None:
     with reading(deployed) as process:
         assert said(process) == "reading"

@@ -42,7 +42,7 @@ TO_RUN = [path for path in DOCUMENTS if any(runs(block) and block.mark != SLOW f
 SLOW_ONES = [path for path in DOCUMENTS if any(block.mark == SLOW for block in blocks(path))]
 OTHERS = [path for path in DOCUMENTS if path not in TO_RUN]
 # Their commands are the guides' once more, in other situations.
-LONG = frozenset({"docs/operations.md", "docs/runbook.md"})
+LONG = frozenset({"docs/federation.md", "docs/operations.md", "docs/rendezvous.md", "docs/runbook.md"})
 
 
 def names(document: Path) -> str:

@@ -13,6 +13,8 @@ import typer.main
 from sluice.cli.main import app
 from tests.snippets.documents import ROOT
 
+pytestmark = pytest.mark.slow
+
 LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src"}
 
 

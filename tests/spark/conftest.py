@@ -50,6 +50,12 @@ def fill(sqs: Any) -> Callable[[int], None]:
 
 
 @pytest.fixture(autouse=True)
+def _files_are_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test ends the machine, and a busy disk takes a second for what a test does a hundred times."""
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+
+
+@pytest.fixture(autouse=True)
 def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIATEST")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")

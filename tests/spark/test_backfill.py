@@ -79,7 +79,7 @@ def ran(
     intake = Intake(queue_urls=(sqs.queue_url("q"),), connections=2, wait_s=1, until_empty=True)
     receiver = Receiver(staged, lambda: SqsClient(endpoint, lambda: KEY, connections=4), intake, backfilling)
     receiver.start(staged.log.end)
-    receiver.join(60)
+    receiver.join(120)
     receiver.check()
     return staged
 

@@ -17,7 +17,7 @@ from sluice_spark.sqs.received import BATCH_LIMIT
 
 from tests.spark.clients import client_of
 
-WITHIN_S = 30
+WITHIN_S = 120
 CONNECTIONS = 8
 LIMIT = 4 * 2**20
 

@@ -31,7 +31,7 @@ from sluice_spark.sqs.received import BATCH_LIMIT, Message, messages_in
 from tests.sqs.queues import Queue, SqsError
 
 VISIBILITY_S = 30.0
-WITHIN_S = 20
+WITHIN_S = 120
 
 
 @dataclass
