@@ -164,7 +164,7 @@ destroy: setup ## delete what was deployed; protected state stays
 	sluice destroy $(ARGS)
 
 smoke: setup ## what only AWS can answer: two stages deployed, checked, counted, destroyed, for less than a dollar
-	python -m sluice.smoke $(ARGS)
+	SLUICE_SMOKE=1 python -m pytest --verbose --capture=no --session-timeout=2700 tests/smoke $(ARGS)
 
 # All is resolved at once, and then each lock takes its part: a lock that is there keeps its versions and hashes without
 # --upgrade. Spark's takes its versions from the others, and PySpark is the only package that its versions don't share.

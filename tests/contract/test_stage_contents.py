@@ -10,11 +10,11 @@ import pytest
 from botocore.stub import ANY, Stubber
 
 from sluice.aws.operator.connections import Connection
-from sluice.aws.operator.stage_contents import NoStage, StageContents
-from sluice.aws.operator.usage import MESSAGES, OwnRequests, Usage
 from sluice.costs.prices import MONTH_H
 from sluice.costs.rest import POLL_S, POLLERS
 from sluice.errors import CallFailed
+from tests.smoke.stage_contents import NoStage, StageContents
+from tests.smoke.usage import MESSAGES, OwnRequests, Usage
 
 REGION, STAGE = "eu-central-1", "smoke"
 SQS, ARN = f"https://sqs.{REGION}.amazonaws.com/123456789012", f"arn:aws:sqs:{REGION}:123456789012"

@@ -5,7 +5,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -77,20 +77,15 @@ class BindingChanges:
         time.sleep(max(self._known_at - time.monotonic(), 0))
 
 
-@dataclass
-class FederatedSite:
-    """One site, with what a test made there, to be taken away after it."""
+class Federation:
+    """One site's federation, with what a test made there, to be taken away after it."""
 
     # A message passes the functions of several sites, and so all sites have one.
     changes: ClassVar[BindingChanges] = BindingChanges()
 
-    cloud: Cloud
-    site: Site
-    queues: list[str] = field(default_factory=list)
-
-    @cached_property
-    def connection(self) -> Connection:
-        return of_environment(self.cloud.environment(self.site), stage=self.site.stage)
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.queues: list[str] = []
 
     @cached_property
     def client(self) -> ControlClient:
@@ -99,11 +94,6 @@ class FederatedSite:
     @cached_property
     def sqs(self) -> Any:
         return self.connection.client("sqs")
-
-    def sqs_at(self, other: "FederatedSite") -> Any:
-        """Return this account's client for queues of another site, whose region may be another one."""
-        there = replace(self.site, region=other.site.region)
-        return of_environment(self.cloud.environment(there)).client("sqs")
 
     @cached_property
     def outputs(self) -> Mapping[str, str]:
@@ -239,14 +229,14 @@ class FederatedSite:
 
     # Links and routes
 
-    def link(self, peer: "FederatedSite", name: str | None = None) -> str:
+    def link(self, peer: "Federation", name: str | None = None) -> str:
         """A link to the peer; its name."""
-        name = name or f"to-{peer.site.account[0]}-{peer.site.region}"
+        name = name or f"to-{peer.tag}"
         self.introduce(peer)
         self.ask(AddLink(link=Link.to(peer.address, name=name)))
         return name
 
-    def introduce(self, peer: "FederatedSite") -> None:
+    def introduce(self, peer: "Federation") -> None:
         """Let each of the two be the other's peer, which may do anything."""
         self.ask(AddPeer(peer=Peer.at(peer.address, queues=("*",))))
         peer.ask(AddPeer(peer=Peer.at(self.address, queues=("*",))))
@@ -260,19 +250,19 @@ class FederatedSite:
     def declare(self, name: str, link: str, **fields: Any) -> None:
         self.ask(AddBridge(bridge=Bridge(name=name, link=link, **fields)))
 
-    def pull(self, peer: "FederatedSite", src: str, dest: str | None = None, **fields: Any) -> str:
+    def pull(self, peer: "Federation", src: str, dest: str | None = None, **fields: Any) -> str:
         """A bridge from the peer, when it is operational."""
         name = self.begin_to_pull(peer, src, dest, **fields)
         self.until_operational(name)
         return name
 
-    def begin_to_pull(self, peer: "FederatedSite", src: str, dest: str | None = None, **fields: Any) -> str:
+    def begin_to_pull(self, peer: "Federation", src: str, dest: str | None = None, **fields: Any) -> str:
         """The same at once, for who declares several and waits for them together."""
         link, name = self.link(peer), f"pull-{uuid.uuid4().hex[:6]}"
         self.declare(name, link, src=src, dest=dest or src, **fields)
         return name
 
-    def push(self, peer: "FederatedSite", src: str, dest: str | None = None, **fields: Any) -> str:
+    def push(self, peer: "Federation", src: str, dest: str | None = None, **fields: Any) -> str:
         return self.pull(peer, src, dest, src_is_local=True, **fields)
 
     def until_operational(self, route: str, *, within_s: float = SETTLES_WITHIN_S) -> None:
@@ -338,6 +328,19 @@ class FederatedSite:
         for queue in self.queues:
             self.sqs.delete_queue(QueueUrl=self.url(queue))
         self.queues.clear()
+
+
+class FederatedSite(Federation):
+    """A site of an embedded cloud."""
+
+    def __init__(self, cloud: Cloud, site: Site) -> None:
+        super().__init__(of_environment(cloud.environment(site), stage=site.stage))
+        self.cloud, self.site = cloud, site
+
+    def sqs_at(self, other: "FederatedSite") -> Any:
+        """Return this account's client for queues of another site, whose region may be another one."""
+        there = replace(self.site, region=other.site.region)
+        return of_environment(self.cloud.environment(there)).client("sqs")
 
 
 def bodies_of_all(places: Iterable[tuple[FederatedSite, str]], number: int, **options: Any) -> list[list[str]]:

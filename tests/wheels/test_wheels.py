@@ -59,7 +59,7 @@ def test_a_wheel_has_one_package_with_types_and_what_is_deployed(wheels: dict[st
     packaged |= {"cdk.json", "package-lock.json", "pyproject.toml", "requirements.txt"}
     assert {"sluice/py.typed", *(f"sluice/project_files/{name}" for name in packaged)} <= found
     assert {f"sluice/console/static/{path}" for path in console_files()} <= found
-    assert not [name for name in found if name.startswith(("sluice/demo", "sluice/smoke")) or "__pycache__" in name]
+    assert not [name for name in found if name.startswith("sluice/demo") or "__pycache__" in name]
 
 
 def test_sparks_wheel_has_types(wheels: dict[str, Path]) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 
 from sluice.aws.clients import calls
 from sluice.aws.operator.connections import Connection
-from sluice.aws.operator.stage_contents import StageContents
 from sluice.costs.prices import MONTH_H, Used
 from sluice.costs.rest import POLL_S, POLLERS, metrics_of
+from tests.smoke.stage_contents import StageContents
 
 PERIOD_S = 60
 MAX_QUERIES = 500  # metrics in a request
