@@ -3,12 +3,14 @@
 `python -m benchmarks.cost [--json] [--last] [--write] [-c KEY=VALUE]`: counts each kind of message anew, in some eight
 minutes, and synthesizes the stacks for each set of parameters. With `--last` messages are as they were last counted;
 `--write` keeps what was found, and writes the tables in the documents; `-c` adds a month of one's own parameters.
-Prices are those of `sluice/costs/prices.toml`. Free tiers aren't taken off.
+Prices are those of `prices.toml`. Free tiers aren't taken off. The product has what it says of costs from
+`sluice/costs.json`, which is written with the tables.
 """
 
+import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -16,14 +18,14 @@ import typer
 from rich.console import Console
 
 from benchmarks import rest
-from benchmarks.counts import BATCH_S, count
+from benchmarks.counts import BATCH_S, Counts, count
 from benchmarks.limits import tables as limit_tables
 from benchmarks.pool_costs import BROKER_S, QUICK_S
+from benchmarks.prices import Used, price_list, times, together
 from benchmarks.report import Figure, report
-from benchmarks.rest import Months
-from sluice.costs.counts import Counts
-from sluice.costs.prices import MONTH_H, price_list, together
-from sluice.costs.rest import ENDPOINTS, PEERED, POLLED, SCHEDULED_S, usd_by_part
+from benchmarks.rest import PEERED, POLLED, SCHEDULED_S, Months, used_in_a_month
+from sluice import costs as product
+from sluice.costs import ENDPOINTS, MONTH_H, CostTable, Numbers
 from sluice.parameters import Parameters
 
 PROJECT = Path(__file__).parents[1]
@@ -79,21 +81,46 @@ class Costs:
         """Dollars for a million messages that pass all of these."""
         return MILLION * sum(price_list().usd(self.counts.messages[kind]) for kind in kinds)
 
+    def table(self) -> CostTable:
+        """Write the table by which the product says what costs."""
+        prices = price_list()
+        used = used_in_a_month(self.counts)
+        return CostTable(
+            on=prices.on.isoformat(),
+            region=prices.region,
+            month_usd={thing: _rounded(prices.usd(quantities)) for thing, quantities in used.items()},
+            message_usd={kind: _rounded(prices.usd(taken)) for kind, taken in self.counts.messages.items()},
+        )
+
+    def used(self, numbers: Numbers) -> Used:
+        """Say what things of a month use together."""
+        used = used_in_a_month(self.counts)
+        return together(*(times(used[thing], number) for thing, number in numbers.items()))
+
+    def usd_by_part(self, name: str) -> Mapping[str, float]:
+        """Dollars for each part of a month with a set of parameters."""
+        return {part: price_list().usd(self.used(numbers)) for part, numbers in self.months[name].items()}
+
     def month_usd(self, name: str, *, endpoints: bool = True) -> float:
         """Dollars for a month at rest with a set of parameters, with the endpoints of its VPC or without."""
-        return sum(usd for part, usd in usd_by_part(self.months[name]).items() if endpoints or part != ENDPOINTS)
+        return sum(usd for part, usd in self.usd_by_part(name).items() if endpoints or part != ENDPOINTS)
 
     @property
     def billed_usd(self) -> float:
         """Dollars for a month at rest by default, without endpoints, in an account that does nothing else."""
-        parts = [used for part, used in self.months["default"].items() if part != ENDPOINTS]
+        parts = [self.used(numbers) for part, numbers in self.months["default"].items() if part != ENDPOINTS]
         return price_list().billed_usd(together(*parts))
+
+    @property
+    def peered_usd(self) -> float:
+        """Dollars for what a site polls for as soon as it has a peer."""
+        return price_list().usd(self.used(PEERED))
 
     @property
     def two_sites_usd(self) -> float:
         """Dollars for two sites with default parameters and a route between them, which has a trigger."""
-        site_usd = self.month_usd("default", endpoints=False) + price_list().usd(PEERED)
-        return 2 * site_usd + price_list().usd(POLLED)
+        site_usd = self.month_usd("default", endpoints=False) + self.peered_usd
+        return 2 * site_usd + price_list().usd(self.used(POLLED))
 
 
 def main(
@@ -110,11 +137,12 @@ def main(
         months = {}
         for name, parameters in {**SETS, **own}.items():
             status.update(f"a month at rest: {name}")
-            months[name] = rest.month_with(parameters, minute=counts.minute, metrics=counts.metrics)
+            months[name] = rest.month_with(parameters)
     costs = Costs(counts=counts, months=months)
     if write:
         counts.keep()
         rest.keep({name: months[name] for name in SETS})
+        product.FILE.write_text(json.dumps(asdict(costs.table()), indent=2) + "\n")
         for document in documents():
             document.write_text(written(document.read_text(), costs))
     report(f"dollars, with prices of {price_list().on}, {price_list().region}", figures(costs), as_json=as_json)
@@ -138,7 +166,7 @@ def figures(costs: Costs) -> dict[str, Figure]:
         name="the same, less what is free in an account that does nothing else", value=costs.billed_usd
     )
     found["idle_month_endpoints_usd"] = Figure(
-        name="the pipeline's endpoints beside it", value=usd_by_part(costs.months["default"])[ENDPOINTS]
+        name="the pipeline's endpoints beside it", value=costs.usd_by_part("default")[ENDPOINTS]
     )
     for name, text in MONTHS.items():
         key = f"idle_month_{name.replace(' ', '_')}_usd"
@@ -212,14 +240,13 @@ def _quantity(name: str, quantity: float) -> str:
 
 def _rest(costs: Costs) -> str:
     names = [*SETS]
-    parts = [part for part in costs.months["default"] if any(usd_by_part(costs.months[name])[part] for name in names)]
+    usd = {name: costs.usd_by_part(name) for name in names}
+    parts = [part for part in costs.months["default"] if any(usd[name][part] for name in names)]
     rows = [f"| | {' | '.join(names)} |", "|---|" + "---:|" * len(names)]
-    rows += [
-        f"| {part} | {' | '.join(_usd(usd_by_part(costs.months[name])[part]) for name in names)} |" for part in parts
-    ]
+    rows += [f"| {part} | {' | '.join(_usd(usd[name][part]) for name in names)} |" for part in parts]
     rows.append(f"| a month | {' | '.join(_usd(costs.month_usd(name)) for name in names)} |")
     told = "\n".join(f"- `{name}`: {text}" for name, text in MONTHS.items())
-    default = together(*costs.months["default"].values())
+    default = together(*map(costs.used, costs.months["default"].values()))
     requests = default.get("sqs_standard", 0) + default.get("sqs_fifo", 0)
     return "\n".join(
         [
@@ -229,7 +256,7 @@ def _rest(costs: Costs) -> str:
             "",
             f"By default without endpoints: {_usd(costs.month_usd('default', endpoints=False))}.",
             f"Of that an account pays {_usd(costs.billed_usd)} which does nothing else, as AWS gives some for nothing.",
-            f"From a site's first peer on: {_usd(price_list().usd(PEERED))} more.",
+            f"From a site's first peer on: {_usd(costs.peered_usd)} more.",
             f"Two sites with a route between them, without endpoints: {_usd(costs.two_sites_usd)}.",
             f"Polls held as soon as any proxy polls (`rendezvous.held_proxies_min`): {_usd(_held_usd())} more.",
             f"By default {requests / MILLION:.1f} million SQS requests; a month has {MONTH_H:g} hours.",
@@ -247,6 +274,10 @@ def _prices() -> str:
         free = f"{price.free:,}" if price.free else ""
         rows.append(f"| {per}{price.unit} | {price.usd:g} | {free} | {price.page} |")
     return "\n".join([*rows, ""])
+
+
+def _rounded(dollars: float) -> float:
+    return float(f"{dollars:.6g}")
 
 
 def _usd(dollars: float) -> str:

@@ -2,21 +2,22 @@
 
 Requests and units are counted on the embedded cloud, or on an in-memory SQS. What no emulator can say is assumed, and
 stands here or in `benchmarks.pool_costs`: how long a warm function takes, and how much Lambda logs of a call. What is
-found is kept in `sluice/costs/counts.json`, so that documents and tests don't count anew.
+found is kept in `counts.json`, so that documents and tests don't count anew.
 """
 
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
 
 from benchmarks import federation, splitting
 from benchmarks.federation import OVER_ROUTES, OverRoute
 from benchmarks.pool_costs import BROKER_KB, BROKER_S, METRICS_KB, QUICK_S
+from benchmarks.prices import Used, times, together
 from benchmarks.simulated import Load, Steady, steady
 from benchmarks.spark_source import Measured, memory_sqs, runs, spark_python
-from sluice.costs.counts import Counts
-from sluice.costs.prices import Used, times, together
 from sluice.demo.federation import FUNCTIONS
 from sluice.local.access import SiteAccess
 from sluice.local.cloud import BUILD, start
@@ -31,7 +32,32 @@ PROXY_CALLS = 2  # a poll, an answer
 REST_S = 190.0  # of which the last minutes count: first calls make what isn't there yet
 REST_MINUTES = 2
 LANDED_BYTES = 1024
+FILE = Path(__file__).with_name("counts.json")
 Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """`messages` is what one of each kind takes; `minute` what all schedules' calls of a minute ask for at rest.
+
+    `metrics` are published at rest; `land_msgs_per_s` is what a land job carries with a driver and an executor.
+    """
+
+    on: date
+    messages: Mapping[str, Used]
+    minute: Used
+    metrics: int
+    land_msgs_per_s: float
+
+    @classmethod
+    def read(cls) -> "Counts":
+        """Read those that were kept."""
+        found = json.loads(FILE.read_text())
+        return cls(**{**found, "on": date.fromisoformat(found["on"])})
+
+    def keep(self) -> None:
+        """Write the file."""
+        FILE.write_text(json.dumps(asdict(self) | {"on": self.on.isoformat()}, indent=2) + "\n")
 
 
 def count(parameters: Parameters, *, progress: Progress) -> Counts:

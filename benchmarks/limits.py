@@ -6,12 +6,11 @@ What a message takes was counted (`benchmarks.counts`), quotas are AWS's (`quota
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.counts import BATCH_S, LANDED_BYTES, PROXY_CALLS
+from benchmarks.counts import BATCH_S, LANDED_BYTES, PROXY_CALLS, Counts
 from benchmarks.pool_costs import BROKER_S, QUICK_S
+from benchmarks.prices import Used
 from benchmarks.quotas import quota, quotas
 from sluice.aws.rendezvous.offers import SHARDS
-from sluice.costs.counts import Counts
-from sluice.costs.prices import Used
 from sluice.parameters import Parameters
 
 RATES = (1_000, 100_000)  # a second

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from benchmarks.pool_population import Manner, Outcome, Step
-from sluice.costs.prices import MONTH_S, Used, price_list
+from benchmarks.prices import MONTH_S, Used, price_list
 from sluice.rendezvous.protocol.matching import HOLD_MS, Pool
 
 # What is paid for, as `month` says it, by the prices' names.

@@ -7,9 +7,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from app import add_stacks
+from benchmarks.counts import Counts
 from benchmarks.pool_costs import held
-from sluice.costs.prices import MONTH_S, Used, times
-from sluice.costs.rest import Month, SiteTemplates, month, streamed
+from benchmarks.prices import MONTH_MIN, MONTH_S, POLL_S, Used, times, together
+from sluice.costs import MONTH_H, POLLERS, Month, Numbers, SiteTemplates, streamed
 from sluice.parameters import Parameters
 from sluice.project import PROJECT
 from sluice.rendezvous.protocol.matching import HOLD_MS
@@ -17,6 +18,10 @@ from stacks.reproducible import reproducible_app
 
 Months = Mapping[str, Month]  # by sets of parameters
 FILE = Path(__file__).with_name("rest.json")
+SCHEDULED_S = 0.1  # that a schedule's call takes which finds nothing to do; assumed, as no emulator says it
+POLLED: Numbers = {"standard poller": POLLERS}  # of a route's queue by its trigger, in vain
+# Of the queues that peers send to, two of them FIFO, as soon as a site has a peer.
+PEERED: Numbers = {**POLLED, "FIFO poller": 2 * POLLERS}
 
 
 def read() -> Months:
@@ -30,8 +35,27 @@ def keep(months: Months) -> None:
     FILE.write_text(json.dumps(months, indent=2) + "\n")
 
 
-def month_with(parameters: Mapping[str, object], *, minute: Used, metrics: int) -> Month:
-    """Say what a month uses with parameters on top of cdk.json's, by the keys that `-c` takes: synthesizes the stacks.
+def used_in_a_month(counts: Counts) -> Mapping[str, Used]:
+    """Say what each thing that a month at rest counts uses of what AWS has prices for."""
+    return {
+        "site": together(times(counts.minute, MONTH_MIN), {"metrics": counts.metrics}),
+        "standard poller": {"sqs_standard": MONTH_S / POLL_S},
+        "FIFO poller": {"sqs_fifo": MONTH_S / POLL_S},
+        "scheduled function": {"lambda_calls": MONTH_MIN},
+        "scheduled GB": {"lambda_gb_s": MONTH_MIN * SCHEDULED_S},
+        "alarm metric": {"alarm_metrics": 1},
+        "composite alarm": {"composite_alarms": 1},
+        "dashboard": {"dashboards": 1},
+        "key": {"keys": 1},
+        "endpoint": {"endpoint_hours": MONTH_H},
+        "NAT gateway": {"nat_hours": MONTH_H},
+        "worker vCPU": {"emr_vcpu_hours": MONTH_H},
+        "worker GB": {"emr_gb_hours": MONTH_H},
+    }
+
+
+def month_with(parameters: Mapping[str, object]) -> Month:
+    """Count a month's things with parameters on top of cdk.json's, by the keys that `-c` takes: synthesizes the stacks.
 
     Raises `BadConfiguration`.
     """
@@ -42,10 +66,11 @@ def month_with(parameters: Mapping[str, object], *, minute: Used, metrics: int) 
         made = reproducible_app(context, outdir=outdir)
         add_stacks(made)
         made.synth()
-        site = SiteTemplates.read(Path(outdir))
+        files = sorted(Path(outdir).glob("*.template.json"))
+        site = SiteTemplates({file.name.partition(".")[0]: json.loads(file.read_text()) for file in files})
     pipeline = Parameters.read(context).pipeline
     workers = streamed(vcpu=pipeline.worker_vcpu, memory_gb=pipeline.worker_memory_gb)
-    return month(site, minute=minute, metrics=metrics, land_job=workers if pipeline.streaming else {})
+    return site.month(land_job=workers if pipeline.streaming else {})
 
 
 def held_month(parameters: Parameters) -> Used:

@@ -16,6 +16,7 @@ import typer
 from sluice.cli.output import AsJson, note, show_json
 from sluice.cli.progress import steps
 from sluice.cli.site_names import SiteOptions
+from sluice.costs import SiteTemplates, cost_table, streamed
 from sluice.errors import BadConfiguration, SluiceError
 from sluice.node import cdk
 from sluice.project import PROJECT, need
@@ -26,6 +27,7 @@ if TYPE_CHECKING:  # boto3 takes longer than all of --help
 
 STACK_ARTIFACT = "aws:cloudformation:stack"
 STANDARD_ERROR = 2
+LEAST_USD = 0.005  # what is less isn't said
 STACKS_AT_ONCE = "3"  # those that need nothing of each other
 
 Context = Annotated[
@@ -166,10 +168,26 @@ def check_removals(
 def _say_costs(connection: "Connection", wanted: Mapping[str, Mapping[str, Any]], context: Sequence[str]) -> None:
     """Say what a month at rest costs, where none of the stacks is there yet."""
     from sluice.aws.operator.removals import is_deployed  # noqa: PLC0415 - boto3 takes longer than all of --help
-    from sluice.cli.resting_costs import in_words, month_of  # noqa: PLC0415 - for this alone
 
     if not any(is_deployed(connection, stack) for stack in wanted):
-        note(in_words(month_of(wanted, context)))
+        note(describe_idle_costs(wanted, context))
+
+
+def describe_idle_costs(templates: Mapping[str, Mapping[str, Any]], context: Sequence[str]) -> str:
+    """Write a line with the dollars of a month at rest, by parts.
+
+    `templates` are by their stacks' names, `context` are parameters as -c takes them.
+    """
+    from sluice.parameters import Parameters  # noqa: PLC0415 - the project's, which a mere command line may lack
+
+    configured = json.loads((PROJECT.workspace / "cdk.json").read_text())["context"]
+    pipeline = Parameters.read(configured | dict(each.split("=", 1) for each in context)).pipeline
+    workers = streamed(vcpu=pipeline.worker_vcpu, memory_gb=pipeline.worker_memory_gb)
+    table = cost_table()
+    usd = table.usd_by_part(SiteTemplates(templates).month(land_job=workers if pipeline.streaming else {}))
+    parts = ", ".join(f"{part} ${each:,.2f}" for part, each in usd.items() if each >= LEAST_USD)
+    what = f"a month at rest costs some ${sum(usd.values()):,.2f}"
+    return f"{what} ({parts}) by prices of {table.region}, {table.on}; docs/deploy.md has what messages cost"
 
 
 def _end_pipeline(connection: "Connection") -> None:

@@ -14,14 +14,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
+from benchmarks.prices import POLL_S, Used, price_list, together
 from sluice.aws.clients import calls
 from sluice.aws.operator.client_queues import ClientCredentials, open_client
 from sluice.aws.operator.client_user import ClientUser, rotate
 from sluice.aws.operator.connections import Connection, account_of, environment_of, of_environment, of_user
 from sluice.aws.operator.consumer import queue_url
 from sluice.aws.operator.deployment import Deployment, read_deployment, stack_outputs
-from sluice.costs.prices import MONTH_H, Used, price_list, together
-from sluice.costs.rest import POLL_S, POLLERS
+from sluice.costs import MONTH_H, POLLERS
 from sluice.errors import BadConfiguration, CallFailed, SluiceError
 from sluice.local.cloud import BUILD, Cloud, clean_environment, start, tail
 from sluice.local.deployer import UNATTENDED

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from benchmarks.prices import POLL_S, Used
 from sluice.aws.clients import calls
 from sluice.aws.operator.connections import Connection
-from sluice.costs.prices import MONTH_H, Used
-from sluice.costs.rest import POLL_S, POLLERS, metrics_of
+from sluice.costs import MONTH_H, POLLERS, metrics_of
 from tests.smoke.stage_contents import StageContents
 
 PERIOD_S = 60

@@ -9,9 +9,7 @@ from sluice.aws.operator.metric_series import Series
 from sluice.aws.operator.site_alarms import read_template
 from sluice.console.readings.counters import today_of
 from sluice.console.sites import Document, KnownSite
-from sluice.costs.counts import Counts
-from sluice.costs.prices import MONTH_H, price_list, times, together
-from sluice.costs.rest import SiteTemplates, month, usd_by_part
+from sluice.costs import MONTH_H, SiteTemplates, cost_table
 from sluice.stages import staged
 
 STACKS = (
@@ -38,21 +36,19 @@ def dollars_of(
 ) -> Document:
     """Say dollars a day at rest by part, and those of today's messages; null for what isn't known yet.
 
-    A job of Spark's is in neither: EMR Serverless bills it by itself. Raises `CallFailed`.
+    A job of Spark's is at rest in neither: EMR Serverless bills it by itself. Raises `CallFailed`.
     """
-    counts, prices = Counts.read(), price_list()
-    at_rest = _at_rest(site, counts)
+    table, at_rest = cost_table(), _at_rest(site)
     at_ms = now_ms()
     told = {kind: (part, today_of(series, (f"{part} {counter}",), at_ms)) for kind, (part, counter) in KINDS.items()}
     told["rendezvous"] = "rendezvous", None if offers is None else sum(offers.values())
     numbers = {kind: _number(status, part, number) for kind, (part, number) in told.items()}
-    used = together(*(times(counts.messages[kind], number or 0) for kind, number in numbers.items()))
-    is_known = None not in numbers.values()
+    usd = sum(table.message_usd[kind] * (number or 0) for kind, number in numbers.items())
     return {
         "at_rest": at_rest,
-        "messages_today": prices.usd({k: v for k, v in used.items() if k in prices.prices}) if is_known else None,
-        "prices_of": prices.region,
-        "prices_on": prices.on.isoformat(),
+        "messages_today": None if None in numbers.values() else usd,
+        "prices_of": table.region,
+        "prices_on": table.on,
     }
 
 
@@ -63,7 +59,7 @@ def _number(status: Document, part: str, number: int | None) -> int | None:
     return number if status[part] else None
 
 
-def _at_rest(site: KnownSite, counts: Counts) -> Mapping[str, float] | None:
+def _at_rest(site: KnownSite) -> Mapping[str, float] | None:
     templates: dict[str, Any] = {}
     for name in STACKS:
         stack = staged(name, site.connection.stage)
@@ -77,5 +73,5 @@ def _at_rest(site: KnownSite, counts: Counts) -> Mapping[str, float] | None:
         templates[stack] = template
     if not templates:
         return None
-    found = month(SiteTemplates(templates), minute=counts.minute, metrics=counts.metrics, land_job={})
-    return {part: usd * DAY_H / MONTH_H for part, usd in usd_by_part(found).items() if usd}
+    month = SiteTemplates(templates).month(land_job={})
+    return {part: usd * DAY_H / MONTH_H for part, usd in cost_table().usd_by_part(month).items() if usd}

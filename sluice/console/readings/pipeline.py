@@ -20,7 +20,7 @@ from sluice.console.readings.series import last, series_of
 from sluice.console.readings.tries import tried
 from sluice.console.sites import Document, KnownSite, Query
 from sluice.console.tables import KnownTable, document_of, iceberg_versions, rows_of
-from sluice.costs.prices import price_list
+from sluice.costs import MONTH_H, cost_table
 from sluice.local.landed_files import FolderFiles
 from sluice.operations import request_of
 from sluice.pipeline.jobs import ICEBERG_NAMESPACE, LAND, TableFormat
@@ -190,8 +190,9 @@ def _cost_an_hour(site: KnownSite, land: RunView | None) -> float | None:
     hours = (now_ms() - land.started_at_ms) / HOUR_MS
     if land.state is not RunState.RUNNING or not used or hours <= 0:
         return None
-    names = {"emr_vcpu_hours": used.get("vCPUHour", 0.0), "emr_gb_hours": used.get("memoryGBHour", 0.0)}
-    return price_list().usd({name: quantity / hours for name, quantity in names.items()})
+    workers = {"worker vCPU": used.get("vCPUHour", 0.0) / hours, "worker GB": used.get("memoryGBHour", 0.0) / hours}
+    [month_usd] = cost_table().usd_by_part({LAND: workers}).values()
+    return month_usd / MONTH_H
 
 
 # What is landed

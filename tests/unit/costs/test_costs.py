@@ -8,15 +8,15 @@ import pytest
 from benchmarks.cost import PLACE, Costs, documents, written
 from benchmarks.limits import FIRST, first, limits
 from benchmarks.pool_costs import METRICS_KB
+from benchmarks.prices import MONTH_MIN, POLL_S, price_list, times, together
+from benchmarks.rest import SCHEDULED_S
 from sluice.aws.metrics import publish
-from sluice.cli.resting_costs import in_words, month_of
-from sluice.costs.prices import MONTH_H, MONTH_MIN, MONTH_S, price_list, times, together
-from sluice.costs.rest import ENDPOINTS, LEAST_POLLERS, POLL_S, POLLERS, SCHEDULED_S, SiteTemplates, month, polls
+from sluice.cli.deploying import describe_idle_costs
+from sluice.costs import ENDPOINTS, LEAST_POLLERS, MONTH_H, POLLERS, Numbers, SiteTemplates, cost_table
 from sluice.parameters import Parameters
 
 LINE_OVERHEAD_BYTES = 26  # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
 CAPPED = {"ScalingConfig": {"MaximumConcurrency": 2}}
-POLLED = POLLERS * MONTH_S / POLL_S
 
 
 def site(*resources: Mapping[str, Any], **named: Mapping[str, Any]) -> SiteTemplates:
@@ -28,8 +28,8 @@ def resource(kind: str, **properties: object) -> dict[str, Any]:
     return {"Type": kind, "Properties": properties}
 
 
-def used(*resources: Mapping[str, Any], **named: Mapping[str, Any]) -> Mapping[str, Mapping[str, float]]:
-    return month(site(*resources, **named), minute={}, metrics=0, land_job={})
+def month(*resources: Mapping[str, Any], **named: Mapping[str, Any]) -> Mapping[str, Numbers]:
+    return site(*resources, **named).month(land_job={})
 
 
 def test_quantities_are_added_up_and_have_their_prices() -> None:
@@ -58,11 +58,14 @@ def test_every_price_names_its_page_of_aws() -> None:
 @pytest.mark.parametrize(
     ("mapping", "expected"),
     [
-        ({"EventSourceArn": "arn:aws:sqs:r:1:theirs", **CAPPED}, {"sqs_standard": POLLED}),
-        ({"EventSourceArn": "arn:aws:sqs:r:1:theirs"}, {"sqs_standard": LEAST_POLLERS * POLLED / POLLERS}),
-        ({"EventSourceArn": "arn:aws:sqs:r:1:theirs.fifo"}, {"sqs_fifo": POLLED}),
+        ({"EventSourceArn": "arn:aws:sqs:r:1:theirs", **CAPPED}, {"standard poller": POLLERS}),
+        ({"EventSourceArn": "arn:aws:sqs:r:1:theirs"}, {"standard poller": LEAST_POLLERS}),
+        ({"EventSourceArn": "arn:aws:sqs:r:1:theirs.fifo"}, {"FIFO poller": POLLERS}),
         ({"EventSourceArn": "arn:aws:sqs:r:1:theirs", "Enabled": False}, {}),
-        ({"EventSourceArn": {"Fn::GetStackOutput": {"StackName": "S", "OutputName": "Fifo"}}}, {"sqs_fifo": POLLED}),
+        (
+            {"EventSourceArn": {"Fn::GetStackOutput": {"StackName": "S", "OutputName": "Fifo"}}},
+            {"FIFO poller": POLLERS},
+        ),
         ({"EventSourceArn": {"Fn::GetStackOutput": {"StackName": "S", "OutputName": "Stream"}}}, {}),
     ],
 )
@@ -70,32 +73,36 @@ def test_a_trigger_polls_its_queue_in_vain_and_a_stream_for_nothing(
     mapping: dict[str, Any], expected: dict[str, float]
 ) -> None:
     state = {
-        "Resources": {"Q": resource("AWS::SQS::Queue", FifoQueue=True), "T": resource("AWS::DynamoDB::Table")},
+        "Resources": {
+            "Q": resource("AWS::SQS::Queue", FifoQueue=True),
+            "T": resource("AWS::DynamoDB::Table"),
+            "M": resource("AWS::Lambda::EventSourceMapping", **mapping),
+        },
         "Outputs": {
             "Fifo": {"Value": {"Fn::GetAtt": ["Q", "Arn"]}},
             "Stream": {"Value": {"Fn::GetAtt": ["T", "StreamArn"]}},
         },
     }
-    assert polls(SiteTemplates({"S": state}), mapping) == expected
+    assert SiteTemplates({"S": state}).month(land_job={})["triggers"] == expected
 
 
 def test_an_alarm_is_paid_for_by_the_metrics_that_it_looks_at() -> None:
     parts = [{"Expression": "a + b"}, {"MetricStat": {}}, {"MetricStat": {}}]
-    alarms = used(
+    alarms = month(
         resource("AWS::CloudWatch::Alarm", MetricName="one"),
         resource("AWS::CloudWatch::Alarm", Metrics=parts),
         resource("AWS::CloudWatch::CompositeAlarm"),
     )["alarms"]
-    assert alarms == {"alarm_metrics": 3, "composite_alarms": 1}
+    assert alarms == {"alarm metric": 3, "composite alarm": 1}
 
 
 def test_an_endpoint_is_paid_for_in_each_zone_and_a_gateway_is_free() -> None:
-    endpoints = used(
+    endpoints = month(
         resource("AWS::EC2::VPCEndpoint", VpcEndpointType="Interface", SubnetIds=["a", "b"]),
         resource("AWS::EC2::VPCEndpoint", VpcEndpointType="Gateway"),
         resource("AWS::EC2::NatGateway"),
     )[ENDPOINTS]
-    assert endpoints == {"endpoint_hours": 2 * MONTH_H, "nat_hours": MONTH_H}
+    assert endpoints == {"endpoint": 2, "NAT gateway": 1}
 
 
 def test_a_schedule_calls_its_function_every_minute() -> None:
@@ -103,13 +110,31 @@ def test_a_schedule_calls_its_function_every_minute() -> None:
         "ScheduleExpression": "rate(1 minute)",
         "Targets": [{"Arn": {"Fn::GetAtt": ["Function", "Arn"]}}],
     }
-    found = used(resource("AWS::Events::Rule", **rule), Function=resource("AWS::Lambda::Function", MemorySize=512))
-    assert found["schedules"] == {"lambda_calls": MONTH_MIN, "lambda_gb_s": MONTH_MIN * SCHEDULED_S / 2}
+    found = month(resource("AWS::Events::Rule", **rule), Function=resource("AWS::Lambda::Function", MemorySize=512))
+    assert found["schedules"] == {"site": 1, "scheduled function": 1, "scheduled GB": 0.5}
+
+
+def test_what_a_month_counts_has_what_it_uses() -> None:
+    """A trigger's pollers poll all month, a schedule calls every minute, an endpoint is there every hour."""
+    costs = Costs.kept()
+    assert costs.used({"standard poller": POLLERS}) == {
+        "sqs_standard": pytest.approx(POLLERS * MONTH_MIN * 60 / POLL_S)
+    }
+    assert costs.used({"scheduled function": 2, "scheduled GB": 0.5}) == {
+        "lambda_calls": 2 * MONTH_MIN,
+        "lambda_gb_s": MONTH_MIN * SCHEDULED_S / 2,
+    }
+    assert costs.used({"endpoint": 2}) == {"endpoint_hours": 2 * MONTH_H}
+
+
+def test_the_products_table_is_what_was_last_counted_times_the_prices() -> None:
+    assert cost_table() == Costs.kept().table(), "python -m benchmarks.cost --last --write"
 
 
 def test_a_month_is_said_by_its_parts_but_for_what_costs_next_to_nothing() -> None:
     templates = {"S": {"Resources": {"D": resource("AWS::CloudWatch::Dashboard"), "K": resource("AWS::KMS::Key")}}}
-    said = in_words(month_of(templates, ["sluice.pipeline.streaming=true", "sluice.pipeline.worker_vcpu=1"]))
+    context = ["sluice.pipeline.streaming=true", "sluice.pipeline.worker_vcpu=1"]
+    said = describe_idle_costs(templates, context)
     prices = price_list().prices
     assert f"dashboard ${prices['dashboards'].usd:.2f}, keys ${prices['keys'].usd:.2f}, land job $" in said
     assert "triggers" not in said

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from sluice.costs.prices import price_list
+from benchmarks.prices import price_list
 from sluice.errors import CallFailed
 from sluice.project import PROJECT
 from tests.smoke.stage_contents import Left
