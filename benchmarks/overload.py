@@ -22,9 +22,9 @@ from sluice.local.access import SiteAccess
 from sluice.local.cloud import BUILD, start
 from sluice.local.deployer import Deployer
 from sluice.local.sites import DEFAULT_SITE
-from sluice.local.traffic import draw_number, offer_body
 from sluice.peers.methods import draw_client_id
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
+from tests.traffic import draw_number, offer_body
 
 LOOK_UPS, LOOK_UP_EVERY_S = 5, 1.0
 RECEIVE_S = 20

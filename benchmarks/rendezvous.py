@@ -37,12 +37,12 @@ from sluice.local.cloud import BUILD, Cloud, start
 from sluice.local.deployer import Deployer
 from sluice.local.requests import SqsRequest, by_action, read_requests
 from sluice.local.sites import DEFAULT_SITE
-from sluice.local.traffic import Proxies, draw_number, offer_body
 from sluice.local.units import READ, WRITE, Units, read_units
 from sluice.peers.methods import draw_client_id
 from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
+from tests.traffic import Proxies, draw_number, offer_body
 
 SNOWFLAKE_REQUESTS = 12.9  # of Snowflake's own broker, per rendezvous, with an SQS emulator on one machine
 SNOWFLAKE_ANSWER_MS = 24  # the same, from the offer's send to the answer in the client's queue

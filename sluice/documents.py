@@ -1,4 +1,4 @@
-"""JSON as others send it: read within a limit of nesting, and objects out of messages' bodies. Pure.
+"""JSON as others send it: read within a limit of nesting. Pure.
 
 Python's decoder gives up where its stack ends, so what it refuses depends on how deep the caller is. The limit is ours.
 """
@@ -6,8 +6,6 @@ Python's decoder gives up where its stack ends, so what it refuses depends on ho
 import json
 import re
 from typing import Any
-
-from sluice.errors import Malformed
 
 MAX_DEPTH = 100  # levels of arrays and objects within each other
 
@@ -39,14 +37,3 @@ def check_depth(text: str, *, levels: int = MAX_DEPTH) -> None:
                 raise NestedTooDeep(f"nested too deep, more than {levels} levels", text, match.start())
         elif match[0] in "]}":
             depth -= 1
-
-
-def json_object(body: str, *, of: str) -> dict[str, Any]:
-    """Read the object. Raises `Malformed`, in the decoder's words, or with what the body is `of`: `an event`."""
-    try:
-        document = read_json(body)
-    except ValueError as error:
-        raise Malformed(str(error)) from None
-    if not isinstance(document, dict):
-        raise Malformed(f"{of} is a JSON object")
-    return document

@@ -16,7 +16,6 @@ import aiohttp
 from sluice.aws.operator.client_queues import ClientCredentials, ClientQueues, open_client
 from sluice.errors import CallFailed, QueueGone
 from sluice.local.cloud import Cloud
-from sluice.local.traffic import Proxies, offer_body
 from sluice.peers.methods import Answered, Denied, draw_client_id, parse_reply
 from sluice.rendezvous.broker import OfferMetric
 from sluice.rendezvous.protocol.matching import PATIENCE_MS
@@ -26,6 +25,7 @@ from tests.chaos.world import EVENTS, ORDERS, QUEUE, World, insist
 from tests.deployed import Deployed
 from tests.e2e.federated import string
 from tests.e2e.sessions import Splitting
+from tests.traffic import Proxies, offer_body
 
 COUNTRIES = ("DE", "FR", "IR")
 EVERY_S = 1.0

@@ -28,8 +28,8 @@ from sluice.rendezvous.counts.events import (
     OfferEvent,
     PollEvent,
     PollOutcome,
+    event_of,
     poll_ended,
-    read_event,
 )
 from sluice.rendezvous.counts.statistics import Count, Position, tally
 from sluice.rendezvous.counts.stream import read_record
@@ -322,7 +322,7 @@ def test_what_is_told_of_events(table: Table) -> None:
 )
 def test_an_event_as_published(name: str, event: Event) -> None:
     assert event.to_json(site="frankfurt") == body(name)
-    assert read_event(body(name)) == event
+    assert event_of(json.loads(body(name))) == event
 
 
 def test_a_letter_with_an_offer() -> None:

@@ -18,11 +18,11 @@ from sluice.aws.operator.deployment import stack_output, stack_outputs
 from sluice.cli.main import app
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.operations import AddExchange, BindQueue, DeleteExchange, SweepSite, UnbindQueue
-from sluice.local.traffic import Proxies, answer, draw_number
 from sluice.message import TRACE_HEADER
 from sluice.splitting.operations import ListQueues
 from tests.deployed import Deployed
 from tests.polls import nobody_waits, until_waiting
+from tests.traffic import Proxies, answer, draw_number
 
 WITHIN_S = 120
 EXCHANGE = "events"

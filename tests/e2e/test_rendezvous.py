@@ -13,7 +13,6 @@ import pytest
 
 from sluice.aws.operator.client_queues import ClientCredentials, ClientQueues, open_client
 from sluice.aws.rendezvous.offers import DynamoOfferStore
-from sluice.local.traffic import Proxies, answer, offer, offer_body
 from sluice.peers.channels import Network
 from sluice.peers.client import Connected, connect
 from sluice.peers.methods import Denied, RendezvousMethod, Reply, over_http, over_sqs, parse_reply
@@ -24,6 +23,7 @@ from sluice.rendezvous.protocol.matching import Nat
 from sluice.rendezvous.protocol.messages import NO_PROXIES, TIMED_OUT, OfferMethod
 from tests.deployed import Deployed, send_all
 from tests.polls import nobody_waits, now_ms, until, until_nobody_waits, until_waiting
+from tests.traffic import Proxies, answer, offer, offer_body
 
 T = TypeVar("T")
 

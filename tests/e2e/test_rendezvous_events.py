@@ -18,15 +18,15 @@ from sluice.aws.operator.control_client import FEDERATION, SWEEPER, ControlClien
 from sluice.aws.rendezvous.event_publisher import TableTeller
 from sluice.aws.rendezvous.waiting import DynamoProxyPools
 from sluice.federation.operations import BindQueue, ShowSite, SweepSite, UnbindQueue
-from sluice.local.traffic import Proxies, answer, offer_body
 from sluice.peers.methods import Denied, over_sqs
-from sluice.rendezvous.counts.events import Event, OfferEvent, PollEvent, read_event
+from sluice.rendezvous.counts.events import Event, OfferEvent, PollEvent, event_of
 from sluice.rendezvous.operations import LEAST_S, SweepAnswers
 from sluice.rendezvous.protocol.matching import Pool
 from sluice.rendezvous.protocol.messages import NO_PROXIES, TIMED_OUT
 from sluice.times import DAY_MS, day_of, iso, ms_of
 from sluice.ulids import is_ulid, ulid_of
 from tests.deployed import Deployed
+from tests.traffic import Proxies, answer, offer_body
 
 WITHIN_S = 120  # twice of it is less than what a test may take
 EXCHANGE = "events"
@@ -182,7 +182,7 @@ def test_what_happens_is_published_counted_and_served(deployed: Deployed, site: 
         }
         assert (is_ulid(body["id"]), body["site"], body["country"]) == (True, site.tag, "??")
         assert "127.0.0.1" not in message["Body"]
-    events = {_ending(message): read_event(message["Body"]) for message in messages}
+    events = {_ending(message): event_of(json.loads(message["Body"])) for message in messages}
     offer, poll = events["offer", "matched"], events["poll", "idle"]
     assert isinstance(offer, OfferEvent)
     assert isinstance(poll, PollEvent)

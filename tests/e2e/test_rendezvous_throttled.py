@@ -15,9 +15,9 @@ from sluice.local.deployer import Deployer
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.requests import read_requests
 from sluice.local.sites import DEFAULT_SITE
-from sluice.local.traffic import Proxies, offer_body
 from sluice.peers.methods import Denied, Reply, over_sqs
 from sluice.rendezvous.protocol.messages import NO_PROXIES, TIMED_OUT
+from tests.traffic import Proxies, offer_body
 
 pytestmark = pytest.mark.slow
 OFTEN = Behaviours(

@@ -22,13 +22,13 @@ from sluice.local.access import SiteAccess
 from sluice.local.cloud import start
 from sluice.local.deployer import Deployer
 from sluice.local.sites import Site
-from sluice.local.traffic import Proxies, answer, offer_body
 from sluice.peers.deployed_methods import sqs_method
 from sluice.peers.methods import Answered, Denied, Reply
 from sluice.stages import stage_of, staged
 from tests.deployed import make_queue
 from tests.e2e.federated import FederatedSite
 from tests.e2e.test_console import until
+from tests.traffic import Proxies, answer, offer_body
 
 pytestmark = pytest.mark.slow
 

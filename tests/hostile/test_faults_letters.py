@@ -7,7 +7,7 @@ import pytest
 
 from sluice.aws.dead_letters import outgoing
 from sluice.message import DeadLetter, Message, Value
-from sluice.rendezvous.counts.events import OfferEvent, read_event
+from sluice.rendezvous.counts.events import OfferEvent, event_of
 from sluice.rendezvous.counts.statistics import Position, Row, in_row, tally
 from tests.hostile.events import NOW_MS
 from tests.hostile.strict_sqs import MAX_BYTES, refusal
@@ -43,7 +43,7 @@ def test_what_an_event_is_remembered_by_is_a_key() -> None:
             "address": "x" * 2_000,
         }
     )
-    found = read_event(body)
+    found = event_of(json.loads(body))
     assert found is not None
     assert all(len(mark.address.encode()) <= KEY_BYTES for mark in tally(found, Position("told", "1")).marks)
 

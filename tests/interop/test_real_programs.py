@@ -11,7 +11,6 @@ import aiohttp
 import pytest
 
 from sluice.aws.operator.client_queues import ClientCredentials, ClientQueues, open_client
-from sluice.local.traffic import Proxies
 from sluice.peers.channels import Network
 from sluice.peers.client import Connected, connect
 from sluice.peers.methods import over_sqs
@@ -22,6 +21,7 @@ from tests.deployed import Deployed
 from tests.interop.programs import Programs, Running, RunningClient, start_client, start_proxy
 from tests.interop.servers import Servers
 from tests.polls import take_out, until_waiting
+from tests.traffic import Proxies
 
 # A client that meets the poll of a proxy that is gone, another test's, hears of it after 5 s and comes again after 10.
 WITHIN_S = 120

@@ -27,23 +27,6 @@ def _tokens(pattern: str) -> list[str]:
     return found
 
 
-def overlap(one: str, other: str) -> bool:
-    """Whether some key matches both patterns."""
-    left, right = _tokens(one), _tokens(other)
-    # reachable[j]: the tokens of `left` so far and `right[:j]` have a key in common.
-    reachable = [True]
-    for token in right:
-        reachable.append(reachable[-1] and token == ANY)
-    for token in left:
-        before, reachable = reachable, [reachable[0] and token == ANY]
-        for place, against in enumerate(right, start=1):
-            if ANY in {token, against}:
-                reachable.append(before[place] or reachable[-1] or before[place - 1])
-            else:
-                reachable.append(before[place - 1] and (token == against or ONE in {token, against}))
-    return reachable[-1]
-
-
 def covers(pattern: str, other: str) -> bool:
     """Whether every key that matches `other`, a pattern too, matches `pattern`."""
     tokens = _tokens(pattern)

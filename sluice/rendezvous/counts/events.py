@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec.structs import replace
 
-from sluice.documents import json_object
 from sluice.errors import Malformed
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 from sluice.rendezvous.protocol.matching import Profile
@@ -187,11 +186,6 @@ _TYPES: Mapping[str, type] = {
     "address": str,
     "polls": int,
 }
-
-
-def read_event(body: str) -> Event | None:
-    """Read the event in a body, as `event_of` does. Raises `Malformed`."""
-    return event_of(json_object(body, of="an event"))
 
 
 def event_of(document: Mapping[str, Any]) -> Event | None:

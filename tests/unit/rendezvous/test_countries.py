@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.local.traffic import offer
 from sluice.rendezvous.countries import Countries, country_of_record
 from sluice.rendezvous.protocol.addresses import FORWARDED_CHARACTERS, forwarded_address, keyed_hash
 from sluice.rendezvous.protocol.messages import CANDIDATE_TYPES, Bridge, OfferMethod, best_address, parse_offer
 from tests.mmdb import mmdb
+from tests.traffic import offer
 
 KEY = b"k" * 32
 

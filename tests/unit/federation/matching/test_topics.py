@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sluice.federation.matching.topics import TopicIndex, overlap
+from sluice.federation.matching.topics import TopicIndex
 
 SPECIFIED = [
     "a", "b", "a.b", "b.c", "a.b.c.d", "b.c.d.e", "a.*", "a.#", "a.*.#", "#.b", "*.b", "*.#.b", "a.*.b", "a.#.b",
@@ -82,7 +82,6 @@ def test_wildcards_in_a_row_match_in_any_order(pattern: str, in_order: str) -> N
     for tokens in range(1, 6):
         for key in map(".".join, product(["", "a", "b", "#a"], repeat=tokens)):
             assert matches(pattern, key) == matches(in_order, key) == oracle(pattern, key)
-    assert overlap(pattern, in_order)
 
 
 TOKENS = st.sampled_from(["", "a", "b", "*", "#", "a*"])
@@ -95,31 +94,6 @@ KEYS = st.lists(st.sampled_from(["", "a", "b", "*", "#", "c"]), min_size=1, max_
 def test_the_index_finds_what_the_oracle_finds(patterns: list[str], key: str) -> None:
     index = TopicIndex((pattern, number) for number, pattern in enumerate(patterns))
     assert index.matches(key) == {number for number, pattern in enumerate(patterns) if oracle(pattern, key)}
-
-
-@given(PATTERNS, PATTERNS, KEYS)
-def test_patterns_that_share_a_key_overlap(one: str, other: str, key: str) -> None:
-    if oracle(one, key) and oracle(other, key):
-        assert overlap(one, other)
-    assert overlap(one, other) == overlap(other, one)
-
-
-@given(PATTERNS, PATTERNS)
-def test_patterns_that_overlap_share_a_key(one: str, other: str) -> None:
-    assert overlap(one, other) == _share_a_key(one.split("."), other.split("."))
-
-
-def _share_a_key(one: list[str], other: list[str]) -> bool:
-    """By trying: each `#` is as many `*` as the other pattern has tokens, or fewer."""
-    if not one and not other:
-        return True
-    if one[:1] == ["#"] or other[:1] == ["#"]:
-        if one[:1] != ["#"]:
-            one, other = other, one
-        return _share_a_key(one[1:], other) or (bool(other) and _share_a_key(one, other[1:]))
-    if not one or not other:
-        return False
-    return (one[0] == other[0] or "*" in {one[0], other[0]}) and _share_a_key(one[1:], other[1:])
 
 
 def test_hostile_patterns_cost_no_backtracking() -> None:
