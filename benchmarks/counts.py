@@ -13,18 +13,19 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from benchmarks import federation, splitting
+from benchmarks.counting_cloud import start_counting, unit_log
 from benchmarks.federation import OVER_ROUTES, OverRoute
 from benchmarks.pool_costs import BROKER_KB, BROKER_S, METRICS_KB, QUICK_S
 from benchmarks.prices import Used, times, together
 from benchmarks.simulated import Load, Steady, steady
 from benchmarks.spark_source import Measured, memory_sqs, runs, spark_python
+from benchmarks.units import READ, WRITE, Units, read_units
 from sluice.demo.federation import FUNCTIONS
 from sluice.local.access import SiteAccess
 from sluice.local.cloud import BUILD, start
 from sluice.local.deployer import Deployer
 from sluice.local.requests import BY_CALL, SqsRequest, read_requests
 from sluice.local.sites import DEFAULT_SITE
-from sluice.local.units import READ, WRITE, Units, read_units
 from sluice.parameters import Parameters
 
 BATCH_S = 0.05  # that a warm function takes to send ten messages on; assumed
@@ -135,7 +136,7 @@ def _hop(over: OverRoute, function: str, kind: str, *, memory_mb: int) -> Used:
 
 def _at_rest(*, progress: Progress) -> tuple[Used, int]:
     """Count what a site's schedules ask for in a minute in which nothing comes, and how many metrics they publish."""
-    cloud = start(BUILD / "bench-cost", ends_with_us=True)
+    cloud = start_counting(BUILD / "bench-cost")
     try:
         cloud = Deployer(cloud=cloud, progress=progress).deploy(DEFAULT_SITE)
         progress("a site at rest")
@@ -143,7 +144,7 @@ def _at_rest(*, progress: Progress) -> tuple[Used, int]:
         until_ms = time.time() * 1000
         since_ms = until_ms - REST_MINUTES * 60_000
         requests = [each for each in read_requests(cloud.request_log) if since_ms <= each.at_ms < until_ms]
-        units = [each for each in read_units(cloud.unit_log) if since_ms <= each.at_ms < until_ms]
+        units = [each for each in read_units(unit_log(cloud)) if since_ms <= each.at_ms < until_ms]
         lines = _lines(SiteAccess(cloud, DEFAULT_SITE), since_ms=since_ms, until_ms=until_ms)
     finally:
         cloud.stop()

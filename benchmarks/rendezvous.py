@@ -26,18 +26,19 @@ import aiohttp
 import typer
 from rich.console import Console
 
+from benchmarks.counting_cloud import start_counting, unit_log
 from benchmarks.report import Figure, report
+from benchmarks.units import READ, WRITE, Units, read_units
 from sluice.aws.clients import new_id, now_ms
 from sluice.aws.operator.client_queues import ClientCredentials, open_client
 from sluice.aws.operator.control_client import FEDERATION, ControlClient
 from sluice.aws.rendezvous.event_publisher import TableTeller
 from sluice.federation.operations import SweepSite
 from sluice.local.access import SiteAccess
-from sluice.local.cloud import BUILD, Cloud, start
+from sluice.local.cloud import BUILD, Cloud
 from sluice.local.deployer import Deployer
 from sluice.local.requests import SqsRequest, by_action, read_requests
 from sluice.local.sites import DEFAULT_SITE
-from sluice.local.units import READ, WRITE, Units, read_units
 from sluice.peers.methods import draw_client_id
 from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
@@ -136,7 +137,7 @@ def main(
 ) -> None:
     """Measure requests and latency, and compare."""
     console = Console(stderr=True)
-    cloud = start(BUILD / "bench-cloud", ends_with_us=True)
+    cloud = start_counting(BUILD / "bench-cloud")
     try:
         with console.status("deploying") as status:
             limit, polls = ("min", 2 * STEADY.proxies) if held else ("max", HELD_MAX)
@@ -217,7 +218,7 @@ async def counted(
     client.looked_again = 0
     offset, units_offset, polls = (
         cloud.request_log.stat().st_size,
-        cloud.unit_log.stat().st_size,
+        unit_log(cloud).stat().st_size,
         proxies.statuses.total(),
     )
     replies = await offer()
@@ -228,7 +229,7 @@ async def counted(
     of_run = [each for each in made if each.at_ms < ended_at_ms or each.action == "DeleteQueue"]
     units = [
         each
-        for each in read_units(cloud.unit_log, offset=units_offset)
+        for each in read_units(unit_log(cloud), offset=units_offset)
         if each.at_ms < ended_at_ms or each.partition in SWEPT
     ]
     answer_ms = [reply for reply in replies if reply is not None]
@@ -254,7 +255,7 @@ async def one_by_one(client: "Client") -> list[float | None]:
 def units_of_counting(cloud: Cloud, *, progress: Callable[[str], None]) -> float:
     """Tell of events from everywhere, as functions do, each by itself. Returns the write units for each."""
     draw = random.Random(SEED)
-    offset = cloud.unit_log.stat().st_size
+    offset = unit_log(cloud).stat().st_size
     site = SiteAccess(cloud, DEFAULT_SITE)
     client = site.connection.client("dynamodb")
     teller = TableTeller(
@@ -268,7 +269,7 @@ def units_of_counting(cloud: Cloud, *, progress: Callable[[str], None]) -> float
     units: list[Units] = []
     while True:
         time.sleep(QUIET_S)
-        before, units = units, [u for u in read_units(cloud.unit_log, offset=offset) if u.partition in COUNTED]
+        before, units = units, [u for u in read_units(unit_log(cloud), offset=offset) if u.partition in COUNTED]
         if len(units) == len(before):
             return sum(each.units for each in units if each.kind == WRITE) / EVENTS
 

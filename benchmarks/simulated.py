@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from benchmarks.units import READ, WRITE
 from sluice.constructs.functions import STREAM_BATCH
-from sluice.local.units import READ, WRITE
 from sluice.parameters import Parameters
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from tests.simulation.kernel.faults import CALM

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -202,8 +202,3 @@ class Served:
     def end(self) -> None:
         """Have it end, from whatever thread."""
         self.server.should_exit = True
-
-
-def paths(static: Path = STATIC) -> Sequence[str]:
-    """List what is served of files, for the test that all of it is in the wheel and none of it is elsewhere's."""
-    return sorted(each.relative_to(static).as_posix() for each in static.rglob("*") if each.is_file())

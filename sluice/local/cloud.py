@@ -20,10 +20,10 @@ from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.processes import end_session
 from sluice.local.runtime import install_lambda_python, runtime_python
 from sluice.local.sites import Site
-from sluice.local.units import UNIT_LOG
 from sluice.project import PROJECT, need
 
 LOOPBACK = "127.0.0.1"
+SERVER = "sluice.local.server"
 READY_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 10
 # Below what Linux, macOS and the BSDs give to outgoing connections.
@@ -71,11 +71,6 @@ class Cloud:
     def request_log(self) -> Path:
         """Every SQS request, as `sluice.local.requests` reads them."""
         return self.folder / "requests.jsonl"
-
-    @property
-    def unit_log(self) -> Path:
-        """What DynamoDB's requests would cost, as `sluice.local.units` reads it."""
-        return self.folder / UNIT_LOG
 
     def environment(self, site: Site) -> dict[str, str]:
         """Give the variables with which any AWS program is the root of the site's account, and reaches nothing else."""
@@ -127,6 +122,7 @@ def start(
     save_state: bool = False,
     ends_with_us: bool = False,
     harsh: Behaviours | None = None,
+    server: str = SERVER,
 ) -> Cloud:
     """Start a cloud on a free port and wait until it answers. With `keep_state` it comes back as it was stopped.
 
@@ -134,6 +130,7 @@ def start(
     What comes back is what the last one saved as it was stopped: it does where it was started with either of
     `keep_state` and `save_state`; the latter begins with nothing. `not_kept` says what can't come back.
     With `ends_with_us` it ends when this process does, also where that is killed. With `harsh` it does what AWS may do.
+    `server` is the module that is run: another one patches more of the cloud, and then calls this one's `main`.
 
     Raises `CloudFailed` with the end of its log where it doesn't start, or where one runs already.
     """
@@ -156,7 +153,7 @@ def start(
     cloud = Cloud(
         pid=0, endpoint=endpoint, folder=folder, sites=sites, deployed=deployed, harsh=harsh, keeps_state=keeps
     )
-    cloud = replace(cloud, pid=_spawn(cloud, python, ends_with_us=ends_with_us))
+    cloud = replace(cloud, pid=_spawn(cloud, python, server, ends_with_us=ends_with_us))
     _write(cloud)
     try:
         _wait(cloud.is_running, lambda: _runs(cloud.pid), READY_TIMEOUT_S)
@@ -226,7 +223,7 @@ def _free_port(folder: Path) -> int:
     raise CloudFailed("there is no free port")
 
 
-def _spawn(cloud: Cloud, python: Path, *, ends_with_us: bool) -> int:
+def _spawn(cloud: Cloud, python: Path, server: str, *, ends_with_us: bool) -> int:
     parent = [str(os.getpid())] if ends_with_us else []
     harsh = cloud.harsh.text() if cloud.harsh else ""
     kept = {name: value for name, value in os.environ.items() if name in {"PATH", "HOME", "LANG", "LD_LIBRARY_PATH"}}
@@ -248,8 +245,8 @@ def _spawn(cloud: Cloud, python: Path, *, ends_with_us: bool) -> int:
         "PYTHONUNBUFFERED": "1",
     }  # fmt: skip
     with cloud.server_log.open("ab") as log:
-        server = subprocess.Popen(  # noqa: S603 - our own arguments
-            [sys.executable, "-m", "sluice.local.server", str(python), str(cloud.request_log), harsh, *parent],
+        process = subprocess.Popen(  # noqa: S603 - our own arguments
+            [sys.executable, "-m", server, str(python), str(cloud.request_log), harsh, *parent],
             env=environment,
             cwd=PROJECT.workspace,
             stdin=subprocess.DEVNULL,
@@ -257,7 +254,7 @@ def _spawn(cloud: Cloud, python: Path, *, ends_with_us: bool) -> int:
             stderr=subprocess.STDOUT,
             start_new_session=True,  # so that its functions end with it, and ctrl-C reaches only who started it
         )
-    return server.pid
+    return process.pid
 
 
 def _write(cloud: Cloud) -> None:

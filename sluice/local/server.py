@@ -17,7 +17,6 @@ from sluice.local.mended import cloud, dynamodb, metrics, sqs, streams
 from sluice.local.mended.expiry import expire_items
 from sluice.local.processes import end_session
 from sluice.local.requests import RequestLog
-from sluice.local.units import UNIT_LOG, UnitLog
 
 LOOK_EVERY_S = 1.0
 
@@ -44,7 +43,6 @@ def main(runtime_python: str, request_log: str, harsh: str = "", parent: str = "
     cloud.keep_state_whole(lambda: end_session(os.getpid()))
     cloud.log_requests(RequestLog(Path(request_log)))
     metrics.patch()
-    dynamodb.count_units(UnitLog(Path(request_log).with_name(UNIT_LOG)))
     cloud.fill_batches()
     if harsh:
         harden(Behaviours.parse(harsh))

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from benchmarks.quotas import quota
+from benchmarks.units import READ, WRITE
 from sluice.federation.links.links import MAX_CREDIT
-from sluice.local.units import READ, WRITE
 from tests.simulation.kernel.faults import CALM
 from tests.simulation.kernel.world import World
 from tests.simulation.models import capacity, queues

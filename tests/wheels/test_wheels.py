@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.console.server import paths as console_files
+from sluice.console.server import STATIC
 from tests.snippets.documents import blocks
 from tests.snippets.run import PASSED, TRIED, Reader
 from tests.wheels.conftest import ROOT, Installed
@@ -58,7 +58,7 @@ def test_a_wheel_has_one_package_with_types_and_what_is_deployed(wheels: dict[st
     packaged = {"app.py", "stacks/state.py", "functions/broker/handler.py", "spark/sluice_job.py"}
     packaged |= {"cdk.json", "package-lock.json", "pyproject.toml", "requirements.txt"}
     assert {"sluice/py.typed", *(f"sluice/project_files/{name}" for name in packaged)} <= found
-    assert {f"sluice/console/static/{path}" for path in console_files()} <= found
+    assert {path.relative_to(ROOT).as_posix() for path in STATIC.rglob("*") if path.is_file()} <= found
     assert not [name for name in found if name.startswith("sluice/demo") or "__pycache__" in name]
 
 

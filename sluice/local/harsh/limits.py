@@ -40,7 +40,6 @@ POLICY_BYTES, POLICY_STATEMENTS, POLICY_PRINCIPALS, POLICY_CONDITIONS, STATEMENT
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html
 MESSAGE_BYTES = 1_048_576  # of one, and of a batch's together, with their attributes' names, types and values
 ATTRIBUTES = 10
-RECEIVED_AT_ONCE = 10
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html
 ATTRIBUTE_NAME = re.compile(r"(?!\.)(?!.*\.\.)(?!.*\.$)(?!(?i:aws|amazon)\.)[A-Za-z0-9_.-]{1,256}")
 ATTRIBUTE_TYPE = re.compile(r"(?=.{1,256}$)(?:String|Number|Binary)(?:\..*)?")

@@ -3,15 +3,12 @@
 Each patch says what AWS does. The rest of ministack is patched in `sluice.local.mended.cloud`.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
 import ministack.services.dynamodb
-
-from sluice.local.units import READ, WRITE, UnitLog, partition_of, read_units_of, write_units
 
 dynamodb = ministack.services.dynamodb
 
@@ -25,8 +22,6 @@ TAKES = {"LT": ORDERED, "LE": ORDERED, "GT": ORDERED, "GE": ORDERED, "PLUS": NUM
 ADDED = {"N", "SS", "NS", "BS"}
 TEXTS = {"S", "B"}
 CLAUSES = {"SET", "REMOVE", "ADD", "DELETE"}
-BATCHES = {"BatchWriteItem", "BatchGetItem", "TransactWriteItems"}
-DONE_STATUS, REFUSED_STATUS = 200, 400
 WRONG_TYPE = "An operand in the update expression has an incorrect data type"
 BOUNDS = "The BETWEEN operator requires bounds of one type, the upper one greater than or equal to the lower one"
 OVERLAP = "Two document paths overlap with each other; must remove or rewrite one of these paths"
@@ -38,66 +33,6 @@ def patch() -> None:
     refuse_operands_at_once()
     compare_only_texts_with_texts()
     add_only_numbers()
-
-
-def count_units(log: UnitLog) -> None:
-    """Note what each request would cost. ministack counts reads by the request, whatever they read."""
-    add, handle = dynamodb._add_consumed_capacity, dynamodb.handle_request  # noqa: SLF001 - no public hook
-    size_of = dynamodb._item_size_bytes  # noqa: SLF001 - see above
-
-    def add_counted(  # noqa: PLR0917 - ministack's own signature
-        result: Any,
-        data: Any,
-        table_name: str,
-        write: bool = False,  # noqa: FBT001, FBT002 - ministack's own signature
-        old_item: Any = None,
-        new_item: Any = None,
-        index_name: str | None = None,
-    ) -> None:
-        if write:
-            units: float = write_units(max(size_of(old_item or {}), size_of(new_item or {})))
-        else:
-            items = result.get("Items") or ([result["Item"]] if result.get("Item") else [])
-            units = read_units_of(sum(map(size_of, items)), consistent=data.get("ConsistentRead", False))
-        action = "Write" if write else "Read"
-        kind = WRITE if write else READ
-        log.note(action=action, table=table_name, partition=partition_of(data), kind=kind, units=units)
-        add(result, data, table_name, write, old_item, new_item, index_name)
-
-    async def handle_counted(
-        method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, Any]
-    ) -> tuple[int, Any, Any]:
-        response: tuple[int, Any, Any] = await handle(method, path, headers, body, query)
-        action = headers.get("x-amz-target", "").rpartition(".")[2]
-        if response[0] == REFUSED_STATUS and b"ConditionalCheckFailed" in bytes(response[2]):
-            data = json.loads(body)
-            log.note(action=action, table=data.get("TableName", ""), partition=partition_of(data), kind=WRITE, units=1)
-        elif response[0] == DONE_STATUS and action in BATCHES:
-            for table, partition, kind, units in _batch_units(action, json.loads(body)):
-                log.note(action=action, table=table, partition=partition, kind=kind, units=units)
-        return response
-
-    dynamodb._add_consumed_capacity, dynamodb.handle_request = add_counted, handle_counted  # noqa: SLF001 - see above
-
-
-def _batch_units(action: str, data: Mapping[str, Any]) -> Iterator[tuple[str, str, str, float]]:
-    """Count a batch's or a transaction's units, by table and partition; items deleted count as small ones."""
-    size_of = dynamodb._item_size_bytes  # noqa: SLF001 - no public hook
-    if action == "TransactWriteItems":
-        for each in data["TransactItems"]:
-            for write in each.values():
-                # A transaction takes two for each: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/transaction-apis.html
-                yield write["TableName"], partition_of(write), WRITE, 2 * write_units(size_of(write.get("Item") or {}))
-        return
-    for table, requests in data["RequestItems"].items():
-        if action == "BatchGetItem":
-            for key in requests["Keys"]:
-                units = read_units_of(0, consistent=requests.get("ConsistentRead", False))
-                yield table, partition_of({"Key": key}), READ, units
-            continue
-        for request in requests:
-            for write in request.values():
-                yield table, partition_of(write), WRITE, write_units(size_of(write.get("Item") or {}))
 
 
 def refuse_unused_placeholders() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from benchmarks.quotas import quota
-from sluice.local.units import READ, WRITE
+from benchmarks.units import READ, WRITE
 from tests.simulation.models.errors import ServiceError
 
 OF_A_SECOND = {WRITE: quota("partition_writes"), READ: quota("partition_reads")}

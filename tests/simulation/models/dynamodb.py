@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sluice.local.units import READ, WRITE, read_units_of, write_units
+from benchmarks.units import READ, WRITE, read_units_of, write_units
 from tests.simulation.kernel.faults import Kind
 from tests.simulation.kernel.scheduler import Unsupported
 from tests.simulation.models.capacity import Capacity, size_of

@@ -1,4 +1,4 @@
-"""What DynamoDB's requests cost on AWS, in units: a JSON line each, written by the cloud, read by benchmarks.
+"""What DynamoDB's requests cost on AWS, in units: a JSON line each, written by `benchmarks.counting_cloud`.
 
 https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html
 """
@@ -11,7 +11,6 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, TextIO
 
-UNIT_LOG = "units.jsonl"  # beside the log of requests
 WRITE, READ = "write", "read"
 WRITE_BYTES, READ_BYTES = 1024, 4096  # that a unit writes and reads
 

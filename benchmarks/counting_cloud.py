@@ -1,0 +1,97 @@
+"""An embedded cloud that counts what DynamoDB's requests would cost on AWS: `start_counting`.
+
+Its server, `python -m benchmarks.counting_cloud`, is the embedded cloud's with one more patch of ministack.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import ministack.services.dynamodb
+
+from benchmarks.units import READ, WRITE, UnitLog, partition_of, read_units_of, write_units
+from sluice.local import server
+from sluice.local.cloud import Cloud, start
+
+dynamodb = ministack.services.dynamodb
+
+UNIT_LOG = "units.jsonl"  # in the cloud's folder, beside the log of requests
+BATCHES = {"BatchWriteItem", "BatchGetItem", "TransactWriteItems"}
+DONE_STATUS, REFUSED_STATUS = 200, 400
+
+
+def start_counting(folder: Path) -> Cloud:
+    """Start such a cloud, which ends with this process. Raises `CloudFailed`."""
+    return start(folder, ends_with_us=True, server="benchmarks.counting_cloud")
+
+
+def unit_log(cloud: Cloud) -> Path:
+    """Where it notes them, as `read_units` reads it."""
+    return cloud.folder / UNIT_LOG
+
+
+def count_units(log: UnitLog) -> None:
+    """Note what each request would cost. ministack counts reads by the request, whatever they read."""
+    add, handle = dynamodb._add_consumed_capacity, dynamodb.handle_request  # noqa: SLF001 - no public hook
+    size_of = dynamodb._item_size_bytes  # noqa: SLF001 - see above
+
+    def add_counted(  # noqa: PLR0917 - ministack's own signature
+        result: Any,
+        data: Any,
+        table_name: str,
+        write: bool = False,  # noqa: FBT001, FBT002 - ministack's own signature
+        old_item: Any = None,
+        new_item: Any = None,
+        index_name: str | None = None,
+    ) -> None:
+        if write:
+            units: float = write_units(max(size_of(old_item or {}), size_of(new_item or {})))
+        else:
+            items = result.get("Items") or ([result["Item"]] if result.get("Item") else [])
+            units = read_units_of(sum(map(size_of, items)), consistent=data.get("ConsistentRead", False))
+        action = "Write" if write else "Read"
+        kind = WRITE if write else READ
+        log.note(action=action, table=table_name, partition=partition_of(data), kind=kind, units=units)
+        add(result, data, table_name, write, old_item, new_item, index_name)
+
+    async def handle_counted(
+        method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, Any]
+    ) -> tuple[int, Any, Any]:
+        response: tuple[int, Any, Any] = await handle(method, path, headers, body, query)
+        action = headers.get("x-amz-target", "").rpartition(".")[2]
+        if response[0] == REFUSED_STATUS and b"ConditionalCheckFailed" in bytes(response[2]):
+            data = json.loads(body)
+            log.note(action=action, table=data.get("TableName", ""), partition=partition_of(data), kind=WRITE, units=1)
+        elif response[0] == DONE_STATUS and action in BATCHES:
+            for table, partition, kind, units in _batch_units(action, json.loads(body)):
+                log.note(action=action, table=table, partition=partition, kind=kind, units=units)
+        return response
+
+    dynamodb._add_consumed_capacity, dynamodb.handle_request = add_counted, handle_counted  # noqa: SLF001 - see above
+
+
+def _batch_units(action: str, data: Mapping[str, Any]) -> Iterator[tuple[str, str, str, float]]:
+    """Count a batch's or a transaction's units, by table and partition; items deleted count as small ones."""
+    size_of = dynamodb._item_size_bytes  # noqa: SLF001 - no public hook
+    if action == "TransactWriteItems":
+        for each in data["TransactItems"]:
+            for write in each.values():
+                # A transaction takes two for each: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/transaction-apis.html
+                yield write["TableName"], partition_of(write), WRITE, 2 * write_units(size_of(write.get("Item") or {}))
+        return
+    for table, requests in data["RequestItems"].items():
+        if action == "BatchGetItem":
+            for key in requests["Keys"]:
+                units = read_units_of(0, consistent=requests.get("ConsistentRead", False))
+                yield table, partition_of({"Key": key}), READ, units
+            continue
+        for request in requests:
+            for write in request.values():
+                yield table, partition_of(write), WRITE, write_units(size_of(write.get("Item") or {}))
+
+
+if __name__ == "__main__":
+    count_units(UnitLog(Path(sys.argv[2]).with_name(UNIT_LOG)))
+    server.main(*sys.argv[1:])
