@@ -124,7 +124,7 @@ test-spark: build/spark-$(SPARK)/ready ## the Spark package's suite, on one vers
 test-spark-others: ## the same on each other version
 	+for version in $(SPARK_OTHERS); do $(MAKE) test-spark SPARK=$$version SPARK_SLOW=; done
 
-check: setup ## lint, types, what may import what, and what AWS would refuse of the templates
+check: setup ## lint, types, what may import what, what nobody uses, and what AWS would refuse of the templates
 	+$(MAKE) --jobs --output-sync=recurse check-code check-templates
 
 check-code:
@@ -132,6 +132,7 @@ check-code:
 	ruff format --check
 	mypy
 	lint-imports
+	vulture
 	cd spark && PYTHONPATH=.. lint-imports
 
 check-templates:
