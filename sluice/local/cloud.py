@@ -23,7 +23,7 @@ from sluice.local.sites import Site
 from sluice.project import PROJECT, need
 
 LOOPBACK = "127.0.0.1"
-SERVER = "sluice.local.server"
+SERVER, REQUEST_LOG = "sluice.local.server", "requests.jsonl"
 READY_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 10
 # Below what Linux, macOS and the BSDs give to outgoing connections.
@@ -70,7 +70,7 @@ class Cloud:
     @property
     def request_log(self) -> Path:
         """Every SQS request, as `sluice.local.requests` reads them."""
-        return self.folder / "requests.jsonl"
+        return self.folder / REQUEST_LOG
 
     def environment(self, site: Site) -> dict[str, str]:
         """Give the variables with which any AWS program is the root of the site's account, and reaches nothing else."""
@@ -290,7 +290,7 @@ def _runs(pid: int) -> bool:
     except FileNotFoundError:
         return False
     # In the moment in which it is being started it has no command line yet, as an ended one has none any more.
-    return state != "Z" and (not command or b"sluice.local.server" in command)
+    return state != "Z" and (not command or f"/{REQUEST_LOG}\0".encode() in command)
 
 
 def _answers(endpoint: str) -> bool:

@@ -13,6 +13,8 @@ from zipfile import ZipFile
 
 import pytest
 
+from benchmarks.counting_cloud import start_counting, unit_log
+from benchmarks.units import READ, WRITE, read_units
 from sluice.aws.federation.publisher import Publisher, Publishing
 from sluice.aws.operator.connections import of_environment
 from sluice.aws.operator.deployment import stack_outputs
@@ -59,6 +61,25 @@ def test_a_cloud_that_is_tied_to_a_process_ends_when_that_is_killed(tmp_path: Pa
     owner.kill()
     owner.communicate()
     until(lambda: find(folder) is None)
+
+
+def test_a_cloud_with_one_more_patch_counts_what_dynamodb_would_cost(tmp_path: Path) -> None:
+    cloud = start_counting(tmp_path / "cloud")
+    try:
+        client = of_environment(cloud.environment(DEFAULT_SITE)).client("dynamodb")
+        client.create_table(
+            TableName="items",
+            BillingMode="PAY_PER_REQUEST",
+            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": "pk", "AttributeType": "S"}],
+        )
+        client.put_item(TableName="items", Item={"pk": {"S": "a#1"}, "text": {"S": "t" * 1_500}})
+        client.get_item(TableName="items", Key={"pk": {"S": "a#1"}})
+        client.batch_write_item(RequestItems={"items": [{"PutRequest": {"Item": {"pk": {"S": "b"}}}}]})
+        noted = [(each.partition, each.kind, each.units) for each in read_units(unit_log(cloud))]
+    finally:
+        cloud.stop()
+    assert noted == [("a", WRITE, 2), ("a", READ, 0.5), ("b", WRITE, 1)]
 
 
 @pytest.mark.parametrize("was_kept", [True, pytest.param(False, marks=pytest.mark.slow)])
