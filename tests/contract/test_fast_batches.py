@@ -24,7 +24,6 @@ from tests.sqs.failures import Script
 from tests.sqs.queues import Queue
 from tests.sqs.server import State, running
 
-RETRIES = {"mode": "standard", "total_max_attempts": 2}
 TIME_OUT_S = 60
 # Where the server never answers. A busy machine's answer takes less.
 SHORT_TIME_OUT_S = 1
@@ -46,7 +45,7 @@ def client_of(url: str, read_timeout_s: float = TIME_OUT_S) -> Any:
         "sqs",
         region_name="eu-central-1",
         endpoint_url=url,
-        config=Config(read_timeout=read_timeout_s, retries=RETRIES),
+        config=Config(read_timeout=read_timeout_s, retries={"mode": "standard", "total_max_attempts": 2}),
         aws_access_key_id="test",
         aws_secret_access_key="test",
     )
