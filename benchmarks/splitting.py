@@ -22,13 +22,11 @@ from rich.console import Console
 from benchmarks import hostile_sessions
 from benchmarks.report import Figure, report
 from sluice.message import Message
-from sluice.splitting.conduct import Conduct
 from sluice.splitting.filters.texts import Sight
-from sluice.splitting.filters.values import Filter
+from sluice.splitting.filters.values import Filter, Share
 from sluice.splitting.jq_runner import JqRunner
 from sluice.splitting.routing.router import Meter, Router
-from sluice.splitting.routing.shares import Share
-from sluice.splitting.splitter import Routes, SplitQueue, split
+from sluice.splitting.splitter import Conduct, Routes, SplitQueue, split
 
 # A message, on top of the sender's and the consumer's. Mirrord receives, sends and deletes one by one; the trigger
 # receives and deletes by tens, where a queue is busy.

@@ -7,9 +7,8 @@ from sluice.pictures.graph import Edge, Node
 from sluice.pictures.graph import drawn as graph_of
 from sluice.pictures.svg import Colour, document
 from sluice.splitting.filters.texts import Sight
-from sluice.splitting.filters.values import Filter, Mode
+from sluice.splitting.filters.values import Filter, Mode, Share
 from sluice.splitting.routing.router import Router
-from sluice.splitting.routing.shares import Share
 
 USERS = ("alice", "carol", "alice", "bob", "dave", "carol", "dave", "erin", "bob", "erin", "frank", "frank")
 COUNTRIES = ("DE", "FR", "FR", "DE", "IR", "DE", "FR", "IR", "FR", "DE", "IR", "FR")

@@ -13,15 +13,14 @@ from sluice.aws.clients import dynamodb_client, lambda_client, make_client, now_
 from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.queues import ReceivedQueues, SqsQueues
 from sluice.aws.records import Reporter
-from sluice.aws.splitting.consumers.clusters import EksClusters
-from sluice.aws.splitting.consumers.targets import AwsConsumers
+from sluice.aws.splitting.consumers.lambda_functions import LambdaSplitterTriggers
+from sluice.aws.splitting.consumers.targets import AwsConsumers, EksClusters
 from sluice.aws.splitting.queues import SplitQueues
 from sluice.aws.splitting.registry_store import DynamoRegistryStore
-from sluice.aws.splitting.triggers import LambdaSplitterTriggers
 from sluice.codec import encode
+from sluice.splitting.cached_registry import KnownRegistry
 from sluice.splitting.control import Control, next_tick_s
-from sluice.splitting.jq_compile import compile_problem
-from sluice.splitting.known_registry import KnownRegistry
+from sluice.splitting.jq_runner import compile_problem
 from sluice.splitting.operations import TickSessions
 from sluice.splitting.performer import Performer
 from sluice.splitting.pointing import Pointing

@@ -49,7 +49,7 @@ MAX_DELAY_S = 900  # of SQS
 def filter_problem(filter_: Filter) -> str | None:
     """Say why no route can have a filter; None where one can."""
     from sluice.federation.sieves import problem  # noqa: PLC0415 - patterns and jq compile where a route has some
-    from sluice.splitting.jq_compile import compile_problem  # noqa: PLC0415 - see above
+    from sluice.splitting.jq_runner import compile_problem  # noqa: PLC0415 - see above
 
     return problem(filter_, compile_problem=compile_problem)
 

@@ -12,19 +12,17 @@ from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, new_id, now_ms,
 from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.queues import ReceivedQueues, SqsQueues
 from sluice.aws.records import Reporter
-from sluice.aws.splitting.object_metadata import S3Metadata
-from sluice.aws.splitting.queues import SplitQueues
+from sluice.aws.splitting.queues import S3Metadata, SplitQueues
 from sluice.aws.splitting.registry_store import DynamoRegistryStore
 from sluice.codec import encode
 from sluice.errors import DestinationFault
 from sluice.message import Message
 from sluice.splitting.cached_registry import CachedRegistry
-from sluice.splitting.conduct import Conduct
 from sluice.splitting.jq_runner import JqRunner
 from sluice.splitting.operations import StopSession
 from sluice.splitting.ports import RegistryStore
 from sluice.splitting.settings import SplitterSettings
-from sluice.splitting.splitter import SplitOutcome, SplitQueue, split
+from sluice.splitting.splitter import Conduct, SplitOutcome, SplitQueue, split
 
 logger = Logger()
 

@@ -17,12 +17,10 @@ from sluice.message import Message
 from sluice.splitting.filters.files import parse_filters
 from sluice.splitting.filters.jq import Decide
 from sluice.splitting.filters.texts import Sight
-from sluice.splitting.filters.values import Filter, QueueFilter, QueueFilters, filter_of
-from sluice.splitting.jq_compile import compile_problem
-from sluice.splitting.jq_runner import JqRunner
+from sluice.splitting.filters.values import Filter, QueueFilter, QueueFilters, Share, filter_of
+from sluice.splitting.jq_runner import JqRunner, compile_problem
 from sluice.splitting.operations import QueueView, SessionView
 from sluice.splitting.routing.router import Router
-from sluice.splitting.routing.shares import Share
 from sluice.splitting.routing.trials import Trial, tried
 from sluice.splitting.sessions.state import ROUTED
 

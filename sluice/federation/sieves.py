@@ -15,9 +15,8 @@ from sluice.message import Message
 from sluice.splitting.filters.files import check
 from sluice.splitting.filters.jq import CompileProblem, Decide
 from sluice.splitting.filters.texts import Sight
-from sluice.splitting.filters.values import Filter
+from sluice.splitting.filters.values import Filter, Share
 from sluice.splitting.routing.router import FaultKind, Meter, Router, is_ready
-from sluice.splitting.routing.shares import Share
 
 BATCH_S = 10.0  # for the filters of one batch: the bridge function has thirty seconds, and is to send, too
 OUT_OF_TIME = "its route's filter has had its time in this batch"

@@ -13,8 +13,8 @@ import msgspec
 
 from sluice.documents import read_json
 from sluice.errors import CallFailed
-from sluice.splitting.consumers.environments import Json
-from sluice.splitting.consumers.reconcilers import MANAGER
+from sluice.splitting.consumers.controllers import MANAGER
+from sluice.splitting.consumers.workloads import Json
 
 CONNECT_S, READ_S = 2.0, 10.0  # of each request: the control function lives for 60 s
 PAGE = 500  # objects

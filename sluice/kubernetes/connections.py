@@ -14,7 +14,7 @@ from urllib3.exceptions import HTTPError
 
 from sluice.errors import BadConfiguration, CallFailed
 from sluice.kubernetes.api import CONNECT_S, READ_S, Api, read_answer
-from sluice.splitting.consumers.environments import Json
+from sluice.splitting.consumers.workloads import Json
 
 MEDIA_TYPE = "application/json"
 

@@ -12,7 +12,17 @@ import msgspec
 
 from sluice.errors import BadConsumer, CallFailed
 from sluice.kubernetes.api import ALREADY_EXISTS, NOT_FOUND, Api, path_of
-from sluice.splitting.consumers.environments import Json
+from sluice.splitting.consumers.controllers import (
+    MANAGER,
+    applied_again,
+    check_scaled,
+    heals,
+    obstacle,
+    progress,
+    rescaled,
+    scales,
+    tracked_by,
+)
 from sluice.splitting.consumers.mounted_files import (
     VOLUME,
     config_map_of,
@@ -24,13 +34,11 @@ from sluice.splitting.consumers.mounted_files import (
     text_of,
     with_config_map,
 )
-from sluice.splitting.consumers.reconcilers import MANAGER, applied_again, heals, tracked_by
 from sluice.splitting.consumers.rewriting import check_named, rewritten
-from sluice.splitting.consumers.rollouts import obstacle, progress
-from sluice.splitting.consumers.scaling import check_scaled, rescaled, scales
 from sluice.splitting.consumers.targets import KubernetesWorkload, name_of
 from sluice.splitting.consumers.workloads import (
     ORIGINAL,
+    Json,
     Original,
     Pointed,
     config_maps_of,

@@ -5,10 +5,9 @@ from collections.abc import Collection, Sequence
 from sluice.codec import encode
 from sluice.parameters import values as v
 from sluice.parameters.values import Misfit, Model, of
-from sluice.splitting.filters.values import Mode
+from sluice.splitting.filters.values import MAX_SESSIONS, Mode
 from sluice.splitting.operations import MAX_TIME_LIMIT_S
 from sluice.splitting.policies import Policy
-from sluice.splitting.routing.shares import MAX_SESSIONS
 
 POLICIES_MAX_BYTES = 4_000  # as JSON, of the 40 KB that a function is told of what grows with a site
 WILDCARDS = frozenset("*?[")

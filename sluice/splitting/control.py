@@ -14,13 +14,13 @@ from msgspec.structs import replace
 from sluice.batches import Dispatcher, Entry
 from sluice.errors import BadConfiguration, CallFailed, DestinationFault, QueueGone, SluiceError
 from sluice.message import Message
+from sluice.splitting.cached_registry import KnownRegistry
 from sluice.splitting.filters.values import EVERY_QUEUE, QueueFilters, filter_of
-from sluice.splitting.known_registry import KnownRegistry
 from sluice.splitting.operations import ConsumerStep, StepReport
 from sluice.splitting.pointing import Pointing
 from sluice.splitting.policies import Policy
 from sluice.splitting.ports import ControlledQueues, NowMs, RegistryStore, TargetQueues
-from sluice.splitting.routing.copies import returned
+from sluice.splitting.routing.router import returned
 from sluice.splitting.sessions.actions import (
     Action,
     CountMain,
@@ -45,7 +45,7 @@ from sluice.splitting.sessions.events import (
     SessionStopped,
     TimePassed,
 )
-from sluice.splitting.sessions.rules import apply
+from sluice.splitting.sessions.rules import apply, within_a_write
 from sluice.splitting.sessions.state import ALIVE, Registry, Session, Split, Status, TemporaryQueue
 from sluice.splitting.sessions.temporary_queues import (
     FIFO_SUFFIX,
@@ -55,7 +55,6 @@ from sluice.splitting.sessions.temporary_queues import (
     temporary_attributes,
     temporary_tags,
 )
-from sluice.splitting.sessions.writes import within_a_write
 from sluice.splitting.settings import SplitConfig
 
 MAX_RACES = 50  # lost in a row to others that write the registry

@@ -4,12 +4,14 @@ An endless jq program holds the interpreter lock and ignores signals and threads
 `multiprocessing`'s queues, so the two talk over pipes.
 """
 
+import atexit
 import json
 import os
 import select
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -96,3 +98,16 @@ def start_child() -> "subprocess.Popen[bytes]":
         env={name: os.environ[name] for name in VARIABLES if name in os.environ}
         | {"PYTHONPATH": os.pathsep.join([str(CODE), *sys.path])},
     )
+
+
+def compile_problem(program: str) -> str | None:
+    """Give the compiler's own words, or None for a program that compiles within its limits. Not for threads."""
+    return _runner().problem(program)
+
+
+@cache
+def _runner() -> JqRunner:
+    """One for all programs of an environment: a filter file may have a hundred."""
+    runner = JqRunner()
+    atexit.register(runner.close)
+    return runner

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from sluice.message import Message
 from sluice.splitting.consumers.targets import Target
-from sluice.splitting.filters.envelopes import S3Object
+from sluice.splitting.filters.texts import S3Object
 from sluice.splitting.sessions.state import Registry, Session
 
 NowMs = Callable[[], int]

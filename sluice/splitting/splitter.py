@@ -9,7 +9,7 @@ what it is sent, is out of the rest of the batch: its messages go on down the li
 """
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, wait
 from dataclasses import dataclass, field
 
@@ -18,14 +18,11 @@ import msgspec
 from sluice.batches import Dispatcher, Entry
 from sluice.errors import DestinationFault, HeldBack, NotDelivered, NotReached, QueueGone
 from sluice.message import Message
-from sluice.splitting.conduct import Conduct
-from sluice.splitting.filters.envelopes import s3_objects
-from sluice.splitting.filters.texts import Sight
-from sluice.splitting.ports import ObjectMetadata, TargetQueues
-from sluice.splitting.routing.copies import for_main, for_session
+from sluice.splitting.filters.texts import Sight, s3_objects
+from sluice.splitting.filters.values import Share
+from sluice.splitting.ports import NowS, ObjectMetadata, TargetQueues
 from sluice.splitting.routing.routed import Routed
-from sluice.splitting.routing.router import FaultKind, Lack, Meter, Recipients, Router
-from sluice.splitting.routing.shares import Share
+from sluice.splitting.routing.router import FaultKind, Lack, Meter, Recipients, Router, for_main, for_session
 from sluice.splitting.sessions.state import Reason
 
 NOT_SPLIT = "its consumer doesn't read a main queue, or not yet"
@@ -37,6 +34,15 @@ SLICE_S = 1.0  # what is decided by then is sent, before more is decided
 KNOWN_WITHIN_MS = 1_000  # of a session's beginning every batch that begins routes to it
 FILTER_BUDGET_S = 2.0  # what a session's filter may take of one batch; 6 MB of messages is all that a batch can have
 
+# After a cancellation: if control is late or its message is lost, the session is tried, and told, again.
+PASSED_OVER_S = 60.0
+AGAIN_AFTER_S = 2.0  # SQS doesn't find a queue in its first second; and one batch is one time
+AGAIN_WITHIN_S = 600.0
+MAX_TOLD = 50  # cancellations of one batch, each of them a request; the others are told of by the next
+MAX_WORDS = 200  # characters of a queue's refusal
+
+# What may happen to a session that does nothing wrong: a slow moment, a queue that isn't to be found yet.
+FORGIVEN_ONCE = frozenset({Reason.FILTER_TOO_SLOW, Reason.QUEUE_GONE})
 REASONS = {
     FaultKind.PATTERN_TIMED_OUT: Reason.PATTERN_TIMED_OUT,
     FaultKind.PATTERN_FAILED: Reason.PATTERN_FAILED,
@@ -44,11 +50,43 @@ REASONS = {
     FaultKind.OVER_BUDGET: Reason.FILTER_TOO_SLOW,
 }
 
+Tell = Callable[[str, str], None]  # has control cancel a session, by id, for this reason; raises nothing
+
 
 def first_received_ms(message: Message) -> int | None:
     """When a message was received for the first time; None where that is now, or isn't known."""
     at_ms = message.system.get("ApproximateFirstReceiveTimestamp")
     return None if at_ms is None or message.system.get("ApproximateReceiveCount", "1") == "1" else int(at_ms)
+
+
+@dataclass(slots=True, kw_only=True)
+class Conduct:
+    """What one splitter's environment keeps from batch to batch, of sessions by id. Not for threads."""
+
+    now_s: NowS
+    tell: Tell
+    _passed_over: dict[str, float] = field(default_factory=dict)  # until when
+    _noted: dict[tuple[str, Reason], float] = field(default_factory=dict)  # since when
+    _told: int = 0
+
+    def begin(self) -> set[str]:
+        """Begin a batch: the sessions that it is to pass over."""
+        now = self.now_s()
+        self._told = 0
+        self._passed_over = {session_id: until for session_id, until in self._passed_over.items() if until > now}
+        self._noted = {each: at for each, at in self._noted.items() if at > now - AGAIN_WITHIN_S}
+        return set(self._passed_over)
+
+    def note(self, session_id: str, reason: Reason, words: str = "") -> None:
+        """Have control cancel the session, at once or, of what is forgiven once, when it happens again."""
+        now = self.now_s()
+        if reason in FORGIVEN_ONCE and now - self._noted.setdefault((session_id, reason), now) < AGAIN_AFTER_S:
+            return
+        if session_id in self._passed_over or self._told >= MAX_TOLD:
+            return
+        self._told += 1
+        self._passed_over[session_id] = now + PASSED_OVER_S
+        self.tell(session_id, f"{reason}: {words[:MAX_WORDS]}" if words else reason)
 
 
 class SplitQueue(msgspec.Struct, frozen=True, kw_only=True):

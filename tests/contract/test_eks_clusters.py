@@ -8,7 +8,7 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from sluice.aws.splitting.consumers.clusters import EksClusters
+from sluice.aws.splitting.consumers.targets import EksClusters
 from sluice.errors import CallFailed
 from tests.kubernetes.servers import Server
 

@@ -6,7 +6,7 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from sluice.aws.splitting.triggers import LambdaSplitterTriggers
+from sluice.aws.splitting.consumers.lambda_functions import LambdaSplitterTriggers
 from sluice.errors import CallFailed
 
 ID = "0a1b2c3d-0000-4000-8000-000000000000"

@@ -13,7 +13,7 @@ from sluice.aws.operator.control_client import ControlClient
 from sluice.aws.splitting.registry_store import SPLITTERS, DynamoRegistryStore
 from sluice.errors import RequestRefused
 from sluice.splitting.filters.files import parse_filters
-from sluice.splitting.jq_compile import compile_problem
+from sluice.splitting.jq_runner import compile_problem
 from sluice.splitting.operations import (
     AnySession,
     FindSession,

@@ -27,7 +27,7 @@ from sluice.message import Message, Value
 from sluice.parameters import Parameters
 from sluice.pipeline.operations import JobOutcome
 from sluice.pipeline.runs import JobStep
-from sluice.splitting.filters.envelopes import MAX_OBJECTS, s3_objects
+from sluice.splitting.filters.texts import MAX_OBJECTS, s3_objects
 from tests.functions.conftest import CONTEXT
 from tests.hostile.events import put_together
 from tests.hostile.strict_sqs import as_json

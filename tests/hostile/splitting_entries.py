@@ -16,18 +16,16 @@ from sluice.cli.splitting.filters import filters_of
 from sluice.errors import BadFilter, BadSnapshot
 from sluice.federation.declared import DECLARED
 from sluice.pipeline.states import DESIRED_STATE
-from sluice.splitting.conduct import Conduct
+from sluice.splitting.cached_registry import KnownRegistry
 from sluice.splitting.control import Control
 from sluice.splitting.filters.jq import Decide
-from sluice.splitting.filters.values import Filter, Mode
-from sluice.splitting.jq_compile import compile_problem
-from sluice.splitting.known_registry import KnownRegistry
+from sluice.splitting.filters.values import Filter, Mode, Share
+from sluice.splitting.jq_runner import compile_problem
 from sluice.splitting.performer import Performer
 from sluice.splitting.routing.router import Router
-from sluice.splitting.routing.shares import Share
 from sluice.splitting.sessions.state import SESSIONS, SPLITS, TEMPORARY_QUEUES
 from sluice.splitting.settings import SplitConfig
-from sluice.splitting.splitter import Routes, SplitOutcome, SplitQueue, split
+from sluice.splitting.splitter import Conduct, Routes, SplitOutcome, SplitQueue, split
 from tests.functions.conftest import CONTEXT
 from tests.functions.ways import Inline
 from tests.hostile.events import NOW_MS, Given, became, event, put_together, record, reporter

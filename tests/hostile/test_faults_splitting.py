@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sluice.aws.splitting.object_metadata import S3Metadata
+from sluice.aws.splitting.queues import S3Metadata
 from sluice.cli.splitting.filters import filters_of
 from sluice.codec import encode
 from sluice.errors import BadFilter
@@ -79,7 +79,7 @@ def test_compiling_a_program_takes_so_much_memory_and_no_more() -> None:
 
 
 def compiled(program: str) -> Ended:
-    code = f"from sluice.splitting.jq_compile import compile_problem; print(compile_problem({program!r}))"
+    code = f"from sluice.splitting.jq_runner import compile_problem; print(compile_problem({program!r}))"
     return in_child(code, megabytes=MEGABYTES)
 
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from sluice.message import Value
 from sluice.splitting.filters import patterns
 from sluice.splitting.filters.jq import ProgramTimedOut
-from sluice.splitting.filters.literals import fold, need_of
-from sluice.splitting.jq_compile import compile_problem
-from sluice.splitting.jq_runner import JqRunner
+from sluice.splitting.filters.literals import need_of
+from sluice.splitting.jq_runner import JqRunner, compile_problem
 from sluice.splitting.operations import ControlOperation
 from sluice.splitting.sessions.state import SESSIONS, SPLITS, TEMPORARY_QUEUES, Session, Split, TemporaryQueue
 from tests.hostile.events import record
@@ -22,6 +21,7 @@ from tests.hostile.hostile_values import any_texts, attributes, bent, documents,
 from tests.hostile.limits import DEADLINE_S, MIB, in_child, told, within
 from tests.hostile.splitting_entries import ANYTHING, Sessions, Splitter, asked, filters, message, queued, share, stored
 from tests.many_cases import some_of
+from tests.splitting_fakes import meets_need
 
 FILE: dict[str, Any] = {
     "split_queues": {
@@ -173,7 +173,7 @@ def test_a_pattern_is_refused_or_a_search_by_it_ends(pattern: str, text: str, ex
     except patterns.PatternTimedOut:
         return
     # What the index takes a pattern to need, a text that has it meets.
-    assert not found or need_of(pattern).met_by(fold(text))
+    assert not found or meets_need(text, need_of(pattern))
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ def test_a_program_is_refused_or_compiles(program: str) -> None:
 )
 def test_a_program_of_the_greatest_length_compiles_or_is_refused_within_its_memory(program: str) -> None:
     """In a process of its own: the compiler is C, and has its own stack."""
-    code = "from sluice.splitting.jq_compile import compile_problem; print(compile_problem(sys.stdin.read()) or 'well')"
+    code = "from sluice.splitting.jq_runner import compile_problem; print(compile_problem(sys.stdin.read()) or 'well')"
     ended = in_child(code, program[:16_384], megabytes=512)
     assert (ended.code, bool(ended.said)) == (0, True), ended
 

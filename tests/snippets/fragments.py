@@ -10,7 +10,7 @@ import yaml
 from sluice.federation.topology.desired import desired_topology
 from sluice.parameters import Parameters
 from sluice.splitting.filters.files import parse_filters
-from sluice.splitting.jq_compile import compile_problem
+from sluice.splitting.jq_runner import compile_problem
 from tests.snippets.documents import ROOT, Block
 from tests.sources import parse_source
 

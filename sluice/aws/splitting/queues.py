@@ -1,16 +1,29 @@
 """SQS as splitting asks for it, by queue name: `sluice.splitting.ports.TargetQueues` and `ControlledQueues`.
 
-A queue's URL is made from a sibling's: looking it up would be a request for each.
+A queue's URL is made from a sibling's: looking it up would be a request for each. What S3 knows of an object that a
+message is about is `sluice.splitting.ports.ObjectMetadata`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from functools import cached_property
+from threading import Lock
+from typing import TYPE_CHECKING, Any
 
+from botocore.config import Config
+from botocore.exceptions import (
+    ClientError,
+    ParamValidationError,
+    UnsupportedS3AccesspointConfigurationError,
+    UnsupportedS3ArnError,
+)
+
+from sluice.aws import clients
 from sluice.aws.clients import calls
 from sluice.aws.queues import QueuesByName, delete_batch
-from sluice.errors import QueueGone
+from sluice.errors import CallFailed, QueueGone
 from sluice.message import Message
+from sluice.splitting.filters.texts import S3Object
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_sqs.literals import QueueAttributeNameType
@@ -21,6 +34,15 @@ COUNTS: tuple["QueueAttributeNameType", ...] = (
     "ApproximateNumberOfMessagesNotVisible",
     "ApproximateNumberOfMessagesDelayed",
 )
+
+
+# Gone, not ours to see, or a request that S3 doesn't understand, such as of an object with a customer's key: the filter
+# then sees no metadata, and the message goes its way.
+ABSENT = frozenset({"404", "NoSuchKey", "403", "AccessDenied", "400", "InvalidBucketName"})
+# A name that no bucket or object can have: nothing was asked.
+IMPOSSIBLE = (ParamValidationError, UnsupportedS3ArnError, UnsupportedS3AccesspointConfigurationError)
+# A batch waits for no more than a few seconds.
+CONFIG = clients.CONFIG.merge(Config(connect_timeout=1, read_timeout=2, retries={"total_max_attempts": 2}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +111,33 @@ class SplitQueues(QueuesByName):
             if page is None:
                 return
             yield from (url.rsplit("/", 1)[-1] for url in page.get("QueueUrls", []))
+
+
+@dataclass(frozen=True)
+class S3Metadata:
+    """One `HeadObject` an object; safe for threads."""
+
+    _lock: Lock = field(default_factory=Lock)
+
+    @cached_property
+    def _s3(self) -> Any:
+        # Made when the first program asks: most splits have none.
+        return clients.make_client("s3", config=CONFIG)
+
+    def __call__(self, found: S3Object) -> dict[str, str]:
+        """Ask for the object's metadata. Raises `CallFailed`.
+
+        Empty where there can be no such object, or it is gone or may not be read.
+        """
+        with self._lock:
+            client = self._s3
+        version = {"VersionId": found.version_id} if found.version_id else {}
+        try:
+            with calls("HeadObject"):
+                head = client.head_object(Bucket=found.bucket, Key=found.key, **version)
+        except CallFailed as error:
+            cause = error.__cause__
+            if isinstance(cause, IMPOSSIBLE) or (isinstance(cause, ClientError) and error.code in ABSENT):
+                return {}
+            raise
+        return dict(head.get("Metadata", {}))

@@ -6,10 +6,9 @@ from pathlib import Path
 from sluice.cli.documents import BadFile, document_of_file
 from sluice.cli.output import note
 from sluice.errors import BadFilter
-from sluice.splitting.filters.files import document_of, parse_filters
-from sluice.splitting.filters.mirrord import KEY_FILTER, ROOT, left_out_of
+from sluice.splitting.filters.files import KEY_FILTER, ROOT, document_of, left_out_of, parse_filters
 from sluice.splitting.filters.values import EVERY_QUEUE, Mode, QueueFilters
-from sluice.splitting.jq_compile import compile_problem
+from sluice.splitting.jq_runner import compile_problem
 
 
 def filters_of(

@@ -1,7 +1,7 @@
 """Filter files: what a session asks of each queue, parsed and checked before anything is created. Pure.
 
-JSON and YAML are decoded by the caller; here the document becomes values, or an error that names the place. What of a
-whole `mirrord.json` is a filter file is in `mirrord`.
+JSON and YAML are decoded by the caller; here the document becomes values, or an error that names the place. A whole
+`mirrord.json`, which mirrord's users have, counts for its part that is a filter file.
 """
 
 import json
@@ -12,9 +12,8 @@ from typing import Any
 import msgspec
 
 from sluice.errors import BadFilter
-from sluice.splitting.filters import jq, mirrord, patterns
+from sluice.splitting.filters import jq, patterns
 from sluice.splitting.filters.jq import CompileProblem
-from sluice.splitting.filters.mirrord import ROOT
 from sluice.splitting.filters.values import (
     MAX_LINE_PATTERNS,
     MAX_NAMED_ATTRIBUTES,
@@ -24,6 +23,21 @@ from sluice.splitting.filters.values import (
     QueueFilter,
     QueueFilters,
 )
+
+ROOT = "split_queues"
+FEATURE = "feature"  # the part of a `mirrord.json` that has it
+WHOLE_ROOT = f"{FEATURE}.{ROOT}"
+
+# A mirrord.json may split the queues of other brokers beside SQS's.
+OTHER_BROKERS = frozenset(
+    ["AzureServiceBus", "BullMQ", "GCPPubSub", "Kafka", "NATS", "NATSPubSub", "RMQ", "RedisPubSub", "Temporal"]
+)
+MAX_NAMES = 20  # of what is left out, in one note
+
+# Who gives a key and no filter has what carries the key as traces do, in `baggage` or wherever. With mirrord, whose
+# marker this is, that is a jq program on all values; a pattern costs a fifteenth, and nothing where the index finds no
+# such text; and `alice` doesn't take what is `alice2`'s.
+KEY_FILTER = {"filter": {"metadata": r"mirrord-session={{ key }}(?![\w.@-])"}}
 
 FIELDS = frozenset({"queue_type", "queue_mode", "message_filter", "filter", "jq_filter"})
 LISTED_FIELDS = FIELDS | {"queue_id"}
@@ -40,8 +54,8 @@ def parse_filters(document: object, *, compile_problem: CompileProblem, key: str
     `queue_type` is SQS and `queue_mode` steal where they aren't given; `{{ key }}` stands for the session's key.
     Raises `BadFilter` for the first fault found.
     """
-    whole = mirrord.feature_of(document)
-    root = ROOT if whole is None else mirrord.WHOLE_ROOT
+    whole = feature_of(document)
+    root = ROOT if whole is None else WHOLE_ROOT
     queues = _fields("filter file", document, known={ROOT}) if whole is None else whole
     if ROOT not in queues:
         raise BadFilter(root, "is missing")
@@ -98,11 +112,11 @@ def _entries(root: str, queues: object, *, passed_over: bool) -> Iterator[tuple[
         for queue_id, entry in _fields(root, queues).items():
             if not queue_id:
                 raise BadFilter(root, "a queue id is empty")
-            if not (passed_over and mirrord.is_of_another_broker(entry)):
+            if not (passed_over and is_of_another_broker(entry)):
                 yield f"{root}.{queue_id}", queue_id, _fields(f"{root}.{queue_id}", entry, known=FIELDS)
         return
     for number, entry in enumerate(queues):
-        if passed_over and mirrord.is_of_another_broker(entry):
+        if passed_over and is_of_another_broker(entry):
             continue
         place = f"{root}.{number}"
         fields = _fields(place, entry, known=LISTED_FIELDS)
@@ -224,3 +238,33 @@ def document_of(options: Iterable[str]) -> dict[str, Any]:
             raise BadFilter("--filter", f"{queue_id}:{name} is given twice")
         named[name] = pattern
     return {ROOT: queues}
+
+
+def feature_of(document: object) -> Mapping[str, Any] | None:
+    """Give the part of a whole `mirrord.json` that has the filters, or None for any other document."""
+    feature = document.get(FEATURE) if isinstance(document, dict) and ROOT not in document else None
+    return feature if isinstance(feature, dict) else None
+
+
+def is_of_another_broker(entry: object) -> bool:
+    """Whether an entry of `split_queues` is about a broker that isn't SQS."""
+    queue_type = entry.get("queue_type") if isinstance(entry, dict) else None
+    return isinstance(queue_type, str) and queue_type in OTHER_BROKERS
+
+
+def left_out_of(document: object) -> str | None:
+    """Name what of a whole `mirrord.json` counts for nothing here, or None where there is no such thing."""
+    feature = feature_of(document)
+    if feature is None or not isinstance(document, dict):
+        return None
+    names = [str(name) for name in document if name != FEATURE]
+    names += [f"{FEATURE}.{name}" for name in feature if name != ROOT]
+    names += [f"{WHOLE_ROOT}.{name}" for name in _of_other_brokers(feature.get(ROOT))]
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    said = ", ".join(name[:80] for name in sorted(names)[:MAX_NAMES])
+    return f"left out, as it isn't about SQS queues: {said}{more}" if names else None
+
+
+def _of_other_brokers(queues: object) -> Iterator[object]:
+    entries = queues.items() if isinstance(queues, dict) else enumerate(queues) if isinstance(queues, list) else ()
+    return (name for name, entry in entries if is_of_another_broker(entry))

@@ -34,12 +34,6 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
     equal: frozenset[str] | None = None
     within: tuple[frozenset[str], ...] = ()
 
-    def met_by(self, folded: str) -> bool:
-        """Whether the folded text can have the pattern in it."""
-        if self.equal is not None:
-            return folded in self.equal
-        return all(any(literal in folded for literal in literals) for literals in self.within)
-
 
 def fold(text: str) -> str:
     """Write the text as needs are: what the dialect takes for equal to an ASCII character becomes that one."""

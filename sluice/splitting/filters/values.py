@@ -1,15 +1,20 @@
-"""What a session asks of each queue, as values with their limits. Pure. How a file says it is in `files`."""
+"""What a session asks of each queue, as values with their limits, and as routing sees it. Pure.
+
+How a file says it is in `files`.
+"""
 
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated
 
+import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from sluice.codec import Struct
 
 EVERY_QUEUE = "*"
 MAX_QUEUES = 100  # of one session, as it is asked for
+MAX_SESSIONS = 1_000
 MAX_NAMED_ATTRIBUTES = 64
 MAX_LINE_PATTERNS = 64
 MAX_PATTERN_CHARACTERS = 4_096
@@ -66,3 +71,22 @@ QueueFilters = Mapping[str, QueueFilter]  # by queue id, or EVERY_QUEUE
 def filter_of(filters: QueueFilters, queue_id: str) -> QueueFilter | None:
     """Find the session's filter for a queue: an explicit id wins over `*`. None where the session doesn't name it."""
     return filters.get(queue_id) or filters.get(EVERY_QUEUE)
+
+
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """What one session asks of one split queue. `key` is the session's, as its copies carry it.
+
+    `since_ms`: since when messages are routed to it.
+    """
+
+    session_id: str
+    key: str
+    started_at_ms: int
+    since_ms: int = 0
+    filter: Filter
+    mode: Mode = Mode.STEAL
+
+    @property
+    def order(self) -> tuple[int, str]:
+        """The session that started first gets the message."""
+        return self.started_at_ms, self.session_id

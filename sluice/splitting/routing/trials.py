@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from sluice.splitting.filters.jq import Decide
 from sluice.splitting.filters.texts import Sight
-from sluice.splitting.filters.values import Filter
+from sluice.splitting.filters.values import Filter, Share
 from sluice.splitting.routing.router import Router
-from sluice.splitting.routing.shares import Share
 
 YES = "yes"
 NO = "no"

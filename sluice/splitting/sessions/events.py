@@ -10,9 +10,8 @@ import msgspec
 from msgspec.structs import replace
 
 from sluice.errors import BadConfiguration
-from sluice.splitting.filters.values import Mode, QueueFilter
+from sluice.splitting.filters.values import MAX_SESSIONS, Mode, QueueFilter
 from sluice.splitting.policies import Policy, refusals
-from sluice.splitting.routing.shares import MAX_SESSIONS
 from sluice.splitting.sessions.state import (
     ALIVE,
     Phase,

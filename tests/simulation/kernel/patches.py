@@ -29,8 +29,7 @@ from sluice.aws.rendezvous import address_keys, event_publisher
 from sluice.codec import Format
 from sluice.splitting.filters import patterns
 from sluice.splitting.filters.jq import TIME_LIMIT_S, ProgramTimedOut, decision
-from sluice.splitting.jq_compile import compile_problem
-from sluice.splitting.jq_runner import JqRunner
+from sluice.splitting.jq_runner import JqRunner, compile_problem
 from tests.simulation.kernel import calls
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from sluice.message import TRACE_HEADER, Message, Outgoing
 from sluice.rendezvous.counts.events import OfferEvent
 from sluice.rendezvous.counts.stream import read_record
 from sluice.rendezvous.ports import OfferRecord
-from sluice.splitting.routing.copies import for_main, for_session, returned
+from sluice.splitting.routing.router import for_main, for_session, returned
 from tests.bindings import bound
 from tests.unit.rendezvous.test_broker import World, post
 

@@ -11,16 +11,17 @@ import pytest
 
 from sluice.errors import CallFailed, HeldBack, NotDelivered, NotReached
 from sluice.message import Message
-from sluice.splitting.conduct import AGAIN_AFTER_S, PASSED_OVER_S, Conduct
-from sluice.splitting.filters.envelopes import S3Object
 from sluice.splitting.filters.jq import TIME_LIMIT_S, NotRunning, ProgramTimedOut
-from sluice.splitting.filters.values import Filter, Mode
+from sluice.splitting.filters.texts import S3Object
+from sluice.splitting.filters.values import Filter, Mode, Share
 from sluice.splitting.routing.router import Router
-from sluice.splitting.routing.shares import Share
 from sluice.splitting.splitter import (
+    AGAIN_AFTER_S,
     DECIDED_WITHIN_S,
     FILTER_BUDGET_S,
+    PASSED_OVER_S,
     SENT_WITHIN_S,
+    Conduct,
     Routes,
     SplitOutcome,
     SplitQueue,

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sluice.splitting.conduct import AGAIN_AFTER_S, AGAIN_WITHIN_S, FORGIVEN_ONCE, MAX_TOLD, PASSED_OVER_S, Conduct
 from sluice.splitting.sessions.state import Reason
+from sluice.splitting.splitter import AGAIN_AFTER_S, AGAIN_WITHIN_S, FORGIVEN_ONCE, MAX_TOLD, PASSED_OVER_S, Conduct
 
 AT_ONCE = sorted(
     {Reason.FILTER_TIMED_OUT, Reason.PATTERN_TIMED_OUT, Reason.PATTERN_FAILED, Reason.QUEUE_REFUSED} - FORGIVEN_ONCE

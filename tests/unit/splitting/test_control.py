@@ -10,6 +10,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from sluice.message import Message, Value
+from sluice.splitting.cached_registry import KnownRegistry
 from sluice.splitting.control import (
     LATER_S,
     MAX_RACES,
@@ -22,12 +23,10 @@ from sluice.splitting.control import (
     next_tick_s,
 )
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter
-from sluice.splitting.known_registry import KnownRegistry
 from sluice.splitting.policies import Policy
 from sluice.splitting.sessions.events import SETUP_LIMIT_S, SessionRefused, SessionStopped, TimePassed
-from sluice.splitting.sessions.rules import QUEUE_IS_USED_AFTER_MS
+from sluice.splitting.sessions.rules import CHANGES_AT_ONCE, QUEUE_IS_USED_AFTER_MS
 from sluice.splitting.sessions.state import ALIVE, SPLITTER_LEASE_S, QueueState, Reason, Registry, Status
-from sluice.splitting.sessions.writes import CHANGES_AT_ONCE
 from sluice.splitting.settings import SplitConfig
 from tests.fakes import Clock
 from tests.splitting_fakes import FakeRegistryStore, FakeSplitQueues, pointing

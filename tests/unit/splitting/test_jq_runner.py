@@ -14,8 +14,7 @@ import pytest
 
 from sluice.splitting import jq_runner
 from sluice.splitting.filters.jq import NotRunning, ProgramTimedOut
-from sluice.splitting.jq_compile import compile_problem
-from sluice.splitting.jq_runner import JqRunner
+from sluice.splitting.jq_runner import JqRunner, compile_problem
 
 SHORT_S = 0.1  # for a program that never ends
 LONG_S = 60.0  # for one that does, also where others have the processors

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
-from sluice.aws.splitting.object_metadata import S3Metadata
+from sluice.aws.splitting.queues import S3Metadata
 from sluice.errors import CallFailed
-from sluice.splitting.filters.envelopes import S3Object
+from sluice.splitting.filters.texts import S3Object
 
 OBJECT = S3Object(bucket="bucket", key="key", version_id="7")
 

@@ -12,12 +12,10 @@ from msgspec.structs import replace
 
 from sluice.errors import HeldBack
 from sluice.message import Message, Value
-from sluice.splitting.conduct import Conduct
 from sluice.splitting.filters.jq import ProgramTimedOut
-from sluice.splitting.filters.values import Filter, Mode
+from sluice.splitting.filters.values import Filter, Mode, Share
 from sluice.splitting.routing.router import Router
-from sluice.splitting.routing.shares import Share
-from sluice.splitting.splitter import Routes, SplitOutcome, SplitQueue, split
+from sluice.splitting.splitter import Conduct, Routes, SplitOutcome, SplitQueue, split
 from tests.splitting_fakes import FakeSplitQueues
 
 EXECUTOR = ThreadPoolExecutor(4)

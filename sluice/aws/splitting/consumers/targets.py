@@ -1,17 +1,23 @@
-"""All kinds of targets in one: `sluice.splitting.ports.Consumers`."""
+"""All kinds of targets in one: `sluice.splitting.ports.Consumers`, with the EKS clusters that hold some of them.
 
+The function's own role signs in to a cluster. A token is the URL of a request to STS that says who asks, signed for one
+cluster: https://docs.aws.amazon.com/eks/latest/best-practices/identity-and-access-management.html
+"""
+
+import base64
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from sluice.aws.splitting.consumers.clusters import EksClusters
+from sluice.aws.clients import calls
+from sluice.aws.splitting.consumers.lambda_functions import LambdaTriggers, LambdaVariables
 from sluice.aws.splitting.consumers.parameters import Parameters
 from sluice.aws.splitting.consumers.services import EcsServices
-from sluice.aws.splitting.consumers.triggers import LambdaTriggers
-from sluice.aws.splitting.consumers.variables import LambdaVariables
-from sluice.errors import BadConsumer
+from sluice.errors import BadConsumer, CallFailed
 from sluice.kubernetes.api import Api
+from sluice.kubernetes.connections import connected
 from sluice.kubernetes.workloads import KubernetesWorkloads
 from sluice.splitting.consumers.targets import (
     EcsVariable,
@@ -21,6 +27,11 @@ from sluice.splitting.consumers.targets import (
     SystemsManagerParameter,
     Target,
 )
+
+TOKEN_PREFIX = "k8s-aws-v1."  # noqa: S105 - what each begins with
+TOKEN_S = 60  # EKS takes none that says more
+HEADER = "x-k8s-aws-id"
+SIGNED = "before-sign.sts.GetCallerIdentity"
 
 
 class AwsConsumers(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,59 +48,76 @@ class AwsConsumers(msgspec.Struct, frozen=True, kw_only=True):
 
     def original(self, target: Target, *, queue: str) -> str:
         """Read what the target is while it reads this queue. Raises `BadConsumer` and `CallFailed`."""
-        match target:
-            case LambdaTrigger():
-                return self._triggers().original(target, queue=queue)
-            case LambdaVariable():
-                return self._variables().original(target, queue=queue)
-            case SystemsManagerParameter():
-                return self._parameters().original(target, queue=queue)
-            case EcsVariable():
-                return self._services().original(target, queue=queue)
-            case KubernetesWorkload():
-                return self._workloads().original(target, queue=queue)
+        original: str = self._adapter(target).original(target, queue=queue)
+        return original
 
     def point(self, target: Target, original: str, *, queue: str, instead_of: str) -> bool:
         """Let it read a queue instead of another; True once every reader is there. Raises as `original` does.
 
         Variables and parameters are rewritten as they are now: for them the original is what an operator looks at.
         """
-        match target:
-            case LambdaTrigger():
-                return self._triggers().point(target, original, queue=queue, instead_of=instead_of)
-            case LambdaVariable():
-                return self._variables().point(target, queue=queue, instead_of=instead_of)
-            case SystemsManagerParameter():
-                return self._parameters().point(target, queue=queue, instead_of=instead_of)
-            case EcsVariable():
-                return self._services().point(target, original, queue=queue, instead_of=instead_of)
-            case KubernetesWorkload():
-                return self._workloads().point(target, original, queue=queue, instead_of=instead_of)
+        adapter = self._adapter(target)
+        if isinstance(target, LambdaVariable | SystemsManagerParameter):
+            is_there: bool = adapter.point(target, queue=queue, instead_of=instead_of)
+        else:
+            is_there = adapter.point(target, original, queue=queue, instead_of=instead_of)
+        return is_there
 
     def reads(self, target: Target, *, queue: str) -> bool:
         """Whether it is to read this queue, as it is configured now. Raises `CallFailed`."""
         try:
-            if isinstance(target, LambdaTrigger):
-                return self._triggers().reads(target, queue=queue)
-            if isinstance(target, KubernetesWorkload):
-                return self._workloads().reads(target, queue=queue)
+            if isinstance(target, LambdaTrigger | KubernetesWorkload):
+                is_read: bool = self._adapter(target).reads(target, queue=queue)
+                return is_read
             self.original(target, queue=queue)
         except BadConsumer:
             return False
         return True
 
-    def _triggers(self) -> LambdaTriggers:
-        return LambdaTriggers(client=self.client("lambda"), arn_prefix=self.arn_prefix)
+    def _adapter(self, target: Target) -> Any:
+        """Make the adapter of the target's kind, which takes targets of no other."""
+        match target:
+            case LambdaTrigger():
+                return LambdaTriggers(client=self.client("lambda"), arn_prefix=self.arn_prefix)
+            case LambdaVariable():
+                return LambdaVariables(client=self.client("lambda"), arn_prefix=self.arn_prefix)
+            case SystemsManagerParameter():
+                return Parameters(client=self.client("ssm"), arn_prefix=self.arn_prefix, now_ms=self.now_ms)
+            case EcsVariable():
+                return EcsServices(client=self.client("ecs"), arn_prefix=self.arn_prefix)
+            case KubernetesWorkload():
+                cluster = self.cluster or EksClusters(client=self.client)
+                return KubernetesWorkloads(cluster=cluster, arn_prefix=self.arn_prefix, now_ms=self.now_ms)
 
-    def _variables(self) -> LambdaVariables:
-        return LambdaVariables(client=self.client("lambda"), arn_prefix=self.arn_prefix)
 
-    def _parameters(self) -> Parameters:
-        return Parameters(client=self.client("ssm"), arn_prefix=self.arn_prefix, now_ms=self.now_ms)
+class EksClusters(msgspec.Struct, frozen=True, kw_only=True):
+    """Through clients that are made by service, each when a cluster needs it. Connections are kept, tokens aren't."""
 
-    def _services(self) -> EcsServices:
-        return EcsServices(client=self.client("ecs"), arn_prefix=self.arn_prefix)
+    client: Callable[[str], Any]
+    _known: dict[str, Api] = msgspec.field(default_factory=dict)
 
-    def _workloads(self) -> KubernetesWorkloads:
-        cluster = self.cluster or EksClusters(client=self.client)
-        return KubernetesWorkloads(cluster=cluster, arn_prefix=self.arn_prefix, now_ms=self.now_ms)
+    def __call__(self, cluster: str) -> Api:
+        """Connect to a cluster by its name. Raises `CallFailed`, also while it is being made."""
+        if cluster not in self._known:
+            with calls("DescribeCluster"):
+                found = self.client("eks").describe_cluster(name=cluster)["cluster"]
+            if not found.get("endpoint") or not found.get("certificateAuthority"):
+                raise CallFailed("DescribeCluster", found["status"], f"{cluster} has no API server yet")
+            authority = base64.b64decode(found["certificateAuthority"]["data"]).decode()
+            self._known[cluster] = connected(found["endpoint"], authority, partial(self.token, cluster))
+        return self._known[cluster]
+
+    def token(self, cluster: str) -> str:
+        """Sign a token for one cluster, which asks nobody. Raises `CallFailed` where there are no credentials."""
+        sts = self.client("sts")
+
+        def name_cluster(request: Any, **_: Any) -> None:
+            request.headers[HEADER] = cluster
+
+        sts.meta.events.register(SIGNED, name_cluster)
+        try:
+            with calls("GetCallerIdentity"):
+                url: str = sts.generate_presigned_url("get_caller_identity", ExpiresIn=TOKEN_S, HttpMethod="GET")
+        finally:
+            sts.meta.events.unregister(SIGNED, name_cluster)
+        return TOKEN_PREFIX + base64.urlsafe_b64encode(url.encode()).decode().rstrip("=")

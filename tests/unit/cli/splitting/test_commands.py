@@ -25,7 +25,7 @@ from sluice.errors import BadFilter, BadParameter, CallFailed, RequestRefused
 from sluice.message import Message, Value
 from sluice.operations import Operation
 from sluice.splitting.filters.texts import Sight
-from sluice.splitting.filters.values import Filter, Mode, QueueFilter
+from sluice.splitting.filters.values import Filter, Mode, QueueFilter, Share
 from sluice.splitting.operations import (
     AnySession,
     EndedSession,
@@ -38,7 +38,6 @@ from sluice.splitting.operations import (
     StopSession,
 )
 from sluice.splitting.routing.router import Router
-from sluice.splitting.routing.shares import Share
 from sluice.splitting.sessions.state import Status
 
 PROJECT = Path(__file__).parents[4]

@@ -14,9 +14,9 @@ from msgspec import structs
 
 from sluice.errors import BadFilter
 from sluice.message import Message, Value
-from sluice.splitting.filters import jq, mirrord
-from sluice.splitting.filters.envelopes import S3Object, envelope_attributes, s3_objects
-from sluice.splitting.filters.files import document_of, parse_filters
+from sluice.splitting.filters import jq
+from sluice.splitting.filters.files import document_of, left_out_of, parse_filters
+from sluice.splitting.filters.texts import S3Object, envelope_attributes, s3_objects
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter, filter_of
 
 
@@ -118,14 +118,14 @@ def test_a_whole_mirrord_json_is_read_for_its_sqs_queues() -> None:
     attributes = (("author", "^me$"), ("level", "^(beginner|intermediate)$"))
     assert parse(MIRRORD_JSON) == {"meme-queue": QueueFilter(filter=Filter(attributes=attributes))}
     said = "feature.network, feature.split_queues.views, operator, target"
-    assert mirrord.left_out_of(MIRRORD_JSON) == f"left out, as it isn't about SQS queues: {said}"
+    assert left_out_of(MIRRORD_JSON) == f"left out, as it isn't about SQS queues: {said}"
 
 
 def test_what_is_left_out_is_named_once_and_not_without_end() -> None:
     queues: dict[str, Any] = {"split_queues": {"q": {}}}
-    assert mirrord.left_out_of({"feature": queues}) is None
-    assert mirrord.left_out_of(queues) is None
-    many = mirrord.left_out_of({"feature": queues} | {str(number): 1 for number in range(30)})
+    assert left_out_of({"feature": queues}) is None
+    assert left_out_of(queues) is None
+    many = left_out_of({"feature": queues} | {str(number): 1 for number in range(30)})
     assert many is not None
     assert many.endswith(" and 10 more")
 
@@ -245,7 +245,7 @@ JUNK = st.recursive(
     )
 )
 def test_any_document_is_parsed_or_refused(document: object) -> None:
-    mirrord.left_out_of(document)
+    left_out_of(document)
     with contextlib.suppress(BadFilter):
         assert parse(document)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sluice.message import MAX_MESSAGE_BYTES, Message, Value
-from sluice.splitting.routing.copies import for_main, for_session, returned
+from sluice.splitting.routing.router import for_main, for_session, returned
 from sluice.splitting.sessions.temporary_queues import (
     MAX_NAME,
     MAX_TAGS,

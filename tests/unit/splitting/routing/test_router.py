@@ -14,9 +14,8 @@ from sluice.message import Message, Value
 from sluice.splitting.filters import jq
 from sluice.splitting.filters.index import Index
 from sluice.splitting.filters.texts import Sight
-from sluice.splitting.filters.values import Filter, Mode
+from sluice.splitting.filters.values import Filter, Mode, Share
 from sluice.splitting.routing.router import Fault, FaultKind, Lack, Meter, Recipients, Router
-from sluice.splitting.routing.shares import Share
 
 
 def never(program: str, document: str) -> bool | None:

@@ -1,11 +1,16 @@
-"""Event source mappings between queues and Lambda functions.
+"""Lambda functions: event source mappings between them and queues, the splitter's too, and environment variables.
 
 A mapping keeps its queue for life, so that another queue needs another mapping, with the settings of the first:
 https://docs.aws.amazon.com/lambda/latest/api/API_UpdateEventSourceMapping.html
 The one that was there is only disabled, and keeps its id. It is off before the other is on: both queues read at once
 would be no order for a FIFO queue's groups. Messages wait meanwhile.
+
+A variable's new value holds for invocations that begin after the update; one that runs goes on with the old value, for
+the function's time-out at most. Published versions can't be changed:
+https://docs.aws.amazon.com/lambda/latest/dg/configuration-versions.html
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,14 +18,16 @@ import msgspec
 from sluice.aws.clients import calls
 from sluice.codec import Format, Struct
 from sluice.errors import BadConsumer, CallFailed
-from sluice.splitting.consumers.targets import LambdaTrigger, name_of
+from sluice.splitting.consumers.rewriting import check_named, rewritten
+from sluice.splitting.consumers.targets import LambdaTrigger, LambdaVariable, name_of
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_lambda import LambdaClient
-    from mypy_boto3_lambda.type_defs import EventSourceMappingConfigurationTypeDef
+    from mypy_boto3_lambda.type_defs import EventSourceMappingConfigurationTypeDef, FunctionConfigurationResponseTypeDef
 
+LATEST = "$LATEST"
 ON, OFF = "Enabled", "Disabled"
-STEADY = frozenset({ON, OFF})  # in all other states Lambda refuses to change a mapping
+STEADY = {ON: True, OFF: False}  # all other states pass, and in them Lambda refuses to change a mapping
 # Of those that a queue's mapping may have; what is unset is empty, zero or missing.
 COPIED = (
     "BatchSize",
@@ -119,3 +126,76 @@ class LambdaTriggers(msgspec.Struct, frozen=True, kw_only=True):
         if len(found) > 1:
             raise BadConsumer(name_of(target), f"there are {len(found)} from {queue}: name the alias")
         return found[0] if found else None
+
+
+class LambdaVariables(msgspec.Struct, frozen=True, kw_only=True):
+    """Through a client. `arn_prefix` is an ARN of the site's queues without the name."""
+
+    client: "LambdaClient"
+    arn_prefix: str
+
+    def original(self, target: LambdaVariable, *, queue: str) -> str:
+        """Read the variable, which names the queue. Raises `BadConsumer` and `CallFailed`."""
+        value = _variables(target, self._configuration(target))[target.variable]
+        check_named(value, target.place, queue=self.arn_prefix + queue, of=name_of(target))
+        return value
+
+    def point(self, target: LambdaVariable, *, queue: str, instead_of: str) -> bool:
+        """Let the variable name a queue instead of another; True once new invocations see it.
+
+        Raises `BadConsumer`, and `CallFailed`, also where somebody has changed the function since it was read: to call
+        again is right then.
+        """
+        found = self._configuration(target)
+        status = found.get("LastUpdateStatus", "Successful")
+        if status == "InProgress":  # a second update would be refused
+            return False
+        variables = _variables(target, found)
+        old, new = self.arn_prefix + instead_of, self.arn_prefix + queue
+        value = rewritten(variables[target.variable], target.place, old=old, new=new, of=name_of(target))
+        if value != variables[target.variable]:
+            with calls("UpdateFunctionConfiguration"):
+                self.client.update_function_configuration(
+                    FunctionName=target.function,
+                    Environment={"Variables": variables | {target.variable: value}},
+                    RevisionId=found["RevisionId"],
+                )
+            return False
+        if status == "Failed":
+            code = found.get("LastUpdateStatusReasonCode", status)
+            raise CallFailed("UpdateFunctionConfiguration", code, found.get("LastUpdateStatusReason", ""))
+        return True
+
+    def _configuration(self, target: LambdaVariable) -> "FunctionConfigurationResponseTypeDef":
+        with calls("GetFunctionConfiguration"):
+            return self.client.get_function_configuration(FunctionName=target.function)
+
+
+def _variables(target: LambdaVariable, found: "FunctionConfigurationResponseTypeDef") -> dict[str, str]:
+    """Take all the variables, as an update replaces them all. Raises `BadConsumer` where they can't be seen."""
+    if found.get("Version", LATEST) != LATEST:
+        raise BadConsumer(name_of(target), "a published version can't be changed")
+    environment = found.get("Environment", {})
+    if "Error" in environment:
+        raise BadConsumer(name_of(target), f"can't be read: {environment['Error'].get('Message', '')}")
+    variables = environment.get("Variables", {})
+    if target.variable not in variables:
+        raise BadConsumer(name_of(target), "isn't set")
+    return dict(variables)
+
+
+class LambdaSplitterTriggers(msgspec.Struct, frozen=True):
+    """Through a client, which is made when a queue needs it: most sites have none."""
+
+    client: Callable[[], "LambdaClient"]
+
+    def is_on(self, trigger_id: str) -> bool | None:
+        """Whether a mapping is on; None while it changes, when Lambda refuses to change it. Raises `CallFailed`."""
+        with calls("GetEventSourceMapping"):
+            state = self.client().get_event_source_mapping(UUID=trigger_id)["State"]
+        return STEADY.get(state)
+
+    def switch(self, trigger_id: str, *, on: bool) -> None:
+        """Begin to switch a mapping. Raises `CallFailed`."""
+        with calls("UpdateEventSourceMapping"):
+            self.client().update_event_source_mapping(UUID=trigger_id, Enabled=on)

@@ -1,0 +1,205 @@
+"""What a cluster's controllers make of a workload: its own, Argo CD and Flux, and KEDA. Pure.
+
+How far it is with replacing its pods is its own controller's word. Argo CD and Flux would undo a change that isn't in
+their repository. KEDA scales it by the queue that it reads: a trigger that names its queue is rewritten. One that takes
+the name from a variable of the workload goes on with what it has read as long as that queue is there, so it is given
+the name beside it, which comes first, until the way back. https://keda.sh/docs/latest/scalers/aws-sqs/
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+import msgspec
+
+from sluice.errors import BadConsumer
+from sluice.splitting.consumers.rewriting import rewritten
+from sluice.splitting.consumers.targets import KubernetesWorkload, Place
+from sluice.splitting.consumers.workloads import Json
+from sluice.splitting.sessions.temporary_queues import PREFIX
+
+MANAGER = "sluice"  # the field manager, by which Argo CD can be told to leave our fields alone
+TRACKED = "argocd.argoproj.io/tracking-id"
+INSTANCE = "argocd.argoproj.io/instance"
+COMMON = "app.kubernetes.io/instance"
+FLUX = "kustomize.toolkit.fluxcd.io/"
+OFF = frozenset({"disabled", "Ignore", "IfNotPresent"})
+GROUPS = {"Deployment": "apps", "StatefulSet": "apps", "Rollout": "argoproj.io"}
+NAMED, BY_VARIABLE = "queueURL", "queueURLFromEnv"
+GAVE_UP = "ProgressDeadlineExceeded"
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether all pods are of the workload as it is and serve, and if not for what it waits.
+
+    `gave_up`: its controller says that it doesn't get there.
+    """
+
+    waits_for: str = ""
+    gave_up: bool = False
+
+
+def obstacle(workload: Json) -> str | None:
+    """Say why the workload wouldn't replace its pods by itself, None where it does."""
+    spec = workload["spec"]
+    strategy = spec.get("updateStrategy") or {}
+    partition = (strategy.get("rollingUpdate") or {}).get("partition") or 0
+    if spec.get("workloadRef"):
+        ref = spec["workloadRef"]
+        return f"it takes its pods from {ref.get('kind')} {ref.get('name')} by workloadRef, which is not followed"
+    if spec.get("paused"):
+        return "it is paused, and replaces no pods"
+    if strategy.get("type") == "OnDelete":
+        return "its update strategy is OnDelete: pods stay until somebody deletes them"
+    if partition:
+        return f"its rolling update stops at partition {partition}"
+    return None
+
+
+def progress(workload: Json) -> Progress:
+    """Read how far the workload is, as its own kind says it."""
+    status: Json = workload.get("status") or {}
+    if not _is_seen(workload, status):
+        return Progress(waits_for="its controller")
+    given_up = _given_up(status)
+    if given_up:
+        return Progress(waits_for=given_up, gave_up=True)
+    replicas = workload["spec"].get("replicas")
+    wanted = 1 if replicas is None else replicas
+    total, updated = status.get("replicas") or 0, status.get("updatedReplicas") or 0
+    # Of a StatefulSet since 1.22 only.
+    available = status.get("availableReplicas", status.get("readyReplicas")) or 0
+    if updated < wanted or total != updated or available < wanted:
+        counts = f"{updated} of {wanted} pods are new, {available} available, {total} in all"
+        return Progress(waits_for=f"{_phase(status)}{counts}")
+    if status.get("updateRevision", "") != status.get("currentRevision", status.get("updateRevision", "")):
+        return Progress(waits_for="its last revision's pods")
+    if status.get("phase", "Healthy") != "Healthy":
+        return Progress(waits_for=_phase(status).removesuffix(": "))
+    return Progress()
+
+
+def _is_seen(workload: Json, status: Mapping[str, Any]) -> bool:
+    """Whether the status is about the workload as it is. Argo Rollouts writes the number as a text."""
+    return str(status.get("observedGeneration", "")) == str(workload["metadata"].get("generation"))
+
+
+def _given_up(status: Mapping[str, Any]) -> str | None:
+    for condition in status.get("conditions") or []:
+        if condition.get("type") == "Progressing" and condition.get("reason") == GAVE_UP:
+            return f"{GAVE_UP}: {condition.get('message', '')}"
+    if status.get("abort") or status.get("phase") == "Degraded":
+        return _phase(status).removesuffix(": ") or "it was aborted"
+    return None
+
+
+def _phase(status: Mapping[str, Any]) -> str:
+    """Write an Argo Rollout's phase, which says what it waits for."""
+    phase, message = status.get("phase"), status.get("message")
+    return "".join(f"{each}: " for each in (phase, message) if each)
+
+
+class Tracking(msgspec.Struct, frozen=True, kw_only=True):
+    """An Application that an object says it is of. Where it isn't `certain`, the label is everybody's."""
+
+    namespace: str
+    application: str
+    certain: bool
+
+
+def tracked_by(found: Json, *, namespace: str) -> Iterator[Tracking]:
+    """Yield the Applications that the object may be of; `namespace` has those whose own isn't written down.
+
+    https://argo-cd.readthedocs.io/en/stable/user-guide/resource_tracking/
+    """
+    annotations, labels = found["metadata"].get("annotations") or {}, found["metadata"].get("labels") or {}
+    texts = [
+        (annotations.get(TRACKED, "").split(":")[0], True),
+        (annotations.get(INSTANCE) or labels.get(INSTANCE, ""), True),
+        (labels.get(COMMON, ""), False),
+    ]
+    for text, certain in texts:
+        if text:
+            # With Applications in any namespace it is theirs and the name; names have no underscores.
+            of, _, name = text.rpartition("_")
+            yield Tracking(namespace=of or namespace, application=name, certain=certain)
+
+
+def heals(application: Json, found: Json) -> bool:
+    """Whether Argo CD undoes what others change of the object, and isn't told to leave what `sluice` changed.
+
+    https://argo-cd.readthedocs.io/en/stable/user-guide/auto_sync/#automatic-self-healing
+    """
+    automated = (application["spec"].get("syncPolicy") or {}).get("automated") or {}
+    if not automated.get("selfHeal") or automated.get("enabled") is False:
+        return False
+    ignored: Sequence[Json] = application["spec"].get("ignoreDifferences") or []
+    return not any(_is_left_alone(each, found) for each in ignored)
+
+
+def applied_again(found: Json) -> str | None:
+    """Name Flux's Kustomization that applies the object again and again, None where none does.
+
+    https://fluxcd.io/flux/components/kustomize/kustomizations/#controlling-the-apply-behavior-of-resources
+    """
+    annotations, labels = found["metadata"].get("annotations") or {}, found["metadata"].get("labels") or {}
+    told = {annotations.get(FLUX + "reconcile"), annotations.get(FLUX + "ssa")}
+    name: str | None = labels.get(FLUX + "name")
+    return None if told & OFF else name
+
+
+def _is_left_alone(ignored: Json, found: Json) -> bool:
+    group = found["apiVersion"].rpartition("/")[0]
+    metadata = found["metadata"]
+    return (
+        MANAGER in (ignored.get("managedFieldsManagers") or [])
+        and ignored.get("group", "") in {group, "*"}
+        and ignored.get("kind") in {found["kind"], "*"}
+        and ignored.get("name", metadata["name"]) == metadata["name"]
+        and ignored.get("namespace", metadata["namespace"]) == metadata["namespace"]
+    )
+
+
+def scales(scaled: Json, target: KubernetesWorkload) -> bool:
+    """Whether a ScaledObject is about the workload."""
+    ref = scaled["spec"].get("scaleTargetRef") or {}
+    group = ref.get("apiVersion", "apps/v1").partition("/")[0]
+    same = ref.get("name") == target.name and ref.get("kind", "Deployment") == target.kind
+    return bool(same and group == GROUPS[target.kind])
+
+
+def check_scaled(scaled: Json, target: KubernetesWorkload) -> None:
+    """Check that what is changed of it can be changed back. Raises `BadConsumer`."""
+    for number, metadata in _triggers(scaled):
+        if metadata.get(NAMED) and metadata.get(BY_VARIABLE):
+            raise BadConsumer(_of(scaled, target, number), f"names its queue by both {NAMED} and {BY_VARIABLE}")
+
+
+def rescaled(scaled: Json, target: KubernetesWorkload, values: Mapping[str, str], *, old: str, new: str) -> Json:
+    """Let the triggers name the queue `new` wherever they name `old`, both ARNs; others stay as they are.
+
+    `values` are those of the workload's variables that are rewritten, by name.
+    """
+    changed = deepcopy(scaled)
+    for number, metadata in _triggers(changed):
+        variable, named = metadata.get(BY_VARIABLE), metadata.get(NAMED)
+        is_temporary = PREFIX in new.rpartition(":")[2]
+        if named and variable and PREFIX in named and not is_temporary:
+            del metadata[NAMED]
+        elif variable and not named and is_temporary and variable in values:
+            metadata[NAMED] = values[variable]
+        elif named:
+            try:
+                metadata[NAMED] = rewritten(named, Place(), old=old, new=new, of=_of(changed, target, number))
+            except BadConsumer:
+                continue  # another queue's
+    return changed
+
+
+def _triggers(scaled: Json) -> list[tuple[int, Json]]:
+    triggers = scaled["spec"].get("triggers") or []
+    return [(number, each["metadata"]) for number, each in enumerate(triggers) if each.get("type") == "aws-sqs-queue"]
+
+
+def _of(scaled: Json, target: KubernetesWorkload, number: int) -> str:
+    return f"trigger {number} of ScaledObject {target.cluster}/{target.namespace}/{scaled['metadata']['name']}"
