@@ -154,7 +154,7 @@ def measure(number: int, *, tenants: int) -> Measured:
                 messages,
                 QUEUE,
                 routes,
-                queues=queues,
+                send=queues.send_batch,
                 executor=InPlace(),
                 metadata=lambda _: {},
                 conduct=Conduct(now_s=time.monotonic, tell=lambda _, __: None),

@@ -1,7 +1,7 @@
-"""Splitting's ports in memory: a registry with revisions, and queues that can vanish or refuse."""
+"""Splitting's adapters in memory: a registry with revisions, and queues that can vanish or refuse."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,13 +12,15 @@ from sluice.message import Message, Value
 from sluice.splitting.consumers.targets import Target, name_of
 from sluice.splitting.filters.literals import Need, fold
 from sluice.splitting.pointing import Pointing
-from sluice.splitting.ports import NowMs
 from sluice.splitting.sessions.state import Registry, Session, Sighting
 from sluice.splitting.settings import Repointed
 
+# A fake stands for the adapter of which it has the methods: of this type it may be given in its place.
+ADAPTER: Any = object
+
 
 @dataclass
-class FakeConsumers:
+class FakeConsumers(ADAPTER):
     """Texts that name queues, by target, and the splitter's triggers. What moves has moved at the second look."""
 
     texts: dict[str, str] = field(default_factory=dict)
@@ -64,7 +66,10 @@ class FakeConsumers:
 
 
 def pointing(
-    *repointed: Repointed, consumers: FakeConsumers | None = None, now_ms: NowMs = lambda: 0, holder: str = "me"
+    *repointed: Repointed,
+    consumers: FakeConsumers | None = None,
+    now_ms: Callable[[], int] = lambda: 0,
+    holder: str = "me",
 ) -> Pointing:
     """One invocation's, of consumers in memory."""
     found = consumers or FakeConsumers()
@@ -79,7 +84,7 @@ def pointing(
 
 
 @dataclass
-class FakeRegistryStore:
+class FakeRegistryStore(ADAPTER):
     """Saves on the condition of the revision; `rivals` are writes by somebody else, each just before one of ours."""
 
     registry: Registry = field(default_factory=Registry)
@@ -152,7 +157,7 @@ class FakeRegistryStore:
 
 
 @dataclass
-class FakeSplitQueues:
+class FakeSplitQueues(ADAPTER):
     """Queues by name. `refused` bodies fail one by one; `gone`, `failing` and `refusing` queues as a whole."""
 
     messages: defaultdict[str, list[Message]] = field(default_factory=lambda: defaultdict(list))

@@ -63,7 +63,6 @@ class ControlParts(msgspec.Struct, frozen=True, kw_only=True):
         return Control(
             known=self.known,
             queues=self.queues,
-            targets=self.queues,
             pointing=Pointing(
                 repointed={each.queue_id: each for each in self.settings.repointed},
                 consumers=AwsConsumers(

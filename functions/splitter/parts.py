@@ -20,7 +20,6 @@ from sluice.message import Message
 from sluice.splitting.cached_registry import CachedRegistry
 from sluice.splitting.jq_runner import JqRunner
 from sluice.splitting.operations import StopSession
-from sluice.splitting.ports import RegistryStore
 from sluice.splitting.settings import SplitterSettings
 from sluice.splitting.splitter import Conduct, SplitOutcome, SplitQueue, split
 
@@ -32,7 +31,7 @@ class SplitterParts(msgspec.Struct, frozen=True, kw_only=True):
 
     settings: SplitterSettings
     by_source: Mapping[str, SplitQueue]  # by the source queue's name
-    store: RegistryStore
+    store: DynamoRegistryStore
     seen: CachedRegistry
     queues: SplitQueues
     metadata: S3Metadata
@@ -75,7 +74,7 @@ class SplitterParts(msgspec.Struct, frozen=True, kw_only=True):
             messages,
             replace(queue, main=self.seen.main(queue.queue_id, configured=queue.main)),
             routes,
-            queues=self.queues,
+            send=self.queues.send_batch,
             executor=self.executor,
             metadata=self.metadata,
             conduct=self.conduct,

@@ -7,6 +7,7 @@ was cut off is done at the next tick.
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -19,7 +20,6 @@ from sluice.splitting.filters.values import EVERY_QUEUE, QueueFilters, filter_of
 from sluice.splitting.operations import ConsumerStep, StepReport
 from sluice.splitting.pointing import Pointing
 from sluice.splitting.policies import Policy
-from sluice.splitting.ports import ControlledQueues, NowMs, RegistryStore, TargetQueues
 from sluice.splitting.routing.router import returned
 from sluice.splitting.sessions.actions import (
     Action,
@@ -57,6 +57,10 @@ from sluice.splitting.sessions.temporary_queues import (
 )
 from sluice.splitting.settings import SplitConfig
 
+if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
+    from sluice.aws.splitting.queues import SplitQueues
+    from sluice.aws.splitting.registry_store import DynamoRegistryStore
+
 MAX_RACES = 50  # lost in a row to others that write the registry
 MAX_ROUNDS = 5  # of acting and looking again, in one invocation
 EVENTS_AT_ONCE = 20  # taken in by one write
@@ -78,12 +82,11 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     """One invocation's control. Raises `CallFailed` for what AWS refuses."""
 
     known: KnownRegistry
-    queues: ControlledQueues
-    targets: TargetQueues
+    queues: "SplitQueues"
     pointing: Pointing
     configs: Mapping[str, SplitConfig]
     deployment: str  # the tag in the names of its temporary queues
-    now_ms: NowMs
+    now_ms: Callable[[], int]
     new_token: Callable[[], str]  # twelve of a-z0-9
     may_go_on: Callable[[], bool]  # False when the function's time is nearly up
     # Until then, what a session's consumer has in flight when the session ends need not be in SQS's counts:
@@ -96,7 +99,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         self.known.begin()
 
     @property
-    def store(self) -> RegistryStore:
+    def store(self) -> "DynamoRegistryStore":
         """Where what is small and of one session is read and written."""
         return self.known.store
 
@@ -329,7 +332,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
             Entry(position=position, target=action.to, outgoing=returned(message, key=key, fifo=fifo))
             for position, message in enumerate(messages)
         ]
-        dispatcher = Dispatcher(fifo=fifo, send=self.targets.send_batch, executor=None)
+        dispatcher = Dispatcher(fifo=fifo, send=self.queues.send_batch, executor=None)
         if dispatcher.dispatch(entries).gone:
             raise QueueGone(action.to)
         sent = [messages[entry.position] for entry in dispatcher.sent]

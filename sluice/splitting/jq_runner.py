@@ -66,27 +66,21 @@ class JqRunner:
             child.communicate()
 
     def _said(self, asked: object, limit_s: float) -> Any:
-        try:
-            return self._ask(asked, limit_s)
-        except BrokenPipeError:
-            self.close()
-            raise ProgramTimedOut("the process that ran it ended") from None
-        except ProgramTimedOut:
-            self.close()
-            raise
-
-    def _ask(self, asked: object, limit_s: float) -> Any:
         child = self._child
         if child is None or child.stdin is None or child.stdout is None:
             raise ProgramTimedOut("no process to run it")
-        child.stdin.write((json.dumps(asked) + "\n").encode())
-        child.stdin.flush()
-        if not select.select([child.stdout], [], [], limit_s)[0]:
-            raise ProgramTimedOut(f"still running after {limit_s:g} s")
-        line = child.stdout.readline()
-        if not line:
-            raise ProgramTimedOut("the process that ran it ended, for want of memory or by a fault of jq")
-        return json.loads(line)
+        try:
+            child.stdin.write((json.dumps(asked) + "\n").encode())
+            child.stdin.flush()
+            is_late = not select.select([child.stdout], [], [], limit_s)[0]
+            line = b"" if is_late else child.stdout.readline()
+        except BrokenPipeError:
+            is_late, line = False, b""
+        if line:
+            return json.loads(line)
+        self.close()
+        cause = "the process that ran it ended, for want of memory or by a fault of jq"
+        raise ProgramTimedOut(f"still running after {limit_s:g} s" if is_late else cause)
 
 
 def start_child() -> "subprocess.Popen[bytes]":

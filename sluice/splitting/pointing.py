@@ -7,14 +7,13 @@ can live: a call of another, that was late, would undo what is known.
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from sluice.errors import BadConfiguration, BadConsumer, CallFailed
 from sluice.splitting.consumers.targets import Consumer, Consumers, Target, name_of, of_agents
 from sluice.splitting.operations import ConsumerStep, StepReport
-from sluice.splitting.ports import Consumers as ConsumersPort
-from sluice.splitting.ports import NowMs, SplitterTriggers
 from sluice.splitting.sessions.actions import PointConsumer, SwitchSplitter, due
 from sluice.splitting.sessions.consumer_events import (
     ConsumerMoved,
@@ -31,6 +30,10 @@ from sluice.splitting.sessions.events import Event
 from sluice.splitting.sessions.state import Registry
 from sluice.splitting.settings import Repointed
 
+if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
+    from sluice.aws.splitting.consumers.lambda_functions import LambdaSplitterTriggers
+    from sluice.aws.splitting.consumers.targets import AwsConsumers
+
 # Nobody waits for these to pass, but on the way back. The last three are a Kubernetes API server's.
 DENIED = frozenset({"AccessDenied", "AccessDeniedException", "Forbidden", "Unauthorized", "Invalid"})
 HELD_MS = 100_000  # the function's time limit is 60 s; clocks differ, and what it asked for last comes after it
@@ -46,10 +49,10 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
     """What one invocation, the `holder`, does of it. `repointed` is by queue id. All of it raises `CallFailed`."""
 
     repointed: Mapping[str, Repointed]
-    consumers: ConsumersPort
-    triggers: SplitterTriggers
+    consumers: "AwsConsumers"
+    triggers: "LambdaSplitterTriggers"
     holder: str
-    now_ms: NowMs
+    now_ms: Callable[[], int]
     warn: Warn
 
     @property

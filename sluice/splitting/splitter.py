@@ -15,12 +15,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from sluice.batches import Dispatcher, Entry
+from sluice.batches import Dispatcher, Entry, Send
 from sluice.errors import DestinationFault, HeldBack, NotDelivered, NotReached, QueueGone
 from sluice.message import Message
-from sluice.splitting.filters.texts import Sight, s3_objects
+from sluice.splitting.filters.texts import S3Object, Sight, s3_objects
 from sluice.splitting.filters.values import Share
-from sluice.splitting.ports import NowS, ObjectMetadata, TargetQueues
 from sluice.splitting.routing.routed import Routed
 from sluice.splitting.routing.router import FaultKind, Lack, Meter, Recipients, Router, for_main, for_session
 from sluice.splitting.sessions.state import Reason
@@ -50,6 +49,8 @@ REASONS = {
     FaultKind.OVER_BUDGET: Reason.FILTER_TOO_SLOW,
 }
 
+# Empty where there can be no such object, or it is gone or may not be read. Raises `CallFailed` for what may pass.
+ObjectMetadata = Callable[[S3Object], Mapping[str, str]]
 Tell = Callable[[str, str], None]  # has control cancel a session, by id, for this reason; raises nothing
 
 
@@ -63,7 +64,7 @@ def first_received_ms(message: Message) -> int | None:
 class Conduct:
     """What one splitter's environment keeps from batch to batch, of sessions by id. Not for threads."""
 
-    now_s: NowS
+    now_s: Callable[[], float]  # of a clock that only goes on
     tell: Tell
     _passed_over: dict[str, float] = field(default_factory=dict)  # until when
     _noted: dict[tuple[str, Reason], float] = field(default_factory=dict)  # since when
@@ -125,7 +126,7 @@ def split(
     queue: SplitQueue,
     routes: Routes,
     *,
-    queues: TargetQueues,
+    send: Send,
     executor: Executor,
     metadata: ObjectMetadata,
     conduct: Conduct,
@@ -151,7 +152,7 @@ def split(
         sessions={name: session_id for session_id, name in routes.queues.items()},
         dispatcher=Dispatcher(
             fifo=queue.fifo,
-            send=queues.send_batch,
+            send=send,
             executor=executor,
             optional=frozenset(routes.queues.values()),
             may_go_on=lambda: now_s() < began_s + SENT_WITHIN_S,

@@ -14,7 +14,6 @@ from moto import mock_aws
 from sluice.aws.splitting.consumers.targets import AwsConsumers
 from sluice.errors import BadConsumer, CallFailed
 from sluice.splitting.consumers.targets import LambdaTrigger, LambdaVariable, Place
-from sluice.splitting.ports import Consumers
 from tests.interruptions import Interruptions, each_interruption, until_true
 from tests.many_cases import one_of
 
@@ -50,7 +49,7 @@ def with_revision(parsed: dict[str, Any], **_: Any) -> None:
     parsed.setdefault("RevisionId", "r1")
 
 
-def consumers(interruptions: Interruptions | None = None) -> Consumers:
+def consumers(interruptions: Interruptions | None = None) -> AwsConsumers:
     watched = (interruptions or Interruptions()).watch
     return AwsConsumers(client=lambda service: watched(client(service)), arn_prefix=PREFIX, now_ms=lambda: 0)
 

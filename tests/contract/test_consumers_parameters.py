@@ -10,7 +10,6 @@ from moto import mock_aws
 from sluice.aws.splitting.consumers.targets import AwsConsumers
 from sluice.errors import BadConsumer, CallFailed
 from sluice.splitting.consumers.targets import Place, SystemsManagerParameter
-from sluice.splitting.ports import Consumers
 from tests.interruptions import Interruptions, each_interruption, until_true
 from tests.many_cases import one_of
 
@@ -35,7 +34,7 @@ def client() -> Any:
     return boto3.client("ssm", region_name=REGION)  # its stubs aren't installed
 
 
-def consumers(client: Any, *, now_ms: int = LATER_MS) -> Consumers:
+def consumers(client: Any, *, now_ms: int = LATER_MS) -> AwsConsumers:
     return AwsConsumers(client=lambda _: client, arn_prefix=PREFIX, now_ms=lambda: now_ms)
 
 

@@ -13,7 +13,6 @@ from moto.ecs.models import EC2ContainerServiceBackend, TaskDefinition
 from sluice.aws.splitting.consumers.targets import AwsConsumers
 from sluice.errors import BadConsumer, CallFailed
 from sluice.splitting.consumers.targets import EcsVariable
-from sluice.splitting.ports import Consumers
 from tests.interruptions import Interruptions, each_interruption, until_true
 from tests.many_cases import one_of
 
@@ -68,7 +67,7 @@ def client() -> Any:
     return boto3.client("ecs", region_name=REGION)  # its stubs aren't installed
 
 
-def consumers(watched: Any = None) -> Consumers:
+def consumers(watched: Any = None) -> AwsConsumers:
     made = watched or client()
     return AwsConsumers(client=lambda _: made, arn_prefix=PREFIX, now_ms=lambda: 0)
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from sluice.aws.splitting.consumers.targets import AwsConsumers
 from sluice.cli.splitting.agents import Agent
 from sluice.kubernetes.api import Api, path_of
 from sluice.splitting.consumers.targets import KubernetesWorkload, Target
 from sluice.splitting.pointing import HELD_MS
-from sluice.splitting.ports import Consumers
 from sluice.splitting.sessions.state import Status
 from sluice.splitting.settings import Repointed
 from tests.kubernetes.cluster import ARGO, KEDA, RBAC, Cluster, Json, documented_roles, target_of
@@ -43,7 +43,7 @@ class Killed(BaseException):
 class OfCluster(FakeConsumers):
     """Consumers of a cluster, and the splitter's trigger in memory."""
 
-    real: Consumers = field(kw_only=True)
+    real: AwsConsumers = field(kw_only=True)
 
     def original(self, target: Target, *, queue: str) -> str:
         return self.real.original(target, queue=queue)

@@ -81,7 +81,7 @@ class Splitter:
                     batch,
                     split_queue,
                     routes(self.shares, self.decide),
-                    queues=self.client,
+                    send=self.client.send_batch,
                     executor=Inline(),
                     metadata=self.metadata,
                     conduct=Conduct(now_s=time.monotonic, tell=self.told),
@@ -141,7 +141,6 @@ class Sessions:
         return Control(
             known=KnownRegistry(self.store),
             queues=self.queues,
-            targets=self.queues,
             pointing=pointing(),
             configs={"q": CONFIG},
             deployment="deploy",

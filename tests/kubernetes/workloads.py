@@ -5,7 +5,6 @@ from typing import Any
 from sluice.aws.splitting.consumers.targets import AwsConsumers
 from sluice.kubernetes.api import Api, path_of
 from sluice.splitting.consumers.targets import KubernetesWorkload, Place
-from sluice.splitting.ports import Consumers
 from tests.interruptions import until_true
 from tests.kubernetes.cluster import KEDA, Cluster, Json
 from tests.kubernetes.servers import Server
@@ -82,7 +81,7 @@ def made(server: Server, roles: list[Json] | None = None) -> Cluster:
     return cluster
 
 
-def consumers(api: Api, *, now_ms: int = 0) -> Consumers:
+def consumers(api: Api, *, now_ms: int = 0) -> AwsConsumers:
     def refused(service: str) -> Any:
         raise AssertionError(f"asked for {service}")
 
@@ -90,7 +89,7 @@ def consumers(api: Api, *, now_ms: int = 0) -> Consumers:
 
 
 def there(
-    ours: Consumers,
+    ours: AwsConsumers,
     target: KubernetesWorkload,
     original: str,
     cluster: Cluster,
@@ -105,7 +104,7 @@ def there(
     )
 
 
-def back(ours: Consumers, target: KubernetesWorkload, original: str, cluster: Cluster) -> None:
+def back(ours: AwsConsumers, target: KubernetesWorkload, original: str, cluster: Cluster) -> None:
     there(ours, target, original, cluster, queues=(SOURCE, MAIN))
 
 

@@ -1,7 +1,6 @@
-"""SQS as splitting asks for it, by queue name: `sluice.splitting.ports.TargetQueues` and `ControlledQueues`.
+"""SQS as splitting asks for it, by queue name, and what S3 knows of an object that a message is about.
 
-A queue's URL is made from a sibling's: looking it up would be a request for each. What S3 knows of an object that a
-message is about is `sluice.splitting.ports.ObjectMetadata`.
+A queue's URL is made from a sibling's: looking it up would be a request for each.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The registry of splits and sessions in DynamoDB: `sluice.splitting.ports.RegistryStore`.
+"""The registry of splits and sessions in DynamoDB. Reads are strongly consistent.
 
 pk           sk                  item
 registry     head                version, and the revision that changes with every write
@@ -27,7 +27,7 @@ from sluice.aws.items import Item, attributes, number, query_pages, text
 from sluice.aws.ticks import Ticks
 from sluice.codec import Format, T
 from sluice.errors import BadConfiguration, CallFailed
-from sluice.splitting.consumers.targets import CONSUMERS, Consumers
+from sluice.splitting.consumers.targets import CONSUMERS
 from sluice.splitting.sessions.state import (
     SESSIONS,
     SPLITS,
@@ -35,14 +35,10 @@ from sluice.splitting.sessions.state import (
     Registry,
     Session,
     Sighting,
-    Split,
-    TemporaryQueue,
 )
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_dynamodb import DynamoDBClient
-
-Value = Split | Session | TemporaryQueue | Consumers
 
 REGISTRY = "registry"
 SPLITTERS = "splitters"
@@ -126,9 +122,9 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
             {"Delete": {"TableName": self.table, "Key": attributes({"pk": REGISTRY, "sk": sort_key})}}
             for sort_key in sorted(old.keys() - new.keys())
         ]
-        for sort_key, value in sorted(new.items()):
-            if old.get(sort_key) != value:
-                item = attributes({"pk": REGISTRY, "sk": sort_key, "value": text_of(value)})
+        for sort_key, (stored, value) in sorted(new.items()):
+            if old.get(sort_key) != (stored, value):
+                item = attributes({"pk": REGISTRY, "sk": sort_key, "value": stored.text(value)})
                 changes.append({"Put": {"TableName": self.table, "Item": item}})
         if len(changes) > MAX_CHANGES:
             raise TooManyChanges(f"{len(changes)} queues and sessions at once; at most {MAX_CHANGES} can be written")
@@ -209,26 +205,18 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
             yield from page
 
 
-def values_of(registry: Registry) -> Mapping[str, Value]:
-    """List what is stored of a registry, by sort key."""
-    splits = {SPLIT + split.queue_id: split for split in registry.splits.values()}
-    sessions = {SESSION + session.session_id: session for session in registry.sessions.values()}
-    queues = {QUEUE + queue.name: queue for queue in registry.queues.values()}
-    consumers = {REPOINTED + each.queue_id: each for each in registry.consumers.values()}
-    return {**splits, **sessions, **queues, **consumers}
-
-
-def text_of(value: Value) -> str:
-    """Spell a value as it is stored."""
-    match value:
-        case Split():
-            return SPLITS.text(value)
-        case Session():
-            return SESSIONS.text(value)
-        case TemporaryQueue():
-            return TEMPORARY_QUEUES.text(value)
-        case Consumers():
-            return CONSUMERS.text(value)
+def values_of(registry: Registry) -> Mapping[str, tuple[Format[Any], Any]]:
+    """List what is stored of a registry, by sort key, each with its format."""
+    return {
+        prefix + name: (stored, value)
+        for prefix, stored, values in (
+            (SPLIT, SPLITS, registry.splits),
+            (SESSION, SESSIONS, registry.sessions),
+            (QUEUE, TEMPORARY_QUEUES, registry.queues),
+            (REPOINTED, CONSUMERS, registry.consumers),
+        )
+        for name, value in values.items()
+    }
 
 
 def cancelled_by_a_condition(error: CallFailed) -> bool:

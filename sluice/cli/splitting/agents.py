@@ -26,7 +26,6 @@ from sluice.splitting.operations import (
     StepReport,
     TakeSteps,
 )
-from sluice.splitting.ports import Consumers
 
 STEP_S = 70.0  # that a step may take, with all its requests
 SOON_S, LATER_S = 1.0, 5.0  # until the next look, where something is under way and where nothing is
@@ -55,7 +54,7 @@ class Agent:
 
     name: str
     clusters: tuple[str, ...]
-    consumers: Consumers
+    consumers: AwsConsumers
     ask: Callable[[Operation[R]], R]
     as_json: bool = False
     now_s: Callable[[], float] = time.time  # a clock that goes on while the machine sleeps

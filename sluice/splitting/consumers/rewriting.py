@@ -4,9 +4,9 @@ Only the queue's name is cut out and another put in: whatever stands around it, 
 as it is, so that to put the first name back gives the first text, byte for byte.
 """
 
+import json
 import re
 from collections.abc import Iterator, Sequence
-from json.decoder import JSONDecoder
 
 import msgspec
 
@@ -17,8 +17,8 @@ from sluice.splitting.consumers.targets import Place
 EACH = "[]"  # of a path: every item of a list, or value of an object
 GROUP = "queue"  # of a pattern
 
-_DECODER = JSONDecoder()
-_SPACE = re.compile(r"[ \t\n\r]*")
+# All of JSON that leads to a string: what opens and closes, and strings, those before a colon being keys.
+_TOKEN = re.compile(r'[][{}]|(?P<string>"(?:\\.|[^"\\])*")(?P<colon>\s*:)?')
 # One character of a JSON string as it is written: a pair of surrogates is one.
 _WRITTEN = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|[^\\]", re.DOTALL
@@ -117,40 +117,15 @@ def _leaves(text: str, path: Sequence[str], where: str) -> Iterator[_Leaf]:
         read_json(text)
     except ValueError as error:
         raise BadConsumer(where, f"no JSON: {error}") from None
-    yield from _strings(text, _past_space(text, 0), path)
-
-
-def _strings(text: str, at: int, path: Sequence[str]) -> Iterator[_Leaf]:
-    """Yield the strings that the path leads to from the value that begins here."""
-    if not path:
-        value, end = _DECODER.raw_decode(text, at)
-        if isinstance(value, str):
-            written = [match.start() for match in _WRITTEN.finditer(text, at + 1, end - 1)]
-            yield _Leaf(value, [*written, end - 1])
-        return
-    for key, start in _members(text, at):
-        if path[0] in {key, EACH}:
-            yield from _strings(text, start, path[1:])
-
-
-def _members(text: str, at: int) -> Iterator[tuple[str, int]]:
-    """Yield where the values of the object or list that begins here do, each with its key or `EACH`."""
-    if text[at] not in "{[":
-        return
-    closing = "}" if text[at] == "{" else "]"
-    at = _past_space(text, at + 1)
-    while text[at] != closing:
-        key = EACH
-        if closing == "}":
-            key, at = _DECODER.raw_decode(text, at)
-            at = _past_space(text, _past_space(text, at) + 1)  # the colon
-        yield key, at
-        _, at = _DECODER.raw_decode(text, at)
-        at = _past_space(text, at)
-        if text[at] == ",":
-            at = _past_space(text, at + 1)
-
-
-def _past_space(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    return found.end() if found else at
+    steps: list[str] = []  # of the objects and lists that are open here: a key, or `EACH`
+    for token in _TOKEN.finditer(text):
+        if token[0] in {"{", "["}:
+            steps.append(EACH)
+        elif token[0] in {"}", "]"}:
+            steps.pop()
+        elif token["colon"]:
+            steps[-1] = json.loads(token["string"])
+        elif len(steps) == len(path) and all(one in {step, EACH} for one, step in zip(path, steps, strict=True)):
+            start, end = token.start() + 1, token.end() - 1
+            written = [match.start() for match in _WRITTEN.finditer(text, start, end)]
+            yield _Leaf(json.loads(token["string"]), [*written, end])

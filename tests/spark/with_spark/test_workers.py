@@ -28,7 +28,7 @@ def test_a_worker_reads_pysparks_archive_no_more_after_its_first_task(
         def reader(self, schema: Any) -> Any:
             inner = super().reader(schema)
 
-            class Reader(DataSourceReader):  # type: ignore[misc]  # PySpark has no types where mypy runs
+            class Reader(DataSourceReader):
                 def partitions(self) -> Any:
                     return inner.partitions()
 

@@ -80,7 +80,7 @@ class Splitter:
                 messages,
                 queue,
                 routes,
-                queues=self.queues,
+                send=self.queues.send_batch,
                 executor=executor,
                 metadata=self.metadata,
                 conduct=self.conduct,

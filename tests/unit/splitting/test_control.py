@@ -52,7 +52,6 @@ class World:
         self._control = Control(
             known=self.known,
             queues=self.queues,
-            targets=self.queues,
             pointing=pointing(),
             configs={"q": SplitConfig(queue_id="q", source="source", main="main", tags={"team": "ours"})},
             deployment="tagtag",

@@ -46,7 +46,6 @@ class World:
         return Control(
             known=KnownRegistry(self.store),
             queues=self.queues,
-            targets=self.queues,
             pointing=pointing(*self.repointed, consumers=self.consumers, now_ms=self.clock, holder=token()),
             configs={"q": SplitConfig(queue_id="q", source="source")} if self.repointed else {},
             deployment="tagtag",

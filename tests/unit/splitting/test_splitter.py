@@ -57,7 +57,14 @@ def run(
     )
     conduct = conduct or Conduct(now_s=lambda: 0.0, tell=lambda _, __: None)
     return split(
-        messages, queue, routes, queues=queues, executor=executor, metadata=lambda _: {}, conduct=conduct, began_s=0.0
+        messages,
+        queue,
+        routes,
+        send=queues.send_batch,
+        executor=executor,
+        metadata=lambda _: {},
+        conduct=conduct,
+        began_s=0.0,
     )
 
 

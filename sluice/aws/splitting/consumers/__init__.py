@@ -1,1 +1,1 @@
-"""What says which queue a consumer reads, asked for and changed at AWS: `sluice.splitting.ports.Consumers`."""
+"""What says which queue a consumer reads, asked for and changed at AWS."""

@@ -1,4 +1,4 @@
-"""All kinds of targets in one: `sluice.splitting.ports.Consumers`, with the EKS clusters that hold some of them.
+"""All kinds of targets in one, with the EKS clusters that hold some of them.
 
 The function's own role signs in to a cluster. A token is the URL of a request to STS that says who asks, signed for one
 cluster: https://docs.aws.amazon.com/eks/latest/best-practices/identity-and-access-management.html
@@ -47,12 +47,19 @@ class AwsConsumers(msgspec.Struct, frozen=True, kw_only=True):
     cluster: Callable[[str], Api] | None = None
 
     def original(self, target: Target, *, queue: str) -> str:
-        """Read what the target is while it reads this queue. Raises `BadConsumer` and `CallFailed`."""
+        """Read what the target is while it reads this queue: to be kept before `point` is called first.
+
+        Changes nothing. Raises `BadConsumer` and `CallFailed`.
+        """
         original: str = self._adapter(target).original(target, queue=queue)
         return original
 
     def point(self, target: Target, original: str, *, queue: str, instead_of: str) -> bool:
-        """Let it read a queue instead of another; True once every reader is there. Raises as `original` does.
+        """Let it read a queue instead of another, either way; True once every reader is there.
+
+        Raises as `original` does. It never waits: if it returns False or raises, the caller calls again, also after a
+        crash. What others have changed of it meanwhile stays; where they have changed nothing, the way back ends in
+        exactly what it was.
 
         Variables and parameters are rewritten as they are now: for them the original is what an operator looks at.
         """
@@ -64,7 +71,7 @@ class AwsConsumers(msgspec.Struct, frozen=True, kw_only=True):
         return is_there
 
     def reads(self, target: Target, *, queue: str) -> bool:
-        """Whether it is to read this queue, as it is configured now. Raises `CallFailed`."""
+        """Whether it is to read this queue, as it is configured now. Changes nothing. Raises `CallFailed`."""
         try:
             if isinstance(target, LambdaTrigger | KubernetesWorkload):
                 is_read: bool = self._adapter(target).reads(target, queue=queue)
