@@ -21,11 +21,10 @@ from playwright.sync_api import Browser
 
 from benchmarks.report import Figure, report
 from sluice.cli.site_names import SiteName
-from sluice.console.parts import ACTIONS, QUESTIONS, READERS
+from sluice.console.requests import Topic
 from sluice.console.server import Options, Served
 from sluice.console.sites import WatchedSite
-from sluice.console.topics import Topic
-from sluice.console.watching import WatchedSites
+from sluice.console.watching import ACTIONS, QUESTIONS, READERS, WatchedSites
 from sluice.errors import SluiceError
 from sluice.local.sites import DEFAULT_SITE
 from tests.browser import chromium, page_of

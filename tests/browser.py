@@ -7,7 +7,7 @@ from threading import Thread
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from sluice.console.server import Options, Served
-from sluice.console.watching import Watching
+from sluice.console.watching import WatchedSites
 from sluice.project import PROJECT
 
 CHROMIUM = PROJECT.build / "chromium" / "unpacked" / "chromium"
@@ -36,7 +36,7 @@ def chromium() -> Iterator[Browser]:
 
 
 @contextmanager
-def serving(watching: Watching, *, allow_actions: bool = False, every_s: float = 0.1) -> Iterator[Served]:
+def serving(watching: WatchedSites, *, allow_actions: bool = False, every_s: float = 0.1) -> Iterator[Served]:
     """Serves a console in a thread of its own."""
     served = Served.at(watching, Options(allow_actions=allow_actions, every_s=every_s))
     thread = Thread(target=served.run)

@@ -11,7 +11,7 @@ from typing import Any
 from sluice.aws.operator.control_client import SPLITTING, ControlClient
 from sluice.cli.splitting.sessions import HEARTBEAT_EVERY_S, owner_here
 from sluice.cli.splitting.tables import plain
-from sluice.console.forms import number_in, text_in
+from sluice.console.requests import number_in, text_in
 from sluice.console.sites import Document, KnownSite
 from sluice.console.trials import filters_of_form
 from sluice.errors import CallFailed, RequestRefused, SluiceError

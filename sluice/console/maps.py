@@ -20,7 +20,7 @@ from sluice.cli.federation.typed_options import typed_values
 from sluice.cli.site_names import SiteName
 from sluice.cli.site_status import begin
 from sluice.codec import encode
-from sluice.console.forms import text_in
+from sluice.console.requests import text_in
 from sluice.console.sites import Document, KnownSite
 from sluice.errors import BadRequest, SluiceError
 from sluice.federation.links.registry import served_name

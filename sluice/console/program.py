@@ -12,10 +12,9 @@ from tempfile import mkdtemp
 from sluice.cli.output import tell
 from sluice.cli.site_names import SiteName
 from sluice.console.history import History
-from sluice.console.parts import ACTIONS, QUESTIONS, READERS
 from sluice.console.server import Options, Served
 from sluice.console.sites import SiteMemory, WatchedSite
-from sluice.console.watching import WatchedSites
+from sluice.console.watching import ACTIONS, QUESTIONS, READERS, WatchedSites
 
 OPENED_WITHIN_S = 30.0
 

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,11 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from sluice.console.events import EVERY_S, MAX_TOPICS, Feeds, json_of
-from sluice.console.forms import form_of
+from sluice.console.events import EVERY_S, MAX_TOPICS, Feeds, UnawaitedThreads, json_of
+from sluice.console.requests import Topic, form_of
 from sluice.console.security import Door, Guarded, new_token
 from sluice.console.sites import Document
-from sluice.console.threads import UnawaitedThreads
-from sluice.console.topics import Topic
-from sluice.console.watching import Watching
+from sluice.console.watching import WatchedSites
 from sluice.errors import BadConfiguration, BadRequest, Malformed, SluiceError
 from sluice.local.cloud import LOOPBACK
 
@@ -49,13 +47,13 @@ class PortTaken(BadConfiguration):
 class Console:
     """What is served, once for all pages."""
 
-    watching: Watching
+    watching: WatchedSites
     options: Options
     executor: UnawaitedThreads
     feeds: Feeds
 
     @classmethod
-    def of(cls, watching: Watching, options: Options) -> "Console":
+    def of(cls, watching: WatchedSites, options: Options) -> "Console":
         """Make it. Nobody is asked for anything yet."""
         executor = UnawaitedThreads(THREADS)
         feeds = Feeds(read=watching.read, executor=executor, every_s=options.every_s)
@@ -80,8 +78,7 @@ class Console:
 
     async def watched(self, _: Request) -> Response:
         """Say which sites there are, and whether anything may be done."""
-        sites = [asdict(label) for label in self.watching.labels]
-        return _written(json_of({"sites": sites, "actions": self.options.allow_actions}))
+        return _written(json_of({"sites": self.watching.labels, "actions": self.options.allow_actions}))
 
     async def events(self, request: Request) -> Response:
         """Stream readings of the topics that are asked for."""
@@ -161,7 +158,7 @@ class Served:
     server: Server
 
     @classmethod
-    def at(cls, watching: Watching, options: Options) -> "Served":
+    def at(cls, watching: WatchedSites, options: Options) -> "Served":
         """Take the port, on loopback alone. Raises `PortTaken`."""
         listening = socket.socket()
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

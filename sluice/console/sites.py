@@ -227,8 +227,7 @@ class KnownSite(AskedSite):
         return self.once(url, partial(self._depth, url))
 
     def _depth(self, url: str) -> "QueueDepth":
-        from sluice.errors import SluiceError  # noqa: PLC0415 - boto3 takes longer than all of --help
-        from sluice.rendezvous.operations import QueueDepth  # noqa: PLC0415 - see above
+        from sluice.rendezvous.operations import QueueDepth  # noqa: PLC0415 - boto3 takes longer than all of --help
 
         ask = partial(super().depth_now, url)
         with suppress(SluiceError):

@@ -25,6 +25,8 @@ from sluice.project import NotInstalled, install_command
 
 MAX_KEPT = 200  # versions of a table
 MAX_FIRST = 30  # versions that are read of what was there before
+# Of a version, for a page.
+SHOWN = ("version", "at_ms", "operation", "rows", "files", "removed_files", "size", "batch")
 MAX_FILE = 32 * 1024 * 1024  # bytes of a file whose rows are looked at
 
 
@@ -109,19 +111,7 @@ def document_of(versions: Sequence[TableVersion], rows: int | None) -> Document:
     """Say a table for a page, its newest version first."""
     return {
         "rows": versions[0].total_rows if versions and rows is None else rows,
-        "versions": [
-            {
-                "version": each.version,
-                "at_ms": each.at_ms,
-                "operation": each.operation,
-                "rows": each.rows,
-                "files": each.files,
-                "removed_files": each.removed_files,
-                "size": each.size,
-                "batch": each.batch,
-            }
-            for each in versions
-        ],
+        "versions": [{name: getattr(each, name) for name in SHOWN} for each in versions],
     }
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from sluice.aws.operator.consumer import Consumer
 from sluice.cli.documents import document_of_text
 from sluice.cli.splitting.messages import sight_of
-from sluice.console.forms import text_in
 from sluice.console.readings.splitting import splitting_of
+from sluice.console.requests import text_in
 from sluice.console.sites import Document, KnownSite
 from sluice.errors import BadRequest
 from sluice.message import Message

@@ -1,48 +1,64 @@
-"""What is watched: readings of sites by topic, questions about them, and what may be done to them."""
+"""What is watched: readings of sites by topic, questions about them, and what may be done to them, all by name.
+
+A page's reading and its module in `static/pages` have one name.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from sluice.aws.operator.connections import NoConnection
 from sluice.aws.operator.deployment import NotDeployed, NotUsable
+from sluice.console import kept_sessions, maps, trials
+from sluice.console.readings import dead_letters, federation, log, overview, pipeline, rendezvous, splitting
+from sluice.console.requests import Topic
 from sluice.console.sites import Document, Reader, WatchedSite
-from sluice.console.topics import Topic
 from sluice.errors import BadRequest
 from sluice.local.cloud import CloudFailed
 
 T = TypeVar("T")
 Asked = Callable[[Any, Mapping[str, Any]], Document]  # a site, and the fields of a form
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteLabel:
-    """What a page says of a site."""
-
-    name: str
-    local: bool
-
-
-class Watching(Protocol):
-    """What the server serves. All of it may block, and raises a `SluiceError` in the command's own words."""
-
-    @property
-    def labels(self) -> Sequence[SiteLabel]:
-        """The sites, in their order."""
-
-    def read(self, topic: Topic) -> Document:
-        """Read what a page shows."""
-
-    def ask(self, question: str, site: int, fields: Mapping[str, Any]) -> Document:
-        """Answer what changes nothing."""
-
-    def act(self, action: str, site: int, fields: Mapping[str, Any]) -> Document:
-        """Do what a command does."""
+READERS: Mapping[str, Reader] = {
+    "overview": overview.read,
+    "rendezvous": rendezvous.read,
+    "splitting": splitting.read,
+    "federation": federation.read,
+    "route-rates": federation.read_rates,
+    "pipeline": pipeline.read,
+    "dead-letters": dead_letters.read,
+    "log": log.read,
+}
+# Change nothing: also for who may only look.
+QUESTIONS: Mapping[str, Asked] = {
+    "try-message": trials.try_message,
+    "trace-key": maps.trace,
+    "hours": pipeline.hours,
+    "quarantine": pipeline.quarantine,
+    "dead-letters": dead_letters.look,
+    "dead-letter": dead_letters.show,
+    "trace": log.trace,
+}
+# With --allow-actions alone. A peek is a receive: after as many as the queue allows SQS takes the message for dead.
+ACTIONS: Mapping[str, Asked] = {
+    "peek": trials.peek,
+    "start-session": kept_sessions.start_session,
+    "stop-session": kept_sessions.stop_session,
+    "tell-route": federation.tell_route,
+    "tell-link": federation.tell_link,
+    "redrive-route": federation.redrive_route,
+    "start-job": pipeline.start_job,
+    "stop-job": pipeline.stop_job,
+    "drain-queue": pipeline.drain,
+    "redrive": dead_letters.redrive,
+    "purge": dead_letters.purge,
+    "stop-move": dead_letters.stop,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedSites:
-    """Deployed sites: `sluice.console.parts` says what is read, asked and done."""
+    """Deployed sites. All of it may block, and raises a `SluiceError` in the command's own words."""
 
     sites: Sequence[WatchedSite]
     readers: Mapping[str, Reader]
@@ -50,9 +66,9 @@ class WatchedSites:
     actions: Mapping[str, Asked]
 
     @property
-    def labels(self) -> Sequence[SiteLabel]:
-        """The sites, in their order."""
-        return [SiteLabel(name=str(site.name), local=site.is_local) for site in self.sites]
+    def labels(self) -> Sequence[Document]:
+        """What a page says of the sites, in their order."""
+        return [{"name": str(site.name), "local": site.is_local} for site in self.sites]
 
     def read(self, topic: Topic) -> Document:
         """Read what a page shows. Where a site can't be asked at all the next reading connects anew."""

@@ -9,9 +9,9 @@ from typing import Any
 
 from sluice.cli.site_names import SiteName
 from sluice.console.program import open_at, open_in_browser
+from sluice.console.requests import Topic
 from sluice.console.server import Options, Served
 from sluice.console.sites import WatchedSite
-from sluice.console.topics import Topic
 from sluice.demo.federation import ALONE, TOGETHER
 from sluice.demo.pipeline import FOLDER, MAIN, UNREADABLE, Reconciled
 from sluice.demo.rendezvous import Rendezvoused

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from sluice.console.topics import Topic
-from sluice.console.watching import SiteLabel
+from sluice.console.requests import Topic
 from sluice.errors import SluiceError
 from tests.browser import chromium, page_of, serving
 
 RECORDED = Path(__file__).with_name("recorded")
+ADAPTER: Any = object  # of this type recorded sites may be given in place of watched ones
 SITES = ("000000000000/eu-central-1", "111111111111/us-east-1")
 
 
@@ -27,7 +27,7 @@ def recorded(name: str) -> Any:
 
 
 @dataclass(slots=True)
-class RecordedSites:
+class RecordedSites(ADAPTER):
     """Sites that say what a test has them say: by reading, a document, an error, or what makes one of a topic."""
 
     names: Sequence[str] = SITES[:1]
@@ -39,8 +39,8 @@ class RecordedSites:
     asked: list[tuple[str, int, Mapping[str, Any]]] = field(default_factory=list)
 
     @property
-    def labels(self) -> Sequence[SiteLabel]:
-        return [SiteLabel(name=name, local=True) for name in self.names]
+    def labels(self) -> Sequence[Mapping[str, Any]]:
+        return [{"name": name, "local": True} for name in self.names]
 
     def read(self, topic: Topic) -> Mapping[str, Any]:
         self.reads[str(topic)] += 1

@@ -5,7 +5,7 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
-from sluice.console.parts import ACTIONS, QUESTIONS
+from sluice.console.watching import ACTIONS, QUESTIONS
 from sluice.errors import BadFilter, RequestRefused
 from tests.console.conftest import Looking, RecordedSites, recorded
 

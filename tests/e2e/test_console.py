@@ -16,10 +16,9 @@ from sluice.aws.operator.connections import Connection, of_environment
 from sluice.aws.operator.deployment import stack_output
 from sluice.cli.site_names import SiteName
 from sluice.cli.site_status import read
-from sluice.console.parts import ACTIONS, QUESTIONS, READERS
+from sluice.console.requests import Topic
 from sluice.console.sites import CALLS, WatchedSite
-from sluice.console.topics import Topic
-from sluice.console.watching import WatchedSites
+from sluice.console.watching import ACTIONS, QUESTIONS, READERS, WatchedSites
 from sluice.local.cloud import start
 from sluice.local.sites import DEFAULT_SITE
 from sluice.splitting.operations import ListQueues

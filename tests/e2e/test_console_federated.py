@@ -8,9 +8,8 @@ from playwright.sync_api import Locator, Page, expect
 
 from sluice.aws.operator.connections import Connection
 from sluice.cli.site_names import SiteName
-from sluice.console.parts import ACTIONS, QUESTIONS, READERS
 from sluice.console.sites import WatchedSite
-from sluice.console.watching import WatchedSites
+from sluice.console.watching import ACTIONS, QUESTIONS, READERS, WatchedSites
 from tests.browser import chromium, page_of, serving
 from tests.e2e.federated import FederatedSite
 

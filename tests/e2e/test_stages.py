@@ -12,11 +12,10 @@ import pytest
 from sluice.aws.operator.client_user import ClientUser, revoke
 from sluice.aws.operator.deployment import NotDeployed, stack_output, stack_outputs
 from sluice.cli.site_names import SiteName
-from sluice.console.parts import ACTIONS, QUESTIONS, READERS
 from sluice.console.readings.dollars import STACKS
+from sluice.console.requests import Topic
 from sluice.console.sites import WatchedSite
-from sluice.console.topics import Topic
-from sluice.console.watching import WatchedSites
+from sluice.console.watching import ACTIONS, QUESTIONS, READERS, WatchedSites
 from sluice.demo import splitting
 from sluice.local.access import SiteAccess
 from sluice.local.cloud import start

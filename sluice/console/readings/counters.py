@@ -1,18 +1,17 @@
 """What went in and out of each part today, in UTC, and minute by minute: from the statistics, and from CloudWatch."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from sluice.aws.clients import now_ms
-from sluice.aws.metrics import NAMESPACE
 from sluice.aws.operator.deployment import STACK, read_deployment
 from sluice.aws.operator.metric_series import Metric, Series
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
-from sluice.console.readings.series import series_of, today_or_last
+from sluice.console.readings.shared import own_metric, series_of, today_or_last
 from sluice.console.sites import Document, KnownSite
 from sluice.rendezvous.counts.events import OfferOutcome
 from sluice.rendezvous.counts.statistics import OFFERS, Counts, total
-from sluice.stages import staged
 from sluice.times import MINUTE_MS, day_of, day_start_ms
 
 MINUTES = 60  # that are drawn
@@ -47,45 +46,24 @@ def metrics_of(site: KnownSite, status: Document) -> Mapping[str, Series] | None
 
 def _wanted(site: KnownSite, status: Document) -> Iterator[tuple[str, Metric]]:
     """Name the metrics of the parts that there are."""
-    namespace = staged(NAMESPACE, site.connection.stage)
-    for part, metrics in (
-        ("rendezvous", _of_rendezvous),
-        ("splitting", _of_splitting),
-        ("federation", _of_federation),
-        ("pipeline", _of_pipeline),
-    ):
-        if status[part]:
-            for name, metric in metrics(status[part], namespace):
-                yield f"{part} {name}", metric
-
-
-def _of_rendezvous(_: Document, namespace: str) -> Iterator[tuple[str, Metric]]:
-    for name in ("OffersMatched", "OffersWaiting", "OffersRefused"):
-        yield name, Metric(namespace=namespace, name=name, dimensions={"service": "broker"})
-    name = "AnswersDelivered"
-    yield name, Metric(namespace=namespace, name=name, dimensions={"service": "proxy"})
-
-
-def _of_splitting(part: Document, namespace: str) -> Iterator[tuple[str, Metric]]:
-    for queue in part["queues"][:MAX_NAMED]:
-        dimensions = {"service": "splitter", "queue": queue["queue_id"]}
-        for name in SPLITTER:
-            yield f"{name} {queue['queue_id']}", Metric(namespace=namespace, name=name, dimensions=dimensions)
-
-
-def _of_federation(part: Document, namespace: str) -> Iterator[tuple[str, Metric]]:
-    for name in EXCHANGE:
-        yield name, Metric(namespace=namespace, name=name, dimensions={"service": "exchange"})
-    name = "MessagesForwarded"
-    for route in part["routes"][:MAX_NAMED]:
-        dimensions = {"service": "bridge", "route": route["name"]}
-        yield f"{name} {route['name']}", Metric(namespace=namespace, name=name, dimensions=dimensions)
-
-
-def _of_pipeline(part: Document, _: str) -> Iterator[tuple[str, Metric]]:
-    queue = part["queue"]["url"].rsplit("/", 1)[1]
-    for name in ("NumberOfMessagesSent", "NumberOfMessagesDeleted"):
-        yield name, Metric(namespace="AWS/SQS", name=name, dimensions={"QueueName": queue})
+    if status["rendezvous"]:
+        for name in ("OffersMatched", "OffersWaiting", "OffersRefused"):
+            yield f"rendezvous {name}", own_metric(site, name, service="broker")
+        yield "rendezvous AnswersDelivered", own_metric(site, "AnswersDelivered", service="proxy")
+    if part := status["splitting"]:
+        for queue, name in product(part["queues"][:MAX_NAMED], SPLITTER):
+            metric = own_metric(site, name, service="splitter", queue=queue["queue_id"])
+            yield f"splitting {name} {queue['queue_id']}", metric
+    if part := status["federation"]:
+        for name in EXCHANGE:
+            yield f"federation {name}", own_metric(site, name, service="exchange")
+        for route in part["routes"][:MAX_NAMED]:
+            metric = own_metric(site, "MessagesForwarded", service="bridge", route=route["name"])
+            yield f"federation MessagesForwarded {route['name']}", metric
+    if part := status["pipeline"]:
+        dimensions = {"QueueName": part["queue"]["url"].rsplit("/", 1)[1]}
+        for name in ("NumberOfMessagesSent", "NumberOfMessagesDeleted"):
+            yield f"pipeline {name}", Metric(namespace="AWS/SQS", name=name, dimensions=dimensions)
 
 
 def counters_of(status: Document, offers: Mapping[str, int] | None, series: Mapping[str, Series] | None) -> Document:

@@ -3,7 +3,7 @@
 To look at a letter is to receive it: so no page does it by itself, again and again, as it does all else.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from sluice.aws.operator.dead_letters import looked_at
@@ -11,8 +11,8 @@ from sluice.aws.operator.deployment import output
 from sluice.cli.dead_letter_moves import Selection
 from sluice.cli.dead_letters import MOST_LOOKED_AT, NoSuchQueue, Summary, document, url_among, urls_in
 from sluice.cli.site_status import OPERATIONS
-from sluice.console.forms import number_in, text_in, texts_in
 from sluice.console.moves import Moves
+from sluice.console.requests import number_in, text_in, texts_in
 from sluice.console.sites import Document, KnownSite, Query
 from sluice.dead_letter_reasons import Reason
 from sluice.errors import BadRequest
@@ -27,9 +27,8 @@ CUT = 500  # characters of a body, and of an attribute, in a list
 def read(site: KnownSite, _: Query) -> Document:
     """List the queues, what they hold, and the moves out of them. Raises `NotUsable`, `CallFailed`."""
     urls = urls_at(site)
-    moves = site.memory.of("moves", Moves)
     queues = [{"queue": name, **held} for name, held in zip(urls, site.held(urls.values()), strict=True)]
-    return {"queues": queues, "moves": moves.documents()}
+    return {"queues": queues, "moves": _moves(site).documents()}
 
 
 def urls_at(site: KnownSite) -> Mapping[str, str]:
@@ -56,13 +55,10 @@ def show(site: KnownSite, fields: Mapping[str, Any]) -> Document:
     url = url_among(urls_at(site), text_in(fields, "queue"))
     wanted = Selection(ids=frozenset({text_in(fields, "id")}))
     most = number_in(fields, "looked_at", least=1, most=MAX_LOOKED_AT, default=MOST_LOOKED_AT)
-    for letter in _found(looked_at(site.connection.client("sqs"), url, most=most), wanted):
+    letters = filter(wanted.takes, looked_at(site.connection.client("sqs"), url, most=most))
+    for letter in letters:
         return document(letter)
     raise BadRequest("this letter isn't there any more, or is being looked at by somebody else")
-
-
-def _found(letters: Iterator[DeadLetter], wanted: Selection) -> Iterator[DeadLetter]:
-    return (letter for letter in letters if wanted.takes(letter))
 
 
 def cut(letter: DeadLetter) -> Document:
@@ -87,26 +83,29 @@ def selection_in(fields: Mapping[str, Any]) -> Selection:
 
 def redrive(site: KnownSite, fields: Mapping[str, Any]) -> Document:
     """Put letters back where they came from, beside what else the page does; `read` says how far it is."""
-    queue = text_in(fields, "queue")
-    url, wanted = url_among(urls_at(site), queue), selection_in(fields)
-    moves = site.memory.of("moves", Moves)
-    return moves.put_back(site.connection.client("sqs"), queue=queue, url=url, wanted=wanted)
+    return _moves(site).put_back(site.connection.client("sqs"), **_meant(site, fields))
 
 
 def purge(site: KnownSite, fields: Mapping[str, Any]) -> Document:
     """Throw letters away, of those that are there now; who wants that has typed the queue's name."""
+    meant = _meant(site, fields)
+    if text_in(fields, "typed") != meant["queue"]:
+        raise BadRequest(f"these letters can't be brought back: type {meant['queue']} to go on")
+    return _moves(site).thrown_away(site.connection.client("sqs"), **meant)
+
+
+def _meant(site: KnownSite, fields: Mapping[str, Any]) -> dict[str, Any]:
     queue = text_in(fields, "queue")
-    url, wanted = url_among(urls_at(site), queue), selection_in(fields)
-    if text_in(fields, "typed") != queue:
-        raise BadRequest(f"these letters can't be brought back: type {queue} to go on")
-    return site.memory.of("moves", Moves).thrown_away(
-        site.connection.client("sqs"), queue=queue, url=url, wanted=wanted
-    )
+    return {"queue": queue, "url": url_among(urls_at(site), queue), "wanted": selection_in(fields)}
+
+
+def _moves(site: KnownSite) -> Moves:
+    return site.memory.of("moves", Moves)
 
 
 def stop(site: KnownSite, fields: Mapping[str, Any]) -> Document:
     """Stop the move out of a queue, after the batch that is under way."""
     queue = text_in(fields, "queue")
-    if not site.memory.of("moves", Moves).stop(queue):
+    if not _moves(site).stop(queue):
         raise NoSuchQueue(f"nothing is moved out of {queue}")
     return {"queue": queue}

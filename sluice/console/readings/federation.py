@@ -1,18 +1,16 @@
 """Page *Federation*: the map of all sites, this one's routes and links with their rates, exchanges and bindings."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 from sluice.aws.clients import now_ms
-from sluice.aws.metrics import NAMESPACE
 from sluice.aws.operator.control_client import FEDERATION
-from sluice.aws.operator.metric_series import Metric, Series
+from sluice.aws.operator.metric_series import Series
 from sluice.cli.output import plain
-from sluice.console.forms import text_in
 from sluice.console.maps import drawn, view_of, walked_from, warnings_of
-from sluice.console.readings.series import last, series_of
-from sluice.console.readings.tries import tried
+from sluice.console.readings.shared import last, own_metric, series_of, tried
+from sluice.console.requests import text_in
 from sluice.console.sites import Document, KnownSite, Query
 from sluice.errors import BadRequest, CallFailed
 from sluice.federation.links.links import ends
@@ -26,7 +24,6 @@ from sluice.federation.operations import (
     TellBridge,
     TellLink,
 )
-from sluice.stages import staged
 from sluice.times import MINUTE_MS
 
 MINUTES = 15  # of which messages are counted
@@ -116,16 +113,9 @@ def _route(site: KnownSite, view: SiteView, shown: BridgeView, series: Mapping[s
 
 def _series(site: KnownSite, view: SiteView) -> Mapping[str, Series] | None:
     """Read what each route forwarded; None where that isn't known yet. Raises `CallFailed`."""
-    wanted = dict(_wanted(view, staged(NAMESPACE, site.connection.stage)))
-    if not wanted:
-        return {}
-    return series_of(site, "routes", wanted, last(MINUTES))
-
-
-def _wanted(view: SiteView, namespace: str) -> Iterator[tuple[str, Metric]]:
-    for each in view.bridges[:MAX_COUNTED]:
-        told = {"service": "bridge", "route": each.name}
-        yield each.name, Metric(namespace=namespace, name="MessagesForwarded", dimensions=told)
+    names = [each.name for each in view.bridges[:MAX_COUNTED]]
+    wanted = {name: own_metric(site, "MessagesForwarded", service="bridge", route=name) for name in names}
+    return series_of(site, "routes", wanted, last(MINUTES)) if wanted else {}
 
 
 def _minutes(series: Series) -> list[int]:

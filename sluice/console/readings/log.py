@@ -12,9 +12,9 @@ from sluice.aws.operator.connections import Connection
 from sluice.aws.operator.deployment import STACK, read_deployment
 from sluice.aws.operator.function_logs import FunctionLogs, LogLine
 from sluice.aws.operator.latest_offers import latest_offers
-from sluice.console.forms import text_in
 from sluice.console.readings.pipeline import MESSAGES, files_at, table_at
-from sluice.console.readings.tries import tried
+from sluice.console.readings.shared import tried
+from sluice.console.requests import text_in
 from sluice.console.sites import Document, KnownSite, Query
 from sluice.console.tables import rows_that
 from sluice.documents import read_json

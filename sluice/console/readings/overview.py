@@ -11,7 +11,7 @@ from sluice.cli.site_status import read_site
 from sluice.console.changes import Change, changes
 from sluice.console.readings.counters import counters_of, holds_of, metrics_of, offers_of, statistics_of_today
 from sluice.console.readings.dollars import dollars_of
-from sluice.console.readings.tries import tried
+from sluice.console.readings.shared import tried
 from sluice.console.sites import Document, KnownSite, Query
 from sluice.times import HOUR_MS
 

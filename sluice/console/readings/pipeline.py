@@ -15,9 +15,8 @@ from sluice.aws.operator.metric_series import Metric, Series
 from sluice.cli.output import plain
 from sluice.cli.pipeline.commands import start_operation
 from sluice.cli.pipeline.pipelines import STACK
-from sluice.console.forms import text_in
-from sluice.console.readings.series import last, series_of
-from sluice.console.readings.tries import tried
+from sluice.console.readings.shared import last, series_of, tried
+from sluice.console.requests import text_in
 from sluice.console.sites import Document, KnownSite, Query
 from sluice.console.tables import KnownTable, document_of, iceberg_versions, rows_of
 from sluice.costs import MONTH_H, cost_table

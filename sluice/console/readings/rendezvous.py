@@ -6,24 +6,21 @@ from functools import partial
 from typing import Any
 
 from sluice.aws.clients import now_ms
-from sluice.aws.metrics import NAMESPACE
 from sluice.aws.operator.client_user import AccessKey, ClientUser
 from sluice.aws.operator.deployment import STACK, Deployment, read_deployment
 from sluice.aws.operator.latest_offers import LatestOffer, newest_first, offers_of_shard
-from sluice.aws.operator.metric_series import Metric, Series
+from sluice.aws.operator.metric_series import Series
 from sluice.aws.operator.rendezvous_status import status_of
 from sluice.aws.rendezvous.offers import SHARDS
 from sluice.aws.rendezvous.pace import DynamoPaceStore
 from sluice.cli.output import quantile
 from sluice.cli.rendezvous.status import document
 from sluice.console.readings.counters import offers_of, statistics_of_today, today_of
-from sluice.console.readings.series import series_of, today_or_last
-from sluice.console.readings.tries import tried
+from sluice.console.readings.shared import own_metric, series_of, today_or_last, tried
 from sluice.console.sites import Document, KnownSite, Query
 from sluice.rendezvous.counts.statistics import ADDRESSES, OFFERS, POLLS, PROXIES, Counts, by_label
 from sluice.rendezvous.protocol.matching import Pool
 from sluice.rendezvous.protocol.pace import Pace, pace_of
-from sluice.stages import staged
 
 LATEST_EVERY_S = 5.0
 PACE_EVERY_S = 10.0
@@ -107,8 +104,7 @@ def _pools(waiting: Mapping[str, int], pace: Pace | None) -> Sequence[Document]:
 
 
 def _polls(site: KnownSite) -> Mapping[str, Series] | None:
-    namespace = staged(NAMESPACE, site.connection.stage)
-    wanted = {name: Metric(namespace=namespace, name=name, dimensions={"service": "proxy"}) for name in POLL_METRICS}
+    wanted = {name: own_metric(site, name, service="proxy") for name in POLL_METRICS}
     return series_of(site, "polls", wanted, today_or_last(0))
 
 

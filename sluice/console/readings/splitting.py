@@ -3,15 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sluice.aws.metrics import NAMESPACE
 from sluice.aws.operator.control_client import SPLITTING
 from sluice.aws.operator.metric_series import Metric
 from sluice.cli.splitting.tables import plain
-from sluice.console.readings.series import last, series_of
+from sluice.console.readings.shared import last, own_metric, series_of
 from sluice.console.sites import Document, KnownSite, Query
 from sluice.errors import CallFailed
 from sluice.splitting.operations import QueueView, SessionView, ShowSplitting, SplittingView
-from sluice.stages import staged
 
 MINUTES = 15  # of which messages are counted
 MAX_COUNTED = 100  # queues; so many sessions too: each is a metric, and CloudWatch takes money for each that it gives
@@ -63,10 +61,7 @@ def _session(session: SessionView, counts: Counts | None) -> dict[str, Any]:
 
 def _counts(site: KnownSite, found: SplittingView) -> Counts | None:
     """Count what the last minutes had; None where that isn't known yet. Raises `CallFailed`."""
-    wanted = {
-        f"{queue_id}\n{what}": metric
-        for queue_id, what, metric in _wanted(found, staged(NAMESPACE, site.connection.stage))
-    }
+    wanted = {f"{queue_id}\n{what}": metric for queue_id, what, metric in _wanted(site, found)}
     if not wanted:
         return {}
     series = series_of(site, "splitting", wanted, last(MINUTES))
@@ -75,19 +70,15 @@ def _counts(site: KnownSite, found: SplittingView) -> Counts | None:
     return {tuple(name.split("\n", 1)): round(sum(value for _, value in each)) for name, each in series.items()}  # type: ignore[misc]  # two parts
 
 
-def _wanted(found: SplittingView, namespace: str) -> Iterator[tuple[str, str, Metric]]:
+def _wanted(site: KnownSite, found: SplittingView) -> Iterator[tuple[str, str, Metric]]:
     for queue in found.queues[:MAX_COUNTED]:
-        told = {"service": "splitter", "queue": queue.queue_id}
         for what, name in OF_QUEUES.items():
-            yield queue.queue_id, what, Metric(namespace=namespace, name=name, dimensions=told)
+            yield queue.queue_id, what, own_metric(site, name, service="splitter", queue=queue.queue_id)
     for session in _busiest(found.sessions):
+        told = {"service": "splitter", "session": session.session_id}
         for each in session.queues:
-            told = {"service": "splitter", "queue": each.queue_id, "session": session.session_id}
-            yield (
-                each.queue_id,
-                session.session_id,
-                Metric(namespace=namespace, name="SessionMessages", dimensions=told),
-            )
+            metric = own_metric(site, "SessionMessages", queue=each.queue_id, **told)
+            yield each.queue_id, session.session_id, metric
 
 
 def _busiest(sessions: Sequence[SessionView]) -> Sequence[SessionView]:

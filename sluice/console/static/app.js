@@ -4,12 +4,17 @@
 //   topics(place)   what it follows, as `READING@SITE`, with `?name=value` after it
 //   render(place)   what it shows, as nodes; called when the place or a reading changes
 // and a place has `sites`, `site` (one of them), `query` (URLSearchParams), `actions` (whether any are allowed),
-// `readings` (by topic: `document` or `error`), `go(changes)`, `href(name, changes)`, `notice(text, kind)`, `redraw()`.
+// `readings` (by topic: `document` or `error`), `go(changes)`, `href(name, changes)`, `notice(text, kind)`, `redraw()`,
+// `done(doing, said)`.
 
 import { el, show } from "./dom.js";
-import { PAGES } from "./pages.js";
 import { follow } from "./stream.js";
 
+// In the navigation's order. Each is a module of `pages/` that is loaded once somebody opens it.
+const PAGES = ["Overview", "Rendezvous", "Splitting", "Federation", "Pipeline", "Dead letters", "Log"].map((title) => ({
+  title,
+  name: title.toLowerCase().replace(" ", "-"),
+}));
 const LIVE = { live: "live", connecting: "connecting…", paused: "paused" };
 const NOTICE_MS = 8_000;
 
@@ -58,6 +63,7 @@ function placed(name, query) {
       }
     },
     notice,
+    done,
     redraw: draw,
   };
 }
@@ -73,7 +79,7 @@ async function route() {
     show(main, el("h1", { tabindex: "-1" }, "No such page"), el("p", {}, el("a", { href: `#/${PAGES[0].name}` }, PAGES[0].title)));
     return;
   }
-  const module = await page.load();
+  const module = await import(`./pages/${page.name}.js`);
   if (address().name !== name) return; // somebody has gone on meanwhile
   state.place = placed(name, query);
   Object.assign(state, { page, module });
@@ -145,6 +151,16 @@ function notice(text, kind = "note") {
   const node = el("p", { class: `notice ${kind}` }, text);
   document.getElementById("notices").append(node);
   setTimeout(() => node.remove(), NOTICE_MS);
+}
+
+// Waits for what is done, and says how it went: `said` is a text, or makes one of the answer, or is nothing.
+async function done(doing, said = null) {
+  try {
+    const answer = await doing;
+    if (said) notice(typeof said === "function" ? said(answer) : said);
+  } catch (error) {
+    notice(error.message, "bad");
+  }
 }
 
 async function begin() {

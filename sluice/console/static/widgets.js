@@ -1,7 +1,36 @@
 // What several pages show alike.
 
 import { el, svg } from "./dom.js";
-import { number } from "./words.js";
+import { ago, clock, number } from "./words.js";
+
+/** A page of one reading of the site: what it follows, and `whole`, which shows the document once it is there. */
+export function ofReading(name, whole) {
+  const topic = ({ site }) => `${name}@${site.number}`;
+  return {
+    topics: (place) => [topic(place)],
+    render: (place) => {
+      const reading = place.readings.get(topic(place));
+      return [trouble(reading), reading?.document ? whole(place, reading.document) : null];
+    },
+  };
+}
+
+/** A choice of what a page shows: entries `{name, note, key, href, current}`. */
+export function tabs(label, entries) {
+  return el("nav", { class: "tabs", "aria-label": label, "data-key": label }, el("ul", {}, entries.map((each) =>
+    el("li", { "data-key": each.key }, el("a", { href: each.href, "aria-current": each.current ? "true" : null },
+      el("strong", {}, each.name), el("span", { class: "quiet" }, ` ${each.note}`))))));
+}
+
+/** Says how long ago, and when if one points at it. */
+export function since(atMs) {
+  return el("span", { class: "nowrap", title: clock(atMs) }, ago(atMs));
+}
+
+/** A name and what it stands for, in a list of such pairs. */
+export function pair(name, value) {
+  return el("div", { "data-key": name }, el("dt", {}, name), el("dd", {}, value));
+}
 
 /** A part of a page under a heading. */
 export function section(title, ...children) {

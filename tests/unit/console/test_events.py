@@ -9,7 +9,7 @@ from threading import Event, Semaphore
 from typing import Any
 
 from sluice.console.events import Feeds
-from sluice.console.topics import Topic
+from sluice.console.requests import Topic
 
 TOPIC = Topic.parse("overview@0")
 WITHIN_S = 10

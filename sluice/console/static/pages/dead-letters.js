@@ -2,7 +2,7 @@
 
 import { el } from "../dom.js";
 import { act, ask } from "../stream.js";
-import { section, table, trouble } from "../widgets.js";
+import { ofReading, pair, section, table } from "../widgets.js";
 import { ago, bytes, clock, number } from "../words.js";
 
 const A_PAGE = 50; // letters that are drawn at once
@@ -11,21 +11,14 @@ const MORE = 10_000; // that are looked at, at most
 // What was looked at, by site and queue: it stays while one goes to other pages and comes back.
 const seen = new Map();
 
-const topic = ({ site }) => `dead-letters@${site.number}`;
+export const { topics, render } = ofReading("dead-letters", whole);
 
-export function topics(place) {
-  return [topic(place)];
-}
-
-export function render(place) {
-  const reading = place.readings.get(topic(place));
-  const found = reading?.document;
+function whole(place, found) {
   const queue = place.query.get("queue");
-  const known = found?.queues.find((each) => each.queue === queue);
+  const known = found.queues.find((each) => each.queue === queue);
   return [
-    trouble(reading),
-    found ? section("Queues", queues(found, place)) : null,
-    found && queue && !known ? el("p", { class: "error", "data-key": "unknown" }, `${queue} is no queue of dead letters here.`) : null,
+    section("Queues", queues(found, place)),
+    queue && !known ? el("p", { class: "error", "data-key": "unknown" }, `${queue} is no queue of dead letters here.`) : null,
     known ? letters(place, known, found.moves.find((each) => each.queue === queue)) : null,
   ];
 }
@@ -99,7 +92,7 @@ function letters(place, held, move) {
         ? el("button", { type: "button", onclick: () => { state.mostLooked = MORE; look(place, state); } }, `Look at ${number(MORE)}`) : null),
     state.error ? el("p", { class: "error", role: "alert" }, state.error) : null,
     move && !move.ended ? el("div", { class: "row" }, el("span", { role: "status" }, moveText(move)),
-      el("button", { type: "button", onclick: () => done(place, act("stop-move", state.site, { queue: state.queue }), "It stops after this batch.") }, "Stop")) : null,
+      el("button", { type: "button", onclick: () => place.done(act("stop-move", state.site, { queue: state.queue }), "It stops after this batch.") }, "Stop")) : null,
     state.found ? [reasons(place, state), actions(place, state), list(place, state)] : null);
 }
 
@@ -121,21 +114,12 @@ function reasons(place, state) {
     ]), { empty: "There are no letters.", key: (_, at) => state.found.reasons[at].reason });
 }
 
-async function done(place, doing, said) {
-  try {
-    await doing;
-    place.notice(said);
-  } catch (error) {
-    place.notice(error.message, "bad");
-  }
-}
-
 function actions(place, state) {
   if (!place.actions || !state.found.letters.length) return null;
   const reason = reasonsOf(place);
   const which = reason.length ? `all of ${reason.join(", ")}` : "all";
   const chosen = [...state.chosen];
-  const redrive = (fields) => done(place, act("redrive", state.site, { queue: state.queue, ...fields }), "They go back.");
+  const redrive = (fields) => place.done(act("redrive", state.site, { queue: state.queue, ...fields }), "They go back.");
   return el("div", { class: "row" },
     el("button", { type: "button", disabled: !chosen.length, onclick: () => redrive({ ids: chosen }) }, `Redrive ${number(chosen.length)} selected`),
     el("button", { type: "button", onclick: () => redrive({ reasons: reason }) }, `Redrive ${which}`),
@@ -154,7 +138,7 @@ function purge(place, state, fields, what) {
       el("p", {}, el("label", { for: "typed" }, "Type ", el("code", {}, state.queue), " to go on: "), input),
       el("div", { class: "row" }, confirm, el("button", { value: "cancel", type: "button", onclick: () => dialog.close("cancel") }, "Cancel"))));
   dialog.addEventListener("close", () => {
-    if (dialog.returnValue === "purge") done(place, act("purge", state.site, { queue: state.queue, typed: input.value, ...fields }), "They are thrown away.");
+    if (dialog.returnValue === "purge") place.done(act("purge", state.site, { queue: state.queue, typed: input.value, ...fields }), "They are thrown away.");
     dialog.remove();
   });
   document.body.append(dialog);
@@ -189,26 +173,17 @@ function one(place, state, letter) {
       el("summary", {}, el("span", { class: "badge bad" }, letter.reason), " ", el("span", { class: "said" }, letter.said || letter.body.slice(0, 80)), " ",
         el("span", { class: "quiet" }, ago(letter.died_ms))),
       el("dl", { class: "pairs" },
-        pair("Id", letter.id), pair("Said", letter.said), pair("From", letter.source), pair("Died", clock(letter.died_ms)),
+        pair("Id", letter.id), pair("Said", letter.said || "–"), pair("From", letter.source || "–"), pair("Died", clock(letter.died_ms)),
         pair("Receives", number(letter.receives)), letter.group ? pair("Group", letter.group) : null,
-        Object.entries(letter.attributes).map(([name, value]) => pair(name, value))),
+        Object.entries(letter.attributes).map(([name, value]) => pair(name, value || "–"))),
       el("pre", { tabindex: "0", "aria-label": "Body" }, body),
       el("div", { class: "row" },
         whole === undefined && letter.body_characters > letter.body.length
-          ? el("button", { type: "button", onclick: () => showWhole(place, state, letter) }, `Show all ${bytes(letter.body_characters)}`) : null,
-        place.actions ? el("button", { type: "button", onclick: () => done(place, act("redrive", state.site, { queue: state.queue, ids: [letter.id] }), "It goes back.") }, "Redrive this") : null)));
+          ? el("button", { type: "button", onclick: () => place.done(showWhole(state, letter)).then(place.redraw) }, `Show all ${bytes(letter.body_characters)}`) : null,
+        place.actions ? el("button", { type: "button", onclick: () => place.done(act("redrive", state.site, { queue: state.queue, ids: [letter.id] }), "It goes back.") }, "Redrive this") : null)));
 }
 
-function pair(name, value) {
-  return el("div", {}, el("dt", {}, name), el("dd", {}, value || "–"));
-}
-
-async function showWhole(place, state, letter) {
-  try {
-    const found = await ask("dead-letter", state.site, { queue: state.queue, id: letter.id, looked_at: state.mostLooked });
-    state.whole.set(letter.id, found.body);
-    place.redraw();
-  } catch (error) {
-    place.notice(error.message, "bad");
-  }
+async function showWhole(state, letter) {
+  const found = await ask("dead-letter", state.site, { queue: state.queue, id: letter.id, looked_at: state.mostLooked });
+  state.whole.set(letter.id, found.body);
 }

@@ -2,7 +2,7 @@
 
 import { el } from "../dom.js";
 import { ask } from "../stream.js";
-import { badge, section, table, trouble, troubles } from "../widgets.js";
+import { badge, pair, section, table, trouble, troubles } from "../widgets.js";
 import { clock, milliseconds, number, traceOf } from "../words.js";
 
 const SHOWN = 200;
@@ -99,7 +99,7 @@ function one(place, line, key) {
   ];
   return el("li", { "data-key": key },
     fields.length ? el("details", {}, el("summary", {}, head),
-      el("dl", { class: "pairs" }, fields.map(([name, value]) => el("div", {}, el("dt", {}, name),
-        el("dd", {}, /trace/.test(name) ? el("a", { href: place.href("log", { trace: traceOf(value) }) }, value) : value)))))
+      el("dl", { class: "pairs" }, fields.map(([name, value]) =>
+        pair(name, /trace/.test(name) ? el("a", { href: place.href("log", { trace: traceOf(value) }) }, value) : value))))
       : el("div", {}, head));
 }

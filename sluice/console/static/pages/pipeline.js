@@ -3,29 +3,21 @@
 import { bars, colour, redrawnWhenResized, room } from "../charts.js";
 import { el } from "../dom.js";
 import { act, ask } from "../stream.js";
-import { badge, section, stat, stats, table, trouble, troubles } from "../widgets.js";
-import { ago, bytes, clock, dollars, milliseconds, number } from "../words.js";
+import { badge, ofReading, pair, section, since, stat, stats, table, tabs, troubles } from "../widgets.js";
+import { bytes, clock, dollars, milliseconds, number } from "../words.js";
 
 const OUTCOMES = [["matched", colour(1)], ["denied", colour(2)], ["timed out", colour(3)]];
 const A_TABLE = 10; // versions in the list
 const TABLES = { messages: "Messages", quarantine: "Quarantine", hourly: "Hourly statistics" };
 
-const topic = (site) => `pipeline@${site.number}`;
 const state = { of: null, place: null, hours: null, hoursWrong: null, rows: null, rowsWrong: null, busy: false };
 redrawnWhenResized(() => state.place?.redraw());
 
-export function topics({ site }) {
-  return [topic(site)];
-}
-
-export function render(place) {
-  state.place = place;
-  if (state.of !== place.site.name) Object.assign(state, { of: place.site.name, hours: null, hoursWrong: null, rows: null, rowsWrong: null });
-  const reading = place.readings.get(topic(place.site));
-  return [trouble(reading), reading?.document ? whole(place, reading.document) : null];
-}
+export const { topics, render } = ofReading("pipeline", whole);
 
 function whole(place, found) {
+  state.place = place;
+  if (state.of !== place.site.name) Object.assign(state, { of: place.site.name, hours: null, hoursWrong: null, rows: null, rowsWrong: null });
   return [troubles(found), landing(place, found), runs(place, found), tables(place, found), statistics(place, found), quarantine(place, found)];
 }
 
@@ -67,13 +59,9 @@ function button(title, onclick, kind = "") {
   return el("button", { type: "button", class: kind, onclick }, title);
 }
 
-async function told(place, action, fields) {
-  try {
-    const done = await act(action, place.site.number, fields);
-    place.notice(`${done.job}: ${done.step}${done.run ? `, ${done.run}` : ""}${done.reason ? `: ${done.reason}` : ""}`);
-  } catch (error) {
-    place.notice(error.message, "bad");
-  }
+function told(place, action, fields) {
+  place.done(act(action, place.site.number, fields), (done) =>
+    `${done.job}: ${done.step}${done.run ? `, ${done.run}` : ""}${done.reason ? `: ${done.reason}` : ""}`);
 }
 
 // Runs
@@ -81,7 +69,7 @@ async function told(place, action, fields) {
 function runs(place, found) {
   const columns = [{ name: "Job" }, { name: "State" }, { name: "Began" }, { name: "Took", number: true }, { name: "Which" }, { name: "Version" }, { name: "Says" }, ...(place.actions ? [{ name: "Actions" }] : [])];
   const rows = found.runs.map((each) => [
-    el("strong", {}, each.job), badge(each.state), el("span", { class: "nowrap", title: clock(each.started_at_ms) }, ago(each.started_at_ms)),
+    el("strong", {}, each.job), badge(each.state), since(each.started_at_ms),
     milliseconds((each.ended_at_ms ?? Date.now()) - each.started_at_ms), each.slot || "–", el("code", {}, each.digest), each.detail || "–",
     ...(place.actions ? [isLive(each) ? el("button", { type: "button", class: "small", "aria-label": `Stop ${each.job} ${each.run}`, onclick: () => told(place, "stop-job", { job: each.job }) }, "Stop") : "–"] : []),
   ]);
@@ -101,11 +89,12 @@ function tables(place, found) {
   const columns = [{ name: "Version", number: true }, { name: "When" }, { name: "What" }, { name: "Batch", number: true }, { name: "Rows", number: true }, { name: "Files", number: true }, { name: "Taken away", number: true }, { name: "Size", number: true }];
   const written = shown.versions.filter((each) => !each.removed_files); // the others have rows that were there
   const listed = shown.versions.slice(0, A_TABLE);
-  const rows = listed.map((each) => [each.version, el("span", { class: "nowrap", title: clock(each.at_ms) }, ago(each.at_ms)), each.operation, each.batch ?? "–", each.rows, each.files, each.removed_files, bytes(each.size)]);
+  const rows = listed.map((each) => [each.version, since(each.at_ms), each.operation, each.batch ?? "–", each.rows, each.files, each.removed_files, bytes(each.size)]);
   return section("Tables",
-    el("nav", { class: "tabs", "aria-label": "Tables" }, el("ul", {}, Object.entries(found.tables).map(([name, each]) =>
-      el("li", { "data-key": name }, el("a", { href: place.href("pipeline", { table: name }), "aria-current": name === chosen ? "true" : null },
-        el("strong", {}, TABLES[name] ?? name), el("span", { class: "quiet" }, each.rows === null ? ` version ${number(each.versions[0]?.version)}` : ` ${number(each.rows)} rows`)))))),
+    tabs("Tables", Object.entries(found.tables).map(([name, each]) => ({
+      key: name, name: TABLES[name] ?? name, href: place.href("pipeline", { table: name }), current: name === chosen,
+      note: each.rows === null ? `version ${number(each.versions[0]?.version)}` : `${number(each.rows)} rows`,
+    }))),
     written.length > 1
       ? bars({ label: `Rows of the newest versions of ${chosen}`, series: [{ name: "rows", colour: colour(0) }], width: room(), height: 130,
           columns: [...written].reverse().map((each) => ({ label: `version ${each.version}`, short: number(each.version), values: [each.rows] })) })
@@ -161,7 +150,7 @@ function quarantine(place, found) {
       ? [el("ul", { class: "letters", "aria-label": "Quarantined messages" }, state.rows.rows.map((each) => el("li", { "data-key": each.message_id },
           el("details", {}, el("summary", {}, el("strong", {}, each.reason), " ", el("span", { class: "quiet" }, `${clock(each.sent_at_ms)} · ${each.message_id}`)),
             el("pre", { tabindex: "0" }, each.body, each.left_out ? `\n… and ${number(each.left_out)} characters more` : ""),
-            el("dl", { class: "pairs" }, Object.entries(each.attributes).map(([name, value]) => el("div", { "data-key": name }, el("dt", {}, name), el("dd", {}, value)))))))),
+            el("dl", { class: "pairs" }, Object.entries(each.attributes).map(([name, value]) => pair(name, value))))))),
         state.rows.more > 0 ? el("p", { class: "quiet" }, `${number(state.rows.more)} older ones are in the table.`) : null]
       : null);
 }

@@ -1,25 +1,16 @@
 // The rendezvous: who offers, who answers, who waits, and how long it takes.
 
 import { el } from "../dom.js";
-import { badge, bars, facts, section, stat, stats, table, trouble, troubles } from "../widgets.js";
+import { badge, bars, facts, ofReading, section, stat, stats, table, troubles } from "../widgets.js";
 import { ago, clock, fraction, milliseconds, number, traceOf } from "../words.js";
 
-const topic = ({ site }) => `rendezvous@${site.number}`;
 const MOST = 12; // values of a label that are drawn; the rest is one bar
 const OUTCOMES = { matched: "Answered", denied: "Denied", timeout: "Timed out" };
 const POLLS = { PollsMatched: "matched", PollsIdle: "idle", PollsDeferred: "deferred", PollsRefused: "refused", PollsLost: "lost", AnswersTooLate: "answers too late" };
 
-export function topics(place) {
-  return [topic(place)];
-}
+export const { topics, render } = ofReading("rendezvous", whole);
 
-export function render(place) {
-  const reading = place.readings.get(topic(place));
-  const found = reading?.document;
-  return [trouble(reading), found ? whole(found, place) : null];
-}
-
-function whole(found, place) {
+function whole(place, found) {
   const { status, today, latency } = found;
   return [
     troubles(found),

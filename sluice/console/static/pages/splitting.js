@@ -3,7 +3,7 @@
 import { colour, redrawnWhenResized, room, sankey, swatch } from "../charts.js";
 import { el } from "../dom.js";
 import { act, ask } from "../stream.js";
-import { badge, section, stat, stats, table, trouble } from "../widgets.js";
+import { badge, ofReading, pair, section, since, stat, stats, table, tabs } from "../widgets.js";
 import { ago, clock, number } from "../words.js";
 
 const MAX_FLOWS = 12; // sessions that are drawn; the others are one flow
@@ -11,28 +11,16 @@ const A_PAGE = 50; // sessions in the table
 const EXAMPLE = JSON.stringify({ Body: "hello", MessageAttributes: { user: { DataType: "String", StringValue: "me" } } }, null, 2);
 const MAIN_COLOUR = "var(--quiet)";
 
-const topic = (site) => `splitting@${site.number}`;
 const state = { message: EXAMPLE, filters: "", key: "", limit: "", found: null, wrong: null, peeked: null, busy: false, of: null, place: null };
 redrawnWhenResized(() => state.place?.redraw());
 
-export function topics({ site }) {
-  return [topic(site)];
-}
-
-export function render(place) {
-  state.place = place;
-  const reading = place.readings.get(topic(place.site));
-  const found = reading?.document;
-  return [
-    trouble(reading),
-    found && !found.queues.length
-      ? section("No queue", el("p", {}, "No queue can be split yet: ", el("code", {}, "sluice split register"), " adds one."))
-      : null,
-    found?.queues.length ? whole(place, found) : null,
-  ];
-}
+export const { topics, render } = ofReading("splitting", whole);
 
 function whole(place, found) {
+  state.place = place;
+  if (!found.queues.length) {
+    return section("No queue", el("p", {}, "No queue can be split yet: ", el("code", {}, "sluice split register"), " adds one."));
+  }
   const queue = found.queues.find((each) => each.queue_id === place.query.get("queue")) ?? found.queues[0];
   if (state.of !== `${place.site.name} ${queue.queue_id}`) {
     Object.assign(state, { of: `${place.site.name} ${queue.queue_id}`, found: null, wrong: null, peeked: null });
@@ -49,14 +37,13 @@ function whole(place, found) {
 }
 
 function queues(place, found, chosen) {
-  return el("nav", { class: "tabs", "aria-label": "Split queues", "data-key": "queues" },
-    el("ul", {}, found.queues.map((queue) => {
-      const number_ = found.sessions.filter((each) => each.queues.some((own) => own.queue_id === queue.queue_id)).length;
-      return el("li", { "data-key": queue.queue_id },
-        el("a", { href: place.href("splitting", { queue: queue.queue_id }), "aria-current": queue === chosen ? "true" : null },
-          el("strong", {}, queue.queue_id),
-          el("span", { class: "quiet" }, ` ${number(number_)} ${number_ === 1 ? "session" : "sessions"}`)));
-    })));
+  return tabs("Split queues", found.queues.map((queue) => {
+    const many = found.sessions.filter((each) => each.queues.some((own) => own.queue_id === queue.queue_id)).length;
+    return {
+      key: queue.queue_id, name: queue.queue_id, href: place.href("splitting", { queue: queue.queue_id }),
+      current: queue === chosen, note: `${number(many)} ${many === 1 ? "session" : "sessions"}`,
+    };
+  }));
 }
 
 // The picture
@@ -134,7 +121,7 @@ function list(place, found, queue, sessions, colours) {
         el("a", { href: place.href("splitting", { queue: queue.queue_id, session: session.session_id, find: sought, from: from || null }), "aria-label": `${session.owner}, session ${session.session_id}` }, session.owner || session.session_id)),
       badge(session.status), own?.mode ?? "steal", el("code", { class: "brief" }, filterText(asked(session, queue.queue_id))),
       session.counted[queue.queue_id] ?? "–", session.messages, own?.returned ?? 0,
-      el("span", { class: "nowrap", title: clock(session.started_at_ms) }, ago(session.started_at_ms)), el("span", { class: "nowrap" }, ago(session.heartbeat_at_ms)),
+      since(session.started_at_ms), el("span", { class: "nowrap" }, ago(session.heartbeat_at_ms)),
     ];
   });
   return section("Sessions",
@@ -186,10 +173,6 @@ function one(place, found) {
       close));
 }
 
-function pair(name, value) {
-  return el("div", { "data-key": name }, el("dt", {}, name), el("dd", {}, value));
-}
-
 // In a shell's words: names are letters, values are quoted whole.
 function environment(found, session) {
   const there = session.queues.filter((each) => each.url);
@@ -210,13 +193,9 @@ async function copy(place, text) {
   }
 }
 
-async function stop(place, session) {
-  try {
-    const ended = await act("stop-session", place.site.number, { session_id: session.session_id });
-    place.notice(`${session.owner}'s session: ${ended.status}. What it hasn't read goes back.`);
-  } catch (error) {
-    place.notice(error.message, "bad");
-  }
+function stop(place, session) {
+  place.done(act("stop-session", place.site.number, { session_id: session.session_id }),
+    (ended) => `${session.owner}'s session: ${ended.status}. What it hasn't read goes back.`);
 }
 
 // The tester

@@ -1,13 +1,27 @@
-"""Metrics as pages ask for them: as many at once as one request answers, each piece in its turn."""
+"""What readings of several pages share: metrics, as many at once as one request answers, and what is tried."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from sluice.aws.clients import now_ms
+from sluice.aws.metrics import NAMESPACE
 from sluice.aws.operator.metric_series import Metric, Series, at_once, read_series
 from sluice.console.sites import KnownSite
+from sluice.errors import SluiceError
+from sluice.stages import staged
 from sluice.times import MINUTE_MS, day_of, day_start_ms
+
+T = TypeVar("T")
+
+
+def tried(troubles: dict[str, str], what: str, task: Callable[[], T]) -> T | None:
+    """Give what a task says; None where it fails: the reason is noted under `what`, and all else is read."""
+    try:
+        return task()
+    except SluiceError as error:
+        troubles[what] = str(error)
+        return None
 
 
 class Window(NamedTuple):
@@ -25,6 +39,11 @@ def last(minutes: int) -> Window:
 def today_or_last(minutes: int) -> Window:
     """Give today, in UTC, and never less than the last minutes."""
     return Window(lambda at_ms: min(day_start_ms(day_of(at_ms)), at_ms - minutes * MINUTE_MS), 24 * 60)
+
+
+def own_metric(site: KnownSite, name: str, **dimensions: str) -> Metric:
+    """Name a metric that the site's functions publish."""
+    return Metric(namespace=staged(NAMESPACE, site.connection.stage), name=name, dimensions=dimensions)
 
 
 def series_of(site: KnownSite, kind: str, wanted: Mapping[str, Metric], window: Window) -> Mapping[str, Series] | None:
