@@ -26,7 +26,8 @@ from sluice.splitting.filters.texts import Sight
 from sluice.splitting.filters.values import Filter, Share
 from sluice.splitting.jq_runner import JqRunner
 from sluice.splitting.routing.router import Meter, Router
-from sluice.splitting.splitter import Conduct, Routes, SplitQueue, split
+from sluice.splitting.settings import SplitConfig
+from sluice.splitting.splitter import Conduct, Routes, split
 
 # A message, on top of the sender's and the consumer's. Mirrord receives, sends and deletes one by one; the trigger
 # receives and deletes by tens, where a queue is busy.
@@ -43,7 +44,7 @@ TENANTS = 10_000  # of which 1,000 sessions have a tenth together
 JQ_SESSIONS, JQ_MESSAGES, JQ_BODY_BYTES = 10, 200, 10_000
 BATCH_S = 60.0  # what a batch may take, where nobody waits for it
 SEED = 3
-QUEUE = SplitQueue(queue_id="q", main="main")
+QUEUE = SplitConfig(queue_id="q", source="q", main="main")
 
 
 @dataclass(slots=True)
@@ -121,7 +122,7 @@ def jq_messages_per_cpu_s() -> float:
     body = json.dumps({"n": JQ_SESSIONS, "text": "x" * JQ_BODY_BYTES})
     before = _cpu_s()
     with closing(JqRunner()) as decide:
-        router = Router.of(shares, version=1, decide=decide)
+        router = Router.of(shares, decide=decide)
         for number in range(JQ_MESSAGES):
             meter = Meter(clock=time.monotonic, until=time.monotonic() + BATCH_S, budget_s=BATCH_S)
             found = router.recipients(Sight.of(Message(message_id=str(number), body=body)), gone=set(), meter=meter)
@@ -140,7 +141,7 @@ def measure(number: int, *, tenants: int) -> Measured:
     """Give the fastest of some rounds, as others use the machine too."""
     shares = [_share(each) for each in range(number)]
     routes = Routes(
-        router=Router.of(shares, version=1, decide=lambda _, __: None),
+        router=Router.of(shares, decide=lambda _, __: None),
         queues={share.session_id: f"session-{share.session_id}" for share in shares},
     )
     batches = list(_batches(tenants))

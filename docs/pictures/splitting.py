@@ -63,7 +63,7 @@ def drawn() -> str:
 
 def routed() -> tuple[Counter[str], Counter[str], int]:
     """Route the messages: how many each session steals, and mirrors, by its key, and how many are left."""
-    router = Router.of(SESSIONS, version=1, decide=_no_program)
+    router = Router.of(SESSIONS, decide=_no_program)
     stolen, mirrored = Counter[str](), Counter[str]()
     left = 0
     for number, (user, country) in enumerate(zip(USERS, COUNTRIES, strict=True)):

@@ -18,8 +18,7 @@ from sluice.aws.splitting.consumers.targets import AwsConsumers, EksClusters
 from sluice.aws.splitting.queues import SplitQueues
 from sluice.aws.splitting.registry_store import DynamoRegistryStore
 from sluice.codec import encode
-from sluice.splitting.cached_registry import KnownRegistry
-from sluice.splitting.control import Control, next_tick_s
+from sluice.splitting.control import Control, KnownRegistry, next_tick_s
 from sluice.splitting.jq_runner import compile_problem
 from sluice.splitting.operations import TickSessions
 from sluice.splitting.performer import Performer

@@ -17,11 +17,10 @@ from sluice.aws.splitting.registry_store import DynamoRegistryStore
 from sluice.codec import encode
 from sluice.errors import DestinationFault
 from sluice.message import Message
-from sluice.splitting.cached_registry import CachedRegistry
 from sluice.splitting.jq_runner import JqRunner
 from sluice.splitting.operations import StopSession
-from sluice.splitting.settings import SplitterSettings
-from sluice.splitting.splitter import Conduct, SplitOutcome, SplitQueue, split
+from sluice.splitting.settings import SplitConfig, SplitterSettings
+from sluice.splitting.splitter import CachedRegistry, Conduct, SplitOutcome, split
 
 logger = Logger()
 
@@ -30,7 +29,7 @@ class SplitterParts(msgspec.Struct, frozen=True, kw_only=True):
     """What an environment of the splitter function keeps between its batches."""
 
     settings: SplitterSettings
-    by_source: Mapping[str, SplitQueue]  # by the source queue's name
+    by_source: Mapping[str, SplitConfig]  # by the source queue's name
     store: DynamoRegistryStore
     seen: CachedRegistry
     queues: SplitQueues
@@ -47,12 +46,7 @@ class SplitterParts(msgspec.Struct, frozen=True, kw_only=True):
         executor = ThreadPoolExecutor(MAX_CONNECTIONS)
         return cls(
             settings=settings,
-            by_source={
-                source: SplitQueue(
-                    queue_id=each.queue_id, main=each.main, fifo=each.fifo, sns=each.sns, s3_event=each.s3_event
-                )
-                for source, each in settings.by_source.items()
-            },
+            by_source=settings.by_source,
             store=store,
             seen=CachedRegistry(store, splitter_id=new_id(), decide=lambda: jq, now_ms=now_ms, ready=jq.ready),
             queues=SplitQueues(sqs_client(), settings.dead_letters_url),
@@ -66,7 +60,7 @@ class SplitterParts(msgspec.Struct, frozen=True, kw_only=True):
             ),
         )
 
-    def split(self, messages: Sequence[Message], queue: SplitQueue) -> SplitOutcome:
+    def split(self, messages: Sequence[Message], queue: SplitConfig) -> SplitOutcome:
         """Forward a batch, and count what sessions got."""
         began_s = now_s()
         routes = self.seen.routes(queue.queue_id)

@@ -89,7 +89,7 @@ def _share(session: SessionView, own: QueueFilter) -> Share:
 
 def _told(shares: Sequence[Share], sight: Sight, decide: Decide) -> Iterator[dict[str, Any]]:
     """Go down the line: what becomes of the message at each session, and what each condition of its filter says."""
-    found = Router.of(shares, version=0, decide=decide).recipients(sight)
+    found = Router.of(shares, decide=decide).recipients(sight)
     mirroring = {each.session_id for each in found.mirroring}
     trials = dict[Filter, Trial]()
     for share in sorted(shares, key=lambda each: each.order):

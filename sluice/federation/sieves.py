@@ -40,7 +40,7 @@ class Sieve(msgspec.Struct, frozen=True, kw_only=True):
         """Begin a batch. The clock's seconds go on; `ready` starts what `decide` needs."""
         share = Share(session_id="", key="", started_at_ms=0, filter=filter_)
         return cls(
-            router=Router.of([share], version=0, decide=decide, ready=ready),
+            router=Router.of([share], decide=decide, ready=ready),
             meter=Meter(clock=clock, until=clock() + BATCH_S, budget_s=math.inf),
         )
 

@@ -7,6 +7,7 @@ was cut off is done at the next tick.
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,7 +16,6 @@ from msgspec.structs import replace
 from sluice.batches import Dispatcher, Entry
 from sluice.errors import BadConfiguration, CallFailed, DestinationFault, QueueGone, SluiceError
 from sluice.message import Message
-from sluice.splitting.cached_registry import KnownRegistry
 from sluice.splitting.filters.values import EVERY_QUEUE, QueueFilters, filter_of
 from sluice.splitting.operations import ConsumerStep, StepReport
 from sluice.splitting.pointing import Pointing
@@ -76,6 +76,47 @@ class NoSuchSession(BadConfiguration):
 
 class TooBusy(SluiceError):
     """The registry is written by too many at once; the request may be repeated."""
+
+
+@dataclass(slots=True)
+class KnownRegistry:
+    """The registry as an environment of the control function knows it: read once in an invocation. Not for threads.
+
+    What an invocation has read or written goes on to its next step, and to the environment's next invocation, which
+    asks for the revision and, where that is the same, only for heartbeats and splitters: they are outside of any
+    revision. Where the version has changed, splitters are read after the write: only then is it known who may still
+    route by the one before (`sessions.rules`). All of it raises `CallFailed`.
+    """
+
+    store: "DynamoRegistryStore"
+    _registry: Registry = field(default_factory=Registry)
+    _revision: int | None = None  # None: nothing is known
+    _is_current: bool = False
+
+    def begin(self) -> None:
+        """Begin an invocation: others may have written."""
+        self._is_current = False
+
+    def load(self) -> Registry:
+        """Give the registry as it was when this invocation last looked; it looks where it hasn't."""
+        if not self._is_current:
+            if self._revision is not None and self.store.revision() == self._revision:
+                self._registry = self.store.refreshed(self._registry)
+            else:
+                self._registry, self._revision = self.store.load()
+            self._is_current = True
+        return self._registry
+
+    def save(self, after: Registry) -> bool:
+        """Write what differs from what was loaded; False where somebody else has written since: load again."""
+        before, revision = self.load(), self._revision or 0
+        self._is_current = False
+        saved = self.store.save(before, after, revision=revision)
+        if saved is None:
+            return False
+        self._registry, self._revision = after, saved
+        self._is_current = after.version == before.version
+        return True
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True):

@@ -117,7 +117,7 @@ class Performer(msgspec.Struct, frozen=True, kw_only=True):
                 queue_id=config.queue_id,
                 source=self.url(config.source),
                 main=self.url(config.main or splits[config.queue_id].consumer_at or config.source),
-                fifo=config.fifo,
+                fifo=splits[config.queue_id].fifo,
                 sns=config.sns,
                 s3_event=config.s3_event,
                 rules=tuple(

@@ -15,7 +15,7 @@ from sluice.errors import BadConfiguration, BadConsumer, CallFailed
 from sluice.splitting.consumers.targets import Consumer, Consumers, Target, name_of, of_agents
 from sluice.splitting.operations import ConsumerStep, StepReport
 from sluice.splitting.sessions.actions import PointConsumer, SwitchSplitter, due
-from sluice.splitting.sessions.consumer_events import (
+from sluice.splitting.sessions.events import (
     ConsumerMoved,
     ConsumerPointed,
     ConsumerRefused,
@@ -24,9 +24,9 @@ from sluice.splitting.sessions.consumer_events import (
     ConsumersSeen,
     ConsumersSent,
     ConsumerStrayed,
+    Event,
     SplitterSwitched,
 )
-from sluice.splitting.sessions.events import Event
 from sluice.splitting.sessions.state import Registry
 from sluice.splitting.settings import Repointed
 

@@ -9,7 +9,7 @@ import msgspec
 from sluice.settings import Settings
 from sluice.splitting.consumers.targets import Target
 from sluice.splitting.policies import Policy
-from sluice.splitting.sessions.temporary_queues import FIFO_SUFFIX, TAG_CHARACTERS
+from sluice.splitting.sessions.temporary_queues import TAG_CHARACTERS
 from sluice.stages import staged
 
 
@@ -27,11 +27,6 @@ class SplitConfig(msgspec.Struct, frozen=True, kw_only=True):
     s3_event: bool = False
     drain_timeout_s: int | None = None
     tags: Mapping[str, str] = msgspec.field(default_factory=dict)
-
-    @property
-    def fifo(self) -> bool:
-        """Whether the queues are."""
-        return self.source.endswith(FIFO_SUFFIX)
 
 
 class SplitterSettings(Settings, frozen=True, kw_only=True):

@@ -12,19 +12,30 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, wait
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from sluice.batches import Dispatcher, Entry, Send
 from sluice.errors import DestinationFault, HeldBack, NotDelivered, NotReached, QueueGone
 from sluice.message import Message
+from sluice.splitting.filters.jq import Decide
 from sluice.splitting.filters.texts import S3Object, Sight, s3_objects
 from sluice.splitting.filters.values import Share
 from sluice.splitting.routing.routed import Routed
-from sluice.splitting.routing.router import FaultKind, Lack, Meter, Recipients, Router, for_main, for_session
-from sluice.splitting.sessions.state import Reason
+from sluice.splitting.routing.router import FaultKind, Lack, Meter, Recipients, Router, for_main, for_session, is_ready
+from sluice.splitting.sessions.state import SPLITTER_LEASE_S, Reason, Registry
+from sluice.splitting.sessions.temporary_queues import FIFO_SUFFIX
+from sluice.splitting.settings import SplitConfig
+
+if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
+    from sluice.aws.splitting.registry_store import DynamoRegistryStore
 
 NOT_SPLIT = "its consumer doesn't read a main queue, or not yet"
+CACHED_MS = 1_000
+BATCH_MS = 20_000  # the function's time limit: no batch takes longer
+ANNOUNCED_FOR_MS = SPLITTER_LEASE_S * 1_000 - BATCH_MS
+MAX_READS = 10  # of a registry that changes with every look
 MAX_PASSES = 20  # of re-routing, while session after session turns out to be gone
 # From a batch's begin, of the function's 20 s: no filter is asked any more, and no request begun.
 DECIDED_WITHIN_S = 10.0
@@ -90,21 +101,75 @@ class Conduct:
         self.tell(session_id, f"{reason}: {words[:MAX_WORDS]}" if words else reason)
 
 
-class SplitQueue(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue as the splitter needs to know it. `main` is a queue's name, None while nothing may be forwarded."""
-
-    queue_id: str
-    main: str | None = None
-    fifo: bool = False
-    sns: bool = False
-    s3_event: bool = False
-
-
 class Routes(msgspec.Struct, frozen=True, kw_only=True):
     """One split queue's router and where its sessions' queues are: session id to queue name."""
 
     router: Router
     queues: Mapping[str, str]
+
+
+class Unsettled(RuntimeError):
+    """The registry changed each time it was read; the batch comes again."""
+
+
+@dataclass(slots=True)
+class CachedRegistry:
+    """The registry as a splitter's environment knows it: never older than a second. Not for threads.
+
+    It is announced before it is routed by. The order is what makes it safe (`sessions.rules`): announce the version
+    read, read the version again, and route only when it is still the same. An announcement holds for the lease: it is
+    repeated before a batch could outlive it.
+    """
+
+    store: "DynamoRegistryStore"
+    splitter_id: str
+    decide: Callable[[], Decide]
+    now_ms: Callable[[], int]
+    ready: Callable[[], None] = is_ready  # starts what `decide` needs
+    _registry: Registry = field(default_factory=lambda: Registry(version=-1))
+    _routes: dict[str, Routes] = field(default_factory=dict)
+    _checked_at_ms: int = 0
+    _announced_at_ms: int = 0
+
+    def routes(self, queue_id: str) -> Routes:
+        """Give the routes of a split queue, compiled at the first batch after a change. Raises `Unsettled`."""
+        self._refresh()
+        if queue_id not in self._routes:
+            registry = self._registry
+            shares = registry.shares_of(queue_id)
+            queues = {share.session_id: registry.queue_of(share.session_id, queue_id) for share in shares}
+            self._routes[queue_id] = Routes(
+                router=Router.of(shares, decide=self.decide(), ready=self.ready),
+                queues={session_id: queue.name for session_id, queue in queues.items() if queue is not None},
+            )
+        return self._routes[queue_id]
+
+    def main(self, queue_id: str, *, configured: str | None) -> str | None:
+        """Name the queue that the deployed consumer reads as of the last `routes`, None while nothing is forwarded.
+
+        Where it is re-pointed, or was by a deployment before this one, the registry says it; else the stacks do.
+        """
+        split = self._registry.splits.get(queue_id)
+        if split is None or split.static or split.is_at_rest:
+            return configured
+        return split.main if split.forwards else None
+
+    def _refresh(self) -> None:
+        now_ms = self.now_ms()
+        if now_ms - self._checked_at_ms < CACHED_MS and now_ms - self._announced_at_ms < ANNOUNCED_FOR_MS:
+            return
+        for _ in range(MAX_READS):
+            now_ms, version = self.now_ms(), self.store.version()
+            if version == self._registry.version and now_ms - self._announced_at_ms < ANNOUNCED_FOR_MS:
+                self._checked_at_ms = now_ms
+                return
+            if version != self._registry.version:
+                self._registry, _ = self.store.load()
+                self._routes.clear()
+                self._announced_at_ms = 0  # where announcing fails, the next batch begins with it
+            self.store.announce(self.splitter_id, version=self._registry.version, at_ms=now_ms)
+            self._announced_at_ms = now_ms
+        raise Unsettled("the registry of sessions changes too fast to be read")
 
 
 @dataclass(slots=True)
@@ -123,7 +188,7 @@ class SplitOutcome:
 
 def split(
     messages: Sequence[Message],
-    queue: SplitQueue,
+    queue: SplitConfig,
     routes: Routes,
     *,
     send: Send,
@@ -134,6 +199,7 @@ def split(
 ) -> SplitOutcome:
     """Forward the batch, which began at this reading of the conduct's clock. `messages` are in the order received.
 
+    While the queue has no `main` nothing may be forwarded.
     What a session's vanished or refusing queue was to get is routed again, without that session, in as many passes as
     queues are lost; where main is gone, its messages stay on the source.
     """
@@ -151,7 +217,7 @@ def split(
         conduct=conduct,
         sessions={name: session_id for session_id, name in routes.queues.items()},
         dispatcher=Dispatcher(
-            fifo=queue.fifo,
+            fifo=queue.source.endswith(FIFO_SUFFIX),
             send=send,
             executor=executor,
             optional=frozenset(routes.queues.values()),
@@ -171,7 +237,7 @@ class _Batch:
     """A batch on its way. `out` are the sessions that it passes over."""
 
     messages: Sequence[Message]
-    queue: SplitQueue
+    queue: SplitConfig
     main: str
     routes: Routes
     executor: Executor
@@ -225,7 +291,7 @@ class _Batch:
     def routed(self, position: int) -> Recipients:
         """Route a message. A session whose filter is at fault is out of the batch from the next one on."""
         gone = self.out
-        first_ms = first_received_ms(self.messages[position]) if self.queue.fifo else None
+        first_ms = first_received_ms(self.messages[position]) if self.dispatcher.fifo else None
         if first_ms is not None:
             # It may have gone to somebody already, who gets it again and suppresses it: never a later session too.
             gone = gone | self.routes.router.later_than(first_ms - KNOWN_WITHIN_MS)
@@ -279,7 +345,7 @@ class _Batch:
 
     def entries(self, position: int, recipients: Recipients) -> Iterator[Entry]:
         """Copy first, then the message itself, to a session or to main. A copy whose place is unknown has vanished."""
-        message, fifo = self.messages[position], self.queue.fifo
+        message, fifo = self.messages[position], self.dispatcher.fifo
         stealing = recipients.stealing
         shares = [*recipients.mirroring, *([stealing] if stealing else [])]
         there = [share for share in shares if share.session_id in self.routes.queues]
@@ -293,7 +359,7 @@ class _Batch:
 
     def to_main(self, position: int) -> Entry:
         """Give the message as the deployed consumer gets it."""
-        outgoing = for_main(self.messages[position], fifo=self.queue.fifo)
+        outgoing = for_main(self.messages[position], fifo=self.dispatcher.fifo)
         return Entry(position=position, target=self.main, outgoing=outgoing)
 
     def fail(self, position: int, fault: DestinationFault) -> None:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from sluice.aws.splitting.registry_store import MAX_CHANGES, DynamoRegistryStore, TooManyChanges
 from sluice.errors import BadSnapshot
-from sluice.splitting.cached_registry import KnownRegistry
+from sluice.splitting.control import KnownRegistry
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter
 from sluice.splitting.sessions.events import HEARTBEAT_LIMIT_S
 from sluice.splitting.sessions.state import (

@@ -16,8 +16,7 @@ from sluice.cli.splitting.filters import filters_of
 from sluice.errors import BadFilter, BadSnapshot
 from sluice.federation.declared import DECLARED
 from sluice.pipeline.states import DESIRED_STATE
-from sluice.splitting.cached_registry import KnownRegistry
-from sluice.splitting.control import Control
+from sluice.splitting.control import Control, KnownRegistry
 from sluice.splitting.filters.jq import Decide
 from sluice.splitting.filters.values import Filter, Mode, Share
 from sluice.splitting.jq_runner import compile_problem
@@ -25,14 +24,14 @@ from sluice.splitting.performer import Performer
 from sluice.splitting.routing.router import Router
 from sluice.splitting.sessions.state import SESSIONS, SPLITS, TEMPORARY_QUEUES
 from sluice.splitting.settings import SplitConfig
-from sluice.splitting.splitter import Conduct, Routes, SplitOutcome, SplitQueue, split
+from sluice.splitting.splitter import Conduct, Routes, SplitOutcome, split
 from tests.functions.conftest import CONTEXT
 from tests.functions.ways import Inline
 from tests.hostile.events import NOW_MS, Given, became, event, put_together, record, reporter
 from tests.hostile.strict_sqs import StrictClient, as_json
 from tests.splitting_fakes import FakeRegistryStore, FakeSplitQueues, pointing
 
-QUEUE = SplitQueue(queue_id="q", main="main", sns=True, s3_event=True)
+QUEUE = SplitConfig(queue_id="q", source="q", main="main", sns=True, s3_event=True)
 CONFIG = SplitConfig(queue_id="q", source="source", main="main", sns=True, s3_event=True)
 ANYTHING = Share(
     session_id="mirror", key="k", started_at_ms=0, filter=Filter(attributes=(("a", ""),)), mode=Mode.MIRROR
@@ -53,7 +52,7 @@ def share(name: str, pattern: str | None = None, *, jq: str | None = None) -> Sh
 def routes(shares: Sequence[Share], decide: Decide = never) -> Routes:
     """Where a splitter sends, with these sessions."""
     return Routes(
-        router=Router.of(shares, version=1, decide=decide),
+        router=Router.of(shares, decide=decide),
         queues={each.session_id: f"queue-{each.session_id}" for each in shares},
     )
 
@@ -75,7 +74,7 @@ class Splitter:
     def take(self, *messages: dict[str, Any], queue: str = "source") -> list[str]:
         outcomes: list[SplitOutcome] = []
 
-        def split_batch(batch: Any, split_queue: SplitQueue) -> SplitOutcome:
+        def split_batch(batch: Any, split_queue: SplitConfig) -> SplitOutcome:
             outcomes.append(
                 split(
                     batch,

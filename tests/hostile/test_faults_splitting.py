@@ -10,11 +10,11 @@ from sluice.cli.splitting.filters import filters_of
 from sluice.codec import encode
 from sluice.errors import BadFilter
 from sluice.message import Value
-from sluice.splitting.cached_registry import BATCH_MS
 from sluice.splitting.filters.jq import TIME_LIMIT_S, ProgramTimedOut
 from sluice.splitting.filters.patterns import TIME_LIMIT_S as PATTERN_LIMIT_S
 from sluice.splitting.jq_runner import JqRunner
 from sluice.splitting.operations import StartSession
+from sluice.splitting.splitter import BATCH_MS
 from tests.hostile.events import record
 from tests.hostile.limits import Ended, in_child
 from tests.hostile.splitting_entries import Sessions, Splitter, share

@@ -98,7 +98,6 @@ class _Group(msgspec.Struct, frozen=True, kw_only=True):
 class Router(msgspec.Struct, frozen=True, kw_only=True):
     """One split queue's sessions at one version of the registry, compiled for many messages."""
 
-    version: int
     decide: jq.Decide
     ready: Callable[[], None]
     _line: Sequence[Share]
@@ -106,9 +105,7 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
     _index: Index
 
     @classmethod
-    def of(
-        cls, shares: Iterable[Share], *, version: int, decide: jq.Decide, ready: Callable[[], None] = is_ready
-    ) -> "Router":
+    def of(cls, shares: Iterable[Share], *, decide: jq.Decide, ready: Callable[[], None] = is_ready) -> "Router":
         """Compiles the sessions' shares, given in any order. Empty filters match nothing and cost nothing.
 
         `ready` starts what `decide` needs, before a session's time runs. It raises `jq.NotRunning`.
@@ -120,7 +117,7 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
         # In order of their first session, as dicts keep it: `recipients` stops at the first that can't matter.
         groups = [_Group(filter=filter_, positions=tuple(found)) for filter_, found in positions.items()]
         index = Index.of([group.filter for group in groups])
-        return cls(version=version, decide=decide, ready=ready, _line=line, _groups=groups, _index=index)
+        return cls(decide=decide, ready=ready, _line=line, _groups=groups, _index=index)
 
     def recipients(self, sight: Sight, *, gone: AbstractSet[str] = NOBODY, meter: Meter | None = None) -> Recipients:
         """Find the message's recipients. Sessions in `gone`, by id, are passed over, as if they weren't there.

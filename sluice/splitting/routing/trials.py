@@ -57,7 +57,7 @@ def _parts(filter_: Filter) -> Iterator[tuple[str, str, Filter]]:
 
 def _answer(filter_: Filter, sight: Sight, decide: Decide) -> str:
     alone = Share(session_id="", key="", started_at_ms=0, filter=filter_)
-    found = Router.of([alone], version=0, decide=decide).recipients(sight)
+    found = Router.of([alone], decide=decide).recipients(sight)
     if found.faults:
         return found.faults[0].kind
     return NO if found.stealing is None else YES

@@ -15,6 +15,7 @@ from sluice.splitting.filters.jq import TIME_LIMIT_S, NotRunning, ProgramTimedOu
 from sluice.splitting.filters.texts import S3Object
 from sluice.splitting.filters.values import Filter, Mode, Share
 from sluice.splitting.routing.router import Router
+from sluice.splitting.settings import SplitConfig
 from sluice.splitting.splitter import (
     AGAIN_AFTER_S,
     DECIDED_WITHIN_S,
@@ -24,13 +25,12 @@ from sluice.splitting.splitter import (
     Conduct,
     Routes,
     SplitOutcome,
-    SplitQueue,
     split,
 )
 from tests.splitting_fakes import FakeSplitQueues
 from tests.unit.splitting.test_splitter import FIFO, STANDARD, message, share
 
-S3 = SplitQueue(queue_id="q", main="main", s3_event=True)
+S3 = SplitConfig(queue_id="q", source="q", main="main", s3_event=True)
 NAMES_METADATA = '.S3Metadata.author == "me"'
 
 
@@ -70,9 +70,9 @@ class Splitter:
         self.heads.append(found.key)
         return self.head(found)
 
-    def take(self, messages: Sequence[Message], queue: SplitQueue = STANDARD) -> SplitOutcome:
+    def take(self, messages: Sequence[Message], queue: SplitConfig = STANDARD) -> SplitOutcome:
         routes = Routes(
-            router=Router.of(self.shares, version=1, decide=self.decide, ready=self.ready),
+            router=Router.of(self.shares, decide=self.decide, ready=self.ready),
             queues={each.session_id: f"queue-{each.session_id}" for each in self.shares},
         )
         with ThreadPoolExecutor(4) as executor:
@@ -357,7 +357,7 @@ def test_a_group_waits_for_its_event_that_s3_fails_on() -> None:
         raise CallFailed("HeadObject", "500", found.key)
 
     splitter = Splitter([of_author()], head=head)
-    queue = SplitQueue(queue_id="q", main="main", s3_event=True, fifo=True)
+    queue = SplitConfig(queue_id="q", source="q.fifo", main="main", s3_event=True)
     outcome = splitter.take([event("k", group="g"), message("c2", group="g"), message("c3", group="h")], queue)
     assert {position: type(fault) for position, fault in outcome.failures.items()} == {0: NotDelivered, 1: HeldBack}
     assert splitter.queues.bodies("main") == ["c3"]

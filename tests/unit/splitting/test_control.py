@@ -10,7 +10,6 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from sluice.message import Message, Value
-from sluice.splitting.cached_registry import KnownRegistry
 from sluice.splitting.control import (
     LATER_S,
     MAX_RACES,
@@ -18,6 +17,7 @@ from sluice.splitting.control import (
     SOON_S,
     WRITTEN_EVERY_MS,
     Control,
+    KnownRegistry,
     NoSuchSession,
     TooBusy,
     next_tick_s,

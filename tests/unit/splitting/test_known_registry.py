@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from sluice.splitting.cached_registry import KnownRegistry
+from sluice.splitting.control import KnownRegistry
 from sluice.splitting.sessions.state import Registry, Sighting
 from tests.splitting_fakes import FakeRegistryStore
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 import pytest
 from msgspec.structs import replace as changed
 
-from sluice.splitting.cached_registry import KnownRegistry
 from sluice.splitting.consumers.targets import Consumer, LambdaVariable, SystemsManagerParameter, Target, name_of
-from sluice.splitting.control import Control, next_tick_s
+from sluice.splitting.control import Control, KnownRegistry, next_tick_s
 from sluice.splitting.filters.values import Filter, QueueFilter
 from sluice.splitting.pointing import HELD_MS
-from sluice.splitting.sessions.consumer_events import ConsumersHeld
+from sluice.splitting.sessions.events import ConsumersHeld
 from sluice.splitting.sessions.state import Phase, Status
 from sluice.splitting.settings import Repointed, SplitConfig
 from tests.fakes import Clock

@@ -15,12 +15,13 @@ from sluice.message import Message, Value
 from sluice.splitting.filters.jq import ProgramTimedOut
 from sluice.splitting.filters.values import Filter, Mode, Share
 from sluice.splitting.routing.router import Router
-from sluice.splitting.splitter import Conduct, Routes, SplitOutcome, SplitQueue, split
+from sluice.splitting.settings import SplitConfig
+from sluice.splitting.splitter import Conduct, Routes, SplitOutcome, split
 from tests.splitting_fakes import FakeSplitQueues
 
 EXECUTOR = ThreadPoolExecutor(4)
-STANDARD = SplitQueue(queue_id="q", main="main")
-FIFO = SplitQueue(queue_id="q", main="main", fifo=True)
+STANDARD = SplitConfig(queue_id="q", source="q", main="main")
+FIFO = SplitConfig(queue_id="q", source="q.fifo", main="main")
 
 
 def share(name: str, pattern: str = "a", *, at: int = 0, mode: Mode = Mode.STEAL, jq: str | None = None) -> Share:
@@ -46,13 +47,13 @@ def run(
     messages: Sequence[Message],
     queues: FakeSplitQueues,
     *shares: Share,
-    queue: SplitQueue = STANDARD,
+    queue: SplitConfig = STANDARD,
     decide=endless,
     executor: Executor = EXECUTOR,
     conduct: Conduct | None = None,
 ) -> SplitOutcome:
     routes = Routes(
-        router=Router.of(shares, version=1, decide=decide),
+        router=Router.of(shares, decide=decide),
         queues={each.session_id: f"queue-{each.session_id}" for each in shares},
     )
     conduct = conduct or Conduct(now_s=lambda: 0.0, tell=lambda _, __: None)
@@ -406,7 +407,7 @@ def test_a_batch_of_great_messages_goes_in_requests_that_sqs_takes() -> None:
 
 def test_where_nothing_may_be_forwarded_all_is_held_back() -> None:
     queues = FakeSplitQueues()
-    outcome = run([message("a1"), message("b2")], queues, share("A"), queue=SplitQueue(queue_id="q"))
+    outcome = run([message("a1"), message("b2")], queues, share("A"), queue=SplitConfig(queue_id="q", source="q"))
     assert [type(fault) for fault in outcome.failures.values()] == [HeldBack, HeldBack]
     assert outcome.counts["MessagesFailed"] == 2
     assert queues.calls == []

@@ -190,7 +190,7 @@ def test_a_key_alone_takes_what_carries_it_of_every_queue(baggage: str, taken: b
     assert asked["*"].mode is Mode.MIRROR
     share = Share(session_id="A", key="al.ice", started_at_ms=0, filter=asked["*"].filter)
     message = Message(message_id="m", body="b", attributes={"baggage": Value("String", baggage)})
-    found = Router.of([share], version=1, decide=lambda *_: None).recipients(Sight.of(message))
+    found = Router.of([share], decide=lambda *_: None).recipients(Sight.of(message))
     assert found.stealing == (share if taken else None)
     assert list(filters_of(None, ["q:a=^{{ key }}$"], key="x")) == ["q"]
 

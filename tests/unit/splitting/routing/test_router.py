@@ -41,7 +41,7 @@ def share(name: str, program: str | None = None, mode: Mode = Mode.STEAL, at: in
 
 
 def route(message: Sight, *shares: Share, gone: frozenset[str] = frozenset()) -> tuple[str | None, list[str]]:
-    found = Router.of(shares, version=1, decide=decide).recipients(message, gone=gone)
+    found = Router.of(shares, decide=decide).recipients(message, gone=gone)
     return found.stealing.session_id if found.stealing else None, [mirror.session_id for mirror in found.mirroring]
 
 
@@ -89,11 +89,11 @@ def test_a_pattern_on_lines_sees_a_notifications_attributes_and_no_binary_one() 
 
 def test_a_pattern_on_lines_that_times_out_is_a_fault() -> None:
     endless = Share(session_id="A", key="A", started_at_ms=0, filter=Filter(any_of=("^(a|aa)+$", "z")))
-    router = Router.of([endless], version=1, decide=decide)
+    router = Router.of([endless], decide=decide)
     found = router.recipients(sight(a="x", z="z", aa="a" * 80 + "!"))
     assert found.stealing == endless
     endless = Share(session_id="A", key="A", started_at_ms=0, filter=Filter(any_of=("(a|aa)+$", "z")))
-    found = Router.of([endless], version=1, decide=decide).recipients(sight(aa="a" * 80 + "!", z="z"))
+    found = Router.of([endless], decide=decide).recipients(sight(aa="a" * 80 + "!", z="z"))
     assert [fault.kind for fault in found.faults] == [FaultKind.PATTERN_TIMED_OUT]
 
 
@@ -173,20 +173,20 @@ def test_both_must_match_and_jq_is_asked_last() -> None:
     assert route(sight(a="b"), share("A", "true", a="b"))[0] == "A"
     assert route(sight(a="b"), share("A", "false", a="b"))[0] is None
     assert route(sight(a="b"), share("A", "null", a="b"))[0] is None
-    router = Router.of([share("A", "true", a="x")], version=1, decide=never)
+    router = Router.of([share("A", "true", a="x")], decide=never)
     assert router.recipients(sight(a="b")) == Recipients()
 
 
 def test_an_endless_program_is_its_own_sessions_fault_and_traffic_goes_on() -> None:
     sessions = [share("A", "endless", at=1), share("B", at=2, a="b"), share("C", "endless", at=3)]
-    found = Router.of(sessions, version=1, decide=decide).recipients(sight(a="b"))
+    found = Router.of(sessions, decide=decide).recipients(sight(a="b"))
     assert found.stealing == sessions[1]
     assert found.faults == (Fault("A", FaultKind.JQ_TIMED_OUT),)
 
 
 def test_a_pattern_that_backtracks_without_end_is_no_match_and_counted() -> None:
     sessions = [share("A", at=1, a="^(a|aa)+$"), share("B", at=2, a="!")]
-    found = Router.of(sessions, version=1, decide=never).recipients(sight(a="a" * 60 + "!"))
+    found = Router.of(sessions, decide=never).recipients(sight(a="a" * 60 + "!"))
     assert found.stealing == sessions[1]
     assert found.faults == (Fault("A", FaultKind.PATTERN_TIMED_OUT),)
 
@@ -195,7 +195,7 @@ def test_a_program_that_cant_be_run_for_now_is_no_match_and_no_time_out() -> Non
     def unable(program: str, document: str) -> bool | None:
         raise jq.NotRunning
 
-    found = Router.of([share("A", "true")], version=1, decide=unable).recipients(sight(a="b"))
+    found = Router.of([share("A", "true")], decide=unable).recipients(sight(a="b"))
     assert found == Recipients(faults=(Fault("A", FaultKind.JQ_NOT_RUN),))
 
 
@@ -203,7 +203,7 @@ def test_a_filter_over_its_budget_has_decided_this_message_all_the_same() -> Non
     seconds = iter(range(100))
     meter = Meter(clock=lambda: float(next(seconds)), until=100.0, budget_s=1.5)
     sessions = [share("A", at=1, mode=Mode.MIRROR, a="b"), share("B", at=2, mode=Mode.MIRROR, a="b|c")]
-    router = Router.of(sessions, version=1, decide=never)
+    router = Router.of(sessions, decide=never)
     assert router.recipients(sight(a="b"), meter=meter).faults == ()
     found = router.recipients(sight(a="b"), meter=meter)
     assert found.mirroring == tuple(sessions)
@@ -213,7 +213,7 @@ def test_a_filter_over_its_budget_has_decided_this_message_all_the_same() -> Non
 def test_nothing_is_asked_when_the_time_is_up_and_what_was_asked_is_said() -> None:
     meter = Meter(clock=iter([0.0, 0.0, 0.0, 1.0]).__next__, until=1.0, budget_s=9.0)
     sessions = [share("A", "endless", at=1), share("B", at=2, a="b")]
-    found = Router.of(sessions, version=1, decide=decide).recipients(sight(a="b"), meter=meter)
+    found = Router.of(sessions, decide=decide).recipients(sight(a="b"), meter=meter)
     assert (found.lacks, found.faults) == (Lack.TIME, (Fault("A", FaultKind.JQ_TIMED_OUT),))
 
 
@@ -225,8 +225,8 @@ def test_metadata_is_asked_for_where_a_program_names_it_and_can_matter() -> None
         ([share("B", at=1, a="b"), names], None),
         ([share("A", "S3Metadata", a="x")], None),
     ):
-        assert Router.of(sessions, version=1, decide=decide).recipients(waiting).lacks is lacks
-    found = Router.of([names], version=1, decide=decide).recipients(waiting.with_metadata({}))
+        assert Router.of(sessions, decide=decide).recipients(waiting).lacks is lacks
+    found = Router.of([names], decide=decide).recipients(waiting.with_metadata({}))
     assert (found.stealing, found.lacks) == (names, None)
 
 
@@ -238,7 +238,7 @@ def test_a_program_that_several_sessions_share_runs_once_a_message() -> None:
         return False
 
     sessions = [share(str(n), "p") for n in range(5)] + [share("x", "p", a="b")]
-    Router.of(sessions, version=1, decide=counted).recipients(sight(a="b"))
+    Router.of(sessions, decide=counted).recipients(sight(a="b"))
     assert runs == ["p"]
 
 
@@ -327,7 +327,7 @@ def test_recipients_are_those_of_the_oracle(shares: list[Share], message: Messag
         frozenset(data.draw(st.lists(st.sampled_from([one.session_id for one in shares])))) if shares else frozenset()
     )
     stealing, mirroring = literally(message, [one for one in shares if one.session_id not in gone])
-    found = Router.of(shares, version=1, decide=decide).recipients(Sight.of(message), gone=gone)
+    found = Router.of(shares, decide=decide).recipients(Sight.of(message), gone=gone)
     assert found == Recipients(stealing=stealing, mirroring=tuple(mirroring))
 
 

@@ -25,18 +25,15 @@ from sluice.splitting.sessions.actions import (
     due,
     orphans,
 )
-from sluice.splitting.sessions.consumer_events import (
-    ConsumerMoved,
-    ConsumerPointed,
-    ConsumerRefused,
-    ConsumersSent,
-    SplitterSwitched,
-)
 from sluice.splitting.sessions.events import (
     HEARTBEAT_LIMIT_S,
     MOVING_SETUP_LIMIT_S,
     SETUP_LIMIT_S,
     CleanupFailed,
+    ConsumerMoved,
+    ConsumerPointed,
+    ConsumerRefused,
+    ConsumersSent,
     Event,
     LeftoversReturned,
     MainCounted,
@@ -46,6 +43,7 @@ from sluice.splitting.sessions.events import (
     SessionRefused,
     SessionRequested,
     SessionStopped,
+    SplitterSwitched,
     TimePassed,
 )
 from sluice.splitting.sessions.rules import DRAIN_QUIET_S, KEEP_FAILED_S, QUEUE_IS_USED_AFTER_MS, apply
