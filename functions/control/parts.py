@@ -18,12 +18,12 @@ from sluice.aws.splitting.consumers.targets import AwsConsumers, EksClusters
 from sluice.aws.splitting.queues import SplitQueues
 from sluice.aws.splitting.registry_store import DynamoRegistryStore
 from sluice.codec import encode
+from sluice.splitting.consumers.temporary_queues import TOKEN_CHARACTERS
 from sluice.splitting.control import Control, KnownRegistry, next_tick_s
 from sluice.splitting.jq_runner import compile_problem
 from sluice.splitting.operations import TickSessions
 from sluice.splitting.performer import Performer
 from sluice.splitting.pointing import Pointing
-from sluice.splitting.sessions.temporary_queues import TOKEN_CHARACTERS
 from sluice.splitting.settings import ControlSettings
 
 logger = Logger()

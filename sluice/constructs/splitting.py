@@ -39,8 +39,8 @@ from sluice.parameters.consumers import KubernetesParameters, targets_of
 from sluice.parameters.splitting import SplitQueueParameters, SplittingParameters
 from sluice.parameters.values import id_of, of_kind
 from sluice.splitting.adoption import CONSUMED, DECRYPTED, DESCRIBED, SPLITTER_TIMEOUT_S
+from sluice.splitting.consumers.temporary_queues import PREFIX as TEMPORARY_PREFIX
 from sluice.splitting.operations import SweepQueues
-from sluice.splitting.sessions.temporary_queues import PREFIX as TEMPORARY_PREFIX
 from sluice.splitting.settings import ControlSettings, Repointed, SplitConfig, SplitterSettings
 from sluice.stages import staged
 

@@ -16,6 +16,14 @@ from msgspec.structs import replace
 from sluice.batches import Dispatcher, Entry
 from sluice.errors import BadConfiguration, CallFailed, DestinationFault, QueueGone, SluiceError
 from sluice.message import Message
+from sluice.splitting.consumers.temporary_queues import (
+    FIFO_SUFFIX,
+    main_queue_name,
+    prefix_of,
+    session_queue_name,
+    temporary_attributes,
+    temporary_tags,
+)
 from sluice.splitting.filters.values import EVERY_QUEUE, QueueFilters, filter_of
 from sluice.splitting.operations import ConsumerStep, StepReport
 from sluice.splitting.pointing import Pointing
@@ -47,14 +55,6 @@ from sluice.splitting.sessions.events import (
 )
 from sluice.splitting.sessions.rules import apply, within_a_write
 from sluice.splitting.sessions.state import ALIVE, Registry, Session, Split, Status, TemporaryQueue
-from sluice.splitting.sessions.temporary_queues import (
-    FIFO_SUFFIX,
-    main_queue_name,
-    prefix_of,
-    session_queue_name,
-    temporary_attributes,
-    temporary_tags,
-)
 from sluice.splitting.settings import SplitConfig
 
 if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none

@@ -8,8 +8,8 @@ import msgspec
 
 from sluice.settings import Settings
 from sluice.splitting.consumers.targets import Target
+from sluice.splitting.consumers.temporary_queues import TAG_CHARACTERS
 from sluice.splitting.policies import Policy
-from sluice.splitting.sessions.temporary_queues import TAG_CHARACTERS
 from sluice.stages import staged
 
 

@@ -19,13 +19,13 @@ import msgspec
 from sluice.batches import Dispatcher, Entry, Send
 from sluice.errors import DestinationFault, HeldBack, NotDelivered, NotReached, QueueGone
 from sluice.message import Message
+from sluice.splitting.consumers.temporary_queues import FIFO_SUFFIX
 from sluice.splitting.filters.jq import Decide
 from sluice.splitting.filters.texts import S3Object, Sight, s3_objects
 from sluice.splitting.filters.values import Share
 from sluice.splitting.routing.routed import Routed
 from sluice.splitting.routing.router import FaultKind, Lack, Meter, Recipients, Router, for_main, for_session, is_ready
 from sluice.splitting.sessions.state import SPLITTER_LEASE_S, Reason, Registry
-from sluice.splitting.sessions.temporary_queues import FIFO_SUFFIX
 from sluice.splitting.settings import SplitConfig
 
 if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none

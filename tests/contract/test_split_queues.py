@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from sluice.aws.splitting.queues import SplitQueues
 from sluice.errors import CallFailed, QueueGone
 from sluice.message import Message, Outgoing, Value
+from sluice.splitting.consumers.temporary_queues import temporary_attributes, temporary_tags
 from sluice.splitting.routing.router import for_main, for_session
-from sluice.splitting.sessions.temporary_queues import temporary_attributes, temporary_tags
 
 ATTRIBUTES = {
     "text": Value("String", "ä\U0001f600"),

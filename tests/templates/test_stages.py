@@ -11,7 +11,7 @@ import pytest
 from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
-from sluice.splitting.sessions.temporary_queues import PREFIX as TEMPORARY_PREFIX
+from sluice.splitting.consumers.temporary_queues import PREFIX as TEMPORARY_PREFIX
 from sluice.stages import staged
 from tests.templates.assembly import ARNS, Assembly, physical_name
 from tests.templates.conftest import Assemblies

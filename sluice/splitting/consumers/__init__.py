@@ -1,1 +1,4 @@
-"""Consumers that are re-pointed: what is configured, and how it is rewritten. What asks AWS isn't here."""
+"""Consumers that are re-pointed: what is configured, how it is rewritten, and the queues that are made for them.
+
+What asks AWS isn't here.
+"""

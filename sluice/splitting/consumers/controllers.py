@@ -15,8 +15,8 @@ import msgspec
 from sluice.errors import BadConsumer
 from sluice.splitting.consumers.rewriting import rewritten
 from sluice.splitting.consumers.targets import KubernetesWorkload, Place
+from sluice.splitting.consumers.temporary_queues import PREFIX
 from sluice.splitting.consumers.workloads import Json
-from sluice.splitting.sessions.temporary_queues import PREFIX
 
 MANAGER = "sluice"  # the field manager, by which Argo CD can be told to leave our fields alone
 TRACKED = "argocd.argoproj.io/tracking-id"

@@ -11,8 +11,8 @@ from typing import Any
 from sluice.codec import encode
 from sluice.errors import BadConsumer
 from sluice.splitting.consumers.targets import KubernetesWorkload, name_of
+from sluice.splitting.consumers.temporary_queues import PREFIX
 from sluice.splitting.consumers.workloads import Json, pod_of
-from sluice.splitting.sessions.temporary_queues import PREFIX
 
 COPY_OF = "sluice-copy-of"  # the annotation that names the ConfigMap that was there first
 VOLUME = "sluice-volume"  # the label by which the copies of one volume are found

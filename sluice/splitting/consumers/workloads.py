@@ -21,7 +21,7 @@ from sluice.codec import Format, Struct, decode, encode
 from sluice.errors import BadConsumer, Malformed
 from sluice.splitting.consumers.rewriting import check_named, rewritten
 from sluice.splitting.consumers.targets import KubernetesWorkload, name_of
-from sluice.splitting.sessions.temporary_queues import PREFIX
+from sluice.splitting.consumers.temporary_queues import PREFIX
 
 Json: TypeAlias = dict[str, Any]
 ConfigMaps: TypeAlias = Mapping[str, Json | None]

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from sluice.splitting.consumers.temporary_queues import is_ours
 from sluice.splitting.sessions.state import Phase, QueueState, Registry, Split, TemporaryQueue
-from sluice.splitting.sessions.temporary_queues import is_ours
 
 
 class CreateQueue(msgspec.Struct, frozen=True):

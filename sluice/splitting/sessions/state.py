@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from sluice.codec import Format, Struct
 from sluice.splitting.consumers.targets import Consumers
+from sluice.splitting.consumers.temporary_queues import FIFO_SUFFIX
 from sluice.splitting.filters.values import QueueFilter, Share
-from sluice.splitting.sessions.temporary_queues import FIFO_SUFFIX
 
 SPLITTER_LEASE_S = 30
 

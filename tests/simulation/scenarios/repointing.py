@@ -9,8 +9,8 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from sluice.splitting.consumers.targets import CONSUMERS, SystemsManagerParameter
+from sluice.splitting.consumers.temporary_queues import MAIN, PREFIX
 from sluice.splitting.sessions.state import SPLITS
-from sluice.splitting.sessions.temporary_queues import MAIN, PREFIX
 from sluice.splitting.settings import Repointed, SplitConfig
 from tests.simulation.models.queues import Queue, Stored
 from tests.simulation.scenarios.splitting import TABLE, Splitting

@@ -12,10 +12,10 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from sluice.errors import RequestRefused
+from sluice.splitting.consumers.temporary_queues import PREFIX
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter
 from sluice.splitting.operations import FindSession, KeepSession, SessionView, StartSession, StopSession, SweepQueues
 from sluice.splitting.sessions.state import SESSIONS, Status
-from sluice.splitting.sessions.temporary_queues import PREFIX
 from sluice.splitting.settings import ControlSettings, Repointed, SplitConfig, SplitterSettings
 from tests.simulation.kernel.faults import Kind
 from tests.simulation.kernel.scheduler import Violation

@@ -25,7 +25,7 @@ from sluice.peers.methods import Denied, Patience, RendezvousMethod, Reply, over
 from sluice.pipeline.jobs import Landing, Places, Reach
 from sluice.rendezvous.mailbox import Mailbox
 from sluice.splitting.consumers.mounted_files import is_temporary
-from sluice.splitting.sessions.temporary_queues import is_ours, main_queue_name, session_queue_name
+from sluice.splitting.consumers.temporary_queues import is_ours, main_queue_name, session_queue_name
 from sluice.splitting.settings import ControlSettings
 from sluice.stages import STAGE, is_stage, stage_of, staged
 

@@ -18,7 +18,7 @@ from sluice.codec import encode
 from sluice.errors import BadConsumer, CallFailed
 from sluice.splitting.consumers.rewriting import check_named, rewritten
 from sluice.splitting.consumers.targets import EcsVariable, name_of
-from sluice.splitting.sessions.temporary_queues import PREFIX
+from sluice.splitting.consumers.temporary_queues import PREFIX
 
 TEMPORARY = "sluice-temporary"  # the tag of revisions that name temporary queues
 MAX_TIDIED = 20  # revisions at once

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sluice.message import MAX_MESSAGE_BYTES, Message, Value
-from sluice.splitting.routing.router import for_main, for_session, returned
-from sluice.splitting.sessions.temporary_queues import (
+from sluice.splitting.consumers.temporary_queues import (
     MAX_NAME,
     MAX_TAGS,
     is_ours,
@@ -20,6 +19,7 @@ from sluice.splitting.sessions.temporary_queues import (
     temporary_attributes,
     temporary_tags,
 )
+from sluice.splitting.routing.router import for_main, for_session, returned
 
 SYSTEM = {"SentTimestamp": "1700000000000", "MessageGroupId": "g", "MessageDeduplicationId": "d", "AWSTraceHeader": "t"}
 MESSAGE = Message(

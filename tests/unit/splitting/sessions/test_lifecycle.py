@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sluice.splitting.consumers.targets import Consumer, Consumers, LambdaTrigger
+from sluice.splitting.consumers.temporary_queues import main_queue_name, session_queue_name
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter
 from sluice.splitting.sessions.actions import (
     Action,
@@ -48,7 +49,6 @@ from sluice.splitting.sessions.events import (
 )
 from sluice.splitting.sessions.rules import DRAIN_QUIET_S, KEEP_FAILED_S, QUEUE_IS_USED_AFTER_MS, apply
 from sluice.splitting.sessions.state import SPLITTER_LEASE_S, Phase, Reason, Registry, Sighting, Split, Status
-from sluice.splitting.sessions.temporary_queues import main_queue_name, session_queue_name
 
 TRIGGER = LambdaTrigger(function="orders")
 STEAL = QueueFilter(filter=Filter(attributes=(("a", "b"),)))
