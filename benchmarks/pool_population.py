@@ -13,9 +13,11 @@ from enum import StrEnum
 from heapq import heappop, heappush
 from itertools import takewhile
 from random import Random
+from typing import Any
 
 from sluice.rendezvous.pacing import Pacing
 from sluice.rendezvous.protocol.matching import (
+    ANSWERING_MS,
     HOLD_MS,
     Nat,
     Pool,
@@ -24,7 +26,6 @@ from sluice.rendezvous.protocol.matching import (
     answers_until,
     in_order,
     pools_for,
-    waits_until,
 )
 from sluice.rendezvous.protocol.pace import (
     NEXT_POLL_MS,
@@ -275,7 +276,8 @@ class Run:
 
     def _pacing(self) -> Pacing:
         self.environments += 1
-        return Pacing(environment=str(self.environments), store=self.store, now_ms=lambda: self.now_ms, log=_never)
+        store: Any = self.store  # it counts as the table does
+        return Pacing(environment=str(self.environments), store=store, now_ms=lambda: self.now_ms, log=_never)
 
     def _join(self, number: int) -> None:
         population, place = self.population, number / self.population.volunteers
@@ -481,7 +483,7 @@ class Run:
                 given.environment.flush()
                 self._matched(given.volunteer, sent_at_ms)
                 return
-        until_ms = waits_until(answers_until(sent_at_ms=sent_at_ms, now_ms=self.now_ms))
+        until_ms = answers_until(sent_at_ms=sent_at_ms, now_ms=self.now_ms) - ANSWERING_MS
         waits = Waiting(sent_at_ms, until_ms)
         self.waiting[Pool.RESTRICTED if nat is Nat.UNRESTRICTED else Pool.UNRESTRICTED].append(waits)
         self.at(until_ms, self._left, waits)

@@ -23,6 +23,13 @@ class Operation(Struct, Generic[R], frozen=True, kw_only=True, tag_field="op"):
     changes: ClassVar[bool] = False
 
 
+class QueueDepth(Struct, frozen=True, kw_only=True):
+    """How many messages a queue holds, roughly: SQS's own count lags by up to a minute."""
+
+    visible: int
+    in_flight: int
+
+
 def request_of(said: Mapping[str, Any] | str | bytes, operations: Any) -> Any:
     """Read which operation is asked for from an invocation's event, or a queue's text. Raises `BadRequest`.
 

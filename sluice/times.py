@@ -1,9 +1,11 @@
 """Times as texts and back: ISO 8601 in UTC. Pure; nobody here knows what time it is."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from sluice.errors import Malformed
 
+NowMs = Callable[[], int]  # the wall clock, milliseconds since 1970
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

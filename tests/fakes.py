@@ -6,20 +6,29 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 from msgspec.structs import replace
 
 from sluice.errors import CallFailed, QueueGone
+from sluice.rendezvous.broker import Matchmaker, RendezvousDependencies
 from sluice.rendezvous.counts import statistics
 from sluice.rendezvous.counts.statistics import Position, Tally
 from sluice.rendezvous.event_recorder import EventRecorder
-from sluice.rendezvous.matchmaker import Matchmaker
 from sluice.rendezvous.pacing import Pacing
-from sluice.rendezvous.persistence import Persistence
-from sluice.rendezvous.ports import LeftOffer, Match, NowMs, OfferRecord, OfferState, OpenOffer
-from sluice.rendezvous.protocol.matching import Pool, Profile, WaitingProxy, fits
+from sluice.rendezvous.protocol.ends import End
+from sluice.rendezvous.protocol.matching import (
+    LeftOffer,
+    Match,
+    OfferRecord,
+    OpenOffer,
+    Pool,
+    Profile,
+    WaitingProxy,
+    fits,
+)
 from sluice.rendezvous.protocol.pace import Counts, ToldTurns, Turn
-from sluice.times import HOUR_MS, MINUTE_MS
+from sluice.times import HOUR_MS, MINUTE_MS, NowMs
 
 SID_RESTS_MS = 10_000  # as the table has it
 
@@ -104,7 +113,7 @@ class FakeOfferStore:
     offers: dict[tuple[str, int], OfferRecord] = field(default_factory=dict)
     polls: dict[str, tuple[str, OpenOffer | None, WaitingProxy]] = field(default_factory=dict)  # by Sid
     answered_by: dict[tuple[str, int], str] = field(default_factory=dict)
-    ended: dict[tuple[str, int], tuple[OfferState, int]] = field(default_factory=dict)  # what the stream tells
+    ended: dict[tuple[str, int], tuple[End, int]] = field(default_factory=dict)  # what the stream tells
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def record(self, offer: OfferRecord) -> bool:
@@ -136,11 +145,11 @@ class FakeOfferStore:
         with self.lock:
             key = offer.record.key
             record = self.offers[key]
-            if record.state is not OfferState.RECEIVED and self.answered_by.get(key) != token:
+            if record.end is not None and self.answered_by.get(key) != token:
                 return None
             self.answered_by[key] = token
-            self.offers[key] = replace(record, state=OfferState.ANSWERED)
-            self.ended.setdefault(key, (OfferState.ANSWERED, now_ms))
+            self.offers[key] = replace(record, end=End.OFFER_MATCHED)
+            self.ended.setdefault(key, (End.OFFER_MATCHED, now_ms))
         return Match(
             record=self.offers[key],
             profile=proxy.profile,
@@ -148,12 +157,12 @@ class FakeOfferStore:
             answers_until_ms=offer.answers_until_ms,
         )
 
-    def end(self, offer: OfferRecord, state: OfferState, *, now_ms: int) -> bool:
+    def end(self, offer: OfferRecord, end: End, *, now_ms: int) -> bool:
         with self.lock:
             record = self.offers.get(offer.key)
-            if record is None or record.state is not OfferState.RECEIVED:
+            if record is None or record.end is not None:
                 return False
-            self.offers[offer.key], self.ended[offer.key] = replace(record, state=state), (state, now_ms)
+            self.offers[offer.key], self.ended[offer.key] = replace(record, end=end), (end, now_ms)
             return True
 
     def sent_before(self, until_ms: int) -> Iterator[Sequence[OfferRecord]]:
@@ -328,29 +337,38 @@ class Meeting:
 
     def __post_init__(self) -> None:
         self.queues.clock = self.clock
-        self.persistence = Persistence(self.clock, self.sleep)
         self.pacing = self.new_pacing()
+        self.recorder = recorder_of(self.clock)
+        ids = itertools.count()
+        self.new_id = lambda: f"id{next(ids)}"
 
     def sleep(self, seconds: float) -> None:
         self.clock.ms += round(1000 * seconds)
 
     def new_pacing(self) -> Pacing:
         """As another environment has it."""
-        return Pacing(environment=next(self.environments), store=self.pace, now_ms=self.clock, log=lambda _: None)
+        store: Any = self.pace
+        return Pacing(environment=next(self.environments), store=store, now_ms=self.clock, log=lambda _: None)
 
-    def matchmaker(self, offers_due: int = 1) -> Matchmaker:
-        return Matchmaker(
-            offers=self.offers,
-            pools=self.pools,
-            waiting=self.waiting,
-            queues=self.queues,
+    def dependencies(self) -> RendezvousDependencies:
+        """What production's shells are given, with the fakes in place of what asks AWS."""
+        fakes: Any = self
+        return RendezvousDependencies(
+            offers=fakes.offers,
+            pools=fakes.pools,
+            waiting=fakes.waiting,
+            queues=fakes.queues,
             pacing=self.pacing,
-            persistence=self.persistence,
+            recorder=self.recorder,
             executor=self.executor,
             now_ms=self.clock,
+            sleep=self.sleep,
+            new_id=self.new_id,
             random=self.drawn,
-            offers_due=offers_due,
         )
+
+    def matchmaker(self, offers_due: int = 1) -> Matchmaker:
+        return Matchmaker(self.dependencies(), offers_due)
 
 
 def recorder_of(now_ms: NowMs) -> EventRecorder:

@@ -5,7 +5,7 @@ import random
 import time
 from collections.abc import Callable
 
-from sluice.aws.rendezvous.waiting import DynamoProxyPools
+from sluice.aws.rendezvous.offers import DynamoProxyPools
 from sluice.rendezvous.protocol.matching import Pool
 from tests.deployed import LOOK_EVERY_S, Deployed
 

@@ -16,8 +16,9 @@ import aiohttp
 from sluice.errors import CallFailed
 from sluice.peers.methods import offer_message, post
 from sluice.peers.volunteer import ANSWER_VERSION, POLL_TIMEOUT_S, POLL_VERSION, draw_sid
+from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import Nat
-from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT, PollStatus, read_object
+from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT, read_object
 
 AGAIN_AFTER_S = 20.0  # where a broker couldn't say
 # As a browser or aiortc writes it for one data channel; `{name}` makes descriptions tell apart.
@@ -72,7 +73,7 @@ class Polled:
     @property
     def matched(self) -> bool:
         """Whether it has a client."""
-        return self.status == PollStatus.MATCHED
+        return self.status == End.POLL_MATCHED.reply
 
 
 @dataclass(slots=True)

@@ -1,49 +1,157 @@
 """Forwards over routes: SQS events in, partial batch responses out. What goes over is in sluice.federation."""
 
-import os
-from functools import cache
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
+from msgspec import UNSET
 
-from functions.bridge.parts import BridgeParts
+from functions.bootstrap import ask, make_reporter, read_settings
+from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, new_id, now_ms, now_s
+from sluice.aws.documents import LINKS, DynamoDocument
+from sluice.aws.federation.forwards import Forwards
+from sluice.aws.federation.peers import PeerQueues
+from sluice.aws.federation.rates import RouteRates
 from sluice.aws.metrics import publish
-from sluice.aws.records import Batch
-from sluice.errors import HeldBack
-from sluice.federation.forwarder import ForwardOutcome, shared_out
-from sluice.federation.links.registry import Forward
+from sluice.aws.records import Batch, Reporter
+from sluice.errors import DestinationFault, HeldBack
+from sluice.federation.forwarder import FIFO_SUFFIX, ForwardOutcome, forward_all, shared_out
+from sluice.federation.links.registry import REGISTRY, Forward, Registry, forwards_of
+from sluice.federation.operations import ReportOutage
+from sluice.federation.ports import PeerRefused
+from sluice.federation.seen import Seen
 from sluice.federation.settings import BridgeSettings
+from sluice.message import Message
+from sluice.splitting.filters.values import Filter
 
-if TYPE_CHECKING:  # powertools' batches import asyncio, and are for a type's name
+if TYPE_CHECKING:  # powertools' batches import asyncio, and are for a type's name; jq is for routes with a filter
     from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
+
+    from sluice.splitting.jq_runner import JqRunner
 
 SERVICE = "bridge"
 MAX_RECEIVES = 10  # of one message, while others go over: an outage counts for none
 SAMPLED_DROPS = 3  # of a batch, in the log; all are counted
 NO_ROUTE = "no route reads this queue, or not yet"
+NO_TURN = "too many messages of its route are in line before it"
+NOTED_EVERY_MS = 10_000
+# After an outage nobody is to read the queue until the peer is back, once its trigger is off. That takes some seconds,
+# in which messages come again; each of them counts where the queue has a redrive policy.
+AGAIN_AFTER_S = (5, 20, 80)
 
 logger = Logger()
 
 
+class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
+    """What an environment keeps between its batches.
+
+    `found` gives the bridges that read a queue, and looks for them once for each version of the registry.
+    """
+
+    settings: BridgeSettings
+    found: Seen[Callable[[str], list[Forward]]]
+    peers: PeerQueues
+    forwards: Forwards
+    rates: RouteRates
+    reporter: Reporter
+    sleep: Callable[[float], None] = time.sleep
+    noted_at_ms: dict[str, int] = msgspec.field(default_factory=dict)  # by bridge
+
+    def forward(self, messages: Sequence[Message], route: Forward, *, queue: str) -> ForwardOutcome:
+        """Forward a batch, in its turn where the route has a rate, and tell the link what that showed."""
+        if route.bridge.rate is not UNSET:
+            began_ms = now_ms()
+            turn_ms = self.rates.turn_ms(
+                route.bridge.name, messages=len(messages), rate=route.bridge.rate, now_ms=began_ms
+            )
+            if turn_ms is None:
+                return ForwardOutcome(failures=dict.fromkeys(range(len(messages)), HeldBack(NO_TURN)))
+            self.sleep(max(turn_ms - began_ms, 0) / 1_000)
+        outcome = forward_all(
+            messages,
+            route,
+            fifo=queue.endswith(FIFO_SUFFIX),
+            site=self.settings.site,
+            now_ms=now_ms(),
+            peers=self.peers,
+            executor=self.reporter.executor,
+            lets_over=None if route.bridge.filter is UNSET else self._sieve(route.bridge.filter),
+        )
+        try:
+            self._tell(outcome, route)
+        except DestinationFault:
+            # The messages are where they belong; the next batch tells it as well.
+            logger.exception("OutcomeNotTold", bridge=route.bridge.name)
+        return outcome
+
+    def _sieve(self, filter_: Filter) -> Callable[[Message], bool]:
+        from sluice.federation.sieves import Sieve  # noqa: PLC0415 - patterns compile where a route has some
+
+        jq = programs()
+        return Sieve.of(filter_, clock=now_s, decide=jq, ready=jq.ready).lets_over
+
+    def _tell(self, outcome: ForwardOutcome, route: Forward) -> None:
+        if outcome.outage is not None:
+            refused = isinstance(outcome.outage, PeerRefused)
+            said = ReportOutage(link=route.link.name, refused=refused, error=str(outcome.outage), at_ms=now_ms())
+            ask(self.settings.ticks_queue_url, said)
+        elif outcome.counts["MessagesForwarded"]:
+            self._note(route.bridge.name)
+
+    def _note(self, bridge: str) -> None:
+        """Note that the bridge forwards: evidence that its link is well, now and then."""
+        at_ms = now_ms()
+        if at_ms - self.noted_at_ms.get(bridge, 0) >= NOTED_EVERY_MS:
+            self.noted_at_ms[bridge] = at_ms
+            self.forwards.note(bridge, at_ms=at_ms)
+
+
 @cache
-def parts() -> BridgeParts:
-    """Made at the environment's first call."""
-    return BridgeParts.make(BridgeSettings.read(os.environ))
+def dependencies() -> Dependencies:
+    """Make what this environment keeps, at its first call."""
+    settings = read_settings(BridgeSettings)
+    document = DynamoDocument(client=dynamodb_client(), table=settings.table, name=LINKS, new_token=new_id)
+
+    def decode(content: bytes | None) -> Callable[[str], list[Forward]]:
+        registry = Registry(here=settings.site) if content is None else REGISTRY.unpack(content)
+        return lru_cache(partial(forwards_of, registry))
+
+    executor = ThreadPoolExecutor(MAX_CONNECTIONS)
+    return Dependencies(
+        settings=settings,
+        found=Seen(document, decode, now_ms),
+        peers=PeerQueues(settings.account),
+        forwards=Forwards(dynamodb_client(), settings.table),
+        rates=RouteRates(dynamodb_client(), settings.table),
+        reporter=make_reporter(settings.dead_letters_url, executor, again_after_s=AGAIN_AFTER_S),
+    )
+
+
+@cache
+def programs() -> "JqRunner":
+    """Give what runs the filters' jq programs, one for an environment; it starts with the first program."""
+    from sluice.splitting.jq_runner import JqRunner  # noqa: PLC0415 - for routes with a filter
+
+    return JqRunner()
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> "PartialItemFailureResponse":
     """Forward a batch: the records of one event are of one queue, which one route reads, or several share."""
-    batch = Batch.parse(event)
-    routes = parts().routes(batch.queue)
+    made, batch = dependencies(), Batch.parse(event)
+    routes = made.found.value()(batch.queue)  # none where they are gone, or not there yet
     failures: dict[int, Exception] = {}
     if not routes:
         failures = dict.fromkeys(range(len(batch.messages)), HeldBack(NO_ROUTE))
     for route, positions in zip(routes, shared_out(batch.messages, len(routes)), strict=True):
-        outcome = parts().forward([batch.messages[position] for position in positions], route, queue=batch.queue)
+        outcome = made.forward([batch.messages[position] for position in positions], route, queue=batch.queue)
         _publish(outcome, route)
         failures |= {positions[place]: fault for place, fault in outcome.failures.items()}
-    return parts().reporter.report(batch, failures, max_receives=MAX_RECEIVES)
+    return made.reporter.report(batch, failures, max_receives=MAX_RECEIVES)
 
 
 def _publish(outcome: ForwardOutcome, route: Forward) -> None:

@@ -1,66 +1,70 @@
 """Serves clients' offers over SQS. What happens is in sluice.rendezvous."""
 
-import os
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
+from msgspec.structs import replace
 
-from functions.broker.parts import CLIENT_ID, BrokerParts
+from functions.bootstrap import make_reporter, read_settings
+from sluice.aws.dead_letters import OFFER_KEPT
 from sluice.aws.metrics import publish
-from sluice.aws.records import Batch
+from sluice.aws.records import Batch, Reporter
+from sluice.aws.rendezvous.dependencies import make_dependencies
 from sluice.aws.shutdown import call_at_shutdown
 from sluice.message import Message
-from sluice.rendezvous.broker import OfferMessage
+from sluice.rendezvous.broker import CLIENT_ID, Broker
+from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, by_fingerprint
 from sluice.rendezvous.settings import BrokerSettings
+from sluice.stages import staged
 
 if TYPE_CHECKING:  # powertools' batches import asyncio, and are for a type's name
     from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 
 SERVICE = "broker"
+BATCH = 10  # records of an event, each served in a thread of its own
+AT_ONCE = 3  # calls for one of them
 # An offer that fails is stale when it comes again: then its queue is noted, to be swept.
 OFFER_RECEIVES = 4
 
 
 @cache
-def parts() -> BrokerParts:
-    """Put together at the environment's first call."""
-    return BrokerParts.make(BrokerSettings.read(os.environ))
+def dependencies() -> tuple[Broker, Reporter]:
+    """Make what this environment keeps, at its first call."""
+    settings = read_settings(BrokerSettings)
+    broker = Broker(
+        site=make_dependencies(settings, threads=BATCH * AT_ONCE),
+        bridges=by_fingerprint(settings.bridges),
+        answer_prefix=staged(ANSWER_QUEUE_PREFIX, settings.stage),
+    )
+    return broker, make_reporter(settings.dead_letters_url, ThreadPoolExecutor(BATCH), kept=without_description)
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> "PartialItemFailureResponse":
     """Serve a batch of offers."""
+    broker, reporter = dependencies()
     batch = Batch.parse(event)
-    matchmaker = parts().matchmaker(len(batch.messages))
-    served = parts().broker.serve(
-        [offer_of(message) for message in batch.messages], matchmaker, executor=parts().reporter.executor
-    )
-    failures = {place: error for place, error in enumerate(served) if isinstance(error, Exception)}
-    response = parts().reporter.report(batch, failures, max_receives=OFFER_RECEIVES)
-    parts().pacing.flush()
-    outcomes = Counter(str(outcome) for outcome in served if not isinstance(outcome, Exception))
-    publish(SERVICE, outcomes)
+    ends = broker.serve(batch.messages, executor=reporter.executor)
+    failures = {place: error for place, error in enumerate(ends) if isinstance(error, Exception)}
+    response = reporter.report(batch, failures, max_receives=OFFER_RECEIVES)
+    broker.site.pacing.flush()
+    publish(SERVICE, Counter(str(end) for end in ends if not isinstance(end, Exception)))
     return response
 
 
 def write_counts() -> None:
     """Write the counts of offers that this environment still holds back."""
-    if parts.cache_info().currsize:
-        parts().pacing.flush(at_shutdown=True)
+    if dependencies.cache_info().currsize:
+        broker, _ = dependencies()
+        broker.site.pacing.flush(at_shutdown=True)
 
 
-def offer_of(message: Message) -> OfferMessage:
-    """Read the message as the rendezvous sees it."""
-    client_id = message.attributes.get(CLIENT_ID)
-    return OfferMessage(
-        client_id=(client_id.text if client_id else None) or "",
-        body=message.body,
-        sent_at_ms=message.sent_at_ms or 0,
-        # Lambda's own trace is of the batch: it only links to its messages'.
-        trace=message.trace_header,
-        receives=message.receives,
-    )
+def without_description(message: Message) -> Message:
+    """Say of an offer what its dead letter keeps: whose it is, and how long. Its description has addresses."""
+    client_id = {name: value for name, value in message.attributes.items() if name == CLIENT_ID}
+    return replace(message, body=OFFER_KEPT.format(len(message.body)), attributes=client_id)
 
 
 # At the import, since Lambda takes no registration later.

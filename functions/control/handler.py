@@ -3,22 +3,33 @@
 A request and its reply are as `sluice.operations` has them; what may be asked is a `ControlOperation`.
 """
 
-import os
+import secrets
+import string
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from functions.control.parts import ControlParts
+from functions.bootstrap import ask, make_reporter, read_settings, time_is_left
+from sluice.aws.clients import dynamodb_client, lambda_client, make_client, now_ms, queue_arn_prefix, sqs_client
 from sluice.aws.metrics import publish
-from sluice.aws.parameters import stored_text
-from sluice.aws.records import Batch
+from sluice.aws.records import Batch, Reporter
+from sluice.aws.splitting.consumers.lambda_functions import LambdaSplitterTriggers
+from sluice.aws.splitting.consumers.targets import AwsConsumers, EksClusters
+from sluice.aws.splitting.queues import SplitQueues
+from sluice.aws.splitting.registry_store import DynamoRegistryStore
 from sluice.errors import BadConfiguration, BadSnapshot, Malformed
 from sluice.message import Message
 from sluice.operations import refusal_of, reply_of, request_of
-from sluice.splitting.control import NoSuchSession
-from sluice.splitting.operations import ControlOperation
+from sluice.splitting.consumers.temporary_queues import TOKEN_CHARACTERS
+from sluice.splitting.control import Control, KnownRegistry, NoSuchSession, next_tick_s
+from sluice.splitting.jq_runner import compile_problem
+from sluice.splitting.operations import ControlOperation, TickSessions
+from sluice.splitting.performer import Performer
+from sluice.splitting.pointing import Pointing
 from sluice.splitting.settings import ControlSettings
 
 if TYPE_CHECKING:  # powertools' batches import asyncio, and are for a type's name
@@ -26,14 +37,69 @@ if TYPE_CHECKING:  # powertools' batches import asyncio, and are for a type's na
 
 SERVICE = "control"
 LAST_MS = 5_000  # before the function's end: nothing new is begun
+ALPHABET = string.ascii_lowercase + string.digits
 
 logger = Logger()
+client_of = cache(make_client)  # by service, each when a target needs it
+clusters = EksClusters(client=client_of)  # asked when a target needs one
+
+
+class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
+    """What an environment keeps between its invocations."""
+
+    settings: ControlSettings
+    known: KnownRegistry
+    queues: SplitQueues
+    reporter: Reporter
+
+    def control(self, context: LambdaContext) -> Control:
+        """Make what looks after sessions, for one invocation."""
+        return Control(
+            known=self.known,
+            queues=self.queues,
+            pointing=Pointing(
+                repointed={each.queue_id: each for each in self.settings.repointed},
+                consumers=AwsConsumers(
+                    client=client_of,
+                    arn_prefix=queue_arn_prefix(self.settings.dead_letters_url),
+                    now_ms=now_ms,
+                    cluster=clusters,
+                ),
+                triggers=LambdaSplitterTriggers(lambda_client),
+                holder=new_token(),
+                now_ms=now_ms,
+                warn=warn,
+            ),
+            configs=self.settings.by_id,
+            deployment=self.settings.deployment,
+            now_ms=now_ms,
+            new_token=new_token,
+            may_go_on=time_is_left(context, last_ms=LAST_MS),
+            counts_settle_ms=self.settings.counts_settle_s * 1000,
+            policies=self.settings.policies,
+        )
+
+    def arm_tick(self) -> None:
+        """See to it that the registry is looked at again in time."""
+        delay_s = next_tick_s(self.known.load())
+        if delay_s is None:
+            return
+        at_ms = now_ms()
+        if self.known.store.claim_tick(due_at_ms=at_ms + delay_s * 1000, now_ms=at_ms):
+            ask(self.settings.control_queue_url, TickSessions(), delay_s=delay_s)
 
 
 @cache
-def parts() -> ControlParts:
-    """Made at the environment's first call."""
-    return ControlParts.make(ControlSettings.read(os.environ, stored_text))
+def dependencies() -> Dependencies:
+    """Make what this environment keeps, at its first call."""
+    settings = read_settings(ControlSettings)
+    return Dependencies(
+        settings=settings,
+        known=KnownRegistry(DynamoRegistryStore(dynamodb_client(), settings.table)),
+        queues=SplitQueues(sqs_client(), settings.dead_letters_url),
+        # Its messages are about one registry: side by side they would lose races.
+        reporter=make_reporter(settings.dead_letters_url, ThreadPoolExecutor(1)),
+    )
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:
@@ -61,15 +127,29 @@ def messages(batch: Batch, context: LambdaContext) -> "PartialItemFailureRespons
         except BadConfiguration as error:
             raise Malformed(str(error)) from error
 
-    return parts().reporter.serve(batch, serve)
+    return dependencies().reporter.serve(batch, serve)
 
 
 def perform(operation: ControlOperation, context: LambdaContext) -> object:
     """Perform an operation; after one that changes the registry a tick is armed if anything is under way."""
-    control = parts().control(may_go_on=lambda: context.get_remaining_time_in_millis() > LAST_MS)
-    result = parts().performer(control).perform(operation)
+    made = dependencies()
+    control = made.control(context)
+    performer = Performer(
+        control=control, compile_problem=compile_problem, counts=made.known.store.counts, url=made.queues.url
+    )
+    result = performer.perform(operation)
     for queue_id, number in control.returned.items():
         publish(SERVICE, {"MessagesReturned": number}, dimensions={"queue": queue_id})
     if operation.changes:
-        parts().arm_tick()
+        made.arm_tick()
     return result
+
+
+def warn(what: str, queue_id: str, reason: str) -> None:
+    """Log what became of a consumer that is re-pointed."""
+    logger.warning(what, queue=queue_id, reason=reason)
+
+
+def new_token() -> str:
+    """Twelve letters and digits: 62 bits."""
+    return "".join(secrets.choice(ALPHABET) for _ in range(TOKEN_CHARACTERS))

@@ -1,18 +1,27 @@
 """Counts rendezvous events: a table's stream in, from where it comes again out. What counts is in sluice.rendezvous."""
 
-import os
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from functions.counters.parts import CountersParts
+from functions.bootstrap import read_settings
+from sluice.aws.change_logs import DynamoChangeLog
+from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, new_id, now_ms, sqs_client
+from sluice.aws.dead_letters import DeadLetters
+from sluice.aws.documents import EXCHANGES
+from sluice.aws.federation.publisher import Publisher
 from sluice.aws.metrics import publish
+from sluice.aws.rendezvous.exchange_publisher import Demand, ExchangePublisher
+from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 from sluice.errors import CallFailed
+from sluice.federation.followed import Followed, SeenReplica
 from sluice.message import DeadLetter, Message
+from sluice.rendezvous.counting import Counting
 from sluice.rendezvous.counts.stream import StreamRecord, read_record
 from sluice.rendezvous.settings import CountersSettings
 
@@ -25,16 +34,31 @@ logger = Logger()
 
 
 @cache
-def parts() -> CountersParts:
-    """Put together at the environment's first call."""
-    return CountersParts.make(CountersSettings.read(os.environ))
+def dependencies() -> tuple[Counting, DeadLetters]:
+    """Make what this environment keeps, at its first call."""
+    settings = read_settings(CountersSettings)
+    bindings = DynamoChangeLog(
+        client=dynamodb_client(), table=settings.federation_table, name=EXCHANGES, new_token=new_id
+    )
+    demand = SeenReplica(Followed(bindings, Demand), now_ms)
+    publisher = ExchangePublisher(
+        exchange=settings.exchange, site=settings.site, publisher=Publisher(settings.ingress_url, sqs_client())
+    )
+    side_by_side = ThreadPoolExecutor(MAX_CONNECTIONS).map
+    counting = Counting(
+        statistics=DynamoStatisticsStore(dynamodb_client(), settings.table, now_ms, side_by_side),
+        is_wanted=lambda: demand.value().reaches(settings.exchange),
+        publish=publisher.publish,
+    )
+    return counting, DeadLetters(sqs_client(), settings.dead_letters_url)
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> "PartialItemFailureResponse":
     """Count and publish a batch. What is no event becomes a dead letter; a kind that we don't know is passed over."""
+    counting, dead_letters = dependencies()
     records = [read_record(record) for record in event["Records"]]
-    counted = parts().counting.count(records)
-    done = buried(records[: counted.done], source=event["Records"][0]["eventSourceARN"])
+    counted = counting.count(records)
+    done = buried(records[: counted.done], dead_letters, source=event["Records"][0]["eventSourceARN"])
     left = records[done:]
     told = sum(len(record.events) for record in records)
     publish(
@@ -51,14 +75,14 @@ def handler(event: dict[str, Any], context: LambdaContext) -> "PartialItemFailur
     return {"batchItemFailures": [{"itemIdentifier": left[0].sequence_number}]}
 
 
-def buried(records: Sequence[StreamRecord], *, source: str) -> int:
+def buried(records: Sequence[StreamRecord], dead_letters: DeadLetters, *, source: str) -> int:
     """Make dead letters of what is no event; how many records, from the first on, needn't come again for that."""
     for place, record in enumerate(records):
         for bad in record.bad:
             message = Message(message_id=record.sequence_number, body=bad.body)
             letter = DeadLetter(message=message, reason=f"Malformed: {bad.reason}", source=source)
             try:
-                parts().dead_letters.bury(letter)
+                dead_letters.bury(letter)
             except CallFailed as error:
                 logger.warning("DeadLetterNotSent", reason=str(error))
                 return place

@@ -1,17 +1,30 @@
 """Routes what is published: SQS events in, partial batch responses out. Who gets what is in sluice.federation."""
 
-import os
 from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from functions.exchange.parts import ExchangeParts
+from functions.bootstrap import ask, make_reporter, read_settings
+from sluice.aws.change_logs import DynamoChangeLog
+from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, new_id, now_ms, sqs_client
+from sluice.aws.documents import EXCHANGES, PEERS, DynamoDocument
 from sluice.aws.metrics import publish
-from sluice.aws.records import Batch
-from sluice.errors import CallFailed
+from sluice.aws.queues import QueuesByUrl
+from sluice.aws.records import Batch, Reporter
+from sluice.errors import CallFailed, DestinationFault
+from sluice.federation.followed import Followed, SeenReplica
+from sluice.federation.links.peers import KnownPeers
+from sluice.federation.matching.routing import RoutingTable
+from sluice.federation.operations import MAX_REPORTED, ReportGone
+from sluice.federation.peer_store import peers_in
+from sluice.federation.router import AbsentQueues, route
+from sluice.federation.seen import Seen
 from sluice.federation.settings import ExchangeSettings
 
 if TYPE_CHECKING:  # powertools' batches import asyncio, and are for a type's name
@@ -24,16 +37,51 @@ SAMPLED_DROPS = 3  # of a batch, in the log; all are counted
 logger = Logger()
 
 
+class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
+    """What an environment keeps between its batches."""
+
+    settings: ExchangeSettings
+    table: SeenReplica[RoutingTable]
+    peers: Seen[KnownPeers]
+    queues: QueuesByUrl
+    reporter: Reporter
+    absent: AbsentQueues
+
+
 @cache
-def parts() -> ExchangeParts:
-    """Made at the environment's first call."""
-    return ExchangeParts.make(ExchangeSettings.read(os.environ))
+def dependencies() -> Dependencies:
+    """Make what this environment keeps, at its first call."""
+    settings = read_settings(ExchangeSettings)
+    log = DynamoChangeLog(client=dynamodb_client(), table=settings.table, name=EXCHANGES, new_token=new_id)
+    known = DynamoDocument(client=dynamodb_client(), table=settings.table, name=PEERS, new_token=new_id)
+
+    def peers(content: bytes | None) -> KnownPeers:
+        return KnownPeers(peers_in(content), settings.peer_role_id)
+
+    return Dependencies(
+        settings=settings,
+        table=SeenReplica(Followed(log, RoutingTable), now_ms),
+        peers=Seen(known, peers, now_ms),
+        queues=QueuesByUrl(sqs_client()),
+        reporter=make_reporter(settings.dead_letters_url, ThreadPoolExecutor(MAX_CONNECTIONS)),
+        absent=AbsentQueues(),
+    )
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> "PartialItemFailureResponse":
-    """Routes a batch: the records of one event are of one ingress queue."""
-    batch = Batch.parse(event)
-    outcome = parts().route(batch.messages, parts().ingress(batch.queue))
+    """Route a batch: the records of one event are of one ingress queue."""
+    made, batch = dependencies(), Batch.parse(event)
+    outcome = route(
+        batch.messages,
+        made.settings.ingresses[batch.queue],
+        made.table.value(),
+        site=made.settings.site,
+        peers=made.peers.value,
+        now_ms=now_ms(),
+        queues=made.queues,
+        executor=made.reporter.executor,
+        absent=made.absent,
+    )
     publish(SERVICE, outcome.counts)
     for reason, number in Counter(drop.reason for drop in outcome.drops).items():
         publish(SERVICE, {"MessagesDropped": number}, dimensions={"reason": reason})
@@ -42,8 +90,19 @@ def handler(event: dict[str, Any], context: LambdaContext) -> "PartialItemFailur
     failures: dict[int, Exception] = dict(outcome.failures)
     for each in outcome.undeliverable:
         try:
-            parts().reporter.bury_copy(batch, each.position, each.outgoing, queue=each.queue, reason=each.reason)
+            made.reporter.bury_copy(batch, each.position, each.outgoing, queue=each.queue, reason=each.reason)
         except CallFailed as fault:
             failures[each.position] = fault
-    parts().tell(outcome.absent)
-    return parts().reporter.report(batch, failures, max_receives=MAX_RECEIVES)
+    tell(outcome.absent, made.settings.ticks_queue_url)
+    return made.reporter.report(batch, failures, max_receives=MAX_RECEIVES)
+
+
+def tell(absent: Mapping[str, int], ticks_queue_url: str) -> None:
+    """Tell the links function which queues don't exist, by URL, and how many copies are dead letters so."""
+    copies = [(url.rsplit("/", 1)[1], number) for url, number in absent.items()]
+    for start in range(0, len(copies), MAX_REPORTED):
+        said = ReportGone(copies=dict(copies[start : start + MAX_REPORTED]))
+        try:
+            ask(ticks_queue_url, said)
+        except DestinationFault:
+            logger.exception("AbsenceNotTold", queues=sorted(said.copies))

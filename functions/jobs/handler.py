@@ -3,7 +3,6 @@
 A request and its reply are as `sluice.operations` has them; what may be asked is a `JobsOperation`.
 """
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -12,10 +11,13 @@ from typing import Any
 from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from functions.jobs.parts import reconciler_of
+from functions.bootstrap import read_settings
+from sluice.aws.clients import dynamodb_client, make_client, now_ms
 from sluice.aws.metrics import publish
+from sluice.aws.pipeline.jobs import DynamoDesiredStates, EmrRuns
 from sluice.errors import BadConfiguration
 from sluice.operations import refusal_of, reply_of, request_of
+from sluice.pipeline.catalogue import Catalogue
 from sluice.pipeline.operations import JobOutcome, JobsOperation
 from sluice.pipeline.reconciler import Reconciler
 from sluice.pipeline.runs import JobStep
@@ -27,15 +29,23 @@ logger = Logger()
 
 
 @cache
-def parts() -> Reconciler:
-    """Made at the environment's first call."""
-    return reconciler_of(JobsSettings.read(os.environ))
+def dependencies() -> Reconciler:
+    """Make what this environment keeps, at its first call."""
+    settings = read_settings(JobsSettings)
+    return Reconciler(
+        catalogue=Catalogue(settings),
+        runs=EmrRuns(
+            client=make_client("emr-serverless"), application_id=settings.application_id, role_arn=settings.role_arn
+        ),
+        desired=DynamoDesiredStates(client=dynamodb_client(), table=settings.table),
+        now_ms=now_ms,
+    )
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Serve one request; the schedule's is to reconcile."""
     try:
-        result = parts().perform(request_of(event, JobsOperation))
+        result = dependencies().perform(request_of(event, JobsOperation))
     except BadConfiguration as error:
         return refusal_of(error)
     if isinstance(result, JobOutcome):

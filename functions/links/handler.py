@@ -3,41 +3,199 @@
 A request is one of `sluice.federation.operations`. What its asker did wrong comes back as a refusal.
 """
 
-import os
+import json
+import random
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
+from msgspec import UNSET
 
-from functions.links.parts import LinksParts
+from functions.bootstrap import ask, make_reporter, read_settings, time_is_left
+from sluice.aws.change_logs import DynamoChangeLog
+from sluice.aws.clients import dynamodb_client, lambda_client, new_id, now_ms, sqs_client
+from sluice.aws.dead_letters import DeadLetters
+from sluice.aws.documents import EXCHANGES, LINKS, PEERS, DynamoDocument
+from sluice.aws.federation.forwards import Forwards
+from sluice.aws.federation.mappings import BridgeMappings, PeerMappings
+from sluice.aws.federation.peers import PeerQueues
+from sluice.aws.federation.queues import SqsSiteQueues
+from sluice.aws.federation.redrives import Redrives
 from sluice.aws.metrics import publish
-from sluice.aws.parameters import stored_text
-from sluice.aws.records import Batch
+from sluice.aws.records import Batch, Reporter
+from sluice.aws.ticks import Ticks
 from sluice.errors import BadConfiguration, BadSnapshot, Malformed, QueueGone, SenderFault
+from sluice.federation.administration import Administration
+from sluice.federation.bridge_works import RETENTION
 from sluice.federation.dynamic_shell import Dynamics
+from sluice.federation.exchange_store import ExchangeStore
+from sluice.federation.links.links import MAX_RETENTION_S, Bridge
 from sluice.federation.links.messages import DynamicMessage, decode_control
+from sluice.federation.links.peers import url_beside
 from sluice.federation.links.registry import routes_down
-from sluice.federation.operations import OPERATIONS, SweepSite
+from sluice.federation.links.watch import watch_in
+from sluice.federation.operations import OPERATIONS, LookAgain, SweepSite
+from sluice.federation.peer_store import PeerStore
+from sluice.federation.ports import Document
 from sluice.federation.registrar import Registrar
 from sluice.federation.settings import LinksSettings
 from sluice.federation.upkeep import Upkeep
 from sluice.message import Message
 from sluice.operations import refusal_of, reply_of, request_of
+from sluice.splitting.filters.values import Filter
 
 if TYPE_CHECKING:  # powertools' batches import asyncio, and are for a type's name
     from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 
 SERVICE = "links"
 LAST_MS = 5_000  # before the function's end: nothing new is begun
+DYNAMIC = "dynamic"  # the document with the state of dynamic routes
+DECLARED = "declared"  # the document with what was last declared
+WATCH = "watch"  # the document with what looks at queues have shown
+BRIDGE_TIMEOUT_S = 30
+VISIBILITY_S = 6 * BRIDGE_TIMEOUT_S
+MAX_RECEIVES = 1_000  # the most that SQS counts to: before that the function says why
+MAX_DELAY_S = 900  # of SQS
 
 logger = Logger()
 
 
+class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
+    """What an environment keeps between its invocations."""
+
+    settings: LinksSettings
+    queues: SqsSiteQueues
+    peers: PeerQueues
+    reporter: Reporter
+    documents: Mapping[str, Document]
+    exchanges: ExchangeStore
+
+    def registrar(self, context: LambdaContext) -> Registrar:
+        """Make what looks after links, for one invocation."""
+        settings = self.settings
+        return Registrar(
+            here=settings.here,
+            document=self.documents[LINKS],
+            exchanges=self.exchanges,
+            queues=self.queues,
+            mappings=BridgeMappings(
+                client=lambda_client(), function=settings.bridge_function, arn_prefix=settings.arn_prefix
+            ),
+            peers=self.peers,
+            dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url),
+            bridge_queue_attributes=self._bridge_queue_attributes,
+            peer_accounts=settings.peer_accounts,
+            peer_stages=settings.peer_stages,
+            known=PeerStore(self.documents[PEERS]),
+            peer_role_id=settings.peer_role_id,
+            peer_queue_url=url_beside(settings.here.control_queue_url, here=settings.here.region),
+            readable=settings.names.readable,
+            filter_problem=filter_problem,
+            last_forwards=Forwards(dynamodb_client(), settings.table).last,
+            waiting_since=lambda: watch_in(self.documents[WATCH].load()[0]).waiting_since_ms,
+            now_ms=now_ms,
+            jitter=random.random,
+            may_go_on=time_is_left(context, last_ms=LAST_MS),
+            empty_for_ms=settings.counts_settle_s * 1000,
+        )
+
+    def _bridge_queue_attributes(self, bridge: Bridge) -> Mapping[str, str]:
+        settings = self.settings
+        dead_letters = settings.fifo_bridge_dead_letters_arn if bridge.fifo else settings.bridge_dead_letters_arn
+        attributes = {
+            # The longest, unless somebody says otherwise: an outage may be long.
+            RETENTION: str(MAX_RETENTION_S if bridge.retention_s is UNSET else bridge.retention_s),
+            "VisibilityTimeout": str(VISIBILITY_S),
+            "RedrivePolicy": json.dumps({"deadLetterTargetArn": dead_letters, "maxReceiveCount": MAX_RECEIVES}),
+        }
+        key_arn = settings.kms_key_arn
+        attributes |= {"SqsManagedSseEnabled": "true"} if key_arn is None else {"KmsMasterKeyId": key_arn}
+        if bridge.fifo:
+            # Each group has its own limits, and each is known by its own ids.
+            attributes |= {
+                "FifoQueue": "true",
+                "DeduplicationScope": "messageGroup",
+                "FifoThroughputLimit": "perMessageGroupId",
+            }
+        return attributes
+
+    def upkeep(self, registrar: Registrar) -> Upkeep:
+        """Give what looks after routes and bindings, for the same invocation."""
+        settings = self.settings
+        redrives = Redrives(
+            queues=self.queues,
+            client=sqs_client(),
+            dead_letters_url=settings.dead_letters_url,
+            may_go_on=registrar.may_go_on,
+        )
+        return Upkeep(
+            registrar=registrar,
+            document=self.documents[WATCH],
+            declared=frozenset(settings.names.physical(each.queue) for each in settings.declared.bindings),
+            redrive=redrives.redrive,
+        )
+
+    def administration(self, registrar: Registrar, dynamics: Dynamics, upkeep: Upkeep) -> Administration:
+        """Give what performs operations."""
+        return Administration(
+            registrar=registrar,
+            senders=self.settings.senders,
+            peers=self.settings.peers,
+            names=self.settings.names,
+            kms_key_arn=self.settings.kms_key_arn,
+            declared=self.settings.declared,
+            applied=self.documents[DECLARED],
+            ways=dynamics.ways,
+            hear_peers=PeerMappings(client=lambda_client(), queue_arns=self._peers_queues).switch_on,
+            upkeep=upkeep,
+        )
+
+    @property
+    def _peers_queues(self) -> Sequence[str]:
+        here = self.settings.here
+        urls = (here.control_queue_url, here.ingress_url, here.fifo_ingress_url)
+        return [self.settings.arn_prefix + url.rsplit("/", 1)[1] for url in urls]
+
+    def dynamics(self, registrar: Registrar) -> Dynamics:
+        """Dynamic routes, for the same invocation."""
+        return Dynamics(registrar=registrar, document=self.documents[DYNAMIC])
+
+    def arm_tick(self, registrar: Registrar, upkeep: Upkeep) -> None:
+        """See to it that the registry, and what is missing, is looked at again in time."""
+        at_ms = now_ms()
+        times = (registrar.next_tick_ms(registrar.registry()), upkeep.next_look_ms())
+        due_at_ms = min((each for each in times if each is not None), default=None)
+        if due_at_ms is None:
+            return
+        delay_s = min(max(-(-(due_at_ms - at_ms) // 1000), 1), MAX_DELAY_S)
+        ticks = Ticks(dynamodb_client(), self.settings.table, "links")
+        if ticks.claim(due_at_ms=at_ms + delay_s * 1000, now_ms=at_ms):
+            ask(self.settings.ticks_queue_url, LookAgain(), delay_s=delay_s)
+
+
 @cache
-def parts() -> LinksParts:
-    """Made at the environment's first call."""
-    return LinksParts.make(LinksSettings.read(os.environ, stored_text))
+def dependencies() -> Dependencies:
+    """Make what this environment keeps, at its first call."""
+    settings = read_settings(LinksSettings)
+    return Dependencies(
+        settings=settings,
+        queues=SqsSiteQueues(sqs_client(), settings.dead_letters_url, settings.arn_prefix),
+        peers=PeerQueues(settings.here.account),
+        # Its messages are about one registry, and in order. A peer's messages are one group: for six minutes nothing of
+        # it would be heard, if what failed weren't shown again soon.
+        reporter=make_reporter(settings.dead_letters_url, ThreadPoolExecutor(1)),
+        documents={
+            name: DynamoDocument(client=dynamodb_client(), table=settings.table, name=name, new_token=new_id)
+            for name in (LINKS, PEERS, DECLARED, DYNAMIC, WATCH)
+        },
+        exchanges=ExchangeStore(
+            DynamoChangeLog(client=dynamodb_client(), table=settings.table, name=EXCHANGES, new_token=new_id)
+        ),
+    )
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:
@@ -65,13 +223,13 @@ def messages(batch: Batch, context: LambdaContext) -> "PartialItemFailureRespons
         except BadConfiguration as error:
             raise Malformed(str(error)) from error
 
-    return parts().reporter.serve(batch, serve)
+    return dependencies().reporter.serve(batch, serve)
 
 
 def hear(message: Message, context: LambdaContext) -> None:
     """One message of a peer."""
-    registrar, control = _registrar(context), decode_control(message.body)
-    dynamics, upkeep = parts().dynamics(registrar), parts().upkeep(registrar)
+    registrar, control = dependencies().registrar(context), decode_control(message.body)
+    dynamics, upkeep = dependencies().dynamics(registrar), dependencies().upkeep(registrar)
     if isinstance(control, DynamicMessage):
         dynamics.hear(control, sender_id=message.sender_id)
     else:
@@ -83,11 +241,11 @@ def hear(message: Message, context: LambdaContext) -> None:
 def perform(request: dict[str, Any] | str, context: LambdaContext) -> object:
     """One operation; after one that changes something, dynamic routes follow, and a tick is armed if need be."""
     operation = request_of(request, OPERATIONS)
-    registrar = _registrar(context)
-    dynamics, upkeep = parts().dynamics(registrar), parts().upkeep(registrar)
+    registrar = dependencies().registrar(context)
+    dynamics, upkeep = dependencies().dynamics(registrar), dependencies().upkeep(registrar)
     sweeps = isinstance(operation, SweepSite)
     try:
-        return parts().administration(registrar, dynamics, upkeep).perform(operation)
+        return dependencies().administration(registrar, dynamics, upkeep).perform(operation)
     finally:
         # A sweep that finds a bad declaration has done the rest.
         if operation.changes:
@@ -114,8 +272,12 @@ def _after(registrar: Registrar, dynamics: Dynamics, upkeep: Upkeep) -> None:
         publish(SERVICE, {"Mended": 1, "MessagesLost": mended.lost})
     for reason, number in dynamics.ignored.items():
         publish(SERVICE, {"OpsIgnored": number}, dimensions={"reason": reason})
-    parts().arm_tick(registrar, upkeep)
+    dependencies().arm_tick(registrar, upkeep)
 
 
-def _registrar(context: LambdaContext) -> Registrar:
-    return parts().registrar(may_go_on=lambda: context.get_remaining_time_in_millis() > LAST_MS)
+def filter_problem(filter_: Filter) -> str | None:
+    """Say why no route can have a filter; None where one can."""
+    from sluice.federation.sieves import problem  # noqa: PLC0415 - patterns and jq compile where a route has some
+    from sluice.splitting.jq_runner import compile_problem  # noqa: PLC0415 - see above
+
+    return problem(filter_, compile_problem=compile_problem)

@@ -1,6 +1,5 @@
 """The broker's HTTP address: a function URL's event in, a response out. What happens is in sluice.rendezvous."""
 
-import os
 import traceback
 from collections import Counter
 from functools import cache
@@ -9,40 +8,74 @@ from typing import Any
 from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from functions.proxy.parts import ProxyParts
+from functions.bootstrap import read_settings
+from sluice.aws.clients import dynamodb_client, now_ms
 from sluice.aws.metrics import publish
+from sluice.aws.rendezvous.dependencies import make_dependencies
+from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
+from sluice.aws.rendezvous.waiting import DynamoMailboxStore
 from sluice.aws.shutdown import call_at_shutdown
-from sluice.rendezvous.http import HttpRequest, HttpResponse, route_of
+from sluice.rendezvous.event_recorder import HeldCounts
+from sluice.rendezvous.http import BrokerSite, HttpRequest, HttpResponse, route_of
+from sluice.rendezvous.mailbox import PREFIX, Mailbox
+from sluice.rendezvous.protocol.ends import End
+from sluice.rendezvous.protocol.messages import by_fingerprint
 from sluice.rendezvous.settings import ProxySettings
+from sluice.rendezvous.volunteers import Volunteers
+from sluice.stages import staged
 
 SERVICE = "proxy"
+AT_ONCE = 2  # calls for one offer
+# Most polls where many proxies are: told to come again later, and nothing else.
+SENT_AWAY = frozenset({End.POLL_DEFERRED.value, End.POLL_REFUSED.value})
 
 logger = Logger()
 
 
 @cache
-def parts() -> ProxyParts:
-    """Put together at the environment's first call."""
-    return ProxyParts.make(ProxySettings.read(os.environ))
+def dependencies() -> tuple[BrokerSite, HeldCounts]:
+    """Make what this environment keeps, at its first call."""
+    settings = read_settings(ProxySettings)
+    site = make_dependencies(settings, threads=AT_ONCE)
+    mailboxes = DynamoMailboxStore(dynamodb_client(), settings.table)
+    mailbox = Mailbox(site, mailboxes, staged(PREFIX, settings.stage))
+    volunteers = Volunteers(
+        site=site,
+        mailbox=mailbox,
+        allowed=settings.allowed_relay_pattern,
+        held_min=settings.held_proxies_min,
+        held_max=settings.held_proxies_max,
+    )
+    broker = BrokerSite(
+        site=site,
+        mailbox=mailbox,
+        volunteers=volunteers,
+        bridges=by_fingerprint(settings.bridges),
+        statistics=DynamoStatisticsStore(dynamodb_client(), settings.table, now_ms),
+        trusts_forwarded=settings.trusts_forwarded,
+    )
+    return broker, HeldCounts(names=SENT_AWAY, now_ms=now_ms)
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Serve one request; blocks while a proxy or a client waits."""
+    broker, counts = dependencies()
     try:
-        response = parts().site.serve(HttpRequest.parse(event))
+        response = broker.serve(HttpRequest.parse(event))
     except Exception as error:  # noqa: BLE001 - whatever it was, the caller gets a status and the log the cause
-        logger.error("RequestFailed", route=route_of(event.get("rawPath", "")), cause=cause_of(error))  # noqa: TRY400
+        logger.error("RequestFailed", route=route_of(event.get("rawPath", "")), cause=cause_of(error))  # noqa: TRY400 - a traceback's text may quote an offer
         response = HttpResponse(status=503, metrics=("RequestsFailed",))
-    publish(SERVICE, parts().counts.due(Counter(response.metrics) + parts().recorder.publish()))
+    publish(SERVICE, counts.due(Counter(response.metrics) + broker.site.recorder.publish()))
     return response.event()
 
 
 def publish_rest() -> None:
     """Publish all that this environment still holds back."""
-    if parts.cache_info().currsize:
-        lost = parts().recorder.publish(at_shutdown=True)
-        publish(SERVICE, parts().counts.rest() + lost)
-        parts().pacing.flush(at_shutdown=True)
+    if dependencies.cache_info().currsize:
+        broker, counts = dependencies()
+        lost = broker.site.recorder.publish(at_shutdown=True)
+        publish(SERVICE, counts.rest() + lost)
+        broker.site.pacing.flush(at_shutdown=True)
 
 
 def cause_of(error: BaseException) -> list[str]:

@@ -8,6 +8,7 @@ import msgspec
 
 from sluice.aws.clients import calls
 from sluice.errors import CallFailed, QueueGone
+from sluice.operations import QueueDepth
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_sqs import SQSClient
@@ -45,6 +46,19 @@ def delete_batch(client: "SQSClient", url: str, receipt_handles: Sequence[str], 
         done = client.delete_message_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
     for failed in done.get("Failed", []):
         raise CallFailed("DeleteMessageBatch", failed["Code"], failed.get("Message", ""))
+
+
+def depth_of(client: "SQSClient", url: str) -> QueueDepth:
+    """Count what a queue holds now. Raises `CallFailed`."""
+    with calls("GetQueueAttributes"):
+        said = client.get_queue_attributes(
+            QueueUrl=url,
+            AttributeNames=["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"],
+        )["Attributes"]
+    return QueueDepth(
+        visible=int(said["ApproximateNumberOfMessages"]),
+        in_flight=int(said["ApproximateNumberOfMessagesNotVisible"]),
+    )
 
 
 @dataclass(frozen=True, slots=True)

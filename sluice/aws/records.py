@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # powertools' batches import asyncio, and are for a type's na
 
 HASTENED_AT_ONCE = 10  # by one request
 HASTENED_WITHIN_S = 2.0
+AGAIN_AFTER_S = (5,)  # where a function says nothing else; at the first failure
 MAX_RECEIVES = 3  # where a function says nothing else; no queue redrives sooner
 FIFO_SUFFIX = ".fifo"
 
@@ -71,7 +72,7 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
     dead_letters: DeadLetters
     executor: Executor
     received: ReceivedQueues | None = None
-    again_after_s: tuple[int, ...] = (5,)
+    again_after_s: tuple[int, ...] = AGAIN_AFTER_S
 
     def report(
         self, batch: Batch, failures: Mapping[int, Exception], *, max_receives: int = MAX_RECEIVES

@@ -227,7 +227,7 @@ def _selection(
 
 def _summary(connection: "Connection", name: str, url: str, *, most: int) -> dict[str, Any]:
     from sluice.aws.operator.dead_letters import looked_at  # noqa: PLC0415 - boto3 takes longer than all of --help
-    from sluice.aws.rendezvous.standing import depth_of  # noqa: PLC0415 - see above
+    from sluice.aws.queues import depth_of  # noqa: PLC0415 - see above
 
     sqs = connection.client("sqs")
     depth = depth_of(sqs, url)

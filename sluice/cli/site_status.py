@@ -28,7 +28,8 @@ if TYPE_CHECKING:  # boto3 takes longer than all of --help
     from sluice.aws.operator.deployment import StackView
     from sluice.cli.pipeline.pipelines import AskedPipeline
     from sluice.federation.operations import BridgeView
-    from sluice.rendezvous.operations import QueueDepth, RendezvousView
+    from sluice.operations import QueueDepth
+    from sluice.rendezvous.operations import RendezvousView
 
 SHOWN_RUNS = 5  # of the pipeline; `sluice pipeline status` has more
 OPERATIONS = "SluiceOperations"
@@ -202,7 +203,7 @@ class AskedSite:
 
     def depth_now(self, url: str) -> "QueueDepth":
         """Say what a queue holds: by those who look at it anyway, or SQS. Raises `CallFailed`."""
-        from sluice.aws.rendezvous.standing import depth_of  # noqa: PLC0415 - boto3 takes longer than --help
+        from sluice.aws.queues import depth_of  # noqa: PLC0415 - boto3 takes longer than --help
         from sluice.errors import SluiceError  # noqa: PLC0415 - see above
 
         with suppress(SluiceError):

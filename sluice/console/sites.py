@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # boto3 takes longer than all of --help
     from sluice.aws.operator.control_client import ControlClient
     from sluice.aws.operator.deployment import StackView
     from sluice.cli.pipeline.pipelines import AskedPipeline
-    from sluice.rendezvous.operations import QueueDepth
+    from sluice.operations import QueueDepth
 
 T = TypeVar("T")
 CACHED_S = 1.0
@@ -227,7 +227,7 @@ class KnownSite(AskedSite):
         return self.once(url, partial(self._depth, url))
 
     def _depth(self, url: str) -> "QueueDepth":
-        from sluice.rendezvous.operations import QueueDepth  # noqa: PLC0415 - boto3 takes longer than all of --help
+        from sluice.operations import QueueDepth  # noqa: PLC0415 - boto3 takes longer than all of --help
 
         ask = partial(super().depth_now, url)
         with suppress(SluiceError):

@@ -27,6 +27,7 @@ from sluice.constructs.alarms import (
 from sluice.constructs.splitting import SplitQueues
 from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
 from sluice.parameters.operations import OperationsParameters
+from sluice.rendezvous.protocol.ends import End, metrics_of
 from sluice.stages import staged
 
 LAND_QUERY = {"Query": "land", "Source": "0"}  # the land job's one query, and its one source
@@ -36,10 +37,10 @@ ALARMS_A_ROW = 6
 # https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/CloudWatch-Dashboard-Body-Structure.html
 MOST_ALARMS = 100  # of one widget
 
-OFFERS = ("OffersMatched", "OffersWaiting", "OffersRefused", "OffersStale", "OffersRepeated")
-UNANSWERED = ("OffersDenied", "OffersTimedOut")  # of clients over SQS the sweeper says it, minutes later
-POLLS = ("PollsMatched", "PollsIdle", "PollsDeferred", "PollsRefused", "PollsLost")
-ANSWERS = ("AnswersDelivered", "AnswersTooLate", "RequestsFailed", "EventsNotPublished")
+UNANSWERED = (End.OFFER_DENIED.value, End.OFFER_TIMED_OUT.value)  # over SQS the sweeper says it, minutes later
+OFFERS = tuple(name for name in metrics_of("offer") if name not in {*UNANSWERED, End.OFFER_ANONYMOUS})
+POLLS = metrics_of("poll")
+ANSWERS = (*metrics_of("answer"), "RequestsFailed", "EventsNotPublished")
 SPLITTER = ("MessagesRead", "MessagesForwarded", "MessagesMirrored", "MessagesFailed", "FilterFaults")
 EXCHANGE = ("MessagesReceived", "MessagesRouted", "MessagesFailed", "MessagesRefused", "MessagesUndeliverable")
 JOBS = ("StreamsDown", "JobsFailed")
@@ -106,11 +107,11 @@ def draw(scope: Construct, watched: Watched) -> cloudwatch.Dashboard:
 def unanswered_percent(stage: str | None, *, least_offers: int) -> cloudwatch.MathExpression:
     """Divide offers denied or timed out by all that ended, over SQS and HTTP; zero for fewer than `least_offers`."""
     parts = {
-        "sd": ours("OffersDenied", "sweeper", stage=stage),
-        "pd": ours("OffersDenied", "proxy", stage=stage),
-        "st": ours("OffersTimedOut", "sweeper", stage=stage),
-        "pt": ours("OffersTimedOut", "proxy", stage=stage),
-        "a": ours("AnswersDelivered", "proxy", stage=stage),
+        "sd": ours(End.OFFER_DENIED, "sweeper", stage=stage),
+        "pd": ours(End.OFFER_DENIED, "proxy", stage=stage),
+        "st": ours(End.OFFER_TIMED_OUT, "sweeper", stage=stage),
+        "pt": ours(End.OFFER_TIMED_OUT, "proxy", stage=stage),
+        "a": ours(End.ANSWER_DELIVERED, "proxy", stage=stage),
     }
     unanswered = "(FILL(sd, 0) + FILL(pd, 0) + FILL(st, 0) + FILL(pt, 0))"
     offers = f"({unanswered} + FILL(a, 0))"

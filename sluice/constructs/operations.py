@@ -45,7 +45,7 @@ from sluice.errors import BadConfiguration
 from sluice.federation.bridge_works import bridge_queue_name
 from sluice.parameters import Architecture, Parameters
 from sluice.parameters.values import id_of
-from sluice.rendezvous.broker import OfferMetric
+from sluice.rendezvous.protocol.ends import End
 from sluice.stages import staged
 
 # Where the land job runs from time to time, what waits may be old, but not lost.
@@ -319,7 +319,7 @@ def _rendezvous_rules(made: Operations) -> Iterator[Rule]:
     yield Rule(
         name="Stale",
         text="Offers come too late to be answered: is the broker throttled, are its parameters too small for the load?",
-        metric=ours(OfferMetric.STALE, "broker", stage=made.parameters.stage),
+        metric=ours(End.OFFER_STALE, "broker", stage=made.parameters.stage),
         threshold=made.options.unanswered_least_offers,
         periods=3,
         capability=Capability.RENDEZVOUS,

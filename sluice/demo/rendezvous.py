@@ -13,10 +13,9 @@ import aiohttp
 from sluice.local.access import SiteAccess
 from sluice.local.countries import COUNTRIES, address_in
 from sluice.local.requests import by_action, read_requests
-from sluice.peers.attempts import Attempt, AttemptOutcome, AttemptPlan, attempt_all
 from sluice.peers.channels import Network
-from sluice.peers.deployed_methods import sqs_method
-from sluice.peers.methods import RendezvousMethod
+from sluice.peers.client import Attempt, AttemptOutcome, AttemptPlan, attempt_all
+from sluice.peers.methods import RendezvousMethod, sqs_method
 from sluice.peers.services import Echo
 from sluice.peers.volunteer import Volunteer, VolunteerLimits, serving
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX

@@ -17,7 +17,7 @@ from sluice.demo.pipeline import FOLDER, MAIN, UNREADABLE, Reconciled
 from sluice.demo.rendezvous import Rendezvoused
 from sluice.demo.splitting import OTHERS, PEOPLE
 from sluice.local.access import SiteAccess
-from sluice.peers.attempts import AttemptOutcome
+from sluice.peers.client import AttemptOutcome
 
 SAYS_WITHIN_S = 30.0  # what it says is seconds old: it asks by turns
 LOOK_EVERY_S = 1.0

@@ -17,8 +17,7 @@ from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.matching.tracing import is_tag
 from sluice.pipeline.schedule import Daily
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
-from sluice.rendezvous.protocol.bridges import parse_bridges
-from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, Bridge
+from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, Bridge, parse_bridges
 from sluice.splitting.consumers.targets import MAX_PATTERN
 from sluice.stages import MAX_STAGE_CHARACTERS, STAGE, is_stage, stage_of, staged
 

@@ -3,14 +3,18 @@
 import asyncio
 import json
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 import aiohttp
 
+from sluice.aws.operator.client_queues import ClientCredentials, ClientQueues, open_client
+from sluice.aws.operator.connections import Connection
+from sluice.aws.operator.deployment import Deployment
 from sluice.errors import CallFailed, Malformed, QueueGone
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, OFFER_VERSION, description_fault, read_object
+from sluice.stages import staged
 
 MAX_REPLY_BYTES = 100_000
 HTTP_TIMEOUT_S = 15.0
@@ -41,19 +45,6 @@ Reply = Answered | Denied | Lost
 RendezvousMethod = Callable[[str], Awaitable[Reply]]  # an offer's message in, the reply out
 
 
-class OfferQueues(Protocol):
-    """What a client may do with SQS. Raises `QueueGone` for a queue that isn't there, `CallFailed` for the rest."""
-
-    async def send_offer(self, client_id: str, body: str) -> None:
-        """Send to the offers queue, with the String attribute `ClientID`."""
-
-    async def queue_url(self, name: str) -> str:
-        """Look up the URL of the queue with this name."""
-
-    async def receive(self, queue_url: str, *, wait_s: int) -> str | None:
-        """Read one message's body, waiting for it up to `wait_s`. It isn't deleted."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
     """How long a client keeps asking: the defaults are the real client's."""
@@ -76,7 +67,7 @@ def offer_message(offer: str, *, nat: str, fingerprint: str) -> str:
 
 
 def over_sqs(
-    queues: OfferQueues,
+    queues: ClientQueues,
     *,
     patience: Patience | None = None,
     draw_id: Callable[[], str] = draw_client_id,
@@ -117,6 +108,27 @@ def over_http(session: aiohttp.ClientSession, broker_url: str) -> RendezvousMeth
         return parse_reply(await post(session, url, message.encode(), timeout_s=HTTP_TIMEOUT_S))
 
     return exchange
+
+
+@asynccontextmanager
+async def sqs_method(
+    connection: Connection, deployment: Deployment, *, sqscreds: str | None
+) -> AsyncIterator[RendezvousMethod]:
+    """Open SQS; without `sqscreds` as whoever the connection is. Raises `Malformed` for a text that isn't one."""
+    if sqscreds is None:
+        client = connection.client("sqs")
+    else:
+        credentials = ClientCredentials.parse(sqscreds)
+        client = open_client(credentials, region=connection.region, endpoint_url=connection.endpoint_url)
+    async with ClientQueues(client, deployment.offers_queue_url) as queues:
+        yield over_sqs(queues, answer_prefix=staged(ANSWER_QUEUE_PREFIX, connection.stage))
+
+
+@asynccontextmanager
+async def http_method(deployment: Deployment) -> AsyncIterator[RendezvousMethod]:
+    """Open the broker's URL."""
+    async with aiohttp.ClientSession() as session:
+        yield over_http(session, deployment.broker_url)
 
 
 async def post(session: aiohttp.ClientSession, url: str, body: bytes, *, timeout_s: float) -> str:

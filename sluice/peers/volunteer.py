@@ -17,8 +17,9 @@ from sluice.errors import CallFailed, Malformed
 from sluice.peers.channels import Channel, ChannelLimits, Network, Peer
 from sluice.peers.methods import post
 from sluice.peers.services import Service
+from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import Nat
-from sluice.rendezvous.protocol.messages import PollStatus, read_object
+from sluice.rendezvous.protocol.messages import read_object
 
 POLL_VERSION = "1.3"
 ANSWER_VERSION = "1.3"
@@ -144,11 +145,11 @@ class Volunteer:
     def _read_poll(self, sid: str, fields: Mapping[str, Any]) -> tuple[ClientMatch | None, float]:
         status = fields.get("Status")
         next_poll_s = max(fields.get("NextPoll", 0), 0) / 1000
-        if status == PollStatus.REFUSED:
+        if status == End.POLL_REFUSED.reply:
             self._note(VolunteerStep.POLL_REFUSED, sid, f"next poll in {next_poll_s:g} s")
             return None, next_poll_s
         pause_s = min(next_poll_s, self.limits.pause_s)
-        if status != PollStatus.MATCHED:
+        if status != End.POLL_MATCHED.reply:
             return None, pause_s
         relay_url = fields.get("RelayURL", "")
         self._note(VolunteerStep.MATCHED, sid, relay_url)

@@ -1,28 +1,42 @@
-"""Serves offers over SQS: the answer queue comes first, then a proxy, or a place among the offers that wait.
+"""The broker: finds proxies for offers, and serves those that come over SQS.
 
-As soon as a client's queue is there, the reply is sent into it that says that nobody answered: delayed until the
-client's patience ends (a *dead man's reply*). A client reads once. So an answer that comes first is what it hears, and
-whatever fails or dies after that, it hears something.
+The answer queue comes first, then a proxy, or a place among the offers that wait. As soon as a client's queue is there,
+the reply that nobody answered is sent into it, delayed until the client's timeout ends. A client reads once. So an
+answer that comes first is what it hears, and whatever fails or dies after that, it hears something.
+
+An offer and a poll each record themselves as waiting before they look for a partner, so of two that arrive together at
+least one finds the other.
 """
 
-from collections.abc import Mapping, Sequence
+import json
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from sluice.errors import CallFailed, OfferRefused
+from sluice.errors import CallFailed, DestinationFault, OfferRefused, QueueGone
+from sluice.message import Message, Value
 from sluice.rendezvous.event_recorder import EventRecorder
-from sluice.rendezvous.matchmaker import Matchmaker
-from sluice.rendezvous.persistence import Persistence
-from sluice.rendezvous.ports import NewId, NowMs, OfferRecord, OfferState, OfferStore, OpenOffer, Queues
+from sluice.rendezvous.pacing import Pacing
+from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
+from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import (
     ANSWER_QUEUE_AGE_MS,
     PATIENCE_MS,
+    Nat,
+    OfferMethod,
+    OfferRecord,
+    OpenOffer,
+    Pool,
     WaitingProxy,
     answers_until,
+    in_order,
     is_stale,
     pools_for,
     reply_delay_s,
@@ -30,204 +44,316 @@ from sluice.rendezvous.protocol.matching import (
 )
 from sluice.rendezvous.protocol.messages import (
     ANSWER_QUEUE_PREFIX,
-    NO_PROXIES,
-    TIMED_OUT,
     Bridge,
     Offer,
-    OfferMethod,
     error_reply,
     is_client_id,
     parse_offer,
 )
+from sluice.times import NowMs
+
+if TYPE_CHECKING:  # the adapters' types; a shell is given them, and imports none
+    from sluice.aws.queues import SqsQueues
+    from sluice.aws.rendezvous.offers import DynamoOfferStore, DynamoProxyPools
+    from sluice.aws.rendezvous.waiting import DynamoWaitingOffers
+
+T = TypeVar("T")
+
+CLIENT_ID = "ClientID"  # the attribute of an offer that names its client
+NO_TEXT = Value("String", "")
 
 # A client reads once and never deletes; its queue is swept after two minutes.
 ANSWER_QUEUE_ATTRIBUTES = {"MessageRetentionPeriod": "300"}
-
+RETRIED_AFTER_MS = 250
+CANDIDATES = 4  # read at once of a pool, beside those for the rest of a batch
+MAX_TRIES = 20  # for one offer, of proxies that others are given to
+TRIED_MS = 1_500  # for which a proxy is worth to be tried again: a mailbox that has just been made may not be found
 SWEPT_SOON_MS = 10_000
-PROMISED_MS = 8_000  # after its offer; a client reads its queue for longer than its patience lasts
+PROMISED_MS = 8_000  # after its offer; a client reads its queue for longer than its timeout lasts
 
 
-class OfferMetric(StrEnum):
-    """What became of an offer, over SQS or HTTP, as it is counted. Each is a metric."""
+class RendezvousDependencies(msgspec.Struct, frozen=True, kw_only=True):
+    """What an environment of a rendezvous function works with between its invocations; safe for threads.
 
-    MATCHED = "OffersMatched"
-    WAITING = "OffersWaiting"  # for a proxy that polls
-    DENIED = "OffersDenied"
-    REFUSED = "OffersRefused"  # malformed, or for a bridge we don't know: the client has the reason
-    STALE = "OffersStale"  # its client gave up before we saw it
-    REPEATED = "OffersRepeated"  # delivered again
-    ANONYMOUS = "OffersAnonymous"  # without a ClientID there is nobody to reply to
-    TIMED_OUT = "OffersTimedOut"
+    `executor` does side by side what doesn't depend on each other, `sleep` takes seconds, `random` draws in [0, 1).
+    """
+
+    offers: "DynamoOfferStore"
+    pools: "DynamoProxyPools"
+    waiting: "DynamoWaitingOffers"
+    queues: "SqsQueues"
+    pacing: Pacing
+    recorder: EventRecorder
+    executor: Executor
+    now_ms: NowMs
+    sleep: Callable[[float], None]
+    new_id: Callable[[], str]
+    random: Callable[[], float]
+
+    def retry_until(self, until_ms: int, call: Callable[[], T]) -> T:
+        """Call at least once, and until it succeeds. Raises the `DestinationFault` of the last time before then.
+
+        botocore would send the same again, and what is sent may depend on when: a delay does. Nor does it try a queue
+        again that isn't there: one that has just been made may not be found for a second.
+        """
+        while True:
+            try:
+                return call()
+            except DestinationFault:
+                if self.now_ms() + RETRIED_AFTER_MS >= until_ms:
+                    raise
+            self.sleep(RETRIED_AFTER_MS / 1000)
+
+    def new_record(
+        self, offer: Offer, *, client_id: str, method: OfferMethod, sent_at_ms: int, trace: str | None = None
+    ) -> OfferRecord:
+        """Make the record of an offer, with what its end's event tells. `trace` is its own; else the invocation's."""
+        return OfferRecord(
+            client_id=client_id,
+            sent_at_ms=sent_at_ms,
+            method=method,
+            nat=offer.nat,
+            country=UNKNOWN_COUNTRY if offer.address is None else self.recorder.country_of(offer.address),
+            trace=trace or self.recorder.trace() or None,
+            token=self.new_id(),
+        )
+
+    def open_offer(self, record: OfferRecord, offer: Offer, *, reply_to: str, answers_until_ms: int) -> OpenOffer:
+        """Count an offer for the pool that it asks first, and make what a proxy is given."""
+        self.pacing.note_offer(pools_for(offer.nat)[0])
+        return OpenOffer(
+            record=record,
+            offer=offer.offer,
+            relay=offer.bridge.websocket_address,
+            reply_to=reply_to,
+            answers_until_ms=answers_until_ms,
+            shard=shard_of(record.client_id, self.pacing.shards()),
+        )
 
 
-class OfferMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message in the offers queue, as it came. `trace` is the X-Ray trace header that its client gave it."""
+@dataclass(slots=True)
+class Matchmaker:
+    """Finds proxies for the offers of one batch, `offers_due` at most. Safe for threads."""
 
-    client_id: str
-    body: str
-    sent_at_ms: int
-    trace: str | None = None
-    receives: int = 1
+    site: RendezvousDependencies
+    offers_due: int = 1
+    _left: dict[Pool, deque[WaitingProxy]] = field(default_factory=dict)  # read once for all offers of the batch
+    _drawn: set[str] = field(default_factory=set)
+    _queries: int = 0
+    _queried: dict[Pool, int] = field(default_factory=dict)  # the number of a pool's last query
+    _lock: Lock = field(default_factory=Lock)
+
+    def match(self, offer: OpenOffer, proxy: WaitingProxy | None, *, after: int = 0) -> bool:
+        """Give the offer to this proxy, or to the next one if that is gone; False if there is none, or no time."""
+        site = self.site
+        for _ in range(MAX_TRIES):
+            if proxy is None or site.now_ms() >= offer.waits_until_ms:
+                break
+            try:
+                match = partial(site.offers.match, offer, proxy, now_ms=site.now_ms())
+                is_matched = site.retry_until(min(site.now_ms() + TRIED_MS, offer.waits_until_ms), match)
+            except CallFailed:
+                # It isn't known whether the match was written: the offer may be given to this proxy once more.
+                is_matched = False
+                with self._lock:
+                    self._drawn.discard(proxy.poll_id)
+            if is_matched:
+                leaving = site.executor.submit(site.pools.leave, proxy)
+                send = partial(site.queues.send, proxy.mailbox, offer_letter(offer, proxy.poll_id))
+                try:
+                    site.retry_until(min(site.now_ms() + TRIED_MS, offer.waits_until_ms), send)
+                except QueueGone:
+                    is_matched = False
+                except CallFailed:
+                    pass  # it may have come through, and no second proxy is to have it
+                finally:
+                    leaving.exception()  # its place is over in seconds anyway
+            if is_matched:
+                return True
+            proxy = self.draw(offer.record.nat, after=after)
+        return False
+
+    def wait(self, offers: Sequence[OpenOffer]) -> list[bool]:
+        """Have offers wait for the next polls. Returns, for each, whether a proxy took it in the meantime.
+
+        Raises `CallFailed` if no poll would find them.
+        """
+        site, taken, left = self.site, set[OpenOffer](), list(offers)
+        while left:
+            until_ms = max(offer.waits_until_ms for offer in left)
+            site.retry_until(until_ms, partial(site.waiting.put, left))
+            with self._lock:
+                after = self._queries
+            waiting, left = left, []
+            for offer in waiting:
+                until_ms = min(site.now_ms() + TRIED_MS, offer.waits_until_ms)
+                try:
+                    proxy = site.retry_until(until_ms, partial(self.draw, offer.record.nat, after=after))
+                    if proxy is None or site.now_ms() >= offer.waits_until_ms:
+                        continue
+                    if not site.waiting.take(offer) or self.match(offer, proxy, after=after):
+                        taken.add(offer)
+                    else:
+                        left.append(offer)  # it waits no more, and somebody else was given its proxy
+                except CallFailed:
+                    continue  # a poll may find it
+        return [offer in taken for offer in offers]
+
+    def draw(self, nat: Nat, *, after: int = 0) -> WaitingProxy | None:
+        """Find a proxy to try for a client, which no other offer of the batch is told; None if there is none.
+
+        An empty pool is not queried again unless the caller asks for entries newer than query number `after`.
+        Raises `CallFailed`.
+        """
+        site = self.site
+        with self._lock:
+            for pool in pools_for(nat):
+                left = self._left.setdefault(pool, deque())
+                if not left and self._queried.get(pool, 0) <= after:
+                    self._queries += 1
+                    waiting = site.pools.waiting(
+                        pool,
+                        now_ms=site.now_ms(),
+                        limit=CANDIDATES + self.offers_due,
+                        shards=site.pacing.shards(),
+                        # A proxy that the first query misses, as it waits meanwhile, is found by the second.
+                        consistent=after > 0,
+                    )
+                    self._queried[pool] = self._queries
+                    new = [proxy for proxy in waiting if proxy.poll_id not in self._drawn]
+                    left.extend(in_order(new, ties=[site.random() for _ in new]))
+                if left:
+                    proxy = left.popleft()
+                    self._drawn.add(proxy.poll_id)
+                    return proxy
+        return None
+
+
+def offer_letter(offer: OpenOffer, poll_id: str) -> str:
+    """Write what the function that holds the poll finds in its mailbox."""
+    return json.dumps({"for": poll_id, "offer": offer.offer, "nat": offer.record.nat, "relay": offer.relay})
 
 
 class Broker(msgspec.Struct, frozen=True, kw_only=True):
-    """Serves offers over SQS; safe for threads. `executor` does side by side what doesn't depend on each other."""
+    """Serves offers over SQS; safe for threads."""
 
-    offers: OfferStore
-    queues: Queues
+    site: RendezvousDependencies
     bridges: Mapping[bytes, Bridge]
-    recorder: EventRecorder
-    persistence: Persistence
-    executor: Executor
-    now_ms: NowMs
-    new_id: NewId
     answer_prefix: str = ANSWER_QUEUE_PREFIX
 
-    def serve(
-        self, messages: Sequence[OfferMessage], matchmaker: Matchmaker, *, executor: Executor
-    ) -> list[OfferMetric | Exception]:
+    def serve(self, messages: Sequence[Message], *, executor: Executor) -> list[End | Exception]:
         """Reply or match, at most once for each message however often it is delivered; `executor` is for messages.
 
-        What is raised for a message stands in its place: `CallFailed` or `QueueGone` where its client may hear nothing.
+        What is raised for a message stands in its place: `CallFailed` or `QueueGone` if its client may hear nothing.
         """
+        matchmaker = Matchmaker(self.site, len(messages))
 
-        def tried(message: OfferMessage) -> _Served | Exception:
+        def serve_one(message: Message) -> _Served | Exception:
             try:
                 return self._serve(message, matchmaker)
             except Exception as error:  # noqa: BLE001 - the message is reported as failed, whatever it was
                 return error
 
-        served = list(executor.map(tried, messages))
-        waiting = [each for each in served if isinstance(each, _Served) and each.waiting is not None]
+        served = list(executor.map(serve_one, messages))
+        waiting = {offer.waiting: offer for offer in served if isinstance(offer, _Served) and offer.waiting is not None}
         try:
-            given = matchmaker.have_wait([each.waiting for each in waiting if each.waiting is not None])
+            for offer, is_taken in zip(waiting.values(), matchmaker.wait(list(waiting)), strict=True):
+                offer.end = End.OFFER_MATCHED if is_taken else End.OFFER_WAITING
         except CallFailed as error:
-            for each in waiting:
-                each.outcome = error
-        else:
-            for each, is_given in zip(waiting, given, strict=True):
-                each.outcome = OfferMetric.MATCHED if is_given else OfferMetric.WAITING
-        return [each if isinstance(each, Exception) else each.ended() for each in served]
+            for offer in waiting.values():
+                offer.end = error
+        return [offer if isinstance(offer, Exception) else offer.result() for offer in served]
 
-    def _serve(self, message: OfferMessage, matchmaker: Matchmaker) -> "_Served":
-        if not is_client_id(message.client_id):
-            return _Served(OfferMetric.ANONYMOUS)
-        read = self._read(message)
-        if is_stale(sent_at_ms=message.sent_at_ms, now_ms=self.now_ms()):
+    def _serve(self, message: Message, matchmaker: Matchmaker) -> "_Served":
+        site, sent_at_ms = self.site, message.sent_at_ms or 0
+        client_id = message.attributes.get(CLIENT_ID, NO_TEXT).text
+        if not client_id or not is_client_id(client_id):
+            return _Served(End.OFFER_ANONYMOUS)
+        offer, record = self._read(message, client_id=client_id, sent_at_ms=sent_at_ms)
+        if is_stale(sent_at_ms=sent_at_ms, now_ms=site.now_ms()):
             if message.receives > 1:
-                # Whoever had it before may have died between its queue and its record, and then nobody sweeps that.
-                self.offers.record(self._record_again(message, read))
-            return _Served(OfferMetric.STALE)
-        record = self._record(message, read)
+                # The broker that had it before may have died between the queue and the record, and then nobody sweeps
+                # the queue. What may have been swept has had its end: it is recorded for its queue only.
+                may_be_swept = site.now_ms() - sent_at_ms > ANSWER_QUEUE_AGE_MS - SWEPT_SOON_MS
+                site.offers.record(replace(record, end=End.OFFER_REFUSED) if may_be_swept else record)
+            return _Served(End.OFFER_STALE)
         is_first, reply_to = self._receive(record)
         if not is_first:
-            return _Served(OfferMetric.REPEATED)
-        if isinstance(read, OfferRefused):
-            body, until_ms = error_reply(read.reply), message.sent_at_ms + PROMISED_MS
-            self.persistence.persist(lambda: self.queues.send(reply_to, body), until_ms=until_ms)
-            return _Served(OfferMetric.REFUSED)
-        matchmaker.pacing.note_offer(pools_for(read.nat)[0])
-        opened = OpenOffer(
-            record=record,
-            offer=read.offer,
-            relay=read.bridge.websocket_address,
-            reply_to=reply_to,
-            answers_until_ms=answers_until(sent_at_ms=record.sent_at_ms, now_ms=self.now_ms()),
-            shard=shard_of(record.client_id, matchmaker.pacing.pace().shards),
-        )
-        return self._match(opened, matchmaker)
-
-    def _read(self, message: OfferMessage) -> Offer | OfferRefused:
+            return _Served(End.OFFER_REPEATED)
+        if isinstance(offer, OfferRefused):
+            refusal = error_reply(offer.reply)
+            site.retry_until(sent_at_ms + PROMISED_MS, lambda: site.queues.send(reply_to, refusal))
+            return _Served(End.OFFER_REFUSED)
+        answers_until_ms = answers_until(sent_at_ms=sent_at_ms, now_ms=site.now_ms())
+        opened = site.open_offer(record, offer, reply_to=reply_to, answers_until_ms=answers_until_ms)
         try:
-            return parse_offer(
-                message.body,
-                client_id=message.client_id,
-                method=OfferMethod.SQS,
-                sent_at_ms=message.sent_at_ms,
-                bridges=self.bridges,
-            )
+            proxy = None if site.now_ms() >= opened.waits_until_ms else matchmaker.draw(offer.nat)
+        except CallFailed:
+            proxy = None  # a poll may still find it
+        promises = [self._promise(opened, End.OFFER_TIMED_OUT if proxy else End.OFFER_DENIED)]
+        if matchmaker.match(opened, proxy):
+            return _Served(End.OFFER_MATCHED, promises)
+        if proxy is not None:
+            # Other brokers were faster. The client has to hear first that there is no proxy.
+            opened = replace(opened, answers_until_ms=opened.answers_until_ms - 1000)
+            promises.append(self._promise(opened, End.OFFER_DENIED, sooner_s=1))
+        return _Served(End.OFFER_WAITING, promises, opened)
+
+    def _read(self, message: Message, *, client_id: str, sent_at_ms: int) -> tuple[Offer | OfferRefused, OfferRecord]:
+        try:
+            offer = parse_offer(message.body, bridges=self.bridges)
         except OfferRefused as refused:
-            return refused
-
-    def _record(self, message: OfferMessage, read: Offer | OfferRefused) -> OfferRecord:
-        record = OfferRecord(
-            client_id=message.client_id,
-            sent_at_ms=message.sent_at_ms,
-            method=OfferMethod.SQS,
-            token=self.new_id(),
+            return refused, OfferRecord(
+                client_id=client_id,
+                sent_at_ms=sent_at_ms,
+                method=OfferMethod.SQS,
+                end=End.OFFER_REFUSED,
+                token=self.site.new_id(),
+            )
+        # Lambda's own trace is of the batch: it only links to its messages'.
+        trace = message.trace_header
+        return offer, self.site.new_record(
+            offer, client_id=client_id, method=OfferMethod.SQS, sent_at_ms=sent_at_ms, trace=trace
         )
-        if isinstance(read, OfferRefused):
-            return replace(record, state=OfferState.REFUSED)
-        return self.recorder.described(record, read, trace=message.trace)
-
-    def _record_again(self, message: OfferMessage, read: Offer | OfferRefused) -> OfferRecord:
-        """Write for its queue alone what may have been swept, and have had its end, already."""
-        record = self._record(message, read)
-        may_be_swept = self.now_ms() - message.sent_at_ms > ANSWER_QUEUE_AGE_MS - SWEPT_SOON_MS
-        return replace(record, state=OfferState.REFUSED) if may_be_swept else record
 
     def _receive(self, record: OfferRecord) -> tuple[bool, str]:
-        """Write an offer down and make its queue, side by side. Says whether we are the first to, and the queue's URL.
+        """Record an offer and make its queue, side by side. Says whether we are the first to, and the queue's URL.
 
-        The record is what has the queue swept: where only that fails, the message comes again, and is written then.
+        The record is what has the queue swept: if only that fails, the message is delivered again, and recorded then.
         """
-        until_ms = record.sent_at_ms + PATIENCE_MS
+        site, until_ms = self.site, record.sent_at_ms + PATIENCE_MS
         name = self.answer_prefix + record.client_id
-        recording = self.executor.submit(
-            self.persistence.persist, lambda: self.offers.record(record), until_ms=until_ms
-        )
+        recording = site.executor.submit(site.retry_until, until_ms, lambda: site.offers.record(record))
         try:
-            reply_to = self.persistence.persist(
-                lambda: self.queues.create(name, ANSWER_QUEUE_ATTRIBUTES), until_ms=until_ms
-            )
+            reply_to = site.retry_until(until_ms, lambda: site.queues.create(name, ANSWER_QUEUE_ATTRIBUTES))
         finally:
             is_first = recording.result()
         return is_first, reply_to
 
-    def _match(self, offer: OpenOffer, matchmaker: Matchmaker) -> "_Served":
-        proxy = self._drawn(offer, matchmaker)
-        promises = [self._promise(offer, TIMED_OUT if proxy else NO_PROXIES)]
-        if matchmaker.give(offer, proxy):
-            return _Served(OfferMetric.MATCHED, promises=promises)
-        if proxy is not None:
-            # Others were faster. That there is no proxy is to be heard then, so it has to come first.
-            offer = replace(offer, answers_until_ms=offer.answers_until_ms - 1000)
-            promises.append(self._promise(offer, NO_PROXIES, sooner_s=1))
-        return _Served(OfferMetric.WAITING, promises=promises, waiting=offer)
-
-    def _drawn(self, offer: OpenOffer, matchmaker: Matchmaker) -> WaitingProxy | None:
-        if self.now_ms() >= offer.waits_until_ms:
-            return None
-        try:
-            return matchmaker.draw(offer.record.nat)
-        except CallFailed:
-            return None  # a poll may still find it
-
-    def _promise(self, offer: OpenOffer, text: str, *, sooner_s: int = 0) -> "Future[None]":
-        """Send what the client hears if nobody answers."""
-        sent_at_ms, body = offer.record.sent_at_ms, error_reply(text)
+    def _promise(self, offer: OpenOffer, end: End, *, sooner_s: int = 0) -> "Future[None]":
+        """Send, delayed, what the client hears if nobody answers."""
+        site, sent_at_ms = self.site, offer.record.sent_at_ms
 
         def send() -> None:
             delay_s = reply_delay_s(
                 sent_at_ms=sent_at_ms - 1000 * sooner_s,
                 answers_until_ms=offer.answers_until_ms,
-                now_ms=self.now_ms(),
+                now_ms=site.now_ms(),
             )
-            self.queues.send(offer.reply_to, body, delay_s=delay_s)
+            site.queues.send(offer.reply_to, error_reply(end.reply), delay_s=delay_s)
 
-        return self.executor.submit(self.persistence.persist, send, until_ms=sent_at_ms + PROMISED_MS)
+        return site.executor.submit(site.retry_until, sent_at_ms + PROMISED_MS, send)
 
 
 @dataclass(slots=True, eq=False)
 class _Served:
     """An offer in work: how it ends, if all that was begun for it succeeds. One that is `waiting` is still to wait."""
 
-    outcome: OfferMetric | Exception
+    end: End | Exception
     promises: "Sequence[Future[None]]" = ()
     waiting: OpenOffer | None = None
 
-    def ended(self) -> OfferMetric | Exception:
+    def result(self) -> End | Exception:
         """Wait until all of it is done."""
-        faults = [promise.exception() for promise in self.promises]
-        fault = next((each for each in faults if isinstance(each, Exception)), None)
-        return fault or self.outcome
+        errors = [promise.exception() for promise in self.promises]
+        return next((error for error in errors if isinstance(error, Exception)), self.end)

@@ -5,6 +5,7 @@ was published of the record itself is published once more, under the same id.
 """
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,7 +13,9 @@ from sluice.errors import SluiceError
 from sluice.rendezvous.counts.events import Event
 from sluice.rendezvous.counts.statistics import tally
 from sluice.rendezvous.counts.stream import StreamRecord
-from sluice.rendezvous.ports import StatisticsStore
+
+if TYPE_CHECKING:  # the adapter's type; a shell is given it, and imports none
+    from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +34,7 @@ class Counting(msgspec.Struct, frozen=True, kw_only=True):
     order, says how many it sent from the first on, and raises nothing.
     """
 
-    statistics: StatisticsStore
+    statistics: "DynamoStatisticsStore"
     is_wanted: Callable[[], bool]
     publish: Callable[[Sequence[Event]], int]
 

@@ -2,32 +2,47 @@
 
 Of offers it tells nothing: the write by which one comes to its end tells of that itself (`counts.stream`), so every
 offer is told of once. Of polls there are many, and many end alike: an environment that has just told of some holds the
-next ones back for some seconds, and tells of all that ended alike at once.
+next ones back for some seconds, and tells of all that ended alike at once. So it does with metrics.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec.structs import replace
 
-from sluice.rendezvous.backlog import Backlog
 from sluice.rendezvous.counts.events import (
+    UNKNOWN_TYPE,
     AnswerEvent,
-    AnswerOutcome,
     Event,
     PollEvent,
-    PollOutcome,
     event_id,
-    poll_ended,
     summed,
 )
-from sluice.rendezvous.ports import NowMs, OfferRecord
-from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
+from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY, parse_address
+from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import Profile
-from sluice.rendezvous.protocol.messages import Offer, Poll
+from sluice.rendezvous.protocol.messages import Poll
+from sluice.times import NowMs
+
+if TYPE_CHECKING:
+    from maxminddb import Reader
 
 NOT_PUBLISHED = "EventsNotPublished"  # a metric, and what the log says
+HELD_BACK_MS = 20_000
+CODE_CHARACTERS = 2  # of a country
+
+
+@dataclass(slots=True)
+class Backlog:
+    """Says when it is told: at once the first time, and then so long after the last."""
+
+    told_at_ms: int | None = None
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether it is time."""
+        return self.told_at_ms is None or now_ms - self.told_at_ms >= HELD_BACK_MS
 
 
 class EventRecorder(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,11 +83,6 @@ class EventRecorder(msgspec.Struct, frozen=True, kw_only=True):
         lost = self.publisher(events) if self.publisher and events else 0
         return Counter({NOT_PUBLISHED: lost} if lost else {})
 
-    def described(self, record: OfferRecord, offer: Offer, *, trace: str | None = None) -> OfferRecord:
-        """Add what is told of the offer at its end. `trace` is the offer's own; else the invocation's is taken."""
-        country = UNKNOWN_COUNTRY if offer.address is None else self.country_of(offer.address)
-        return replace(record, nat=offer.nat, country=country, trace=trace or self.trace() or None)
-
     def profile(self, poll: Poll, *, address: str) -> Profile:
         """Say what is told of a poll at its end. `address` is where it came from."""
         return Profile(
@@ -84,30 +94,101 @@ class EventRecorder(msgspec.Struct, frozen=True, kw_only=True):
             trace=self.trace() or None,
         )
 
-    def poll_ended(self, poll: Poll, profile: Profile, outcome: PollOutcome, *, polled_at_ms: int) -> None:
+    def poll_ended(self, poll: Poll, profile: Profile, end: End, *, polled_at_ms: int) -> None:
         """Note the end of a poll: it may be told of later, together with others."""
+        now_ms = self.now_ms()
         self._polls.append(
-            poll_ended(
-                profile,
-                outcome,
-                name=self.new_id(),
+            PollEvent(
+                id=event_id(PollEvent.kind, self.new_id(), at_ms=polled_at_ms),
+                at_ms=now_ms,
+                outcome=end.event,
+                nat=profile.nat,
+                country=profile.country,
+                proxy_type=profile.type,
+                trace=profile.trace,
                 clients=poll.clients,
-                polled_at_ms=polled_at_ms,
-                at_ms=self.now_ms(),
+                relay_extension=profile.relay_extension,
+                waited_ms=now_ms - polled_at_ms,
+                address=profile.address,
             )
         )
 
     def answered_too_late(self, *, address: str) -> None:
         """Note an answer that nobody waits for."""
-        now_ms, profile = self.now_ms(), Profile(country=self.country_of(address))
+        now_ms = self.now_ms()
         self._events.append(
             AnswerEvent(
                 id=event_id(AnswerEvent.kind, self.new_id(), at_ms=now_ms),
                 at_ms=now_ms,
-                outcome=AnswerOutcome.TIMEOUT,
-                nat=profile.nat,
-                country=profile.country,
-                proxy_type=profile.type,
+                outcome=End.ANSWER_TOO_LATE.event,
+                country=self.country_of(address),
+                proxy_type=UNKNOWN_TYPE,  # which proxy's it was isn't known
                 trace=self.trace() or None,
             )
         )
+
+
+@dataclass(slots=True, kw_only=True)
+class HeldCounts:
+    """Metrics of an environment, of which those of `names` are held back if an invocation has no others.
+
+    Whoever ends the environment publishes the rest.
+    """
+
+    names: frozenset[str]
+    now_ms: NowMs
+    _counts: Counter[str] = field(default_factory=Counter)
+    _backlog: Backlog = field(default_factory=Backlog)
+
+    def due(self, counts: Mapping[str, int]) -> Counter[str]:
+        """Add an invocation's counts; returns what is to be published now."""
+        self._counts.update(counts)
+        now_ms = self.now_ms()
+        if counts.keys() <= self.names and not self._backlog.is_due(now_ms):
+            return Counter()
+        self._backlog = Backlog(now_ms)
+        return self.rest()
+
+    def rest(self) -> Counter[str]:
+        """Hand out all that is held back."""
+        rest, self._counts = self._counts, Counter()
+        return rest
+
+
+@dataclass(slots=True)
+class Countries:
+    """Looks addresses up. `file` is the database's path; without one every country is unknown, and where it fails too.
+
+    The database is opened, and its library imported, by the first look-up: what isn't asked for costs no start.
+    """
+
+    file: str | None = None
+    _reader: "Reader | None" = field(default=None, repr=False)
+
+    def of(self, address: str) -> str:
+        """Look up two capital letters; `??` for what the database hasn't, as private addresses, and for no address."""
+        found = parse_address(address)
+        if self.file is None or found is None:
+            return UNKNOWN_COUNTRY
+        try:
+            return country_of_record(self._open(self.file).get(found))
+        except Exception:  # noqa: BLE001 - a database of IPv4 alone asked for IPv6, or a damaged one: no client waits for that
+            return UNKNOWN_COUNTRY
+
+    def _open(self, file: str) -> "Reader":
+        if self._reader is None:
+            import maxminddb  # noqa: PLC0415 - only where a file is configured: it is in no other bundle
+
+            self._reader = maxminddb.open_database(file)
+        return self._reader
+
+
+def country_of_record(record: Any) -> str:
+    """Find the code in a record: `country.iso_code` of MaxMind and DB-IP, `country_code` or `country` of others."""
+    if not isinstance(record, dict):
+        return UNKNOWN_COUNTRY
+    country = record.get("country")
+    code = country.get("iso_code") if isinstance(country, dict) else record.get("country_code", country)
+    if not isinstance(code, str) or len(code) != CODE_CHARACTERS or not (code.isascii() and code.isalpha()):
+        return UNKNOWN_COUNTRY
+    return code.upper()

@@ -1,35 +1,41 @@
-"""The broker's HTTP face: which path is what, and the protocol's status codes and headers."""
+"""The broker's HTTP face: which path is what, the protocol's status codes and headers, and offers that come over HTTP.
+
+The client's request is held open until its answer comes, at most as long as a client over SQS would wait.
+"""
 
 import base64
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
-from sluice.errors import Malformed
-from sluice.rendezvous.broker import OfferMetric
-from sluice.rendezvous.counts.daily_log import daily_log
-from sluice.rendezvous.counts.exposition import CONTENT_TYPE, exposition
-from sluice.rendezvous.http_clients import HttpClients
-from sluice.rendezvous.pacing import Pacing
-from sluice.rendezvous.ports import NowMs, ProxyPools, StatisticsStore
+from sluice.errors import CallFailed, Malformed, OfferRefused
+from sluice.rendezvous.broker import Matchmaker, RendezvousDependencies
+from sluice.rendezvous.counts.pages import CONTENT_TYPE, daily_log, exposition
+from sluice.rendezvous.mailbox import Mailbox
 from sluice.rendezvous.protocol.addresses import forwarded_address
 from sluice.rendezvous.protocol.amp import armor, decode_path
-from sluice.rendezvous.protocol.matching import Nat, Pool, Profile
+from sluice.rendezvous.protocol.ends import End
+from sluice.rendezvous.protocol.matching import PATIENCE_MS, Nat, OfferMethod, OpenOffer, Pool, Profile
 from sluice.rendezvous.protocol.messages import (
     MAX_BODY_BYTES,
-    OfferMethod,
-    answer_status,
+    Bridge,
+    answer_reply,
     error_reply,
     go_json,
     go_text,
     parse_answer,
+    parse_offer,
     parse_poll,
 )
 from sluice.rendezvous.volunteers import Volunteers
 from sluice.times import DAY_MS, day_of
+
+if TYPE_CHECKING:  # the adapter's type; a shell is given it, and imports none
+    from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 
 AMP_PREFIX = "/amp/client/"
 ROUTES = frozenset({"/proxy", "/answer", "/client", "/debug", "/metrics", "/prometheus", "/robots.txt"})
@@ -37,12 +43,7 @@ ROUTES = frozenset({"/proxy", "/answer", "/client", "/debug", "/metrics", "/prom
 CORS = {"Access-Control-Allow-Origin": "*", "Access-Control-Allow-Headers": "Origin, X-Session-ID"}
 AMP_MAX_AGE_S = 15
 LOGGED_DAYS = 7  # in `/metrics`
-LEGACY_STATUS = {
-    OfferMetric.MATCHED: 200,
-    OfferMetric.DENIED: 503,
-    OfferMetric.TIMED_OUT: 504,
-    OfferMetric.REFUSED: 400,
-}
+ON_ITS_WAY_MS = 1_000  # the answer that was taken in the last moment
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,13 +92,11 @@ def route_of(path: str) -> str | None:
 class BrokerSite(msgspec.Struct, frozen=True, kw_only=True):
     """Serves one request at a time. `trusts_forwarded`: whoever is in front writes where a request came from."""
 
+    site: RendezvousDependencies
+    mailbox: Mailbox
     volunteers: Volunteers
-    clients: HttpClients
-    pools: ProxyPools
-    pacing: Pacing
-    statistics: StatisticsStore
-    now_ms: NowMs
-    new_id: Callable[[], str]
+    bridges: Mapping[bytes, Bridge]
+    statistics: "DynamoStatisticsStore"
     trusts_forwarded: bool = False
 
     def serve(self, request: HttpRequest) -> HttpResponse:
@@ -136,8 +135,8 @@ class BrokerSite(msgspec.Struct, frozen=True, kw_only=True):
             poll = parse_poll(request.body)
         except Malformed:
             return HttpResponse(status=400, metrics=("PollsMalformed",))
-        metric, body = self.volunteers.poll(poll, address=self._address(request))
-        return _json(body, metric)
+        end, body = self.volunteers.poll(poll, address=self._address(request))
+        return _json(body, end)
 
     def answer(self, request: HttpRequest) -> HttpResponse:
         """Pass a proxy's answer on."""
@@ -145,8 +144,8 @@ class BrokerSite(msgspec.Struct, frozen=True, kw_only=True):
             answer = parse_answer(request.body)
         except Malformed:
             return HttpResponse(status=400, metrics=("AnswersMalformed",))
-        delivered = self.volunteers.answer(answer, address=self._address(request))
-        return _json(answer_status(delivered=delivered), "AnswersDelivered" if delivered else "AnswersTooLate")
+        end = self.volunteers.answer(answer, address=self._address(request))
+        return _json(go_json({"Status": end.reply}), end)
 
     def _address(self, request: HttpRequest) -> str:
         forwarded = forwarded_address(request.headers) if self.trusts_forwarded else None
@@ -155,16 +154,15 @@ class BrokerSite(msgspec.Struct, frozen=True, kw_only=True):
     def client(self, request: HttpRequest) -> HttpResponse:
         """Serve a client's offer. Old clients send it alone, and get the answer alone; errors are statuses."""
         if len(request.body) > MAX_BODY_BYTES:
-            return HttpResponse(status=400, metrics=(OfferMetric.REFUSED,))
+            return HttpResponse(status=400, metrics=(End.OFFER_REFUSED,))
         body = go_text(request.body)
-        legacy = body.startswith("{")
-        if legacy:
+        is_legacy = body.startswith("{")
+        if is_legacy:
             body = "1.0\n" + go_json({"offer": body, "nat": request.headers.get("snowflake-nat-type", "")})
-        reply = self.clients.serve(body, client_id=self.new_id(), method=OfferMethod.HTTP)
-        if not legacy:
-            return _json(reply.body, reply.metric)
-        answer = reply.text if reply.metric is OfferMetric.MATCHED else ""
-        return HttpResponse(status=LEGACY_STATUS[reply.metric], body=answer, metrics=(reply.metric,))
+        end, reply = self._offer(body, OfferMethod.HTTP)
+        if not is_legacy:
+            return _json(_reply(end, reply), end)
+        return HttpResponse(status=end.status, body=reply if end is End.OFFER_MATCHED else "", metrics=(end,))
 
     def amp_client(self, request: HttpRequest) -> HttpResponse:
         """Serve an offer that comes through an AMP cache, which takes nothing but pages."""
@@ -173,20 +171,51 @@ class BrokerSite(msgspec.Struct, frozen=True, kw_only=True):
             body = decode_path(request.path.removeprefix(AMP_PREFIX))
         except ValueError as error:
             return HttpResponse(status=200, body=armor(error_reply(str(error))), headers=headers)
-        reply = self.clients.serve(body, client_id=self.new_id(), method=OfferMethod.AMP_CACHE)
-        return HttpResponse(status=200, body=armor(reply.body), headers=headers, metrics=(reply.metric,))
+        end, reply = self._offer(body, OfferMethod.AMP_CACHE)
+        return HttpResponse(status=200, body=armor(_reply(end, reply)), headers=headers, metrics=(end,))
+
+    def _offer(self, body: str, method: OfferMethod) -> tuple[End, str]:
+        """Block until the answer comes, at most some five seconds. Returns the answer, or the protocol's error text."""
+        site, sent_at_ms = self.site, self.site.now_ms()
+        try:
+            offer = parse_offer(body, bridges=self.bridges)
+        except OfferRefused as refused:
+            return End.OFFER_REFUSED, refused.reply
+        record = site.new_record(offer, client_id=site.new_id(), method=method, sent_at_ms=sent_at_ms)
+        site.offers.record(record)
+        reply_to = self.mailbox.url()
+        opened = site.open_offer(record, offer, reply_to=reply_to, answers_until_ms=sent_at_ms + PATIENCE_MS)
+        end, answer = self._answer_to(opened)
+        site.pacing.flush()
+        if end is not End.OFFER_MATCHED:
+            with suppress(CallFailed):  # the sweeper does it then
+                site.offers.end(record, end, now_ms=site.now_ms())
+        return end, answer
+
+    def _answer_to(self, offer: OpenOffer) -> tuple[End, str]:
+        """Find a proxy, and wait for its answer; or say how the offer ended without one."""
+        client_id, matchmaker, letter = offer.record.client_id, Matchmaker(self.site), None
+        proxy = matchmaker.draw(offer.record.nat)
+        if not matchmaker.match(offer, proxy) and matchmaker.wait([offer]) == [False]:
+            letter = self.mailbox.wait_for(client_id, until_ms=offer.waits_until_ms)
+            if letter is None and self.site.waiting.take(offer):
+                return End.OFFER_DENIED, End.OFFER_DENIED.reply
+        letter = letter or self.mailbox.wait_for(client_id, until_ms=offer.answers_until_ms + ON_ITS_WAY_MS)
+        if letter is None:
+            return End.OFFER_TIMED_OUT, End.OFFER_TIMED_OUT.reply
+        return End.OFFER_MATCHED, letter["answer"]
 
     def debug(self) -> HttpResponse:
         """Tell how many proxies wait, by type and NAT."""
         return HttpResponse(status=200, body=debug_page(self._waiting()))
 
     def _waiting(self) -> list[Profile]:
-        now_ms, shards = self.now_ms(), self.pacing.pace().shards
-        return [profile for pool in Pool for profile in self.pools.profiles(pool, now_ms=now_ms, shards=shards)]
+        now_ms, shards = self.site.now_ms(), self.site.pacing.shards()
+        return [profile for pool in Pool for profile in self.site.pools.profiles(pool, now_ms=now_ms, shards=shards)]
 
     def metrics(self) -> HttpResponse:
         """Tell the log of the days that are over and had something to count, the earliest first."""
-        now_ms = self.now_ms()
+        now_ms = self.site.now_ms()
         days = [day_of(now_ms - ago * DAY_MS) for ago in range(LOGGED_DAYS, 0, -1)]
         counted = ((day, self.statistics.of_day(day)) for day in days)
         return HttpResponse(status=200, body="".join(daily_log(day, counts) for day, counts in counted if counts))
@@ -212,3 +241,7 @@ def debug_page(waiting: Iterable[Profile]) -> str:
 
 def _json(body: str, metric: str) -> HttpResponse:
     return HttpResponse(status=200, body=body, headers={"Content-Type": "application/json"}, metrics=(metric,))
+
+
+def _reply(end: End, text: str) -> str:
+    return answer_reply(text) if end is End.OFFER_MATCHED else error_reply(text)

@@ -5,13 +5,14 @@ skipped. Letters aren't deleted: they stay invisible longer than they are kept, 
 """
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from sluice.errors import QueueGone
-from sluice.rendezvous.persistence import Persistence
-from sluice.rendezvous.ports import MailboxStore, NowMs, Queues
+from sluice.rendezvous.broker import RendezvousDependencies
+
+if TYPE_CHECKING:  # the adapter's type; a shell is given it, and imports none
+    from sluice.aws.rendezvous.waiting import DynamoMailboxStore
 
 PREFIX = "sluice-mailbox-"
 ATTRIBUTES = {"MessageRetentionPeriod": "60", "VisibilityTimeout": "120"}
@@ -30,27 +31,22 @@ LOOKED_AGAIN_AFTER_MS = 250
 class Mailbox:
     """The environment's mailbox, made when it is first needed."""
 
-    queues: Queues
-    mailboxes: MailboxStore
-    now_ms: NowMs
-    new_id: Callable[[], str]
-    sleep: Callable[[float], None]  # seconds
+    site: RendezvousDependencies
+    mailboxes: "DynamoMailboxStore"
     prefix: str = PREFIX
     _url: str = ""
-    _created_at_ms: int = field(default=0)
+    _created_at_ms: int = 0
 
     def url(self) -> str:
         """Give the mailbox's URL: a new one's where there is none yet, or the old one's hour is over.
 
         Raises `CallFailed`.
         """
-        now_ms = self.now_ms()
+        site, now_ms = self.site, self.site.now_ms()
         if not self._url or now_ms - self._created_at_ms >= USED_FOR_MS:
-            name = self.prefix + self.new_id()
+            name = self.prefix + site.new_id()
             self.mailboxes.note(name, created_at_ms=now_ms)
-            persistence = Persistence(self.now_ms, self.sleep)
-            until_ms = now_ms + MADE_WITHIN_MS
-            self._url = persistence.persist(lambda: self.queues.create(name, ATTRIBUTES), until_ms=until_ms)
+            self._url = site.retry_until(now_ms + MADE_WITHIN_MS, lambda: site.queues.create(name, ATTRIBUTES))
             self._created_at_ms = now_ms
         return self._url
 
@@ -63,17 +59,17 @@ class Mailbox:
             raise QueueGone(self.prefix)
         while True:
             # SQS waits whole seconds.
-            wait_s = max(round((until_ms - self.now_ms()) / 1000), 0)
+            wait_s = max(round((until_ms - self.site.now_ms()) / 1000), 0)
             try:
-                body = self.queues.receive(self._url, wait_s=wait_s)
+                body = self.site.queues.receive(self._url, wait_s=wait_s)
             except QueueGone:
-                if self.now_ms() - self._created_at_ms >= APPEARS_WITHIN_MS:
+                if self.site.now_ms() - self._created_at_ms >= APPEARS_WITHIN_MS:
                     self._url = ""
                     raise
-                self.sleep(LOOKED_AGAIN_AFTER_MS / 1000)
+                self.site.sleep(LOOKED_AGAIN_AFTER_MS / 1000)
                 body = None
             letter: dict[str, Any] = json.loads(body) if body else {}
             if letter.get("for") == addressee:
                 return letter
-            if body is None and until_ms - self.now_ms() < SHORTEST_WAIT_MS:
+            if body is None and until_ms - self.site.now_ms() < SHORTEST_WAIT_MS:
                 return None

@@ -6,13 +6,11 @@ from typing import Annotated
 from msgspec import Meta
 
 from sluice.codec import Struct
-from sluice.operations import Operation
-from sluice.rendezvous.ports import OfferState
+from sluice.operations import Operation, QueueDepth
 from sluice.rendezvous.protocol.matching import ANSWER_QUEUE_AGE_MS, HEARS_MS, PATIENCE_MS, Pool
 
 SWEPT_AFTER_S = ANSWER_QUEUE_AGE_MS // 1000
 LEAST_S = (PATIENCE_MS + HEARS_MS) // 1000 + 1  # by then an offer has its answer, or its client has heard of none
-RECENT_MS = ANSWER_QUEUE_AGE_MS  # what the store of offers keeps
 MAX_QUEUES = 10
 
 
@@ -36,18 +34,11 @@ class SweepAnswers(Operation[SweptView], frozen=True, kw_only=True, tag="sweep")
     older_than_s: Annotated[int, Meta(ge=LEAST_S, le=SWEPT_AFTER_S)] = SWEPT_AFTER_S
 
 
-class QueueDepth(Struct, frozen=True, kw_only=True):
-    """How many messages a queue holds, roughly: SQS's own count lags by up to a minute."""
-
-    visible: int
-    in_flight: int
-
-
 class RendezvousView(Struct, frozen=True, kw_only=True):
-    """How many proxies wait, how the offers of the last two minutes ended, and what queues hold, by URL."""
+    """How many proxies wait, how the offers of the last two minutes ended, by state, and what queues hold, by URL."""
 
     waiting: Mapping[Pool, int]
-    recent_offers: Mapping[OfferState, int]
+    recent_offers: Mapping[str, int]
     held: Mapping[str, QueueDepth]
 
 

@@ -8,24 +8,21 @@ from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from sluice.errors import CallFailed
+from sluice.operations import QueueDepth
+from sluice.rendezvous.broker import RendezvousDependencies
 from sluice.rendezvous.mailbox import SWEPT_AFTER_MS
-from sluice.rendezvous.pacing import Pacing
-from sluice.rendezvous.ports import (
-    LeftOffer,
-    MailboxStore,
-    NowMs,
-    OfferRecord,
-    OfferState,
-    OfferStore,
-    Queues,
-    WaitingOffers,
-)
-from sluice.rendezvous.protocol.matching import ANSWER_QUEUE_AGE_MS
-from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, OfferMethod
+from sluice.rendezvous.operations import RendezvousView, ShowRendezvous
+from sluice.rendezvous.protocol.ends import End
+from sluice.rendezvous.protocol.matching import ANSWER_QUEUE_AGE_MS, LeftOffer, OfferMethod, OfferRecord
+from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
+
+if TYPE_CHECKING:  # the adapter's type; a shell is given it, and imports none
+    from sluice.aws.rendezvous.waiting import DynamoMailboxStore
 
 SHARDS_BEFORE = 2  # times as many as now: demand was more a few minutes ago
 
@@ -45,67 +42,74 @@ class Swept:
 
 
 class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
-    """One sweep. What it doesn't get to, or what fails, is in the stores for the next one."""
+    """Sweeps: what one doesn't get to, or what fails, is in the stores for the next one.
 
-    offers: OfferStore
-    waiting: WaitingOffers
-    mailboxes: MailboxStore
-    queues: Queues
-    pacing: Pacing
+    `depth` gives what the queue with a URL holds.
+    """
+
+    site: RendezvousDependencies
+    mailboxes: "DynamoMailboxStore"
     executor: Executor
-    now_ms: NowMs
-    may_go_on: Callable[[], bool]  # False when the function's time is nearly up
+    depth: Callable[[str], QueueDepth]
     answer_prefix: str = ANSWER_QUEUE_PREFIX
-    answers_age_ms: int = ANSWER_QUEUE_AGE_MS
 
-    def sweep(self) -> Swept:
-        """Delete every queue that is old enough, then its record. Raises `CallFailed` where a store can't be read."""
-        swept, until_ms = Swept(), self.now_ms() - self.answers_age_ms
-        shards = SHARDS_BEFORE * self.pacing.pace().shards
-        pages = self.waiting.left(until_ms=until_ms, shards=shards)
+    def sweep(self, *, may_go_on: Callable[[], bool], answers_age_ms: int = ANSWER_QUEUE_AGE_MS) -> Swept:
+        """Delete every queue that is old enough, then its record. Raises `CallFailed` where a store can't be read.
+
+        `may_go_on` says False when the function's time is nearly up.
+        """
+        swept, until_ms = Swept(), self.site.now_ms() - answers_age_ms
+        shards = SHARDS_BEFORE * self.site.pacing.shards()
+        pages = self.site.waiting.left(until_ms=until_ms, shards=shards)
         left = {offer.key: offer for page in pages for offer in page}
-        if self._sweep_offers(swept, until_ms=until_ms, left=left):
-            self.waiting.forget(list(left.values()))
-            self._sweep_mailboxes(swept)
+        if self._sweep_offers(swept, may_go_on, until_ms=until_ms, left=left):
+            self.site.waiting.forget(list(left.values()))
+            self._sweep_mailboxes(swept, may_go_on)
         return swept
 
-    def _sweep_offers(self, swept: Swept, *, until_ms: int, left: dict[tuple[str, int], LeftOffer]) -> bool:
+    def _sweep_offers(
+        self,
+        swept: Swept,
+        may_go_on: Callable[[], bool],
+        *,
+        until_ms: int,
+        left: dict[tuple[str, int], LeftOffer],
+    ) -> bool:
         """Delete answer queues, and say how their offers ended. Returns whether all were gone through.
 
         Those whose queue is still there are taken out of `left`: the next sweep is to know that nobody took them.
         """
-        for page in self.offers.sent_before(until_ms):
+        for page in self.site.offers.sent_before(until_ms):
             # An offer over HTTP has no queue of its own.
             mine = [offer for offer in page if offer.method is OfferMethod.SQS]
             gone = self._delete([self.answer_prefix + offer.client_id for offer in mine])
             kept = {offer.key for offer, is_gone in zip(mine, gone, strict=True) if not is_gone}
             forgotten = [offer for offer in page if offer.key not in kept]
             ended = Counter(self.executor.map(partial(self._ended_now, left), forgotten))
-            swept.denied += ended[OfferState.DENIED]
-            swept.timed_out += ended[OfferState.TIMED_OUT]
-            self.offers.forget(forgotten)
+            swept.denied += ended[End.OFFER_DENIED]
+            swept.timed_out += ended[End.OFFER_TIMED_OUT]
+            self.site.offers.forget(forgotten)
             for key in kept:
                 left.pop(key, None)
             swept.answer_queues += sum(gone)
             swept.failed += len(kept)
-            if not self.may_go_on():
+            if not may_go_on():
                 return False
         return True
 
-    def _ended_now(self, left: Container[tuple[str, int]], offer: OfferRecord) -> OfferState | None:
-        """Give an offer its end; None where it has one."""
-        was_denied = offer.key in left
-        state = OfferState.DENIED if was_denied else OfferState.TIMED_OUT
-        is_open = offer.state is OfferState.RECEIVED
-        return state if is_open and self.offers.end(offer, state, now_ms=self.now_ms()) else None
+    def _ended_now(self, left: Container[tuple[str, int]], offer: OfferRecord) -> End | None:
+        """Give an offer its end; None if it has one."""
+        end = End.OFFER_DENIED if offer.key in left else End.OFFER_TIMED_OUT
+        is_open = offer.end is None
+        return end if is_open and self.site.offers.end(offer, end, now_ms=self.site.now_ms()) else None
 
-    def _sweep_mailboxes(self, swept: Swept) -> None:
-        for notes in self.mailboxes.created_before(self.now_ms() - SWEPT_AFTER_MS):
+    def _sweep_mailboxes(self, swept: Swept, may_go_on: Callable[[], bool]) -> None:
+        for notes in self.mailboxes.created_before(self.site.now_ms() - SWEPT_AFTER_MS):
             gone = self._delete([name for name, _ in notes])
             self.mailboxes.forget([note for note, is_gone in zip(notes, gone, strict=True) if is_gone])
             swept.mailboxes += sum(gone)
             swept.failed += len(notes) - sum(gone)
-            if not self.may_go_on():
+            if not may_go_on():
                 break
 
     def _delete(self, names: Sequence[str]) -> list[bool]:
@@ -113,9 +117,19 @@ class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
 
         def is_gone(name: str) -> bool:
             try:
-                self.queues.delete(name)
+                self.site.queues.delete(name)
             except CallFailed:
                 return False
             return True
 
         return list(self.executor.map(is_gone, names))
+
+    def show(self, asked: ShowRendezvous) -> RendezvousView:
+        """Say how the rendezvous stands. Raises `CallFailed`, also for a queue that the function may not look at."""
+        site, now_ms = self.site, self.site.now_ms()
+        depths = self.executor.map(self.depth, asked.queues)
+        return RendezvousView(
+            waiting=site.pools.count(now_ms=now_ms, shards=site.pacing.shards()),
+            recent_offers=site.offers.recent_states(now_ms=now_ms),
+            held=dict(zip(asked.queues, depths, strict=True)),
+        )

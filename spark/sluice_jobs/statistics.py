@@ -13,8 +13,8 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
 from pyspark.sql.types import StructType
-from sluice.rendezvous.counts.daily_log import daily_log
-from sluice.rendezvous.counts.events import OfferEvent, OfferOutcome, PollEvent, PollOutcome
+from sluice.rendezvous.counts.events import OfferEvent, PollEvent
+from sluice.rendezvous.counts.pages import daily_log
 from sluice.rendezvous.counts.statistics import (
     ADDRESSES,
     ADDRESSES_BY_NAT,
@@ -27,6 +27,7 @@ from sluice.rendezvous.counts.statistics import (
     Count,
     Family,
 )
+from sluice.rendezvous.protocol.ends import End, outcomes_of
 
 from sluice_jobs import table_stream
 from sluice_jobs.events import UNKNOWN, bad_records, events
@@ -97,12 +98,12 @@ def counted(unique: DataFrame) -> Mapping[Count, int]:
     """Count what the log says of these events, as the broker counts it, before it rounds."""
     outcome, events_, addresses = F.col("outcome"), F.sum("polls"), F.count_distinct("address")
     polls = unique.where(F.col("kind") == PollEvent.kind)
-    rejected = outcome == PollOutcome.REJECTED.value
+    rejected = outcome == End.POLL_REFUSED.event
     extended = F.coalesce("relay_extension", F.lit(False))  # noqa: FBT003  a literal column
     # Addresses of polls that weren't rejected. One seen in two countries counts in the first.
     seen = polls.where(~rejected).withColumn("address", F.explode("addresses"))
     first = seen.groupBy("address").agg(F.min(F.struct("happened_at", "id", "country")).alias("first"))
-    offers = unique.where((F.col("kind") == OfferEvent.kind) & outcome.isin([each.value for each in OfferOutcome]))
+    offers = unique.where((F.col("kind") == OfferEvent.kind) & outcome.isin(outcomes_of("offer")))
     method = F.coalesce("method", F.lit(UNKNOWN))
     return {
         **_by(ADDRESSES, first, addresses, F.col("first.country")),

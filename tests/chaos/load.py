@@ -17,7 +17,7 @@ from sluice.aws.operator.client_queues import ClientCredentials, ClientQueues, o
 from sluice.errors import CallFailed, QueueGone
 from sluice.local.cloud import Cloud
 from sluice.peers.methods import Answered, Denied, draw_client_id, parse_reply
-from sluice.rendezvous.broker import OfferMetric
+from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import PATIENCE_MS
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
 from tests.chaos.totals import Hearing
@@ -37,7 +37,7 @@ HEARD_WITHIN_S = 110.0  # a client that is more patient than it has to be; then 
 WAIT_S = 5
 COLD_S = 10.0  # after the cloud's return, until functions have started
 PATIENCE_S = PATIENCE_MS / 1000
-STALE = re.compile(rf'"{OfferMetric.STALE}":\[([0-9.,]+)\]')  # in a metric as functions log it
+STALE = re.compile(rf'"{End.OFFER_STALE}":\[([0-9.,]+)\]')  # in a metric as functions log it
 
 
 @dataclass

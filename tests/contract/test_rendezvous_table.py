@@ -1,4 +1,4 @@
-"""The rendezvous' stores keep their ports' promises: the DynamoDB adapters on moto, and the fakes beside them."""
+"""The rendezvous' stores keep their promises, on moto."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -8,31 +8,23 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.aws.rendezvous.mailboxes import DynamoMailboxStore
-from sluice.aws.rendezvous.offers import SID_RESTS_MS, DynamoOfferStore
+from sluice.aws.rendezvous.offers import DEAD_AFTER_MS, SID_RESTS_MS, DynamoOfferStore, DynamoProxyPools
 from sluice.aws.rendezvous.pace import ROWS_HEARD, DynamoPaceStore
-from sluice.aws.rendezvous.waiting import DEAD_AFTER_MS, DynamoProxyPools, DynamoWaitingOffers
-from sluice.rendezvous.ports import (
-    LeftOffer,
-    MailboxStore,
-    OfferRecord,
-    OfferState,
-    OfferStore,
-    OpenOffer,
-    PaceStore,
-    ProxyPools,
-    WaitingOffers,
-)
+from sluice.aws.rendezvous.waiting import DynamoMailboxStore, DynamoWaitingOffers
+from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import (
     ANSWERING_MS,
     HOLD_MS,
     PATIENCE_MS,
+    LeftOffer,
     Nat,
+    OfferMethod,
+    OfferRecord,
+    OpenOffer,
     Pool,
     Profile,
     WaitingProxy,
 )
-from sluice.rendezvous.protocol.messages import OfferMethod
 from sluice.rendezvous.protocol.pace import LATELY_MINUTES, Counts, ToldTurns, Turn
 from sluice.times import DAY_MS, HOUR_MS, MINUTE_MS
 from tests.tables import table_in_memory
@@ -40,18 +32,17 @@ from tests.tables import table_in_memory
 NOW = 1_700_000_000_000
 REGION = "eu-central-1"
 LIMIT = 10
-SHARDS_BEFORE = 4  # that the version before spread its offers over
 
 
 @dataclass
 class Table:
-    """What stands in the two tables, by its ports."""
+    """What stands in the two tables, by its stores."""
 
-    offers: OfferStore
-    pools: ProxyPools
-    waiting: WaitingOffers
-    pace: PaceStore
-    mailboxes: MailboxStore
+    offers: DynamoOfferStore
+    pools: DynamoProxyPools
+    waiting: DynamoWaitingOffers
+    pace: DynamoPaceStore
+    mailboxes: DynamoMailboxStore
 
 
 @pytest.fixture
@@ -187,7 +178,7 @@ def test_an_answer_finds_its_offer_once_and_whoever_took_it_may_ask_again(table:
     table.offers.match(opened(), proxy(), now_ms=NOW)
     taken = table.offers.answer("sid-p", token="t", now_ms=NOW + 1)
     assert taken is not None
-    assert (taken.record.client_id, taken.record.state) == ("c", OfferState.ANSWERED)
+    assert (taken.record.client_id, taken.record.end) == ("c", End.OFFER_MATCHED)
     assert (taken.reply_to, taken.answers_until_ms) == ("q-c", NOW + PATIENCE_MS)
     assert table.offers.answer("sid-p", token="t", now_ms=NOW + 2) is not None
     assert table.offers.answer("sid-p", token="another", now_ms=NOW + 2) is None
@@ -215,7 +206,7 @@ def test_of_two_proxies_that_have_an_offer_the_first_to_answer_is_heard(table: T
 
 
 def test_an_answer_to_an_offer_that_was_refused_or_swept_finds_nothing(table: Table) -> None:
-    table.offers.record(offer(state=OfferState.REFUSED))
+    table.offers.record(offer(end=End.OFFER_REFUSED))
     for record in (offer(), offer("swept")):
         table.offers.match(opened(record), proxy(record.client_id), now_ms=NOW)
         assert table.offers.answer(f"sid-{record.client_id}", token="t", now_ms=NOW) is None
@@ -237,31 +228,15 @@ def test_an_answered_offer_knows_what_is_to_be_told_of_it_and_of_its_proxy(table
 def test_what_was_sent_before_is_found_with_its_state_and_forgotten(table: Table) -> None:
     for number in range(60):
         table.offers.record(offer(f"c{number}", NOW - number))
-    table.offers.record(offer("refused", NOW - 60, state=OfferState.REFUSED))
+    table.offers.record(offer("refused", NOW - 60, end=End.OFFER_REFUSED))
     table.offers.match(opened(offer("c20", NOW - 20)), proxy(), now_ms=NOW)
     table.offers.answer("sid-p", token="t", now_ms=NOW)
     old = sent_before(table, NOW - 9)
     assert of(old) == {f"c{number}" for number in range(10, 60)} | {"refused"}
-    states = {one.client_id: one.state for one in old if one.state is not OfferState.RECEIVED}
-    assert states == {"c20": OfferState.ANSWERED, "refused": OfferState.REFUSED}
+    states = {one.client_id: one.end for one in old if one.end is not None}
+    assert states == {"c20": End.OFFER_MATCHED, "refused": End.OFFER_REFUSED}
     table.offers.forget(old)
     assert of(sent_before(table, NOW + 1)) == {f"c{number}" for number in range(10)}
-
-
-def test_offers_of_the_version_before_are_found_in_its_shards_and_forgotten(client: Any) -> None:
-    states = ["received", "matched", "timed out", "answered"]
-    for shard in range(SHARDS_BEFORE):
-        for state in states:
-            stored = {"pk": f"offers#{shard}", "sk": f"{NOW}#{state}-{shard}", "method": "sqs", "state": state}
-            client.put_item(TableName="t", Item={name: {"S": value} for name, value in stored.items()})
-    table = dynamodb(client)
-    old = sent_before(table, NOW + 1)
-    now = {"received": "received", "matched": "received", "timed out": "timed out", "answered": "answered"}
-    assert {one.client_id: one.state for one in old} == {
-        f"{state}-{shard}": now[state] for shard in range(SHARDS_BEFORE) for state in states
-    }
-    table.offers.forget(old)
-    assert client.scan(TableName="t")["Items"] == []
 
 
 def test_an_unreadable_offer_keeps_none_beside_it_from_being_found(client: Any) -> None:

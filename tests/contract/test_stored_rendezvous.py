@@ -1,7 +1,7 @@
 """What the rendezvous stores and sends, kind by kind, as files: who changes a format sees it here.
 
-Each file is written by today's code and read by it. A change of one says so in the changelog, reads what the file has,
-and keeps the file in `earlier`.
+Each file is written by today's code and read by it. Once a version is released, a change of one says so in the
+changelog, reads what the file has, and keeps the file in a folder `earlier`.
 """
 
 import base64
@@ -14,29 +14,29 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.aws.rendezvous import packing
 from sluice.aws.rendezvous.address_keys import AddressHasher
 from sluice.aws.rendezvous.event_publisher import TableTeller
-from sluice.aws.rendezvous.mailboxes import DynamoMailboxStore
-from sluice.aws.rendezvous.offers import DynamoOfferStore
+from sluice.aws.rendezvous.offers import DynamoOfferStore, DynamoProxyPools
 from sluice.aws.rendezvous.pace import DynamoPaceStore
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
-from sluice.aws.rendezvous.waiting import DynamoProxyPools, DynamoWaitingOffers
-from sluice.rendezvous.counts.events import (
-    AnswerEvent,
-    Event,
-    OfferEvent,
-    PollEvent,
-    PollOutcome,
-    event_of,
-    poll_ended,
-)
+from sluice.aws.rendezvous.waiting import DynamoMailboxStore, DynamoWaitingOffers
+from sluice.aws.rendezvous.waiting import unpacked as unpack_description
+from sluice.rendezvous.broker import offer_letter
+from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id, event_of
 from sluice.rendezvous.counts.statistics import Count, Position, tally
 from sluice.rendezvous.counts.stream import read_record
-from sluice.rendezvous.matchmaker import offer_letter
-from sluice.rendezvous.ports import LeftOffer, Match, OfferRecord, OfferState, OpenOffer
-from sluice.rendezvous.protocol.matching import Nat, Pool, Profile, WaitingProxy
-from sluice.rendezvous.protocol.messages import OfferMethod
+from sluice.rendezvous.protocol.ends import End
+from sluice.rendezvous.protocol.matching import (
+    LeftOffer,
+    Match,
+    Nat,
+    OfferMethod,
+    OfferRecord,
+    OpenOffer,
+    Pool,
+    Profile,
+    WaitingProxy,
+)
 from sluice.rendezvous.protocol.pace import Counts, ToldTurns, Turn
 from sluice.times import HOUR_MS, MINUTE_MS
 from tests.fakes import Clock
@@ -88,19 +88,21 @@ OFFER_EVENT = OfferEvent(
     method="sqs",
     waited_ms=650,
 )
-POLL_EVENT: PollEvent = poll_ended(
-    PROXY.profile,
-    PollOutcome.MATCHED,
-    name=PROXY.poll_id,
-    clients=PROXY.clients,
-    polled_at_ms=PROXY.polled_at_ms,
+POLL_EVENT = PollEvent(
+    id=event_id("poll", PROXY.poll_id, at_ms=PROXY.polled_at_ms),
     at_ms=NOW,
+    outcome="matched",
+    nat="unrestricted",
+    country="DE",
+    proxy_type="webext",
+    trace=TRACE,
+    clients=8,
+    relay_extension=True,
+    waited_ms=1_500,
+    address=ADDRESS,
 )
 ANSWER_EVENT = AnswerEvent(
     id="01HF7YAT00ZB2SPHCC10MMKDDD", at_ms=NOW, outcome="success", nat="unrestricted", country="DE", proxy_type="webext"
-)
-POLL_EVENT = poll_ended(
-    PROXY.profile, PollOutcome.MATCHED, name=PROXY.poll_id, clients=8, polled_at_ms=PROXY.polled_at_ms, at_ms=NOW
 )
 POLLS_EVENT = replace(
     POLL_EVENT, outcome="idle", clients=20, address=None, polls=3, addresses=(ADDRESS, KEY.hex()[:32])
@@ -139,17 +141,13 @@ def item(name: str) -> dict[str, Any]:
     return {key: {"B": base64.b64decode(value["B"])} if "B" in value else value for key, value in stored.items()}
 
 
-def keys(name: str) -> tuple[Any, Any]:
-    return item(name)["pk"], item(name)["sk"]
-
-
 def in_order(*names: str) -> list[dict[str, Any]]:
     return sorted(map(item, names), key=lambda each: (each["pk"]["S"], each["sk"]["S"]))
 
 
 def unpacked(waiting: dict[str, Any]) -> dict[str, Any]:
     """With the text that is packed: other versions of zlib pack it otherwise."""
-    return waiting | {"offer": {"S": packing.unpacked(waiting["offer"]["B"])}}
+    return waiting | {"offer": {"S": unpack_description(waiting["offer"]["B"])}}
 
 
 def body(name: str) -> str:
@@ -176,7 +174,7 @@ def test_an_answered_offer(table: Table) -> None:
     table.put("offer")
     table.put("match")
     assert table.offers.answer(PROXY.sid, token="t", now_ms=NOW + 900) == Match(
-        record=replace(OFFER, state=OfferState.ANSWERED, shard=3),
+        record=replace(OFFER, end=End.OFFER_MATCHED, shard=3),
         profile=PROXY.profile,
         reply_to=OPEN.reply_to,
         answers_until_ms=OPEN.answers_until_ms,
@@ -188,10 +186,10 @@ def test_an_answered_offer(table: Table) -> None:
 
 def test_an_offer_that_ended_without_an_answer(table: Table) -> None:
     table.put("offer")
-    assert table.offers.end(replace(OFFER, shard=3), OfferState.DENIED, now_ms=NOW + 150_000)
+    assert table.offers.end(replace(OFFER, shard=3), End.OFFER_DENIED, now_ms=NOW + 150_000)
     assert table.items() == [item("offer_denied")]
     table.put("offer_denied")
-    assert not table.offers.end(replace(OFFER, shard=3), OfferState.TIMED_OUT, now_ms=NOW + 160_000)
+    assert not table.offers.end(replace(OFFER, shard=3), End.OFFER_TIMED_OUT, now_ms=NOW + 160_000)
 
 
 def test_a_closed_poll(table: Table) -> None:
@@ -247,21 +245,6 @@ def test_turns_that_others_are_told_of(table: Table) -> None:
     assert table.pace.turns_told(since_ms=NOW) == [told]
 
 
-def test_what_the_version_before_stored_is_read_and_in_nobodys_way(table: Table) -> None:
-    """Its offers are swept; whom it matched is answered by its own reply, and polls anew."""
-    for name in ("offer_matched", "match", "waiting_proxy", "demand"):
-        table.put(f"earlier/{name}")
-    known = OfferRecord(client_id=OFFER.client_id, sent_at_ms=NOW, method=OfferMethod.SQS, shard=3)
-    matched = replace(known, nat=Nat.RESTRICTED, country="FR", trace=TRACE)
-    assert [*table.offers.sent_before(NOW + 1)][3] == [matched]
-    assert table.offers.answer(PROXY.sid, token="t", now_ms=NOW) is None
-    assert table.offers.match(OPEN, PROXY, now_ms=NOW)
-    table.put("earlier/offer_received")
-    assert [*table.offers.sent_before(NOW + 1)][3] == [known]
-    table.offers.forget([known])
-    assert keys("earlier/offer_received") not in [(each["pk"], each["sk"]) for each in table.items()]
-
-
 def test_a_mailbox(table: Table) -> None:
     table.mailboxes.note(MAILBOX[0], created_at_ms=MAILBOX[1])
     assert table.items() == [item("mailbox")]
@@ -290,14 +273,6 @@ def test_statistics(table: Table) -> None:
     other = DynamoStatisticsStore(table.client, "t", Clock(NOW))
     assert other.add([tally(POLL_EVENT, Position.of("told", "9" * 40))]) == {}
     assert other.of_day(DAY)[Count("addresses", ("DE",))] == 1
-
-
-def test_statistics_as_they_were_counted_before_rows(table: Table) -> None:
-    for name in ("counters", "counters_of_day", "counters_of_day_addresses", "seen"):
-        table.put(name)
-    polled = Count("rounded_proxy_poll_total", ("unrestricted", "webext", "matched"))
-    assert table.statistics.totals() == {polled: 1}
-    assert table.statistics.of_day(DAY) == {polled: 1, Count("addresses", ("DE",)): 1}
 
 
 def test_what_is_told_of_events(table: Table) -> None:

@@ -18,9 +18,8 @@ from sluice.peers.client import Connected, connect
 from sluice.peers.methods import Denied, RendezvousMethod, Reply, over_http, over_sqs, parse_reply
 from sluice.peers.services import Echo
 from sluice.peers.volunteer import Volunteer, VolunteerLimits
-from sluice.rendezvous.ports import OfferRecord
-from sluice.rendezvous.protocol.matching import Nat
-from sluice.rendezvous.protocol.messages import NO_PROXIES, TIMED_OUT, OfferMethod
+from sluice.rendezvous.protocol.ends import End
+from sluice.rendezvous.protocol.matching import Nat, OfferMethod, OfferRecord
 from tests.deployed import Deployed, send_all
 from tests.polls import nobody_waits, now_ms, until, until_nobody_waits, until_waiting
 from tests.traffic import Proxies, answer, offer, offer_body
@@ -94,7 +93,7 @@ async def through_the_first_channel(deployed: Deployed, exchange: RendezvousMeth
 
 
 def test_without_a_proxy_the_client_is_denied(deployed: Deployed) -> None:
-    assert run(reply_to(deployed, offer_body("1"))) == Denied(NO_PROXIES)
+    assert run(reply_to(deployed, offer_body("1"))) == Denied(End.OFFER_DENIED.reply)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +132,7 @@ def test_a_client_that_no_proxy_answers_is_told_so(deployed: Deployed) -> None:
             return reply, polled.matched, await proxies.answer(polled.sid, answer("2"))
 
     reply, matched, status = run(timed_out())
-    assert (reply, matched, status) == (Denied(TIMED_OUT), True, "client gone")
+    assert (reply, matched, status) == (Denied(End.OFFER_TIMED_OUT.reply), True, "client gone")
 
 
 def test_an_offer_delivered_twice_takes_one_proxy(deployed: Deployed) -> None:
@@ -231,7 +230,7 @@ def test_the_amp_cache_method_replies_in_a_page(deployed: Deployed) -> None:
 
     armored = "".join(part.split("</pre>")[0] for part in run(page()).split("<pre>")[1:])
     encoded = "".join(armored.split())
-    assert parse_reply(base64.b64decode(encoded.removeprefix("0")).decode()) == Denied(NO_PROXIES)
+    assert parse_reply(base64.b64decode(encoded.removeprefix("0")).decode()) == Denied(End.OFFER_DENIED.reply)
 
 
 @pytest.mark.parametrize(
@@ -264,7 +263,11 @@ def test_a_malformed_request_is_a_400_with_an_empty_body(deployed: Deployed, pat
 def test_twice_as_many_offers_as_proxies_take_each_proxy_once(deployed: Deployed, waiting: int) -> None:
     """Half of them answered, half of them denied, no proxy twice."""
     outcomes = asyncio.run(asyncio.wait_for(offers_at_once(deployed, waiting), 240))
-    assert outcomes == {"answered": waiting, NO_PROXIES: waiting, "answers from a proxy that answered before": 0}
+    assert outcomes == {
+        "answered": waiting,
+        End.OFFER_DENIED.reply: waiting,
+        "answers from a proxy that answered before": 0,
+    }
 
 
 async def offers_at_once(deployed: Deployed, waiting: int) -> Counter[str]:
@@ -321,4 +324,4 @@ def read_reply(deployed: Deployed, client_id: str) -> dict[str, str]:
     messages = deployed.sqs.receive_message(QueueUrl=url, WaitTimeSeconds=10, MaxNumberOfMessages=10)["Messages"]
     replies: list[dict[str, str]] = [json.loads(message["Body"]) for message in messages]
     # A client reads as soon as there is something: an answer before that there is no proxy, and that before a time-out.
-    return min(replies, key=lambda reply: ("answer" not in reply, reply.get("error") != NO_PROXIES))
+    return min(replies, key=lambda reply: ("answer" not in reply, reply.get("error") != End.OFFER_DENIED.reply))

@@ -16,13 +16,13 @@ from msgspec.structs import replace
 from sluice.aws.operator.client_queues import ClientCredentials, ClientQueues, open_client
 from sluice.aws.operator.control_client import FEDERATION, SWEEPER, ControlClient
 from sluice.aws.rendezvous.event_publisher import TableTeller
-from sluice.aws.rendezvous.waiting import DynamoProxyPools
+from sluice.aws.rendezvous.offers import DynamoProxyPools
 from sluice.federation.operations import BindQueue, ShowSite, SweepSite, UnbindQueue
 from sluice.peers.methods import Denied, over_sqs
 from sluice.rendezvous.counts.events import Event, OfferEvent, PollEvent, event_of
 from sluice.rendezvous.operations import LEAST_S, SweepAnswers
+from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import Pool
-from sluice.rendezvous.protocol.messages import NO_PROXIES, TIMED_OUT
 from sluice.times import DAY_MS, day_of, iso, ms_of
 from sluice.ulids import is_ulid, ulid_of
 from tests.deployed import Deployed
@@ -144,7 +144,7 @@ async def a_scripted_minute(deployed: Deployed, site: Site) -> int:
         # An event may sum up polls that ended alike: none of an earlier test's may be among this one's.
         await asyncio.to_thread(site.end_proxy_environments)
         began_ms = now_ms()
-        assert await exchange(offer_body("1")) == Denied(NO_PROXIES)
+        assert await exchange(offer_body("1")) == Denied(End.OFFER_DENIED.reply)
         for answers in (True, False):
             poll = asyncio.create_task(proxies.poll())
             await somebody_waits(pools)
@@ -153,7 +153,7 @@ async def a_scripted_minute(deployed: Deployed, site: Site) -> int:
             assert polled.matched
             if answers:
                 assert await proxies.answer(polled.sid, answer("2")) == "success"
-            assert (await offered == Denied(TIMED_OUT)) is not answers
+            assert (await offered == Denied(End.OFFER_TIMED_OUT.reply)) is not answers
         assert await proxies.answer(polled.sid, answer("2")) == "client gone"
         assert not (await proxies.poll()).matched
     return began_ms

@@ -16,7 +16,7 @@ from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.requests import read_requests
 from sluice.local.sites import DEFAULT_SITE
 from sluice.peers.methods import Denied, Reply, over_sqs
-from sluice.rendezvous.protocol.messages import NO_PROXIES, TIMED_OUT
+from sluice.rendezvous.protocol.ends import End
 from tests.traffic import Proxies, offer_body
 
 pytestmark = pytest.mark.slow
@@ -79,7 +79,7 @@ def refused(site: SiteAccess) -> set[str]:
 
 def test_a_client_hears_in_time_that_nobody_is_there(site: SiteAccess) -> None:
     replies = asyncio.run(heard(site, at_once=5))
-    assert {reply for reply, _ in replies} <= {Denied(NO_PROXIES), Denied(TIMED_OUT)}
+    assert {reply for reply, _ in replies} <= {Denied(End.OFFER_DENIED.reply), Denied(End.OFFER_TIMED_OUT.reply)}
     assert [seconds for _, seconds in replies if seconds > HEARS_S + LOOKS_S] == []
     assert refused(site) >= {"CreateQueue", "SendMessage"}
 

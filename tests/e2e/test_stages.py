@@ -21,8 +21,7 @@ from sluice.local.access import SiteAccess
 from sluice.local.cloud import start
 from sluice.local.deployer import Deployer
 from sluice.local.sites import Site
-from sluice.peers.deployed_methods import sqs_method
-from sluice.peers.methods import Answered, Denied, Reply
+from sluice.peers.methods import Answered, Denied, Reply, sqs_method
 from sluice.stages import stage_of, staged
 from tests.deployed import make_queue
 from tests.e2e.federated import FederatedSite

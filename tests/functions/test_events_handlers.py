@@ -25,8 +25,7 @@ from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, E
 from sluice.federation.messages.metadata import ATTRIBUTE
 from sluice.rendezvous.counts.events import OfferEvent, PollEvent, event_id
 from sluice.rendezvous.counts.stream import read_record
-from sluice.rendezvous.ports import OfferRecord, OpenOffer
-from sluice.rendezvous.protocol.messages import OfferMethod
+from sluice.rendezvous.protocol.matching import OfferMethod, OfferRecord, OpenOffer
 from tests.functions.conftest import Surroundings
 from tests.functions.test_handlers import ROOT, call, http_event, metrics
 
@@ -48,7 +47,7 @@ def telling(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 def fresh_environments() -> None:
     for module in (broker, proxy, counters):
-        module.parts.cache_clear()
+        module.dependencies.cache_clear()
     events_client.cache_clear()
 
 
@@ -89,7 +88,7 @@ def inserted(item: dict[str, Any], number: int) -> dict[str, Any]:
 def test_a_sweep_gives_an_offer_its_end_by_a_write_that_tells_of_it(
     telling: Surroundings, *, waits: bool, outcome: str
 ) -> None:
-    sweeper.parts.cache_clear()
+    sweeper.dependencies.cache_clear()
     record = OfferRecord(client_id="c", sent_at_ms=now_ms() - 200_000, method=OfferMethod.SQS, trace=TRACE, token="t")
     offers = DynamoOfferStore(telling.dynamodb, "t")
     offers.record(record)
@@ -97,7 +96,7 @@ def test_a_sweep_gives_an_offer_its_end_by_a_write_that_tells_of_it(
         waiting = OpenOffer(record=record, offer="o", relay="r", reply_to="q", answers_until_ms=now_ms())
         DynamoWaitingOffers(telling.dynamodb, "t").put([waiting])
     images: list[dict[str, Any]] = []
-    calls = sweeper.parts().meeting.offers.client.meta.events
+    calls = sweeper.dependencies().site.offers.client.meta.events
     calls.register("after-call.dynamodb.UpdateItem", lambda parsed, **_: images.append(parsed))
     swept = call(sweeper.handler, {})
     assert (swept["denied"], swept["timed_out"]) == (int(waits), int(not waits))
@@ -146,7 +145,7 @@ def test_an_environment_without_a_request_has_nothing_to_publish() -> None:
     fresh_environments()
     proxy.publish_rest()
     broker.write_counts()
-    assert proxy.parts.cache_info().currsize == broker.parts.cache_info().currsize == 0
+    assert proxy.dependencies.cache_info().currsize == broker.dependencies.cache_info().currsize == 0
 
 
 def test_what_cant_be_told_of_is_counted_and_fails_nothing(

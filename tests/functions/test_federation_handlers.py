@@ -83,7 +83,7 @@ def know(federation: Surroundings, *peers: Peer) -> None:
 def forget() -> None:
     lambda_client.cache_clear()
     for function in (exchange, bridge, links):
-        function.parts.cache_clear()
+        function.dependencies.cache_clear()
 
 
 def url_of(surroundings: Surroundings, name: str) -> str:

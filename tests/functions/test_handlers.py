@@ -20,11 +20,10 @@ from sluice.aws.dead_letters import REASON, SOURCE
 from sluice.aws.rendezvous.offers import DynamoOfferStore
 from sluice.codec import encode
 from sluice.errors import BadSetting
-from sluice.operations import result_of
-from sluice.rendezvous.operations import QueueDepth, ShowRendezvous, SweepAnswers
-from sluice.rendezvous.ports import OfferRecord, OfferState
-from sluice.rendezvous.protocol.matching import Pool
-from sluice.rendezvous.protocol.messages import OfferMethod
+from sluice.operations import QueueDepth, result_of
+from sluice.rendezvous.operations import ShowRendezvous, SweepAnswers
+from sluice.rendezvous.protocol.ends import OPEN
+from sluice.rendezvous.protocol.matching import OfferMethod, OfferRecord, Pool
 from tests.functions.conftest import CONTEXT, Surroundings
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +33,7 @@ OFFER = "1.0\n" + json.dumps({"offer": json.dumps({"type": "offer", "sdp": "v=0"
 @pytest.fixture(autouse=True)
 def fresh_environments() -> None:
     for module in (broker, proxy, sweeper):
-        module.parts.cache_clear()
+        module.dependencies.cache_clear()
 
 
 def call(handler: Any, event: dict[str, Any]) -> Any:
@@ -69,7 +68,7 @@ def test_a_reply_that_sqs_refuses_is_sent_again_with_the_delay_that_is_left(
 ) -> None:
     """Were botocore to send it again as it was, two refusals would have the client wait for two seconds longer."""
     later_ms, delays_s = 0, list[int]()
-    monkeypatch.setattr("functions.broker.parts.now_ms", lambda: now_ms() + later_ms)
+    monkeypatch.setattr("sluice.aws.rendezvous.dependencies.now_ms", lambda: now_ms() + later_ms)
 
     def refuse_twice(request: Any, **_: Any) -> AWSResponse | None:
         nonlocal later_ms
@@ -181,7 +180,7 @@ def test_the_sweeper_says_how_the_rendezvous_stands(surroundings: Surroundings) 
     surroundings.sqs.send_message(QueueUrl=url, MessageBody="x")
     said = result_of(show := ShowRendezvous(queues=(url,)), json.dumps(call(sweeper.handler, json.loads(encode(show)))))
     assert said.waiting == {Pool.UNRESTRICTED: 0, Pool.RESTRICTED: 0}
-    assert said.recent_offers[OfferState.RECEIVED] == 2
+    assert said.recent_offers[OPEN] == 2
     assert said.held == {url: QueueDepth(visible=1, in_flight=0)}
 
 

@@ -55,7 +55,7 @@ class Deployed:
     def deploy(self, **variables: str) -> None:
         for name, value in variables.items():
             self.monkeypatch.setenv(name, value)
-        jobs.parts.cache_clear()
+        jobs.dependencies.cache_clear()
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def deployed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployed]:
         emrserverless_backends[DEFAULT_ACCOUNT_ID][REGION].job_runs[found.application_id] = []
         found.deploy(**VARIABLES | {"APPLICATION_ID": found.application_id, "ROLE_ARN": ROLE})
         yield found
-        jobs.parts.cache_clear()
+        jobs.dependencies.cache_clear()
         dynamodb_client.cache_clear()
 
 

@@ -48,10 +48,10 @@ def splitting(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> It
     monkeypatch.setenv("SPLIT_QUEUES", json.dumps(queues))
     monkeypatch.setenv("COUNTS_SETTLE_S", "60")
     for function in (splitter, control):
-        function.parts.cache_clear()
+        function.dependencies.cache_clear()
     yield surroundings
     for function in (splitter, control):
-        function.parts.cache_clear()
+        function.dependencies.cache_clear()
 
 
 def url_of(surroundings: Surroundings, name: str) -> str:
@@ -78,7 +78,7 @@ def test_what_went_to_a_session_is_logged_by_its_id_and_what_went_to_nobody_is_n
     session = start(splitting, {"attributes": [["client", "^a$"]]})
     for body, client in (("mine", "a"), ("theirs", "b")):
         splitting.send(splitting.offers_url, body, {"client": client})
-    splitter.parts.cache_clear()  # another environment, which has seen the session
+    splitter.dependencies.cache_clear()  # another environment, which has seen the session
     event = splitting.event(splitting.offers_url)
     splitter.handler(event, CONTEXT)
     [mine] = [record["messageId"] for record in event["Records"] if record["body"] == "mine"]
@@ -126,7 +126,7 @@ def test_a_pattern_without_end_cancels_its_session_and_so_does_a_queue_that_is_d
     deleted = start(splitting, {"attributes": [["client", "^b$"]]})
     splitting.sqs.delete_queue(QueueUrl=deleted["queues"][0]["url"])
     seconds = iter(range(0, 1_000, 3))
-    monkeypatch.setattr(splitter.parts().conduct, "now_s", lambda: float(next(seconds)) * 0.1)
+    monkeypatch.setattr(splitter.dependencies().conduct, "now_s", lambda: float(next(seconds)) * 0.1)
     for _ in range(20):
         splitting.send(splitting.offers_url, "hard", {"client": "a" * 60 + "!"})
         splitting.send(splitting.offers_url, "lost", {"client": "b"})

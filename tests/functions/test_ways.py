@@ -16,7 +16,7 @@ from functions.exchange import handler as exchange
 from functions.links import handler as links
 from functions.splitter import handler as splitter
 from sluice.aws.clients import now_ms, quick_dynamodb_client, quick_sqs_client
-from sluice.aws.rendezvous.waiting import DynamoProxyPools
+from sluice.aws.rendezvous.offers import DynamoProxyPools
 from sluice.rendezvous.protocol.matching import Pool, WaitingProxy
 from tests.functions.conftest import CONTEXT, Surroundings
 from tests.functions.test_federation_handlers import federation  # noqa: F401 - a fixture
@@ -28,14 +28,12 @@ OFFER = "1.0\n" + json.dumps({"offer": json.dumps({"type": "offer", "sdp": "v=0"
 
 def test_a_warm_offers_way(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> None:
     """An offer that finds its proxy: the second of its environment."""
-    broker.parts.cache_clear()
-    parts = broker.parts()
-    broker.parts.cache_clear()
+    broker.dependencies.cache_clear()
+    made, reporter = broker.dependencies()
+    broker.dependencies.cache_clear()
     inline = Inline()
-    parts = replace(
-        parts, broker=replace(parts.broker, executor=inline), reporter=replace(parts.reporter, executor=inline)
-    )
-    monkeypatch.setattr(broker, "parts", lambda: parts)
+    made = replace(made, site=replace(made.site, executor=inline))
+    monkeypatch.setattr(broker, "dependencies", lambda: (made, replace(reporter, executor=inline)))
     mailbox = surroundings.sqs.create_queue(QueueName="mailbox")["QueueUrl"]
     pools = DynamoProxyPools(surroundings.dynamodb, "t", lambda: 0.5)
 
@@ -61,8 +59,8 @@ def test_a_warm_offers_way(surroundings: Surroundings, monkeypatch: pytest.Monke
     assert requests[:5] == ["PutItem", "CreateQueue", "Query", "SendMessage", "PutItem"]
     assert sorted(requests[5:]) == ["DeleteItem", "SendMessage"]  # side by side
     assert len(surroundings.messages(mailbox)) == 2
-    assert len(way.files) <= 21, sorted(way.files)
-    assert len(way.deepest) <= 12, way.deepest
+    assert len(way.files) <= 12, sorted(way.files)
+    assert len(way.deepest) <= 9, way.deepest
 
 
 def test_a_warm_messages_way_through_the_splitter(splitting: Surroundings) -> None:  # noqa: F811 - the fixture

@@ -1,17 +1,20 @@
 """What the rendezvous stands of a harsh cloud: queues that have just been made and aren't found yet."""
 
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from sluice.aws.clients import new_id, now_ms
 from sluice.aws.queues import SqsQueues
-from sluice.rendezvous.broker import Broker, OfferMessage, OfferMetric
+from sluice.rendezvous.broker import Broker, RendezvousDependencies
 from sluice.rendezvous.mailbox import Mailbox
-from sluice.rendezvous.persistence import Persistence
-from tests.fakes import FakeMailboxStore, FakeOfferStore, Meeting, recorder_of
+from sluice.rendezvous.protocol.ends import End
+from tests.fakes import FakeMailboxStore, Meeting
+from tests.functions.ways import Inline
+from tests.unit.rendezvous.test_broker import sent
 
 
 @pytest.fixture
@@ -20,25 +23,21 @@ def queues(sqs: Any, queue: str) -> SqsQueues:
     return SqsQueues(sqs, queue)
 
 
+def site(queues: SqsQueues, executor: Executor) -> RendezvousDependencies:
+    """A site whose queues are the cloud's, on its clock."""
+    return replace(Meeting().dependencies(), queues=queues, executor=executor, now_ms=now_ms, sleep=time.sleep)
+
+
 def test_a_client_hears_though_its_answer_queue_was_just_made(queues: SqsQueues) -> None:
     with ThreadPoolExecutor(4) as executor:
-        broker = Broker(
-            offers=FakeOfferStore(),
-            queues=queues,
-            bridges={},
-            recorder=recorder_of(now_ms),
-            persistence=Persistence(now_ms, time.sleep),
-            executor=executor,
-            now_ms=now_ms,
-            new_id=new_id,
-        )
-        offer = OfferMessage(client_id=new_id(), body="no version", sent_at_ms=now_ms())
-        assert broker.serve([offer], Meeting().matchmaker(), executor=executor) == [OfferMetric.REFUSED]
+        broker = Broker(site=site(queues, executor), bridges={})
+        offer = sent("no version", client_id=new_id(), sent_at_ms=now_ms())
+        assert broker.serve([offer], executor=executor) == [End.OFFER_REFUSED]
 
 
 def test_a_proxy_function_polls_the_mailbox_that_it_has_made(queues: SqsQueues) -> None:
-    mailboxes = FakeMailboxStore()
-    mailbox = Mailbox(queues, mailboxes, now_ms, new_id, time.sleep)
+    mailboxes: Any = FakeMailboxStore()
+    mailbox = Mailbox(replace(site(queues, Inline()), new_id=new_id), mailboxes)
     made = mailbox.url()
     assert mailbox.wait_for("a poll", until_ms=now_ms() + 2_000) is None
     assert mailbox.url() == made

@@ -45,13 +45,13 @@ def event(*records: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def put_together(handler: Any, parts: object) -> Iterator[None]:
-    """Let a handler have these parts, in place of what it would put together from its environment's settings."""
-    made, handler.parts = handler.parts, lambda: parts
+def put_together(handler: Any, dependencies: object) -> Iterator[None]:
+    """Let a handler have these dependencies, in place of what it would make from its environment's settings."""
+    made, handler.dependencies = handler.dependencies, lambda: dependencies
     try:
         yield
     finally:
-        handler.parts = made
+        handler.dependencies = made
 
 
 def reporter(client: StrictClient) -> Reporter:

@@ -4,32 +4,34 @@ Production's handlers and shells over fakes; what they send has to be what SQS t
 """
 
 import base64
-import itertools
 import json
 import re
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from functions.broker import handler as broker
-from functions.broker.parts import BrokerParts
 from functions.counters import handler as counters
 from functions.proxy import handler as proxy
 from sluice.aws.dead_letters import DeadLetters
+from sluice.aws.records import Reporter
 from sluice.message import Value
-from sluice.rendezvous.backlog import HeldCounts
 from sluice.rendezvous.broker import Broker
 from sluice.rendezvous.counting import Counting
+from sluice.rendezvous.event_recorder import HeldCounts
 from sluice.rendezvous.http import BrokerSite
-from sluice.rendezvous.http_clients import HttpClients
 from sluice.rendezvous.mailbox import Mailbox
-from sluice.rendezvous.protocol.bridges import by_fingerprint, parse_bridges
 from sluice.rendezvous.protocol.matching import Pool, WaitingProxy
-from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, DEFAULT_FINGERPRINT, RelayPattern
+from sluice.rendezvous.protocol.messages import (
+    ANSWER_QUEUE_PREFIX,
+    DEFAULT_FINGERPRINT,
+    RelayPattern,
+    by_fingerprint,
+    parse_bridges,
+)
 from sluice.rendezvous.volunteers import Volunteers, hash_sid
-from tests.fakes import FakeMailboxStore, FakeQueues, FakeStatisticsStore, Meeting, recorder_of, url
+from tests.fakes import FakeMailboxStore, FakeQueues, FakeStatisticsStore, Meeting, url
 from tests.functions.conftest import CONTEXT
 from tests.functions.ways import Inline
 from tests.hostile.events import DEAD, Given, became, event, put_together, record, reporter
@@ -66,8 +68,6 @@ class Rendezvous(Meeting):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.recorder = recorder_of(self.clock)
-        self.ids = (f"id{number}" for number in itertools.count())
         for number in range(self.proxies):
             self.enter(f"poll{number}", sid=hash_sid(SID + "'" * number))
 
@@ -84,61 +84,20 @@ class Rendezvous(Meeting):
         self.pools.enter(waiting)
         return waiting
 
-    def broker(self) -> BrokerParts:
-        return BrokerParts(
-            broker=Broker(
-                offers=self.offers,
-                queues=self.queues,
-                bridges=BRIDGES,
-                recorder=self.recorder,
-                persistence=self.persistence,
-                executor=self.executor,
-                now_ms=self.clock,
-                new_id=lambda: next(self.ids),
-            ),
-            matchmaker=self.matchmaker,
-            pacing=self.pacing,
-            recorder=self.recorder,
-            reporter=reporter(self.client),
-        )
+    def broker(self) -> tuple[Broker, Reporter]:
+        return Broker(site=self.dependencies(), bridges=BRIDGES), reporter(self.client)
 
     def site(self) -> BrokerSite:
-        mailbox = Mailbox(self.queues, FakeMailboxStore(), self.clock, lambda: next(self.ids), self.sleep)
+        site, mailboxes, statistics = self.dependencies(), cast("Any", FakeMailboxStore()), cast("Any", self.statistics)
+        mailbox = Mailbox(site, mailboxes)
         volunteers = Volunteers(
-            offers=self.offers,
-            pools=self.pools,
-            waiting=self.waiting,
-            queues=self.queues,
+            site=site,
             mailbox=mailbox,
-            pacing=self.pacing,
-            persistence=self.persistence,
             allowed=RelayPattern.parse("snowflake.torproject.net$"),
             held_min=4,
             held_max=10,
-            now_ms=self.clock,
-            new_id=lambda: next(self.ids),
-            random=self.drawn,
-            recorder=self.recorder,
         )
-        clients = HttpClients(
-            offers=self.offers,
-            waiting=self.waiting,
-            matchmaker=self.matchmaker,
-            mailbox=mailbox,
-            bridges=BRIDGES,
-            now_ms=self.clock,
-            new_id=lambda: next(self.ids),
-            recorder=self.recorder,
-        )
-        return BrokerSite(
-            volunteers=volunteers,
-            clients=clients,
-            pools=self.pools,
-            pacing=self.pacing,
-            statistics=self.statistics,
-            now_ms=self.clock,
-            new_id=lambda: next(self.ids),
-        )
+        return BrokerSite(site=site, mailbox=mailbox, volunteers=volunteers, bridges=BRIDGES, statistics=statistics)
 
     def take(self, queue: str, *messages: dict[str, Any]) -> list[str]:
         """What the broker function makes of a batch, beside what clients and proxies get."""
@@ -147,10 +106,8 @@ class Rendezvous(Meeting):
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """What the proxy function answers."""
-        parts = SimpleNamespace(
-            site=self.site(), recorder=self.recorder, counts=HeldCounts(names=frozenset(), now_ms=self.clock)
-        )
-        with put_together(proxy, parts):
+        made = self.site(), HeldCounts(names=frozenset(), now_ms=self.clock)
+        with put_together(proxy, made):
             response = proxy.handler(dict(request), CONTEXT)
         assert len(as_json(response)) < MAX_RESPONSE_BYTES
         return response
@@ -179,14 +136,15 @@ def counted(body: str) -> str:
     """What is told in place of an event: how many counts it made, or a dead letter."""
     site = Rendezvous()
     sqs: Any = site.client
-    counting = Counting(statistics=site.statistics, is_wanted=lambda: False, publish=len)
+    statistics: Any = site.statistics
+    counting = Counting(statistics=statistics, is_wanted=lambda: False, publish=len)
     item = {"pk": {"S": "told"}, "sk": {"S": "ulid"}, "events": {"S": f"[{body}]"}}
     change = {
         "eventName": "INSERT",
         "eventSourceARN": "arn:aws:dynamodb:eu-central-1:123456789012:table/t/stream/label",
         "dynamodb": {"Keys": item, "NewImage": item, "SequenceNumber": "1"},
     }
-    with put_together(counters, SimpleNamespace(counting=counting, dead_letters=DeadLetters(sqs, DEAD))):
+    with put_together(counters, (counting, DeadLetters(sqs, DEAD))):
         said = became(counters.handler(event(change), CONTEXT), site.client)
     assert len(set(said)) <= 1
     return said[0] if said else f"counted: {sum(site.statistics.counts.values())}"

@@ -20,7 +20,7 @@ HOSTILE = ["1.0\n" + "[" * 10_000, "\u20ac" * 1_000, '1.0\n{"offer": "\\ud800"}'
 @pytest.fixture(autouse=True)
 def _forgotten() -> None:
     for function in (broker, proxy):
-        function.parts.cache_clear()
+        function.dependencies.cache_clear()
 
 
 def test_every_client_of_a_batch_with_hostile_offers_has_a_reply(surroundings: Surroundings) -> None:

@@ -31,16 +31,15 @@ from sluice.errors import CallFailed
 from sluice.federation.links.states import Command
 from sluice.federation.operations import BridgeView, TellBridge
 from sluice.local.jobs import JOBS_FOLDER, NoSpark
-from sluice.peers.attempts import Attempt, AttemptPlan, attempt, attempt_all
 from sluice.peers.channels import Network
-from sluice.peers.deployed_methods import http_method, sqs_method
-from sluice.peers.methods import RendezvousMethod
+from sluice.peers.client import Attempt, AttemptPlan, attempt, attempt_all
+from sluice.peers.methods import RendezvousMethod, http_method, sqs_method
 from sluice.peers.services import Echo
 from sluice.peers.volunteer import Volunteer, VolunteerLimits, serving
 from sluice.pipeline.operations import DrainQueue, RunView, ShowPipeline
 from sluice.pipeline.runs import ENDED, JobStep, RunState
+from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import HOLD_MS, Nat
-from sluice.rendezvous.protocol.messages import NO_PROXIES
 from sluice.splitting.filters.values import Filter, QueueFilter
 from sluice.splitting.operations import ListQueues
 from tests.deployed import send_all
@@ -84,7 +83,9 @@ INIT = re.compile(r"Init Duration: ([\d.]+) ms")
 def test_offers_are_denied_without_a_proxy_and_answered_with_one(here: SmokeSite) -> None:
     async def offer() -> None:
         async with sqs_method(here.connection, here.deployment, sqscreds=sqscreds(here.credentials)) as method:
-            await until_one(method, lambda tried: tried.detail == NO_PROXIES, "an offer is denied, without a proxy")
+            await until_one(
+                method, lambda tried: tried.detail == End.OFFER_DENIED.reply, "an offer is denied, without a proxy"
+            )
             await all_are_answered(here, method)
 
     asyncio.run(offer())

@@ -1,4 +1,4 @@
-"""SQS as a rendezvous client asks for it, `sluice.peers.methods.OfferQueues`, with the client's own credentials."""
+"""SQS as a rendezvous client asks for it, with the client's own credentials."""
 
 import asyncio
 import base64

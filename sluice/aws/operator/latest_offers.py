@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from sluice.aws.clients import calls
 from sluice.aws.items import Item, attributes, number, text
-from sluice.aws.rendezvous.items import read_each
-from sluice.aws.rendezvous.offers import SHARDS, offer_record
+from sluice.aws.rendezvous.offers import SHARDS, offer_record, read_each
 from sluice.rendezvous.counts.stream import OFFERS_PREFIX
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them

@@ -9,14 +9,13 @@ from sluice.aws.clients import calls, now_ms
 from sluice.aws.dead_letters import read
 from sluice.aws.operator.connections import Connection
 from sluice.aws.operator.deployment import Deployment, read_deployment
+from sluice.aws.queues import depth_of
 from sluice.aws.records import MAX_RECEIVES
-from sluice.aws.rendezvous.offers import DynamoOfferStore
+from sluice.aws.rendezvous.offers import DynamoOfferStore, DynamoProxyPools
 from sluice.aws.rendezvous.pace import DynamoPaceStore
-from sluice.aws.rendezvous.standing import depth_of, recent_offers, waiting_proxies
-from sluice.aws.rendezvous.waiting import DynamoProxyPools
 from sluice.message import Message
-from sluice.rendezvous.operations import QueueDepth, RendezvousView
-from sluice.rendezvous.ports import OfferState
+from sluice.operations import QueueDepth
+from sluice.rendezvous.operations import RendezvousView
 from sluice.rendezvous.protocol.matching import Pool
 from sluice.rendezvous.protocol.pace import pace_of
 
@@ -47,7 +46,7 @@ class RendezvousStatus:
     dead_letters: int
     latest_dead_letters: Sequence[RecentDeath]
     waiting: Mapping[Pool, int]
-    recent_offers: Mapping[OfferState, int]
+    recent_offers: Mapping[str, int]  # by state
 
 
 def read_status(connection: Connection) -> RendezvousStatus:
@@ -68,8 +67,8 @@ def read_status(connection: Connection) -> RendezvousStatus:
         offers_queue=depth_of(sqs, deployment.offers_queue_url),
         dead_letters=dead_letters.visible + dead_letters.in_flight,
         latest_dead_letters=_peek(sqs, deployment.dead_letters_url),
-        waiting=waiting_proxies(pools, shards=shards, now_ms=at_ms),
-        recent_offers=recent_offers(DynamoOfferStore(dynamodb, deployment.table_name), now_ms=at_ms),
+        waiting=pools.count(now_ms=at_ms, shards=shards),
+        recent_offers=DynamoOfferStore(dynamodb, deployment.table_name).recent_states(now_ms=at_ms),
     )
 
 

@@ -14,9 +14,8 @@ from aws_lambda_powertools.logging import Logger
 from sluice.aws.clients import calls
 from sluice.aws.items import attributes, standing_item
 from sluice.errors import CallFailed
-from sluice.rendezvous.ports import NowMs
 from sluice.rendezvous.protocol.addresses import KEY_BYTES, keyed_hash, parse_address
-from sluice.times import DAY_MS, day_of, day_start_ms
+from sluice.times import DAY_MS, NowMs, day_of, day_start_ms
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_dynamodb import DynamoDBClient

@@ -4,9 +4,8 @@ The table's stream takes them to the counters function, which counts and publish
 rendezvous, nor hold one up for long: what can't be written is logged, counted, and lost.
 """
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,14 +13,12 @@ import msgspec
 from aws_lambda_powertools.logging import Logger
 from botocore.config import Config
 
-from sluice.aws.clients import CONFIG, calls, make_client, new_id, now_ms
+from sluice.aws.clients import CONFIG, calls, make_client
 from sluice.aws.items import attributes
-from sluice.rendezvous.countries import Countries
 from sluice.rendezvous.counts.events import Event
 from sluice.rendezvous.counts.stream import TOLD, together
-from sluice.rendezvous.event_recorder import NOT_PUBLISHED, EventRecorder
-from sluice.rendezvous.ports import NowMs
-from sluice.rendezvous.settings import EventSettings
+from sluice.rendezvous.event_recorder import NOT_PUBLISHED
+from sluice.times import NowMs
 from sluice.ulids import ulid_of
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
@@ -37,22 +34,6 @@ MAX_TOLD_BYTES = 300_000  # in one item, which has 400 KB; in the stream it come
 KEPT_S = 60 * 60  # the stream has it for a day; the item is for whoever looks
 
 logger = Logger()
-
-
-def recorder_for(settings: EventSettings | None, *, table: str, hash_of: Callable[[str], str | None]) -> EventRecorder:
-    """Make an environment's recorder. Without settings no country is looked up, and what was noted is forgotten."""
-    trace = partial(os.environ.get, TRACE_VARIABLE)
-    if settings is None:
-        return EventRecorder(country_of=Countries().of, hash_of=hash_of, trace=trace, now_ms=now_ms, new_id=new_id)
-    teller = TableTeller(table=table, site=settings.site, client=events_client, now_ms=now_ms, new_id=new_id)
-    return EventRecorder(
-        country_of=Countries(str(BUNDLE / settings.geoip_file) if settings.geoip_file else None).of,
-        hash_of=hash_of,
-        trace=trace,
-        now_ms=now_ms,
-        new_id=new_id,
-        publisher=teller.publish,
-    )
 
 
 @cache

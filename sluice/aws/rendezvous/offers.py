@@ -1,30 +1,45 @@
-"""The offers of the last minutes in DynamoDB, and what proxies were given: `sluice.rendezvous.ports.OfferStore`.
+"""Offers and the polls that may be given one, in DynamoDB.
 
-    pk                 sk                          item
-    offers#<shard>     <sent_at_ms>#<client_id>    an offer, until its queue is swept
-    proxy#<sid>        match                       the offer that a proxy was given, or that its poll is over
+    pk                      sk                          item
+    offers#<shard>          <sent_at_ms>#<client_id>    an offer, until its queue is swept
+    proxy#<sid>             match                       the offer that a proxy was given, or that its poll is over
+    polls#<pool>#<shard>    <address>#<sid>             a proxy whose poll is held open; the address is a hash
 
-No transaction: a proxy is given an offer by one conditional write to its own item, and its answer is taken by one to
-the offer's. A partition of DynamoDB takes 1,000 writes a second and an offer needs three, so offers stand in shards.
-Every method may raise `CallFailed`.
+Held polls are in the table without recovery, spread over as many shards as the demand wants: a poll costs two writes
+there. The others are in the table that is kept. No transaction: a proxy is given an offer by one conditional write to
+its own item, and its answer is taken by one to the offer's. A partition of DynamoDB takes 1,000 writes a second and an
+offer needs three, so offers stand in shards. Every method may raise `CallFailed`.
 """
 
 import json
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+from aws_lambda_powertools.logging import Logger
 from msgspec.structs import asdict, replace
 
 from sluice.aws.clients import calls
 from sluice.aws.items import CONDITION_FAILED, Item, attributes, delete_all, number, query_pages, standing_item, text
-from sluice.aws.rendezvous.items import milliseconds, read_each, read_profile
 from sluice.errors import CallFailed
 from sluice.rendezvous.counts.stream import OFFERS_PREFIX
-from sluice.rendezvous.ports import Match, OfferRecord, OfferState, OpenOffer
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
-from sluice.rendezvous.protocol.matching import Nat, WaitingProxy, shard_of
-from sluice.rendezvous.protocol.messages import OfferMethod
+from sluice.rendezvous.protocol.ends import BY_STATE, OPEN, End
+from sluice.rendezvous.protocol.matching import (
+    ANSWER_QUEUE_AGE_MS,
+    Match,
+    Nat,
+    OfferMethod,
+    OfferRecord,
+    OpenOffer,
+    Pool,
+    Profile,
+    WaitingProxy,
+    shard_of,
+)
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -33,11 +48,21 @@ SHARDS = 8
 MATCH_KEPT_S = 60 * 60  # which is longer than any answer takes to come
 # A Sid is all that an answer says of its proxy: so it is given no other offer while an answer may still come.
 SID_RESTS_MS = 10_000
-EARLIER_STATES = {"matched": OfferState.RECEIVED}  # as the version before wrote them
+KEPT_S = 10 * 60  # what nobody takes away who should
+DEAD_AFTER_MS = 60_000  # its poll's end: nobody takes it out of its pool any more
+ADDRESS_DIGITS = 8  # of a hash: they tell a pool's addresses apart
+
+T = TypeVar("T")
+
+logger = Logger()
 
 
 class DynamoOfferStore(msgspec.Struct, frozen=True):
-    """The offers in one table, through a client. They don't expire: a queue's record goes when the queue has gone."""
+    """The offers of the last two minutes in one table, and what proxies were given.
+
+    Offers don't expire: a queue's record goes when the queue has gone. Writes may be repeated by whoever makes them:
+    they know what they have done already.
+    """
 
     client: "DynamoDBClient"
     table: str
@@ -111,12 +136,15 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
         return None
 
     def answer(self, sid: str, *, token: str, now_ms: int) -> Match | None:
-        """Take the answer of the proxy with this Sid: once, and only in time. None where nobody waits for it."""
+        """Take the answer of the proxy with this Sid: once, and only in time. None where nobody waits for it.
+
+        `token` is the caller's, who may ask again.
+        """
         match = self._match_of(sid, now_ms=now_ms)
         if match is None:
             return None
         answered: dict[str, str | int] = {
-            "state": OfferState.ANSWERED,
+            "state": End.OFFER_MATCHED.state,
             "ended_at": now_ms,
             "answered_by": token,
             "proxy_type": match.profile.type,
@@ -126,9 +154,9 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
         updated = self._end(match.record, answered, mine=" OR answered_by = :answered_by")
         return None if updated is None else replace(match, record=offer_record(updated))
 
-    def end(self, offer: OfferRecord, state: OfferState, *, now_ms: int) -> bool:
+    def end(self, offer: OfferRecord, end: End, *, now_ms: int) -> bool:
         """Say how an offer ended that nobody answered; False where it has its end."""
-        return self._end(offer, {"state": state, "ended_at": now_ms}) is not None
+        return self._end(offer, {"state": end.state, "ended_at": now_ms}) is not None
 
     def _end(self, offer: OfferRecord, values: dict[str, str | int], *, mine: str = "") -> Item | None:
         """Give an offer its end, once: the item then, and None where it has another, or has gone."""
@@ -141,7 +169,7 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
                     ConditionExpression=f"#state = :received{mine}",
                     ExpressionAttributeNames={f"#{name}": name for name in values},
                     ExpressionAttributeValues=attributes(
-                        {":received": OfferState.RECEIVED} | {f":{name}": value for name, value in values.items()}
+                        {":received": OPEN} | {f":{name}": value for name, value in values.items()}
                     ),
                     ReturnValues="ALL_NEW",
                 )
@@ -174,20 +202,145 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
             ):
                 yield read_each(page, offer_record)
 
+    def recent_states(self, *, now_ms: int) -> Mapping[str, int]:
+        """Count the offers of the last two minutes by state."""
+        pages = self.sent_before(now_ms + 1)
+        since_ms = now_ms - ANSWER_QUEUE_AGE_MS  # what is kept of them
+        states = Counter(offer.state for page in pages for offer in page if offer.sent_at_ms > since_ms)
+        return {state: states[state] for state in BY_STATE}
+
     def forget(self, offers: Sequence[OfferRecord]) -> None:
         """Delete them."""
         delete_all(self.client, self.table, [_offer_key(offer) for offer in offers])
 
 
+class DynamoProxyPools(msgspec.Struct, frozen=True):
+    """The proxies whose polls are held open, in one table. `random` draws in [0, 1)."""
+
+    client: "DynamoDBClient"
+    table: str
+    random: Callable[[], float]
+    _large: set[str] = msgspec.field(default_factory=set)  # partitions that had more than was asked for, when last read
+
+    def enter(self, proxy: WaitingProxy) -> None:
+        """Add a proxy to its pool, in the place of an earlier poll of the same Sid."""
+        values: dict[str, str | int] = {
+            "poll_id": proxy.poll_id,
+            "clients": proxy.clients,
+            "polled_at": proxy.polled_at_ms,
+            "waits_until": proxy.waits_until_ms,
+            "mailbox": proxy.mailbox,
+            "profile": json.dumps(asdict(proxy.profile)),
+            "expires_at": proxy.polled_at_ms // 1000 + KEPT_S,
+        }
+        with calls("PutItem"):
+            self.client.put_item(TableName=self.table, Item=_proxy_key(proxy) | attributes(values))
+
+    def leave(self, proxy: WaitingProxy) -> None:
+        """Take a proxy out."""
+        try:
+            with calls("DeleteItem"):
+                self.client.delete_item(
+                    TableName=self.table,
+                    Key=_proxy_key(proxy),
+                    ConditionExpression="poll_id = :poll_id",
+                    ExpressionAttributeValues=attributes({":poll_id": proxy.poll_id}),
+                )
+        except CallFailed as error:
+            if error.code != CONDITION_FAILED:
+                raise
+
+    def waiting(
+        self, pool: Pool, *, now_ms: int, limit: int, shards: int, consistent: bool = True
+    ) -> Sequence[WaitingProxy]:
+        """Read some who wait, drawn at random, all where they are no more than `limit`.
+
+        Those who have just come may be missing unless it is `consistent`, which costs twice as much. What it sees of
+        those whose time is over it deletes.
+        """
+        first = int(self.random() * shards)
+        found: list[WaitingProxy] = []
+        for shard in chain(range(first, shards), range(first)):
+            for page in self._pages(f"polls#{pool}#{shard}", limit=limit, consistent=consistent):
+                self._delete_dead(page, now_ms=now_ms)
+                proxies = read_each(page, waiting_proxy)
+                found += [proxy for proxy in proxies if proxy.waits_until_ms > now_ms]
+                if len(found) >= limit:
+                    return found
+        return found
+
+    def _pages(self, partition: str, *, limit: int, consistent: bool) -> Iterator[Sequence[Item]]:
+        """Read a partition: at once what is small, and else from a place in it that is drawn, round about."""
+        ask = partial(self._page, partition, limit=limit, consistent=consistent)
+        if partition not in self._large:
+            page, more = ask()
+            if not more:
+                yield page
+                return
+        self._large.add(partition)
+        start = f"{int(self.random() * 16**ADDRESS_DIGITS):0{ADDRESS_DIGITS}x}"
+        for condition in ("sk > :start", "sk <= :start"):
+            after: Any = {}
+            while after is not None:
+                page, after = ask(condition, {":start": start}, after=after)
+                yield page
+        self._large.discard(partition)  # or there would have been enough
+
+    def _page(
+        self,
+        partition: str,
+        condition: str = "",
+        values: dict[str, str | int] | None = None,
+        *,
+        limit: int,
+        consistent: bool,
+        after: Any = None,
+    ) -> tuple[Sequence[Item], Any]:
+        """Read one page, and where the next one begins, or None."""
+        start = {"ExclusiveStartKey": after} if after else {}
+        with calls("Query"):
+            found = self.client.query(
+                TableName=self.table,
+                ConsistentRead=consistent,
+                KeyConditionExpression="pk = :pk" + (f" AND {condition}" if condition else ""),
+                ExpressionAttributeValues=attributes({":pk": partition} | (values or {})),
+                Limit=limit,
+                **start,
+            )
+        return found["Items"], found.get("LastEvaluatedKey")
+
+    def _delete_dead(self, items: Sequence[Item], *, now_ms: int) -> None:
+        dead = [item for item in items if number(item, "waits_until") < now_ms - DEAD_AFTER_MS]
+        delete_all(self.client, self.table, [{"pk": item["pk"], "sk": item["sk"]} for item in dead])
+
+    def profiles(self, pool: Pool, *, now_ms: int, shards: int) -> Sequence[Profile]:
+        """Read what is known of all who wait (eventually consistent)."""
+        pages = (
+            page
+            for shard in range(shards)
+            for page in query_pages(
+                self.client,
+                TableName=self.table,
+                KeyConditionExpression="pk = :pk",
+                FilterExpression="waits_until > :now",
+                ExpressionAttributeValues=attributes({":pk": f"polls#{pool}#{shard}", ":now": now_ms}),
+            )
+        )
+        return [proxy.profile for page in pages for proxy in read_each(page, waiting_proxy)]
+
+    def count(self, *, now_ms: int, shards: int) -> Mapping[Pool, int]:
+        """Count who waits."""
+        return {pool: len(self.profiles(pool, now_ms=now_ms, shards=shards)) for pool in Pool}
+
+
 def offer_record(item: Item) -> OfferRecord:
-    """Read an offer's item. Raises ValueError for what is none."""
+    """Read an offer's item. Raises KeyError or ValueError for what is none."""
     sent_at, _, client_id = text(item, "sk").partition("#")
-    state = text(item, "state")
     return OfferRecord(
         client_id=client_id,
         sent_at_ms=int(sent_at),
         method=OfferMethod(text(item, "method")),
-        state=EARLIER_STATES.get(state) or OfferState(state),
+        end=BY_STATE[text(item, "state")],
         nat=Nat(text(item, "nat") or Nat.UNKNOWN),
         country=text(item, "country") or UNKNOWN_COUNTRY,
         trace=text(item, "trace") or None,
@@ -215,3 +368,45 @@ def _offer_key(offer: OfferRecord) -> dict[str, Any]:
 
 def _match_key(sid: str) -> dict[str, Any]:
     return attributes({"pk": f"proxy#{sid}", "sk": "match"})
+
+
+def waiting_proxy(item: Item) -> WaitingProxy:
+    """Read a proxy's item. Raises KeyError, ValueError or TypeError for what is none."""
+    _, pool, shard = item["pk"]["S"].split("#")
+    return WaitingProxy(
+        poll_id=item["poll_id"]["S"],
+        sid=item["sk"]["S"].partition("#")[2],
+        pool=Pool(pool),
+        clients=number(item, "clients"),
+        polled_at_ms=number(item, "polled_at"),
+        mailbox=item["mailbox"]["S"],
+        profile=read_profile(item),
+        shard=int(shard),
+    )
+
+
+def _proxy_key(proxy: WaitingProxy) -> dict[str, Any]:
+    address = (proxy.profile.address or "")[:ADDRESS_DIGITS]
+    return attributes({"pk": f"polls#{proxy.pool}#{proxy.shard}", "sk": f"{address}#{proxy.sid}"})
+
+
+def read_each(items: Iterable[Item], read: Callable[[Item], T]) -> list[T]:
+    """Read items, and pass over those that can't be read, as one of a newer version may be: it harms no other."""
+    found = []
+    for item in items:
+        try:
+            found.append(read(item))
+        except (KeyError, ValueError, TypeError) as fault:
+            logger.warning("ItemNotRead", pk=text(item, "pk"), reason=repr(fault))
+    return found
+
+
+def read_profile(item: Item) -> Profile:
+    """Read what is known of a proxy. Raises KeyError, ValueError or TypeError for what is nothing of it."""
+    profile = json.loads(item["profile"]["S"])
+    return Profile(**profile | {"nat": Nat(profile["nat"])})
+
+
+def milliseconds(at_ms: int) -> str:
+    """Spell a time so that later ones come later."""
+    return f"{max(at_ms, 0):013d}"

@@ -1,4 +1,4 @@
-"""What is counted to pace polls, in DynamoDB: `sluice.rendezvous.ports.PaceStore`.
+"""What is counted to know how many poll and offer, and whose turn it is, in DynamoDB.
 
 pk                sk                 item
 pace              minute#<number>    how many polled and offered in a minute, counted since 1970
@@ -32,7 +32,7 @@ ROWS_HEARD = 200  # of some dozens of turns each: what a new environment hears o
 
 
 class DynamoPaceStore(msgspec.Struct, frozen=True):
-    """The counts and turns in one table, through a client."""
+    """The counts and turns in one table, through a client. Every method may raise `CallFailed`."""
 
     client: "DynamoDBClient"
     table: str

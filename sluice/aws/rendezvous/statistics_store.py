@@ -1,10 +1,9 @@
-"""The statistics in DynamoDB: `sluice.rendezvous.ports.StatisticsStore`.
+"""What was counted of a site's rendezvous, in DynamoDB.
 
     pk                sk                            item
     counters          <kind>|<label>|<country>      a row of counts, an attribute each
     counters#<day>    <kind>|<label>|<country>      the same of one day, and those that only days have
     seen#<day>        <keyed hash>                  an address: by which record each of its marks was told first
-    counters…         <family>                      all counts of a family, as earlier versions wrote them: only read
 
 What one event counts as is in one row, which stays below a kilobyte: so it is one write unit for all time, one for the
 day, and one for an address that this environment hasn't seen. A row remembers, lane by lane, the position that was
@@ -23,8 +22,6 @@ from sluice.aws.clients import calls
 from sluice.aws.items import Item, attributes, number, query_pages, standing_item, text
 from sluice.errors import CallFailed
 from sluice.rendezvous.counts.statistics import (
-    FAMILIES,
-    SEPARATOR,
     Count,
     Counts,
     Mark,
@@ -34,8 +31,7 @@ from sluice.rendezvous.counts.statistics import (
     of_row,
     row_name,
 )
-from sluice.rendezvous.ports import NowMs
-from sluice.times import DAY_MS
+from sluice.times import DAY_MS, NowMs
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -221,18 +217,9 @@ class DynamoStatisticsStore:
 
 
 def counts_of(item: Item) -> Counts:
-    """Read a row, or an earlier version's family. What a newer version may have written there isn't counted."""
-    name = text(item, "sk")
-    numbers = {each.removeprefix(COUNT_PREFIX): number(item, each) for each in item if each.startswith(COUNT_PREFIX)}
-    family = FAMILIES.get(name)
-    if family is None:
-        return of_row(name, numbers)
-    found: Counts = Counter()
-    for written, counted in numbers.items():
-        values = tuple(written.split(SEPARATOR))
-        if len(values) == len(family.labels):
-            found[Count(family.name, values)] = counted
-    return found
+    """Read a row. What a newer version may have written there isn't counted."""
+    numbers = {name.removeprefix(COUNT_PREFIX): number(item, name) for name in item if name.startswith(COUNT_PREFIX)}
+    return of_row(text(item, "sk"), numbers)
 
 
 def _written(position: Position) -> str:

@@ -1,157 +1,58 @@
-"""Who waits for whom, in DynamoDB: `sluice.rendezvous.ports.ProxyPools` and `WaitingOffers`.
+"""Offers that wait for a poll, and the mailboxes where polls wait for offers, in DynamoDB.
 
     pk                        sk                          item
-    polls#<pool>#<shard>      <address>#<sid>             a proxy whose poll is held open; the address is a hash
     waiting#<pool>#<shard>    <sent_at_ms>#<client_id>    an offer that any proxy of the pool, or of both, may take
+    mailboxes                 <created_at_ms>#<name>      a mailbox
 
-The table has no recovery, and what stands in it is gone in minutes: offers name their clients' addresses. It is spread
-over as many shards as the demand wants: a poll costs two writes here, an offer that waits two of each of its kilobytes.
+Offers that wait are in a table that has no recovery, and are gone in minutes: they name their clients' addresses. They
+are spread over as many shards as the demand wants: one costs two writes of each of its kilobytes.
 """
 
-import json
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from itertools import chain
+import zlib
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec.structs import asdict
 
 from sluice.aws.clients import calls
 from sluice.aws.items import CONDITION_FAILED, Item, attributes, delete_all, number, put_all, query_pages, text
-from sluice.aws.rendezvous.items import milliseconds, read_each, read_profile
-from sluice.aws.rendezvous.packing import packed, unpacked
+from sluice.aws.rendezvous.offers import KEPT_S, milliseconds, read_each
 from sluice.errors import CallFailed
-from sluice.rendezvous.ports import LeftOffer, OfferRecord, OpenOffer
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
-from sluice.rendezvous.protocol.matching import PATIENCE_MS, Nat, Pool, Profile, WaitingProxy, fits, waits_until
-from sluice.rendezvous.protocol.messages import OfferMethod
+from sluice.rendezvous.protocol.matching import (
+    ANSWERING_MS,
+    PATIENCE_MS,
+    LeftOffer,
+    Nat,
+    OfferMethod,
+    OfferRecord,
+    OpenOffer,
+    Pool,
+    fits,
+)
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_dynamodb import DynamoDBClient
 
-KEPT_S = 10 * 60  # what nobody takes away who should
-DEAD_AFTER_MS = 60_000  # its poll's end: nobody takes it out of its pool any more
-ADDRESS_DIGITS = 8  # of a hash: they tell a pool's addresses apart
+MAILBOXES = "mailboxes"
 
-
-class DynamoProxyPools(msgspec.Struct, frozen=True):
-    """The pools of waiting proxies in one table, through a client. `random` draws in [0, 1)."""
-
-    client: "DynamoDBClient"
-    table: str
-    random: Callable[[], float]
-    _large: set[str] = msgspec.field(default_factory=set)  # partitions that had more than was asked for, when last read
-
-    def enter(self, proxy: WaitingProxy) -> None:
-        """Add a proxy to its pool, in the place of an earlier poll of the same Sid."""
-        values: dict[str, str | int] = {
-            "poll_id": proxy.poll_id,
-            "clients": proxy.clients,
-            "polled_at": proxy.polled_at_ms,
-            "waits_until": proxy.waits_until_ms,
-            "mailbox": proxy.mailbox,
-            "profile": json.dumps(asdict(proxy.profile)),
-            "expires_at": proxy.polled_at_ms // 1000 + KEPT_S,
-        }
-        with calls("PutItem"):
-            self.client.put_item(TableName=self.table, Item=_proxy_key(proxy) | attributes(values))
-
-    def leave(self, proxy: WaitingProxy) -> None:
-        """Take a proxy out."""
-        try:
-            with calls("DeleteItem"):
-                self.client.delete_item(
-                    TableName=self.table,
-                    Key=_proxy_key(proxy),
-                    ConditionExpression="poll_id = :poll_id",
-                    ExpressionAttributeValues=attributes({":poll_id": proxy.poll_id}),
-                )
-        except CallFailed as error:
-            if error.code != CONDITION_FAILED:
-                raise
-
-    def waiting(
-        self, pool: Pool, *, now_ms: int, limit: int, shards: int, consistent: bool = True
-    ) -> Sequence[WaitingProxy]:
-        """Read some who wait, drawn at random, all where they are no more than `limit`.
-
-        Those who have just come may be missing unless it is `consistent`, which costs twice as much. What it sees of
-        those whose time is over it deletes.
-        """
-        first = int(self.random() * shards)
-        found: list[WaitingProxy] = []
-        for shard in chain(range(first, shards), range(first)):
-            for page in self._pages(f"polls#{pool}#{shard}", limit=limit, consistent=consistent):
-                self._delete_dead(page, now_ms=now_ms)
-                proxies = read_each(page, waiting_proxy)
-                found += [proxy for proxy in proxies if proxy.waits_until_ms > now_ms]
-                if len(found) >= limit:
-                    return found
-        return found
-
-    def _pages(self, partition: str, *, limit: int, consistent: bool) -> Iterator[Sequence[Item]]:
-        """Read a partition: at once what is small, and else from a place in it that is drawn, round about."""
-        ask = partial(self._page, partition, limit=limit, consistent=consistent)
-        if partition not in self._large:
-            page, more = ask()
-            if not more:
-                yield page
-                return
-        self._large.add(partition)
-        start = f"{int(self.random() * 16**ADDRESS_DIGITS):0{ADDRESS_DIGITS}x}"
-        for condition in ("sk > :start", "sk <= :start"):
-            after: Any = {}
-            while after is not None:
-                page, after = ask(condition, {":start": start}, after=after)
-                yield page
-        self._large.discard(partition)  # or there would have been enough
-
-    def _page(
-        self,
-        partition: str,
-        condition: str = "",
-        values: dict[str, str | int] | None = None,
-        *,
-        limit: int,
-        consistent: bool,
-        after: Any = None,
-    ) -> tuple[Sequence[Item], Any]:
-        """Read one page, and where the next one begins, or None."""
-        start = {"ExclusiveStartKey": after} if after else {}
-        with calls("Query"):
-            found = self.client.query(
-                TableName=self.table,
-                ConsistentRead=consistent,
-                KeyConditionExpression="pk = :pk" + (f" AND {condition}" if condition else ""),
-                ExpressionAttributeValues=attributes({":pk": partition} | (values or {})),
-                Limit=limit,
-                **start,
-            )
-        return found["Items"], found.get("LastEvaluatedKey")
-
-    def _delete_dead(self, items: Sequence[Item], *, now_ms: int) -> None:
-        dead = [item for item in items if number(item, "waits_until") < now_ms - DEAD_AFTER_MS]
-        delete_all(self.client, self.table, [{"pk": item["pk"], "sk": item["sk"]} for item in dead])
-
-    def profiles(self, pool: Pool, *, now_ms: int, shards: int) -> Sequence[Profile]:
-        """Read what is known of all who wait (eventually consistent)."""
-        pages = (
-            page
-            for shard in range(shards)
-            for page in query_pages(
-                self.client,
-                TableName=self.table,
-                KeyConditionExpression="pk = :pk",
-                FilterExpression="waits_until > :now",
-                ExpressionAttributeValues=attributes({":pk": f"polls#{pool}#{shard}", ":now": now_ms}),
-            )
-        )
-        return [proxy.profile for page in pages for proxy in read_each(page, waiting_proxy)]
+# An offer that waits should be one write unit, which is a kilobyte. Session descriptions are of much the same words, so
+# zlib is told these beforehand. An item names no dictionary: whoever changes it keeps this one for those that wait.
+# As browsers, pion and aiortc write a description for one data channel; what is nearest to the end costs least.
+_DICTIONARY = (
+    rb" raddr 0.0.0.0 rport relay prflx tcptype active passive a=max-message-size:1073741823"
+    rb" a=max-message-size:65536 2122260223 1686052607 2130706431 1694498815 network-id 1 network-cost 999"
+    rb"\r\na=rtcp-mux\r\na=end-of-candidates\r\na=candidate:1 2 udp  typ srflx raddr  typ host generation 0"
+    rb"\r\na=candidate:1 1 udp ABCDEF0123456789:"
+    rb'{"type":"offer","sdp":"v=0\r\no=- IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE 0'
+    rb"\r\na=extmap-allow-mixed\r\na=msid-semantic:WMS *\r\nm=application 9 UDP/DTLS/SCTP webrtc-datachannel"
+    rb"\r\nc=IN IP4 0.0.0.0\r\na=ice-ufrag:\r\na=ice-pwd:\r\na=ice-options:trickle\r\na=fingerprint:sha-256 "
+    rb'\r\na=setup:actpass\r\na=mid:0\r\na=sendrecv\r\na=sctp-port:5000\r\na=max-message-size:262144\r\n"}'
+)
 
 
 class DynamoWaitingOffers(msgspec.Struct, frozen=True):
-    """The offers that wait in one table, through a client."""
+    """The offers that no proxy has yet, in one table. Every method may raise `CallFailed`."""
 
     client: "DynamoDBClient"
     table: str
@@ -178,7 +79,7 @@ class DynamoWaitingOffers(msgspec.Struct, frozen=True):
     def _oldest_of(self, partition: str, *, now_ms: int, limit: int, consistent: bool) -> Sequence[OpenOffer]:
         """Read on past those whose clients hear early that there is nobody: they aren't in the others' way."""
         found: list[OpenOffer] = []
-        since = milliseconds(now_ms - waits_until(PATIENCE_MS))  # none waits longer
+        since = milliseconds(now_ms - (PATIENCE_MS - ANSWERING_MS))  # none waits longer
         for page in query_pages(
             self.client,
             TableName=self.table,
@@ -228,6 +129,36 @@ class DynamoWaitingOffers(msgspec.Struct, frozen=True):
         delete_all(self.client, self.table, keys)
 
 
+class DynamoMailboxStore(msgspec.Struct, frozen=True):
+    """The mailboxes made, by creation time, in one table. Every method may raise `CallFailed`.
+
+    A mailbox is noted before it is made, so none is ever forgotten. Items don't expire: only the sweeper forgets one.
+    """
+
+    client: "DynamoDBClient"
+    table: str
+
+    def note(self, name: str, *, created_at_ms: int) -> None:
+        """Write down a mailbox that is about to be made."""
+        with calls("PutItem"):
+            self.client.put_item(TableName=self.table, Item=_mailbox_key(name, created_at_ms))
+
+    def created_before(self, until_ms: int) -> Iterator[Sequence[tuple[str, int]]]:
+        """Read names and creation times, page by page, oldest first."""
+        for page in query_pages(
+            self.client,
+            TableName=self.table,
+            KeyConditionExpression="pk = :pk AND sk < :until",
+            ExpressionAttributeValues=attributes({":pk": MAILBOXES, ":until": milliseconds(until_ms)}),
+        ):
+            keys = [text(item, "sk").partition("#") for item in page]
+            yield [(name, int(created_at_ms)) for created_at_ms, _, name in keys]
+
+    def forget(self, mailboxes: Sequence[tuple[str, int]]) -> None:
+        """Delete the notes."""
+        delete_all(self.client, self.table, [_mailbox_key(*mailbox) for mailbox in mailboxes])
+
+
 def _waiting_offer(offer: OpenOffer) -> Item:
     record = offer.record
     values: dict[str, str | int] = {
@@ -241,21 +172,6 @@ def _waiting_offer(offer: OpenOffer) -> Item:
         "expires_at": record.sent_at_ms // 1000 + KEPT_S,
     }
     return _offer_key(offer) | attributes(values) | {"offer": {"B": packed(offer.offer)}}
-
-
-def waiting_proxy(item: Item) -> WaitingProxy:
-    """Read a proxy's item. Raises KeyError, ValueError or TypeError for what is none."""
-    _, pool, shard = item["pk"]["S"].split("#")
-    return WaitingProxy(
-        poll_id=item["poll_id"]["S"],
-        sid=item["sk"]["S"].partition("#")[2],
-        pool=Pool(pool),
-        clients=number(item, "clients"),
-        polled_at_ms=number(item, "polled_at"),
-        mailbox=item["mailbox"]["S"],
-        profile=read_profile(item),
-        shard=int(shard),
-    )
 
 
 def open_offer(item: Item) -> OpenOffer:
@@ -284,11 +200,6 @@ def left_offer(item: Item) -> LeftOffer:
     return LeftOffer(text(item, "pk"), int(sent_at), client_id)
 
 
-def _proxy_key(proxy: WaitingProxy) -> dict[str, Any]:
-    address = (proxy.profile.address or "")[:ADDRESS_DIGITS]
-    return attributes({"pk": f"polls#{proxy.pool}#{proxy.shard}", "sk": f"{address}#{proxy.sid}"})
-
-
 def _offer_key(offer: OpenOffer) -> dict[str, Any]:
     record = offer.record
     pool = Pool.RESTRICTED if fits(record.nat, Pool.RESTRICTED) else Pool.UNRESTRICTED
@@ -298,3 +209,21 @@ def _offer_key(offer: OpenOffer) -> dict[str, Any]:
 
 def _partition(pool: Pool, shard: int) -> str:
     return f"waiting#{pool}#{shard}"
+
+
+def _mailbox_key(name: str, created_at_ms: int) -> dict[str, Any]:
+    return attributes({"pk": MAILBOXES, "sk": f"{milliseconds(created_at_ms)}#{name}"})
+
+
+def packed(description: str) -> bytes:
+    """Pack a description."""
+    packing = zlib.compressobj(zdict=_DICTIONARY)
+    return packing.compress(description.encode()) + packing.flush()
+
+
+def unpacked(data: bytes) -> str:
+    """Unpack it. Raises ValueError for what was packed otherwise."""
+    try:
+        return zlib.decompressobj(zdict=_DICTIONARY).decompress(data).decode()
+    except zlib.error as fault:
+        raise ValueError(str(fault)) from None

@@ -93,7 +93,7 @@ def offer(
     """
     need("webrtc", "aiortc", "aiohttp")
     from sluice.cli.rendezvous import offering  # noqa: PLC0415 - aiortc takes longer than all of --help
-    from sluice.peers.attempts import AttemptPlan  # noqa: PLC0415 - see above
+    from sluice.peers.client import AttemptPlan  # noqa: PLC0415 - see above
 
     plan = AttemptPlan(network=_network(loopback=loopback, site=site, stun=stun), nat=nat, payload_bytes=payload_bytes)
     connection = site.connect()

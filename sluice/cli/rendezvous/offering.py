@@ -8,8 +8,8 @@ from typing import Any
 from sluice.aws.operator.connections import Connection
 from sluice.aws.operator.deployment import read_deployment
 from sluice.cli.output import quantile, show_pairs, show_table
-from sluice.peers.attempts import Attempt, AttemptOutcome, AttemptPlan, attempt_all
-from sluice.peers.deployed_methods import http_method, sqs_method
+from sluice.peers.client import Attempt, AttemptOutcome, AttemptPlan, attempt_all
+from sluice.peers.methods import http_method, sqs_method
 
 MAX_ROWS = 40  # of clients shown to people; --json has all
 

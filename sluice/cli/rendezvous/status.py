@@ -6,14 +6,14 @@ from typing import Any
 
 from sluice.aws.operator.rendezvous_status import RendezvousStatus
 from sluice.cli.output import plain, show_pairs, show_table
-from sluice.rendezvous.operations import QueueDepth
-from sluice.rendezvous.ports import OfferState
+from sluice.operations import QueueDepth
+from sluice.rendezvous.protocol.ends import OPEN, End
 
 # As people ask for them.
 SAID = {
-    OfferState.ANSWERED: "answered",
-    OfferState.RECEIVED: "not answered",
-    OfferState.REFUSED: "malformed",
+    End.OFFER_MATCHED.state: "answered",
+    OPEN: "not answered",
+    End.OFFER_REFUSED.state: "malformed",
 }
 MAX_REASON = 160  # characters shown; all of it is in the queue
 

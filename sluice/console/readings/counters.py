@@ -10,8 +10,8 @@ from sluice.aws.operator.metric_series import Metric, Series
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 from sluice.console.readings.shared import own_metric, series_of, today_or_last
 from sluice.console.sites import Document, KnownSite
-from sluice.rendezvous.counts.events import OfferOutcome
 from sluice.rendezvous.counts.statistics import OFFERS, Counts, total
+from sluice.rendezvous.protocol.ends import OPEN, End, outcomes_of
 from sluice.times import MINUTE_MS, day_of, day_start_ms
 
 MINUTES = 60  # that are drawn
@@ -36,7 +36,7 @@ def offers_of(counts: Counts | None) -> Mapping[str, int] | None:
     """Count offers by how they ended."""
     if counts is None:
         return None
-    return {outcome.value: total(counts, OFFERS, status=outcome) for outcome in OfferOutcome}
+    return {outcome: total(counts, OFFERS, status=outcome) for outcome in outcomes_of("offer")}
 
 
 def metrics_of(site: KnownSite, status: Document) -> Mapping[str, Series] | None:
@@ -47,9 +47,10 @@ def metrics_of(site: KnownSite, status: Document) -> Mapping[str, Series] | None
 def _wanted(site: KnownSite, status: Document) -> Iterator[tuple[str, Metric]]:
     """Name the metrics of the parts that there are."""
     if status["rendezvous"]:
-        for name in ("OffersMatched", "OffersWaiting", "OffersRefused"):
+        for name in (End.OFFER_MATCHED.value, End.OFFER_WAITING.value, End.OFFER_REFUSED.value):
             yield f"rendezvous {name}", own_metric(site, name, service="broker")
-        yield "rendezvous AnswersDelivered", own_metric(site, "AnswersDelivered", service="proxy")
+        answered = End.ANSWER_DELIVERED.value
+        yield f"rendezvous {answered}", own_metric(site, answered, service="proxy")
     if part := status["splitting"]:
         for queue, name in product(part["queues"][:MAX_NAMED], SPLITTER):
             metric = own_metric(site, name, service="splitter", queue=queue["queue_id"])
@@ -126,12 +127,12 @@ def _offers(status: Document, offers: Mapping[str, int] | None) -> dict[str, Any
     """Count offers that came and that were answered. What is open hasn't ended, and isn't among the statistics yet."""
     if offers is None:
         return {"in": None, "out": None, "denied": None, "timed_out": None, "open": None}
-    is_open = status["rendezvous"]["recent_offers"].get("received", 0)
+    is_open = status["rendezvous"]["recent_offers"].get(OPEN, 0)
     return {
         "in": sum(offers.values()) + is_open,
-        "out": offers[OfferOutcome.MATCHED],
-        "denied": offers[OfferOutcome.DENIED],
-        "timed_out": offers[OfferOutcome.TIMEOUT],
+        "out": offers[End.OFFER_MATCHED.event],
+        "denied": offers[End.OFFER_DENIED.event],
+        "timed_out": offers[End.OFFER_TIMED_OUT.event],
         "open": is_open,
     }
 

@@ -19,6 +19,7 @@ from sluice.console.readings.counters import offers_of, statistics_of_today, tod
 from sluice.console.readings.shared import own_metric, series_of, today_or_last, tried
 from sluice.console.sites import Document, KnownSite, Query
 from sluice.rendezvous.counts.statistics import ADDRESSES, OFFERS, POLLS, PROXIES, Counts, by_label
+from sluice.rendezvous.protocol.ends import End, metrics_of
 from sluice.rendezvous.protocol.matching import Pool
 from sluice.rendezvous.protocol.pace import Pace, pace_of
 
@@ -28,7 +29,7 @@ KEYS_EVERY_S = 60.0
 KEYS_CALLS = 3  # the list, and of two keys when they were used
 MAX_SHOWN = 50  # of the last offers
 KEY_TAIL = 4  # characters of a key's id that tell it from the other
-POLL_METRICS = ("PollsMatched", "PollsIdle", "PollsDeferred", "PollsRefused", "PollsLost", "AnswersTooLate")
+POLL_METRICS = (*metrics_of("poll"), End.ANSWER_TOO_LATE.value)
 
 
 def read(site: KnownSite, _: Query) -> Document:

@@ -7,44 +7,20 @@ told twice is one event. Polls that ended alike may be told of by one event.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
+from msgspec import Meta
 from msgspec.structs import replace
 
 from sluice.errors import Malformed
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
-from sluice.rendezvous.protocol.matching import Profile
 from sluice.times import day_of, iso, ms_of
 from sluice.ulids import is_ulid, ulid_of
 
 TOPIC = "rendezvous"
 UNKNOWN_TYPE = "unknown"
 MAX_ADDRESSES = 1_000  # in one event: some 35 KB
-
-
-class OfferOutcome(StrEnum):
-    """How an offer ended: each ends once."""
-
-    MATCHED = "matched"  # and answered
-    DENIED = "denied"
-    TIMEOUT = "timeout"
-
-
-class PollOutcome(StrEnum):
-    """How a poll ended."""
-
-    IDLE = "idle"
-    MATCHED = "matched"
-    REJECTED = "rejected"  # its relay pattern
-
-
-class AnswerOutcome(StrEnum):
-    """Whether an answer found its client."""
-
-    SUCCESS = "success"
-    TIMEOUT = "timeout"
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +81,7 @@ class PollEvent(Event, frozen=True, kw_only=True):
     relay_extension: bool = False
     waited_ms: int = 0
     address: str | None = None
-    polls: int = 1
+    polls: Annotated[int, Meta(ge=1)] = 1
     addresses: tuple[str, ...] = ()
 
     @property
@@ -123,25 +99,6 @@ class AnswerEvent(Event, frozen=True, kw_only=True):
 def event_id(kind: str, name: str, *, at_ms: int) -> str:
     """Make the id of the one event of a kind about what `name` names, which began then."""
     return ulid_of(f"{kind}/{name}", sent_at_ms=at_ms)
-
-
-def poll_ended(
-    profile: Profile, outcome: PollOutcome, *, name: str, clients: int, polled_at_ms: int, at_ms: int
-) -> PollEvent:
-    """Tell how the poll ended that `name` names."""
-    return PollEvent(
-        id=event_id(PollEvent.kind, name, at_ms=polled_at_ms),
-        at_ms=at_ms,
-        outcome=outcome,
-        nat=profile.nat,
-        country=profile.country,
-        proxy_type=profile.type,
-        trace=profile.trace,
-        clients=clients,
-        relay_extension=profile.relay_extension,
-        waited_ms=at_ms - polled_at_ms,
-        address=profile.address,
-    )
 
 
 def summed(polls: Iterable[PollEvent]) -> Sequence[PollEvent]:
@@ -174,43 +131,24 @@ def _both(one: PollEvent, other: PollEvent) -> PollEvent:
 
 
 _KINDS: Mapping[str, type[Event]] = {kind.kind: kind for kind in (OfferEvent, PollEvent, AnswerEvent)}
-_TYPES: Mapping[str, type] = {
-    "nat": str,
-    "country": str,
-    "proxy_type": str,
-    "trace": str,
-    "method": str,
-    "waited_ms": int,
-    "clients": int,
-    "relay_extension": bool,
-    "address": str,
-    "polls": int,
-}
 
 
-def event_of(document: Mapping[str, Any]) -> Event | None:
+def event_of(document: object) -> Event | None:
     """Read an event's JSON object; None for a kind that isn't known. Fields that aren't known are ignored.
 
-    Raises `Malformed` for what has not all that every event has, or a field of another type.
+    Raises `Malformed` for what is no object, has not all that every event has, or has a field of another type.
     """
+    if not isinstance(document, dict):
+        raise Malformed("an event is a JSON object")
     _check_common(document)
     kind = _KINDS.get(document["kind"])
     if kind is None:
         return None
-    given: dict[str, Any] = {}
-    for name in kind.__struct_fields__:
-        value = document.get(name)
-        if name not in _TYPES or value is None:
-            continue
-        # True is an int to Python, not to JSON.
-        if not isinstance(value, _TYPES[name]) or (isinstance(value, bool) and _TYPES[name] is not bool):
-            raise Malformed(f"{name} is {value!r:.80}")
-        given[name] = value
-    if kind is OfferEvent and "method" not in given:
-        raise Malformed("no method")
-    if kind is PollEvent:
-        given["addresses"] = _sums_addresses(document)
-    return kind(id=document["id"], at_ms=ms_of(document["at"]), outcome=document["outcome"], **given)
+    given = {name: value for name, value in document.items() if value is not None}
+    try:
+        return msgspec.convert(given | {"at_ms": ms_of(document["at"])}, kind)
+    except msgspec.ValidationError as error:
+        raise Malformed(str(error)) from None
 
 
 def _check_common(document: Mapping[str, Any]) -> None:
@@ -223,13 +161,3 @@ def _check_common(document: Mapping[str, Any]) -> None:
         raise Malformed(f"id {document['id'][:80]!r} is no ULID")
     if not document["site"]:
         raise Malformed("site is empty")
-
-
-def _sums_addresses(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Read what sums of polls have beside other events. Raises `Malformed`."""
-    addresses, polls = document.get("addresses") or [], document.get("polls")
-    if polls is not None and polls < 1:
-        raise Malformed(f"polls is {polls}")
-    if not isinstance(addresses, list) or not all(isinstance(each, str) for each in addresses):
-        raise Malformed(f"addresses is {addresses!r:.80}")
-    return tuple(addresses)

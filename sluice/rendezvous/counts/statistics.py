@@ -16,13 +16,11 @@ import msgspec
 from sluice.rendezvous.counts.events import (
     UNKNOWN_TYPE,
     AnswerEvent,
-    AnswerOutcome,
     Event,
     OfferEvent,
-    OfferOutcome,
     PollEvent,
-    PollOutcome,
 )
+from sluice.rendezvous.protocol.ends import End, outcomes_of
 from sluice.times import day_of
 
 ROUND_TO = 8
@@ -179,18 +177,18 @@ def tally(event: Event, position: Position) -> Tally:
     """
     day, type_ = day_of(event.at_ms), event.proxy_type or UNKNOWN_TYPE
     match event:
-        case OfferEvent(outcome=status) if status in set(OfferOutcome):
+        case OfferEvent(outcome=status) if status in outcomes_of("offer"):
             counts = {_count(OFFERS, event.nat, status, event.country, event.method): 1}
             row = _row(RowKind.OFFERS, event.method, event.country)
             return Tally(position=position, day=day, row=row, counts=counts)
-        case AnswerEvent(outcome=status) if status in set(AnswerOutcome):
+        case AnswerEvent(outcome=status) if status in outcomes_of("answer"):
             row = _row(RowKind.PROXIES, type_, event.country)
             return Tally(position=position, day=day, row=row, counts={_count(ANSWERS, type_, status): 1})
-        case PollEvent(outcome=status) if status in set(PollOutcome):
+        case PollEvent(outcome=status) if status in outcomes_of("poll"):
             extended = WITH_RELAY_URL if event.relay_extension else WITHOUT_RELAY_URL
             counted = [_count(extended, event.nat, type_)]
             marks: tuple[Mark, ...] = ()
-            if status == PollOutcome.REJECTED:
+            if status == End.POLL_REFUSED.event:
                 counted.append(_count(REJECTED, event.nat, type_))
             else:
                 counted.append(_count(POLLS, event.nat, type_, status))

@@ -15,24 +15,19 @@ from sluice.documents import NestedTooDeep, read_json
 from sluice.errors import Malformed
 from sluice.rendezvous.counts.events import (
     AnswerEvent,
-    AnswerOutcome,
     Event,
     OfferEvent,
-    OfferOutcome,
     event_id,
     event_of,
 )
 from sluice.rendezvous.counts.statistics import Position
-from sluice.rendezvous.ports import OfferState
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
+from sluice.rendezvous.protocol.ends import OPEN, End
 
 TOLD = "told"  # the partition of items that tell of events: an environment writes one in some seconds
 OFFERS_PREFIX = "offers#"  # what the partitions of offers begin with
-ENDED_AS: Mapping[str, OfferOutcome] = {  # by the state of an offer then
-    OfferState.ANSWERED.value: OfferOutcome.MATCHED,
-    OfferState.DENIED.value: OfferOutcome.DENIED,
-    OfferState.TIMED_OUT.value: OfferOutcome.TIMEOUT,
-}
+# Ends that are told of by the write that gives an offer its end.
+ENDS: Mapping[str, End] = {end.state: end for end in End if end.state and end.event}
 MAX_BAD = 100_000  # characters of what is no event: as a dead letter it has to be a message
 
 FILTERS: Sequence[Mapping[str, Any]] = (
@@ -41,8 +36,8 @@ FILTERS: Sequence[Mapping[str, Any]] = (
         "eventName": ["MODIFY"],
         "dynamodb": {
             "Keys": {"pk": {"S": [{"prefix": OFFERS_PREFIX}]}},
-            "OldImage": {"state": {"S": [OfferState.RECEIVED.value]}},
-            "NewImage": {"state": {"S": list(ENDED_AS)}},
+            "OldImage": {"state": {"S": [OPEN]}},
+            "NewImage": {"state": {"S": list(ENDS)}},
         },
     },
 )
@@ -85,7 +80,7 @@ def read_record(record: Mapping[str, Any]) -> StreamRecord:
     bad: Sequence[BadEvent] = ()
     if lane == TOLD:
         events, bad = _told(_text(image, "events"))
-    elif lane.startswith(OFFERS_PREFIX) and _text(image, "state") in ENDED_AS:
+    elif lane.startswith(OFFERS_PREFIX) and _text(image, "state") in ENDS:
         events, bad = _ended(image)
     return StreamRecord(sequence_number=sequence_number, position=position, events=tuple(events), bad=tuple(bad))
 
@@ -103,18 +98,12 @@ def _told(text: str) -> tuple[list[Event], list[BadEvent]]:
     events, bad = [], []
     for document in documents:
         try:
-            event = _event(document)
+            event = event_of(document)
         except Malformed as fault:
             bad.append(BadEvent.of(document, str(fault)))
         else:
             events += [event] if event is not None else []
     return events, bad
-
-
-def _event(document: object) -> Event | None:
-    if not isinstance(document, dict):
-        raise Malformed("an event is a JSON object")
-    return event_of(document)
 
 
 def _ended(image: Mapping[str, Any]) -> tuple[list[Event], list[BadEvent]]:
@@ -124,12 +113,12 @@ def _ended(image: Mapping[str, Any]) -> tuple[list[Event], list[BadEvent]]:
         sent_at_ms, ended_at_ms = int(sent_at), int(image["ended_at"]["N"])
     except (ValueError, KeyError) as error:
         return [], [BadEvent.of(image, f"no offer that ended: {error!r}")]
-    outcome = ENDED_AS[_text(image, "state")]
+    end = ENDS[_text(image, "state")]
     trace, proxy_type = _text(image, "trace") or None, _text(image, "proxy_type") or None
     offer = OfferEvent(
         id=event_id(OfferEvent.kind, client_id, at_ms=sent_at_ms),
         at_ms=ended_at_ms,
-        outcome=outcome,
+        outcome=end.event,
         nat=_text(image, "nat") or "unknown",
         country=_text(image, "country") or UNKNOWN_COUNTRY,
         proxy_type=proxy_type,
@@ -137,12 +126,12 @@ def _ended(image: Mapping[str, Any]) -> tuple[list[Event], list[BadEvent]]:
         method=_text(image, "method"),
         waited_ms=ended_at_ms - sent_at_ms,
     )
-    if outcome is not OfferOutcome.MATCHED:
+    if end is not End.OFFER_MATCHED:
         return [offer], []
     answer = AnswerEvent(
         id=event_id(AnswerEvent.kind, client_id, at_ms=sent_at_ms),
         at_ms=ended_at_ms,
-        outcome=AnswerOutcome.SUCCESS,
+        outcome=End.ANSWER_DELIVERED.event,
         nat=_text(image, "proxy_nat") or "unknown",
         country=_text(image, "proxy_country") or UNKNOWN_COUNTRY,
         proxy_type=proxy_type,

@@ -1,13 +1,15 @@
-"""Which proxies fit which client, in what order, and how long a client waits for one. Pure."""
+"""Offers and polls as values, which proxies fit which client, in what order, and how long each waits. Pure."""
 
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
+from sluice.rendezvous.protocol.ends import OPEN, End
 
 HOLD_MS = 10_000  # how long a proxy's poll is held open, and its place in the pool good
 PATIENCE_MS = 5_000  # how long after its offer was sent a client is answered
@@ -30,6 +32,14 @@ class Pool(StrEnum):
 
     UNRESTRICTED = "unrestricted"
     RESTRICTED = "restricted"
+
+
+class OfferMethod(StrEnum):
+    """How an offer came."""
+
+    SQS = "sqs"
+    HTTP = "http"
+    AMP_CACHE = "ampcache"
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +76,76 @@ class WaitingProxy(msgspec.Struct, frozen=True, kw_only=True):
     def waits_until_ms(self) -> int:
         """When the poll is over."""
         return self.polled_at_ms + HOLD_MS
+
+
+class OfferRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored offer, by its `key`; `end` is None while it is open, and is set once.
+
+    `nat`, `country` and `trace` are for the event that tells of its end. `token` says which delivery wrote it, `shard`
+    where it stands if that isn't where it would be put now.
+    """
+
+    client_id: str
+    sent_at_ms: int
+    method: OfferMethod
+    end: End | None = None
+    nat: Nat = Nat.UNKNOWN
+    country: str = UNKNOWN_COUNTRY
+    trace: str | None = None
+    token: str = ""
+    shard: int | None = None
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What tells it from all others."""
+        return self.client_id, self.sent_at_ms
+
+    @property
+    def state(self) -> str:
+        """Its end as it is stored."""
+        return OPEN if self.end is None else self.end.state
+
+
+class OpenOffer(msgspec.Struct, frozen=True, kw_only=True):
+    """An offer that may be given to a proxy: its `record`, and all that the proxy and its answer's way need.
+
+    `offer` is the session description as text, `relay` the bridge's WebSocket address, `reply_to` the URL of the queue
+    where its client hears, `shard` the part of those that wait.
+    """
+
+    record: OfferRecord
+    offer: str
+    relay: str
+    reply_to: str
+    answers_until_ms: int
+    shard: int = 0
+
+    @property
+    def waits_until_ms(self) -> int:
+        """When nobody can answer it in time any more who hasn't got it."""
+        return self.answers_until_ms - ANSWERING_MS
+
+
+class LeftOffer(NamedTuple):
+    """An offer that waited and that nobody took. `partition` is the store's own."""
+
+    partition: str
+    sent_at_ms: int
+    client_id: str
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Its record's."""
+        return self.client_id, self.sent_at_ms
+
+
+class Match(msgspec.Struct, frozen=True, kw_only=True):
+    """An offer that was given to a proxy, and what the proxy's answer needs. `profile` is the proxy's."""
+
+    record: OfferRecord
+    profile: Profile
+    reply_to: str
+    answers_until_ms: int
 
 
 def pool_of(proxy: Nat) -> Pool:
@@ -126,8 +206,3 @@ def answers_until(*, sent_at_ms: int, now_ms: int) -> int:
     """Say until when answers are taken for a client whose queue is there now, whole seconds being what they are."""
     hears_at_ms = now_ms + max((sent_at_ms + HEARS_MS - now_ms) // 1000, 1) * 1000
     return min(hears_at_ms - GUARD_MS, sent_at_ms + PATIENCE_MS)
-
-
-def waits_until(answers_until_ms: int) -> int:
-    """Say until when an offer may be given to a proxy that has to answer by then."""
-    return answers_until_ms - ANSWERING_MS

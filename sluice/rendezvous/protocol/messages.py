@@ -9,14 +9,15 @@ import ipaddress
 import json
 import math
 import re
-from collections.abc import Collection, Mapping
-from enum import StrEnum
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
 import msgspec
 
 from sluice.documents import NestedTooDeep, check_depth
-from sluice.errors import Malformed, OfferRefused
+from sluice.errors import BadBridgeList, Malformed, OfferRefused
+from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import Nat
 from sluice.rendezvous.protocol.pace import NEXT_POLL_MS
 
@@ -31,17 +32,7 @@ OFFER_VERSION = "1.0"
 CLIENT_ID = re.compile(r"[A-Za-z0-9_-]{1,63}", re.ASCII)
 DEFAULT_FINGERPRINT = "2B280B23E1107BB62ABFC40DDCC8824814F80A72"
 FINGERPRINT_BYTES = (20, 32)
-
-NO_PROXIES = "no snowflake proxies currently available"
-TIMED_OUT = "timed out waiting for answer!"
-
-
-class OfferMethod(StrEnum):
-    """How an offer came."""
-
-    SQS = "sqs"
-    HTTP = "http"
-    AMP_CACHE = "ampcache"
+BRIDGE_FIELDS = frozenset({"displayName", "webSocketAddress", "fingerprint"})  # of a line of the list of bridges
 
 
 class Bridge(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,12 +49,9 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     `address` is where its client can be reached, None where the description names no address.
     """
 
-    client_id: str
     offer: str
     nat: Nat
     bridge: Bridge
-    method: OfferMethod
-    sent_at_ms: int
     address: str | None = None
 
 
@@ -72,9 +60,7 @@ def is_client_id(text: str) -> bool:
     return CLIENT_ID.fullmatch(text) is not None
 
 
-def parse_offer(
-    body: str, *, client_id: str, method: OfferMethod, sent_at_ms: int, bridges: Mapping[bytes, Bridge]
-) -> Offer:
+def parse_offer(body: str, *, bridges: Mapping[bytes, Bridge]) -> Offer:
     """Read a client's message. Raises `OfferRefused` with the protocol's error text for the first fault found."""
     version, newline, rest = body.partition("\n")
     if not newline or version != OFFER_VERSION:
@@ -99,15 +85,7 @@ def parse_offer(
     nat = parse_nat(fields.get("nat", ""))
     if fingerprint not in bridges:
         raise OfferRefused("bridge with requested fingerprint is unknown to the broker")
-    return Offer(
-        client_id=client_id,
-        offer=offer,
-        nat=nat,
-        bridge=bridges[fingerprint],
-        method=method,
-        sent_at_ms=sent_at_ms,
-        address=best_address(sdp),
-    )
+    return Offer(offer=offer, nat=nat, bridge=bridges[fingerprint], address=best_address(sdp))
 
 
 def parse_nat(text: str) -> Nat:
@@ -128,6 +106,47 @@ def parse_fingerprint(text: str) -> bytes:
     if len(fingerprint) not in FINGERPRINT_BYTES:
         raise ValueError(f"fingerprint has {len(fingerprint)} bytes, not 20 or 32")
     return fingerprint
+
+
+def parse_bridges(text: str) -> tuple[Bridge, ...]:
+    """Read the bridges that offers may ask for, in JSON lines as their operator writes them; blank lines are skipped.
+
+    One bad line or unknown field rejects the list: raises `BadBridgeList` with the line's number.
+    """
+    bridges: dict[bytes, Bridge] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            bridge = _parse_bridge(line)
+        except ValueError as error:
+            raise BadBridgeList(number, str(error)) from None
+        if bridge.fingerprint in bridges:
+            raise BadBridgeList(number, f"fingerprint {bridge.fingerprint.hex()} is listed twice")
+        bridges[bridge.fingerprint] = bridge
+    if not bridges:
+        raise BadBridgeList(1, "no bridge")
+    return tuple(bridges.values())
+
+
+def _parse_bridge(line: str) -> Bridge:
+    fields: Any = json.loads(line)
+    if not isinstance(fields, dict):
+        raise ValueError("not a JSON object")  # noqa: TRY004 - one kind of error for whatever is wrong with a line
+    for name in fields.keys() ^ BRIDGE_FIELDS:
+        raise ValueError(f"{'unknown' if name in fields else 'missing'} field {name!r}")
+    for name, value in fields.items():
+        if not isinstance(value, str):
+            raise ValueError(f"field {name!r} is not a string")  # noqa: TRY004 - see above
+    fingerprint, address = parse_fingerprint(fields["fingerprint"]), fields["webSocketAddress"]
+    if urlsplit(address).scheme not in {"ws", "wss"} or not urlsplit(address).hostname:
+        raise ValueError(f"webSocketAddress {address!r} is not a ws:// or wss:// address")
+    return Bridge(display_name=fields["displayName"], websocket_address=address, fingerprint=fingerprint)
+
+
+def by_fingerprint(bridges: Sequence[Bridge]) -> Mapping[bytes, Bridge]:
+    """Index bridges by what an offer asks for."""
+    return {bridge.fingerprint: bridge for bridge in bridges}
 
 
 def answer_reply(answer: str) -> str:
@@ -187,14 +206,6 @@ class ProxyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     answer: str
 
 
-class PollStatus(StrEnum):
-    """What a poll's reply says."""
-
-    MATCHED = "client match"
-    NO_MATCH = "no match"
-    REFUSED = "incorrect relay pattern"
-
-
 def parse_poll(body: bytes) -> Poll:
     """Read a body of `POST /proxy`. Raises `Malformed`, which is a 400."""
     fields = _versioned(
@@ -246,17 +257,10 @@ def accepts(relay_pattern: RelayPattern | None, *, allowed: RelayPattern) -> boo
     return relay_pattern is not None and relay_pattern.covers(allowed)
 
 
-def poll_reply(
-    status: PollStatus, *, offer: str = "", nat: str = "", relay: str = "", next_poll_ms: int = NEXT_POLL_MS
-) -> str:
+def poll_reply(end: End, *, offer: str = "", nat: str = "", relay: str = "", next_poll_ms: int = NEXT_POLL_MS) -> str:
     """Write the body that a poll gets. All keys are there, in the order in which old proxies expect them."""
-    next_poll_ms = NEXT_POLL_REFUSED_MS if status is PollStatus.REFUSED else next_poll_ms
-    return go_json({"Status": status, "Offer": offer, "NAT": nat, "NextPoll": next_poll_ms, "RelayURL": relay})
-
-
-def answer_status(*, delivered: bool) -> str:
-    """Write the body that an answer gets."""
-    return go_json({"Status": "success" if delivered else "client gone"})
+    next_poll_ms = NEXT_POLL_REFUSED_MS if end is End.POLL_REFUSED else next_poll_ms
+    return go_json({"Status": end.reply, "Offer": offer, "NAT": nat, "NextPoll": next_poll_ms, "RelayURL": relay})
 
 
 # Session descriptions: the JSON text of `{type, sdp}`

@@ -22,10 +22,11 @@ import jq
 from aws_lambda_powertools.logging import Logger
 from botocore.session import get_session
 
-from functions.control import parts as control_parts
+from functions import bootstrap
+from functions.control import handler as control
 from sluice.aws import clients, metrics
 from sluice.aws.federation import peers, publisher
-from sluice.aws.rendezvous import address_keys, event_publisher
+from sluice.aws.rendezvous import address_keys, dependencies, event_publisher
 from sluice.codec import Format
 from sluice.splitting.filters import patterns
 from sluice.splitting.filters.jq import TIME_LIMIT_S, ProgramTimedOut, decision
@@ -201,13 +202,13 @@ HANDLERS = list(_handlers())
 def _kept_by_environment(name: str, make: Callable[[], Any]) -> Callable[[], Any]:
     """Give what `functools.cache` would, for each environment by itself."""
 
-    def parts() -> Any:
+    def kept_one() -> Any:
         kept = calls.world().scheduler.current.environment.kept
         if name not in kept:
             kept[name] = make()
         return kept[name]
 
-    return parts
+    return kept_one
 
 
 def _replacements() -> list[tuple[Any, str, Any]]:
@@ -232,7 +233,6 @@ def _replacements() -> list[tuple[Any, str, Any]]:
                 found.append((module, attribute, quiet))
             found.extend((module, attribute, instead) for real, instead in stand_ins if value is real)
     for handler in HANDLERS:
-        found.append((handler, "os", VirtualOs()))
         found.extend(
             (handler, attribute, _kept_by_environment(f"{handler.__name__}.{attribute}", value.__wrapped__))
             for attribute, value in list(vars(handler).items())
@@ -242,7 +242,8 @@ def _replacements() -> list[tuple[Any, str, Any]]:
         (clients, "_session", calls.Session),
         (clients.FastBatches, "let", staticmethod(lambda client: client)),
         (metrics, "EphemeralMetrics", CountedMetrics),
-        (event_publisher, "os", VirtualOs()),
+        (bootstrap, "os", VirtualOs()),
+        (dependencies, "os", VirtualOs()),
         # What is stored is read again and again, and values that are read don't change.
         (Format, "unpack", functools.lru_cache(maxsize=1_000)(Format.unpack)),
         (Format, "of_text", functools.lru_cache(maxsize=1_000)(Format.of_text)),
@@ -269,7 +270,7 @@ CACHED_CLIENTS = (
     clients.dynamodb_client,
     clients.lambda_client,
     event_publisher.events_client,
-    control_parts.client_of,
+    control.client_of,
 )
 
 

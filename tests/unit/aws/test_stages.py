@@ -9,6 +9,7 @@ import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from sluice.aws import metrics
@@ -28,6 +29,7 @@ from sluice.splitting.consumers.mounted_files import is_temporary
 from sluice.splitting.consumers.temporary_queues import is_ours, main_queue_name, session_queue_name
 from sluice.splitting.settings import ControlSettings
 from sluice.stages import STAGE, is_stage, stage_of, staged
+from tests.fakes import Meeting
 
 STAGES = st.one_of(st.none(), st.from_regex(STAGE, fullmatch=True).filter(is_stage))
 OURS = st.sampled_from(["sluice-tmp-", "sluice-queue-", "sluice-bridge-", "snowflake-client-", "SluiceState-"])
@@ -82,7 +84,8 @@ def test_a_mailbox_is_the_stages() -> None:
 
     mailboxes: Any = SimpleNamespace(note=lambda *_, **__: None)
     queues: Any = Queues()
-    assert Mailbox(queues, mailboxes, lambda: 0, lambda: "id", lambda _: None, "dev-sluice-mailbox-").url() == made[0]
+    site = replace(Meeting().dependencies(), queues=queues, new_id=lambda: "id")
+    assert Mailbox(site, mailboxes, "dev-sluice-mailbox-").url() == made[0]
     assert made == ["dev-sluice-mailbox-id"]
 
 
@@ -101,8 +104,9 @@ def test_a_client_looks_for_the_answer_that_its_site_gives() -> None:
     async def exchange(method: RendezvousMethod) -> Reply:
         return await method("offer")
 
+    broker: Any = Broker()
     rendezvous = over_sqs(
-        Broker(), patience=Patience(before_lookup_s=0), draw_id=lambda: "id", answer_prefix="dev-snowflake-client-"
+        broker, patience=Patience(before_lookup_s=0), draw_id=lambda: "id", answer_prefix="dev-snowflake-client-"
     )
     assert asyncio.run(exchange(rendezvous)) == Denied("dev-snowflake-client-id")
 

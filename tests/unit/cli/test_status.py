@@ -25,7 +25,7 @@ from msgspec import to_builtins
 from typer.testing import CliRunner, Result
 
 from sluice.aws.operator.connections import Connection, of_user
-from sluice.aws.rendezvous.standing import depth_of
+from sluice.aws.queues import depth_of
 from sluice.cli import site_status
 from sluice.cli.main import app
 from sluice.cli.site_status import read

@@ -96,6 +96,11 @@ class FakeBroker:
         return web.Response(text=await self._replies["over-http"])
 
 
+def through(queues: Any) -> RendezvousMethod:
+    """Rendezvous over a stand-in for SQS."""
+    return over_sqs(queues, patience=AT_ONCE)
+
+
 class ScriptedQueues:
     """Gives these replies to ReceiveMessage, after `missing` lookups that find no queue."""
 
@@ -161,7 +166,7 @@ class Site:
         return await self.events.first(what)
 
     async def connected(self, exchange: RendezvousMethod | None = None) -> Connected:
-        outcome = await connect(exchange or over_sqs(self.broker, patience=AT_ONCE), network=ON_LOOPBACK)
+        outcome = await connect(exchange or through(self.broker), network=ON_LOOPBACK)
         assert isinstance(outcome, Connected), outcome
         return outcome
 
@@ -295,14 +300,14 @@ def test_a_client_id_is_sixteen_hex_characters_and_new_every_time() -> None:
 @run
 async def test_a_denied_client_gets_the_brokers_words() -> None:
     queues = ScriptedQueues('{"error": "no snowflake proxies currently available"}')
-    outcome = await connect(over_sqs(queues, patience=AT_ONCE), network=ON_LOOPBACK)
+    outcome = await connect(through(queues), network=ON_LOOPBACK)
     assert outcome == Denied("no snowflake proxies currently available")
 
 
 @run
 async def test_a_client_without_an_answer_queue_is_lost_after_five_lookups() -> None:
     queues = ScriptedQueues(missing=99)
-    outcome = await connect(over_sqs(queues, patience=AT_ONCE), network=ON_LOOPBACK)
+    outcome = await connect(through(queues), network=ON_LOOPBACK)
     assert outcome == Lost("the broker made no answer queue")
     assert queues.lookups == 5
 
@@ -310,13 +315,13 @@ async def test_a_client_without_an_answer_queue_is_lost_after_five_lookups() -> 
 @run
 async def test_a_late_answer_queue_and_an_empty_receive_are_waited_for() -> None:
     queues = ScriptedQueues(None, '{"error": "at last"}', missing=4)
-    assert await over_sqs(queues, patience=AT_ONCE)("message") == Denied("at last")
+    assert await through(queues)("message") == Denied("at last")
 
 
 @run
 async def test_a_client_without_a_reply_is_lost() -> None:
     queues = ScriptedQueues(None, None)
-    assert await over_sqs(queues, patience=AT_ONCE)("message") == Lost("no reply in the answer queue")
+    assert await through(queues)("message") == Lost("no reply in the answer queue")
 
 
 @pytest.mark.parametrize(
@@ -484,7 +489,7 @@ async def test_a_message_over_the_limit_closes_the_channel() -> None:
 @run
 async def test_more_unread_bytes_than_the_limit_close_the_channel() -> None:
     async with site() as here:
-        exchange = over_sqs(here.broker, patience=AT_ONCE)
+        exchange = through(here.broker)
         connected = await connect(exchange, network=ON_LOOPBACK, limits=ChannelLimits(unread_bytes=3000))
         assert isinstance(connected, Connected)
         async with connected.peer:

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.rendezvous.backlog import HELD_BACK_MS, HeldCounts
+from sluice.rendezvous.event_recorder import HELD_BACK_MS, HeldCounts
 from tests.fakes import Clock
 
 OFTEN, SELDOM = "PollsDeferred", "PollsMatched"

@@ -3,20 +3,18 @@
 import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from itertools import count
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from sluice.errors import CallFailed
-from sluice.rendezvous.broker import Broker, OfferMessage, OfferMetric
-from sluice.rendezvous.matchmaker import CANDIDATES
-from sluice.rendezvous.ports import OfferRecord, OfferState, OpenOffer
-from sluice.rendezvous.protocol.bridges import by_fingerprint, parse_bridges
-from sluice.rendezvous.protocol.matching import HOLD_MS, PATIENCE_MS, Pool, WaitingProxy
-from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, DEFAULT_FINGERPRINT, NO_PROXIES, TIMED_OUT
-from tests.fakes import Clock, FakeOfferStore, FakePools, Meeting, recorder_of, url
+from sluice.message import Message, Value
+from sluice.rendezvous.broker import CANDIDATES, CLIENT_ID, Broker
+from sluice.rendezvous.protocol.ends import End
+from sluice.rendezvous.protocol.matching import HOLD_MS, PATIENCE_MS, OfferRecord, OpenOffer, Pool, WaitingProxy
+from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, DEFAULT_FINGERPRINT, by_fingerprint, parse_bridges
+from tests.fakes import Clock, FakeOfferStore, FakePools, Meeting, url
 from tests.federation_fakes import Inline
 
 RELAY = "wss://relay.example/"
@@ -31,33 +29,18 @@ THROTTLED = CallFailed("SendMessage", "RequestThrottled", "slow down")
 class World(Meeting):
     """A broker and all it talks to."""
 
-    ids: Any = field(default_factory=count)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.recorder = recorder_of(self.clock)
-
     @classmethod
     def beside(cls, other: Meeting) -> "World":
         """The broker of a site that another function's world is of."""
         return cls(other.clock, other.pools, other.offers, other.waiting, other.pace, other.queues)
 
     def broker(self) -> Broker:
-        return Broker(
-            offers=self.offers,
-            queues=self.queues,
-            bridges=BRIDGES,
-            recorder=self.recorder,
-            persistence=self.persistence,
-            executor=self.executor,
-            now_ms=self.clock,
-            new_id=lambda: f"token{next(self.ids)}",
-        )
+        return Broker(site=self.dependencies(), bridges=BRIDGES)
 
-    def serve(self, *messages: OfferMessage) -> list[OfferMetric | Exception]:
+    def serve(self, *messages: Message) -> list[End | Exception]:
         """What becomes of a batch, whose messages are served one after the other."""
         with ThreadPoolExecutor(1) as executor:
-            return self.broker().serve(messages, self.matchmaker(len(messages)), executor=executor)
+            return self.broker().serve(messages, executor=executor)
 
     def proxy(self, name: str, *, pool: Pool = Pool.UNRESTRICTED, clients: int = 0) -> WaitingProxy:
         proxy = WaitingProxy(
@@ -84,17 +67,24 @@ class World(Meeting):
         return [json.loads(body) for body in self.queues.queues[url(f"mailbox-{name}")]]
 
 
-def post(client_id: str = "c1", *, sent_at_ms: int = Clock.ms, nat: str = "unknown", receives: int = 1) -> OfferMessage:
+def post(client_id: str = "c1", *, sent_at_ms: int = Clock.ms, nat: str = "unknown", receives: int = 1) -> Message:
     body = "1.0\n" + json.dumps({"offer": DESCRIPTION, "nat": nat})
-    return OfferMessage(client_id=client_id, body=body, sent_at_ms=sent_at_ms, receives=receives)
+    return sent(body, client_id=client_id, sent_at_ms=sent_at_ms, receives=receives)
+
+
+def sent(body: str, *, client_id: str = "c1", sent_at_ms: int = Clock.ms, receives: int = 1) -> Message:
+    """An offer's message as Lambda gives it."""
+    system = {"SentTimestamp": str(sent_at_ms), "ApproximateReceiveCount": str(receives)}
+    attributes = {CLIENT_ID: Value("String", client_id)}
+    return Message(message_id="id", body=body, attributes=attributes, system=system)
 
 
 def test_a_matched_offer_is_in_the_proxys_mailbox_and_its_client_hears_when_nobody_answers() -> None:
     world = World()
     world.proxy("p")
-    assert world.serve(post()) == [OfferMetric.MATCHED]
+    assert world.serve(post()) == [End.OFFER_MATCHED]
     assert world.letters("p") == [{"for": "poll-p", "offer": DESCRIPTION, "nat": "unknown", "relay": RELAY}]
-    assert (world.replies("c1"), world.hears_at_last("c1")) == ([], [(6, TIMED_OUT)])
+    assert (world.replies("c1"), world.hears_at_last("c1")) == ([], [(6, End.OFFER_TIMED_OUT.reply)])
     assert (world.pools.proxies, world.waiting.offers) == ({}, {})
 
 
@@ -121,8 +111,8 @@ def matched(world: World) -> OpenOffer:
 def test_without_a_proxy_the_offer_waits_and_the_client_hears_in_the_end() -> None:
     world = World()
     world.proxy("p", pool=Pool.RESTRICTED)
-    assert world.serve(post()) == [OfferMetric.WAITING]
-    assert (world.replies("c1"), world.hears_at_last("c1")) == ([], [(6, NO_PROXIES)])
+    assert world.serve(post()) == [End.OFFER_WAITING]
+    assert (world.replies("c1"), world.hears_at_last("c1")) == ([], [(6, End.OFFER_DENIED.reply)])
     [waiting] = world.waiting.offers.values()
     assert (waiting.record.client_id, waiting.offer, waiting.relay) == ("c1", DESCRIPTION, RELAY)
 
@@ -136,16 +126,16 @@ def test_a_proxy_that_comes_before_the_offer_waits_is_found() -> None:
         put(offers)
 
     world.waiting.put = put_late  # type: ignore[method-assign]
-    assert world.serve(post()) == [OfferMetric.MATCHED]
+    assert world.serve(post()) == [End.OFFER_MATCHED]
     assert (len(world.letters("late")), world.waiting.offers) == (1, {})
 
 
 def test_a_client_hears_though_its_answer_queue_is_not_there_at_first() -> None:
     world = World()
     world.queues.appears_after_ms = 1000
-    assert world.serve(post()) == [OfferMetric.WAITING]
+    assert world.serve(post()) == [End.OFFER_WAITING]
     [(delay_s, text)] = world.hears_at_last("c1")
-    assert (text, world.clock.ms + 1000 * delay_s <= Clock.ms + 6_300) == (NO_PROXIES, True)
+    assert (text, world.clock.ms + 1000 * delay_s <= Clock.ms + 6_300) == (End.OFFER_DENIED.reply, True)
 
 
 class Died(BaseException):
@@ -170,8 +160,8 @@ def test_a_client_whose_broker_dies_hears_in_the_end() -> None:
     with pytest.raises(Died):
         world.serve(post())
     world.clock.ms += 60_000
-    assert world.serve(post(receives=2)) == [OfferMetric.STALE]
-    assert world.hears_at_last("c1") == [(6, NO_PROXIES)]
+    assert world.serve(post(receives=2)) == [End.OFFER_STALE]
+    assert world.hears_at_last("c1") == [(6, End.OFFER_DENIED.reply)]
 
 
 def test_an_unrestricted_client_takes_from_the_restricted_pool_first() -> None:
@@ -196,17 +186,17 @@ def test_the_proxy_with_the_fewest_clients_goes_first() -> None:
 def test_a_malformed_offer_still_gets_its_queue_and_its_error() -> None:
     world = World()
     world.proxy("p")
-    malformed = OfferMessage(client_id="c1", body="2.0\n{}", sent_at_ms=world.clock.ms)
-    assert world.serve(malformed) == [OfferMetric.REFUSED]
+    malformed = sent("2.0\n{}")
+    assert world.serve(malformed) == [End.OFFER_REFUSED]
     assert world.replies("c1") == [{"error": "unsupported message version"}]
     assert (len(world.pools.proxies), world.hears_at_last("c1")) == (1, [])
-    assert [record.state for record in world.offers.offers.values()] == [OfferState.REFUSED]
+    assert [record.end for record in world.offers.offers.values()] == [End.OFFER_REFUSED]
 
 
 @pytest.mark.parametrize("client_id", ["", "a/b", "x" * 64])
 def test_without_a_valid_client_id_nothing_is_created(client_id: str) -> None:
     world = World()
-    assert world.serve(post(client_id)) == [OfferMetric.ANONYMOUS]
+    assert world.serve(post(client_id)) == [End.OFFER_ANONYMOUS]
     assert (world.queues.made, world.offers.offers) == (set(), {})
 
 
@@ -214,14 +204,14 @@ def test_an_offer_whose_client_has_given_up_takes_no_proxy() -> None:
     world = World()
     world.proxy("p")
     world.clock.ms += PATIENCE_MS
-    assert world.serve(post()) == [OfferMetric.STALE]
+    assert world.serve(post()) == [End.OFFER_STALE]
     assert (len(world.pools.proxies), world.offers.offers) == (1, {})
 
 
 def test_one_that_comes_again_too_late_is_noted_so_that_its_queue_is_swept() -> None:
     world = World()
     world.clock.ms += 60_000
-    assert world.serve(post(receives=2)) == [OfferMetric.STALE]
+    assert world.serve(post(receives=2)) == [End.OFFER_STALE]
     assert len(world.offers.offers) == 1
 
 
@@ -231,8 +221,8 @@ def test_an_offer_that_is_delivered_again_has_one_proxy_and_one_reply(proxies: i
     for number in range(proxies):
         world.proxy(f"p{number}")
     outcomes = [world.serve(post()) for _ in range(3)]
-    first = OfferMetric.MATCHED if proxies else OfferMetric.WAITING
-    assert outcomes == [[first], [OfferMetric.REPEATED], [OfferMetric.REPEATED]]
+    first = End.OFFER_MATCHED if proxies else End.OFFER_WAITING
+    assert outcomes == [[first], [End.OFFER_REPEATED], [End.OFFER_REPEATED]]
     assert len(world.hears_at_last("c1")) == 1
     assert len(world.letters("p0")) + len(world.waiting.offers) == 1
 
@@ -241,7 +231,7 @@ def test_one_that_is_delivered_again_when_it_has_waited_takes_no_proxy() -> None
     world = World()
     world.serve(post())
     world.proxy("p")
-    assert world.serve(post()) == [OfferMetric.REPEATED]
+    assert world.serve(post()) == [End.OFFER_REPEATED]
     assert "poll-p" in world.pools.proxies
 
 
@@ -249,7 +239,7 @@ def test_a_proxy_that_has_given_up_is_not_matched() -> None:
     world = World()
     world.proxy("p")
     world.clock.ms += HOLD_MS
-    assert world.serve(post(sent_at_ms=world.clock.ms)) == [OfferMetric.WAITING]
+    assert world.serve(post(sent_at_ms=world.clock.ms)) == [End.OFFER_WAITING]
 
 
 def test_a_proxy_whose_mailbox_is_gone_is_passed_over() -> None:
@@ -257,7 +247,7 @@ def test_a_proxy_whose_mailbox_is_gone_is_passed_over() -> None:
     gone = world.proxy("gone")
     world.queues.made.remove(gone.mailbox)
     world.proxy("here", clients=1)
-    assert world.serve(post()) == [OfferMetric.MATCHED]
+    assert world.serve(post()) == [End.OFFER_MATCHED]
     assert len(world.letters("here")) == 1
 
 
@@ -265,8 +255,8 @@ def test_one_that_others_were_faster_for_hears_first_that_there_is_no_proxy() ->
     world = World()
     taken = world.proxy("p")
     world.offers.match = lambda offer, proxy, *, now_ms: False  # type: ignore[method-assign]
-    assert world.serve(post()) == [OfferMetric.WAITING]
-    assert world.hears_at_last("c1") == [(5, NO_PROXIES), (6, TIMED_OUT)]
+    assert world.serve(post()) == [End.OFFER_WAITING]
+    assert world.hears_at_last("c1") == [(5, End.OFFER_DENIED.reply), (6, End.OFFER_TIMED_OUT.reply)]
     [waiting] = world.waiting.offers.values()
     assert waiting.answers_until_ms < Clock.ms + 5_000
     assert taken.poll_id in world.pools.proxies
@@ -324,7 +314,7 @@ def test_a_client_hears_whatever_call_fails(proxies: int, failing: str, times: i
     world.waiting.put = failing_at("put", world.waiting.put)  # type: ignore[method-assign]
     world.pools.waiting = failing_at("waiting", world.pools.waiting)  # type: ignore[method-assign]
     [outcome] = world.serve(post())
-    assert isinstance(outcome, OfferMetric)
+    assert isinstance(outcome, End)
     assert 1 <= len(world.hears_at_last("c1")) <= 2
     assert world.clock.ms + 1000 * world.hears_at_last("c1")[0][0] <= Clock.ms + 7_000
 
@@ -333,7 +323,7 @@ def test_a_message_that_fails_for_good_fails_alone() -> None:
     world = World()
     world.queues.failing[url(ANSWER_QUEUE_PREFIX + "c1")] = CallFailed("SendMessage", "AccessDenied", "no")
     outcomes = world.serve(post("c2"), post("c1"))
-    assert [type(each) for each in outcomes] == [OfferMetric, CallFailed]
+    assert [type(each) for each in outcomes] == [End, CallFailed]
 
 
 def test_two_hundred_offers_at_once_over_a_hundred_proxies() -> None:
@@ -342,18 +332,16 @@ def test_two_hundred_offers_at_once_over_a_hundred_proxies() -> None:
         world.proxy(f"p{number}")
     batches = [[post(f"c{batch}-{number}") for number in range(10)] for batch in range(20)]
     with ThreadPoolExecutor(8) as threads, ThreadPoolExecutor(40) as executor:
-        outcomes = list(
-            threads.map(lambda each: world.broker().serve(each, world.matchmaker(10), executor=executor), batches)
-        )
+        outcomes = list(threads.map(lambda each: world.broker().serve(each, executor=executor), batches))
     counted = [each for outcome in outcomes for each in outcome]
-    assert (counted.count(OfferMetric.MATCHED), counted.count(OfferMetric.WAITING)) == (100, 100)
+    assert (counted.count(End.OFFER_MATCHED), counted.count(End.OFFER_WAITING)) == (100, 100)
     assert all(len(world.letters(f"p{number}")) == 1 for number in range(100))
 
 
 def test_a_batch_over_an_empty_pool_asks_it_twice() -> None:
     """Once for a proxy, and once more when all of them wait."""
     world = World()
-    assert world.serve(*(post(f"c{number}") for number in range(10))) == 10 * [OfferMetric.WAITING]
+    assert world.serve(*(post(f"c{number}") for number in range(10))) == 10 * [End.OFFER_WAITING]
     assert world.pools.questions == 2
 
 
@@ -377,4 +365,4 @@ def test_more_candidates_than_are_read_at_once_are_asked_for_again() -> None:
 
     world.pools.waiting = few  # type: ignore[method-assign]
     offers = [post(f"c{number}") for number in range(2 * CANDIDATES)]
-    assert world.serve(*offers) == 2 * CANDIDATES * [OfferMetric.MATCHED]
+    assert world.serve(*offers) == 2 * CANDIDATES * [End.OFFER_MATCHED]

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.rendezvous.countries import Countries, country_of_record
+from sluice.rendezvous.event_recorder import Countries, country_of_record
 from sluice.rendezvous.protocol.addresses import FORWARDED_CHARACTERS, forwarded_address, keyed_hash
-from sluice.rendezvous.protocol.messages import CANDIDATE_TYPES, Bridge, OfferMethod, best_address, parse_offer
+from sluice.rendezvous.protocol.messages import CANDIDATE_TYPES, Bridge, best_address, parse_offer
 from tests.mmdb import mmdb
 from tests.traffic import offer
 
@@ -69,7 +69,7 @@ def address_of(description: str) -> str | None:
     bridge = Bridge(display_name="d", websocket_address="wss://relay.example/", fingerprint=b"f" * 20)
     body = "1.0\n" + json.dumps({"offer": description, "fingerprint": (b"f" * 20).hex()})
     bridges = {bridge.fingerprint: bridge}
-    return parse_offer(body, client_id="c", method=OfferMethod.SQS, sent_at_ms=1, bridges=bridges).address
+    return parse_offer(body, bridges=bridges).address
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ def test_a_record_without_a_code_is_of_no_country(record: Any) -> None:
 def test_without_a_database_no_country_is_known_and_its_library_isnt_imported() -> None:
     code = (
         "import sys; sys.modules['maxminddb'] = None\n"
-        "from sluice.rendezvous.countries import Countries\n"
+        "from sluice.rendezvous.event_recorder import Countries\n"
         "print(Countries().of('5.1.2.3'))"
     )
     done = subprocess.run(

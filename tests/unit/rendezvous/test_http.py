@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from functions.proxy.handler import cause_of
 from sluice.errors import CallFailed
 from sluice.rendezvous.http import BrokerSite, HttpRequest, HttpResponse, debug_page
-from sluice.rendezvous.http_clients import HttpClients
 from sluice.rendezvous.protocol.amp import armor, decode_path
+from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import ANSWERING_MS, HOLD_MS, PATIENCE_MS, Nat, Profile
 from sluice.rendezvous.protocol.messages import Poll
-from sluice.rendezvous.volunteers import PollMetric, hash_sid
+from sluice.rendezvous.volunteers import hash_sid
 from tests.fakes import Clock, FakeStatisticsStore
 from tests.unit.rendezvous.test_broker import BRIDGES, DESCRIPTION
 from tests.unit.rendezvous.test_broker import World as BrokerWorld
@@ -40,24 +40,13 @@ class World(ProxyWorld):
     statistics: FakeStatisticsStore = field(default_factory=FakeStatisticsStore)
 
     def site(self) -> BrokerSite:
-        clients = HttpClients(
-            offers=self.offers,
-            waiting=self.waiting,
-            matchmaker=self.matchmaker,
-            mailbox=self.mailbox,
-            bridges=BRIDGES,
-            now_ms=self.clock,
-            new_id=self.new_id,
-            recorder=self.recorder,
-        )
+        statistics: Any = self.statistics
         return BrokerSite(
+            site=self.dependencies(),
+            mailbox=self.mailbox,
             volunteers=self.volunteers,
-            clients=clients,
-            pools=self.pools,
-            pacing=self.pacing,
-            statistics=self.statistics,
-            now_ms=self.clock,
-            new_id=self.new_id,
+            bridges=BRIDGES,
+            statistics=statistics,
         )
 
     def request(self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> HttpResponse:
@@ -87,7 +76,7 @@ class World(ProxyWorld):
     def poll_comes(self) -> None:
         """To another environment, which holds none."""
         other = ProxyWorld(self.clock, self.pools, self.offers, self.waiting, self.pace, self.queues, held_min=0)
-        assert other.poll()[0] is PollMetric.MATCHED
+        assert other.poll()[0] is End.POLL_MATCHED
 
 
 def test_a_poll_without_a_client_is_a_200_with_every_key() -> None:
@@ -335,9 +324,9 @@ FORWARDED = {"forwarded": "for=9.9.9.9", "x-forwarded-for": "8.8.8.8"}
 def test_forwarded_addresses_are_for_those_who_trust_who_is_in_front(trusts: bool, address: str) -> None:
     site, seen = replace(World().site(), trusts_forwarded=trusts), list[str]()
 
-    def poll(_: Poll, *, address: str) -> tuple[PollMetric, str]:
+    def poll(_: Poll, *, address: str) -> tuple[End, str]:
         seen.append(address)
-        return PollMetric.IDLE, ""
+        return End.POLL_IDLE, ""
 
     volunteers = SimpleNamespace(poll=poll)
     request = HttpRequest(method="POST", path="/proxy", headers=FORWARDED, body=POLL, address="203.0.113.7")

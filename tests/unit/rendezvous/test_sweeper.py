@@ -3,14 +3,24 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from sluice.errors import CallFailed
+from sluice.operations import QueueDepth
 from sluice.rendezvous.mailbox import SWEPT_AFTER_MS
-from sluice.rendezvous.ports import OfferRecord, OfferState, OpenOffer
-from sluice.rendezvous.protocol.matching import ANSWER_QUEUE_AGE_MS, PATIENCE_MS, Pool, WaitingProxy
-from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, OfferMethod
+from sluice.rendezvous.protocol.ends import End
+from sluice.rendezvous.protocol.matching import (
+    ANSWER_QUEUE_AGE_MS,
+    PATIENCE_MS,
+    OfferMethod,
+    OfferRecord,
+    OpenOffer,
+    Pool,
+    WaitingProxy,
+)
+from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
 from sluice.rendezvous.protocol.pace import Counts
 from sluice.rendezvous.sweeper import SHARDS_BEFORE, Sweeper, Swept
 from sluice.times import MINUTE_MS
@@ -29,9 +39,9 @@ class World(Meeting):
         *,
         method: OfferMethod = OfferMethod.SQS,
         with_queue: bool = True,
-        state: OfferState = OfferState.RECEIVED,
+        end: End | None = None,
     ) -> OpenOffer:
-        record = OfferRecord(client_id=client_id, sent_at_ms=self.clock.ms, method=method, state=state, country="DE")
+        record = OfferRecord(client_id=client_id, sent_at_ms=self.clock.ms, method=method, end=end, country="DE")
         self.offers.record(record)
         name = ANSWER_QUEUE_PREFIX + client_id
         return OpenOffer(
@@ -52,18 +62,16 @@ class World(Meeting):
     def sweep(self, may_go_on: Sequence[bool] = ()) -> Swept:
         answers = iter(may_go_on)
         with ThreadPoolExecutor(2) as executor:
-            return Sweeper(
-                offers=self.offers,
-                waiting=self.waiting,
-                mailboxes=self.mailboxes,
-                queues=self.queues,
-                pacing=self.new_pacing(),
+            mailboxes: Any = self.mailboxes
+            sweeper = Sweeper(
+                site=self.dependencies(),
+                mailboxes=mailboxes,
                 executor=executor,
-                now_ms=self.clock,
-                may_go_on=lambda: next(answers, True),
-            ).sweep()
+                depth=lambda _: QueueDepth(visible=0, in_flight=0),
+            )
+            return sweeper.sweep(may_go_on=lambda: next(answers, True))
 
-    def ends(self) -> dict[str, OfferState]:
+    def ends(self) -> dict[str, End]:
         """How offers ended, by their clients."""
         return {client_id: state for (client_id, _), (state, _) in self.offers.ended.items()}
 
@@ -121,19 +129,19 @@ def test_an_offer_that_waited_for_nobody_was_denied_and_one_that_a_proxy_had_tim
     world.age()
     swept = world.sweep()
     assert (swept.denied, swept.timed_out) == (1, 1)
-    assert world.ends() == {"denied": OfferState.DENIED, "timed out": OfferState.TIMED_OUT}
+    assert world.ends() == {"denied": End.OFFER_DENIED, "timed out": End.OFFER_TIMED_OUT}
 
 
-@pytest.mark.parametrize("state", [OfferState.REFUSED, OfferState.ANSWERED])
-def test_an_offer_that_was_refused_or_answered_has_no_other_end(state: OfferState) -> None:
+@pytest.mark.parametrize("state", [End.OFFER_REFUSED, End.OFFER_MATCHED])
+def test_an_offer_that_was_refused_or_answered_has_no_other_end(state: End) -> None:
     world = World()
-    offer = world.offer("c", state=OfferState.REFUSED if state is OfferState.REFUSED else OfferState.RECEIVED)
-    if state is OfferState.ANSWERED:
+    offer = world.offer("c", end=End.OFFER_REFUSED if state is End.OFFER_REFUSED else None)
+    if state is End.OFFER_MATCHED:
         world.match(offer, "s")
         assert world.offers.answer("s", token="t", now_ms=world.clock.ms)
     world.age()
     assert world.sweep() == Swept(answer_queues=1)
-    assert world.ends() == ({"c": state} if state is OfferState.ANSWERED else {})
+    assert world.ends() == ({"c": state} if state is End.OFFER_MATCHED else {})
 
 
 def test_what_another_sweep_ended_meanwhile_isnt_ended_again() -> None:
@@ -142,18 +150,18 @@ def test_what_another_sweep_ended_meanwhile_isnt_ended_again() -> None:
     offer = world.offer("b").record
     world.age()
     pages = list(world.offers.sent_before(world.clock.ms))
-    assert world.offers.end(offer, OfferState.TIMED_OUT, now_ms=world.clock.ms)
+    assert world.offers.end(offer, End.OFFER_TIMED_OUT, now_ms=world.clock.ms)
     world.offers.sent_before = lambda until_ms: iter(pages)  # type: ignore[method-assign]  # read before that
     assert world.sweep() == Swept(answer_queues=2, denied=1)
 
 
 def test_an_offer_over_http_has_no_queue_to_delete_and_its_end_if_none_could_be_written() -> None:
     world = World()
-    world.offers.end(world.offer("amp", method=OfferMethod.AMP_CACHE).record, OfferState.DENIED, now_ms=0)
+    world.offers.end(world.offer("amp", method=OfferMethod.AMP_CACHE).record, End.OFFER_DENIED, now_ms=0)
     world.offer("h", method=OfferMethod.HTTP)
     world.age()
     assert world.sweep() == Swept(timed_out=1)
-    assert world.ends() == {"amp": OfferState.DENIED, "h": OfferState.TIMED_OUT}
+    assert world.ends() == {"amp": End.OFFER_DENIED, "h": End.OFFER_TIMED_OUT}
     assert world.offers.offers == {}
 
 

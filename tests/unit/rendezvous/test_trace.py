@@ -15,7 +15,7 @@ from sluice.federation.messages.deliveries import Receipt, forward, publish
 from sluice.message import TRACE_HEADER, Message, Outgoing
 from sluice.rendezvous.counts.events import OfferEvent
 from sluice.rendezvous.counts.stream import read_record
-from sluice.rendezvous.ports import OfferRecord
+from sluice.rendezvous.protocol.matching import OfferRecord
 from sluice.splitting.routing.router import for_main, for_session, returned
 from tests.bindings import bound
 from tests.unit.rendezvous.test_broker import World, post
@@ -31,7 +31,8 @@ def recorded(trace: str | None) -> OfferRecord:
     """What is written down of an offer when it comes: the write that ends it tells of its end with the same trace."""
     world = World()
     world.recorder = replace(world.recorder, trace=lambda: OF_THE_BATCH)
-    world.serve(replace(post(), trace=trace))
+    offer = post()
+    world.serve(replace(offer, system={**offer.system, **({} if trace is None else {TRACE_HEADER: trace})}))
     [record] = world.offers.offers.values()
     return record
 

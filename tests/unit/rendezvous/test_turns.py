@@ -4,11 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.rendezvous import turns as under_test
-from sluice.rendezvous.pacing import READ_EVERY_MS, WRITTEN_EVERY_MS
+from sluice.rendezvous import pacing as under_test
+from sluice.rendezvous.pacing import ADDRESS_DIGITS, READ_EVERY_MS, TOLD_LATE_MS, WRITTEN_EVERY_MS, Turns
 from sluice.rendezvous.protocol.matching import Pool
 from sluice.rendezvous.protocol.pace import CROWD, NEXT_POLL_MAX_MS, Counts, ToldTurns, Turn
-from sluice.rendezvous.turns import ADDRESS_DIGITS, TOLD_LATE_MS, Turns
 from sluice.times import MINUTE_MS
 from tests.fakes import Meeting
 

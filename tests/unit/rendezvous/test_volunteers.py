@@ -1,22 +1,30 @@
 """Polls take an offer that waits, or are held until one comes; answers go to their clients once."""
 
-import itertools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from sluice.errors import CallFailed, QueueGone
 from sluice.rendezvous.mailbox import USED_FOR_MS, Mailbox
-from sluice.rendezvous.ports import OfferRecord, OpenOffer
-from sluice.rendezvous.protocol.matching import HOLD_MS, PATIENCE_MS, Nat, Pool, WaitingProxy
-from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, OfferMethod, Poll, ProxyAnswer, RelayPattern
+from sluice.rendezvous.protocol.ends import End
+from sluice.rendezvous.protocol.matching import (
+    HOLD_MS,
+    PATIENCE_MS,
+    Nat,
+    OfferMethod,
+    OfferRecord,
+    OpenOffer,
+    Pool,
+    WaitingProxy,
+)
+from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, Poll, ProxyAnswer, RelayPattern
 from sluice.rendezvous.protocol.pace import CROWD, Counts
-from sluice.rendezvous.volunteers import PollMetric, Volunteers, hash_sid
+from sluice.rendezvous.volunteers import Volunteers, hash_sid
 from sluice.times import DAY_MS, HOUR_MS, MINUTE_MS
-from tests.fakes import FakeMailboxStore, Meeting, recorder_of, url
+from tests.fakes import FakeMailboxStore, Meeting, url
 
 ADDRESS = "192.0.2.1"
 ANSWER = ProxyAnswer(sid="s", answer="a")
@@ -31,33 +39,22 @@ class World(Meeting):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ids = (f"id{number}" for number in itertools.count())
-        self.new_id = lambda: next(ids)
-        self.mailbox = Mailbox(self.queues, self.mailboxes, self.clock, self.new_id, self.sleep)
-        self.recorder = recorder_of(self.clock)
+        site, mailboxes = self.dependencies(), cast("Any", self.mailboxes)
+        self.mailbox = Mailbox(site, mailboxes)
         self.volunteers = Volunteers(
-            offers=self.offers,
-            pools=self.pools,
-            waiting=self.waiting,
-            queues=self.queues,
+            site=site,
             mailbox=self.mailbox,
-            pacing=self.pacing,
-            persistence=self.persistence,
             allowed=RelayPattern.parse("snowflake.torproject.net$"),
             held_min=self.held_min,
             held_max=10,
-            now_ms=self.clock,
-            new_id=self.new_id,
-            random=self.drawn,
-            recorder=self.recorder,
         )
 
-    def poll(self, given: Poll | None = None) -> tuple[PollMetric, dict[str, Any]]:
+    def poll(self, given: Poll | None = None) -> tuple[End, dict[str, Any]]:
         metric, body = self.volunteers.poll(given or poll(), address=ADDRESS)
         return metric, json.loads(body)
 
     def answer(self) -> bool:
-        return self.volunteers.answer(ANSWER, address=ADDRESS)
+        return self.volunteers.answer(ANSWER, address=ADDRESS) is End.ANSWER_DELIVERED
 
     def offer(
         self, client_id: str = "c", *, nat: Nat = Nat.UNKNOWN, method: OfferMethod = OfferMethod.SQS
@@ -76,7 +73,7 @@ class World(Meeting):
     def broker_gives(self, offer: OpenOffer) -> bool:
         """What a broker does that sees who waits."""
         matchmaker = self.matchmaker()
-        return matchmaker.give(offer, matchmaker.draw(offer.record.nat))
+        return matchmaker.match(offer, matchmaker.draw(offer.record.nat))
 
     def match(self, offer: OpenOffer) -> None:
         """Give an offer to the proxy that answers."""
@@ -118,7 +115,7 @@ def test_a_poll_that_nobody_came_for_ends_after_ten_seconds_and_leaves_its_pool(
     world = World()
     started_ms = world.clock.ms
     metric, body = world.poll()
-    assert (metric, body["Status"], body["NextPoll"]) == (PollMetric.IDLE, "no match", 20_000)
+    assert (metric, body["Status"], body["NextPoll"]) == (End.POLL_IDLE, "no match", 20_000)
     assert world.clock.ms - started_ms == HOLD_MS
     assert world.pools.proxies == {}
 
@@ -136,7 +133,7 @@ def test_a_matched_poll_gets_its_letter() -> None:
     world = World()
     world.meanwhile(lambda: world.broker_gives(world.offer()))
     assert world.poll() == (
-        PollMetric.MATCHED,
+        End.POLL_MATCHED,
         {"Status": "client match", "Offer": "offer of c", "NAT": "unknown", "NextPoll": 20000, "RelayURL": "wss://r/"},
     )
     assert world.pools.proxies == {}
@@ -159,12 +156,12 @@ def test_a_poll_that_is_matched_in_its_last_moment_waits_for_the_letter() -> Non
     world.meanwhile(lambda: drawn.append(matchmaker.draw(Nat.UNKNOWN)))
 
     def close_too_late(proxy: WaitingProxy) -> bool:
-        assert matchmaker.give(world.offer(), drawn[0])
+        assert matchmaker.match(world.offer(), drawn[0])
         return close(proxy)
 
     world.offers.close = close_too_late  # type: ignore[method-assign]
     metric, body = world.poll()
-    assert (metric, body["Offer"]) == (PollMetric.MATCHED, "offer of c")
+    assert (metric, body["Offer"]) == (End.POLL_MATCHED, "offer of c")
 
 
 def test_a_match_whose_letter_never_comes_is_no_match_and_is_counted() -> None:
@@ -176,7 +173,7 @@ def test_a_match_whose_letter_never_comes_is_no_match_and_is_counted() -> None:
 
     world.meanwhile(broker_dies_after_its_match)
     metric, body = world.poll()
-    assert (metric, body["Status"]) == (PollMetric.LOST, "no match")
+    assert (metric, body["Status"]) == (End.POLL_LOST, "no match")
 
 
 @pytest.mark.parametrize("pattern", [None, "example.com$"])
@@ -184,7 +181,7 @@ def test_a_proxy_that_would_not_reach_our_relays_is_refused_at_once(pattern: str
     world = World()
     world.waiting.put([world.offer()])
     metric, body = world.poll(poll(pattern))
-    assert (metric, body["Status"]) == (PollMetric.REFUSED, "incorrect relay pattern")
+    assert (metric, body["Status"]) == (End.POLL_REFUSED, "incorrect relay pattern")
     assert (len(world.waiting.offers), world.mailboxes.notes) == (1, {})
 
 
@@ -222,7 +219,7 @@ def test_a_poll_that_is_held_looks_after_it_has_entered_and_sees_what_was_writte
     world.pools.enter = enter_late  # type: ignore[method-assign]
     world.waiting.oldest = look  # type: ignore[method-assign]
     started_ms = world.clock.ms
-    assert world.poll()[0] is PollMetric.MATCHED
+    assert world.poll()[0] is End.POLL_MATCHED
     assert (world.clock.ms, asked, world.pools.proxies) == (started_ms, [True], {})
 
 
@@ -254,7 +251,7 @@ def test_an_offer_is_given_back_where_the_poll_was_matched_meanwhile() -> None:
     world.pools.enter = enter_and_be_found  # type: ignore[method-assign]
     world.waiting.put([world.offer("second")])
     metric, body = world.poll()
-    assert (metric, body["Offer"]) == (PollMetric.MATCHED, "offer of first")
+    assert (metric, body["Offer"]) == (End.POLL_MATCHED, "offer of first")
     assert [each.record.client_id for each in world.waiting.offers.values()] == ["second"]
 
 
@@ -266,21 +263,21 @@ def test_a_poll_is_sent_away_at_once_where_the_allowance_is_spent() -> None:
     world.pace.hours[world.clock.ms // HOUR_MS] = Counts({"held_ms": DAY_MS})
     started_ms = world.clock.ms
     metric, body = world.poll()
-    assert (metric, body["NextPoll"]) == (PollMetric.DEFERRED, 20_000)
+    assert (metric, body["NextPoll"]) == (End.POLL_DEFERRED, 20_000)
     assert (world.clock.ms, world.pools.proxies, world.mailboxes.notes) == (started_ms, {}, {})
 
 
 def test_offers_add_to_the_allowance() -> None:
     world = World(held_min=0)
     world.pace.hours[world.clock.ms // HOUR_MS] = Counts({"offers": 1_000})
-    assert world.poll()[0] is PollMetric.IDLE
+    assert world.poll()[0] is End.POLL_IDLE
 
 
 def test_where_many_poll_none_is_held_and_each_is_told_to_come_so_seldom_that_five_come_a_second() -> None:
     world = World()
     world.polled_lately(Counts({"unrestricted_promised_ms": 320 * MINUTE_MS // 2, "unrestricted_polls": 480}))
     metric, body = world.poll()
-    assert metric is PollMetric.DEFERRED
+    assert metric is End.POLL_DEFERRED
     assert 55_000 <= body["NextPoll"] <= 75_000
     assert world.poll(poll(nat=Nat.RESTRICTED))[1]["NextPoll"] == 20_000
 
@@ -299,18 +296,18 @@ def test_a_poll_that_got_nothing_is_counted_by_how_long_it_is_away() -> None:
 def test_an_address_that_polls_before_its_turn_takes_an_offer_only_when_that_is_old() -> None:
     world = World()
     world.polled_lately(Counts({"unrestricted_offers": 1}, frozenset(range(CROWD))))
-    assert world.poll()[0] is PollMetric.IDLE
+    assert world.poll()[0] is End.POLL_IDLE
     world.waiting.put([world.offer()])
-    assert world.poll()[0] is PollMetric.DEFERRED
+    assert world.poll()[0] is End.POLL_DEFERRED
     world.clock.ms += 3_500
-    assert world.poll()[0] is PollMetric.MATCHED
+    assert world.poll()[0] is End.POLL_MATCHED
 
 
 def test_an_address_whose_turn_it_is_takes_an_offer_at_once() -> None:
     world = World()
     world.polled_lately(Counts({"unrestricted_offers": 1}, frozenset(range(CROWD))))
     world.waiting.put([world.offer()])
-    assert world.poll()[0] is PollMetric.MATCHED
+    assert world.poll()[0] is End.POLL_MATCHED
 
 
 # Mailboxes
@@ -330,7 +327,7 @@ def test_a_mailbox_that_has_vanished_ends_the_poll_and_is_made_anew_next_time() 
     first = world.mailbox.url()
     world.clock.ms += MINUTE_MS
     world.queues.made.clear()
-    assert world.poll()[0] is PollMetric.IDLE
+    assert world.poll()[0] is End.POLL_IDLE
     assert world.pools.proxies == {}
     assert world.mailbox.url() != first
 
@@ -349,7 +346,7 @@ def test_a_poll_that_is_matched_when_its_mailbox_has_vanished_is_lost_without_an
         return receive(url, wait_s=wait_s)
 
     world.queues.receive = vanished  # type: ignore[method-assign]
-    assert world.poll()[0] is PollMetric.LOST
+    assert world.poll()[0] is End.POLL_LOST
     assert len(asked) == 1
 
 
@@ -357,7 +354,7 @@ def test_a_mailbox_that_is_not_there_at_first_is_used_once_it_is() -> None:
     world = World()
     world.queues.appears_after_ms = 1000
     started_ms = world.clock.ms
-    assert world.poll()[0] is PollMetric.IDLE
+    assert world.poll()[0] is End.POLL_IDLE
     assert world.clock.ms - started_ms == HOLD_MS
     assert len(world.mailboxes.notes) == 1
 

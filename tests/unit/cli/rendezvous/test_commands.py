@@ -24,8 +24,7 @@ from moto import mock_aws
 from typer.testing import CliRunner, Result
 
 from sluice.aws.operator.client_queues import ClientCredentials
-from sluice.aws.rendezvous.offers import DynamoOfferStore
-from sluice.aws.rendezvous.waiting import DynamoProxyPools
+from sluice.aws.rendezvous.offers import DynamoOfferStore, DynamoProxyPools
 from sluice.cli.main import app
 from sluice.cli.output import quantile
 from sluice.cli.sites import with_first_site
@@ -34,9 +33,8 @@ from sluice.peers.client import Connected, connect
 from sluice.peers.methods import over_http
 from sluice.peers.services import Echo
 from sluice.peers.volunteer import Volunteer, VolunteerLimits
-from sluice.rendezvous.ports import OfferRecord, OfferState
-from sluice.rendezvous.protocol.matching import Nat, Pool, WaitingProxy
-from sluice.rendezvous.protocol.messages import OfferMethod
+from sluice.rendezvous.protocol.ends import End
+from sluice.rendezvous.protocol.matching import Nat, OfferMethod, OfferRecord, Pool, WaitingProxy
 from tests.tables import make_table
 from tests.unit.peers.test_peers import FakeBroker, served
 
@@ -272,13 +270,13 @@ def fill(site: Site) -> None:
     site.sqs.send_message(QueueUrl=site.outputs["DeadLettersUrl"], MessageBody="b")
     for name, polled_at_ms in (("p", now_ms), ("q", now_ms), ("gone", now_ms - 60_000)):
         site.pools.enter(waiting_proxy(name, polled_at_ms))
-    for name, sent_at_ms, state in (
-        ("new", now_ms, OfferState.RECEIVED),
-        ("malformed", now_ms, OfferState.REFUSED),
-        ("answered", now_ms, OfferState.ANSWERED),
-        ("old", now_ms - 200_000, OfferState.RECEIVED),
+    for name, sent_at_ms, end in (
+        ("new", now_ms, None),
+        ("malformed", now_ms, End.OFFER_REFUSED),
+        ("answered", now_ms, End.OFFER_MATCHED),
+        ("old", now_ms - 200_000, None),
     ):
-        site.offers.record(OfferRecord(client_id=name, sent_at_ms=sent_at_ms, method=OfferMethod.SQS, state=state))
+        site.offers.record(OfferRecord(client_id=name, sent_at_ms=sent_at_ms, method=OfferMethod.SQS, end=end))
 
 
 def waiting_proxy(name: str, now_ms: int) -> WaitingProxy:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.rendezvous.counts.daily_log import daily_log
+from sluice.rendezvous.counts.pages import daily_log
 from sluice.rendezvous.counts.statistics import ROUND_TO, Count, rounded_up
 
 DAY = "2026-12-31"

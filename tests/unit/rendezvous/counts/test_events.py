@@ -10,23 +10,23 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sluice.errors import CallFailed, Malformed
-from sluice.rendezvous.backlog import HELD_BACK_MS
+from sluice.operations import QueueDepth
 from sluice.rendezvous.counts.events import (
     MAX_ADDRESSES,
     AnswerEvent,
     Event,
     OfferEvent,
     PollEvent,
-    PollOutcome,
     event_id,
     event_of,
     summed,
 )
 from sluice.rendezvous.counts.statistics import Position, tally
+from sluice.rendezvous.event_recorder import HELD_BACK_MS
 from sluice.rendezvous.http import HttpRequest
-from sluice.rendezvous.ports import OfferState
-from sluice.rendezvous.protocol.matching import ANSWER_QUEUE_AGE_MS, PATIENCE_MS, Nat, WaitingProxy
-from sluice.rendezvous.protocol.messages import OfferMethod, Poll, RelayPattern
+from sluice.rendezvous.protocol.ends import End
+from sluice.rendezvous.protocol.matching import ANSWER_QUEUE_AGE_MS, PATIENCE_MS, Nat, OfferMethod, WaitingProxy
+from sluice.rendezvous.protocol.messages import Poll, RelayPattern
 from sluice.rendezvous.sweeper import Sweeper
 from sluice.times import DAY_MS, day_of, iso, ms_of
 from sluice.ulids import is_ulid
@@ -212,7 +212,7 @@ def summary(events: list[Event]) -> list[tuple[str, str]]:
     return [(event.kind, event.outcome) for event in events]
 
 
-def ends(world: Meeting) -> list[tuple[OfferState, int]]:
+def ends(world: Meeting) -> list[tuple[End, int]]:
     """What the table's stream tells of offers."""
     return list(world.offers.ended.values())
 
@@ -220,16 +220,13 @@ def ends(world: Meeting) -> list[tuple[OfferState, int]]:
 def sweep(world: Meeting) -> None:
     """Two minutes later, when an offer that nobody answered has its end."""
     world.clock.ms += ANSWER_QUEUE_AGE_MS + 1
+    mailboxes: Any = FakeMailboxStore()
     Sweeper(
-        offers=world.offers,
-        waiting=world.waiting,
-        mailboxes=FakeMailboxStore(),
-        queues=world.queues,
-        pacing=world.pacing,
+        site=world.dependencies(),
+        mailboxes=mailboxes,
         executor=world.executor,
-        now_ms=world.clock,
-        may_go_on=lambda: True,
-    ).sweep()
+        depth=lambda _: QueueDepth(visible=0, in_flight=0),
+    ).sweep(may_go_on=lambda: True)
 
 
 def test_an_offer_that_no_proxy_took_ends_once_when_its_queue_is_swept() -> None:
@@ -239,7 +236,7 @@ def test_an_offer_that_no_proxy_took_ends_once_when_its_queue_is_swept() -> None
     sweep(world)
     at_ms = world.clock.ms
     sweep(world)
-    assert ends(world) == [(OfferState.DENIED, at_ms)]
+    assert ends(world) == [(End.OFFER_DENIED, at_ms)]
 
 
 def test_an_offer_that_is_delivered_again_ends_once() -> None:
@@ -294,7 +291,7 @@ def test_an_answered_offer_is_told_of_by_the_write_that_says_so_and_its_poll_bef
     assert poll.address == f"hash of {PROXY_ADDRESS}"
     world.clock.ms += 150
     assert world.answer()
-    answered = [(OfferState.ANSWERED, world.clock.ms)]
+    answered = [(End.OFFER_MATCHED, world.clock.ms)]
     sweep(world)
     assert ends(world) == answered
     assert told(world) == []
@@ -306,14 +303,14 @@ def test_an_offer_that_times_out_ends_once_when_its_queue_is_swept() -> None:
     for _ in range(2):
         sweep(world)
     [(state, _)] = ends(world)
-    assert state is OfferState.TIMED_OUT
+    assert state is End.OFFER_TIMED_OUT
 
 
 def test_an_answer_that_comes_too_late_is_told_of_and_is_not_the_offers_end() -> None:
     world = ProxyWorld()
     matched(world)
     world.clock.ms += PATIENCE_MS
-    assert not world.volunteers.answer(ANSWER, address=PROXY_ADDRESS)
+    assert world.volunteers.answer(ANSWER, address=PROXY_ADDRESS) is End.ANSWER_TOO_LATE
     [late] = told(world)
     assert summary([late]) == [("answer", "timeout")]
     assert (late.proxy_type, late.country) == ("unknown", "DE")
@@ -326,7 +323,7 @@ def test_an_answer_to_a_client_whose_queue_is_gone_was_taken_all_the_same() -> N
     world.queues.made.remove(url("snowflake-client-c1"))
     assert not world.answer()
     [(state, _)] = ends(world)
-    assert state is OfferState.ANSWERED
+    assert state is End.OFFER_MATCHED
 
 
 def test_an_answer_that_cannot_be_sent_was_taken_all_the_same() -> None:
@@ -337,7 +334,7 @@ def test_an_answer_that_cannot_be_sent_was_taken_all_the_same() -> None:
         world.answer()
     sweep(world)
     [(state, _)] = ends(world)
-    assert state is OfferState.ANSWERED
+    assert state is End.OFFER_MATCHED
 
 
 # What became of a poll
@@ -379,7 +376,7 @@ def test_a_poll_whose_letter_was_lost_is_idle_and_its_offer_times_out() -> None:
     assert summary(told(world)) == [("poll", "idle")]
     sweep(world)
     [(state, _)] = ends(world)
-    assert state is OfferState.TIMED_OUT
+    assert state is End.OFFER_TIMED_OUT
 
 
 def test_a_poll_that_takes_an_offer_that_waits_is_matched_at_once() -> None:
@@ -396,7 +393,7 @@ def test_a_poll_that_got_a_client_is_told_of_by_who_held_it() -> None:
     recorder = recorder_of(clock)
     profile = recorder.profile(proxy_poll(), address=PROXY_ADDRESS)
     clock.ms += 7_000
-    recorder.poll_ended(proxy_poll(), profile, PollOutcome.MATCHED, polled_at_ms=AT)
+    recorder.poll_ended(proxy_poll(), profile, End.POLL_MATCHED, polled_at_ms=AT)
     [event] = recorder.take()
     assert isinstance(event, PollEvent)
     assert (event.outcome, event.waited_ms, event.clients, event.polls) == ("matched", 7_000, 3, 1)
@@ -410,7 +407,7 @@ def test_polls_without_a_client_are_held_back_and_told_of_together() -> None:
     def invoked(address: str) -> list[int]:
         poll, before = proxy_poll(), len(published)
         profile = recorder.profile(poll, address=address)
-        recorder.poll_ended(poll, profile, PollOutcome.IDLE, polled_at_ms=clock.ms)
+        recorder.poll_ended(poll, profile, End.POLL_IDLE, polled_at_ms=clock.ms)
         recorder.publish()
         return [each.polls for each in published[before:] if isinstance(each, PollEvent)]
 
@@ -427,11 +424,11 @@ def test_polls_without_a_client_are_held_back_and_told_of_together() -> None:
 def test_offers_over_http_end_when_their_clients_are_told() -> None:
     world = HttpWorld()
     world.request("POST", "/client", CLIENT)
-    assert [state for state, _ in ends(world)] == [OfferState.DENIED]
+    assert [state for state, _ in ends(world)] == [End.OFFER_DENIED]
     world.silent_proxy()
     world.request("POST", "/client", CLIENT)
     sweep(world)
-    assert [state for state, _ in ends(world)] == [OfferState.DENIED, OfferState.TIMED_OUT]
+    assert [state for state, _ in ends(world)] == [End.OFFER_DENIED, End.OFFER_TIMED_OUT]
 
 
 def test_an_offer_over_http_that_is_answered_is_told_of_by_who_answered_it() -> None:

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,9 +16,8 @@ from hypothesis import strategies as st
 
 from sluice.errors import BadSnapshot
 from sluice.rendezvous.counting import Counted, Counting
-from sluice.rendezvous.counts.daily_log import daily_log
 from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id
-from sluice.rendezvous.counts.exposition import exposition
+from sluice.rendezvous.counts.pages import daily_log, exposition
 from sluice.rendezvous.counts.statistics import (
     FAMILIES,
     ROW_LABELS,
@@ -329,7 +329,7 @@ class Exchange:
         self.taken += sent
         return len(sent)
 
-    def counting(self, statistics: FakeStatisticsStore) -> Counting:
+    def counting(self, statistics: Any) -> Counting:
         return Counting(statistics=statistics, is_wanted=self.is_wanted, publish=self.publish)
 
 
@@ -419,7 +419,7 @@ def test_prometheus_sees_who_waits_and_what_was_counted() -> None:
 def test_the_daily_log_is_imported_without_aws_and_without_what_functions_need() -> None:
     """The statistics job writes it too, from an archive of its own."""
     code = (
-        "import sys, sluice.rendezvous.counts.daily_log\n"
+        "import sys, sluice.rendezvous.counts.pages\n"
         "print([name for name in ('boto3', 'botocore', 'aws_lambda_powertools') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

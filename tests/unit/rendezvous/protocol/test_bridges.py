@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import BadBridgeList
-from sluice.rendezvous.protocol.bridges import parse_bridges
-from sluice.rendezvous.protocol.messages import RelayPattern
+from sluice.rendezvous.protocol.messages import RelayPattern, parse_bridges
 
 GOOD = {"displayName": "d", "webSocketAddress": "wss://a.example/", "fingerprint": "AB" * 20}
 

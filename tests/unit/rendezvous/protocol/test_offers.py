@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import OfferRefused
-from sluice.rendezvous.protocol.bridges import by_fingerprint, parse_bridges
 from sluice.rendezvous.protocol.matching import Nat
 from sluice.rendezvous.protocol.messages import (
     DEFAULT_FINGERPRINT,
     Bridge,
     Offer,
-    OfferMethod,
     answer_reply,
+    by_fingerprint,
     error_reply,
     go_text,
     is_client_id,
+    parse_bridges,
     parse_offer,
     read_object,
 )
@@ -38,7 +38,7 @@ BRIDGES = by_fingerprint(
 
 
 def parse(body: str) -> Offer:
-    return parse_offer(body, client_id="c1", method=OfferMethod.SQS, sent_at_ms=1, bridges=BRIDGES)
+    return parse_offer(body, bridges=BRIDGES)
 
 
 def offer(**fields: Any) -> str:

@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import Malformed
+from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import Nat
 from sluice.rendezvous.protocol.messages import (
-    PollStatus,
     RelayPattern,
     accepts,
-    answer_status,
     parse_answer,
     parse_poll,
     poll_reply,
@@ -121,20 +120,15 @@ def test_a_bad_answer_is_malformed(answer: dict[str, Any]) -> None:
 
 
 def test_a_reply_has_all_keys_in_the_protocols_order() -> None:
-    reply = poll_reply(PollStatus.MATCHED, offer="o", nat="unknown", relay="wss://r/")
+    reply = poll_reply(End.POLL_MATCHED, offer="o", nat="unknown", relay="wss://r/")
     assert reply == ('{"Status":"client match","Offer":"o","NAT":"unknown","NextPoll":20000,"RelayURL":"wss://r/"}')
-    assert json.loads(poll_reply(PollStatus.NO_MATCH)) == {
+    assert json.loads(poll_reply(End.POLL_IDLE)) == {
         "Status": "no match", "Offer": "", "NAT": "", "NextPoll": 20000, "RelayURL": "",
     }  # fmt: skip
-    assert json.loads(poll_reply(PollStatus.REFUSED))["NextPoll"] == 3_600_000
+    assert json.loads(poll_reply(End.POLL_REFUSED))["NextPoll"] == 3_600_000
 
 
 def test_a_proxy_without_a_pattern_is_refused() -> None:
     allowed = RelayPattern.parse("snowflake.torproject.net$")
     assert not accepts(None, allowed=allowed)
     assert accepts(RelayPattern.parse("torproject.net$"), allowed=allowed)
-
-
-def test_an_answers_status_is_success_or_gone() -> None:
-    assert json.loads(answer_status(delivered=True)) == {"Status": "success"}
-    assert json.loads(answer_status(delivered=False)) == {"Status": "client gone"}

@@ -1,32 +1,38 @@
-"""A day's statistics, line by line as Snowflake's broker logs them. Pure.
+"""The pages that show counts, as Snowflake's broker writes them: a day's log, and what Prometheus reads. Pure.
 
-Counts of clients and of polls are rounded up to a multiple of 8, counts of proxies' addresses aren't.
+Counts of clients and of polls are rounded up to a multiple of 8, counts of proxies' addresses aren't. Prometheus's text
+format is version 0.0.4.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
-from sluice.rendezvous.counts.events import OfferOutcome, PollOutcome
 from sluice.rendezvous.counts.statistics import (
     ADDRESSES,
     ADDRESSES_BY_NAT,
     ADDRESSES_BY_TYPE,
+    FAMILIES,
     OFFERS,
     POLLS,
     REJECTED,
     WITH_RELAY_URL,
     WITHOUT_RELAY_URL,
     Count,
+    Family,
     by_label,
+    labelled,
     rounded_up,
     total,
 )
-from sluice.rendezvous.protocol.matching import Nat
-from sluice.rendezvous.protocol.messages import OfferMethod
+from sluice.rendezvous.protocol.ends import End
+from sluice.rendezvous.protocol.matching import Nat, OfferMethod
 from sluice.times import DAY_MS, day_of, day_start_ms
 
 DAY_S = DAY_MS // 1000
 TYPES = ("iptproxy", "standalone", "webext", "badge")  # those with a line; the others are in the total alone
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+NAMESPACE = "snowflake"
+AVAILABLE = Family("available_proxies", ("type", "nat"), "The number of proxies that wait for a client", rounded=False)
 NATS = (Nat.RESTRICTED, Nat.UNRESTRICTED, Nat.UNKNOWN)
 
 
@@ -42,18 +48,18 @@ def _lines(day: str, counts: Mapping[Count, int]) -> Iterator[str]:
     for type_ in TYPES:
         yield f"snowflake-ips-{type_} {total(counts, ADDRESSES_BY_TYPE, type=type_)}"
     yield f"snowflake-ips-total {total(counts, ADDRESSES)}"
-    yield f"snowflake-idle-count {rounded_up(total(counts, POLLS, status=PollOutcome.IDLE))}"
+    yield f"snowflake-idle-count {rounded_up(total(counts, POLLS, status=End.POLL_IDLE.event))}"
     yield f"snowflake-proxy-poll-with-relay-url-count {rounded_up(total(counts, WITH_RELAY_URL))}"
     yield f"snowflake-proxy-poll-without-relay-url-count {rounded_up(total(counts, WITHOUT_RELAY_URL))}"
     yield f"snowflake-proxy-rejected-for-relay-url-count {rounded_up(total(counts, REJECTED))}"
-    denied = total(counts, OFFERS, status=OfferOutcome.DENIED)
-    unrestricted = total(counts, OFFERS, status=OfferOutcome.DENIED, nat=Nat.UNRESTRICTED)
+    denied = total(counts, OFFERS, status=End.OFFER_DENIED.event)
+    unrestricted = total(counts, OFFERS, status=End.OFFER_DENIED.event, nat=Nat.UNRESTRICTED)
     yield f"client-denied-count {rounded_up(denied)}"
     # A client that doesn't know its NAT counts as restricted.
     yield f"client-restricted-denied-count {rounded_up(denied - unrestricted)}"
     yield f"client-unrestricted-denied-count {rounded_up(unrestricted)}"
-    yield f"client-snowflake-match-count {rounded_up(total(counts, OFFERS, status=OfferOutcome.MATCHED))}"
-    yield f"client-snowflake-timeout-count {rounded_up(total(counts, OFFERS, status=OfferOutcome.TIMEOUT))}"
+    yield f"client-snowflake-match-count {rounded_up(total(counts, OFFERS, status=End.OFFER_MATCHED.event))}"
+    yield f"client-snowflake-timeout-count {rounded_up(total(counts, OFFERS, status=End.OFFER_TIMED_OUT.event))}"
     for method in (OfferMethod.HTTP, OfferMethod.AMP_CACHE, OfferMethod.SQS):
         countries = by_label(counts, OFFERS, "cc", rendezvous_method=method)
         yield f"client-{method}-count {rounded_up(countries.total())}"
@@ -66,3 +72,20 @@ def _countries(counts: Counter[str], *, shown: Callable[[int], int] = int) -> st
     """Write `DE=16,??=8`: the most first, by the numbers as they are and not as they are shown; the same by name."""
     in_order = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
     return ",".join(f"{country}={shown(number)}" for country, number in in_order)
+
+
+def exposition(counts: Mapping[Count, int], available: Mapping[tuple[str, str], int]) -> str:
+    """Write the page. `available` are waiting proxies by type and NAT. A family without counts isn't in it."""
+    waiting = {Count(AVAILABLE.name, labels): number for labels, number in available.items()}
+    lines: list[str] = []
+    for family in (AVAILABLE, *FAMILIES.values()):
+        kind, numbers = ("gauge", waiting) if family is AVAILABLE else ("counter", counts)
+        samples = [] if family.daily else list(labelled(numbers, family))
+        name = f"{NAMESPACE}_{family.name}"
+        if samples:
+            lines += [f"# HELP {name} {family.meaning}", f"# TYPE {name} {kind}"]
+        for labels, number in samples:
+            # Label values have nothing that would be escaped: `statistics` sees to it.
+            pairs = ",".join(f'{label}="{value}"' for label, value in labels.items())
+            lines.append(f"{name}{{{pairs}}} {rounded_up(number) if family.rounded else number}")
+    return "".join(f"{line}\n" for line in lines)

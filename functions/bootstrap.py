@@ -1,0 +1,54 @@
+"""What all functions share: how they read their settings, report a batch, and ask each other for something.
+
+Nothing here happens at import. A handler makes its dependencies at its environment's first call, and keeps them.
+"""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any, TypeVar
+
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
+from sluice.aws.clients import sqs_client
+from sluice.aws.dead_letters import DeadLetters
+from sluice.aws.parameters import stored_text
+from sluice.aws.queues import ReceivedQueues, SqsQueues
+from sluice.aws.records import AGAIN_AFTER_S, Reporter
+from sluice.codec import encode
+from sluice.message import Message
+from sluice.operations import Operation
+from sluice.settings import Settings
+
+S = TypeVar("S", bound=Settings)
+
+
+def read_settings(kind: type[S]) -> S:
+    """Read a function's settings from its environment, and what is stored beside that. Raises `BadSetting`."""
+    return kind.read(os.environ, stored_text)
+
+
+def make_reporter(
+    dead_letters_url: str,
+    executor: Executor,
+    *,
+    kept: Callable[[Message], Message] = lambda message: message,
+    again_after_s: tuple[int, ...] = AGAIN_AFTER_S,
+) -> Reporter:
+    """Make what reports which messages of a batch failed; those that can't succeed go to the dead letters."""
+    return Reporter(
+        dead_letters=DeadLetters(sqs_client(), dead_letters_url, kept),
+        executor=executor,
+        received=ReceivedQueues(sqs_client(), dead_letters_url),
+        again_after_s=again_after_s,
+    )
+
+
+def ask(queue_url: str, operation: Operation[Any], *, delay_s: int = 0) -> None:
+    """Ask a function for an operation by the queue that it reads. Raises `QueueGone` or `CallFailed`."""
+    SqsQueues(sqs_client(), queue_url).send(queue_url, encode(operation).decode(), delay_s=delay_s)
+
+
+def time_is_left(context: LambdaContext, *, last_ms: int) -> Callable[[], bool]:
+    """Make what says whether an invocation may begin something new: not in its last milliseconds."""
+    return lambda: context.get_remaining_time_in_millis() > last_ms

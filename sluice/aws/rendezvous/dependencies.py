@@ -1,0 +1,65 @@
+"""Makes what the functions of the rendezvous work with, from their settings: stores, queues, pacing, the recorder."""
+
+import os
+import random
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from aws_lambda_powertools.logging import Logger
+
+from sluice.aws.clients import holding_sqs_client, new_id, now_ms, quick_dynamodb_client, quick_sqs_client
+from sluice.aws.queues import SqsQueues
+from sluice.aws.rendezvous.address_keys import AddressHasher
+from sluice.aws.rendezvous.event_publisher import TableTeller, events_client
+from sluice.aws.rendezvous.offers import DynamoOfferStore, DynamoProxyPools
+from sluice.aws.rendezvous.pace import DynamoPaceStore
+from sluice.aws.rendezvous.waiting import DynamoWaitingOffers
+from sluice.errors import CallFailed
+from sluice.rendezvous.broker import RendezvousDependencies
+from sluice.rendezvous.event_recorder import Countries, EventRecorder
+from sluice.rendezvous.pacing import Pacing
+from sluice.rendezvous.settings import MeetingSettings
+
+BUNDLE = Path(__file__).parents[3]  # where a database of countries is, beside our code
+TRACE_VARIABLE = "_X_AMZN_TRACE_ID"  # Lambda sets it for every invocation
+
+logger = Logger()
+
+
+def make_dependencies(settings: MeetingSettings, *, threads: int) -> RendezvousDependencies:
+    """Make what an environment keeps between its invocations, with AWS behind it; `threads` are for one offer's calls.
+
+    Without settings of events no country is looked up, and what was noted is forgotten.
+    """
+    dynamodb, table, events = quick_dynamodb_client(), settings.waiting_table, settings.events
+    publisher, countries = None, None
+    if events is not None:
+        teller = TableTeller(table=settings.table, site=events.site, client=events_client, now_ms=now_ms, new_id=new_id)
+        publisher = teller.publish
+        countries = str(BUNDLE / events.geoip_file) if events.geoip_file else None
+    return RendezvousDependencies(
+        offers=DynamoOfferStore(dynamodb, settings.table),
+        pools=DynamoProxyPools(dynamodb, table, random.random),
+        waiting=DynamoWaitingOffers(dynamodb, table),
+        queues=SqsQueues(quick_sqs_client(), settings.dead_letters_url, holding_sqs_client()),
+        pacing=Pacing(environment=new_id(), store=DynamoPaceStore(dynamodb, table), now_ms=now_ms, log=_log),
+        recorder=EventRecorder(
+            country_of=Countries(countries).of,
+            hash_of=AddressHasher(dynamodb, table, now_ms).of,
+            trace=partial(os.environ.get, TRACE_VARIABLE),
+            now_ms=now_ms,
+            new_id=new_id,
+            publisher=publisher,
+        ),
+        executor=ThreadPoolExecutor(threads),
+        now_ms=now_ms,
+        sleep=time.sleep,
+        new_id=new_id,
+        random=random.random,
+    )
+
+
+def _log(error: CallFailed) -> None:
+    logger.warning("PaceNotCounted", reason=str(error))
