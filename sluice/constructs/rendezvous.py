@@ -66,7 +66,6 @@ class RendezvousState:
     waiting_table: dynamodb.Table
     dead_letters: sqs.Queue
     offers_queue: sqs.IQueue
-    counters_queue: sqs.IQueue | None = None
 
     @classmethod
     def made(
@@ -75,13 +74,8 @@ class RendezvousState:
         parameters: Parameters,
         *,
         offers_queue: sqs.IQueue | None = None,
-        counters_queue: bool = False,
     ) -> "RendezvousState":
-        """Make it in `scope`, but for an offers queue that is given, as a construct or by its ARN.
-
-        `counters_queue` is where an earlier version counted rendezvous events: nobody reads it. It goes when deployed
-        sites have withdrawn its binding, which takes its name, and import it no more.
-        """
+        """Make it in `scope`, but for an offers queue that is given, as a construct or by its ARN."""
         given, keep = parameters.rendezvous, parameters.rendezvous.keep_state
         table = storage.table(scope, "Table", keep=keep, stream=dynamodb.StreamViewType.NEW_AND_OLD_IMAGES)
         waiting_table = storage.passing_table(scope, "WaitingTable")
@@ -99,21 +93,11 @@ class RendezvousState:
                 retention=OFFERS_RETENTION,
                 name=name,
             )
-        counters = None
-        if counters_queue and given.events_exchange is not None:
-            counters = storage.queue(
-                scope,
-                "CountersQueue",
-                dead_letters=dead_letters,
-                receives=storage.MANY_RECEIVES,
-                visibility=storage.visibility(COUNTERS_TIMEOUT, given.counters_window_s),
-            )
         return cls(
             table=table,
             waiting_table=waiting_table,
             dead_letters=dead_letters,
             offers_queue=offers_queue,
-            counters_queue=counters,
         )
 
     @property

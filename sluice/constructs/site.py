@@ -16,7 +16,7 @@ from sluice.constructs.pipeline import LandingPipeline, PipelineState, landed
 from sluice.constructs.rendezvous import Rendezvous, RendezvousState
 from sluice.constructs.site_construct import NOTHING, SiteConstruct, SiteProps, parameters_of
 from sluice.constructs.splitting import Splitting, SplittingState
-from sluice.parameters import COUNTERS_QUEUE, Parameters
+from sluice.parameters import Parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +38,10 @@ class SiteState:
         ours: bool = False,
     ) -> "SiteState":
         """Make it in `scope`. It is `ours` where the functions are in stacks beside it, which may be older."""
-        rendezvous = RendezvousState.made(scope, parameters, offers_queue=offers_queue, counters_queue=ours)
+        rendezvous = RendezvousState.made(scope, parameters, offers_queue=offers_queue)
         splitting = SplittingState.made(scope, parameters)
         # What an exchange sends to a split queue goes to its sessions, and the rest to its consumer.
-        taken = {} if rendezvous.counters_queue is None else {COUNTERS_QUEUE: rendezvous.counters_queue}
-        taken |= {each.parameters.queue_id: each.source for each in splitting.queues}
+        taken = {queue.parameters.queue_id: queue.source for queue in splitting.queues}
         main = landed(splitting.queues, parameters)
         return cls(
             rendezvous=rendezvous,

@@ -29,7 +29,6 @@ from sluice.parameters.values import Misfit, Model, of
 from sluice.stages import OURS, staged
 
 ROOT = "sluice"
-COUNTERS_QUEUE = "rendezvous-counters"  # an earlier version bound it to the exchange of rendezvous events
 # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutRetentionPolicy.html
 RetentionDays = Annotated[
     Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653],
@@ -96,13 +95,11 @@ class Parameters(Model):
             raise Misfit("rendezvous.offers_queue_name", f"{offers} has more than {v.QUEUE_NAME_CHARACTERS} characters")
         self._check_peer_stages()
         exchange, queues = self.rendezvous.events_exchange, {queue.name for queue in self.federation.queues}
-        if exchange is not None and COUNTERS_QUEUE in queues:
-            raise Misfit("federation.queues", f"{COUNTERS_QUEUE} is the queue where rendezvous events were counted")
         types = {each.name: each.type for each in (*STANDARD_EXCHANGES, *self.federation.declared.exchanges)}
         if exchange is not None and (type_ := types.get(exchange, ExchangeType.TOPIC)) is not ExchangeType.TOPIC:
             raise Misfit("rendezvous.events_exchange", f"{exchange} is of type {type_}, not {ExchangeType.TOPIC}")
         for queue in self.splitting.queues:
-            if queue.queue_id in queues | {COUNTERS_QUEUE}:
+            if queue.queue_id in queues:
                 cause = f"{queue.queue_id} is the name of a queue that can be split, and bound by its queue_id"
                 raise Misfit("federation.queues", cause)
             if queue.queue_id == self.pipeline.queue_id and queue.consumers:

@@ -26,7 +26,7 @@ PEER_QUEUES = {f"arn:{{AWS::Partition}}:sqs:*:{account}:SluiceState-Federation*"
 PEER_ROLES = {f"arn:{{AWS::Partition}}:iam::{account}:role/SluiceFederation-PeerRole*" for account in ACCOUNTS}
 INGRESSES = ("Ingress", "FifoIngress", "LinkIngress", "FifoLinkIngress", "Ingressamqtopicfifo")
 READABLE = {"FederationBoundorders.Arn", HERE + "theirs-*"}
-BINDABLE = {*READABLE, "CountersQueue.Arn", "SplitpipelineSource.Arn"}
+BINDABLE = {*READABLE, "SplitpipelineSource.Arn"}
 SEND = {"sqs:SendMessage"}
 
 
@@ -215,7 +215,6 @@ def test_commands_find_each_bound_queue_by_an_output_that_says_its_name(federate
     assert found == {
         "orders": "FederationBoundorders",
         "pipeline": "SplitpipelineSource",
-        "rendezvous-counters": "CountersQueue",
     }
 
 

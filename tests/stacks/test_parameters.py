@@ -433,10 +433,6 @@ def test_a_peer_that_cannot_be_is_refused_by_name(changed: dict[str, Any], cause
         ({"sluice.rendezvous.events_exchange": 5}, "5 is not the name of an exchange or null"),
         ({"sluice.rendezvous.geoip_file": "../countries.mmdb"}, "not the path of a .mmdb file within the project"),
         ({"sluice.rendezvous.geoip_file": "/etc/passwd"}, "not the path of a .mmdb file within the project"),
-        (
-            {"sluice.federation.queues": [{"name": "rendezvous-counters"}]},
-            "the queue where rendezvous events were counted",
-        ),
     ],
 )
 def test_where_events_cant_go_is_said(context: dict[str, object], cause: str) -> None:
@@ -444,14 +440,8 @@ def test_where_events_cant_go_is_said(context: dict[str, object], cause: str) ->
         Parameters.read(context)
 
 
-def test_without_events_their_queues_name_is_free_and_nothing_is_declared_for_them() -> None:
-    read = Parameters.read(
-        {
-            "sluice.rendezvous.events_exchange": None,
-            "sluice.federation.exchanges": [],
-            "sluice.federation.queues": [{"name": "rendezvous-counters"}],
-        }
-    )
+def test_without_events_nothing_is_declared_for_them() -> None:
+    read = Parameters.read({"sluice.rendezvous.events_exchange": None, "sluice.federation.exchanges": []})
     assert read.declared == Declared()
 
 

@@ -158,12 +158,6 @@ def test_events_that_cant_be_counted_come_again_so_often_and_so_long(templates: 
     assert text(trigger["DestinationConfig"]["OnFailure"]["Destination"]) == "DeadLetters.Arn"
 
 
-def test_the_queue_where_events_were_counted_stays_for_the_binding_that_is_withdrawn(templates: Templates) -> None:
-    queue = templates.one("AWS::SQS::Queue", "CountersQueue")
-    assert queue["MessageRetentionPeriod"] == 14 * 86_400
-    assert "rendezvous-counters" in told(templates.federation, "Links", LinksSettings).names.queues
-
-
 def test_the_counters_may_do_exactly_this(templates: Templates) -> None:
     assert allowed(statements_of(templates, "Counters")) == pairs(
         ({"dynamodb:UpdateItem"}, {"Table.Arn"}),

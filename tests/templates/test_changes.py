@@ -45,7 +45,6 @@ MADE_BY_ADOPTION = {
 }
 SWITCHABLE = {
     "Alarms": LOST,
-    "CountersQueue": LOST,
     "PipelineBucket": LEFT,
     "PipelineTable": LEFT,
     "landed main of pipeline": "main of pipeline",
@@ -113,7 +112,6 @@ def test_what_is_switched_off_goes_and_what_the_pipeline_has_landed_stays(change
 def test_what_is_switched_on_is_made_and_nothing_else(changes: Changes) -> None:
     assert changes(SWITCHED_OFF, SITE).contents == {
         "Alarms": NEW,
-        "CountersQueue": NEW,
         "PipelineBucket": NEW,
         "PipelineTable": NEW,
         "main of pipeline": "landed main of pipeline",
