@@ -79,6 +79,12 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
             policies=self.settings.policies,
         )
 
+    def performer(self, control: Control) -> Performer:
+        """Make what performs operations, for the same invocation."""
+        return Performer(
+            control=control, compile_problem=compile_problem, counts=self.known.store.counts, url=self.queues.url
+        )
+
     def arm_tick(self) -> None:
         """See to it that the registry is looked at again in time."""
         delay_s = next_tick_s(self.known.load())
@@ -134,10 +140,7 @@ def perform(operation: ControlOperation, context: LambdaContext) -> object:
     """Perform an operation; after one that changes the registry a tick is armed if anything is under way."""
     made = dependencies()
     control = made.control(context)
-    performer = Performer(
-        control=control, compile_problem=compile_problem, counts=made.known.store.counts, url=made.queues.url
-    )
-    result = performer.perform(operation)
+    result = made.performer(control).perform(operation)
     for queue_id, number in control.returned.items():
         publish(SERVICE, {"MessagesReturned": number}, dimensions={"queue": queue_id})
     if operation.changes:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 from functions.exchange import handler as exchange
 from functions.links import handler as links
@@ -24,14 +25,13 @@ from sluice.federation.matching.site import SiteBindings
 from sluice.federation.matching.tracing import Crossing
 from sluice.federation.messages.deliveries import Drop, Receipt, forward
 from sluice.federation.registrar import Registrar
-from sluice.federation.router import AbsentQueues, Ingress, route
+from sluice.federation.router import AbsentQueues, Ingress
 from sluice.federation.settings import SiteNames
 from sluice.federation.topology.desired import desired_topology
 from sluice.federation.upkeep import Upkeep
 from sluice.message import Message, Value
 from tests.federation_fakes import FakeDocument, Site, World, role_of
 from tests.functions.conftest import CONTEXT
-from tests.functions.ways import Inline
 from tests.hostile.events import NOW_MS, Given, became, event, put_together, record, reporter
 from tests.hostile.strict_sqs import StrictClient, as_json, refusal
 
@@ -64,30 +64,24 @@ def no_peers() -> KnownPeers:
 
 def routed(client: StrictClient, messages: Sequence[tuple[str, Given]], *, trusted: bool = False) -> Sequence[str]:
     """What the exchange function makes of a batch, beside what it sends."""
-
-    def through(batch: Sequence[Message], ingress: Ingress) -> Any:
-        return route(
-            batch,
-            ingress,
-            TABLE,
-            site="HERE",
-            peers=no_peers,
-            now_ms=NOW_MS,
-            queues=client,
-            executor=Inline(),
-            absent=AbsentQueues(since_ms={OVER: 0}),
-        )
-
-    parts = SimpleNamespace(
-        ingress=lambda _: Ingress(fifo=False, trusted=trusted),
-        route=through,
+    made = SimpleNamespace(
+        settings=SimpleNamespace(
+            ingresses={"ingress": Ingress(fifo=False, trusted=trusted)}, site="HERE", ticks_queue_url="ticks"
+        ),
+        table=SimpleNamespace(value=lambda: TABLE),
+        peers=SimpleNamespace(value=no_peers),
+        queues=client,
         reporter=reporter(client),
-        tell=lambda _: None,
+        absent=AbsentQueues(since_ms={OVER: 0}),
     )
     records = [
         record(body, attributes, queue="ingress", place=place) for place, (body, attributes) in enumerate(messages)
     ]
-    with put_together(exchange, parts):
+    with (
+        put_together(exchange, made),
+        mock.patch.object(exchange, "now_ms", return_value=NOW_MS),
+        mock.patch.object(exchange, "tell"),
+    ):
         return became(exchange.handler(event(*records), CONTEXT), client)
 
 
@@ -189,7 +183,7 @@ class Links:
     def __post_init__(self) -> None:
         self.reporter = reporter(self.client)
 
-    def registrar(self, *, may_go_on: Any) -> Registrar:
+    def registrar(self, context: Any) -> Registrar:
         return self.site.registrar()
 
     def dynamics(self, registrar: Registrar) -> Dynamics:
