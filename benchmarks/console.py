@@ -122,7 +122,6 @@ def a_large_map(small: Mapping[str, Any]) -> Mapping[str, Any]:
 def serve() -> None:
     """Serve large sites until the process is ended, with all that the command would have in memory."""
     from pyarrow import parquet  # noqa: F401, PLC0415 - its memory counts, as somebody may look at rows
-    from pygraphviz import AGraph  # noqa: F401, PLC0415 - the map's counts, too
 
     served = Served.at(LargeSites(), Options(allow_actions=True, every_s=EVERY_S))
     print(served.address, flush=True)

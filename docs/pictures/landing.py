@@ -1,7 +1,7 @@
 """How a message gets from a queue into a table, exactly once, and which jobs read the table."""
 
-from sluice.pictures.graph import Edge, Node
 from sluice.pictures.graph import drawn as graph_of
+from sluice.pictures.layout import Edge, Node
 from sluice.pictures.svg import Colour, document
 from sluice.pipeline.jobs import Places
 

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from sluice.pictures.layout import Size
-from sluice.pictures.svg import FONT_SIZE, LINE_HEIGHT, Colour, box, curve, document, head, text, width_of
+from sluice.pictures.svg import FONT_SIZE, LINE_HEIGHT, Colour, Size, box, curve, document, head, text, width_of
 
 _MARGIN = 16
 _STEP = 38  # px from one step to the next

@@ -3,8 +3,8 @@
 from collections import Counter
 
 from sluice.message import Message, Value
-from sluice.pictures.graph import Edge, Node
 from sluice.pictures.graph import drawn as graph_of
+from sluice.pictures.layout import Edge, Node
 from sluice.pictures.svg import Colour, document
 from sluice.splitting.filters.texts import Sight
 from sluice.splitting.filters.values import Filter, Mode, Share

@@ -122,7 +122,11 @@ def document() -> str:
 
 
 def _table(is_deployed: bool) -> str:  # noqa: FBT001 - which of the two tables
-    rows = [f"| {each.name} | {each.licence} |\n" for each in packages() if each.is_deployed is is_deployed]
+    rows = [
+        f"| {each.name} | {each.licence.replace('|', 'or')} |\n"
+        for each in packages()
+        if each.is_deployed is is_deployed
+    ]
     return "".join(["| package | licence |\n|---|---|\n", *rows])
 
 

@@ -31,13 +31,13 @@ from sluice.federation.map.topology import Route
 from sluice.federation.matching.typed_values import Headers
 from sluice.federation.operations import ListBindings, ListWays, ShowSite, SiteView, WaysView
 from sluice.operations import Operation, R
-from sluice.pictures.graph import Edge, Node
-from sluice.pictures.layout import Line, Size, laid_out
+from sluice.pictures.layout import Edge, Node, laid_out
+from sluice.pictures.svg import Point, Size
 
 PEER_EVERY_S = 10.0
 RATE = "00,000 a minute"  # the room that an edge's label has for it
 KEPT_LAYOUTS = 4  # of a site: wide and narrow, before and after a change
-_LAYING_OUT = threading.Lock()  # Graphviz has one state for a whole process
+_LAYING_OUT = threading.Lock()  # only one thread at a time may
 
 
 class NotAskedYet(SluiceError):
@@ -127,7 +127,7 @@ def walked_from(site: KnownSite) -> Walked:
 def drawn(site: KnownSite, walked: Walked, *, downwards: bool) -> Document:
     """Lay the map out, from left to right or downwards, with room for a rate at each line.
 
-    What is laid out is kept, as it changes seldom. Raises `BadConfiguration` where Graphviz isn't installed.
+    What is laid out is kept, as it changes seldom.
     """
     topology = walked.topology
     nodes = {tag: node_of(topology, tag) for tag in topology.tags}
@@ -155,9 +155,8 @@ def drawn(site: KnownSite, walked: Walked, *, downwards: bool) -> Document:
 
 
 def _placed(nodes: Mapping[str, Node], edges: Sequence[Edge], *, downwards: bool) -> Document:
-    lines = [Line(source=each.source, dest=each.dest, label=each.label, both_ways=each.both_ways) for each in edges]
     with _LAYING_OUT:
-        layout = laid_out({tag: node.size for tag, node in nodes.items()}, lines, downwards=downwards)
+        layout = laid_out(nodes, edges, downwards=downwards)
     return {
         "width": layout.size.width,
         "height": layout.size.height,
@@ -175,7 +174,7 @@ def _placed(nodes: Mapping[str, Node], edges: Sequence[Edge], *, downwards: bool
     }
 
 
-def _box(centre: tuple[float, float], size: Size) -> Document:
+def _box(centre: Point, size: Size) -> Document:
     return {"x": centre[0], "y": centre[1], "width": size.width, "height": size.height}
 
 

@@ -4,7 +4,8 @@ Colours are names; a renderer without style sheets for schemes shows the light o
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from html import escape
 
@@ -12,13 +13,23 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from sluice.message import NOT_TEXT
-from sluice.pictures.layout import Point, Size
 
 FONT_SIZE = 12  # px
 LINE_HEIGHT = 17
 CELL_WIDTH = 0.605 * FONT_SIZE  # of fixed-width fonts, those that are widest
 _FONTS = "ui-monospace, 'SF Mono', Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 _HEAD_WIDTH = 3.5  # px, to each side of an arrow's head
+
+Point = tuple[float, float]
+"""x to the right, y down, in px."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """In px."""
+
+    width: float
+    height: float
 
 
 class Colour(StrEnum):
@@ -122,19 +133,6 @@ def curve(points: Iterable[Point], *, width: float, dash: str = "") -> str:
     first, *others = [f"{x:.1f},{y:.1f}" for x, y in points]
     pattern = f' stroke-dasharray="{dash}"' if dash else ""
     return f'<path d="M{first} C{" ".join(others)}" fill="none" stroke="currentColor" stroke-width="{width}"{pattern}/>'
-
-
-def along(points: Sequence[Point]) -> Iterator[Point]:
-    """Yield points of Bézier curves, a few pixels from one to the next."""
-    for first in range(0, len(points) - 1, 3):
-        a, b, c, d = points[first : first + 4]
-        steps = max(2, int(math.dist(a, d) / 4))
-        for t in (step / steps for step in range(steps + 1)):
-            weights = (1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3
-            yield (
-                sum(weight * point[0] for weight, point in zip(weights, (a, b, c, d), strict=True)),
-                sum(weight * point[1] for weight, point in zip(weights, (a, b, c, d), strict=True)),
-            )
 
 
 def head(start: Point, tip: Point) -> str:

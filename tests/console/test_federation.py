@@ -140,10 +140,10 @@ def test_bindings_are_those_of_an_exchange_or_all(look: Looking) -> None:
 
 def test_a_part_that_cant_be_read_takes_nothing_with_it(look: Looking, sites: RecordedSites) -> None:
     said = json.loads(json.dumps(recorded("federation")))
-    said |= {"map": None, "troubles": {"the drawing": "drawing needs Graphviz"}}
+    said |= {"map": None, "troubles": {"the drawing": "out of paper"}}
     sites.documents["federation"] = said
     page = look.at("#/federation")
-    expect(page.get_by_text("the drawing can't be read: drawing needs Graphviz")).to_be_visible()
+    expect(page.get_by_text("the drawing can't be read: out of paper")).to_be_visible()
     expect(page.get_by_role("region", name="Routes").first).to_be_visible()
 
 

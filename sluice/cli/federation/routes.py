@@ -69,8 +69,6 @@ class MapFormat(StrEnum):
 
     TEXT = "text"
     SVG = "svg"
-    DOT = "dot"
-    MERMAID = "mermaid"
     JSON = "json"
 
 

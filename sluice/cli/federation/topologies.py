@@ -19,7 +19,6 @@ from sluice.errors import BadConfiguration, SluiceError
 from sluice.federation.links.links import Bridge
 from sluice.federation.map.drawings import as_text
 from sluice.federation.map.findings import Finding, findings, of_route
-from sluice.federation.map.languages import as_dot, as_mermaid
 from sluice.federation.map.svg import as_svg
 from sluice.federation.map.topology import MappedSite, Topology
 from sluice.federation.operations import ListWays, SiteView, WayView
@@ -27,9 +26,6 @@ from sluice.stages import stage_of
 
 MAX_SITES = 200
 MAX_NEARBY = 16  # sites that are asked for what a new route does: with each a second goes by
-
-
-_LANGUAGES = {MapFormat.SVG: as_svg, MapFormat.DOT: as_dot, MapFormat.MERMAID: as_mermaid}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,13 +158,14 @@ def _site(view: SiteView, reached: Iterable[str]) -> MappedSite:
 
 def show(walked: Walked, format_: MapFormat) -> None:
     """Print the drawing on standard output; beside it, where it isn't JSON, why sites weren't reached."""
-    if format_ is MapFormat.JSON:
-        show_json(document(walked))
-        return
-    if format_ is MapFormat.TEXT:
-        _show_text(walked)
-    else:
-        typer.echo(_LANGUAGES[format_](walked.topology), nl=False)
+    match format_:
+        case MapFormat.JSON:
+            show_json(document(walked))
+            return
+        case MapFormat.SVG:
+            typer.echo(as_svg(walked.topology), nl=False)
+        case MapFormat.TEXT:
+            _show_text(walked)
     for tag, reason in sorted(walked.not_reached.items()):
         note(f"{tag} was not reached: {reason}")
 

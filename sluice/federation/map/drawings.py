@@ -1,6 +1,6 @@
 """A topology as text, and what every drawing says of a route. Pure: equal topologies give equal drawings.
 
-Kinds of routes are told apart by their lines, here, in `svg` and in `languages`.
+Kinds of routes are told apart by their lines, here and in `svg`.
 """
 
 from collections.abc import Iterator
@@ -8,13 +8,10 @@ from collections.abc import Iterator
 from msgspec import UNSET
 
 from sluice.federation.links.links import RouteKind
-from sluice.federation.links.states import LinkState
 from sluice.federation.map.findings import findings
 from sluice.federation.map.topology import Route, Topology
 
 _ARROWS = {RouteKind.QUEUE: "══▶", RouteKind.STATIC: "──▶", RouteKind.DYNAMIC: "┄┄▶"}
-_GREY, RED = "#6b7280", "#b3261e"
-_COLOURS = {LinkState.OPERATIONAL: "#2a7d3f", LinkState.STALLED: "#b07c10", LinkState.FAILED: RED}
 
 
 def as_text(topology: Topology) -> str:
@@ -45,13 +42,6 @@ def title_of(route: Route) -> str:
     ends = f"{route.source} {bridge.src} to {route.dest} {bridge.dest}"
     key = f", key {keys}" if (keys := _keys_of(route)) else ""
     return f"{ends}{key}, {bridge.kind}, {bridge.name}, {state_of(route)}"
-
-
-def colour_of(route: Route) -> str:
-    """Return the colour of the route's state."""
-    if route.is_failed:
-        return RED
-    return _GREY if route.bridge.paused else _COLOURS.get(LinkState(route.state), _GREY)
 
 
 def _site_lines(topology: Topology, tag: str) -> Iterator[str]:

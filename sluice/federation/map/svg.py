@@ -1,6 +1,6 @@
 """A topology drawn as SVG: a box a site, a line for all routes between two sites that are alike. Pure.
 
-Graphviz lays it out; equal topologies give equal drawings.
+Equal topologies give equal drawings.
 """
 
 from collections import defaultdict
@@ -13,9 +13,9 @@ from sluice.federation.links.states import LinkState
 from sluice.federation.map.drawings import label_of, state_of, title_of
 from sluice.federation.map.findings import findings
 from sluice.federation.map.topology import Route, Topology
-from sluice.pictures.graph import Edge, Node, drawn
-from sluice.pictures.layout import Size
-from sluice.pictures.svg import CELL_WIDTH, LINE_HEIGHT, Colour, curve, document, shortened, text, width_of
+from sluice.pictures.graph import drawn
+from sluice.pictures.layout import Edge, Node
+from sluice.pictures.svg import CELL_WIDTH, LINE_HEIGHT, Colour, Size, curve, document, shortened, text, width_of
 
 MAX_LABELS = 4  # of one line; what more it has its title tells
 MAX_LABELLED = 200  # lines; of more, only titles tell the keys: nobody could read them, and the layout takes a minute
@@ -38,7 +38,7 @@ _WARNING_CELLS = 110
 def as_svg(topology: Topology) -> str:
     """Draw sites from left to right, lines with their keys, a legend, and warnings. Names that are long are shortened.
 
-    A box or line tells all of itself as its title. Raises `BadConfiguration` where Graphviz isn't installed.
+    A box or line tells all of itself as its title.
     """
     edges = tuple(edge for edge, _ in edges_of(topology.routes))
     if len(edges) > MAX_LABELLED:

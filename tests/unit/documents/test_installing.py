@@ -206,8 +206,8 @@ def test_no_address_of_ours_is_named_where_nothing_is() -> None:
         "uv tool install sluice",
         "uv add sluice-sqs",
         "pip wheel sluice-spark",
-        "`pip install 'sluice[pictures]'` brings it",
-        "raise Missing(\"it needs Graphviz: pip install 'sluice[pictures]'\")",
+        "`pip install 'sluice[console]'` brings it",
+        "raise Missing(\"it needs pyarrow: pip install 'sluice[console]'\")",
         "raise Missing(f\"pip install 'sluice[{extra}]'\")",
         'say("pip install sluice", "elsewhere")',
         "pip install requestz",
@@ -285,5 +285,5 @@ def test_the_extras_that_messages_name_are_there() -> None:
     calls = re.compile(r"\b(?:need|install_command)\(['\"]([a-z]+)")
     sources = {file: text for file, text in texts().items() if re.fullmatch(r"sluice/.*\.py", file)}
     named = {extra for text in sources.values() for extra in calls.findall(text)}
-    assert {"console", "deploy", "kubernetes", "local", "pictures", "webrtc"} <= named
+    assert {"console", "deploy", "kubernetes", "local", "webrtc"} <= named
     assert named - projects()["."]["project"]["optional-dependencies"].keys() == set()

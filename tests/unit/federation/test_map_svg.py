@@ -1,7 +1,7 @@
 """The route map as SVG: nothing on top of anything else, whatever sites are called, in light and dark."""
 
-import sys
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from xml.etree import ElementTree as ET
 
@@ -13,9 +13,8 @@ from sluice.federation.links.links import Bridge, Endpoint, Link
 from sluice.federation.links.states import LinkState, LinkStatus
 from sluice.federation.map.svg import MAX_CELLS, MAX_LABELLED, MAX_LABELS, as_svg
 from sluice.federation.map.topology import MappedSite, Topology
-from sluice.pictures.layout import Layout, Line, Point, Size, laid_out
-from sluice.pictures.svg import DARK, LIGHT, Colour
-from sluice.project import NotInstalled
+from sluice.pictures.layout import Edge, Layout, Node, laid_out
+from sluice.pictures.svg import DARK, LIGHT, Colour, Point, Size
 from tests.hostile.hostile_values import any_texts
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -23,7 +22,7 @@ UP = LinkStatus(state=LinkState.OPERATIONAL)
 Area = tuple[Point, Size]
 
 edges = st.lists(
-    st.tuples(st.integers(0, 11), st.integers(0, 11), st.integers(20, 240), st.booleans()).filter(
+    st.tuples(st.integers(0, 11), st.integers(0, 11), st.integers(0, 32), st.booleans()).filter(
         lambda edge: edge[0] != edge[1]
     ),
     min_size=1,
@@ -68,41 +67,56 @@ def overlaps(one: Area, other: Area) -> bool:
     return abs(x - other_x) < wide - 1 and abs(y - other_y) < high - 1
 
 
-def areas(layout: Layout, boxes: dict[str, Size], lines: list[Line]) -> Iterator[Area]:
-    yield from ((layout.boxes[name], size) for name, size in boxes.items())
-    for placed, line in zip(layout.lines, lines, strict=True):
-        assert placed.label is not None
-        assert line.label is not None
-        yield placed.label, line.label
+def along(points: Sequence[Point]) -> Iterator[Point]:
+    """Points of Bézier curves, a few pixels from one to the next."""
+    for first in range(0, len(points) - 1, 3):
+        curve = points[first : first + 4]
+        steps = max(2, int(math.dist(curve[0], curve[3]) / 4))
+        for t in (step / steps for step in range(steps + 1)):
+            weights = (1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3
+            x, y = (sum(weight * point[axis] for weight, point in zip(weights, curve, strict=True)) for axis in (0, 1))
+            yield x, y
 
 
-@given(edges)
-def test_no_box_or_label_is_on_another_and_all_are_on_the_sheet(drawn: list[tuple[int, int, int, bool]]) -> None:
-    boxes = {str(number): Size(60 + 9 * number, 40) for number in range(12)}
-    lines = [
-        Line(source=str(source), dest=str(dest), label=Size(width, 17), both_ways=both_ways)
+def areas(layout: Layout, nodes: Mapping[str, Node], edges: Sequence[Edge]) -> Iterator[Area]:
+    yield from ((layout.boxes[name], node.size) for name, node in nodes.items())
+    for line, edge in zip(layout.lines, edges, strict=True):
+        assert (line.label is None) == (edge.label is None)
+        if line.label is not None and edge.label is not None:
+            yield line.label, edge.label
+
+
+@given(edges, st.booleans())
+def test_no_box_or_label_is_on_another_or_under_another_line_and_all_are_on_the_sheet(
+    drawn: list[tuple[int, int, int, bool]], downwards: bool
+) -> None:
+    nodes = {str(number): Node(says=("n" * (number + 1),) * (1 + number % 3)) for number in range(12)}
+    edges = [
+        Edge(source=str(source), dest=str(dest), says=("x" * width,) if width else (), both_ways=both_ways)
         for source, dest, width, both_ways in drawn
     ]
-    layout = laid_out(boxes, lines)
-    placed = list(areas(layout, boxes, lines))
+    layout = laid_out(nodes, edges, downwards=downwards)
+    placed = list(areas(layout, nodes, edges))
     assert not [pair for pair in combinations(placed, 2) if overlaps(*pair)]
+    points = [(point, line.label) for line in layout.lines for point in along(line.points)]
+    for centre, size in placed:
+        assert not [point for point, own in points if own != centre and overlaps((centre, size), (point, Size(0, 0)))]
     for (x, y), size in placed:
         assert size.width / 2 <= x <= layout.size.width - size.width / 2
         assert size.height / 2 <= y <= layout.size.height - size.height / 2
 
 
 def test_a_line_goes_from_one_box_to_the_other_with_a_head_at_each_end_that_has_one() -> None:
-    boxes = {"a": Size(60, 40), "b": Size(60, 40)}
-    label = Size(50, 17)
-    one, both = laid_out(
-        boxes,
-        [Line(source="a", dest="b", label=label), Line(source="a", dest="b", label=label, both_ways=True)],
-    ).lines
+    nodes = {"a": Node(says=("aa",)), "b": Node(says=("bb",))}
+    ways = [Edge(source="a", dest="b", says=("x",)), Edge(source="b", dest="a", says=("y",), both_ways=True)]
+    layout = laid_out(nodes, ways)
+    one, both = layout.lines
     assert [len(one.heads), len(both.heads)] == [1, 2]
-    layout = laid_out(boxes, [Line(source="a", dest="b", label=label)])
-    [(_, (tip_x, tip_y))] = layout.lines[0].heads
-    assert tip_x == pytest.approx(layout.boxes["b"][0] - 30, abs=2)
-    assert tip_y == pytest.approx(layout.boxes["b"][1], abs=20)
+    half = nodes["a"].size.width / 2
+    right_of_a, left_of_b = layout.boxes["a"][0] + half, layout.boxes["b"][0] - half
+    tips = [tip_x for line in (one, both) for _, (tip_x, _) in line.heads]
+    assert tips == [pytest.approx(side, abs=2) for side in (left_of_b, right_of_a, left_of_b)]
+    assert one.points[0][0] == pytest.approx(right_of_a, abs=2)
 
 
 @given(tag=any_texts, key=any_texts, name=any_texts, region=any_texts)
@@ -167,9 +181,3 @@ def test_one_file_has_both_schemes() -> None:
     light, dark = drawn.split("@media (prefers-color-scheme: dark)")
     assert all(f".{colour}{{color:{value}}}" in light for colour, value in LIGHT.items())
     assert all(f".{colour}{{color:{value}}}" in dark for colour, value in DARK.items())
-
-
-def test_without_graphviz_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pygraphviz", None)
-    with pytest.raises(NotInstalled, match="drawing needs Graphviz: make setup"):
-        as_svg(Topology.of([site("A", pushed("x", "B"))]))
