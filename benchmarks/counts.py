@@ -20,13 +20,14 @@ from benchmarks.prices import Used, times, together
 from benchmarks.simulated import Load, Steady, steady
 from benchmarks.spark_source import Measured, memory_sqs, runs, spark_python
 from benchmarks.units import READ, WRITE, Units, read_units
-from sluice.demo.federation import FUNCTIONS
-from sluice.local.access import SiteAccess
+from benchmarks.ways import FUNCTIONS
 from sluice.local.cloud import BUILD, start
 from sluice.local.deployer import Deployer
-from sluice.local.requests import BY_CALL, SqsRequest, read_requests
+from sluice.local.requests import BY_CALL
 from sluice.local.sites import DEFAULT_SITE
 from sluice.parameters import Parameters
+from tests.site_access import SiteAccess
+from tests.sqs_requests import SqsRequest, read_requests
 
 BATCH_S = 0.05  # that a warm function takes to send ten messages on; assumed
 PROXY_CALLS = 2  # a poll, an answer

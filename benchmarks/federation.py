@@ -31,12 +31,7 @@ from benchmarks.bindings import BOUND, QUEUES, queue_of
 from benchmarks.bindings import figures as binding_figures
 from benchmarks.report import Figure, report
 from benchmarks.splitting import CountingQueues, InPlace
-from sluice.aws.federation.publisher import Publisher, Publishing
-from sluice.aws.operator.connections import of_environment
-from sluice.aws.operator.deployment import stack_outputs
-from sluice.aws.queues import SqsQueues
-from sluice.aws.splitting.queues import SplitQueues
-from sluice.demo.federation import (
+from benchmarks.ways import (
     FUNCTIONS,
     PARAMETERS,
     PEER_SITE,
@@ -46,6 +41,11 @@ from sluice.demo.federation import (
     receive,
     requests_since,
 )
+from sluice.aws.federation.publisher import Publisher, Publishing
+from sluice.aws.operator.connections import of_environment
+from sluice.aws.operator.deployment import stack_outputs
+from sluice.aws.queues import SqsQueues
+from sluice.aws.splitting.queues import SplitQueues
 from sluice.federation.forwarder import forward_all
 from sluice.federation.links.links import Address, Bridge, BridgeDeclaration, Endpoint, Link
 from sluice.federation.links.peers import KnownPeers
@@ -57,15 +57,15 @@ from sluice.federation.matching.tracing import Crossing
 from sluice.federation.matching.typed_values import TypedValue
 from sluice.federation.messages.deliveries import Receipt, publish
 from sluice.federation.router import AbsentQueues, Ingress, route
-from sluice.local.access import SiteAccess
 from sluice.local.cloud import BUILD, Cloud, clean_environment, start
 from sluice.local.deployer import Deployer
-from sluice.local.requests import SqsRequest, by_action
 from sluice.local.sites import DEFAULT_SITE
 from sluice.message import Message, Outgoing
 from sluice.ulids import ulid_of
 from tests.bindings import bound
+from tests.site_access import SiteAccess
 from tests.sqs.queues import Queue
+from tests.sqs_requests import SqsRequest, by_action
 
 # Measured on two cores with persistent messages of 1 KiB.
 QPID_FORWARDED = 13_900  # messages a second: a durable queue route, acknowledged by fifty

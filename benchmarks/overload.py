@@ -18,12 +18,12 @@ from rich.console import Console
 
 from benchmarks.report import Figure, report
 from sluice.aws.operator.client_queues import ClientCredentials, open_client
-from sluice.local.access import SiteAccess
 from sluice.local.cloud import BUILD, start
 from sluice.local.deployer import Deployer
 from sluice.local.sites import DEFAULT_SITE
 from sluice.peers.methods import draw_client_id
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
+from tests.site_access import SiteAccess
 from tests.traffic import draw_number, offer_body
 
 LOOK_UPS, LOOK_UP_EVERY_S = 5, 1.0

@@ -34,15 +34,15 @@ from sluice.aws.operator.client_queues import ClientCredentials, open_client
 from sluice.aws.operator.control_client import FEDERATION, ControlClient
 from sluice.aws.rendezvous.event_publisher import TableTeller
 from sluice.federation.operations import SweepSite
-from sluice.local.access import SiteAccess
 from sluice.local.cloud import BUILD, Cloud
 from sluice.local.deployer import Deployer
-from sluice.local.requests import SqsRequest, by_action, read_requests
 from sluice.local.sites import DEFAULT_SITE
 from sluice.peers.methods import draw_client_id
 from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
+from tests.site_access import SiteAccess
+from tests.sqs_requests import SqsRequest, by_action, read_requests
 from tests.traffic import Proxies, draw_number, offer_body
 
 SNOWFLAKE_REQUESTS = 12.9  # of Snowflake's own broker, per rendezvous, with an SQS emulator on one machine

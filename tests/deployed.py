@@ -13,8 +13,8 @@ from botocore.exceptions import ClientError
 from sluice.aws.clients import GONE, error_code
 from sluice.aws.operator.client_queues import ClientCredentials, open_client
 from sluice.aws.operator.deployment import STACK
-from sluice.local.access import SiteAccess
-from sluice.local.requests import SqsRequest, read_requests
+from tests.site_access import SiteAccess
+from tests.sqs_requests import SqsRequest, read_requests
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

@@ -22,7 +22,8 @@ OPENED_WITHIN_S = 30.0
 def run(names: Sequence[SiteName], options: Options, *, history: Path | None, browser: bool, as_json: bool) -> None:
     """Serve until ctrl-C. Raises `PortTaken`, `BadHistory`."""
     kept = History.at(history)
-    served = open_at([WatchedSite(name, memory=SiteMemory(history=kept)) for name in names], options)
+    sites = [WatchedSite(name, memory=SiteMemory(history=kept)) for name in names]
+    served = Served.at(WatchedSites(sites=sites, readers=READERS, questions=QUESTIONS, actions=ACTIONS), options)
     tell({"address": served.address}, f"console at {served.address} until ctrl-C", as_json=as_json)
     if browser:
         open_in_browser(served.address)
@@ -30,12 +31,6 @@ def run(names: Sequence[SiteName], options: Options, *, history: Path | None, br
         served.run()
     finally:
         kept.close()
-
-
-def open_at(sites: Sequence[WatchedSite], options: Options) -> Served:
-    """Make the console of these sites, which serves once it runs. Raises `PortTaken`."""
-    watching = WatchedSites(sites=sites, readers=READERS, questions=QUESTIONS, actions=ACTIONS)
-    return Served.at(watching, options)
 
 
 def open_in_browser(address: str) -> None:

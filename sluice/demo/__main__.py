@@ -1,46 +1,41 @@
-"""`make demo`: everything that Sluice does, on an embedded cloud of the demo's own, with its numbers; then all is gone.
+"""`make demo`: the tutorial's commands, typed on an embedded cloud of the demo's own; then what was sent is reconciled.
 
-Exit code 0 only where every number is what it should be.
+Exit code 0 only where every message has arrived where it should, once.
 """
 
-import asyncio
+import json
+import os
+import shutil
+import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import ExitStack
-from typing import Annotated, TypeAlias
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+from deltalake import DeltaTable, QueryBuilder
 from rich.console import Console
 from rich.table import Table
 
-from sluice.aws.clients import now_ms
-from sluice.cli.progress import Steps, steps
-from sluice.demo import federation, pipeline, rendezvous, spark_jobs, splitting, watched
+from sluice.cli.output import SIGNALLED
+from sluice.demo.terminal import CommandFailed, Elsewhere, Terminal
 from sluice.errors import SluiceError
-from sluice.local.access import SiteAccess
-from sluice.local.cloud import BUILD, start
-from sluice.local.deployer import Deployer
-from sluice.local.jobs import spark_python
-from sluice.local.sites import DEFAULT_SITE
-from sluice.times import day_of
+from sluice.local.cloud import BUILD, clean_environment, find
+from sluice.local.jobs import SPARK_PYTHON, spark_python
 
-FOLDER = BUILD / "demo-cloud"
-SITES = DEFAULT_SITE, federation.PEER_SITE
-STEPS = 19  # that are told once all is deployed
-AT_ONCE = 4  # threads: clients of both sites, the way between these, then what arrives
-PARAMETERS: dict[str, object] = {
-    **rendezvous.PARAMETERS,
-    **splitting.PARAMETERS,
-    **federation.PARAMETERS,
-    **pipeline.PARAMETERS,
-    "sluice.federation.queues": [*federation.QUEUES, *pipeline.QUEUES],
-    "sluice.rendezvous.keep_state": False,
-}
-Results: TypeAlias = tuple[
-    rendezvous.Rendezvoused, rendezvous.Rendezvoused, splitting.Divided, federation.Federated, pipeline.Reconciled
-]
+FOLDER = BUILD / "demo"  # where commands are typed
+CLOUD = BUILD / "demo-cloud"  # so that what `sluice local up` has started stays what it is
+TABLE = "landed/tables/messages"
+CLIENTS, BYTES = 12, 20_000
+MINE, OTHERS = 20, 40  # orders
+TRIES = 10  # of clients that find no proxy in time, on a machine that is busy
+ARRIVED_WITHIN_S = 240.0
+LOOK_EVERY_S = 0.5
+
 NEXT = """[bold]What to try next[/]
   . .venv/bin/activate
   sluice local up                                       the same, to stay
@@ -60,6 +55,39 @@ NEXT = """[bold]What to try next[/]
   make bench                                            the numbers, measured"""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconciled:
+    """What clients had back, and ids of orders by where they came: `there` a queue of its own sees them all."""
+
+    bytes_back: int
+    there: Sequence[str]
+    mine: Sequence[str]
+    landed: Sequence[str]
+
+    @property
+    def lost(self) -> int:
+        """How many were published, and aren't in the queue over there; or are, and came to neither share's end."""
+        return max(0, MINE + OTHERS - len(set(self.there))) + len(set(self.there) - {*self.mine, *self.landed})
+
+    @property
+    def doubled(self) -> int:
+        """How many came more than once: to the queue over there, or to either share's end, or to both of these."""
+        ends = Counter([*self.mine, *self.landed])
+        return len(self.there) - len(set(self.there)) + ends.total() - len(ends)
+
+    def is_right(self) -> bool:
+        """Whether each order is at one end, once, and each share has its own."""
+        shares = len(self.mine) == MINE, len(self.landed) == OTHERS
+        return self.lost == self.doubled == 0 and all(shares) and self.bytes_back == CLIENTS * BYTES
+
+    def rows(self) -> Iterator[tuple[str, str, str]]:
+        """List what was sent, and what of it arrived."""
+        yield f"bytes of {CLIENTS} clients, through a proxy and back", f"{CLIENTS * BYTES:,}", f"{self.bytes_back:,}"
+        yield "orders over the route, in the queue there", f"{MINE + OTHERS}", f"{len(self.there)}"
+        yield "of these split, to the session of user me", f"{MINE}", f"{len(self.mine)}"
+        yield "of these landed in a table, by Spark", f"{OTHERS}", f"{len(self.landed)}"
+
+
 def main(
     *,
     console: Annotated[
@@ -67,92 +95,140 @@ def main(
     ] = False,
 ) -> None:
     """Deploys, uses, reconciles, stops."""
-    out = Console()
-    started, began = time.monotonic(), day_of(now_ms())
+    out, started = Console(highlight=False), time.monotonic()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with ExitStack() as stack:
-            # Ends after the cloud: without that, whatever still waits there fails.
-            beside = stack.enter_context(ThreadPoolExecutor(AT_ONCE))
-            with steps(1 + STEPS) as progress:
-                site, peer, jobs = _deployed(stack, progress)
-                endpoint, took_s = site.cloud.endpoint, time.monotonic() - started
-                out.print(f"deployed to {site.site} and {peer.site} at {endpoint} in {took_s:.0f} s")
-                overview = watched.watched([site, peer])
-                if console:
-                    stack.enter_context(watched.served(overview))
-                    out.print(f"console at {overview.address}", soft_wrap=True)
-                with pipeline.joined(site, peer, jobs=jobs, beside=beside, progress=progress) as way:
-                    results = _used(way, beside, progress)
-                    progress("the console's overview says it all")
-                    said = watched.numbers(results[0], results[1], results[-1])
-                    compared = watched.compare(overview, said, began=began, day=day_of(now_ms()))
-                    counted = way.statistics()
-            _tell(out, (site, peer), results, compared, counted)
-            if console:
-                out.print(f"the console stays at {overview.address} until ctrl-C", soft_wrap=True)
-                watched.wait()
+        with _typing(out) as terminal, ExitStack() as others:
+            terminal.type("sluice local up $here $there")
+            watched = others.enter_context(_console(terminal)) if console else None
+            reconciled = _use(terminal)
+            _show(out, reconciled)
+            if watched is not None:
+                out.print("\nthe console stays until ctrl-C")
+                watched.wait_for_ctrl_c()
                 out.print("\nstopping…")
-    except (SluiceError, ExceptionGroup) as error:
+    except KeyboardInterrupt:
+        sys.exit(SIGNALLED + signal.SIGINT)
+    except SluiceError as error:
         out.print(f"[red]{error}")
         sys.exit(1)
-    out.print(f"all of it in {time.monotonic() - started:.0f} s; nothing is left running")
-    sys.exit(0 if all(each.is_right() for each in (*results, compared)) else 1)
-
-
-def _deployed(stack: ExitStack, progress: Steps) -> tuple[SiteAccess, SiteAccess, spark_jobs.Jobs]:
-    """Start the cloud, which ends with the stack, and deploy to it: both sites, and Spark's jobs, which wait."""
-    progress("starting the embedded cloud")
-    python = spark_python(None)
-    pipeline.prepare()
-    cloud = start(FOLDER, ends_with_us=True)
-    stack.callback(cloud.stop)
-    jobs = stack.enter_context(spark_jobs.held(python, cloud.environment(SITES[1]), pipeline.FOLDER))
-    deployer = Deployer(cloud=cloud, context=PARAMETERS, progress=progress, expect=progress.expect)
-    cloud = deployer.deploy(*SITES)
-    site, peer = (SiteAccess(cloud, each) for each in SITES)
-    return site, peer, jobs
-
-
-def _used(way: pipeline.Joined, beside: Executor, progress: Callable[[str], None]) -> Results:
-    """Use all four parts."""
-    site, peer = way.source, way.dest
-    sizes = {site: rendezvous.LARGE, peer: rendezvous.SMALL}
-    progress(f"{sum(size.early for size in sizes.values())} clients come, and no proxy yet")
-    early = {at: beside.submit(asyncio.run, rendezvous.early(at, size)) for at, size in sizes.items()}
-    way.publish(progress=progress)
-    offered, at_peer = (
-        asyncio.run(rendezvous.run(at, size, early=early[at].result(), progress=progress)) for at, size in sizes.items()
-    )
-    # Not before: it takes both processors for a while, and a client has five seconds.
-    way.land(progress=progress)
-    offers = {str(site.site): offered.offers, str(peer.site): at_peer.offers}
-    published = beside.submit(way.published, offers, progress=progress)
-    split = splitting.run(site.connection, progress=progress)
-    federated = federation.run(site, peer, progress=progress)
-    return offered, at_peer, split, federated, way.finish(published.result(), offers, progress=progress)
-
-
-def _tell(
-    out: Console, sites: Sequence[SiteAccess], results: Results, compared: watched.Compared, counted: str
-) -> None:
-    offered, at_peer, split, federated, joined = results
-    _show(out, f"Rendezvous at {sites[0].site}", offered.rows())
-    _show(out, f"Rendezvous at {sites[1].site}", at_peer.rows())
-    _show(out, "Splitting", split.rows())
-    _show(out, "Federation", federated.rows())
-    _show(out, "All four joined", joined.rows())
-    _show(out, "The console's overview says", compared.rows())
-    out.print(f"[bold]Snowflake's statistics, of what was landed[/]\n{counted}", soft_wrap=True)
+    out.print(f"\nall of it in {time.monotonic() - started:.0f} s; nothing is left running\n")
     out.print(NEXT, soft_wrap=True)
+    sys.exit(0 if reconciled.is_right() else 1)
 
 
-def _show(console: Console, title: str, rows: list[tuple[str, str]]) -> None:
-    table = Table(title=title, show_header=False, title_justify="left", title_style="bold")
-    table.add_column()
-    table.add_column(justify="right")
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
+@contextmanager
+def _typing(out: Console) -> Iterator[Terminal]:
+    """Open a terminal in a folder that has nothing of an earlier run, with a cloud of its own, which ends with it."""
+    python = spark_python(None)
+    left = find(CLOUD)
+    if left is not None:  # of a demo that was killed
+        left.stop()
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir(parents=True)
+    ours = {name: value for name, value in clean_environment().items() if not name.startswith("SLUICE_")}
+    path = os.pathsep.join([str(Path(sys.executable).parent), ours.get("PATH", os.defpath)])
+    led = {"SLUICE_LOCAL_FOLDER": str(CLOUD), SPARK_PYTHON: str(python), "PATH": path}
+    sites = {"here": "000000000000/eu-central-1", "there": "111111111111/us-east-1"}
+    out.print("[bold]$ " + " ".join(f"{site}={name}" for site, name in sites.items()))
+    terminal = Terminal(FOLDER, {**ours, **led, **sites}, out)
+    try:
+        yield terminal
+    finally:
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # pressed once more it would leave the cloud running
+        terminal.type("sluice local down")
+        signal.signal(signal.SIGINT, before)
+
+
+def _use(terminal: Terminal) -> Reconciled:
+    """Use all four parts."""
+    out, type_ = terminal.out, terminal.type
+    _head(out, "Rendezvous: clients find a proxy, and bytes go through it and back")
+    with terminal.elsewhere("sluice rendezvous proxy --local $here --loopback --count 4", name="proxy") as proxy:
+        proxy.wait_until_it_says("polling")
+        bytes_back = _offer(terminal)
+
+    _head(out, "Pipeline: Spark lands in a table what the consumer of the split queue there gets")
+    job = "sluice pipeline run-local land --local $there --folder landed"
+    with terminal.elsewhere(job, name="landing") as landing:
+        _head(out, "Federation: what is published here gets there, in another account and region")
+        type_("sluice binding add $there amq.topic sluice-queue-orders 'orders.#' --create")
+        type_("sluice binding add $there amq.topic pipeline 'orders.#'")
+        type_("sluice route add $there $here amq.topic 'orders.#'")
+        type_("sluice route map $there")
+
+        _head(out, "Splitting: a session takes its share of the split queue, Spark has the rest")
+        consumer = f'sluice consume "$SLUICE_QUEUE_URL" --count {MINE} --wait 120 --json'
+        session = f"sluice split run --local $there --filter 'pipeline:user=^me$' -- sh -c '{consumer}' > mine.jsonl"
+        with terminal.elsewhere(session, name="session") as running:
+            type_("until sluice split status --local $there --json | grep -q Ready; do sleep 1; done")
+            type_(f"sluice publish $here amq.topic orders.new 'for me' --header user=me --count {MINE}")
+            type_(f"sluice publish $here amq.topic orders.new 'for you' --header user=you --count {OTHERS}")
+            type_(f"sluice consume $there sluice-queue-orders --count {MINE + OTHERS} --wait 60 --json > there.jsonl")
+            running.wait(within_s=ARRIVED_WITHIN_S)
+        type_("sluice consume $there sluice-queue-orders --json >> there.jsonl   # nothing comes twice")
+        out.print("\nSpark lands the rest, a batch after the other")
+        deadline = time.monotonic() + ARRIVED_WITHIN_S
+        while len(_landed()) < OTHERS and landing.process.poll() is None and time.monotonic() < deadline:
+            time.sleep(LOOK_EVERY_S)
+        type_("sluice status --local $there")
+    return Reconciled(bytes_back=bytes_back, there=_ids("there.jsonl"), mine=_ids("mine.jsonl"), landed=_landed())
+
+
+def _offer(terminal: Terminal) -> int:
+    """Have clients find a proxy, each anew where it doesn't in five seconds. Returns how many bytes they had back."""
+    written = FOLDER / "clients.json"
+    back: list[int] = []
+    for _ in range(TRIES):
+        count = CLIENTS - len(back) if back else 1  # with the first one functions start
+        several = f" --count {count} --concurrency 4" if count > 1 else ""
+        line = f"sluice rendezvous offer --local $here --loopback --bytes {BYTES}{several}"
+        terminal.type(f"{line} --json > {written.name}", may_fail=True)
+        if not written.stat().st_size:
+            raise CommandFailed(f"{line}: it failed")
+        told = json.loads(written.read_text())
+        echoed = [each["bytes_back"] for each in told["attempts"] if each["outcome"] == "echoed"]
+        after = f", connected after {told['opened_ms_p50']:,.0f} ms (median)" if echoed else ""
+        again = "" if len(echoed) == count else "; the rest had no answer in five seconds, and try again"
+        terminal.out.print(f"{len(echoed)} of {count} had all bytes back over WebRTC{after}{again}", soft_wrap=True)
+        back += echoed
+        if len(back) == CLIENTS:
+            break
+    return sum(back)
+
+
+@contextmanager
+def _console(terminal: Terminal) -> Iterator[Elsewhere]:
+    with terminal.elsewhere("sluice console --local", name="console") as watched:
+        watched.wait_until_it_says("http://")
+        terminal.out.print(watched.log.read_text().strip(), soft_wrap=True)
+        yield watched
+
+
+def _ids(name: str) -> list[str]:
+    """Read the ids that `consume --json` has written, a message a line."""
+    return [json.loads(line)["id"] for line in (FOLDER / name).read_text().splitlines()]
+
+
+def _landed() -> list[str]:
+    """Read the ids of a table's rows, by another reader than the one that wrote them."""
+    table = str(FOLDER / TABLE)
+    if not DeltaTable.is_deltatable(table):
+        return []
+    rows: Any = QueryBuilder().register("landed", DeltaTable(table)).execute("SELECT origin_id FROM landed").read_all()
+    ids: list[str] = rows["origin_id"].to_pylist()
+    return ids
+
+
+def _head(out: Console, text: str) -> None:
+    out.print(f"\n[bold reverse] {text} [/]", soft_wrap=True)
+
+
+def _show(out: Console, reconciled: Reconciled) -> None:
+    table = Table("", "sent", "arrived", title="Reconciled", title_justify="left", title_style="bold")
+    for name, sent, arrived in reconciled.rows():
+        table.add_row(name, sent, arrived if arrived == sent else f"[red]{arrived}")
+    out.print("", table, f"{reconciled.lost} lost, {reconciled.doubled} doubled")
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ class Cloud:
 
     @property
     def request_log(self) -> Path:
-        """Every SQS request, as `sluice.local.requests` reads them."""
+        """Every SQS request, as `sluice.local.requests` notes them."""
         return self.folder / REQUEST_LOG
 
     def environment(self, site: Site) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Which SQS requests were made: one JSON line each in a file, written by the cloud, read by benchmarks and demos.
+"""Which SQS requests were made: one JSON line each in a file, written by the cloud, read by tests and benchmarks.
 
 Triggers' receives and deletes are in it. On AWS a trigger's long poll that ends empty is a request too, some 15 a
 minute at rest; the embedded cloud looks into the queue instead, and what it looks at in vain isn't counted.
@@ -6,9 +6,6 @@ minute at rest; the embedded cloud looks into the queue instead, and what it loo
 
 import json
 import time
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any, TextIO
@@ -16,17 +13,6 @@ from urllib.parse import parse_qs
 
 BY_TRIGGER = "trigger"
 BY_CALL = "call"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SqsRequest:
-    """One request. `queue` is a name; `by` says whether a program called or a trigger."""
-
-    at_ms: int
-    action: str
-    queue: str
-    by: str
-    status: int
 
 
 class RequestLog:
@@ -42,20 +28,6 @@ class RequestLog:
         line = {"at_ms": time.time_ns() // 1_000_000, "action": action, "queue": queue, "by": by, "status": status}
         with self._lock:
             self._file.write(json.dumps(line) + "\n")
-
-
-def read_requests(path: Path, *, offset: int = 0) -> Iterator[SqsRequest]:
-    """Those noted after `offset` bytes of the file."""
-    with path.open("rb") as file:
-        file.seek(offset)
-        for line in file:
-            if line.endswith(b"\n"):
-                yield SqsRequest(**json.loads(line))
-
-
-def by_action(requests: Iterator[SqsRequest]) -> Counter[str]:
-    """How many of each: `SendMessage`, and `trigger ReceiveMessage` for a trigger's."""
-    return Counter(f"trigger {r.action}" if r.by == BY_TRIGGER else r.action for r in requests)
 
 
 def action_and_queue(headers: dict[str, str], body: bytes, query: dict[str, Any]) -> tuple[str, str]:

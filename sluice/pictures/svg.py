@@ -91,16 +91,6 @@ def document(size: Size, parts: Iterable[str], *, title: str) -> str:
     return "\n".join([*head_lines, *parts, "</svg>\n"])
 
 
-def themed(drawn: str) -> str:
-    """Give an SVG of another library, in the light colours, those of its reader's scheme."""
-    for colour, value in LIGHT.items():
-        drawn = drawn.replace(value, f"var(--{colour}, {value})")
-    light, dark = ("".join(f"--{colour}:{value};" for colour, value in colours.items()) for colours in (LIGHT, DARK))
-    style = f"<style>:root{{{light}}}@media (prefers-color-scheme: dark) {{:root{{{dark}}}}}</style>"
-    head_end = drawn.index(">", drawn.index("<svg")) + 1
-    return drawn[:head_end] + style + drawn[head_end:]
-
-
 def text(
     at: Point,
     content: str,

@@ -22,29 +22,6 @@ ENDS_WITHIN_S = 10.0  # other suites may have the processors; a call to AWS woul
 # Who was started in the background, as a whole suite may be, passes on that ctrl-C is none.
 INTERRUPTIBLE = ("env", "--default-signal=INT")
 
-# As the demo's end does, and says that it waits once it does.
-WAITS = """
-import sys, threading
-from sluice.demo import watched
-
-main = threading.get_ident()
-
-def called():
-    frame = sys._current_frames()[main]
-    while frame:
-        yield frame.f_code
-        frame = frame.f_back
-
-def tell():
-    while not {watched.wait.__code__, threading.Event.wait.__code__} <= {*called()}:
-        pass
-    print(flush=True)
-
-threading.Thread(target=tell).start()
-watched.wait()
-print("ended")
-"""
-
 
 @pytest.fixture
 def silent() -> Iterator[str]:
@@ -101,10 +78,3 @@ def test_streams_end_with_the_console(sites: RecordedSites) -> None:
         assert stream.readline() == b": follows\n"
         served.end()
         assert stream.read().endswith(b"\n\n")  # to its end, and not cut off
-
-
-def test_the_demo_waits_for_ctrl_c() -> None:
-    with running("-c", WAITS, environment={}) as demo:
-        assert demo.process.stdout is not None
-        demo.process.stdout.readline()
-        assert demo.interrupted() == (0, "ended\n", "")

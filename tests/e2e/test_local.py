@@ -19,9 +19,10 @@ from sluice.aws.federation.publisher import Publisher, Publishing
 from sluice.aws.operator.connections import of_environment
 from sluice.aws.operator.deployment import stack_outputs
 from sluice.local.cloud import LOOPBACK, CloudFailed, find, not_kept, start
-from sluice.local.requests import BY_TRIGGER, SqsRequest
+from sluice.local.requests import BY_TRIGGER
 from sluice.local.sites import DEFAULT_SITE
 from tests.deployed import Deployed
+from tests.sqs_requests import SqsRequest
 
 
 def queue_names(cloud) -> list[str]:

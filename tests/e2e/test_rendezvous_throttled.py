@@ -9,14 +9,14 @@ import aiohttp
 import pytest
 
 from sluice.aws.operator.client_queues import ClientCredentials, ClientQueues, open_client
-from sluice.local.access import SiteAccess
 from sluice.local.cloud import start
 from sluice.local.deployer import Deployer
 from sluice.local.harsh.behaviours import Behaviours
-from sluice.local.requests import read_requests
 from sluice.local.sites import DEFAULT_SITE
 from sluice.peers.methods import Denied, Reply, over_sqs
 from sluice.rendezvous.protocol.ends import End
+from tests.site_access import SiteAccess
+from tests.sqs_requests import read_requests
 from tests.traffic import Proxies, offer_body
 
 pytestmark = pytest.mark.slow

@@ -16,16 +16,16 @@ from sluice.console.readings.dollars import STACKS
 from sluice.console.requests import Topic
 from sluice.console.sites import WatchedSite
 from sluice.console.watching import ACTIONS, QUESTIONS, READERS, WatchedSites
-from sluice.demo import splitting
-from sluice.local.access import SiteAccess
 from sluice.local.cloud import start
 from sluice.local.deployer import Deployer
 from sluice.local.sites import Site
 from sluice.peers.methods import Answered, Denied, Reply, sqs_method
 from sluice.stages import stage_of, staged
 from tests.deployed import make_queue
+from tests.e2e import shares
 from tests.e2e.federated import FederatedSite
 from tests.e2e.test_console import until
+from tests.site_access import SiteAccess
 from tests.traffic import Proxies, answer, offer_body
 
 pytestmark = pytest.mark.slow
@@ -34,7 +34,7 @@ UNSTAGED = Site("999999999999", "eu-central-1")
 STAGED = Site("999999999999", "eu-central-1", "dev")
 PARAMETERS: dict[str, object] = {
     "sluice.rendezvous.held_proxies_min": 10,
-    **splitting.PARAMETERS,
+    **shares.PARAMETERS,
     "sluice.rendezvous.keep_state": False,
     "sluice.federation.peer_stages": ["", "dev"],
     "sluice.federation.counts_settle_s": 3,  # this cloud's counts are right at once
@@ -42,10 +42,6 @@ PARAMETERS: dict[str, object] = {
 FANOUT = "amq.fanout"
 WITHIN_S = 120
 MET = (Denied, Answered(answer("2")))
-DIVIDED = {
-    **{name: [name] * number for name, number in splitting.PEOPLE.items()},
-    "consumer": ["others"] * splitting.OTHERS,
-}
 
 T = TypeVar("T")
 
@@ -65,10 +61,6 @@ def deployer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployer]:
 @pytest.fixture(scope="module")
 def sites(deployer: Deployer) -> list[FederatedSite]:
     return [FederatedSite(deployer.cloud, site) for site in (UNSTAGED, STAGED)]
-
-
-def silent(_: str) -> None:
-    pass
 
 
 def at_both(do: Callable[[SiteAccess], T], sites: list[FederatedSite]) -> list[T]:
@@ -113,7 +105,7 @@ def queues_made(site: FederatedSite, prefix: str) -> set[str | None]:
 
 
 def divided(site: SiteAccess) -> Mapping[str, Sequence[str]]:
-    return splitting.run(site.connection, progress=silent).received
+    return shares.divide(site.connection)
 
 
 def bound(site: FederatedSite, name: str, exchange: str = FANOUT, key: str = "") -> str:
@@ -136,7 +128,7 @@ def test_offers_are_answered_at_each(sites: list[FederatedSite]) -> None:
 
 
 def test_a_queue_that_both_call_the_same_is_split_at_each(sites: list[FederatedSite]) -> None:
-    assert at_both(divided, sites) == [DIVIDED, DIVIDED]
+    assert at_both(divided, sites) == [shares.DIVIDED, shares.DIVIDED]
 
 
 def test_what_is_published_at_one_stays_there(sites: list[FederatedSite]) -> None:
@@ -171,7 +163,7 @@ def test_where_one_is_destroyed_the_other_goes_on(deployer: Deployer, sites: lis
     # What was made at run time is the functions' to sweep, which are gone with their site.
     assert queues_made(unstaged, "SluiceState-") == queues_made(unstaged, "snowflake-broker") == {None}
     assert at_both(met, [unstaged]) == [MET]
-    assert at_both(divided, [unstaged]) == [DIVIDED]
+    assert at_both(divided, [unstaged]) == [shares.DIVIDED]
 
 
 def test_the_console_has_of_each_its_own_alarms_deployments_dollars_and_functions(

@@ -12,8 +12,9 @@ import pytest
 from sluice.local.cloud import FILE, STATE, not_kept
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.processes import end_session
-from sluice.local.requests import BY_CALL, BY_TRIGGER, RequestLog, action_and_queue, by_action, read_requests
+from sluice.local.requests import BY_CALL, BY_TRIGGER, RequestLog, action_and_queue
 from sluice.local.sites import BadSite, Site, peer_accounts, to_deploy
+from tests.sqs_requests import by_action, read_requests
 
 MEMBER = """
 member = subprocess.Popen(["sleep", "600"], process_group=0)

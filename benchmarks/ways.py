@@ -1,19 +1,16 @@
-"""The demo's federation: messages published at one site are consumed at another, of another account and region.
+"""A way from site to site: what a route is made of, queue by queue, and what SQS was asked on each hop.
 
-Link, route and binding are declared as the command line declares them. What a route is made of, queue by queue, and
-what SQS was asked on each hop is here too, as the benchmark asks the same.
+Link, route and binding are declared as the command line declares them.
 """
 
-import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from sluice.aws.federation.publisher import Publisher, Publishing
 from sluice.aws.operator.connections import of_environment
 from sluice.aws.operator.consumer import queue_url
 from sluice.aws.operator.control_client import FEDERATION, ControlClient
@@ -24,22 +21,17 @@ from sluice.cli.federation.sites import OpenSite, asked_by, open_site
 from sluice.cli.site_names import SiteName
 from sluice.errors import SluiceError
 from sluice.federation.links.links import BridgeDeclaration
-from sluice.federation.messages.metadata import open_attributes
 from sluice.federation.operations import BindQueue
-from sluice.local.access import SiteAccess
 from sluice.local.cloud import Cloud
-from sluice.local.requests import BY_CALL, BY_TRIGGER, SqsRequest, read_requests
+from sluice.local.requests import BY_CALL, BY_TRIGGER
 from sluice.local.sites import DEFAULT_SITE, Site
 from sluice.message import Message
+from tests.site_access import SiteAccess
+from tests.sqs_requests import SqsRequest, read_requests
 
 STACK, STANDARD_INGRESS, FIFO_INGRESS = FEDERATION[0], "IngressUrl", "FifoIngressUrl"
 FUNCTIONS = ("exchange", "bridge", "exchange")  # that a message passes on its way from site to site
 PEER_SITE = Site("111111111111", "us-east-1")
-QUEUE = "orders"
-EXCHANGE, PATTERN, KEY = "amq.topic", "orders.#", "orders.eu.new"
-ALONE = 10  # messages one by one, to see how long each takes
-TOGETHER = 200
-BODY_BYTES = 1024
 OPERATIONAL_WITHIN_S = 60.0
 ARRIVED_WITHIN_S = 60.0
 DELETED_WITHIN_S = 10.0
@@ -47,14 +39,10 @@ LOOK_EVERY_S = 0.05
 PARAMETERS: dict[str, object] = {
     "sluice.federation.peer_accounts": [DEFAULT_SITE.account, PEER_SITE.account],
 }
-QUEUES: Sequence[Mapping[str, object]] = ({"name": QUEUE, "fifo": True},)
 
 
 class Missing(SluiceError):
     """Messages that were published and haven't come in time."""
-
-
-# A way from site to site
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,86 +147,3 @@ def requests_since(log: Path, offset: int, way: Way) -> list[SqsRequest]:
 
 def _name(url: str) -> str:
     return url.rsplit("/", 1)[1]
-
-
-# The demo
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Federated:
-    """What was published and consumed, in order; ms from the one to the other of messages alone; requests by hop."""
-
-    sites: tuple[Site, Site]
-    published: Sequence[str]
-    consumed: Sequence[str]
-    traces: frozenset[tuple[str, ...]]
-    source_tag: str
-    alone_ms: Sequence[int]
-    hops: Sequence[Counter[str]]
-    ready_s: float
-
-    def is_right(self) -> bool:
-        """Every message once, in order, with the trace of one crossing."""
-        return self.consumed == self.published and self.traces == {(self.source_tag,)}
-
-    def rows(self) -> list[tuple[str, str]]:
-        """For the summary."""
-        source, dest = self.sites
-        per_hop = [hop.total() / TOGETHER for hop in self.hops]
-        return [
-            (f"published at {source}", f"{len(self.published)}"),
-            (f"consumed at {dest}", f"{len(self.consumed)}"),
-            ("in the order in which they were published", "yes" if self.consumed == self.published else "no"),
-            ("link and route carry messages after", f"{self.ready_s:.1f} s"),
-            ("published to consumable, each alone, median", f"{statistics.median(self.alone_ms):,.0f} ms"),
-            (f"SQS requests per message, by batches of ten, over {len(self.hops)} hops", f"{sum(per_hop):.2f}"),
-            ("for each hop: exchange, bridge, exchange", ", ".join(f"{each:.2f}" for each in per_hop)),
-        ]
-
-
-def run(source: SiteAccess, dest: SiteAccess, *, progress: Callable[[str], None]) -> Federated:
-    """Lay a route, publish at one site, consume at the other. Raises `Missing`."""
-    progress(f"{dest.site} pulls from {source.site}")
-    started = time.monotonic()
-    way = lay(source, dest, BridgeDeclaration(src=EXCHANGE, dest=EXCHANGE, key=PATTERN), queue=QUEUE)
-    ready_s = time.monotonic() - started
-    publisher = Publisher(way.ingress_url, source.connection.client("sqs"))
-    queues, queue = SplitQueues(dest.connection.client("sqs"), way.queue_url), _name(way.queue_url)
-    progress("the functions start")
-    publisher.publish(_publishing("first"))
-    receive(queues, queue, 1)
-    alone: list[Message] = []
-    progress(f"{ALONE} messages go over, one after the other")
-    for number in range(ALONE):
-        publisher.publish(_publishing(f"alone {number}"))
-        alone += receive(queues, queue, 1)
-    progress(f"{TOGETHER} messages go over")
-    offset = source.cloud.request_log.stat().st_size
-    bodies = [f"Message {number}".ljust(BODY_BYTES) for number in range(1, TOGETHER + 1)]
-    publisher.publish_all(_publishing(body) for body in bodies)
-    together = receive(queues, queue, TOGETHER)
-    requests = requests_since(source.cloud.request_log, offset, way)
-    arrived = [*alone, *together]
-    metadata = [open_attributes(message.attributes).metadata for message in arrived]
-    return Federated(
-        sites=(source.site, dest.site),
-        published=[*(f"alone {number}" for number in range(ALONE)), *bodies],
-        consumed=[message.body for message in arrived],
-        traces=frozenset(() if each is None else each.trace for each in metadata),
-        source_tag=stack_outputs(source.connection, STACK)["SiteTag"],
-        alone_ms=[_took_ms(message) for message in alone],
-        hops=[hop.requests(requests) for hop in way.hops],
-        ready_s=ready_s,
-    )
-
-
-def _publishing(body: str) -> Publishing:
-    return Publishing(exchange=EXCHANGE, key=KEY, body=body)
-
-
-def _took_ms(message: Message) -> int:
-    """From the first site's ingress to the last queue, by SQS's own stamps."""
-    metadata = open_attributes(message.attributes).metadata
-    if metadata is None or metadata.published_at_ms is None or message.sent_at_ms is None:
-        raise Missing(f"message {message.message_id} doesn't say when it was published")
-    return message.sent_at_ms - metadata.published_at_ms

@@ -1,0 +1,109 @@
+"""A terminal that types commands: each is shown, then run by a shell, and what it says is seen as it comes."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from sluice.errors import SluiceError
+from sluice.local.cloud import tail
+
+BEGINS_WITHIN_S = 120.0
+ENDS_WITHIN_S = 30.0
+LOOK_EVERY_S = 0.2
+
+
+class CommandFailed(SluiceError):
+    """A typed command ended with an error; the text says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A command that runs in another terminal, and the file that has what it says there."""
+
+    line: str
+    process: "subprocess.Popen[bytes]"
+    log: Path
+
+    def wait(self, *, within_s: float) -> None:
+        """Wait until it has ended. Raises `CommandFailed`."""
+        try:
+            code = self.process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            raise CommandFailed(f"{self.line}: still runs after {within_s:.0f} s\n{tail(self.log)}") from None
+        if code:
+            raise CommandFailed(f"{self.line}: exit code {code}\n{tail(self.log)}")
+
+    def wait_for_ctrl_c(self) -> None:
+        """Wait until ctrl-C, or until it has ended."""
+        with suppress(KeyboardInterrupt):
+            # A wait without a time-out would miss a signal that comes just before it begins, until the next one comes.
+            while self.process.poll() is None:
+                time.sleep(LOOK_EVERY_S)
+
+    def wait_until_it_says(self, text: str) -> None:
+        """Wait until it has written this. Raises `CommandFailed` where it ends before that, or takes too long."""
+        deadline = time.monotonic() + BEGINS_WITHIN_S
+        while text not in self.log.read_text(errors="replace"):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise CommandFailed(f"{self.line}: it doesn't say {text!r}\n{tail(self.log)}")
+            time.sleep(LOOK_EVERY_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """Types commands in a folder, with these environment variables and no others."""
+
+    folder: Path
+    variables: Mapping[str, str]
+    out: Console
+
+    def type(self, line: str, *, may_fail: bool = False) -> None:
+        """Run a command until it ends. Raises `CommandFailed`, unless it may fail."""
+        self._show(line)
+        process = subprocess.Popen(["sh", "-c", line], cwd=self.folder, env=self.variables)  # noqa: S603, S607 - our own lines, by the shell that is there
+        try:
+            code = process.wait()
+        except KeyboardInterrupt:
+            process.wait()  # the command has got ctrl-C, too, and ends in its own way
+            raise
+        if code and not may_fail:
+            raise CommandFailed(f"{line}: exit code {code}; what it wrote is in {self.folder}")
+
+    @contextmanager
+    def elsewhere(self, line: str, *, name: str) -> Iterator[Elsewhere]:
+        """Run a command in another terminal, whose output is in a file of this name, until the context ends."""
+        self._show(f"{line}   # in another terminal")
+        log = self.folder / f"{name}.log"
+        with log.open("wb") as said:
+            process = subprocess.Popen(  # noqa: S603 - our own lines
+                ["sh", "-c", line],  # noqa: S607 - by the shell that is there
+                cwd=self.folder,
+                env=self.variables,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                start_new_session=True,  # so that ctrl-C reaches us alone, and what it has started ends with it
+            )
+        try:
+            yield Elsewhere(line, process, log)
+        finally:
+            _end_session(process)
+
+    def _show(self, line: str) -> None:
+        self.out.print(f"\n[bold]$ {line.replace('[', chr(92) + '[')}[/]", soft_wrap=True)
+
+
+def _end_session(process: "subprocess.Popen[bytes]") -> None:
+    """End a command as ctrl-C in its terminal would, and whatever of it is left after a while."""
+    for number, within_s in ((signal.SIGINT, ENDS_WITHIN_S), (signal.SIGKILL, None)):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(within_s)
