@@ -187,13 +187,14 @@ lock: setup ## write the locks anew, with the newest versions that pyproject.tom
 		--constraint spark/pyspark-$(SPARK).txt --all-extras --no-emit-package pyspark -o spark/requirements.txt spark/pyproject.toml
 	npm install --package-lock-only --no-audit --no-fund --loglevel=error
 	$(MAKE) setup
-	python -m sluice.bundles.bill
 
 packages: setup ## source distributions and wheels of both packages: build/dist
 	for package in . spark; do uv build --quiet --out-dir build/dist $$package; done
 
-sbom: setup ## the bill of materials in CycloneDX: build/sbom.json
-	python -m sluice.bundles.bill --sbom build/sbom.json
+sbom: setup ## bills of materials in CycloneDX: build/sbom.json with hashes, build/sbom-installed.json with licences
+	mkdir -p build
+	cyclonedx-py requirements --output-reproducible --pyproject pyproject.toml -o build/sbom.json requirements.txt
+	cyclonedx-py environment --output-reproducible --pyproject pyproject.toml -o build/sbom-installed.json .venv
 
 clean: ## everything that a clone doesn't have
 	-[ -x .venv/bin/sluice ] && .venv/bin/sluice local down

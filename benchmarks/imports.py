@@ -1,7 +1,7 @@
 """How much CPU a handler's import takes, as Lambda loads it, to that of `import boto3` alone.
 
 Each import has a fresh interpreter: the one that the embedded cloud runs functions with, which has boto3, compiled, as
-Lambda's has it. It finds the function's code and its layer as on Lambda, with the bytecode that is deployed, and writes
+Lambda's has it. It finds our code and the layer as on Lambda, with the bytecode that is deployed, and writes
 none. They take turns; what counts is the median of user and system time, less that of an interpreter that imports
 nothing. Neither side makes a client: handlers make theirs at the first call.
 """
@@ -33,8 +33,9 @@ def import_cpu_ms(functions: Sequence[str], *, rounds: int = ROUNDS) -> dict[str
     """Milliseconds of CPU for each handler, and for `BOTO3`."""
     assets = Assets(PROJECT)
     packages = assets.layer(assets.bundle(*LAYER), Target.of(Architecture.LOCAL)).folder / "python"
+    path = [assets.code().folder, packages]
     code = {"": "pass", BOTO3: "import boto3"} | {
-        name: _code([assets.code(name).folder, packages], f"import functions.{name}.handler") for name in functions
+        name: _code(path, f"import functions.{name}.handler") for name in functions
     }
     python = runtime_python(BUILD, PROJECT.lock)
     taken: dict[str, list[float]] = {name: [] for name in code}

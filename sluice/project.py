@@ -5,10 +5,9 @@ What is built of them is kept: in a clone's `build`, else in the user's cache.
 
 import json
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from sluice.errors import BadConfiguration
 
@@ -83,15 +82,6 @@ class Project:
     def app(self) -> str:
         """The shell command of the CDK app, for any working directory."""
         return f"python {shlex.quote(str(self.files / 'app.py'))}"
-
-    @property
-    def code_roots(self) -> Mapping[str, Path]:
-        """The folder that each package of the functions' own code is imported from, by the package's name."""
-        return {"functions": self.files, "sluice": self.sources}
-
-    def source(self, path: PurePosixPath) -> Path:
-        """Return the file of the functions' own code that is imported by this path."""
-        return self.code_roots[path.parts[0]] / path
 
     @property
     def lock(self) -> Path:

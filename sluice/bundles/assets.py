@@ -1,11 +1,10 @@
 """What functions are made of: our code, and third-party code as a layer. Everything is built here, without Docker.
 
-Our code is what a function's handler imports, directly or not, and the rest of its folder: a change elsewhere doesn't
-deploy it anew. Third-party code is installed once for a set of pins, a Python version and a platform, under `build/`.
-Both are named by the hash of what is in them, so equal sources give equal assets on every machine.
+Our code is one archive for all functions, so that nothing has to find out which module which function imports.
+Third-party code is installed once for a set of pins, a Python version and a platform, under `build/`. Both are named by
+the hash of what is in them, so equal sources give equal assets on every machine.
 """
 
-import ast
 import hashlib
 import platform
 import shutil
@@ -13,11 +12,10 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from sluice import lambda_python
 from sluice.bundles.bytecode import compile_folder, compiler
@@ -35,6 +33,9 @@ WHEEL_MACHINES = {Architecture.ARM64: "aarch64", Architecture.X86_64: "x86_64"}
 RUNTIME = frozenset({"boto3", "botocore", "python-dateutil", "s3transfer", "six", "urllib3"})
 # Where Lambda unpacks: https://docs.aws.amazon.com/lambda/latest/dg/python-layers.html
 CODE, LAYERS = "/var/task", "/opt"
+# The rooms of `sluice` that functions import; contracts in pyproject.toml keep them from importing the others.
+ROOMS = ("aws", "federation", "kubernetes", "pipeline", "rendezvous", "splitting")
+OPERATOR = "operator"  # the part of `aws` that only the command line imports
 PIP_TIMEOUT_S = 300
 KEY_CHARACTERS = 32
 
@@ -120,50 +121,22 @@ class Assets:
                 self.compile(new, LAYERS)
         return Built(folder, key)
 
-    def code(self, function: str, *, beside: Mapping[str, str] | None = None) -> Built:
-        """Our code for one function, and what lies `beside` it: names to files of the workspace.
+    def code(self, *, beside: Mapping[str, str] | None = None) -> Built:
+        """Build our code for all functions, and what lies `beside` it: names to files of the workspace.
 
         Raises `BundleFailed` for a file that can't be read.
         """
-        sources, compiled = self.sources(function), self._compiled()
-        files = {path.as_posix(): self.project.source(path).read_bytes() for path in sources}
-        for path in sources:
-            if path.suffix == ".py":
-                files[bytecode_of(path).as_posix()] = (compiled / bytecode_of(path)).read_bytes()
+        handlers = self.project.files / "functions"
+        files = {path.relative_to(handlers.parent).as_posix(): path.read_bytes() for path in files_in(handlers)}
+        files |= modules(self.project, ROOMS)
         files |= {name: _content(self.project.workspace / path) for name, path in (beside or {}).items()}
-        key = content_key(files)
-        folder = self.project.build / "code" / f"{function}-{key}"
-        if not folder.exists():
-            with unfinished(folder) as new:
-                _write(files, new)
-        return Built(folder, key)
-
-    def sources(self, function: str) -> Sequence[PurePosixPath]:
-        """Return the paths of one function's own code as they are in its bundle, sorted."""
-        roots = self.project.code_roots
-        own = files_in(roots["functions"] / "functions" / function)
-        paths = {PurePosixPath(path.relative_to(roots["functions"])) for path in own}
-        return sorted(paths | imported(own, roots=roots))
-
-    def _compiled(self) -> Path:
-        """All of our code compiled, as one start of the compiler takes longer than that."""
-        files = {
-            path.relative_to(root).as_posix(): path.read_bytes()
-            for package, root in self.project.code_roots.items()
-            for path in (root / package).rglob("*.py")
-        }
         key = content_key(files | {"": compiler().encode()})
-        folder = self.project.build / "compiled" / key
+        folder = self.project.build / "code" / key
         if not folder.exists():
             with unfinished(folder) as new:
-                _write(files, new)
+                write(files, new)
                 self.compile(new, CODE)
-        return folder
-
-
-def bytecode_of(source: PurePosixPath) -> PurePosixPath:
-    """Where Lambda's Python looks for a module's bytecode: https://peps.python.org/pep-3147/."""
-    return source.parent / "__pycache__" / f"{source.stem}.cpython-{lambda_python.VERSION.replace('.', '')}.pyc"
+        return Built(folder, key)
 
 
 def files_in(folder: Path) -> Sequence[Path]:
@@ -171,20 +144,15 @@ def files_in(folder: Path) -> Sequence[Path]:
     return [path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
 
 
-def imported(files: Iterable[Path], *, roots: Mapping[str, Path]) -> frozenset[PurePosixPath]:
-    """Return the paths, relative to their root, of our modules that these files import, directly or not.
-
-    `roots` maps the name of each package of ours to the folder that it is imported from.
-    """
-    found, looked_up = set[PurePosixPath](), set[str]()
-    unread = list(files)
-    while unread:
-        named = _named(unread.pop()) - looked_up
-        looked_up |= named
-        new = {path for module in named for path in _paths(roots, module)} - found
-        found |= new
-        unread += [roots[path.parts[0]] / path for path in new]
-    return frozenset(found)
+def modules(project: Project, rooms: Sequence[str]) -> Mapping[str, bytes]:
+    """Read what all rooms of `sluice` share and these rooms, by the paths that archives have them under."""
+    package = project.sources / "sluice"
+    paths = [*package.glob("*.py"), *(path for room in rooms for path in (package / room).rglob("*.py"))]
+    return {
+        path.relative_to(project.sources).as_posix(): path.read_bytes()
+        for path in paths
+        if OPERATOR not in path.relative_to(package).parts
+    }
 
 
 def _content(path: Path) -> bytes:
@@ -192,42 +160,6 @@ def _content(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise BundleFailed(f"{path} can't be read: {error.strerror}") from error
-
-
-def _named(source: Path) -> frozenset[str]:
-    """Find the modules that running `source` imports. Imports inside functions count: they happen later."""
-    return _modules(source.read_bytes()) if source.suffix == ".py" else frozenset()
-
-
-@cache
-def _modules(code: bytes) -> frozenset[str]:
-    """Find the modules that it names. A synth asks for each file once a function, and tests for many synths."""
-    found: set[str] = set()
-    unread: list[ast.AST] = [ast.parse(code)]
-    while unread:
-        node = unread.pop()
-        match node:
-            case ast.If(test=ast.Name(id="TYPE_CHECKING")):  # nobody imports these at run time
-                unread += node.orelse
-                continue
-            case ast.Import(names=names):
-                found |= {alias.name for alias in names}
-            case ast.ImportFrom(module=str(module), names=names, level=0):
-                found |= {f"{module}.{alias.name}" for alias in names}  # each may be a module of the package
-        unread += ast.iter_child_nodes(node)
-    return frozenset(found)
-
-
-def _paths(roots: Mapping[str, Path], module: str) -> Iterator[PurePosixPath]:
-    """Yield the paths of a module and of its packages, if they are ours."""
-    parts = module.split(".")
-    if parts[0] not in roots:
-        return
-    for length in range(1, len(parts) + 1):
-        path = PurePosixPath(*parts[:length])
-        for file in (path.with_suffix(".py"), path / "__init__.py"):
-            if (roots[parts[0]] / file).is_file():
-                yield file
 
 
 def install(pins: Sequence[Pin], target: Target, *, into: Path) -> None:
@@ -286,7 +218,8 @@ def _let_all_read(folder: Path) -> None:
         path.chmod(0o755 if path.is_dir() else 0o644)
 
 
-def _write(files: Mapping[str, bytes], folder: Path) -> None:
+def write(files: Mapping[str, bytes], folder: Path) -> None:
+    """Write files by their paths in a folder."""
     for path, content in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(content)

@@ -20,16 +20,18 @@ from sluice.bundles.assets import (
     Target,
     content_key,
     files_in,
-    imported,
     install,
+    modules,
     unfinished,
+    write,
 )
 from sluice.lambda_python import this_python
 from sluice.locks import Pin, pinned
 from sluice.parameters import Architecture
 from sluice.project import Project
 
-PACKAGES = ("sluice_spark", "sluice_jobs")  # whole, and what they import of `sluice`
+PACKAGES = ("sluice_spark", "sluice_jobs")
+ROOMS = ("federation", "pipeline", "rendezvous")  # those of `sluice` that the packages import from
 ENTRY_POINT = "sluice_job.py"
 FORMAT = b"tgz 2"  # a key covers it: counted up where equal content is packed otherwise
 OLDER_TAG = "manylinux_2_24"  # of arro3-core's wheel for ARM; functions' layers, whose keys cover their tags, need none
@@ -83,18 +85,16 @@ class SparkAssets:
         return Built(archive, key)
 
     def code(self) -> Built:
-        """Our packages."""
-        spark, sources = self.project.spark, self.project.sources
+        """Pack our packages, and the rooms of `sluice` that they import from."""
+        spark = self.project.spark
         own = [path for package in PACKAGES for path in files_in(spark / package)]
         files = {path.relative_to(spark).as_posix(): path.read_bytes() for path in own}
-        files |= {path.as_posix(): (sources / path).read_bytes() for path in imported(own, roots={"sluice": sources})}
+        files |= modules(self.project, ROOMS)
         key = content_key(files | {"": FORMAT})
         archive = self._built("code", key)
         if not archive.exists():
             with unfinished(archive.parent) as new:
-                for path, content in sorted(files.items()):
-                    (new / "code" / path).parent.mkdir(parents=True, exist_ok=True)
-                    (new / "code" / path).write_bytes(content)
+                write(files, new / "code")
                 _pack(new / "code", new / archive.name)
                 _keep_only(archive.name, new)
         return Built(archive, key)

@@ -105,7 +105,7 @@ class Functions:
             runtime=RUNTIME,
             architecture=ARCHITECTURES[self.target.machine],
             handler=f"functions.{plan.name}.handler.handler",
-            code=_code(self.assets.code(plan.name, beside=plan.files)),
+            code=_code(self.assets.code(beside=plan.files)),
             layers=[self.layer],
             role=self._role(plan, logs_, reads=stored.names(home.stack, home.name, plan.name) if kept else None),
             log_group=logs_,

@@ -1,4 +1,4 @@
-"""Settings of the functions that federate, from their environment variables: apart, so that other bundles lack them."""
+"""Settings of the functions that federate, from their environment variables."""
 
 from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase

@@ -1,4 +1,4 @@
-"""Settings of the functions that split, from their environment variables: apart, so that other bundles lack them."""
+"""Settings of the functions that split, from their environment variables."""
 
 import hashlib
 from collections.abc import Mapping

@@ -10,14 +10,15 @@ import boto3
 import pytest
 
 from sluice import lambda_python
-from sluice.bundles.assets import CODE, LAYERS, Assets, Bundle, BundleFailed, Target, bytecode_of
+from sluice.bundles.assets import CODE, LAYERS, Assets, Bundle, BundleFailed, Target
 from sluice.bundles.environment import SparkAssets
 from sluice.locks import normal, read_lock, required_name
 from sluice.parameters import Architecture
 from sluice.project import Project
 from tests.stacks.conftest import PROJECT
 
-FUNCTIONS = ("broker", "jobs", "proxy", "sweeper")
+FUNCTIONS = sorted(path.parent.name for path in PROJECT.glob("functions/*/handler.py"))
+EVALUATE_FILTERS = ("bridge", "control", "exchange", "links", "splitter")  # whose layer has jq and regex
 RUNTIME_PACKAGES = ("boto3", "botocore", "s3transfer", "dateutil", "urllib3", "six.py")
 LOCKS = sorted(
     path
@@ -37,17 +38,15 @@ def project(tmp_path: Path) -> Path:
     files = {
         "pyproject.toml": '[project.optional-dependencies]\nfunctions = ["alpha>=1"]\n',
         "requirements.txt": LOCK,
-        "functions/broker/handler.py": "import json\nfrom sluice.one import name\nfrom sluice import two\n",
+        "functions/broker/handler.py": "import sluice.one\n",
         "functions/broker/table.json": "{}",
         "functions/broker/__pycache__/handler.cpython-311.pyc": "",
-        "functions/proxy/handler.py": "import sluice.deep.three\n",
         "sluice/__init__.py": "",
-        "sluice/one.py": "def f():\n    import sluice.four\n",
-        "sluice/two.py": "import sluice.one\n",
-        "sluice/four.py": "import sluice.two\n",
+        "sluice/one.py": "",
         "sluice/cli/main.py": "import sluice.one\n",
-        "sluice/deep/__init__.py": "",
-        "sluice/deep/three.py": "",
+        "sluice/aws/__init__.py": "",
+        "sluice/aws/operator/removals.py": "",
+        "sluice/rendezvous/deep/two.py": "",
     }
     for path, content in files.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -55,63 +54,54 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_function_has_its_folder_and_what_it_imports_and_nothing_else(project: Path) -> None:
-    assert [str(path) for path in Assets(Project.clone(project)).sources("broker")] == [
+def test_the_code_is_all_functions_and_the_rooms_that_they_import_and_nothing_else(project: Path) -> None:
+    folder = Assets(Project.clone(project), _not_compiled).code().folder
+    assert sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()) == [
         "functions/broker/handler.py",
         "functions/broker/table.json",
         "sluice/__init__.py",
-        "sluice/four.py",
+        "sluice/aws/__init__.py",
         "sluice/one.py",
-        "sluice/two.py",
-    ]
-
-
-def test_packages_on_the_way_to_a_module_come_with_it(project: Path) -> None:
-    sources = [str(path) for path in Assets(Project.clone(project)).sources("proxy")]
-    assert sources == [
-        "functions/proxy/handler.py",
-        "sluice/__init__.py",
-        "sluice/deep/__init__.py",
-        "sluice/deep/three.py",
+        "sluice/rendezvous/deep/two.py",
     ]
 
 
 def test_a_file_lies_beside_the_code_by_another_name(project: Path) -> None:
     (project / "data").mkdir()
     (project / "data" / "v1.mmdb").write_bytes(b"1")
-    built = Assets(Project.clone(project), _not_compiled).code("broker", beside={"countries.mmdb": "data/v1.mmdb"})
+    built = Assets(Project.clone(project), _not_compiled).code(beside={"countries.mmdb": "data/v1.mmdb"})
     assert (built.folder / "countries.mmdb").read_bytes() == b"1"
-    assert built.key != Assets(Project.clone(project), _not_compiled).code("broker").key
+    assert built.key != Assets(Project.clone(project), _not_compiled).code().key
 
 
 def test_a_file_that_isnt_there_is_named(project: Path) -> None:
     with pytest.raises(BundleFailed, match=r"v1\.mmdb can't be read: No such file"):
-        Assets(Project.clone(project), _not_compiled).code("broker", beside={"countries.mmdb": "v1.mmdb"})
+        Assets(Project.clone(project), _not_compiled).code(beside={"countries.mmdb": "v1.mmdb"})
 
 
-def test_the_codes_key_doesnt_depend_on_time_or_on_what_isnt_imported(project: Path) -> None:
-    before = Assets(Project.clone(project), _not_compiled).code("broker")
+def test_the_codes_key_doesnt_depend_on_time_or_on_what_isnt_deployed(project: Path) -> None:
+    before = Assets(Project.clone(project), _not_compiled).code()
     os.utime(project / "sluice/one.py", (1, 1))
-    (project / "sluice/cli/main.py").write_text("import sluice.two\n")
-    assert Assets(Project.clone(project), _not_compiled).code("broker") == before
+    (project / "sluice/cli/main.py").write_text("")
+    assert Assets(Project.clone(project), _not_compiled).code() == before
 
 
-def test_the_codes_key_changes_with_what_is_imported(project: Path) -> None:
-    before = Assets(Project.clone(project), _not_compiled).code("broker").key
-    (project / "sluice/four.py").write_text("")
-    assert Assets(Project.clone(project), _not_compiled).code("broker").key != before
+def test_the_codes_key_changes_with_what_is_deployed(project: Path) -> None:
+    before = Assets(Project.clone(project), _not_compiled).code().key
+    (project / "sluice/rendezvous/deep/two.py").write_text("import sluice.one\n")
+    assert Assets(Project.clone(project), _not_compiled).code().key != before
 
 
 def test_the_key_is_the_same_in_another_folder(project: Path, tmp_path: Path) -> None:
-    before = Assets(Project.clone(project), _not_compiled).code("broker").key
+    before = Assets(Project.clone(project), _not_compiled).code().key
     moved = project.rename(tmp_path.with_name("moved"))
-    assert Assets(Project.clone(moved), _not_compiled).code("broker").key == before
+    assert Assets(Project.clone(moved), _not_compiled).code().key == before
 
 
 def test_lambda_can_read_what_was_built_under_a_strict_umask(project: Path) -> None:
     before = os.umask(0o077)
     try:
-        folder = Assets(Project.clone(project), _not_compiled).code("broker").folder
+        folder = Assets(Project.clone(project), _not_compiled).code().folder
     finally:
         os.umask(before)
     modes = {path.is_dir(): path.stat().st_mode & 0o777 for path in (folder, *folder.rglob("*"))}
@@ -225,20 +215,22 @@ def test_every_module_of_a_layer_has_its_bytecode(layer: Path) -> None:
 
 
 def test_every_module_of_our_code_has_its_bytecode() -> None:
-    folder = Assets(Project.clone(PROJECT)).code("broker").folder
+    folder = Assets(Project.clone(PROJECT)).code().folder
     assert next(folder.rglob("*.py"))
     assert _uncompiled(folder) == set()
 
 
 def test_bytecode_is_the_same_whatever_else_is_compiled(project: Path) -> None:
-    before = _bytecode(Assets(Project.clone(project)).code("broker").folder)
+    before = _bytecode(Assets(Project.clone(project)).code().folder)
     (project / "sluice/before.py").write_text("name = other = 'sluice.two'\n")
-    (project / "sluice/deep/three.py").write_text("def f(name):\n    return {name, 'sluice.one', 1000000}\n")
-    assert _bytecode(Assets(Project.clone(project)).code("broker").folder) == before
+    (project / "sluice/rendezvous/deep/more.py").write_text("def f(name):\n    return {name, 'sluice.one', 1000000}\n")
+    after = _bytecode(Assets(Project.clone(project)).code().folder)
+    assert {path: after[path] for path in before} == before
+    assert len(after) == len(before) + 2
 
 
 def test_bytecode_is_loaded_without_a_look_at_its_source_and_names_where_that_is_deployed() -> None:
-    folder = Assets(Project.clone(PROJECT)).code("broker").folder
+    folder = Assets(Project.clone(PROJECT)).code().folder
     module = PurePosixPath("functions/broker/handler.py")
     compiled = (folder / bytecode_of(module)).read_bytes()
     unchecked_hash = (0b01).to_bytes(4, "little")  # PEP 552
@@ -256,11 +248,13 @@ def _uncompiled(folder: Path) -> set[PurePosixPath]:
     return {module for module in modules if not (folder / bytecode_of(module)).exists()}
 
 
-def _not_compiled(folder: Path, _: str) -> None:
-    for source in folder.rglob("*.py"):
-        compiled = folder / bytecode_of(PurePosixPath(source.relative_to(folder)))
-        compiled.parent.mkdir(exist_ok=True)
-        compiled.touch()
+def bytecode_of(source: PurePosixPath) -> PurePosixPath:
+    """Where Lambda's Python looks for a module's bytecode: https://peps.python.org/pep-3147/."""
+    return source.parent / "__pycache__" / f"{source.stem}.cpython-{lambda_python.VERSION.replace('.', '')}.pyc"
+
+
+def _not_compiled(folder: Path, deployed_at: str) -> None:
+    pass
 
 
 def _bytecode(folder: Path) -> dict[str, bytes]:
@@ -274,14 +268,13 @@ def test_a_layer_that_is_there_isnt_built_again(layer: Path) -> None:
     assert (built.folder, layer.stat().st_mtime_ns) == (layer, before)
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
-def test_no_function_has_what_only_the_command_line_uses(function: str) -> None:
-    sources = Assets(Project.clone(PROJECT)).sources(function)
-    assert PurePosixPath(f"functions/{function}/handler.py") in sources
-    assert all(path.suffix == ".py" for path in sources)
-    others = {"cli", "local", "peers"} | {other for other in FUNCTIONS if other != function}
-    assert not [path for path in sources if set(path.parts) & others]
-    assert PurePosixPath("sluice/aws/operator/client_queues.py") not in sources
+def test_no_function_has_what_only_the_command_line_and_a_synth_use() -> None:
+    folder = Assets(Project.clone(PROJECT)).code().folder
+    modules = {path.relative_to(folder) for path in folder.rglob("*.py")}
+    assert {path.parts[1] for path in modules if path.parts[0] == "functions" and len(path.parts) > 2} == {*FUNCTIONS}
+    others = {"bundles", "cli", "console", "constructs", "demo", "local", "operator", "parameters", "peers", "smoke"}
+    assert not [path for path in modules if {*path.parts} & others]
+    assert not [path for path in folder.rglob("*") if path.is_file() and path.suffix not in {".py", ".pyc"}]
 
 
 @pytest.fixture(scope="session")
@@ -296,12 +289,12 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_a_handler_imports_from_its_bundle_alone(function: str, runtime: Path) -> None:
-    _import_handler(function, Assets(Project.clone(PROJECT)).code(function).folder, runtime)
+    _import_handler(function, Assets(Project.clone(PROJECT)).code().folder, runtime)
 
 
 @pytest.mark.skipif(lambda_python.lambda_python().version != lambda_python.VERSION, reason="no Python of Lambda's here")
 def test_a_handler_imports_from_its_bytecode_alone(runtime: Path, tmp_path: Path) -> None:
-    code = shutil.copytree(Assets(Project.clone(PROJECT)).code("broker").folder, tmp_path / "code")
+    code = shutil.copytree(Assets(Project.clone(PROJECT)).code().folder, tmp_path / "code")
     for source in code.rglob("*.py"):
         source.write_text("raise AssertionError('compiled when imported')")
     _import_handler("broker", code, runtime)
@@ -309,7 +302,8 @@ def test_a_handler_imports_from_its_bytecode_alone(runtime: Path, tmp_path: Path
 
 def _import_handler(function: str, code: Path, runtime: Path) -> None:
     assets = Assets(Project.clone(PROJECT))
-    layer = assets.layer(assets.bundle("functions"), Target.of(Architecture.LOCAL)).folder  # compiled parts, too, load
+    extras = ("functions", "splitter") if function in EVALUATE_FILTERS else ("functions",)
+    layer = assets.layer(assets.bundle(*extras), Target.of(Architecture.LOCAL)).folder  # compiled parts, too, load
     program = (
         f"import sys; sys.path += {[str(code), str(layer / 'python'), str(runtime)]!r}; "
         f"from functions.{function}.handler import handler; assert callable(handler)"
