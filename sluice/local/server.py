@@ -13,8 +13,8 @@ import ministack.app
 
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.harsh.hardening import harden
-from sluice.local.mended import cloud, dynamodb, metrics, sqs, streams
-from sluice.local.mended.expiry import expire_items
+from sluice.local.patches import cloud, dynamodb, functions, iam, metrics, sqs, streams
+from sluice.local.patches.expiry import expire_items
 from sluice.local.processes import end_session
 from sluice.local.requests import RequestLog
 
@@ -25,25 +25,16 @@ def main(runtime_python: str, request_log: str, harsh: str = "", parent: str = "
     """Serve until it is ended by a signal, or by the end of `parent` where that pid is given."""
     if parent:
         threading.Thread(target=_end_with, args=(int(parent),), daemon=True).start()
-    cloud.authorize_batches_as_aws_does()
-    cloud.read_policy_variables()
-    cloud.take_loopback_as_secure()
-    cloud.know_mappings_functions()
-    cloud.name_what_ecs_is_asked_for()
-    cloud.name_the_parameters_that_are_asked_for()
-    cloud.refuse_second_mappings()
-    cloud.show_deployed_mappings_as_they_are()
+    iam.patch()
     cloud.name_by_region()
-    cloud.run_functions_with(Path(runtime_python))
-    cloud.let_environments_fail_alone()
-    cloud.end_environments_whole()
+    functions.patch(Path(runtime_python))
     sqs.patch()
     dynamodb.patch()
     streams.patch()
     cloud.keep_state_whole(lambda: end_session(os.getpid()))
     cloud.log_requests(RequestLog(Path(request_log)))
     metrics.patch()
-    cloud.fill_batches()
+    functions.fill_batches()
     if harsh:
         harden(Behaviours.parse(harsh))
     else:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sluice.aws.shutdown import API_VARIABLE
-from sluice.local.mended.extensions import ExtensionsApi
+from sluice.local.patches.functions import ExtensionsApi
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """

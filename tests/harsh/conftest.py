@@ -10,8 +10,8 @@ import pytest
 from sluice.aws.operator.connections import Connection, of_environment
 from sluice.local.cloud import Cloud, start
 from sluice.local.harsh.behaviours import Behaviours
-from sluice.local.mended import dynamodb as mended_dynamodb
-from sluice.local.mended import sqs as mended_sqs
+from sluice.local.patches import dynamodb as dynamodb_patches
+from sluice.local.patches import sqs as sqs_patches
 from sluice.local.sites import DEFAULT_SITE
 
 DELAY_S = 2.0  # long enough for a call to come before its end on a busy machine
@@ -49,8 +49,8 @@ def harsh_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 @pytest.fixture(scope="session")
 def patched() -> None:
     """Patch ministack in this process, as its server does. Importing it raises the process's limit of recursion."""
-    mended_sqs.patch()
-    mended_dynamodb.patch()
+    sqs_patches.patch()
+    dynamodb_patches.patch()
 
 
 @pytest.fixture(scope="session")

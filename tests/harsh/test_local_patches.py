@@ -16,8 +16,7 @@ import pytest
 from ministack.core import iam_actions
 from ministack.core.lambda_runtime import Worker
 
-from sluice.local.mended import cloud as patches
-from sluice.local.mended import metrics
+from sluice.local.patches import cloud, iam, metrics
 from tests.harsh.two_clouds import TwoClouds, two_clouds
 
 FIFO = {"name": "queue.fifo", "FifoQueue": "true"}
@@ -79,7 +78,7 @@ def test_a_state_that_changes_while_it_is_read_is_read_again(monkeypatch: pytest
         return "queues"
 
     monkeypatch.setattr(ministack.app, "save_all", save)
-    patches.keep_state_whole(lambda: happened.append("end"))
+    cloud.keep_state_whole(lambda: happened.append("end"))
     ministack.app.save_all({"sqs": queues, "iam": lambda: "users"})
     assert happened == [{"sqs": "queues", "iam": "users"}, "end"]
 
@@ -96,7 +95,7 @@ def test_parameters_are_asked_for_by_their_names(
     monkeypatch: pytest.MonkeyPatch, operation: str, asked: dict[str, Any], resource: str
 ) -> None:
     monkeypatch.setattr(iam_actions, "extract_resource_arn", iam_actions.extract_resource_arn)
-    patches.name_the_parameters_that_are_asked_for()
+    iam.name_the_parameters_that_are_asked_for()
     target, body = {"x-amz-target": f"AmazonSSM.{operation}"}, json.dumps(asked).encode()
     found = iam_actions.extract_resource_arn("ssm", "POST", "/", target, body, {}, "000000000000", "us-east-1")
     assert found.split(":", 5)[5] == resource

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ministack.services import lambda_svc
 
-from sluice.local.mended.streams import Reading
+from sluice.local.patches.streams import Reading
 from tests.harsh.two_clouds import TwoClouds, two_clouds
 
 TOLD = {"eventName": ["INSERT"], "dynamodb": {"Keys": {"pk": {"S": ["told"]}}}}

@@ -15,7 +15,7 @@ def freeze_between_invocations() -> None:
     pending events"; what a function left running goes on when the environment is used again, or never.
     https://docs.aws.amazon.com/lambda/latest/dg/lambda-runtime-environment.html
 
-    `sluice.local.mended.cloud.end_environments_whole` has made each a process group.
+    `sluice.local.patches.functions.end_environments_whole` has made each a process group.
     """
     worker = ministack.core.lambda_runtime.Worker
     invoke = worker.invoke

@@ -4,7 +4,7 @@ from random import Random
 
 from sluice.local.harsh import access, delivery, environments, exports, limits, mappings, queues, throttling
 from sluice.local.harsh.behaviours import Behaviours
-from sluice.local.mended.expiry import expire_items
+from sluice.local.patches.expiry import expire_items
 
 
 def harden(behaviours: Behaviours) -> None:

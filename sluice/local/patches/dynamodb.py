@@ -1,7 +1,4 @@
-"""What ministack's DynamoDB does otherwise than AWS, patched from outside while it runs.
-
-Each patch says what AWS does. The rest of ministack is patched in `sluice.local.mended.cloud`.
-"""
+"""Patches of ministack's DynamoDB: which requests and expressions it refuses."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,9 +33,9 @@ def patch() -> None:
 
 
 def refuse_unused_placeholders() -> None:
-    """Refuse a name or a value that no expression uses, also where one that is used begins like it.
+    """Refuse a name or a value that no expression uses, even if one that is used begins with its text.
 
-    ministack looks for the text: `:p` counts as used in `pk = :pk`.
+    ministack looks for the text, so `:p` counts as used in `pk = :pk`. AWS refuses the request.
     https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Expressions.ExpressionAttributeValues.html
     """
     validate = dynamodb._validate_expression_attrs  # noqa: SLF001 - no public hook
@@ -56,11 +53,11 @@ def refuse_unused_placeholders() -> None:
 
 
 def refuse_operands_at_once() -> None:
-    """Refuse values of types that an operator doesn't take, bounds out of order, and paths that overlap, in any case.
+    """Refuse values of types that an operator doesn't take, bounds out of order, and paths that overlap, at once.
 
-    ministack looks at operands when it comes to them in an item: without one, or behind a part that decides, any
-    passes, and in a transaction they cancel it, where the request as such is invalid. That `SET a = :x, a = :y`
-    overlaps it doesn't see.
+    ministack checks an operand when it evaluates it for an item: without an item, or behind an operand that decides,
+    any type passes, and in a transaction a wrong type cancels it. It doesn't see that `SET a = :x, a = :y` overlaps.
+    AWS refuses the request as invalid before it reads an item.
     https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Expressions.OperatorsAndFunctions.html
     https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Expressions.UpdateExpressions.html
     """
@@ -78,9 +75,9 @@ def refuse_operands_at_once() -> None:
 
 
 def compare_only_texts_with_texts() -> None:
-    """Let `begins_with` be false for an attribute that is no text.
+    """Evaluate `begins_with` as false for an attribute that is neither a string nor binary.
 
-    ministack refuses the request, as if the value were none.
+    ministack refuses the request, as it does for a value of such a type. AWS evaluates the condition as false.
     https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Expressions.OperatorsAndFunctions.html
     """
     evaluator = dynamodb._ExprEval  # noqa: SLF001 - no public hook
@@ -100,9 +97,9 @@ def compare_only_texts_with_texts() -> None:
 
 
 def add_only_numbers() -> None:
-    """Refuse to add to, or to subtract from, an attribute that is no number.
+    """Refuse an update that adds to, or subtracts from, an attribute that is no number.
 
-    ministack sets the left operand.
+    ministack sets the attribute to the left operand. AWS refuses the update.
     https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Expressions.UpdateExpressions.html
     """
     evaluate = dynamodb._eval_set_value  # noqa: SLF001 - no public hook

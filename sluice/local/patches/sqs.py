@@ -1,7 +1,4 @@
-"""What ministack's SQS does otherwise than AWS, patched from outside while it runs.
-
-Each patch says what AWS does. The rest of ministack is patched in `sluice.local.mended.cloud`.
-"""
+"""Patches of ministack's SQS: what it refuses, receipt handles, FIFO queues, and who sent a message."""
 
 import base64
 import binascii
@@ -55,8 +52,9 @@ def patch() -> None:
 
 
 def say_who_sent() -> None:
-    """Have `SenderId` say who sent a message, not of which account: the id of a role, and of its session, or of a user.
+    """Give a message the `SenderId` of its sender: the id of a user, or of a role with the name of its session.
 
+    ministack gives it the account's id. AWS does so only for what the account's root sent.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html
     """
     build, pin = sqs._build_send_sys_attrs, iam_evaluator.pin_request_caller  # noqa: SLF001 - no public hook
@@ -108,8 +106,9 @@ def _user_id(arn: str) -> str:
 
 
 def keep_traces_of_batches() -> None:
-    """Let an entry of `SendMessageBatch` keep its trace header, as a message that is sent alone does.
+    """Keep the trace header of an entry of `SendMessageBatch`.
 
+    ministack drops an entry's `MessageSystemAttributes`, which it keeps for `SendMessage`. AWS keeps both.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessageBatchRequestEntry.html
     """
     send, send_batch = sqs._act_send_message, sqs._HANDLERS["SendMessageBatch"]  # noqa: SLF001 - no public hook
@@ -131,10 +130,10 @@ def keep_traces_of_batches() -> None:
 
 
 def refuse_other_queues() -> None:
-    """Refuse to make a queue that is there with other attributes, and a FIFO queue that isn't said to be one.
+    """Refuse to create a queue that exists with other attributes, and a `.fifo` name without the attribute `FifoQueue`.
 
-    ministack compares only attributes that the queue was given, and takes a name that ends with `.fifo` for the
-    attribute `FifoQueue`.
+    ministack compares only attributes that the queue was created with, and infers `FifoQueue` from the name. AWS
+    compares all attributes, defaults too, and requires `FifoQueue` for exactly the names that end with `.fifo`.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html
     """
     create: Handler = sqs._HANDLERS["CreateQueue"]  # noqa: SLF001 - no public hook
@@ -155,8 +154,9 @@ def refuse_other_queues() -> None:
 
 
 def refuse_messages() -> None:
-    """Refuse delays beyond 15 minutes, what isn't an id, and a deduplication id in a standard queue.
+    """Refuse delays of more than 15 minutes, malformed ids, and a deduplication id for a standard queue.
 
+    ministack takes such messages. AWS answers with `InvalidParameterValue`.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html
     """
     handler, send = sqs._HANDLERS["SendMessage"], sqs._act_send_message  # noqa: SLF001 - no public hook
@@ -170,8 +170,9 @@ def refuse_messages() -> None:
 
 
 def refuse_receives() -> None:
-    """Refuse visibility timeouts beyond 12 hours and waits beyond 20 seconds.
+    """Refuse visibility timeouts of more than 12 hours and waits of more than 20 seconds.
 
+    ministack takes them. AWS answers with `InvalidParameterValue`.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html
     """
     receive: Handler = sqs._HANDLERS["ReceiveMessage"]  # noqa: SLF001 - no public hook
@@ -186,7 +187,11 @@ def refuse_receives() -> None:
 
 
 def know_handles() -> None:
-    """Have in a receipt handle the queue and the message that it is of, so that it is known when it is old."""
+    """Put the queue and the message into a receipt handle, for the patches that tell old handles from foreign ones.
+
+    ministack's handles are random, so one of an earlier receive can't be told from one of another queue. AWS tells.
+    https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteMessage.html
+    """
     collect = sqs._collect_msgs  # noqa: SLF001 - no public hook
 
     def collect_named(queue: Queue, most: int, timeout_s: int) -> list[Message]:
@@ -201,11 +206,11 @@ def know_handles() -> None:
 
 
 def delete_by_handle() -> None:
-    """Delete by an old handle, or what is gone, without an error; in a FIFO queue a handle expires.
+    """Accept a handle of an earlier receive or of a deleted message, and refuse an expired one of a FIFO queue.
 
-    ministack refuses a handle that isn't the last one as ReceiptHandleIsInvalid, in a batch too. On SQS the handle of
-    an earlier receive, or of a message that is gone, is a valid one: the request succeeds, and may delete nothing. And
-    ministack takes any in a FIFO queue, where SQS refuses one whose message is visible or received again.
+    ministack refuses a handle that isn't the last one as ReceiptHandleIsInvalid, in a batch too. On AWS the handle of
+    an earlier receive, or of a deleted message, is valid: the request succeeds, and may delete nothing. ministack
+    accepts any handle of a FIFO queue; AWS refuses one whose message is visible or has been received again.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteMessage.html
     """
     delete: Handler = sqs._HANDLERS["DeleteMessage"]  # noqa: SLF001 - no public hook
@@ -225,11 +230,11 @@ def delete_by_handle() -> None:
 
 
 def change_visibility_by_handle() -> None:
-    """Change the visibility timeout of what is in flight, as long as 12 hours from its receive on allow.
+    """Change the visibility timeout only of a message in flight, within 12 hours from its receive.
 
-    ministack hides a message again that is visible already. On SQS that is no error and changes nothing
-    (https://github.com/localstack/localstack/pull/9632), and for a message that is gone, or received again, the
-    parameter is invalid.
+    ministack hides a message that is visible already. On AWS that is no error and changes nothing
+    (https://github.com/localstack/localstack/pull/9632); for a message that is deleted, or received again, AWS answers
+    with `InvalidParameterValue`.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibility.html
     """
     change: Handler = sqs._HANDLERS["ChangeMessageVisibility"]  # noqa: SLF001 - no public hook
@@ -269,9 +274,9 @@ def receive_whole_groups() -> None:
 
 
 def move_dead_letters_of_free_groups() -> None:
-    """Move to the dead letters of a FIFO queue only what could be received: nothing of a group that is in flight.
+    """Move to a FIFO queue's dead-letter queue only a message that could be received.
 
-    ministack moves a message while one before it in its group is in flight; on SQS it stays behind that one.
+    ministack moves a message while one before it in its group is in flight. On AWS it stays behind that one.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/FIFO-queues-understanding-logic.html
     """
     sweep = sqs._dlq_sweep  # noqa: SLF001 - no public hook

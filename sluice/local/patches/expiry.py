@@ -1,4 +1,4 @@
-"""What becomes of a table's items once their time has come, in place of ministack's own reaper."""
+"""A patch of DynamoDB's time to live, in place of ministack's own reaper."""
 
 import threading
 import time
@@ -15,13 +15,11 @@ BY_DYNAMODB |= {"principalId": BY_DYNAMODB["PrincipalId"], "type": BY_DYNAMODB["
 
 
 def expire_items(*, stay_s: float = 0.0) -> None:
-    """Remove items `stay_s` after they have expired; until then reads return them.
+    """Remove items `stay_s` after they have expired, and write the removal to the table's stream.
 
-    "Items that have expired and not been deleted will still show up in reads, queries, and scans", and are deleted
-    "within a few days". https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/TTL.html
-
-    What ministack does otherwise: it removes them without a record in the table's stream. On AWS there is one, with
-    `userIdentity` of DynamoDB itself.
+    ministack removes them without a record in the stream. AWS writes one, whose `userIdentity` is DynamoDB itself. On
+    AWS reads return expired items until they are removed, which is "within a few days".
+    https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/TTL.html
     https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/time-to-live-ttl-streams.html
     """
     dynamodb = ministack.services.dynamodb

@@ -1,7 +1,6 @@
-"""Patches of what CloudWatch has: functions' logs, the metrics embedded there, and SQS's own counts of messages.
+"""Patches of ministack's CloudWatch: functions' logs, the metrics embedded in them, and SQS's metrics.
 
-ministack publishes Lambda's own metrics alone. What is published here is added up second by second: an hour of traffic
-is no more points than an hour has seconds.
+What is published is added up second by second: an hour of traffic is no more points than an hour has seconds.
 """
 
 import contextlib
@@ -33,10 +32,11 @@ TOLD = {
 
 
 def keep_logs_whole() -> None:
-    """Have all that a function logged before it answered.
+    """Read all that a function logged before it answered.
 
-    ministack waits 50 ms for the first line: on a busy machine one came later, stayed until the environment's next
-    call, and was lost where there was none.
+    ministack waits 50 ms for the first line. On a busy machine a line comes later; it is then logged with the
+    environment's next invocation, or lost if there is none. AWS logs it with the invocation that wrote it.
+    https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs.html
     """
     environments = ministack.core.lambda_runtime.Worker
     drain = environments._drain_stderr_bounded  # noqa: SLF001 - no public hook
@@ -61,8 +61,9 @@ def _unread(pipe: Any) -> int:
 
 
 def publish_embedded_metrics() -> None:
-    """Make metrics of what functions log in the embedded metric format.
+    """Publish the metrics that functions log in the embedded metric format.
 
+    ministack publishes only Lambda's own metrics and those of `PutMetricData`. CloudWatch extracts embedded ones.
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
     """
     functions = ministack.services.lambda_svc
@@ -91,8 +92,9 @@ def _publish(document: Mapping[str, Any]) -> None:
 
 
 def count_messages() -> None:
-    """Count what is sent to queues, received and deleted, by calls and by triggers.
+    """Publish how many messages are sent to queues, received and deleted, by requests and by event source mappings.
 
+    ministack publishes no metrics of SQS. AWS does.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-available-cloudwatch-metrics.html
     """
     sqs = ministack.services.sqs

@@ -1,7 +1,4 @@
-"""What ministack's triggers by DynamoDB's streams do otherwise than AWS, patched from outside while it runs.
-
-The rest of ministack is patched in `sluice.local.mended.cloud`.
-"""
+"""A patch of ministack's event source mappings of DynamoDB streams."""
 
 import copy
 import json
@@ -26,11 +23,11 @@ REPORTS = "ReportBatchItemFailures"
 def patch() -> None:
     """Read streams as Lambda does.
 
-    Lambda waits for a full batch as long as the batching window says; invokes beside its other triggers; reads on
-    from the first record that a function reports as failed, halves a batch that failed whole where it is to, and
-    gives one up after so many attempts. ministack knows no window, lets every other trigger wait for the function,
-    takes a reported record as done, and tries for ever. Where it was started again, its stream begins anew, and its
-    triggers wait for as many records as there had been.
+    ministack has no batching window, lets all other mappings wait for the function, takes a record that is reported as
+    failed as done, and retries for ever. Once it is started again its streams begin anew, but their mappings wait for
+    as many records as there had been. AWS waits for a full batch for as long as the batching window; invokes mappings
+    independently; continues at the first record that is reported as failed; halves a failed batch if the mapping says
+    so; and gives up after the mapping's number of attempts, or at its records' maximum age.
     https://docs.aws.amazon.com/lambda/latest/dg/services-ddb-batchfailurereporting.html
     https://docs.aws.amazon.com/lambda/latest/dg/services-dynamodb-eventsourcemapping.html
     """

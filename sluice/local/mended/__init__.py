@@ -1,1 +1,0 @@
-"""What ministack does otherwise than AWS always does, mended in its process: each patch says what AWS does."""

@@ -1,0 +1,90 @@
+"""Patches of ministack's server: physical names, saved state, and a log of every SQS request."""
+
+import contextlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import ministack.app
+import ministack.core.responses
+import ministack.services.cloudformation.provisioners
+import ministack.services.sqs
+
+from sluice.local.patches.functions import PER_REQUEST
+from sluice.local.requests import BY_CALL, BY_TRIGGER, RequestLog, action_and_queue
+
+STATE_READS = 100
+
+
+def name_by_region() -> None:
+    """Generate a physical name from the region too.
+
+    ministack derives it from stack and logical id, so one stack in two regions names the same role, which is global:
+    the second deployment takes over the first one's. AWS's names end with a random part.
+    https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-properties-name.html
+    """
+    provisioners, responses = ministack.services.cloudformation.provisioners, ministack.core.responses
+    physical, seed = provisioners._physical_name, provisioners._NAME_SEED  # noqa: SLF001 - no public hook
+
+    def physical_by_region(stack_name: str, logical_id: str, *, seeded: bool = True, **named: Any) -> str:
+        own = seed.get() if seeded else ""
+        token = seed.set(f"{responses.get_account_id()}/{responses.get_region()}/{own}")
+        try:
+            name: str = physical(stack_name, logical_id, **named)
+        finally:
+            seed.reset(token)
+        return name
+
+    provisioners._physical_name = physical_by_region  # noqa: SLF001 - see above
+
+
+def keep_state_whole(end: Callable[[], None]) -> None:
+    """Save each service's state though triggers are at work, and end the process as soon as it is saved.
+
+    ministack reads a state once; where that changes meanwhile it logs an error and saves nothing of the service, so all
+    queues would be lost. It then waits for running invocations, whose answers nobody can receive any more.
+    """
+    app = ministack.app
+    save = app.save_all
+
+    def read(get_state: Callable[[], Any]) -> Any:
+        for _ in range(STATE_READS):
+            with contextlib.suppress(RuntimeError):  # "changed size during iteration"
+                return get_state()
+        return get_state()
+
+    def save_whole(services: dict[str, Callable[[], Any]]) -> None:
+        save({name: partial(read, get_state) for name, get_state in services.items()})
+        end()
+
+    app.save_all = save_whole
+
+
+def log_requests(log: RequestLog) -> None:
+    """Note every SQS request, and what the triggers do where AWS's would make one."""
+    sqs = ministack.services.sqs
+    handle = sqs.handle_request
+
+    async def handle_logged(
+        method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, Any]
+    ) -> tuple[int, Any, Any]:
+        response: tuple[int, Any, Any] = await handle(method, path, headers, body, query)
+        action, queue = action_and_queue(headers, body, query)
+        log.note(action=action, queue=queue or path.rsplit("/", 1)[-1], by=BY_CALL, status=response[0])
+        return response
+
+    sqs.handle_request = handle_logged
+    receive, delete = sqs._receive_messages_for_esm, sqs._delete_messages_for_esm  # noqa: SLF001 - no public hook
+
+    def receive_logged(queue_url: str, max_number: int) -> list[dict[str, Any]]:
+        messages: list[dict[str, Any]] = receive(queue_url, max_number)
+        if messages:
+            log.note(action="ReceiveMessage", queue=queue_url.rsplit("/", 1)[-1], by=BY_TRIGGER)
+        return messages
+
+    def delete_logged(queue_url: str, receipt_handles: set[str]) -> None:
+        delete(queue_url, receipt_handles)
+        for _ in range(0, len(receipt_handles), PER_REQUEST):
+            log.note(action="DeleteMessageBatch", queue=queue_url.rsplit("/", 1)[-1], by=BY_TRIGGER)
+
+    sqs._receive_messages_for_esm, sqs._delete_messages_for_esm = receive_logged, delete_logged  # noqa: SLF001

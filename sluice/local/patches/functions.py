@@ -1,0 +1,257 @@
+"""Patches of ministack's Lambda: event source mappings of queues, execution environments, the Extensions API."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import accumulate
+from pathlib import Path
+from threading import Thread, Timer
+from typing import Any
+from uuid import uuid4
+
+import ministack.core.concurrency
+import ministack.core.lambda_runtime
+import ministack.services.cloudformation.provisioners
+import ministack.services.lambda_svc
+import ministack.services.sqs
+
+# Lambda grants an environment with an internal extension half a second. Here everything shares the processors.
+SHUTDOWN_S = 10.0
+PER_REQUEST = 10  # messages that a request to SQS receives or deletes
+PAYLOAD_BYTES = 6_000_000  # that AWS hands a function at most
+RECORD_BYTES = 1_000  # of a record beside its body and attributes, at most
+
+
+def patch(python: Path) -> None:
+    """Make all patches of this file but `fill_batches`, once: functions run with the interpreter `python`."""
+    refuse_second_mappings()
+    show_deployed_mappings_as_they_are()
+    run_functions_with(python)
+    let_environments_fail_alone()
+    end_environments_whole()
+
+
+def refuse_second_mappings() -> None:
+    """Refuse a second event source mapping between the same queue and function.
+
+    ministack makes it. AWS answers with `ResourceConflictException`.
+    https://docs.aws.amazon.com/lambda/latest/api/API_CreateEventSourceMapping.html
+    """
+    functions = ministack.services.lambda_svc
+    create = functions._create_esm  # noqa: SLF001 - no public hook
+
+    def create_one(data: dict[str, Any]) -> Any:
+        wanted = data.get("EventSourceArn"), data.get("FunctionName", "").rsplit(":", 1)[-1]
+        for mapping in functions._esms.values():  # noqa: SLF001 - see above
+            if (mapping["EventSourceArn"], mapping["FunctionName"]) == wanted:
+                text = f"An event source mapping with these arguments exists already: {mapping['UUID']}"
+                return functions.error_response_json("ResourceConflictException", text, 409)
+        return create(data)
+
+    functions._create_esm = create_one  # noqa: SLF001 - see above
+
+
+def show_deployed_mappings_as_they_are() -> None:
+    """Show a mapping that CloudFormation made with `Enabled: false` as `Disabled`.
+
+    ministack shows every mapping of CloudFormation as `Enabled`. AWS shows whether it is.
+    https://docs.aws.amazon.com/lambda/latest/api/API_GetEventSourceMapping.html
+    """
+    handlers = ministack.services.cloudformation.provisioners._RESOURCE_HANDLERS  # noqa: SLF001 - no public hook
+    table, mappings = handlers["AWS::Lambda::EventSourceMapping"], ministack.services.lambda_svc._esms  # noqa: SLF001
+    create = table["create"]
+
+    def create_shown(*arguments: Any) -> Any:
+        made = create(*arguments)
+        mapping = mappings[made[0]]
+        mapping["State"] = "Enabled" if mapping["Enabled"] else "Disabled"
+        return made
+
+    table["create"] = create_shown
+
+
+def run_functions_with(python: Path) -> None:
+    """Run functions with the interpreter `python`.
+
+    ministack runs them with the one that runs itself, which has other packages and may be another version. AWS runs
+    them with the runtime's.
+    https://docs.aws.amazon.com/lambda/latest/dg/lambda-runtimes.html
+    """
+    runtime = ministack.core.lambda_runtime
+    detect = runtime._detect_runtime_binary  # noqa: SLF001 - the one place where ministack chooses an interpreter
+
+    def detect_ours(name: str) -> tuple[str, str]:
+        binary, worker = detect(name)
+        return (str(python), worker) if name.startswith("python") else (binary, worker)
+
+    runtime._detect_runtime_binary = detect_ours  # noqa: SLF001 - see above
+
+
+def let_environments_fail_alone() -> None:
+    """Fail only the invocation whose execution environment doesn't start.
+
+    ministack lets the error pass, which ends all environments of the function. AWS's environments are independent.
+    https://docs.aws.amazon.com/lambda/latest/dg/lambda-runtime-environment.html
+    """
+    worker = ministack.core.lambda_runtime.Worker
+    invoke = worker.invoke
+
+    def invoke_alone(self: Any, *arguments: Any, **named: Any) -> dict[str, Any]:
+        try:
+            return invoke(self, *arguments, **named)  # type: ignore[no-any-return]  # ministack has no types
+        except Exception as error:  # noqa: BLE001 - raised, it would end all environments of the function
+            self.kill()
+            return {"status": "error", "error": str(error)}
+
+    worker.invoke = invoke_alone
+
+
+def end_environments_whole() -> None:
+    """End an environment with all its processes, at a time-out and wherever ministack ends one.
+
+    ministack ends the process that it started, whose children live on. On AWS a time-out resets the environment as a
+    shutdown does, and nothing that ran in it goes on; one that has registered an extension gets SIGTERM first, and half
+    a second. Here each environment is a process group of its own.
+    https://docs.aws.amazon.com/lambda/latest/dg/lambda-runtime-environment.html
+    """
+    runtime = ministack.core.lambda_runtime
+    extensions = ExtensionsApi()
+    collect = runtime._collect  # noqa: SLF001 - the one place where ministack waits for a process that it has ended
+
+    def end(process: Any) -> None:
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            if extensions.has_registered(process.extension_token):
+                os.killpg(process.pid, signal.SIGCONT)  # it may be frozen
+                process.terminate()
+            else:
+                os.killpg(process.pid, signal.SIGKILL)
+
+    def collect_whole(process: Any, deadline: float) -> None:
+        collect(process, deadline)
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+    runtime.subprocess = _Grouped(extensions)
+    runtime._signal = end  # noqa: SLF001 - the one place where ministack asks a process to end
+    runtime._collect = collect_whole  # noqa: SLF001 - see above
+    runtime._REAP_GRACE = SHUTDOWN_S  # noqa: SLF001 - see above
+
+
+class ExtensionsApi:
+    """Serves Lambda's Extensions API on a loopback port, as far as an internal extension without events uses it.
+
+    ministack has no such API. An environment's `AWS_LAMBDA_RUNTIME_API` begins with its own token in the path, so one
+    server serves all environments and knows which one registers. It serves until the process ends.
+    https://docs.aws.amazon.com/lambda/latest/dg/runtimes-extensions-api.html
+    """
+
+    def __init__(self) -> None:
+        registered = self._registered = set[str]()
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                token, _, path = self.path[1:].partition("/")
+                if path != "2020-01-01/extension/register":
+                    self.send_error(HTTPStatus.NOT_FOUND)
+                    return
+                registered.add(token)
+                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                self.send_response(HTTPStatus.OK)
+                self.send_header("Lambda-Extension-Identifier", token)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def do_GET(self) -> None:
+                """Hold the request for the next event, which there is none of, until the environment ends."""
+                self.connection.recv(1)
+
+            def log_message(self, *_: object) -> None:
+                """Log nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def address(self, token: str) -> str:
+        """Return the value of `AWS_LAMBDA_RUNTIME_API` for the environment with this token."""
+        return f"127.0.0.1:{self._server.server_port}/{token}"
+
+    def has_registered(self, token: str) -> bool:
+        """Return whether this environment has an extension."""
+        return token in self._registered
+
+
+class _Grouped:
+    """The module `subprocess`, but a process that it starts leads a process group and has an Extensions API."""
+
+    def __init__(self, extensions: ExtensionsApi) -> None:
+        self._extensions = extensions
+
+    def __getattr__(self, name: str) -> Any:
+        return self._start if name == "Popen" else getattr(subprocess, name)
+
+    def _start(self, *arguments: Any, env: Mapping[str, str], **named: Any) -> Any:
+        token = uuid4().hex
+        variables = {"AWS_LAMBDA_RUNTIME_API": self._extensions.address(token), **env}
+        start: Any = subprocess.Popen
+        process = start(*arguments, env=variables, process_group=0, **named)
+        process.extension_token = token
+        return process
+
+
+def fill_batches() -> None:
+    """Wait for a full batch of a queue for as long as the mapping's batching window, from the first message on.
+
+    ministack stores `MaximumBatchingWindowInSeconds` and invokes at once. AWS waits until the window ends, the batch is
+    full, or 6 MB have come, and receives ten messages a request.
+    https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
+    """
+    sqs, functions = ministack.services.sqs, ministack.services.lambda_svc
+    wake, lock, mappings = ministack.core.concurrency.esm_wake, sqs._queues_lock, functions._esms  # noqa: SLF001 - no public hook
+    queue_of, receive = sqs._get_q, sqs._receive_messages_for_esm  # noqa: SLF001 - see above
+    began: dict[str, float] = {}  # by the queue's ARN, while a batch is waited for
+
+    def receive_full(queue_url: str, max_number: int) -> list[dict[str, Any]]:
+        arn = queue_of(queue_url)["attributes"]["QueueArn"]
+        of_queue = (each for each in mappings.values() if each["EventSourceArn"] == arn)
+        window_s = max((each.get("MaximumBatchingWindowInSeconds") or 0 for each in of_queue), default=0)
+        if not window_s:
+            return receive(queue_url, max_number)  # type: ignore[no-any-return]  # ministack has no types
+        with lock:
+            now = time.time()
+            waiting = [each for each in queue_of(queue_url)["messages"] if each.get("visible_at", 0) <= now]
+        if not waiting:
+            began.pop(arn, None)
+            return []
+        if len(waiting) < max_number and waits(arn, window_s):
+            return []
+        began.pop(arn, None)
+        wanted = min(max_number, _fitting(waiting))
+        batch: list[dict[str, Any]] = []
+        while len(batch) < wanted and (part := receive(queue_url, min(PER_REQUEST, wanted - len(batch)))):
+            batch += part
+        return batch
+
+    def waits(arn: str, window_s: float) -> bool:
+        if arn not in began:
+            began[arn] = time.monotonic()
+            look = Timer(window_s, wake.set)
+            look.daemon = True  # a cloud that is stopped doesn't wait for it
+            look.start()
+        return time.monotonic() - began[arn] < window_s
+
+    sqs._receive_messages_for_esm = receive_full  # noqa: SLF001 - see above
+
+
+def _fitting(messages: Iterable[dict[str, Any]]) -> int:
+    """How many of the first a function can be handed, at least one."""
+    sizes = (len(json.dumps([message["body"], message.get("message_attributes")])) for message in messages)
+    return max(1, sum(size <= PAYLOAD_BYTES for size in accumulate(size + RECORD_BYTES for size in sizes)))

@@ -1,0 +1,177 @@
+"""Patches of how ministack decides whether a request is allowed."""
+
+import json
+import re
+from typing import Any
+
+import ministack.app
+import ministack.core.iam_actions
+import ministack.core.iam_evaluator
+import ministack.core.responses
+import ministack.services.lambda_svc
+
+BATCH_ACTIONS = {
+    "sqs:SendMessageBatch": "sqs:SendMessage",
+    "sqs:DeleteMessageBatch": "sqs:DeleteMessage",
+    "sqs:ChangeMessageVisibilityBatch": "sqs:ChangeMessageVisibility",
+}
+VARIABLE = re.compile(r"\$\{(aws:[A-Za-z/-]+)\}")
+FUNCTION_KEY = "lambda:FunctionArn"
+# By operation, of its fields; of what they name by ARN, the last part.
+ECS_RESOURCES = {
+    "DescribeServices": "service/{cluster}/{services}",
+    "UpdateService": "service/{cluster}/{service}",
+    "RegisterTaskDefinition": "task-definition/{family}:1",
+    "DescribeTasks": "task/{cluster}/{tasks}",
+    "DescribeTaskDefinition": "*",
+    "DeregisterTaskDefinition": "*",
+    "ListTasks": "*",
+}
+
+
+def patch() -> None:
+    """Make all patches of this file, once."""
+    authorize_batches_as_aws_does()
+    read_policy_variables()
+    take_loopback_as_secure()
+    know_mappings_functions()
+    name_what_ecs_is_asked_for()
+    name_the_parameters_that_are_asked_for()
+
+
+def authorize_batches_as_aws_does() -> None:
+    """Check a batch action as the single one.
+
+    ministack asks policies for `sqs:SendMessageBatch` and its like. AWS has no permissions of these names: a batch
+    needs the permission of what it batches.
+    https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-api-permissions-reference.html
+    """
+    actions = ministack.core.iam_actions
+    extract = actions.extract_iam_action
+
+    def extract_real(*arguments: Any, **named: Any) -> str | None:
+        action: str | None = extract(*arguments, **named)
+        return action and BATCH_ACTIONS.get(action, action)
+
+    actions.extract_iam_action = extract_real
+
+
+def read_policy_variables() -> None:
+    """Replace variables such as `${aws:PrincipalAccount}` in a policy's conditions by the request's values.
+
+    ministack compares the text of the variable. AWS replaces it; one that the request has no value for matches nothing.
+    https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_variables.html
+    """
+    evaluator = ministack.core.iam_evaluator
+    met, key_of = evaluator._conditions_met, evaluator._resolve_condition_key  # noqa: SLF001 - no public hook
+
+    def met_with_variables(conditions: Any, context: Any) -> Any:
+        def said(value: Any) -> Any:
+            if isinstance(value, list):
+                return [said(each) for each in value]
+            if not isinstance(value, str):
+                return value
+            # A key that the request hasn't stays as it is written: nothing is equal to that.
+            return VARIABLE.sub(lambda match: str(key_of(match[1], context) or match[0]), value)
+
+        filled = {
+            operator: {key: said(value) for key, value in keys.items()} if isinstance(keys, dict) else keys
+            for operator, keys in (conditions or {}).items()
+        }
+        return met(filled, context)
+
+    evaluator._conditions_met = met_with_variables  # noqa: SLF001
+
+
+def take_loopback_as_secure() -> None:
+    """Evaluate `aws:SecureTransport` as true for requests over loopback.
+
+    ministack serves plain HTTP, so it evaluates the key as false. AWS's endpoints are asked over TLS, so that policies
+    which deny plain HTTP let all requests of an SDK pass.
+    https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_condition-keys.html#condition-keys-securetransport
+    """
+    pin = ministack.app.pin_request_origin
+
+    def pin_secure(source_ip: str, secure_transport: bool) -> Any:  # noqa: ARG001, FBT001 - ministack's own signature
+        return pin(source_ip, True)  # noqa: FBT003 - ministack's own signature
+
+    ministack.app.pin_request_origin = pin_secure
+
+
+def know_mappings_functions() -> None:
+    """Give requests about an event source mapping the condition key `lambda:FunctionArn`: the mapping's function.
+
+    ministack lacks the key, so statements that limit a role to mappings of certain functions match nothing.
+    https://docs.aws.amazon.com/service-authorization/latest/reference/list_awslambda.html
+    """
+    actions, evaluator = ministack.core.iam_actions, ministack.core.iam_evaluator
+    tags, enforce = actions.request_tag_context, evaluator.enforce
+
+    def tags_and_function(service: str, iam_action: str, body: bytes, params: Any) -> dict[str, Any]:
+        context: dict[str, Any] = tags(service, iam_action, body, params)
+        if iam_action == "lambda:CreateEventSourceMapping":
+            name = json.loads(body)["FunctionName"]
+            context[FUNCTION_KEY] = ministack.services.lambda_svc._func_arn(name)  # noqa: SLF001 - what ministack makes of it
+        return context
+
+    def enforce_with_function(access_key: str, iam_action: str, service: str, region: str, **named: Any) -> Any:
+        mapping = ministack.services.lambda_svc._esms.get(named.get("resource_arn", "").rsplit(":", 1)[-1])  # noqa: SLF001
+        if service == "lambda" and mapping is not None:
+            named["service_context"] = {**(named.get("service_context") or {}), FUNCTION_KEY: mapping["FunctionArn"]}
+        return enforce(access_key, iam_action, service, region, **named)
+
+    actions.request_tag_context, evaluator.enforce = tags_and_function, enforce_with_function
+
+
+def name_what_ecs_is_asked_for() -> None:
+    """Check requests to ECS on the service, task or revision that they name.
+
+    ministack checks them on the cluster. AWS does so for none of these actions, and gives `ListTasks` the cluster as
+    the condition key `ecs:cluster`.
+    https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonelasticcontainerservice.html
+    """
+    actions, responses = ministack.core.iam_actions, ministack.core.responses
+    extract, tags = actions.extract_resource_arn, actions.request_tag_context
+
+    def arn(resource: str) -> str:
+        if resource.startswith("arn:"):
+            return resource
+        return f"arn:aws:ecs:{responses.get_region()}:{responses.get_account_id()}:{resource}"
+
+    def extract_real(service: str, method: str, path: str, headers: dict[str, str], body: bytes, *more: Any) -> str:
+        operation = headers.get("x-amz-target", "").rpartition(".")[2]
+        if service != "ecs" or operation not in ECS_RESOURCES:
+            return str(extract(service, method, path, headers, body, *more))
+        asked = json.loads(body)
+        said = {name: str(value[0] if isinstance(value, list) else value) for name, value in asked.items() if value}
+        last = {name: value.rsplit("/", 1)[-1] for name, value in said.items()}
+        resource = ECS_RESOURCES[operation].format(**{"cluster": "default"} | last)
+        return resource if resource == "*" else arn(resource)
+
+    def tags_and_cluster(service: str, iam_action: str, body: bytes, params: Any) -> dict[str, Any]:
+        context: dict[str, Any] = tags(service, iam_action, body, params)
+        if iam_action == "ecs:ListTasks":
+            context["ecs:cluster"] = arn(f"cluster/{json.loads(body or b'{}').get('cluster', 'default')}")
+        return context
+
+    actions.extract_resource_arn, actions.request_tag_context = extract_real, tags_and_cluster
+
+
+def name_the_parameters_that_are_asked_for() -> None:
+    """Check `GetParameters` on the first parameter that it names.
+
+    ministack checks it on `*`. AWS checks it on each parameter.
+    https://docs.aws.amazon.com/service-authorization/latest/reference/list_awssystemsmanager.html
+    """
+    actions, responses = ministack.core.iam_actions, ministack.core.responses
+    extract = actions.extract_resource_arn
+
+    def extract_real(service: str, method: str, path: str, headers: dict[str, str], body: bytes, *more: Any) -> str:
+        operation = headers.get("x-amz-target", "").rpartition(".")[2]
+        names = json.loads(body).get("Names") if (service, operation) == ("ssm", "GetParameters") else None
+        if not names:
+            return str(extract(service, method, path, headers, body, *more))
+        here = f"{responses.get_region()}:{responses.get_account_id()}"
+        return f"arn:aws:ssm:{here}:parameter/{str(names[0]).removeprefix('/')}"
+
+    actions.extract_resource_arn = extract_real
