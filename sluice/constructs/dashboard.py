@@ -1,15 +1,14 @@
-"""The site's dashboard: which metrics are drawn, and in which order. What calls people is in `operations`.
+"""The dashboards, of a site and over several: which metrics are drawn, in which order. Alarms are in `operations`.
 
 What is made at run time, and what no alarm has to name, is found by a search expression: it is drawn once it is there,
 and no stack has to export its names.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
-from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from sluice.constructs.alarms import (
@@ -24,9 +23,9 @@ from sluice.constructs.alarms import (
     of_queue,
     ours,
 )
-from sluice.constructs.splitting import SplitQueues
+from sluice.constructs.watched import Watched
 from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
-from sluice.parameters.operations import OperationsParameters
+from sluice.parameters.operations import SiteParameters
 from sluice.rendezvous.protocol.ends import End, metrics_of
 from sluice.stages import staged
 
@@ -49,46 +48,15 @@ SPARK_LAGS = ("currentFetchEventTimeLag", "currentEmitEventTimeLag", "sourceIdle
 SPARK_FAULTS = ("numSqsDeletionsFailed", "numRecordsInErrors")
 
 
-@dataclass(frozen=True, slots=True)
-class WatchedQueue:
-    """A queue under the name that its alarm's id has, and as people are told of it."""
-
-    name: str
-    queue: sqs.IQueue
-    told: str
-    capability: Capability | None
-    heading: str
-    reader: str = "function"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
-    """What there is to draw at a site. `split` are by queue id, `main` is the pipeline's queue.
-
-    `capabilities` are those that the site has, `homes` the names of their functions' stacks, or of what stands for one.
-    """
-
-    stage: str | None
-    alarms: Sequence[cloudwatch.IAlarm]
-    options: OperationsParameters
-    capabilities: Collection[Capability]
-    offers: sqs.IQueue | None
-    sources: Sequence[WatchedQueue]
-    dead_letters: Sequence[WatchedQueue]
-    split: Mapping[str, SplitQueues]
-    main: sqs.IQueue | None
-    main_age_s: int  # that is too old for it
-    application_id: str | None
-    homes: Sequence[str]
-
-
-def draw(scope: Construct, watched: Watched) -> cloudwatch.Dashboard:
+def draw(scope: Construct, watched: Watched, *, alarms: Sequence[cloudwatch.IAlarm]) -> cloudwatch.Dashboard:
     """Draw the dashboard: what is wrong, then a message's way from its first queue to its table, then why."""
+    now = partial(_now, alarms=alarms[:MOST_ALARMS])
+    capabilities = {construct.capability for construct in watched.constructs}
     dashboard = cloudwatch.Dashboard(
         scope, "Dashboard", default_interval=Duration.hours(3), period_override=cloudwatch.PeriodOverride.INHERIT
     )
     for title, of, draws in (
-        ("Now", None, _now),
+        ("Now", None, now),
         ("Rendezvous", Capability.RENDEZVOUS, _rendezvous),
         ("Queues of functions", None, _queues),
         ("Splitting", Capability.SPLITTING, _splitting),
@@ -96,7 +64,7 @@ def draw(scope: Construct, watched: Watched) -> cloudwatch.Dashboard:
         ("Pipeline", Capability.PIPELINE, _pipeline),
         ("What went wrong", None, _faults),
     ):
-        if of is not None and of not in watched.capabilities:
+        if of is not None and of not in capabilities:
             continue
         widgets = draws(watched)
         dashboard.add_widgets(cloudwatch.TextWidget(markdown=f"## {title}", width=WIDTH, height=1))
@@ -157,14 +125,12 @@ def _value(title: str, metric: cloudwatch.IMetric) -> cloudwatch.SingleValueWidg
     )
 
 
-def _now(watched: Watched) -> list[cloudwatch.IWidget]:
+def _now(watched: Watched, alarms: Sequence[cloudwatch.IAlarm]) -> list[cloudwatch.IWidget]:
     """Alarms, and the figures that say whether it is an outage; without data there is nothing wrong."""
-    letters = {f"l{place}": of_queue(each.queue, VISIBLE) for place, each in enumerate(watched.dead_letters)}
-    rows = -(-len(watched.alarms[:MOST_ALARMS]) // ALARMS_A_ROW)
+    letters = {f"l{place}": of_queue(each.queue, VISIBLE) for place, each in enumerate(watched.dead_letters())}
+    rows = -(-len(alarms) // ALARMS_A_ROW)
     widgets: list[cloudwatch.IWidget] = [
-        cloudwatch.AlarmStatusWidget(
-            title="Alarms", alarms=list(watched.alarms[:MOST_ALARMS]), width=WIDTH, height=rows + 1
-        ),
+        cloudwatch.AlarmStatusWidget(title="Alarms", alarms=list(alarms), width=WIDTH, height=rows + 1),
         _value("Answers in 5 minutes", ours("AnswersDelivered", "proxy", stage=watched.stage, label="answers")),
         _value("Offers unanswered, %", unanswered_percent(watched.stage, least_offers=1)),
         _value("Routes down", ours("RoutesDown", "links", stage=watched.stage, statistic="Maximum", label="routes")),
@@ -176,8 +142,8 @@ def _now(watched: Watched) -> list[cloudwatch.IWidget]:
         ),
         _value("Throttles of the account", all_functions("Throttles", "Sum")),
     ]
-    if watched.main is not None:
-        widgets.append(_value("Oldest message to be landed, s", of_queue(watched.main, AGE, label="age")))
+    if watched.pipeline is not None:
+        widgets.append(_value("Oldest message to be landed, s", of_queue(watched.pipeline.queue, AGE, label="age")))
     return widgets
 
 
@@ -225,8 +191,7 @@ def _rendezvous(watched: Watched) -> list[cloudwatch.IWidget]:
                 of_queue(offers, AGE, label="age of the oldest, s"),
                 alarms_at={"OffersAge, s": watched.options.offers_age_s},
             )
-            for offers in [watched.offers]
-            if offers is not None
+            for offers in ([] if watched.rendezvous is None else [watched.rendezvous.offers_queue])
         ),
     ]
 
@@ -234,21 +199,22 @@ def _rendezvous(watched: Watched) -> list[cloudwatch.IWidget]:
 def _queues(watched: Watched) -> list[cloudwatch.IWidget]:
     too_old = {"SourceAge, IngressAge": float(watched.options.queue_age_s)}
     return [
-        _graph(title, *(of_queue(each.queue, name, label=each.told) for each in watched.sources), alarms_at=lines)
+        _graph(title, *(of_queue(each.queue, name, label=each.told) for each in watched.sources()), alarms_at=lines)
         for title, name, lines in (("Age of the oldest message, s", AGE, too_old), ("Messages waiting", VISIBLE, {}))
     ]
 
 
 def _splitting(watched: Watched) -> list[cloudwatch.IWidget]:
+    split = {} if watched.splitting is None else {each.parameters.queue_id: each for each in watched.splitting.queues}
     counts = [
         ours(name, "splitter", stage=watched.stage, dimensions={"queue": queue_id}, label=f"{queue_id} {name}")
-        for queue_id in watched.split
+        for queue_id in split
         for name in SPLITTER
     ]
     sessions = f'{{{staged(METRICS_NAMESPACE, watched.stage)},queue,service,session}} MetricName="SessionMessages"'
     mains = [
         of_queue(each.main, VISIBLE, label=f"{queue_id} main")
-        for queue_id, each in watched.split.items()
+        for queue_id, each in split.items()
         if each.main is not None
     ]
     return [
@@ -291,26 +257,27 @@ def _federation(watched: Watched) -> list[cloudwatch.IWidget]:
 
 
 def _pipeline(watched: Watched) -> list[cloudwatch.IWidget]:
-    stage = watched.stage
-    if watched.main is None:
+    stage, pipeline = watched.stage, watched.pipeline
+    if pipeline is None:
         return [cloudwatch.TextWidget(markdown="No split queue is the pipeline's.", width=WIDTH, height=1)]
     widgets: list[cloudwatch.IWidget] = [
         _graph(
             "Main queue: messages",
-            of_queue(watched.main, VISIBLE, label="waiting"),
-            of_queue(watched.main, IN_FLIGHT, label="in flight"),
+            of_queue(pipeline.queue, VISIBLE, label="waiting"),
+            of_queue(pipeline.queue, IN_FLIGHT, label="in flight"),
         ),
         _graph(
             "Main queue: age of the oldest, s",
-            of_queue(watched.main, AGE, label="age"),
-            alarms_at={"PipelineAge": watched.main_age_s},
+            of_queue(pipeline.queue, AGE, label="age"),
+            alarms_at={"PipelineAge": watched.pipeline_age_s},
         ),
         _graph("Land job: messages a second", *(_spark(each, stage) for each in SPARK_RATES)),
         _graph("Land job: lags, ms", *(_spark(each, stage) for each in SPARK_LAGS)),
         _graph("Jobs", *_named(JOBS, "jobs", stage, statistic="Maximum"), alarms_at={"StreamsDown, JobsFailed": 1}),
     ]
-    if watched.application_id is not None:
-        runs = f'Namespace="AWS/EMRServerless" ApplicationId="{watched.application_id}" MetricName='
+    if pipeline.application is not None:
+        application_id = pipeline.application.attr_application_id
+        runs = f'Namespace="AWS/EMRServerless" ApplicationId="{application_id}" MetricName='
         for title, name in (("Job runs that failed", "FailedJobs"), ("Workers", "RunningWorkerCount")):
             widgets.append(_graph(title, _search(f'{runs}"{name}"', statistic="Maximum")))
     return widgets
@@ -319,13 +286,13 @@ def _pipeline(watched: Watched) -> list[cloudwatch.IWidget]:
 def _faults(watched: Watched) -> list[cloudwatch.IWidget]:
     options = watched.options
     # CloudFormation begins with them.
-    names = " OR ".join(f"FunctionName={home.rpartition('-')[2]}" for home in watched.homes)
+    names = " OR ".join(f"FunctionName={each.home.name.rpartition('-')[2]}" for each in watched.constructs)
     at_stage = f"FunctionName={watched.stage} " if watched.stage else ""
     of_functions = f"{{AWS/Lambda,FunctionName}} {at_stage}({names})"
-    dead = [of_queue(each.queue, VISIBLE, label=each.told) for each in watched.dead_letters]
+    dead = [of_queue(each.queue, VISIBLE, label=each.told) for each in watched.dead_letters()]
     spark = (
         []
-        if watched.main is None
+        if watched.pipeline is None
         else [_graph("Land job: faults since its log began", *(_spark(each, watched.stage) for each in SPARK_FAULTS))]
     )
     return [
@@ -347,3 +314,46 @@ def _faults(watched: Watched) -> list[cloudwatch.IWidget]:
             )
         ),
     ]
+
+
+def draw_sites(scope: Construct, sites: Sequence[SiteParameters]) -> cloudwatch.Dashboard:
+    """Draw the dashboard over several sites: for each a row of what tells whether it works. It is one site's.
+
+    A site of another account shares its metrics first:
+    https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/Cross-Account-Cross-Region.html
+    """
+    dashboard = cloudwatch.Dashboard(
+        scope, "SitesDashboard", default_interval=Duration.hours(3), period_override=cloudwatch.PeriodOverride.INHERIT
+    )
+    for site in sites:
+        figures = _figures(site.stage)
+        dashboard.add_widgets(cloudwatch.TextWidget(markdown=f"## {site.name} ({site.region})", width=WIDTH, height=1))
+        dashboard.add_widgets(
+            *(
+                cloudwatch.SingleValueWidget(
+                    title=title,
+                    metrics=[metric],
+                    region=site.region,
+                    account_id=site.account,
+                    width=WIDTH // len(figures),
+                    height=VALUE_HEIGHT,
+                    sparkline=True,
+                )
+                for title, metric in figures.items()
+            )
+        )
+    return dashboard
+
+
+def _figures(stage: str | None) -> Mapping[str, cloudwatch.IMetric]:
+    """Name, by title, what a site's metrics are: the widget says of which region and account."""
+    return {
+        "Answers in 5 minutes": ours("AnswersDelivered", "proxy", stage=stage),
+        "Offers unanswered, %": unanswered_percent(stage, least_offers=1),
+        "Messages routed": ours("MessagesRouted", "exchange", stage=stage),
+        "Routes down": ours("RoutesDown", "links", stage=stage, statistic="Maximum"),
+        "Lag of routes, ms": ours("LagMs", "bridge", stage=stage, statistic="Maximum"),
+        "Streams down": ours("StreamsDown", "jobs", stage=stage, statistic="Maximum"),
+        "Errors of the account": all_functions("Errors", "Sum"),
+        "Throttles of the account": all_functions("Throttles", "Sum"),
+    }

@@ -22,16 +22,15 @@ from sluice.constructs import roles
 from sluice.constructs.alarms import Capability, ours
 from sluice.constructs.exchange_state import BRIDGE_TIMEOUT, EXCHANGE_TIMEOUT, LINKS_TIMEOUT, STATE, ExchangeState
 from sluice.constructs.functions import (
+    AT_RUN_TIME,
     CONSUME_ACTIONS,
-    SMALL_BATCH,
     Functions,
     Plan,
-    allow,
     every_minute,
-    project_assets,
     queue_arn,
     trigger,
 )
+from sluice.constructs.roles import Statement, allow, event_source_mappings
 from sluice.constructs.site_construct import (
     NOTHING,
     Output,
@@ -50,6 +49,7 @@ from sluice.federation.settings import BridgeSettings, ExchangeSettings, LinksSe
 from sluice.parameters import ROOT, Parameters
 from sluice.parameters.federation import Access
 from sluice.parameters.values import id_of
+from sluice.project import PROJECT
 from sluice.stages import staged
 
 PEER_ROLE_ID = "PeerRole"
@@ -68,7 +68,7 @@ BRIDGE_QUEUE_ACTIONS = (
 # Who sends asks SQS for a data key, who receives to have it opened; a sender's may be one that is in use already:
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-key-management.html
 RECEIVED_WITH, SENT_WITH = ["Decrypt"], ["Decrypt", "GenerateDataKey"]
-AT_RUN_TIME = "Queues that operators bind and read at run time; which ones, federation.queue_names says."
+QUEUES = f"{AT_RUN_TIME} federation.queue_names says which queues operators bind and read at run time."
 OF_PEERS = "Peer sites' queues: their names end in what CloudFormation adds."
 
 
@@ -98,15 +98,13 @@ class Exchange(SiteConstruct):
         super().__init__(scope, id_, parameters_of(scope, id_, "federation", parameters, props))
         self.options = self.parameters.federation
         self.state = state or ExchangeState.made(self, self.parameters)
-        self.assets = assets or project_assets()
+        self.assets = assets or Assets(PROJECT)
         self.key_arns = [] if self.options.kms_key_arn is None else [self.options.kms_key_arn]
         self.accounts = [Aws.ACCOUNT_ID, *self.options.peer_accounts]
         self.stage = self.parameters.stage
         self.peer_stages = list(dict.fromkeys((self.stage, *(each or None for each in self.options.peer_stages))))
-        self.bridge_prefix = staged(BRIDGE_QUEUE_PREFIX, self.stage)
-        self.bridge_queues = queue_arn(self.stack, f"{self.bridge_prefix}*")
-        self.queue_names = self.parameters.queue_names
-        self.named = [queue_arn(self.stack, pattern) for pattern in self.queue_names]
+        self.bridge_queues = queue_arn(self.stack, f"{staged(BRIDGE_QUEUE_PREFIX, self.stage)}*")
+        self.named = [queue_arn(self.stack, pattern) for pattern in self.parameters.queue_names]
 
     @property
     def ingress_queue(self) -> sqs.IQueue:
@@ -276,25 +274,23 @@ def _exchange(made: Exchange) -> None:
                     for each in state.ingresses
                 },
             ),
-            run_time_queues=[made.bridge_prefix],
-            wildcards=_patterns(made),
             allowed=[
                 allow("dynamodb", ["GetItem", "Query"], state.table.table_arn),
                 allow("sqs", CONSUME_ACTIONS, *ingresses),
-                allow("sqs", ["SendMessage"], made.bridge_queues, *made.bindable),
+                allow("sqs", ["SendMessage"], made.bridge_queues, *made.bindable, wildcards=QUEUES),
                 allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, state.dead_letters.queue_arn),
                 *_kms(made, SENT_WITH),
             ],
         )
     )
     for ingress in state.ingresses:
-        most = parameters.batch_size
         trigger(
             ingress.id,
             function,
             ingress.queue,
-            batch=min(most, SMALL_BATCH) if ingress.fifo else most,
-            window_s=None if ingress.fifo else parameters.batching_window_s,
+            batch=parameters.batch_size,
+            window_s=parameters.batching_window_s,
+            fifo=ingress.fifo,
             concurrency=parameters.max_concurrency,
             enabled=not ingress.from_links,
         )
@@ -314,11 +310,9 @@ def _bridge(made: Exchange) -> lambda_.Function:
                 dead_letters_url=state.dead_letters.queue_url,
                 ticks_queue_url=state.ticks_queue.queue_url,
             ),
-            run_time_queues=[made.bridge_prefix],
-            wildcards=_patterns(made) | _peers(made),
             allowed=[
                 allow("dynamodb", ["GetItem", "PutItem", "UpdateItem"], state.table.table_arn),
-                allow("sqs", CONSUME_ACTIONS, made.bridge_queues, *made.readable),
+                allow("sqs", CONSUME_ACTIONS, made.bridge_queues, *made.readable, wildcards=QUEUES),
                 allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, state.dead_letters.queue_arn),
                 *_kms(made, RECEIVED_WITH),
                 *_to_peers(made),
@@ -335,10 +329,6 @@ def _links(made: Exchange, bridge: lambda_.Function) -> lambda_.Function:
             timeout=LINKS_TIMEOUT,
             memory_mb=made.options.links_memory_mb,
             settings=_links_settings(made, bridge),
-            run_time_queues=[made.bridge_prefix],
-            wildcards=_patterns(made)
-            | _peers(made)
-            | {"*": "Event source mappings are made at run time; the condition names the functions they are of."},
             allowed=_links_statements(made, bridge),
             failures=state.dead_letters,
             # A tick arms the next one while a link is tried. Lambda would take that for a runaway loop:
@@ -385,14 +375,14 @@ def _links_settings(made: Exchange, bridge: lambda_.Function) -> LinksSettings:
         kms_key_arn=parameters.kms_key_arn,
         names=SiteNames(
             queues={name: queue.queue_name for name, queue in state.bound.items()},
-            patterns=made.queue_names,
+            patterns=made.parameters.queue_names,
             taken=sorted(state.taken),
         ),
         declaration=made.parameters.declared.to_json(),
     )
 
 
-def _links_statements(made: Exchange, bridge: lambda_.Function) -> Sequence[iam.PolicyStatement]:
+def _links_statements(made: Exchange, bridge: lambda_.Function) -> Sequence[Statement]:
     state = made.state
     # What peers send is read once there are peers. By their names' beginnings, as a function's role comes before it.
     named = (
@@ -404,63 +394,32 @@ def _links_statements(made: Exchange, bridge: lambda_.Function) -> Sequence[iam.
         )
         for name in ("Exchange", "Links")
     )
-    of_functions = {"ArnLike": {"lambda:FunctionArn": [bridge.function_arn, *named]}}
     table_actions = ["GetItem", "Query", "PutItem", "UpdateItem", "BatchWriteItem"]
-    mapping_actions = [f"lambda:{action}EventSourceMapping" for action in ("Create", "Update", "Delete", "Get")]
     return [
         allow("dynamodb", table_actions, state.table.table_arn),
-        allow("sqs", BRIDGE_QUEUE_ACTIONS, made.bridge_queues),
-        allow("sqs", ["GetQueueAttributes"], *made.bindable),
+        allow("sqs", BRIDGE_QUEUE_ACTIONS, made.bridge_queues, wildcards=QUEUES),
+        allow("sqs", ["GetQueueAttributes"], *made.bindable, wildcards=QUEUES),
         allow("sqs", CONSUME_ACTIONS, state.links_queue.queue_arn, state.ticks_queue.queue_arn),
         allow("sqs", ["ReceiveMessage", "DeleteMessage", "SendMessage"], state.dead_letters.queue_arn),
-        allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, *made.bindable),  # whose dead letters are put back
-        iam.PolicyStatement(actions=mapping_actions, resources=["*"], conditions=of_functions),
-        # It takes neither a resource nor that condition.
-        allow("lambda", ["ListEventSourceMappings"], "*"),
+        # Dead letters of queues that are bound are put back.
+        allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, *made.bindable, wildcards=QUEUES),
+        *event_source_mappings([bridge.function_arn, *named]),
         *_kms(made, SENT_WITH),
         *_to_peers(made),
     ]
 
 
-def _kms(made: Exchange, actions: Sequence[str]) -> Sequence[iam.PolicyStatement]:
+def _kms(made: Exchange, actions: Sequence[str]) -> Sequence[Statement]:
     """Allow to use customers' keys: of queues that are made at run time, and of those that are bound."""
     return [allow("kms", actions, *made.key_arns)] if made.key_arns else []
 
 
-def _to_peers(made: Exchange) -> Sequence[iam.PolicyStatement]:
+def _to_peers(made: Exchange) -> Sequence[Statement]:
     """Allow to send to peer sites, in whichever region, by policy or by role."""
+    sites = [(account, stage) for account in made.accounts for stage in made.peer_stages]
+    queues = [f"arn:{Aws.PARTITION}:sqs:*:{account}:{staged(PEER_QUEUES, stage)}" for account, stage in sites]
+    roles = [f"arn:{Aws.PARTITION}:iam::{account}:role/{staged(PEER_ROLE, stage)}" for account, stage in sites]
     return [
-        allow(
-            "sqs",
-            ["SendMessage"],
-            *(f"arn:{Aws.PARTITION}:sqs:*:{account}:{name}" for account, name in _at_peers(made, PEER_QUEUES)),
-        ),
-        allow(
-            "sts",
-            ["AssumeRole"],
-            *(f"arn:{Aws.PARTITION}:iam::{account}:role/{name}" for account, name in _at_peers(made, PEER_ROLE)),
-        ),
+        allow("sqs", ["SendMessage"], *queues, wildcards=OF_PEERS),
+        allow("sts", ["AssumeRole"], *roles, wildcards=OF_PEERS),
     ]
-
-
-def _at_peers(made: Exchange, name: str) -> list[tuple[str, str]]:
-    """Give a name as it is at peers, with each account that they may be in."""
-    return [(account, staged(name, stage)) for account in made.accounts for stage in made.peer_stages]
-
-
-def _patterns(made: Exchange) -> dict[str, str]:
-    """Why a role names queues with wildcards."""
-    return {
-        f"arn:<AWS::Partition>:sqs:<AWS::Region>:<AWS::AccountId>:{pattern}": AT_RUN_TIME
-        for pattern in made.queue_names
-        if "*" in pattern
-    }
-
-
-def _peers(made: Exchange) -> dict[str, str]:
-    accounts = ["<AWS::AccountId>", *made.options.peer_accounts]
-    stages = made.peer_stages
-    queues, roles = ([staged(name, stage) for stage in stages] for name in (PEER_QUEUES, PEER_ROLE))
-    arns = [f"arn:<AWS::Partition>:sqs:*:{account}:{name}" for account in accounts for name in queues]
-    arns += [f"arn:<AWS::Partition>:iam::{account}:role/{name}" for account in accounts for name in roles]
-    return dict.fromkeys(arns, OF_PEERS)

@@ -58,8 +58,8 @@ class ExchangeState:
         """Make it in `scope`. `taken` are queues to bind that the site itself reads, by their names."""
         given, keep = parameters.federation, parameters.rendezvous.keep_state
         home = Home.of(scope, STATE, parameters.stage)
-        dead_letters = storage.dead_letters(scope, "FederationDeadLetters", keep=keep)
-        fifo_dead_letters = storage.dead_letters(scope, "FederationFifoDeadLetters", keep=keep, fifo=True)
+        dead_letters = storage.queue(scope, "FederationDeadLetters", keep=keep)
+        fifo_dead_letters = storage.queue(scope, "FederationFifoDeadLetters", keep=keep, fifo=True)
 
         def queue(
             id_: str,
@@ -75,7 +75,6 @@ class ExchangeState:
                 scope,
                 id_,
                 dead_letters=fifo_dead_letters if fifo else dead_letters,
-                receives=storage.MANY_RECEIVES,
                 visibility=visibility,
                 retention=retention,
                 fifo=fifo,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from aws_cdk import Acknowledgment, ArnFormat, Duration, RemovalPolicy, Stack, Validations
+from aws_cdk import ArnFormat, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
@@ -18,12 +18,11 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from sluice.bundles.assets import Assets, Built, Target
-from sluice.bundles.environment import SparkAssets
 from sluice.constructs import roles, stored
 from sluice.constructs.alarms import METRICS_NAMESPACE
+from sluice.constructs.roles import Statement, acknowledge, allow
 from sluice.constructs.site_construct import SiteConstruct
 from sluice.parameters import Architecture, Parameters
-from sluice.project import PROJECT
 from sluice.settings import Settings
 from sluice.stages import staged
 
@@ -39,6 +38,7 @@ STREAM_BATCH = 1_000  # of the 10,000 that Lambda gives; all of them together ha
 STREAM_ATTEMPTS = 100  # beside the first: with Lambda's pauses an hour or more
 STREAM_AGE = Duration.hours(12)  # of the 24 that a stream keeps
 LEAST_CONCURRENCY = 2  # https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
+AT_RUN_TIME = "These queues are made at run time; the wildcard stands after the prefix that all their names have."
 # What an event source mapping does in a function's name, and what lets failed messages come again soon.
 CONSUME_ACTIONS = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes", "ChangeMessageVisibility")
 STREAM_ACTIONS = ("DescribeStream", "GetRecords", "GetShardIterator")  # of a mapping of a stream
@@ -60,9 +60,7 @@ class Plan:
     timeout: Duration
     memory_mb: int
     settings: Settings
-    allowed: Sequence[iam.PolicyStatement]
-    run_time_queues: Sequence[str] = ()  # prefixes of the names of queues that are made at run time
-    wildcards: Mapping[str, str] = field(default_factory=dict)  # in resources, beside those: each with its reason
+    allowed: Sequence[Statement]
     failures: sqs.IQueue | None = None  # where Lambda puts an asynchronous event that it gave up
     recursive_loop: lambda_.RecursiveLoop | None = None
     is_called_often: bool = False  # so often that Lambda's own lines about each call would cost more than the calls
@@ -132,39 +130,21 @@ class Functions:
         tracing = self.parameters.operations.tracing
         # Not AWS's managed policy, which allows to write to every log group of the account.
         write_logs = allow("logs", ["CreateLogStream", "PutLogEvents"], logs_.log_group_arn)
-        traces = [allow("xray", TRACE_ACTIONS, "*")] if tracing else []
-        settings = [allow("ssm", ["GetParameters"], reads)] if reads else []
+        no_resource = "X-Ray takes segments from a role, for no resource."
+        traces = [allow("xray", TRACE_ACTIONS, "*", wildcards=no_resource)] if tracing else []
+        settings = [allow("ssm", ["GetParameters"], reads, wildcards=stored.OWN)] if reads else []
         role = roles.role(
             self.scope,
             f"{plan.name.capitalize()}Role",
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
             allowed=[*plan.allowed, *settings, write_logs, *traces],
         )
-        if tracing:
-            acknowledge(role, "AwsSolutions-IAM5[Resource::*]", "X-Ray takes segments from a role, for no resource.")
-        if reads:
-            acknowledge(
-                role, f"AwsSolutions-IAM5[Resource::{stored.shown(self.scope.home.name, plan.name)}]", stored.OWN
-            )
-        acknowledge_run_time_queues(role, plan.run_time_queues)
-        for resource, reason in plan.wildcards.items():
-            acknowledge(role, f"AwsSolutions-IAM5[Resource::{resource}]", reason)
         # Constructs would add grants of their own, wider than ours.
         return role.without_policy_updates()
 
 
 def _code(built: Built) -> lambda_.Code:
     return lambda_.Code.from_asset(str(built.folder), asset_hash=built.key)
-
-
-def project_assets() -> Assets:
-    """Build from the sources that this package is of."""
-    return Assets(PROJECT)
-
-
-def project_spark_assets() -> SparkAssets:
-    """Build the jobs' program from there, too."""
-    return SparkAssets(PROJECT)
 
 
 def log_group(scope: Construct, id_: str, *, days: int) -> logs.LogGroup:
@@ -182,10 +162,11 @@ def trigger(
     *,
     batch: int = SMALL_BATCH,
     window_s: int | None = None,
+    fifo: bool = False,
     concurrency: int | None = LEAST_CONCURRENCY,
     enabled: bool = True,
 ) -> lambda_.EventSourceMapping:
-    """Have a function read a queue, and say which messages of a batch come again. FIFO queues take no window.
+    """Have a function read a queue, and say which messages of a batch come again. FIFO queues have small batches.
 
     Without a maximum of concurrency AWS may poll a standard queue at rest with two pollers in place of five: for queues
     to which our own functions alone send, and seldom.
@@ -195,8 +176,8 @@ def trigger(
         f"{id_}Trigger",
         target=function,
         event_source_arn=queue.queue_arn,
-        batch_size=batch,
-        max_batching_window=None if window_s is None else Duration.seconds(window_s),
+        batch_size=min(batch, SMALL_BATCH) if fifo else batch,
+        max_batching_window=None if window_s is None or fifo else Duration.seconds(window_s),
         report_batch_item_failures=True,
         max_concurrency=concurrency,
         enabled=None if enabled else False,
@@ -251,21 +232,3 @@ def scope_of(function: lambda_.Function) -> Construct:
 def queue_arn(stack: Stack, name: str) -> str:
     """Name by its ARN a queue of the stack's account and region."""
     return stack.format_arn(service="sqs", resource=name, arn_format=ArnFormat.NO_RESOURCE_NAME)
-
-
-def allow(service: str, actions: Sequence[str], *resources: str) -> iam.PolicyStatement:
-    """Make a statement of one service's actions."""
-    return iam.PolicyStatement(actions=[f"{service}:{action}" for action in actions], resources=list(resources))
-
-
-def acknowledge_run_time_queues(construct: Construct, prefixes: Sequence[str]) -> None:
-    """Let a role or policy name queues by the prefixes that all their names have."""
-    reason = "These queues are made at run time; the wildcard stands after the prefix that all their names have."
-    for prefix in prefixes:
-        queues = f"arn:<AWS::Partition>:sqs:<AWS::Region>:<AWS::AccountId>:{prefix}*"
-        acknowledge(construct, f"AwsSolutions-IAM5[Resource::{queues}]", reason)
-
-
-def acknowledge(construct: Construct, rule: str, reason: str) -> None:
-    """Let one finding of cdk-nag stand on one construct."""
-    Validations.of(construct).acknowledge(Acknowledgment(id=rule, reason=reason))

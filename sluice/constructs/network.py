@@ -13,7 +13,7 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from sluice.constructs.functions import acknowledge
+from sluice.constructs.roles import Statement, acknowledge
 from sluice.parameters.pipeline import GATEWAY, PipelineParameters, VpcEndpoint
 
 HTTPS = 443
@@ -35,7 +35,7 @@ class Network:
     endpoints: Sequence[ec2.CfnVPCEndpoint] = ()
 
 
-def network_of(scope: Construct, options: PipelineParameters, statements: Sequence[iam.PolicyStatement]) -> Network:
+def network_of(scope: Construct, options: PipelineParameters, statements: Sequence[Statement]) -> Network:
     """Make the VPC unless there are subnets, and the endpoints; at rest only the one that is free.
 
     `statements` are what jobs may do. An endpoint in somebody's own VPC lets everything pass: with its private name,
@@ -105,13 +105,11 @@ def _made(scope: Construct, zones: Sequence[int]) -> Network:
     )
 
 
-def _passed(
-    service: str, vpc_id: str, statements: Sequence[iam.PolicyStatement], role_arns: Sequence[str]
-) -> iam.PolicyDocument:
+def _passed(service: str, vpc_id: str, statements: Sequence[Statement], role_arns: Sequence[str]) -> iam.PolicyDocument:
     """Let pass what jobs may do at the service, of this account alone, and what roles do at SQS that they take on."""
     of_service = [each for each in statements if each.actions[0].startswith(f"{service}:")]
     account = {"StringEquals": {"aws:PrincipalAccount": Aws.ACCOUNT_ID}}
-    passed = [each.copy(principals=[iam.AnyPrincipal()], conditions=account) for each in of_service]
+    passed = [each.for_policy().copy(principals=[iam.AnyPrincipal()], conditions=account) for each in of_service]
     if service == "sqs" and role_arns:
         passed.append(
             iam.PolicyStatement(
@@ -163,29 +161,21 @@ def _endpoints(
             security_group_ingress=https,
         )
         groups.append(group.attr_group_id)
-    made = [
+    interface = {
+        "vpc_endpoint_type": "Interface",
+        "subnet_ids": list(network.subnet_ids[:count]),
+        "security_group_ids": groups,
+        "private_dns_enabled": True,
+    }
+    gateway = {"vpc_endpoint_type": "Gateway", "route_table_ids": list(network.route_table_ids)}
+    return [
         ec2.CfnVPCEndpoint(
             scope,
             f"{service.capitalize()}Endpoint",
-            vpc_endpoint_type="Interface",
             service_name=f"com.amazonaws.{Aws.REGION}.{service}",
             vpc_id=network.vpc_id,
-            subnet_ids=list(network.subnet_ids[:count]),
-            security_group_ids=groups,
-            private_dns_enabled=True,
             policy_document=endpoints[service],
+            **(gateway if service == GATEWAY else interface),
         )
-        for service in interfaces
+        for service in sorted(endpoints, key=lambda service: service == GATEWAY)
     ]
-    if GATEWAY in endpoints:
-        gateway = ec2.CfnVPCEndpoint(
-            scope,
-            "S3Endpoint",
-            vpc_endpoint_type="Gateway",
-            service_name=f"com.amazonaws.{Aws.REGION}.{GATEWAY}",
-            vpc_id=network.vpc_id,
-            route_table_ids=list(network.route_table_ids),
-            policy_document=endpoints[GATEWAY],
-        )
-        made.append(gateway)
-    return made

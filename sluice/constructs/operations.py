@@ -22,7 +22,6 @@ from constructs import Construct
 
 from sluice.constructs.alarms import (
     AGE,
-    DEAD_LETTERS,
     Capability,
     Rule,
     Watch,
@@ -33,14 +32,9 @@ from sluice.constructs.alarms import (
     of_queue,
     ours,
 )
-from sluice.constructs.dashboard import Watched, WatchedQueue, draw, unanswered_percent
-from sluice.constructs.exchange import Exchange
-from sluice.constructs.pipeline import LandingPipeline
-from sluice.constructs.rendezvous import Rendezvous
+from sluice.constructs.dashboard import draw, draw_sites, unanswered_percent
 from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parameters_of
-from sluice.constructs.sites_dashboard import draw_sites
-from sluice.constructs.splitting import Splitting
-from sluice.constructs.storage import LONGEST
+from sluice.constructs.watched import Watched
 from sluice.errors import BadConfiguration
 from sluice.federation.bridge_works import bridge_queue_name
 from sluice.parameters import Architecture, Parameters
@@ -48,8 +42,6 @@ from sluice.parameters.values import id_of
 from sluice.rendezvous.protocol.ends import End
 from sluice.stages import staged
 
-# Where the land job runs from time to time, what waits may be old, but not lost.
-UNSTREAMED_AGE_S = int(LONGEST.to_seconds()) // 2
 FAILED_RUNS = ["FAILED"]  # of EMR Serverless; a run that is cancelled was meant to be
 
 
@@ -78,7 +70,7 @@ class Operations(SiteConstruct):
             parameters = {"budget_usd": None, "budget_daily_usd": None, **parameters}
         super().__init__(scope, id_, parameters_of(scope, id_, "operations", parameters, props))
         self.options = self.parameters.operations
-        self.watched = watched
+        self.watched = Watched(watched, self.parameters)
         if others := [each for each in watched if each.parameters.stage != self.parameters.stage]:
             raise BadConfiguration(f"{self.node.path}: {others[0].node.path} is of another stage")
         self.topic = topic
@@ -86,28 +78,8 @@ class Operations(SiteConstruct):
         if topic is None and self.options.alarm_topic_arn is not None:
             self.topic = sns.Topic.from_topic_arn(self, "Topic", self.options.alarm_topic_arn)
 
-    @property
-    def rendezvous(self) -> Rendezvous | None:
-        """The one that is watched, if one is; so with the others."""
-        return next((each for each in self.watched if isinstance(each, Rendezvous)), None)
-
-    @property
-    def splitting(self) -> Splitting | None:
-        """See above."""
-        return next((each for each in self.watched if isinstance(each, Splitting)), None)
-
-    @property
-    def exchange(self) -> Exchange | None:
-        """See above."""
-        return next((each for each in self.watched if isinstance(each, Exchange)), None)
-
-    @property
-    def pipeline(self) -> LandingPipeline | None:
-        """See above."""
-        return next((each for each in self.watched if isinstance(each, LandingPipeline)), None)
-
     def _finish(self) -> None:
-        for each in self.watched:
+        for each in self.watched.constructs:
             each.finish()
         for construct, rule in [*_errors(self), *((self, rule) for rule in _rules(self))]:
             # The embedded cloud refuses alarms of more than one metric, and budgets.
@@ -115,10 +87,10 @@ class Operations(SiteConstruct):
                 construct.watch(rule)
         if not self.is_local:
             _budgets(self)
-        watches = [watch for each in (*self.watched, self) for watch in each.watches]
-        dead_letters, outputs = list(_dead_letters(self)), []
+        watches = [watch for each in (*self.watched.constructs, self) for watch in each.watches]
+        dead_letters, outputs = list(self.watched.dead_letters()), []
         if self.options.dashboard:
-            drawn = draw(self, _drawn(self, watches))
+            drawn = draw(self, self.watched, alarms=[watch.alarm for watch in watches])
             outputs.append(Output(name="DashboardName", value=drawn.dashboard_name))
         if self.options.sites:
             sites = draw_sites(self, self.options.sites)
@@ -155,25 +127,6 @@ def alarms_topic(scope: Construct, parameters: Parameters) -> sns.Topic | None:
     return topic
 
 
-def _drawn(made: Operations, watches: Sequence[Watch]) -> Watched:
-    splitting, pipeline = made.splitting, made.pipeline
-    application = None if pipeline is None else pipeline.application
-    return Watched(
-        stage=made.parameters.stage,
-        alarms=[each.alarm for each in watches],
-        options=made.options,
-        capabilities={each.capability for each in made.watched if each.capability is not None},
-        offers=None if made.rendezvous is None else made.rendezvous.offers_queue,
-        sources=list(_sources(made)),
-        dead_letters=list(_dead_letters(made)),
-        split={} if splitting is None else {each.parameters.queue_id: each for each in splitting.queues},
-        main=None if pipeline is None else pipeline.queue,
-        main_age_s=_pipeline_age_s(made),
-        application_id=None if application is None else application.attr_application_id,
-        homes=[each.home.name for each in made.watched],
-    )
-
-
 def _budgets(made: Operations) -> None:
     """Of the whole account: a budget by tag stays at zero until somebody activates the tag for billing.
 
@@ -181,79 +134,38 @@ def _budgets(made: Operations) -> None:
     day will cost AWS foretells for no budget. Budgets without actions cost nothing:
     https://aws.amazon.com/aws-cost-management/aws-budgets/pricing/
     """
-    options = made.options
+    options, budget = made.options, budgets.CfnBudget
+    topic = [] if made.topic is None else [made.topic.topic_arn]
+    subscribers = [budget.SubscriberProperty(address=arn, subscription_type="SNS") for arn in topic]
     for id_, unit, amount, kinds in (
         ("Budget", "MONTHLY", options.budget_usd, ("ACTUAL", "FORECASTED")),
         ("DailyBudget", "DAILY", options.budget_daily_usd, ("ACTUAL",)),
     ):
-        if amount is not None:
-            _budget(made, id_, unit=unit, amount=amount, kinds=kinds)
-
-
-def _budget(made: Operations, id_: str, *, unit: str, amount: int, kinds: Sequence[str]) -> None:
-    budget = budgets.CfnBudget
-    told = []
-    if made.topic is not None:
-        told = [budget.SubscriberProperty(address=made.topic.topic_arn, subscription_type="SNS")]
-    budgets.CfnBudget(
-        made,
-        id_,
-        budget=budget.BudgetDataProperty(
-            budget_type="COST", time_unit=unit, budget_limit=budget.SpendProperty(amount=amount, unit="USD")
-        ),
-        notifications_with_subscribers=[
-            budget.NotificationWithSubscribersProperty(
-                notification=budget.NotificationProperty(
-                    comparison_operator="GREATER_THAN",
-                    notification_type=kind,
-                    threshold=100,
-                    threshold_type="PERCENTAGE",
-                ),
-                subscribers=told,
+        if amount is None:
+            continue
+        notifications = [
+            budget.NotificationProperty(
+                comparison_operator="GREATER_THAN", notification_type=kind, threshold=100, threshold_type="PERCENTAGE"
             )
             for kind in kinds
-            if told
-        ],
-    )
-
-
-def _sources(made: Operations) -> Iterator[WatchedQueue]:
-    """List what users and peers send and our functions read, but for offers.
-
-    What waits there for long isn't being looked after. What functions send to functions is watched by their errors and
-    throttles. A source whose consumers are re-pointed is theirs while nothing is split.
-    """
-    for queues in [] if made.splitting is None else made.splitting.queues:
-        told, reader = f"source of {queues.parameters.queue_id}", "function" if queues.main else "consumer"
-        yield WatchedQueue(f"{queues.id}Source", queues.source, told, Capability.SPLITTING, "SourceAge", reader)
-    for ingress in [] if made.exchange is None else made.exchange.state.ingresses:
-        of = ingress.exchange or ("of links" if ingress.from_links else "of publishers")
-        told = f"ingress {of}{', FIFO' if ingress.fifo else ''}"
-        yield WatchedQueue(ingress.id, ingress.queue, told, Capability.FEDERATION, "IngressAge")
-
-
-def _dead_letters(made: Operations) -> Iterator[WatchedQueue]:
-    found: list[tuple[str, sqs.IQueue, str]] = []
-    if made.rendezvous is not None:
-        found.append(("", made.rendezvous.state.dead_letters, "dead letters of the rendezvous"))
-    if made.splitting is not None:
-        found.append(("Splitting", made.splitting.state.dead_letters, "dead letters of splitting"))
-        found += [
-            (queues.id, queues.dead_letters, f"dead letters of {queues.parameters.queue_id}")
-            for queues in made.splitting.queues
-            if queues.dead_letters is not None
         ]
-    if made.exchange is not None:
-        state = made.exchange.state
-        found.append(("Federation", state.dead_letters, "dead letters of federation"))
-        found.append(("FederationFifo", state.fifo_dead_letters, "dead letters of federation, FIFO"))
-    for of, queue, told in found:
-        yield WatchedQueue(f"{of}{DEAD_LETTERS}", queue, told, None, DEAD_LETTERS)
+        budgets.CfnBudget(
+            made,
+            id_,
+            budget=budget.BudgetDataProperty(
+                budget_type="COST", time_unit=unit, budget_limit=budget.SpendProperty(amount=amount, unit="USD")
+            ),
+            notifications_with_subscribers=[
+                budget.NotificationWithSubscribersProperty(notification=notification, subscribers=subscribers)
+                for notification in notifications
+                if subscribers
+            ],
+        )
 
 
 def _errors(made: Operations) -> Iterator[tuple[SiteConstruct, Rule]]:
     """List the alarms of functions' errors, each for the construct that has them: nothing has to be exported."""
-    for each in made.watched:
+    for each in made.watched.constructs:
         if each.capability is not None:
             for rule in errors_rules(each.unwatched_functions, each.capability, least=made.options.errors):
                 yield each, rule
@@ -263,11 +175,11 @@ def _rules(made: Operations) -> Iterator[Rule]:
     """List all alarms that are made here."""
     options = made.options
     yield from _age_rules(made)
-    if made.exchange is not None:
+    if made.watched.exchange is not None:
         yield from _federation_rules(made)
-    for queue in _dead_letters(made):
+    for queue in made.watched.dead_letters():
         yield dead_letters_rule(queue.queue, queue.name, queue.told, least=options.dead_letters)
-    if made.rendezvous is not None:
+    if made.watched.rendezvous is not None:
         yield from _rendezvous_rules(made)
     # Whoever throttles takes from one pool, and so they are the account's, whoever else has functions there.
     yield Rule(
@@ -351,35 +263,28 @@ def _age_rules(made: Operations) -> Iterator[Rule]:
             heading=heading,
         )
 
-    if made.rendezvous is not None:
+    if (rendezvous := made.watched.rendezvous) is not None:
         late = "Offers wait for the broker longer than their clients do: is it throttled, does it fail?"
-        yield rule(
-            "Offers", made.rendezvous.offers_queue, options.offers_age_s, late, of=Capability.RENDEZVOUS, minutes=3
-        )
-    for queue in _sources(made):
+        yield rule("Offers", rendezvous.offers_queue, options.offers_age_s, late, of=Capability.RENDEZVOUS, minutes=3)
+    for queue in made.watched.sources():
         text = f"Queue {queue.told}: messages wait for their {queue.reader}: is it throttled, does it fail?"
         yield rule(queue.name, queue.queue, options.queue_age_s, text, of=queue.capability, heading=queue.heading)
-    if made.pipeline is not None:
+    if made.watched.pipeline is not None:
         text = "Messages wait for the land job: `sluice pipeline status` says whether it runs"
-        age_s = _pipeline_age_s(made)
-        yield rule("Pipeline", made.pipeline.queue, age_s, text, of=Capability.PIPELINE)
+        age_s = made.watched.pipeline_age_s
+        yield rule("Pipeline", made.watched.pipeline.queue, age_s, text, of=Capability.PIPELINE)
     for route, waits in _declared_queues(made):
         text = f"Messages wait for route {route}: `sluice route status` says why"
         name = id_of("Route", route)
         yield rule(name, waits, options.bridge_lag_s, text, of=Capability.FEDERATION, heading="RouteAge")
 
 
-def _pipeline_age_s(made: Operations) -> int:
-    is_streaming = made.pipeline is not None and made.pipeline.options.streaming
-    return made.options.pipeline_age_s if is_streaming else UNSTREAMED_AGE_S
-
-
 def _declared_queues(made: Operations) -> Iterator[tuple[str, sqs.IQueue | str]]:
     """Find the queues of declared routes that begin here, by the routes' names, as far as they are known now."""
-    if made.exchange is None:
+    if (exchange := made.watched.exchange) is None:
         return
-    tag, bound = made.exchange.options.tag, made.exchange.state.bound
-    for route in made.exchange.parameters.declared.routes:
+    tag, bound = exchange.options.tag, exchange.state.bound
+    for route in exchange.parameters.declared.routes:
         given = route.src if route.src_is_queue else route.queue
         # Without a tag of its own the site is called by its region and account, which a synth doesn't know.
         if route.src_is_local and given is not None:
@@ -410,7 +315,7 @@ def _tell(made: Operations, topic: sns.ITopic, watches: Sequence[Watch], *, merg
 
 def _tell_of_runs(made: Operations, topic: sns.ITopic) -> None:
     """Each failed run by itself, with its id and its reason: the alarm knows only that there is one."""
-    application = None if made.pipeline is None else made.pipeline.application
+    application = None if made.watched.pipeline is None else made.watched.pipeline.application
     if application is None:
         return
     events.Rule(

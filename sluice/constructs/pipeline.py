@@ -7,10 +7,9 @@ neither waits for a stream to end nor fails because of one, and a start that got
 On `architecture=local` there is neither application nor function: local Spark runs the jobs. The role is there.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Unpack, cast
+from typing import ClassVar, NamedTuple, Unpack, cast
 
 from aws_cdk import ArnFormat, Aws, CfnOutput, Duration, Fn, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
@@ -28,12 +27,13 @@ from msgspec import UNSET, to_builtins
 
 from sluice.bundles.assets import Assets, Built
 from sluice.bundles.environment import SparkAssets, image_target
-from sluice.constructs import functions, roles, storage
+from sluice.constructs import roles, storage
 from sluice.constructs.alarms import SPARK_NAMESPACE, Capability, Rule, ours
 from sluice.constructs.exchange import Exchange
 from sluice.constructs.exchange_state import ExchangeState
-from sluice.constructs.functions import Functions, Plan, acknowledge, allow, every_minute, project_assets
+from sluice.constructs.functions import Functions, Plan, every_minute, log_group
 from sluice.constructs.network import Network, network_of
+from sluice.constructs.roles import Statement, allow, pass_role
 from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parameters_of
 from sluice.constructs.splitting import SplitQueue, SplitQueues
 from sluice.constructs.storage import LOGS_PREFIX
@@ -42,6 +42,7 @@ from sluice.parameters import Architecture, Parameters
 from sluice.pipeline.jobs import Landing, Places, Program, Reach, Workers
 from sluice.pipeline.operations import ReconcileJobs
 from sluice.pipeline.settings import JobLimits, JobsSettings
+from sluice.project import PROJECT
 from sluice.stages import staged
 
 JOBS_TIMEOUT = Duration.seconds(50)  # it ends before it is called again
@@ -56,6 +57,7 @@ QUEUE_ACTIONS = (
 JOB_FOLDERS = ("staging", "checkpoint", "tables", "quarantine", "statistics")
 OBJECT_ACTIONS = ("GetObject", "PutObject", "DeleteObject", "AbortMultipartUpload", "ListMultipartUploadParts")
 OF_FOLDERS = "Jobs name their objects at run time; the wildcard stands after the folder, in the pipeline's own bucket."
+OF_RUNS = "Job runs get their ids when they start; of this application."
 OF_LOG_GROUPS = "DescribeLogGroups lists by prefix, and takes no log group."
 
 
@@ -157,7 +159,7 @@ class LandingPipeline(SiteConstruct):
             _job_role(self, _job_statements(self))
         else:
             outputs = [
-                *_on_emr(self, assets or project_assets(), spark_assets or functions.project_spark_assets()),
+                *_on_emr(self, assets or Assets(PROJECT), spark_assets or SparkAssets(PROJECT)),
                 *outputs,
             ]
         self.home.publish(self, outputs)
@@ -193,7 +195,7 @@ def _network_in(
 
 
 def _on_emr(made: LandingPipeline, assets: Assets, spark_assets: SparkAssets) -> list[Output]:
-    log_group = functions.log_group(made, "JobLogs", days=made.parameters.log_retention_days)
+    job_logs = log_group(made, "JobLogs", days=made.parameters.log_retention_days)
     program = _program(made, spark_assets)
     of_region = made.stack.format_arn(service="logs", resource="*", arn_format=ArnFormat.NO_RESOURCE_NAME)
     statements = [
@@ -201,12 +203,12 @@ def _on_emr(made: LandingPipeline, assets: Assets, spark_assets: SparkAssets) ->
         # These objects, not the whole of the deployments' bucket.
         allow("s3", ["GetObject"], *(asset.bucket.arn_for_objects(asset.s3_object_key) for asset in program)),
         # https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/logging.html
-        allow("s3", ["PutObject"], f"{made.bucket_arn}/{LOGS_PREFIX}*"),
-        allow("logs", ["CreateLogStream", "PutLogEvents", "DescribeLogStreams"], log_group.log_group_arn),
-        allow("logs", ["DescribeLogGroups"], of_region),
+        allow("s3", ["PutObject"], f"{made.bucket_arn}/{LOGS_PREFIX}*", wildcards=OF_FOLDERS),
+        allow("logs", ["CreateLogStream", "PutLogEvents", "DescribeLogStreams"], job_logs.log_group_arn),
+        allow("logs", ["DescribeLogGroups"], of_region, wildcards=OF_LOG_GROUPS),
     ]
     network = made.network or network_of(made, made.options, statements)
-    application = made.application = _application(made, log_group, network)
+    application = made.application = _application(made, job_logs, network)
     role = _job_role(made, statements, ArnEquals={"aws:SourceArn": application.attr_arn})
     function = _jobs_function(made, assets, application, role, program)
     function.node.add_dependency(*network.endpoints)  # it starts what needs them
@@ -214,11 +216,11 @@ def _on_emr(made: LandingPipeline, assets: Assets, spark_assets: SparkAssets) ->
     return [
         Output(name="ApplicationId", value=application.attr_application_id),
         Output(name="JobsFunctionName", value=function.function_name),
-        Output(name="JobLogGroupName", value=log_group.log_group_name),
+        Output(name="JobLogGroupName", value=job_logs.log_group_name),
     ]
 
 
-def _application(made: LandingPipeline, log_group: logs.LogGroup, network: Network) -> emr.CfnApplication:
+def _application(made: LandingPipeline, job_logs: logs.LogGroup, network: Network) -> emr.CfnApplication:
     options, application = made.options, emr.CfnApplication
     return emr.CfnApplication(
         made,
@@ -241,7 +243,7 @@ def _application(made: LandingPipeline, log_group: logs.LogGroup, network: Netwo
                 log_uri=f"s3://{made.state.bucket.bucket_name}/{LOGS_PREFIX}"
             ),
             cloud_watch_logging_configuration=application.CloudWatchLoggingConfigurationProperty(
-                enabled=True, log_group_name=log_group.log_group_name
+                enabled=True, log_group_name=job_logs.log_group_name
             ),
         ),
         network_configuration=application.NetworkConfigurationProperty(
@@ -262,49 +264,27 @@ def _program(made: LandingPipeline, built: SparkAssets) -> ProgramAssets:
     )
 
 
-def _job_role(
-    made: LandingPipeline, statements: Sequence[iam.PolicyStatement], **conditions: Mapping[str, str]
-) -> iam.Role:
+def _job_role(made: LandingPipeline, statements: Sequence[Statement], **conditions: Mapping[str, str]) -> iam.Role:
     """Make the role that jobs of this account run as."""
     of_account = {"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}, **conditions}
-    role = roles.role(
+    return roles.role(
         made,
         "JobRole",
         assumed_by=iam.PrincipalWithConditions(iam.ServicePrincipal("emr-serverless.amazonaws.com"), of_account),
         allowed=statements,
     )
-    bucket = _shown(made.stack.resolve(made.bucket_arn))
-    for folder in (*JOB_FOLDERS, LOGS_PREFIX.rstrip("/")):
-        acknowledge(role, f"AwsSolutions-IAM5[Resource::{bucket}/{folder}/*]", OF_FOLDERS)
-    of_region = "arn:<AWS::Partition>:logs:<AWS::Region>:<AWS::AccountId>:*"
-    acknowledge(role, f"AwsSolutions-IAM5[Resource::{of_region}]", OF_LOG_GROUPS)
-    return role
 
 
-def _shown(resolved: Any) -> str:
-    """Give an ARN's expression as cdk-nag shows it."""
-    match resolved:
-        case {"Fn::GetAtt": [id_, attribute]}:
-            return f"<{id_}.{attribute}>"
-    return json.dumps(resolved, separators=(",", ":"))
-
-
-def _job_statements(made: LandingPipeline) -> list[iam.PolicyStatement]:
-    bucket = made.bucket_arn
+def _job_statements(made: LandingPipeline) -> list[Statement]:
+    bucket, listed = made.bucket_arn, [f"{folder}{of}" for folder in JOB_FOLDERS for of in ("", "/*")]
     statements = [
         allow("sqs", QUEUE_ACTIONS, made.queue.queue_arn),
         allow("sqs", ["SendMessage"], made.ingress.queue_arn),  # replay
-        allow("s3", OBJECT_ACTIONS, *(f"{bucket}/{folder}/*" for folder in JOB_FOLDERS)),
+        allow("s3", OBJECT_ACTIONS, *(f"{bucket}/{folder}/*" for folder in JOB_FOLDERS), wildcards=OF_FOLDERS),
         allow("s3", ["GetBucketLocation"], bucket),
         # Who may list a bucket is told that an object isn't there, and others that they may not read it; such a request
         # names no prefix: https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetObject.html
-        iam.PolicyStatement(
-            actions=["s3:ListBucket"],
-            resources=[bucket],
-            conditions={
-                "StringLikeIfExists": {"s3:prefix": [f"{folder}{of}" for folder in JOB_FOLDERS for of in ("", "/*")]}
-            },
-        ),
+        allow("s3", ["ListBucket"], bucket, conditions={"StringLikeIfExists": {"s3:prefix": listed}}),
     ]
     if made.kms_key_arns:
         statements.append(allow("kms", ["Decrypt", "GenerateDataKey"], *made.kms_key_arns))
@@ -327,19 +307,11 @@ def _jobs_function(
             timeout=JOBS_TIMEOUT,
             memory_mb=made.options.jobs_memory_mb,
             settings=_settings(made, application, role, program),
-            wildcards={
-                f"{_shown(made.stack.resolve(application.attr_arn))}/jobruns/*": "Job runs get their ids when they "
-                "start; of this application."
-            },
             allowed=[
                 allow("emr-serverless", ["StartJobRun", "ListJobRuns"], application.attr_arn),
                 # Runs are tagged when they start.
-                allow("emr-serverless", ["CancelJobRun", "TagResource"], runs),
-                iam.PolicyStatement(
-                    actions=["iam:PassRole"],
-                    resources=[role.role_arn],
-                    conditions={"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}},
-                ),
+                allow("emr-serverless", ["CancelJobRun", "TagResource"], runs, wildcards=OF_RUNS),
+                pass_role("emr-serverless", role.role_arn),
                 allow("dynamodb", ["GetItem", "PutItem"], made.state.table.table_arn),
             ],
         )

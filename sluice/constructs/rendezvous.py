@@ -3,9 +3,9 @@
 Every role's statements stand here, whole: nothing is granted by a construct on the side.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Unpack
+from typing import Any, ClassVar, Unpack
 
 from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
@@ -21,22 +21,22 @@ from sluice.constructs.alarms import FIVE_MINUTES, Capability, Rule, ours
 from sluice.constructs.exchange import Exchange
 from sluice.constructs.exchange_state import ExchangeState
 from sluice.constructs.functions import (
+    AT_RUN_TIME,
     CONSUME_ACTIONS,
     STREAM_ACTIONS,
     Functions,
     Plan,
-    acknowledge_run_time_queues,
-    allow,
     every_minute,
-    project_assets,
     queue_arn,
     trigger,
     trigger_by_stream,
 )
+from sluice.constructs.roles import Statement, acknowledge_wildcards, allow
 from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parameters_of
 from sluice.errors import BadConfiguration
 from sluice.parameters import Parameters
 from sluice.parameters.values import exact_id_of
+from sluice.project import PROJECT
 from sluice.rendezvous.counts.stream import FILTERS
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, RelayPattern
@@ -79,7 +79,7 @@ class RendezvousState:
         given, keep = parameters.rendezvous, parameters.rendezvous.keep_state
         table = storage.table(scope, "Table", keep=keep, stream=dynamodb.StreamViewType.NEW_AND_OLD_IMAGES)
         waiting_table = storage.passing_table(scope, "WaitingTable")
-        dead_letters = storage.dead_letters(scope, "DeadLetters", keep=keep)
+        dead_letters = storage.queue(scope, "DeadLetters", keep=keep)
         if offers_queue is None and given.existing_offers_queue_arn:
             offers_queue = sqs.Queue.from_queue_arn(scope, "OffersQueue", given.existing_offers_queue_arn)
         if offers_queue is None:
@@ -139,13 +139,13 @@ class Rendezvous(SiteConstruct):
         # By its name alone: a stack of state may have two hundred exports, and ours has nearly as many.
         self.waiting_table = dynamodb.Table.from_table_name(self, "Waiting", self.state.waiting_table.table_name)
         stage = self.parameters.stage
-        self.answer_queue_prefix = staged(ANSWER_QUEUE_PREFIX, stage)
-        self.run_time_queues = (self.answer_queue_prefix, staged(MAILBOX_PREFIX, stage))
-        self.answer_queues, self.mailboxes = (queue_arn(self.stack, f"{prefix}*") for prefix in self.run_time_queues)
+        self.answer_queues, self.mailboxes = (
+            queue_arn(self.stack, f"{staged(prefix, stage)}*") for prefix in (ANSWER_QUEUE_PREFIX, MAILBOX_PREFIX)
+        )
         countries = self.parameters.rendezvous.geoip_file
         self.country_files = {COUNTRIES_FILE: countries} if countries else {}
         extras = ["functions", "geoip"] if countries else ["functions"]
-        self.functions = Functions.of(self, assets or project_assets(), extras=extras)
+        self.functions = Functions.of(self, assets or Assets(PROJECT), extras=extras)
         self.url = _proxy(self)
         _broker(self)
         sweeper = _sweeper(self)
@@ -196,22 +196,14 @@ def _broker(made: Rendezvous) -> None:
         name="broker",
         timeout=BROKER_TIMEOUT,
         memory_mb=parameters.broker_memory_mb,
-        settings=BrokerSettings(
-            table=state.table.table_name,
-            waiting_table=made.waiting_table.table_name,
-            dead_letters_url=state.dead_letters.queue_url,
-            bridges=parameters.bridge_list,
-            events=_events(made),
-            stage=made.parameters.stage,
-        ),
+        settings=BrokerSettings(**_shared_settings(made), bridges=parameters.bridge_list, events=_events(made)),
         files=made.country_files,
-        run_time_queues=made.run_time_queues,
         allowed=[
             allow("dynamodb", ["PutItem"], state.table.table_arn),
             allow("dynamodb", BROKER_WAITING_ACTIONS, made.waiting_table.table_arn),
             allow("sqs", CONSUME_ACTIONS, state.offers_queue.queue_arn),
-            allow("sqs", ["SendMessage"], state.dead_letters.queue_arn, made.answer_queues, made.mailboxes),
-            allow("sqs", ["CreateQueue"], made.answer_queues),
+            _allow_run_time_queues(["SendMessage"], state.dead_letters.queue_arn, made.answer_queues, made.mailboxes),
+            _allow_run_time_queues(["CreateQueue"], made.answer_queues),
         ],
     )
     function = made.functions.make(plan)
@@ -225,24 +217,20 @@ def _proxy(made: Rendezvous) -> lambda_.FunctionUrl:
         timeout=PROXY_TIMEOUT,
         memory_mb=parameters.proxy_memory_mb,
         settings=ProxySettings(
-            table=state.table.table_name,
-            waiting_table=made.waiting_table.table_name,
-            dead_letters_url=state.dead_letters.queue_url,
+            **_shared_settings(made),
             bridges=parameters.bridge_list,
             allowed_relay_pattern=RelayPattern.parse(parameters.allowed_relay_pattern),
             held_proxies_min=parameters.held_proxies_min,
             held_proxies_max=parameters.held_proxies_max,
             trusts_forwarded=parameters.trusted_proxy,
             events=_events(made),
-            stage=made.parameters.stage,
         ),
         files=made.country_files,
-        run_time_queues=made.run_time_queues,
         allowed=[
             allow("dynamodb", PROXY_ACTIONS, state.table.table_arn),
             allow("dynamodb", PROXY_WAITING_ACTIONS, made.waiting_table.table_arn),
-            allow("sqs", ["CreateQueue", "ReceiveMessage", "SendMessage"], made.mailboxes),
-            allow("sqs", ["SendMessage"], made.answer_queues),
+            _allow_run_time_queues(["CreateQueue", "ReceiveMessage", "SendMessage"], made.mailboxes),
+            _allow_run_time_queues(["SendMessage"], made.answer_queues),
         ],
         # Anybody may call it, as often as they like.
         is_called_often=True,
@@ -277,17 +265,11 @@ def _sweeper(made: Rendezvous) -> lambda_.Function:
         name="sweeper",
         timeout=SWEEPER_TIMEOUT,
         memory_mb=made.parameters.rendezvous.sweeper_memory_mb,
-        settings=MeetingSettings(
-            table=state.table.table_name,
-            waiting_table=made.waiting_table.table_name,
-            dead_letters_url=state.dead_letters.queue_url,
-            stage=made.parameters.stage,
-        ),
-        run_time_queues=made.run_time_queues,
+        settings=MeetingSettings(**_shared_settings(made)),
         allowed=[
             allow("dynamodb", (*SWEEP_ACTIONS, "UpdateItem"), state.table.table_arn),
             allow("dynamodb", SWEEP_ACTIONS, made.waiting_table.table_arn),
-            allow("sqs", ["DeleteQueue"], made.answer_queues, made.mailboxes),
+            _allow_run_time_queues(["DeleteQueue"], made.answer_queues, made.mailboxes),
             allow("sqs", ["SendMessage"], state.dead_letters.queue_arn),
             allow("sqs", ["GetQueueAttributes"], state.offers_queue.queue_arn, state.dead_letters.queue_arn),
         ],
@@ -313,12 +295,11 @@ def _counters(made: Rendezvous, exchange: str) -> None:
             site=federation.site,
             federation_table=federation.table.table_name,
         ),
-        wildcards={"*": "Lambda asks for streams by a call that takes no resource."},
         allowed=[
             allow("dynamodb", ["UpdateItem"], state.table.table_arn),
             allow("dynamodb", ["GetItem", "Query"], federation.table.table_arn),
             allow("dynamodb", STREAM_ACTIONS, state.stream_arn),
-            allow("dynamodb", ["ListStreams"], "*"),
+            allow("dynamodb", ["ListStreams"], "*", wildcards="Lambda's call for streams takes no resource."),
             allow("sqs", ["SendMessage"], ingress.queue_arn, state.dead_letters.queue_arn),
         ],
     )
@@ -346,6 +327,16 @@ def _counters(made: Rendezvous, exchange: str) -> None:
     )
 
 
+def _shared_settings(made: Rendezvous) -> Mapping[str, Any]:
+    """Tell what broker, proxy and sweeper are told."""
+    return {
+        "table": made.state.table.table_name,
+        "waiting_table": made.waiting_table.table_name,
+        "dead_letters_url": made.state.dead_letters.queue_url,
+        "stage": made.parameters.stage,
+    }
+
+
 def _events(made: Rendezvous) -> EventSettings | None:
     """Tell a function what it needs to tell of what it sees; None where nobody counts it."""
     parameters = made.parameters.rendezvous
@@ -363,14 +354,15 @@ def _federation(made: Rendezvous) -> ExchangeState:
 def _client_user(made: Rendezvous) -> iam.User:
     """Whose access key clients share; keys are made by `sluice rendezvous creds`, never by a template."""
     user = iam.User(made, "ClientUser")
-    policy = iam.Policy(
-        made,
-        "ClientPolicy",
-        users=[user],
-        statements=[
-            allow("sqs", ["SendMessage"], made.state.offers_queue.queue_arn),
-            allow("sqs", ["ReceiveMessage", "GetQueueUrl"], made.answer_queues),
-        ],
-    )
-    acknowledge_run_time_queues(policy, [made.answer_queue_prefix])
+    allowed = [
+        allow("sqs", ["SendMessage"], made.state.offers_queue.queue_arn),
+        _allow_run_time_queues(["ReceiveMessage", "GetQueueUrl"], made.answer_queues),
+    ]
+    statements = [statement.for_policy() for statement in allowed]
+    acknowledge_wildcards(iam.Policy(made, "ClientPolicy", users=[user], statements=statements), allowed)
     return user
+
+
+def _allow_run_time_queues(actions: Sequence[str], *queues: str) -> Statement:
+    """Allow actions on queues some of which are made at run time."""
+    return allow("sqs", actions, *queues, wildcards=AT_RUN_TIME)

@@ -6,10 +6,9 @@ Which actions take which resources and conditions: https://docs.aws.amazon.com/s
 from collections.abc import Iterable, Iterator, Sequence
 
 from aws_cdk import ArnFormat, Stack
-from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 
-from sluice.constructs.functions import allow
+from sluice.constructs.roles import CONDITION, NO_RESOURCE, Statement, allow, event_source_mappings, pass_role
 from sluice.parameters.consumers import (
     ConsumerParameters,
     EcsVariableParameters,
@@ -19,10 +18,6 @@ from sluice.parameters.consumers import (
     SystemsManagerParameters,
 )
 
-ANYWHERE = (
-    "ListQueues, ListEventSourceMappings, DescribeParameters, DescribeTaskDefinition and DeregisterTaskDefinition take "
-    "no resource; mappings and tasks are listed and changed under a condition, which names their function or cluster."
-)
 REVISIONS = "A revision's number is known once it is registered; the roles that it may have are named."
 PARTS = 7  # of a function's ARN without an alias
 TASKS = "Tasks have ids of their own; the wildcard stands after their cluster."
@@ -30,7 +25,7 @@ TASKS = "Tasks have ids of their own; the wildcard stands after their cluster."
 
 def statements(
     stack: Stack, consumers: Sequence[ConsumerParameters], triggers: Sequence[lambda_.EventSourceMapping]
-) -> Iterator[iam.PolicyStatement]:
+) -> Iterator[Statement]:
     """Allow to re-point these consumers, and to switch on and off these triggers, which are the splitter's."""
     arns = [_arn(stack, "lambda:event-source-mapping", each.event_source_mapping_id) for each in triggers]
     if arns:
@@ -46,7 +41,7 @@ def statements(
             ["GetParameter", "PutParameter"],
             *_once(_arn(stack, "ssm:parameter", each.removeprefix("/")) for each in names),
         )
-        yield allow("ssm", ["DescribeParameters"], "*")
+        yield allow("ssm", ["DescribeParameters"], "*", wildcards=NO_RESOURCE)
     if services := [each for each in consumers if isinstance(each, EcsVariableParameters)]:
         yield from _of_services(stack, services)
     if clusters := [each.cluster for each in consumers if isinstance(each, KubernetesParameters) and not each.agent]:
@@ -54,51 +49,28 @@ def statements(
         yield allow("eks", ["DescribeCluster"], *_once(_arn(stack, "eks:cluster", each) for each in clusters))
 
 
-def wildcards(consumers: Sequence[ConsumerParameters]) -> dict[str, str]:
-    """Say why these statements name resources with wildcards, where there are any."""
-    clusters = [each.cluster for each in consumers if isinstance(each, EcsVariableParameters)]
-    ecs = "arn:<AWS::Partition>:ecs:<AWS::Region>:<AWS::AccountId>"
-    revisions = {f"{ecs}:task-definition/*:*": REVISIONS} if clusters else {}
-    tasks = {f"{ecs}:task/{cluster}/*": TASKS for cluster in clusters}
-    return ({"*": ANYWHERE} if consumers else {}) | revisions | tasks
-
-
-def _of_mappings(stack: Stack, functions: Sequence[str]) -> Iterator[iam.PolicyStatement]:
+def _of_mappings(stack: Stack, functions: Sequence[str]) -> Iterator[Statement]:
     arns = _once(arn for each in functions for arn in _function_arns(stack, each))
-    yield iam.PolicyStatement(
-        actions=[f"lambda:{action}EventSourceMapping" for action in ("Create", "Update", "Delete", "Get")],
-        resources=["*"],
-        conditions={"ArnLike": {"lambda:FunctionArn": arns}},
-    )
-    # It takes neither a resource nor that condition.
-    yield allow("lambda", ["ListEventSourceMappings"], "*")
+    yield from event_source_mappings(arns)
 
 
-def _of_services(stack: Stack, services: Sequence[EcsVariableParameters]) -> Iterator[iam.PolicyStatement]:
+def _of_services(stack: Stack, services: Sequence[EcsVariableParameters]) -> Iterator[Statement]:
     clusters = _once(each.cluster for each in services)
     roles = _once(role for each in services for role in each.role_arns)
     revisions = _arn(stack, "ecs:task-definition", "*:*")
     of_services = _once(_arn(stack, "ecs:service", f"{each.cluster}/{each.service}") for each in services)
     yield allow("ecs", ["DescribeServices", "UpdateService"], *of_services)
-    yield allow("ecs", ["DescribeTasks"], *(_arn(stack, "ecs:task", f"{each}/*") for each in clusters))
-    yield iam.PolicyStatement(
-        actions=["ecs:ListTasks"],
-        resources=["*"],  # of container instances, whichever these are
-        conditions={"ArnEquals": {"ecs:cluster": [_arn(stack, "ecs:cluster", each) for each in clusters]}},
-    )
-    yield allow("ecs", ["DescribeTaskDefinition", "DeregisterTaskDefinition"], "*")
-    yield allow("ecs", ["RegisterTaskDefinition"], revisions)
-    yield iam.PolicyStatement(
-        actions=["ecs:TagResource"],
-        resources=[revisions],
-        conditions={"StringEquals": {"ecs:CreateAction": "RegisterTaskDefinition"}},
-    )
+    tasks = [_arn(stack, "ecs:task", f"{each}/*") for each in clusters]
+    yield allow("ecs", ["DescribeTasks"], *tasks, wildcards=TASKS)
+    in_clusters = {"ArnEquals": {"ecs:cluster": [_arn(stack, "ecs:cluster", each) for each in clusters]}}
+    # Of container instances, whichever these are.
+    yield allow("ecs", ["ListTasks"], "*", conditions=in_clusters, wildcards=CONDITION)
+    yield allow("ecs", ["DescribeTaskDefinition", "DeregisterTaskDefinition"], "*", wildcards=NO_RESOURCE)
+    yield allow("ecs", ["RegisterTaskDefinition"], revisions, wildcards=REVISIONS)
+    registered = {"StringEquals": {"ecs:CreateAction": "RegisterTaskDefinition"}}
+    yield allow("ecs", ["TagResource"], revisions, conditions=registered, wildcards=REVISIONS)
     if roles:
-        yield iam.PolicyStatement(
-            actions=["iam:PassRole"],
-            resources=roles,
-            conditions={"StringEquals": {"iam:PassedToService": "ecs-tasks.amazonaws.com"}},
-        )
+        yield pass_role("ecs-tasks", *roles)
 
 
 def _function_arns(stack: Stack, function: str) -> Iterator[str]:

@@ -4,10 +4,11 @@ Quotas: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.ht
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from aws_cdk import Stack
+from aws_cdk import Acknowledgment, Stack, Validations
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
@@ -18,6 +19,52 @@ FRAME_CHARACTERS = 60  # of a document, around its statements
 STATEMENT_CHARACTERS = 5_000  # longer lists of resources are cut
 PSEUDO_PARAMETERS = {"AWS::Partition": 10, "AWS::Region": 15, "AWS::AccountId": 12}  # characters, of the longest
 OTHER_CHARACTERS = 135  # of an ARN of ours, which a deployment puts in an expression's place
+NO_RESOURCE = "The action takes no resource."
+CONDITION = "The condition names the function or the cluster."
+NO_CONDITIONS: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """What a role or a user may do. `wildcards` says why resources have wildcards, which a synth's checks ask for."""
+
+    actions: Sequence[str]
+    resources: Sequence[str]
+    conditions: Mapping[str, Any]
+    wildcards: str
+
+    def for_policy(self) -> iam.PolicyStatement:
+        """Return the statement as policies have it."""
+        return iam.PolicyStatement(
+            actions=list(self.actions), resources=list(self.resources), conditions=self.conditions or None
+        )
+
+
+def allow(
+    service: str,
+    actions: Sequence[str],
+    *resources: str,
+    conditions: Mapping[str, Any] = NO_CONDITIONS,
+    wildcards: str = "",
+) -> Statement:
+    """Make a statement of one service's actions."""
+    named = [f"{service}:{action}" for action in actions]
+    return Statement(actions=named, resources=resources, conditions=conditions, wildcards=wildcards)
+
+
+def event_source_mappings(function_arns: Sequence[str]) -> Iterator[Statement]:
+    """Allow to make, change and delete event source mappings of these functions, and to list all mappings."""
+    actions = [f"{action}EventSourceMapping" for action in ("Create", "Update", "Delete", "Get")]
+    of_functions = {"ArnLike": {"lambda:FunctionArn": list(function_arns)}}
+    yield allow("lambda", actions, "*", conditions=of_functions, wildcards=CONDITION)
+    # It takes neither a resource nor that condition.
+    yield allow("lambda", ["ListEventSourceMappings"], "*", wildcards=NO_RESOURCE)
+
+
+def pass_role(service: str, *role_arns: str) -> Statement:
+    """Allow to hand roles to one service."""
+    to_service = {"StringEquals": {"iam:PassedToService": f"{service}.amazonaws.com"}}
+    return allow("iam", ["PassRole"], *role_arns, conditions=to_service)
 
 
 def role(
@@ -25,12 +72,12 @@ def role(
     id_: str,
     *,
     assumed_by: iam.IPrincipal,
-    allowed: Sequence[iam.PolicyStatement],
+    allowed: Sequence[Statement],
     description: str | None = None,
     name: str | None = None,
 ) -> iam.Role:
     """Make a role that may do what these statements allow. Raises `BadParameter` where no role has room for them."""
-    inline, *managed = _documents(Stack.of(scope), id_, allowed)
+    inline, *managed = _documents(Stack.of(scope), id_, [statement.for_policy() for statement in allowed])
     made = iam.Role(
         scope,
         id_,
@@ -41,7 +88,40 @@ def role(
     )
     for place, statements in enumerate(managed):
         made.add_managed_policy(iam.ManagedPolicy(made, f"Allowed{place}", statements=statements))
+    acknowledge_wildcards(made, allowed)
     return made
+
+
+def acknowledge_wildcards(construct: Construct, allowed: Sequence[Statement]) -> None:
+    """Acknowledge the wildcards of the statements that say why they have them."""
+    stack = Stack.of(construct)
+    reasons = {
+        resource: statement.wildcards
+        for statement in allowed
+        for resource in statement.resources
+        if statement.wildcards and "*" in resource
+    }
+    for resource, reason in reasons.items():
+        acknowledge(construct, f"AwsSolutions-IAM5[Resource::{_shown(stack.resolve(resource))}]", reason)
+
+
+def acknowledge(construct: Construct, rule: str, reason: str) -> None:
+    """Let one finding of cdk-nag stand on one construct."""
+    Validations.of(construct).acknowledge(Acknowledgment(id=rule, reason=reason))
+
+
+def _shown(resolved: Any) -> str:
+    """Give an ARN's expression as cdk-nag shows it."""
+    match resolved:
+        case str():
+            return resolved
+        case {"Fn::Join": [str(delimiter), parts]}:
+            return delimiter.join(map(_shown, parts))
+        case {"Fn::GetAtt": [id_, attribute]}:
+            return f"<{id_}.{attribute}>"
+        case {"Ref": name}:
+            return f"<{name}>"
+    return json.dumps(resolved, separators=(",", ":"))
 
 
 def _documents(stack: Stack, id_: str, allowed: Sequence[iam.PolicyStatement]) -> list[list[iam.PolicyStatement]]:

@@ -22,22 +22,22 @@ from sluice.bundles.assets import Assets
 from sluice.constructs import repointing, storage
 from sluice.constructs.alarms import Capability, ours
 from sluice.constructs.functions import (
+    AT_RUN_TIME,
     CONSUME_ACTIONS,
-    SMALL_BATCH,
     Functions,
     Plan,
-    allow,
     every_minute,
-    project_assets,
     queue_arn,
     trigger,
 )
+from sluice.constructs.roles import Statement, allow
 from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parameters_of, path
 from sluice.errors import BadConfiguration
 from sluice.parameters import Parameters
 from sluice.parameters.consumers import KubernetesParameters, targets_of
 from sluice.parameters.splitting import SplitQueueParameters, SplittingParameters
 from sluice.parameters.values import id_of, of_kind
+from sluice.project import PROJECT
 from sluice.splitting.adoption import CONSUMED, DECRYPTED, DESCRIBED, SPLITTER_TIMEOUT_S
 from sluice.splitting.consumers.temporary_queues import PREFIX as TEMPORARY_PREFIX
 from sluice.splitting.operations import SweepQueues
@@ -91,14 +91,13 @@ class SplitQueues:
             main = sqs.Queue.from_queue_arn(scope, f"{named}Main", queue.existing_main_queue_arn)
         own_dead_letters = None
         if queue.fifo and (source is None or (main is None and not queue.consumers)):
-            own_dead_letters = storage.dead_letters(scope, f"{named}DeadLetters", keep=keep, fifo=True)
+            own_dead_letters = storage.queue(scope, f"{named}DeadLetters", keep=keep, fifo=True)
 
         def queue_of(role: str) -> sqs.Queue:
             return storage.queue(
                 scope,
                 f"{named}{role}",
                 dead_letters=own_dead_letters or dead_letters,
-                receives=storage.MANY_RECEIVES,
                 visibility=storage.visibility(
                     SPLITTER_TIMEOUT, 0 if queue.fifo else parameters.splitting.batching_window_s
                 ),
@@ -130,7 +129,7 @@ class SplittingState:
         """Make it in `scope`, with the queues that the parameters list."""
         keep = parameters.rendezvous.keep_state
         table = storage.table(scope, "SplittingTable", keep=keep)
-        dead_letters = storage.dead_letters(scope, "SplittingDeadLetters", keep=keep)
+        dead_letters = storage.queue(scope, "SplittingDeadLetters", keep=keep)
         control_queue = storage.queue(
             scope,
             "ControlQueue",
@@ -171,10 +170,9 @@ class Splitting(SiteConstruct):
             parameters = {"queues": (), **parameters}
         super().__init__(scope, id_, parameters_of(scope, id_, "splitting", parameters, props))
         self.state = state or SplittingState.made(self, self.parameters)
-        self.assets = assets or project_assets()
+        self.assets = assets or Assets(PROJECT)
         self.key_arns = list(self.parameters.splitting.kms_key_arns)
-        self.temporary_prefix = staged(TEMPORARY_PREFIX, self.parameters.stage)
-        self.temporary_queues = queue_arn(self.stack, f"{self.temporary_prefix}*")
+        self.temporary_queues = queue_arn(self.stack, f"{staged(TEMPORARY_PREFIX, self.parameters.stage)}*")
 
     @property
     def queues(self) -> Sequence[SplitQueues]:
@@ -321,40 +319,47 @@ def _splitter(made: Splitting) -> tuple[lambda_.Function, Mapping[str, lambda_.E
             timeout=SPLITTER_TIMEOUT,
             memory_mb=parameters.splitter_memory_mb,
             settings=_settings(made),
-            run_time_queues=[made.temporary_prefix],
-            wildcards={f"{arn}/*": "S3 events name objects; any of the bucket." for arn in parameters.s3_bucket_arns},
             allowed=_splitter_statements(made),
         )
     )
     triggers = {}
     for queues in made.queues:
-        fifo, most = queues.parameters.fifo, parameters.batch_size
         triggers[queues.parameters.queue_id] = trigger(
             queues.id,
             function,
             queues.source,
-            batch=min(most, SMALL_BATCH) if fifo else most,
-            window_s=None if fifo else parameters.batching_window_s,
+            batch=parameters.batch_size,
+            window_s=parameters.batching_window_s,
+            fifo=queues.parameters.fifo,
             concurrency=parameters.max_concurrency,
             enabled=not queues.parameters.consumers,  # else control switches it on
         )
     return function, triggers
 
 
-def _splitter_statements(made: Splitting) -> list[iam.PolicyStatement]:
+def _splitter_statements(made: Splitting) -> list[Statement]:
     state, parameters = made.state, made.parameters.splitting
     sources = [queues.source.queue_arn for queues in made.queues]
     mains = [queues.main.queue_arn for queues in made.queues if queues.main is not None]
     dead_letters = state.dead_letters.queue_arn
     statements = [
         allow("dynamodb", ["GetItem", "Query", "PutItem", "UpdateItem"], state.table.table_arn),
-        allow("sqs", ["SendMessage"], *mains, made.temporary_queues, state.control_queue.queue_arn, dead_letters),
+        allow(
+            "sqs",
+            ["SendMessage"],
+            *mains,
+            made.temporary_queues,
+            state.control_queue.queue_arn,
+            dead_letters,
+            wildcards=AT_RUN_TIME,
+        ),
         *_kms(made),
     ]
     if sources:
         statements.append(allow("sqs", CONSUMED, *sources))
     if parameters.s3_bucket_arns:
-        statements.append(allow("s3", ["GetObject"], *(f"{arn}/*" for arn in parameters.s3_bucket_arns)))
+        objects = [f"{arn}/*" for arn in parameters.s3_bucket_arns]
+        statements.append(allow("s3", ["GetObject"], *objects, wildcards="S3 events name objects; any of the bucket."))
     return statements
 
 
@@ -384,9 +389,6 @@ def _control(made: Splitting, triggers: Mapping[str, lambda_.EventSourceMapping]
                 ),
                 policies=tuple(policy.policy for policy in parameters.policies),
             ),
-            run_time_queues=[made.temporary_prefix],
-            wildcards={"*": "ListQueues takes no resource; the sweep of queues that nobody owns needs it."}
-            | repointing.wildcards(consumers),
             allowed=[*_control_statements(made), *about_consumers],
             failures=state.dead_letters,
             # A tick arms the next one while sessions live. Lambda would take that for a runaway loop:
@@ -399,7 +401,7 @@ def _control(made: Splitting, triggers: Mapping[str, lambda_.EventSourceMapping]
     return function
 
 
-def _control_statements(made: Splitting) -> list[iam.PolicyStatement]:
+def _control_statements(made: Splitting) -> list[Statement]:
     state = made.state
     sources = [queues.source.queue_arn for queues in made.queues]
     # Where leftovers go: without a main queue to a temporary one, and what is left there to the source.
@@ -409,11 +411,11 @@ def _control_statements(made: Splitting) -> list[iam.PolicyStatement]:
     table_actions = ["GetItem", "Query", "PutItem", "UpdateItem", "DeleteItem"]
     statements = [
         allow("dynamodb", table_actions, state.table.table_arn),
-        allow("sqs", TEMPORARY_ACTIONS, made.temporary_queues),
+        allow("sqs", TEMPORARY_ACTIONS, made.temporary_queues, wildcards=AT_RUN_TIME),
         allow("sqs", ["SendMessage"], *homes, state.control_queue.queue_arn, state.dead_letters.queue_arn),
         allow("sqs", CONSUME_ACTIONS, state.control_queue.queue_arn),
-        # It takes no resource: https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonsqs.html
-        allow("sqs", ["ListQueues"], "*"),
+        # https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonsqs.html
+        allow("sqs", ["ListQueues"], "*", wildcards="It takes no resource; the sweep of abandoned queues needs it."),
         *_kms(made),
     ]
     if sources:
@@ -421,7 +423,7 @@ def _control_statements(made: Splitting) -> list[iam.PolicyStatement]:
     return statements
 
 
-def _kms(made: Splitting) -> list[iam.PolicyStatement]:
+def _kms(made: Splitting) -> list[Statement]:
     return [allow("kms", DECRYPTED, *made.key_arns)] if made.key_arns else []
 
 

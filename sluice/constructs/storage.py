@@ -1,18 +1,27 @@
 """Tables, buckets and queues as every construct makes them: encrypted, closed to what isn't TLS, kept where said."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from sluice.constructs.functions import acknowledge
+from sluice.constructs.roles import acknowledge
 
 LONGEST = Duration.days(14)  # that SQS keeps anything
 TICKS_RETENTION = Duration.hours(1)
 FEW_RECEIVES = 3
 MANY_RECEIVES = 20  # more than the functions' own limits, after which they say why
 LOGS_PREFIX = "logs/"  # of what EMR Serverless writes
+ITEMS: Mapping[str, Any] = {
+    "partition_key": dynamodb.Attribute(name="pk", type=dynamodb.AttributeType.STRING),
+    "sort_key": dynamodb.Attribute(name="sk", type=dynamodb.AttributeType.STRING),
+    "billing_mode": dynamodb.BillingMode.PAY_PER_REQUEST,
+    "time_to_live_attribute": "expires_at",
+}
 
 
 def table(scope: Construct, id_: str, *, keep: bool, stream: dynamodb.StreamViewType | None = None) -> dynamodb.Table:
@@ -20,10 +29,7 @@ def table(scope: Construct, id_: str, *, keep: bool, stream: dynamodb.StreamView
     return dynamodb.Table(
         scope,
         id_,
-        partition_key=dynamodb.Attribute(name="pk", type=dynamodb.AttributeType.STRING),
-        sort_key=dynamodb.Attribute(name="sk", type=dynamodb.AttributeType.STRING),
-        billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
-        time_to_live_attribute="expires_at",
+        **ITEMS,
         point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
             point_in_time_recovery_enabled=True
         ),
@@ -35,30 +41,9 @@ def table(scope: Construct, id_: str, *, keep: bool, stream: dynamodb.StreamView
 
 def passing_table(scope: Construct, id_: str) -> dynamodb.Table:
     """Make a table of what is gone in minutes, and must be: with what identifies people, and without recovery."""
-    made = dynamodb.Table(
-        scope,
-        id_,
-        partition_key=dynamodb.Attribute(name="pk", type=dynamodb.AttributeType.STRING),
-        sort_key=dynamodb.Attribute(name="sk", type=dynamodb.AttributeType.STRING),
-        billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
-        time_to_live_attribute="expires_at",
-        removal_policy=RemovalPolicy.DESTROY,
-    )
+    made = dynamodb.Table(scope, id_, **ITEMS, removal_policy=RemovalPolicy.DESTROY)
     acknowledge(made, "AwsSolutions-DDB3", "What a recovery would bring back is what has to be gone: addresses, keys.")
     return made
-
-
-def dead_letters(scope: Construct, id_: str, *, keep: bool, fifo: bool = False) -> sqs.Queue:
-    """Make a queue of dead letters."""
-    return sqs.Queue(
-        scope,
-        id_,
-        fifo=fifo or None,  # CloudFormation refuses even `false` for a standard queue
-        retention_period=LONGEST,
-        encryption=sqs.QueueEncryption.SQS_MANAGED,
-        enforce_ssl=True,
-        removal_policy=removal(keep=keep),
-    )
 
 
 def removal(*, keep: bool) -> RemovalPolicy:
@@ -70,16 +55,16 @@ def queue(
     scope: Construct,
     id_: str,
     *,
-    dead_letters: sqs.IQueue,
-    receives: int,
-    visibility: Duration,
+    dead_letters: sqs.IQueue | None = None,
+    receives: int = MANY_RECEIVES,
+    visibility: Duration | None = None,
     retention: Duration = LONGEST,
     fifo: bool = False,
     per_group: bool = False,
     name: str | None = None,
     keep: bool = False,
 ) -> sqs.Queue:
-    """Make a queue that a function or a job reads. With `keep` it stays where it is in no stack any more.
+    """Make a queue. With `keep` it stays where it is in no stack any more.
 
     With `per_group` each group of a FIFO queue has its own limits, and is known by its own ids.
     """
@@ -92,7 +77,9 @@ def queue(
         fifo_throughput_limit=sqs.FifoThroughputLimit.PER_MESSAGE_GROUP_ID if per_group else None,
         retention_period=retention,
         visibility_timeout=visibility,
-        dead_letter_queue=sqs.DeadLetterQueue(queue=dead_letters, max_receive_count=receives),
+        dead_letter_queue=(
+            None if dead_letters is None else sqs.DeadLetterQueue(queue=dead_letters, max_receive_count=receives)
+        ),
         encryption=sqs.QueueEncryption.SQS_MANAGED,
         enforce_ssl=True,
         removal_policy=removal(keep=keep),

@@ -61,11 +61,6 @@ def names(stack: Stack, home: str, function: str) -> str:
     return stack.format_arn(service="ssm", resource="parameter", resource_name=f"{home}/{function}/*")
 
 
-def shown(home: str, function: str) -> str:
-    """Give the same as cdk-nag shows it."""
-    return f"arn:<AWS::Partition>:ssm:<AWS::Region>:<AWS::AccountId>:parameter/{home}/{function}/*"
-
-
 def _parts(text: str) -> Iterator[str]:
     """Cut a text such that each part fits into a parameter, whatever a deployment puts in its tokens' places."""
     part, room = "", PARAMETER_BYTES

@@ -9,11 +9,12 @@ from aws_cdk import aws_iam as iam
 from aws_cdk.assertions import Template
 
 from sluice.constructs import roles
-from sluice.constructs.functions import allow, queue_arn
+from sluice.constructs.functions import queue_arn
+from sluice.constructs.roles import Statement, allow
 from sluice.errors import BadParameter
 
 
-def made(*allowed: iam.PolicyStatement) -> list[Any]:
+def made(*allowed: Statement) -> list[Any]:
     """The documents of a role that may this, its own first."""
     stack = Stack(App(), "Stack")
     roles.role(stack, "Reader", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"), allowed=allowed)
@@ -47,8 +48,8 @@ def test_what_has_none_is_in_policies_beside_it_whole() -> None:
 
 
 def test_conditions_stay_with_each_part() -> None:
-    statement = allow("kms", ["Decrypt"], *arns(300))
-    statement.add_condition("StringEquals", {"aws:SourceAccount": "123456789012"})
+    conditions = {"StringEquals": {"aws:SourceAccount": "123456789012"}}
+    statement = allow("kms", ["Decrypt"], *arns(300), conditions=conditions)
     statements = [each for document in made(statement) for each in document["Statement"]]
     assert len(statements) > 1
     assert {json.dumps(each["Condition"]) for each in statements} == {
