@@ -224,7 +224,7 @@ clean: ## everything that a clone doesn't have
 build/spark-%/demo: spark/pyproject.toml spark/requirements.txt spark/pyspark-%.txt | .venv/installers
 	mkdir -p $(@D)
 	cat spark/requirements.txt spark/pyspark-$*.txt | \
-		python -m sluice.locks --extra jobs --extra fast --package pyspark spark/pyproject.toml > $(@D)/demo.txt
+		python -m sluice.building.locks --extra jobs --extra fast --package pyspark spark/pyproject.toml > $(@D)/demo.txt
 	$(call spark,$(@D),$(@D)/demo.txt)
 	touch $@
 

@@ -9,12 +9,12 @@ import sys
 from aws_cdk import App, Validations
 from cdk_nag import AwsSolutionsChecks
 
+from sluice.building.project import PROJECT
 from sluice.bundles.assets import Assets
 from sluice.bundles.environment import SparkAssets
 from sluice.constructs.site_construct import SiteConstruct
 from sluice.errors import BadConfiguration
 from sluice.parameters import Parameters
-from sluice.project import PROJECT
 from stacks.federation import FederationStack
 from stacks.operations import OperationsStack
 from stacks.pipeline import PipelineStack

@@ -16,11 +16,11 @@ from typing import Annotated
 import typer
 
 from benchmarks.report import Figure, report
+from sluice.building.project import PROJECT
 from sluice.bundles.assets import Assets, Target
 from sluice.local.cloud import BUILD
 from sluice.local.runtime import runtime_python
 from sluice.parameters import Architecture
-from sluice.project import PROJECT
 
 ROUNDS = 30  # on a machine that does other things too, medians of fewer differ by a tenth
 BOTO3 = "boto3"

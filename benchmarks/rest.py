@@ -10,9 +10,9 @@ from app import add_stacks
 from benchmarks.counts import Counts
 from benchmarks.pool_costs import held
 from benchmarks.prices import MONTH_MIN, MONTH_S, POLL_S, Used, times, together
+from sluice.building.project import PROJECT
 from sluice.costs import MONTH_H, POLLERS, Month, Numbers, SiteTemplates, streamed
 from sluice.parameters import Parameters
-from sluice.project import PROJECT
 from sluice.rendezvous.protocol.matching import HOLD_MS
 from stacks.reproducible import reproducible_app
 

@@ -6,9 +6,9 @@ from threading import Thread
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from sluice.building.project import PROJECT
 from sluice.console.server import Options, Served
 from sluice.console.watching import WatchedSites
-from sluice.project import PROJECT
 
 CHROMIUM = PROJECT.build / "chromium" / "unpacked" / "chromium"
 FLAGS = [

@@ -18,12 +18,12 @@ import pytest
 import typer.testing
 from hypothesis import HealthCheck, settings
 
+from sluice.building.project import PROJECT
 from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
 from sluice.local.cloud import LOOPBACK, Cloud, start
 from sluice.local.deployer import Deployer
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.sites import DEFAULT_SITE
-from sluice.project import PROJECT
 from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT
 from tests import mirrord
 from tests.deployed import Deployed, come_again_soon

@@ -6,6 +6,7 @@ the hash of what is in them, so equal sources give equal assets on every machine
 """
 
 import hashlib
+import json
 import platform
 import shutil
 import subprocess
@@ -17,13 +18,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sluice import lambda_python
-from sluice.bundles.bytecode import compile_folder, compiler
+from sluice.building.interpreters import LAMBDA_VERSION, Interpreter, lambda_python, modules, node
+from sluice.building.locks import Pin, normal, pinned, required_name
+from sluice.building.project import PROJECT, Project, take_place
 from sluice.errors import BadConfiguration
-from sluice.folders import take_place
-from sluice.locks import Pin, normal, pinned, required_name
 from sluice.parameters import Architecture
-from sluice.project import Project
 
 # Amazon Linux 2023 has glibc 2.34: https://docs.aws.amazon.com/lambda/latest/dg/lambda-python.html
 # pip takes no wheel of an older tag than those it is given.
@@ -36,12 +35,13 @@ CODE, LAYERS = "/var/task", "/opt"
 # The rooms of `sluice` that functions import; contracts in pyproject.toml keep them from importing the others.
 ROOMS = ("aws", "federation", "kubernetes", "pipeline", "rendezvous", "splitting")
 OPERATOR = "operator"  # the part of `aws` that only the command line imports
-PIP_TIMEOUT_S = 300
+PIP_TIMEOUT_S = COMPILE_TIMEOUT_S = 300
+COMPILER = Path(__file__).with_name("bytecode.mjs")
 KEY_CHARACTERS = 32
 
 
 class BundleFailed(BadConfiguration):
-    """A bundle can't be built; the text is pip's, or says what isn't pinned."""
+    """A bundle can't be built; the text is pip's or the compiler's, or says which file can't be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +57,12 @@ class Target:
     def of(cls, architecture: Architecture) -> "Target":
         """Lambda's, or this machine for LOCAL, with the Python that the embedded cloud runs functions with."""
         if architecture is Architecture.LOCAL:
-            return cls.here(lambda_python.lambda_python())
+            return cls.here(lambda_python())
         wheels = tuple(f"{tag}_{WHEEL_MACHINES[architecture]}" for tag in GLIBC_TAGS)
-        return cls(machine=architecture, python=lambda_python.VERSION, wheels=wheels)
+        return cls(machine=architecture, python=LAMBDA_VERSION, wheels=wheels)
 
     @classmethod
-    def here(cls, python: lambda_python.Interpreter) -> "Target":
+    def here(cls, python: Interpreter) -> "Target":
         """Describe this machine, with one of its interpreters."""
         return cls(machine=_host_machine(), python=python.version, interpreter=python.path)
 
@@ -90,6 +90,29 @@ class Built:
 
     folder: Path
     key: str
+
+
+def compiler() -> str:
+    """Name what compiles, with its version."""
+    packages = json.loads((PROJECT.files / "package.json").read_text())["devDependencies"]
+    return f"pyodide {packages['pyodide']}"
+
+
+def compile_folder(folder: Path, deployed_at: str) -> None:
+    """Put each module's bytecode beside it, with the paths that it has where it is deployed. Raises `BundleFailed`.
+
+    It is compiled by CPython in WebAssembly, from npm: one pinned compiler on every machine, so that equal sources give
+    equal bytes. Native interpreters differ even within a minor version. Sources aren't looked at when it is loaded.
+    """
+    done = subprocess.run(  # noqa: S603 - our own arguments
+        [node(), COMPILER, folder, deployed_at, modules()],
+        capture_output=True,
+        text=True,
+        timeout=COMPILE_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode:
+        raise BundleFailed(f"{compiler()} can't compile {folder}:\n{done.stdout}{done.stderr}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +151,7 @@ class Assets:
         """
         handlers = self.project.files / "functions"
         files = {path.relative_to(handlers.parent).as_posix(): path.read_bytes() for path in files_in(handlers)}
-        files |= modules(self.project, ROOMS)
+        files |= shared_modules(self.project, ROOMS)
         files |= {name: _content(self.project.workspace / path) for name, path in (beside or {}).items()}
         key = content_key(files | {"": compiler().encode()})
         folder = self.project.build / "code" / key
@@ -144,7 +167,7 @@ def files_in(folder: Path) -> Sequence[Path]:
     return [path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
 
 
-def modules(project: Project, rooms: Sequence[str]) -> Mapping[str, bytes]:
+def shared_modules(project: Project, rooms: Sequence[str]) -> Mapping[str, bytes]:
     """Read what all rooms of `sluice` share and these rooms, by the paths that archives have them under."""
     package = project.sources / "sluice"
     paths = [*package.glob("*.py"), *(path for room in rooms for path in (package / room).rglob("*.py"))]

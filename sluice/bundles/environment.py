@@ -13,6 +13,9 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from sluice.building.interpreters import this_python
+from sluice.building.locks import Pin, pinned
+from sluice.building.project import Project
 from sluice.bundles.assets import (
     GLIBC_TAGS,
     WHEEL_MACHINES,
@@ -21,14 +24,11 @@ from sluice.bundles.assets import (
     content_key,
     files_in,
     install,
-    modules,
+    shared_modules,
     unfinished,
     write,
 )
-from sluice.lambda_python import this_python
-from sluice.locks import Pin, pinned
 from sluice.parameters import Architecture
-from sluice.project import Project
 
 PACKAGES = ("sluice_spark", "sluice_jobs")
 ROOMS = ("federation", "pipeline", "rendezvous")  # those of `sluice` that the packages import from
@@ -89,7 +89,7 @@ class SparkAssets:
         spark = self.project.spark
         own = [path for package in PACKAGES for path in files_in(spark / package)]
         files = {path.relative_to(spark).as_posix(): path.read_bytes() for path in own}
-        files |= modules(self.project, ROOMS)
+        files |= shared_modules(self.project, ROOMS)
         key = content_key(files | {"": FORMAT})
         archive = self._built("code", key)
         if not archive.exists():

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
+from sluice.building.project import need
 from sluice.cli.completion import complete_sites
 from sluice.cli.output import AsJson
 from sluice.cli.site_names import FIRST_SITE, HERE, SiteName, SiteOptions
-from sluice.project import need
 
 PROGRAM, SERVER = "sluice.console.program", "sluice.console.server"
 HIGHEST_PORT = 65_535

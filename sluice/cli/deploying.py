@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sluice.building.interpreters import cdk
+from sluice.building.project import PROJECT, need
 from sluice.cli.output import AsJson, note, show_json
 from sluice.cli.progress import steps
 from sluice.cli.site_names import SiteOptions
 from sluice.costs import SiteTemplates, cost_table, streamed
 from sluice.errors import BadConfiguration, SluiceError
-from sluice.node import cdk
-from sluice.project import PROJECT, need
 
 if TYPE_CHECKING:  # boto3 takes longer than all of --help
     from sluice.aws.operator.connections import Connection

@@ -7,6 +7,7 @@ from threading import Lock
 from typing import Any
 from urllib.parse import unquote
 
+from sluice.building.project import NotInstalled, install_command
 from sluice.console.sites import Document
 from sluice.errors import Malformed
 from sluice.pipeline.tables import (
@@ -21,7 +22,6 @@ from sluice.pipeline.tables import (
     snapshots_of,
     version_of,
 )
-from sluice.project import NotInstalled, install_command
 
 MAX_KEPT = 200  # versions of a table
 MAX_FIRST = 30  # versions that are read of what was there before

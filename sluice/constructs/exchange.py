@@ -17,6 +17,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 from msgspec import UNSET
 
+from sluice.building.project import PROJECT
 from sluice.bundles.assets import Assets
 from sluice.constructs import roles
 from sluice.constructs.alarms import Capability, ours
@@ -49,7 +50,6 @@ from sluice.federation.settings import BridgeSettings, ExchangeSettings, LinksSe
 from sluice.parameters import ROOT, Parameters
 from sluice.parameters.federation import Access
 from sluice.parameters.values import id_of
-from sluice.project import PROJECT
 from sluice.stages import staged
 
 PEER_ROLE_ID = "PeerRole"

@@ -25,6 +25,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 from msgspec import UNSET, to_builtins
 
+from sluice.building.project import PROJECT
 from sluice.bundles.assets import Assets, Built
 from sluice.bundles.environment import SparkAssets, image_target
 from sluice.constructs import roles, storage
@@ -42,7 +43,6 @@ from sluice.parameters import Architecture, Parameters
 from sluice.pipeline.jobs import Landing, Places, Program, Reach, Workers
 from sluice.pipeline.operations import ReconcileJobs
 from sluice.pipeline.settings import JobLimits, JobsSettings
-from sluice.project import PROJECT
 from sluice.stages import staged
 
 JOBS_TIMEOUT = Duration.seconds(50)  # it ends before it is called again

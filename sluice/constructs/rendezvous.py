@@ -15,6 +15,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from sluice.building.project import PROJECT
 from sluice.bundles.assets import Assets
 from sluice.constructs import storage
 from sluice.constructs.alarms import FIVE_MINUTES, Capability, Rule, ours
@@ -36,7 +37,6 @@ from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, Sit
 from sluice.errors import BadConfiguration
 from sluice.parameters import Parameters
 from sluice.parameters.values import exact_id_of
-from sluice.project import PROJECT
 from sluice.rendezvous.counts.stream import FILTERS
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, RelayPattern

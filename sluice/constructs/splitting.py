@@ -18,6 +18,7 @@ from constructs import Construct
 from msgspec import structs, to_builtins
 from pydantic import ValidationError
 
+from sluice.building.project import PROJECT
 from sluice.bundles.assets import Assets
 from sluice.constructs import repointing, storage
 from sluice.constructs.alarms import Capability, ours
@@ -37,7 +38,6 @@ from sluice.parameters import Parameters
 from sluice.parameters.consumers import KubernetesParameters, targets_of
 from sluice.parameters.splitting import SplitQueueParameters, SplittingParameters
 from sluice.parameters.values import id_of, of_kind
-from sluice.project import PROJECT
 from sluice.splitting.adoption import CONSUMED, DECRYPTED, DESCRIBED, SPLITTER_TIMEOUT_S
 from sluice.splitting.consumers.temporary_queues import PREFIX as TEMPORARY_PREFIX
 from sluice.splitting.operations import SweepQueues

@@ -16,8 +16,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from sluice.lambda_python import lambda_python
-from sluice.project import PROJECT, Project
+from sluice.building.interpreters import lambda_python
+from sluice.building.project import PROJECT, Project
 
 FOLDER = PROJECT.build / "assemblies"
 SETTINGS = (

@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from sluice.building.project import PROJECT, need
 from sluice.errors import SluiceError
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.processes import end_session
 from sluice.local.runtime import install_lambda_python, runtime_python
 from sluice.local.sites import Site
-from sluice.project import PROJECT, need
 
 LOOPBACK = "127.0.0.1"
 SERVER, REQUEST_LOG = "sluice.local.server", "requests.jsonl"

@@ -16,14 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sluice.building.interpreters import cdk
+from sluice.building.project import PROJECT, take_place
 from sluice.errors import SluiceError
-from sluice.folders import take_place
 from sluice.local import assemblies
 from sluice.local.assemblies import TOOLKIT, Assembly
 from sluice.local.cloud import Cloud, clean_environment, tail
 from sluice.local.sites import Site
-from sluice.node import cdk
-from sluice.project import PROJECT
 
 TIMEOUT_S = 600
 # The templates' validation takes eight seconds to start, only warns, and says of these what it says of AWS's.

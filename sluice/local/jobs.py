@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sluice.aws.operator.environments import undirected
+from sluice.building.project import PROJECT
 from sluice.errors import BadConfiguration
 from sluice.local.cloud import BUILD
 from sluice.local.job_process import SUFFIX
 from sluice.pipeline.jobs import Job
 from sluice.pipeline.runs import Run, RunName, RunState
 from sluice.pipeline.states import DESIRED_STATE, DesiredState
-from sluice.project import PROJECT
 
 ENTRY_POINT = PROJECT.spark / "sluice_job.py"
 SPARK = PROJECT.spark  # the jobs' packages; of ours they import pure modules

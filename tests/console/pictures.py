@@ -12,7 +12,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page
 
-from sluice.project import PROJECT
+from sluice.building.project import PROJECT
 from tests.browser import chromium, page_of, serving
 from tests.console.conftest import RecordedSites
 from tests.console.test_dead_letters import letter, looked

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from sluice.project import PROJECT
+from sluice.building.project import PROJECT
 from tests.console.conftest import SITES, Looking, RecordedSites, recorded
 from tests.console.test_dead_letters import letter, looked
 from tests.console.test_federation import TRACED

@@ -10,8 +10,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from sluice.building.project import PROJECT
 from sluice.local.cloud import BUILD, find
-from sluice.project import PROJECT
 
 pytestmark = [
     pytest.mark.slow,

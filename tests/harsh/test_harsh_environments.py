@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 
 from sluice.aws.operator.connections import Connection
-from sluice.lambda_python import lambda_python
+from sluice.building.interpreters import lambda_python
 from tests.harsh.conftest import eventually
 from tests.harsh.functions import deploy_function, invoke
 

@@ -17,13 +17,13 @@ import aiohttp
 import pytest
 from deltalake import DeltaTable
 
-from sluice import lambda_python
 from sluice.aws.clients import calls
 from sluice.aws.operator.client_queues import open_client
 from sluice.aws.operator.client_user import sqscreds
 from sluice.aws.operator.control_client import SPLITTING, ControlClient
 from sluice.aws.operator.function_logs import FunctionLogs
 from sluice.aws.splitting.queues import SplitQueues
+from sluice.building import interpreters
 from sluice.cli.output import note
 from sluice.cli.pipeline.pipelines import AskedPipeline, pipeline_of
 from sluice.cli.splitting.sessions import session
@@ -70,7 +70,7 @@ CLOSED_WITHIN_S = 240.0
 EMPTY_WITHIN_S = 90.0  # SQS's counts are a minute late
 LOGGED_WITHIN_S = 60.0
 COLD_MOST_MS = 3_000.0
-RUNTIME = f"python{lambda_python.VERSION}"
+RUNTIME = f"python{interpreters.LAMBDA_VERSION}"
 # https://docs.aws.amazon.com/lambda/latest/dg/runtimes-update.html
 STARTED = re.compile(r"INIT_START Runtime Version: python:(\S+)")
 INIT = re.compile(r"Init Duration: ([\d.]+) ms")
@@ -376,7 +376,7 @@ def test_functions_run_the_python_that_is_tested_and_start_soon(stages: Stages) 
         return (version, took) if version and took else None
 
     version, took = until(start, f"{name} has logged its start", within_s=LOGGED_WITHIN_S)
-    assert version[1].startswith(lambda_python.VERSION)
+    assert version[1].startswith(interpreters.LAMBDA_VERSION)
     assert float(took[1]) <= COLD_MOST_MS
     note(f"{name} runs {version[1]}, and took {took[1]} ms to start")
 

@@ -12,10 +12,10 @@ import pytest
 from aws_cdk.cx_api import CloudAssembly
 
 from app import add_stacks
+from sluice.building.project import Project
 from sluice.bundles.assets import Assets, Target
 from sluice.bundles.environment import SparkAssets, image_target
 from sluice.parameters import Architecture, Parameters
-from sluice.project import Project
 from sluice.stages import staged
 from stacks.reproducible import reproducible_app
 from tests.timeouts import end_the_process

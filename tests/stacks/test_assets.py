@@ -9,12 +9,12 @@ from pathlib import Path, PurePosixPath
 import boto3
 import pytest
 
-from sluice import lambda_python
+from sluice.building import interpreters
+from sluice.building.locks import normal, read_lock, required_name
+from sluice.building.project import Project
 from sluice.bundles.assets import CODE, LAYERS, Assets, Bundle, BundleFailed, Target
 from sluice.bundles.environment import SparkAssets
-from sluice.locks import normal, read_lock, required_name
 from sluice.parameters import Architecture
-from sluice.project import Project
 from tests.stacks.conftest import PROJECT
 
 FUNCTIONS = sorted(path.parent.name for path in PROJECT.glob("functions/*/handler.py"))
@@ -134,7 +134,7 @@ def test_every_platform_has_a_bundle_of_its_own() -> None:
 def test_this_machine_is_one_that_lambda_has_with_the_python_that_runs_functions() -> None:
     target = Target.of(Architecture.LOCAL)
     assert target.machine in {Architecture.ARM64, Architecture.X86_64}
-    python = lambda_python.lambda_python()
+    python = interpreters.lambda_python()
     assert (target.python, target.interpreter) == (python.version, python.path)
 
 
@@ -250,7 +250,7 @@ def _uncompiled(folder: Path) -> set[PurePosixPath]:
 
 def bytecode_of(source: PurePosixPath) -> PurePosixPath:
     """Where Lambda's Python looks for a module's bytecode: https://peps.python.org/pep-3147/."""
-    return source.parent / "__pycache__" / f"{source.stem}.cpython-{lambda_python.VERSION.replace('.', '')}.pyc"
+    return source.parent / "__pycache__" / f"{source.stem}.cpython-{interpreters.LAMBDA_VERSION.replace('.', '')}.pyc"
 
 
 def _not_compiled(folder: Path, deployed_at: str) -> None:
@@ -292,7 +292,9 @@ def test_a_handler_imports_from_its_bundle_alone(function: str, runtime: Path) -
     _import_handler(function, Assets(Project.clone(PROJECT)).code().folder, runtime)
 
 
-@pytest.mark.skipif(lambda_python.lambda_python().version != lambda_python.VERSION, reason="no Python of Lambda's here")
+@pytest.mark.skipif(
+    interpreters.lambda_python().version != interpreters.LAMBDA_VERSION, reason="no Python of Lambda's here"
+)
 def test_a_handler_imports_from_its_bytecode_alone(runtime: Path, tmp_path: Path) -> None:
     code = shutil.copytree(Assets(Project.clone(PROJECT)).code().folder, tmp_path / "code")
     for source in code.rglob("*.py"):
@@ -309,6 +311,6 @@ def _import_handler(function: str, code: Path, runtime: Path) -> None:
         f"from functions.{function}.handler import handler; assert callable(handler)"
     )
     # Isolated, without site-packages, and writing no bytecode into what is deployed.
-    isolated = [str(lambda_python.lambda_python().path), "-I", "-S", "-B", "-c", program]
+    isolated = [str(interpreters.lambda_python().path), "-I", "-S", "-B", "-c", program]
     done = subprocess.run(isolated, env={}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -3,13 +3,15 @@
 import json
 import re
 import subprocess
+from email.message import Message
 from importlib.metadata import metadata
 from pathlib import Path
+from typing import cast
 
+from sluice.building.locks import read_lock
+from sluice.building.project import Project
 from sluice.bundles.assets import Assets
 from sluice.bundles.environment import SparkAssets
-from sluice.locks import read_lock
-from sluice.project import Project
 from tests.stacks.conftest import PROJECT
 
 LAYERS = ("functions", "splitter", "geoip")  # extras of pyproject.toml that functions' layers are made of
@@ -29,7 +31,7 @@ def deployed_licences() -> dict[str, str]:
 
 def stated_licence(package: str) -> str:
     """The licence's expression, its name, or what it is filed under, whichever is there first."""
-    stated = metadata(package)
+    stated = cast("Message", metadata(package))  # which it is, but for its type
     if expression := stated.get("License-Expression"):
         return expression
     name = (stated.get("License") or "").strip()

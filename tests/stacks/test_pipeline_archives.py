@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from sluice.building.locks import NotPinned
+from sluice.building.project import Project
 from sluice.bundles.assets import BundleFailed
 from sluice.bundles.environment import ENTRY_POINT, PACKAGES, SparkAssets, image_target
 from sluice.local.jobs import spark_python
-from sluice.locks import NotPinned
 from sluice.parameters import Architecture
 from sluice.pipeline.jobs import Places, Program
-from sluice.project import Project
 from tests.sources import parse_source
 from tests.stacks.conftest import PROJECT
 
@@ -31,7 +31,7 @@ ELF_MACHINES = {0xB7: "aarch64", 0x3E: "x86_64"}  # https://refspecs.linuxfounda
 MACHINES = {Architecture.ARM64: "aarch64", Architecture.X86_64: "x86_64"}
 # Each of them has its own requirement, which whoever asks for that format installs: docs/spark.md
 OPTIONAL = {"fastavro"}
-OF_OTHERS = {"maxminddb", "platformdirs"}  # imported by modules of `sluice` that no job imports
+OF_OTHERS = {"maxminddb"}  # imported by a module of `sluice` that no job imports
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.locks import NotPinned, main, pinned, read_lock
+from sluice.building.locks import NotPinned, main, pinned, read_lock
 
 LOCK = f"""\
 # a comment

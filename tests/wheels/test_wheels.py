@@ -128,7 +128,9 @@ def test_a_package_makes_the_templates_and_assets_that_a_clone_makes(
         # Another suite may be building: what isn't finished has a name that begins with a dot.
         if (ROOT / "build" / folder).exists():
             shutil.copytree(ROOT / "build" / folder, build / folder, ignore=shutil.ignore_patterns(".*"))
-    located = deploying.run(str(deploying.python), "-c", "from sluice.project import PROJECT; print(PROJECT.app)")
+    located = deploying.run(
+        str(deploying.python), "-c", "from sluice.building.project import PROJECT; print(PROJECT.app)"
+    )
     command = shlex.split(located.stdout)
     assert command[1].endswith("/sluice/project_files/app.py")
     context = json.loads((ROOT / "cdk.json").read_text())["context"]

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sluice.building.project import need
 from sluice.cli.output import AsJson, tell
 from sluice.cli.site_names import SiteOptions
 from sluice.cli.sites import SiteTyper
-from sluice.project import need
 from sluice.rendezvous.protocol.matching import Nat
 
 if TYPE_CHECKING:  # aiortc takes longer than all of --help

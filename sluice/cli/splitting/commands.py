@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sluice.building.project import need
 from sluice.cli.completion import complete_sessions, complete_split_queues
 from sluice.cli.output import SIGNALLED, AsJson, console, note, show_json, show_table, tell
 from sluice.cli.site_names import SiteOptions
 from sluice.cli.sites import PlainCommand, SiteTyper
 from sluice.cli.splitting.tables import document_of, plain, show_session, show_sessions, show_trials
-from sluice.project import need
 
 if TYPE_CHECKING:  # boto3 takes longer than all of --help
     from sluice.aws.operator.connections import Connection

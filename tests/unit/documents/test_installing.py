@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from sluice_spark.log.store import FSSPEC_SCHEMES
 
-from sluice import project
-from sluice.locks import normal, read_lock, required_name
+from sluice.building import project
+from sluice.building.locks import normal, read_lock, required_name
 from tests.unit.documents.repository import ROOT, tracked_files
 
 COMMAND = re.compile(r"\b(?:pip3?(?: --\S+(?: [^\s-]\S*)?)*|pipx|uv tool) (?:install|wheel|download)\b|\buv add\b")
@@ -33,7 +33,8 @@ EDITABLE = frozenset({"-e", "--editable"})
 OURS = frozenset({"sluice", "sluice-spark", "sluice-sqs"})
 MAKES = ("build/", ".venv/")  # where make puts what it installs from
 EXTRAS = re.compile(r"(?P<path>[^\[\]]+)(?:\[(?P<extras>[^\]]*)\])?")
-WRITER = "sluice/project.py"  # has the one function whose commands name an extra that is known only at run time
+# Has the one function whose commands name an extra that is known only at run time.
+WRITER = "sluice/building/project.py"
 ITSELF = Path(__file__).relative_to(ROOT).as_posix()  # whose bad lines are examples
 
 

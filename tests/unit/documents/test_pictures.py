@@ -7,8 +7,8 @@ import pytest
 
 from docs.pictures import matching, splitting, topology
 from docs.pictures.__main__ import FOLDER, PICTURES
+from sluice.building.project import PROJECT
 from sluice.pictures.svg import DARK, LIGHT
-from sluice.project import PROJECT
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from sluice.building.project import Project
 from sluice.local.assemblies import KEPT, find, forget_old, key_of
 from sluice.local.cloud import Cloud
 from sluice.local.deployer import DeployedStack, Deployer, DeploymentFailed
 from sluice.local.sites import Site
-from sluice.project import Project
 
 PLACE = Site("000000000000", "eu-central-1")
 DEV, DEV2 = (Site(PLACE.account, PLACE.region, stage) for stage in ("dev", "dev2"))

@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 
 from benchmarks.prices import price_list
+from sluice.building.project import PROJECT
 from sluice.errors import CallFailed
-from sluice.project import PROJECT
 from tests.smoke.stage_contents import Left
 from tests.smoke.stages import Bill, CommandFailed, NotReady, SmokeSite, Stages, estimate_usd
 from tests.smoke.usage import OwnRequests

@@ -1,7 +1,7 @@
 """The project's locks: what each package is pinned to, the hashes of its files, and who needs it.
 
-`python -m sluice.locks --extra EXTRA … PYPROJECT < LOCK` prints the part of a lock that some extras need. It runs
-before anything is installed, so this module needs the standard library only.
+`python -m sluice.building.locks --extra EXTRA … PYPROJECT < LOCK` prints the part of a lock that some extras need. It
+runs before anything is installed, so this module needs the standard library only.
 """
 
 import argparse

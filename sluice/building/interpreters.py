@@ -1,18 +1,41 @@
-"""Node, and what npm has for us: the CDK's command line, and the compiler of functions' bytecode."""
+"""Interpreters on this machine: the Python that AWS runs functions with, and Node with what npm has for us.
+
+npm has the CDK's command line, and the compiler of functions' bytecode.
+"""
 
 import hashlib
 import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from sluice.folders import take_place
-from sluice.project import PROJECT, NotInstalled, install_command
+from sluice.building.project import PROJECT, NotInstalled, install_command, take_place
 
+LAMBDA_VERSION = "3.13"
 INSTALL_TIMEOUT_S = 600
 LISTS = ("package.json", "package-lock.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interpreter:
+    """One on this machine."""
+
+    path: Path
+    version: str  # 3.13
+
+
+def lambda_python() -> Interpreter:
+    """Give what `make setup` installed; where it couldn't, the interpreter that runs this."""
+    installed = PROJECT.build / f"python-{LAMBDA_VERSION}" / "bin" / f"python{LAMBDA_VERSION}"
+    return Interpreter(path=installed, version=LAMBDA_VERSION) if installed.exists() else this_python()
+
+
+def this_python() -> Interpreter:
+    """Give the interpreter that runs this."""
+    return Interpreter(path=Path(sys.executable), version=f"{sys.version_info.major}.{sys.version_info.minor}")
 
 
 def node() -> Path:

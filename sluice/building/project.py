@@ -94,4 +94,16 @@ class Project:
         return self.files / "spark"
 
 
-PROJECT = Project.of_package(Path(__file__).parent)
+def take_place(new: Path, folder: Path) -> None:
+    """Rename `new`, which was made beside it, to `folder`, so that nobody sees half of a folder.
+
+    Of two that are made at once, the first stays; the other is its maker's to remove.
+    """
+    try:
+        new.rename(folder)
+    except OSError:
+        if not folder.exists():
+            raise
+
+
+PROJECT = Project.of_package(Path(__file__).parents[1])
