@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.building.project import NotInstalled
 from sluice.federation.links.links import Bridge, Endpoint, Link
 from sluice.federation.links.states import LinkState, LinkStatus
 from sluice.federation.map.svg import MAX_CELLS, MAX_LABELLED, MAX_LABELS, as_svg
