@@ -20,13 +20,13 @@ import typer
 from playwright.sync_api import Browser
 
 from benchmarks.report import Figure, report
-from sluice.cli.site_names import SiteName
 from sluice.console.requests import Topic
 from sluice.console.server import Options, Served
 from sluice.console.sites import WatchedSite
 from sluice.console.watching import ACTIONS, QUESTIONS, READERS, WatchedSites
 from sluice.errors import SluiceError
 from sluice.local.sites import DEFAULT_SITE
+from sluice.operator.site_names import SiteName
 from tests.browser import chromium, page_of
 from tests.console.conftest import RecordedSites, recorded
 from tests.console.test_dead_letters import letter, looked
@@ -123,7 +123,8 @@ def serve() -> None:
     """Serve large sites until the process is ended, with all that the command would have in memory."""
     from pyarrow import parquet  # noqa: F401, PLC0415 - its memory counts, as somebody may look at rows
 
-    served = Served.at(LargeSites(), Options(allow_actions=True, every_s=EVERY_S))
+    watched: Any = LargeSites()  # stands in for deployed sites
+    served = Served.at(watched, Options(allow_actions=True, every_s=EVERY_S))
     print(served.address, flush=True)
     served.run()
 

@@ -17,10 +17,9 @@ import typer
 from rich.console import Console
 
 from benchmarks.report import Figure, report
+from sluice.aws.connections import Connection, of_environment
+from sluice.aws.deployment import stack_outputs
 from sluice.aws.federation.publisher import Publisher, Publishing
-from sluice.aws.operator.connections import Connection, of_environment
-from sluice.aws.operator.control_client import FEDERATION, ControlClient
-from sluice.aws.operator.deployment import stack_outputs
 from sluice.codec import encode
 from sluice.federation.dynamic.ops import AskSnapshot, SnapshotPart, Want
 from sluice.federation.dynamic.state import DynamicRoutes, Heard, Pull, PullAdded, Surveyed
@@ -31,6 +30,7 @@ from sluice.federation.operations import AddBridge, AddLink, AddPeer, BindQueue,
 from sluice.local.cloud import BUILD, Cloud, start
 from sluice.local.deployer import Deployer
 from sluice.local.sites import Site
+from sluice.operator.functions import FEDERATION, ControlClient
 
 BINDINGS = 40_000
 MOST_MESSAGES = 10

@@ -41,9 +41,9 @@ from benchmarks.ways import (
     receive,
     requests_since,
 )
+from sluice.aws.connections import of_environment
+from sluice.aws.deployment import stack_outputs
 from sluice.aws.federation.publisher import Publisher, Publishing
-from sluice.aws.operator.connections import of_environment
-from sluice.aws.operator.deployment import stack_outputs
 from sluice.aws.queues import SqsQueues
 from sluice.aws.splitting.queues import SplitQueues
 from sluice.federation.forwarder import forward_all

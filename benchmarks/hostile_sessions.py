@@ -11,13 +11,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from benchmarks.report import Figure
-from sluice.aws.operator.control_client import ControlClient
 from sluice.aws.splitting.queues import SplitQueues
-from sluice.cli.splitting.sessions import OpenSession, session
 from sluice.local.cloud import BUILD, start
 from sluice.local.deployer import Deployer
 from sluice.local.sites import DEFAULT_SITE
 from sluice.message import Outgoing, Value
+from sluice.operator.functions import ControlClient
+from sluice.operator.sessions import OpenSession, session
 from sluice.splitting.filters.values import Filter, QueueFilter
 from sluice.splitting.operations import EndedSession, FindSession, ListQueues
 from tests.site_access import SiteAccess

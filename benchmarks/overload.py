@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 
 from benchmarks.report import Figure, report
-from sluice.aws.operator.client_queues import ClientCredentials, open_client
+from sluice.aws.rendezvous.clients import ClientCredentials, open_client
 from sluice.local.cloud import BUILD, start
 from sluice.local.deployer import Deployer
 from sluice.local.sites import DEFAULT_SITE

@@ -30,13 +30,13 @@ from benchmarks.counting_cloud import start_counting, unit_log
 from benchmarks.report import Figure, report
 from benchmarks.units import READ, WRITE, Units, read_units
 from sluice.aws.clients import new_id, now_ms
-from sluice.aws.operator.client_queues import ClientCredentials, open_client
-from sluice.aws.operator.control_client import FEDERATION, ControlClient
+from sluice.aws.rendezvous.clients import ClientCredentials, open_client
 from sluice.aws.rendezvous.event_publisher import TableTeller
 from sluice.federation.operations import SweepSite
 from sluice.local.cloud import BUILD, Cloud
 from sluice.local.deployer import Deployer
 from sluice.local.sites import DEFAULT_SITE
+from sluice.operator.functions import FEDERATION, ControlClient
 from sluice.peers.methods import draw_client_id
 from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX

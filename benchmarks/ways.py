@@ -11,14 +11,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from sluice.aws.operator.connections import of_environment
-from sluice.aws.operator.consumer import queue_url
-from sluice.aws.operator.control_client import FEDERATION, ControlClient
-from sluice.aws.operator.deployment import stack_outputs
+from sluice.aws.connections import of_environment
+from sluice.aws.deployment import stack_outputs
 from sluice.aws.splitting.queues import SplitQueues
-from sluice.cli.federation.route_declarations import Ends, add_route, wait_until_operational
-from sluice.cli.federation.sites import OpenSite, asked_by, open_site
-from sluice.cli.site_names import SiteName
 from sluice.errors import SluiceError
 from sluice.federation.links.links import BridgeDeclaration
 from sluice.federation.operations import BindQueue
@@ -26,6 +21,11 @@ from sluice.local.cloud import Cloud
 from sluice.local.requests import BY_CALL, BY_TRIGGER
 from sluice.local.sites import DEFAULT_SITE, Site
 from sluice.message import Message
+from sluice.operator.federated_sites import OpenSite, asked_by, open_site
+from sluice.operator.functions import FEDERATION, ControlClient
+from sluice.operator.queues import queue_url
+from sluice.operator.routes import Ends, add_route, wait_until_operational
+from sluice.operator.site_names import SiteName
 from tests.site_access import SiteAccess
 from tests.sqs_requests import SqsRequest, read_requests
 

@@ -67,6 +67,12 @@ def convert(document: object, type_: type[T], *, of: str) -> T:
         raise Malformed(f"{of}: nested too deep") from None
 
 
+def plain(value: object) -> dict[str, Any]:
+    """Make a value with fields a document of dicts, lists, texts and numbers, as its JSON has it."""
+    document: dict[str, Any] = msgspec.to_builtins(value)
+    return document
+
+
 class _Envelope(Struct, frozen=True, kw_only=True):
     """Before the value is read, its version is: so `value` is kept as it stands."""
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from botocore.exceptions import ClientError
 
 from sluice.aws.clients import GONE, error_code
-from sluice.aws.operator.client_queues import ClientCredentials, open_client
-from sluice.aws.operator.deployment import STACK
+from sluice.aws.deployment import STACK
+from sluice.aws.rendezvous.clients import ClientCredentials, open_client
 from tests.site_access import SiteAccess
 from tests.sqs_requests import SqsRequest, read_requests
 

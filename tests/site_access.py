@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from sluice.aws.operator.client_user import ClientUser, rotate, sqscreds
-from sluice.aws.operator.connections import Connection, of_environment
-from sluice.aws.operator.deployment import Deployment, read_deployment
+from sluice.aws.connections import Connection, of_environment
+from sluice.aws.deployment import Deployment, read_deployment
+from sluice.aws.rendezvous.clients import ClientUser, rotate, sqscreds
 from sluice.local.cloud import Cloud
 from sluice.local.sites import Site
 

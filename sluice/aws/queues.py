@@ -1,6 +1,7 @@
 """SQS as the capabilities ask for it: batches to queues by URL or by name, and the rendezvous' `Queues`."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -8,10 +9,16 @@ import msgspec
 
 from sluice.aws.clients import calls
 from sluice.errors import CallFailed, QueueGone
+from sluice.message import Message
 from sluice.operations import QueueDepth
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_sqs import SQSClient
+
+
+AT_ONCE = 10  # messages of one call
+MAX_WAIT_S = 20  # of a long poll
+GIVES_BACK = 3  # times, what SQS fails to show by its own fault
 
 
 class QueuesByUrl(msgspec.Struct, frozen=True):
@@ -101,6 +108,61 @@ class ReceivedQueues:
         with calls("ChangeMessageVisibilityBatch"):
             # boto3's type is a TypedDict of the same three fields.
             self.client.change_message_visibility_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumedQueue:
+    """One queue that messages are taken out of: `sluice.federation.moves.LeftQueue`.
+
+    `wait_s` is how long a receive waits for a message before there are none; `hidden_s` is for how long what was
+    received is hidden from everybody else, None where the queue says it.
+    """
+
+    client: "SQSClient"
+    url: str
+    wait_s: int = 0
+    hidden_s: int | None = None
+
+    def receive(self, *, most: int, wait_s: int | None = None) -> Sequence[Message]:
+        """Receive up to `most` messages, ten at most. Raises `QueueGone`, `CallFailed`."""
+        return [Message.of_api(received) for received in self.receive_raw(most=most, wait_s=wait_s)]
+
+    def receive_raw(self, *, most: int, wait_s: int | None = None) -> Sequence[Any]:
+        """Receive the same as the API spells it."""
+        hidden: dict[str, Any] = {} if self.hidden_s is None else {"VisibilityTimeout": self.hidden_s}
+        with calls("ReceiveMessage", queue=self.url):
+            received = self.client.receive_message(
+                QueueUrl=self.url,
+                MaxNumberOfMessages=min(most, AT_ONCE),
+                WaitTimeSeconds=min(self.wait_s if wait_s is None else wait_s, MAX_WAIT_S),
+                MessageAttributeNames=["All"],
+                MessageSystemAttributeNames=["All"],
+                **hidden,
+            )
+        return received.get("Messages", [])
+
+    def delete(self, messages: Sequence[Message]) -> None:
+        """Delete received messages, ten at most. Raises `QueueGone`, `CallFailed`."""
+        delete_batch(self.client, self.url, [message.receipt_handle for message in messages], queue=self.url)
+
+    def give_back(self, messages: Sequence[Message]) -> None:
+        """Show received messages to whoever comes next; what can't be shown is, once its time is out."""
+        left = list(messages)
+        for _ in range(GIVES_BACK):
+            batches = [left[start : start + AT_ONCE] for start in range(0, len(left), AT_ONCE)]
+            left = [message for batch in batches for message in self._still_hidden(batch)]
+
+    def _still_hidden(self, messages: Sequence[Message]) -> Sequence[Message]:
+        with suppress(CallFailed, QueueGone), calls("ChangeMessageVisibilityBatch", queue=self.url):
+            done = self.client.change_message_visibility_batch(
+                QueueUrl=self.url,
+                Entries=[
+                    {"Id": str(place), "ReceiptHandle": message.receipt_handle, "VisibilityTimeout": 0}
+                    for place, message in enumerate(messages)
+                ],
+            )
+            return [messages[int(failed["Id"])] for failed in done.get("Failed", []) if not failed["SenderFault"]]
+        return ()  # botocore has tried again already
 
 
 class SqsQueues(msgspec.Struct, frozen=True):

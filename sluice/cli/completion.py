@@ -8,14 +8,19 @@ from contextlib import redirect_stderr, redirect_stdout
 from contextvars import copy_context
 from io import StringIO
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
-from sluice.cli.site_names import HERE, SiteOptions, options_said, profiles, region_of, with_options
-
-if TYPE_CHECKING:  # boto3 takes longer than all of --help
-    from sluice.cli.federation.sites import OpenSite
+from sluice.aws.connections import profiles
+from sluice.federation.operations import ListBindings
+from sluice.federation.operations import ListQueues as ListBoundQueues
+from sluice.local.cloud import find
+from sluice.operator.dead_letters import urls_of
+from sluice.operator.federated_sites import OpenSite, open_site
+from sluice.operator.functions import ControlClient
+from sluice.operator.site_names import HERE, SiteOptions, options_said, region_of, with_options
+from sluice.splitting.operations import ListQueues, ListSessions
 
 DEADLINE_S = 2.0
 
@@ -47,8 +52,6 @@ def offered(names: Names) -> Completion:
 
 
 def _local_sites(_: Any) -> list[str]:
-    from sluice.local.cloud import find  # noqa: PLC0415 - only where there may be one
-
     cloud = find()
     return [] if cloud is None else [str(site) for site in cloud.sites]
 
@@ -59,15 +62,11 @@ def _sites(ctx: typer.Context) -> list[str]:
     return [*_local_sites(ctx), *([here] if here else []), *of_profiles]
 
 
-def _open(ctx: typer.Context) -> "OpenSite":
-    from sluice.cli.federation.sites import open_site  # noqa: PLC0415 - it is long to import
-
+def _open(ctx: typer.Context) -> OpenSite:
     return open_site(ctx.params.get("site") or ctx.params.get("dest") or HERE)
 
 
 def _bindings(ctx: typer.Context) -> Iterable[Any]:
-    from sluice.federation.operations import ListBindings  # noqa: PLC0415 - it is long to import
-
     said = {name: ctx.params.get(name) for name in ("exchange", "queue")}
     for each in _open(ctx).client.ask(ListBindings(exchange=said["exchange"])).bindings:
         if said["queue"] in {None, each.queue}:
@@ -75,28 +74,18 @@ def _bindings(ctx: typer.Context) -> Iterable[Any]:
 
 
 def _bound_queues(ctx: typer.Context) -> list[str]:
-    from sluice.federation.operations import ListQueues  # noqa: PLC0415 - it is long to import
-
-    return [each.name for each in _open(ctx).client.ask(ListQueues()).queues]
+    return [each.name for each in _open(ctx).client.ask(ListBoundQueues()).queues]
 
 
 def _split_queues(_: Any) -> list[str]:
-    from sluice.aws.operator.control_client import ControlClient  # noqa: PLC0415 - it imports boto3
-    from sluice.splitting.operations import ListQueues  # noqa: PLC0415 - see above
-
     return [each.queue_id for each in ControlClient.of(options_said().connect()).ask(ListQueues())]
 
 
 def _sessions(_: Any) -> list[str]:
-    from sluice.aws.operator.control_client import ControlClient  # noqa: PLC0415 - it imports boto3
-    from sluice.splitting.operations import ListSessions  # noqa: PLC0415 - see above
-
     return [each.session_id for each in ControlClient.of(options_said().connect()).ask(ListSessions()).sessions]
 
 
 def _dead_letter_queues(_: Any) -> list[str]:
-    from sluice.cli.dead_letters import urls_of  # noqa: PLC0415 - it imports from here
-
     return list(urls_of(options_said().connect()))
 
 

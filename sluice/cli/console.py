@@ -1,4 +1,4 @@
-"""`sluice console`: what it is told. The console itself stands above the command line, and is imported by its name."""
+"""`sluice console`: what it is told. The console itself stands beside the command line, and is imported by its name."""
 
 from importlib import import_module
 from pathlib import Path
@@ -8,8 +8,10 @@ import typer
 
 from sluice.building.project import need
 from sluice.cli.completion import complete_sites
-from sluice.cli.output import AsJson
-from sluice.cli.site_names import FIRST_SITE, HERE, SiteName, SiteOptions
+from sluice.cli.output import tell
+from sluice.cli.sites import SiteTyper
+from sluice.local.cloud import find
+from sluice.operator.site_names import FIRST_SITE, HERE, SiteName, SiteOptions
 
 PROGRAM, SERVER = "sluice.console.program", "sluice.console.server"
 HIGHEST_PORT = 65_535
@@ -23,7 +25,10 @@ Sites = Annotated[
     ),
 ]
 
+app = SiteTyper()
 
+
+@app.command()
 def console(
     sites: Sites,
     *,
@@ -41,7 +46,6 @@ def console(
     ] = 0,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Say the address, and open no browser.")] = False,
     site: SiteOptions,
-    as_json: AsJson = False,
 ) -> None:
     """Show sites on one live page, served on loopback with your own credentials until ctrl-C.
 
@@ -50,14 +54,16 @@ def console(
     need("console", "starlette", "uvicorn")
     program, server = import_module(PROGRAM), import_module(SERVER)
     options = server.Options(allow_actions=allow_actions, port=port)
-    program.run(_named(site, sites), options, history=history, browser=not no_browser, as_json=as_json)
+
+    def tell_address(address: str) -> None:
+        tell({"address": address}, f"console at {address} until ctrl-C")
+
+    program.run(_named(site, sites), options, history=history, browser=not no_browser, tell=tell_address)
 
 
 def _named(said: SiteOptions, texts: list[str]) -> list[SiteName]:
     """Find the sites that are meant: with --local alone all that are deployed to the embedded cloud."""
     if texts == [HERE] and said.site is None and said.region is None and said.local == FIRST_SITE:
-        from sluice.local.cloud import find  # noqa: PLC0415 - only where there may be one
-
         cloud = find()
         found = [each for each in cloud.sites if said.stage in {None, each.stage}] if cloud else []
         if found:

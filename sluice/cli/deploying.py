@@ -9,21 +9,28 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from sluice.aws.clients import now_ms
+from sluice.aws.connections import Connection, environment_of
+from sluice.aws.deployment import STACK, NotDeployed, stack_outputs
+from sluice.aws.rendezvous.clients import ClientUser, revoke
 from sluice.building.interpreters import cdk
 from sluice.building.project import PROJECT, need
-from sluice.cli.output import AsJson, note, show_json
+from sluice.cli.output import is_json, show_json
 from sluice.cli.progress import steps
-from sluice.cli.site_names import SiteOptions
+from sluice.cli.sites import SiteTyper
+from sluice.cli.terminal import note
 from sluice.costs import SiteTemplates, cost_table, streamed
 from sluice.errors import BadConfiguration, SluiceError
-
-if TYPE_CHECKING:  # boto3 takes longer than all of --help
-    from sluice.aws.operator.connections import Connection
-    from sluice.aws.operator.removals import RemovedQueue
+from sluice.operator.deployments import Application, RemovedQueue, is_deployed, removed_queues
+from sluice.operator.functions import ControlClient
+from sluice.operator.pipelines import FUNCTION
+from sluice.operator.pipelines import STACK as PIPELINE_STACK
+from sluice.operator.site_names import SiteOptions
+from sluice.pipeline.operations import StopJob
 
 STACK_ARTIFACT = "aws:cloudformation:stack"
 STANDARD_ERROR = 2
@@ -46,6 +53,8 @@ Approve = Annotated[
     ),
 ]
 
+app = SiteTyper()
+
 
 class CdkFailed(SluiceError):
     """CDK's command line has said why, on the terminal."""
@@ -55,14 +64,8 @@ class HoldsMessages(BadConfiguration):
     """Queues would go with what is in them; the text says which, and what to do."""
 
 
-def deploy(
-    *,
-    context: Context = None,
-    remove: Remove = None,
-    approve: Approve = None,
-    site: SiteOptions,
-    as_json: AsJson = False,
-) -> None:
+@app.command()
+def deploy(*, context: Context = None, remove: Remove = None, approve: Approve = None, site: SiteOptions) -> None:
     """Deploy all stacks of this clone to a site.
 
     A queue that would go with messages in it is named, and nothing is done: read it empty first, or say --remove. One
@@ -85,19 +88,19 @@ def deploy(
             connection,
             ["deploy", "--all", "--app", folder, "--concurrency", STACKS_AT_ONCE, "--progress", "events"],
             ["--require-approval", "broadening" if asks else "never"],
-            aside=as_json,
+            aside=is_json(),
         )
-        if as_json:
+        if is_json():
             show_json(_document(connection, "deployed", wanted))
 
 
+@app.command()
 def destroy(
     *,
     context: Context = None,
     remove: Remove = None,
     force: Annotated[bool, typer.Option("--force", help="Don't ask.")] = False,
     site: SiteOptions,
-    as_json: AsJson = False,
 ) -> None:
     """Delete all stacks from a site. Tables, the bucket and users' queues stay where `keep_state` says so.
 
@@ -114,12 +117,12 @@ def destroy(
             typer.confirm(f"Delete {', '.join(nothing)}?", abort=True)
         _end_pipeline(connection)
         _revoke_keys(connection)
-        _cdk(connection, ["destroy", "--all", "--app", folder], ["--force"], aside=as_json)
-        if as_json:
+        _cdk(connection, ["destroy", "--all", "--app", folder], ["--force"], aside=is_json())
+        if is_json():
             show_json(_document(connection, "destroyed", nothing))
 
 
-def _document(connection: "Connection", done: str, stacks: Iterable[str]) -> dict[str, Any]:
+def _document(connection: Connection, done: str, stacks: Iterable[str]) -> dict[str, Any]:
     return {"region": connection.region, "stage": connection.stage, done: list(stacks)}
 
 
@@ -145,15 +148,13 @@ def templates(assembly: Path) -> Mapping[str, Mapping[str, Any]]:
 
 
 def check_removals(
-    connection: "Connection",
+    connection: Connection,
     wanted: Mapping[str, Mapping[str, Any]],
     *,
     agreed: Collection[str],
     also_kept: bool = True,
 ) -> None:
     """Raise `HoldsMessages` where queues would go with messages in them that nobody has agreed to."""
-    from sluice.aws.operator.removals import removed_queues  # noqa: PLC0415 - boto3 takes longer than all of --help
-
     going = [each for each in removed_queues(connection, wanted) if also_kept or not each.kept]
     for each in going:
         if not each.messages or each.name in agreed:
@@ -165,10 +166,8 @@ def check_removals(
         raise HoldsMessages(f"queues hold messages that nobody would read any more:\n{listed}\nor say {options}")
 
 
-def _say_costs(connection: "Connection", wanted: Mapping[str, Mapping[str, Any]], context: Sequence[str]) -> None:
+def _say_costs(connection: Connection, wanted: Mapping[str, Mapping[str, Any]], context: Sequence[str]) -> None:
     """Say what a month at rest costs, where none of the stacks is there yet."""
-    from sluice.aws.operator.removals import is_deployed  # noqa: PLC0415 - boto3 takes longer than all of --help
-
     if not any(is_deployed(connection, stack) for stack in wanted):
         note(describe_idle_costs(wanted, context))
 
@@ -190,28 +189,18 @@ def describe_idle_costs(templates: Mapping[str, Mapping[str, Any]], context: Seq
     return f"{what} ({parts}) by prices of {table.region}, {table.on}; docs/deploy.md has what messages cost"
 
 
-def _end_pipeline(connection: "Connection") -> None:
+def _end_pipeline(connection: Connection) -> None:
     """End the stream, so that it isn't started again, all other runs, and the application."""
-    from sluice.aws.clients import now_ms  # noqa: PLC0415 - boto3 takes longer than all of --help
-    from sluice.aws.operator.application import Application  # noqa: PLC0415 - see above
-    from sluice.aws.operator.control_client import ControlClient  # noqa: PLC0415 - see above
-    from sluice.aws.operator.deployment import NotDeployed, stack_outputs  # noqa: PLC0415 - see above
-    from sluice.cli.pipeline.pipelines import FUNCTION, STACK  # noqa: PLC0415 - see above
-    from sluice.pipeline.operations import StopJob  # noqa: PLC0415 - see above
-
     with suppress(NotDeployed):
-        application_id = stack_outputs(connection, STACK).get("ApplicationId")
+        application_id = stack_outputs(connection, PIPELINE_STACK).get("ApplicationId")
         if application_id:  # the embedded cloud has none
             note(f"application {application_id} stops, with its runs")
             ControlClient.of(connection, FUNCTION).ask(StopJob())
             Application(connection=connection, application_id=application_id).end(now_ms=now_ms, sleep=time.sleep)
 
 
-def _revoke_keys(connection: "Connection") -> None:
+def _revoke_keys(connection: Connection) -> None:
     """Delete the clients' access keys: IAM deletes no user that has one."""
-    from sluice.aws.operator.client_user import ClientUser, revoke  # noqa: PLC0415 - boto3 takes longer than --help
-    from sluice.aws.operator.deployment import STACK, NotDeployed, stack_outputs  # noqa: PLC0415 - see above
-
     with suppress(NotDeployed):
         name = stack_outputs(connection, STACK).get("ClientUserName")
         if name:
@@ -219,15 +208,13 @@ def _revoke_keys(connection: "Connection") -> None:
                 note(f"clients' key {key} is deleted")
 
 
-def _told(queue: "RemovedQueue") -> str:
+def _told(queue: RemovedQueue) -> str:
     kept = ", kept by CloudFormation" if queue.kept else ""
     return f"{queue.name} of {queue.stack}: about {queue.messages} messages{kept}"
 
 
-def _cdk(connection: "Connection", arguments: Sequence[str], options: Sequence[str], *, aside: bool) -> None:
+def _cdk(connection: Connection, arguments: Sequence[str], options: Sequence[str], *, aside: bool) -> None:
     """Run CDK as the connection is; `aside`, what it says goes to standard error."""
-    from sluice.aws.operator.connections import environment_of  # noqa: PLC0415 - boto3 takes longer than all of --help
-
     _run([*arguments, *options], environment_of(connection, os.environ), aside=aside)
 
 

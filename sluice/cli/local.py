@@ -7,15 +7,16 @@ from typing import Annotated
 import typer
 
 from sluice.cli.completion import complete_local_sites
-from sluice.cli.output import AsJson, note, show_pairs, tell
+from sluice.cli.output import show_pairs, tell
 from sluice.cli.progress import steps
-from sluice.cli.site_names import FIRST_SITE, HERE, BadSiteName, SiteOptions
 from sluice.cli.sites import CloudCommand, PlainCommand, SiteTyper
+from sluice.cli.terminal import note
 from sluice.local.cloud import FOLDER, Cloud, CloudFailed, find, not_kept, start
 from sluice.local.deployer import Deployer
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.jobs import JOBS_FOLDER, end_all
 from sluice.local.sites import DEFAULT_SITE, Site, peer_accounts, peer_stages, to_deploy
+from sluice.operator.site_names import FIRST_SITE, HERE, BadSiteName, SiteOptions
 
 app = SiteTyper()
 
@@ -59,7 +60,6 @@ def up(
     scale: Scale = 1.0,
     seed: Seed = 0,
     site: SiteOptions,
-    as_json: AsJson = False,
 ) -> None:
     """Start the cloud unless it runs, bootstrap it and deploy every site.
 
@@ -84,7 +84,7 @@ def up(
         context = ({PEER_ACCOUNTS: accounts} if accounts else {}) | ({PEER_STAGES: stages} if stages else {})
         deployer = Deployer(cloud=cloud, context=context, progress=progress, expect=progress.expect)
         cloud = deployer.deploy(*to_deploy(cloud.sites, wanted_sites))
-    tell(_document(cloud), lambda: _show(cloud), as_json=as_json)
+    tell(_document(cloud), lambda: _show(cloud))
 
 
 def _sites(said: SiteOptions, text: str, cloud: Cloud) -> list[Site]:
@@ -107,30 +107,30 @@ def _started(*, keep_state: bool, harsh: Behaviours | None) -> Cloud:
 
 
 @app.command(cls=PlainCommand)
-def down(*, as_json: AsJson = False) -> None:
+def down() -> None:
     """Stop the cloud, the functions that it runs, and the pipeline's jobs that read from it."""
     end_all(FOLDER / JOBS_FOLDER, grace_s=JOBS_GRACE_S)
     cloud = find()
     if cloud:
         cloud.stop()
     said = f"stopped process {cloud.pid}" if cloud else "nothing was running"
-    tell({"stopped": cloud.pid if cloud else None}, lambda: typer.echo(said), as_json=as_json)
+    tell({"stopped": cloud.pid if cloud else None}, lambda: typer.echo(said))
 
 
 @app.command(cls=PlainCommand)
-def status(*, as_json: AsJson = False) -> None:
+def status() -> None:
     """Where the cloud is, what is deployed to it, and where its logs are."""
     cloud = _running()
-    tell(_document(cloud), lambda: _show(cloud), as_json=as_json)
+    tell(_document(cloud), lambda: _show(cloud))
 
 
 @app.command(cls=CloudCommand)
-def env(which: SiteArgument, *, site: SiteOptions, as_json: AsJson = False) -> None:
+def env(which: SiteArgument, *, site: SiteOptions) -> None:
     """Print the variables that lead AWS programs to a site: `eval "$(sluice local env)"`."""
     cloud = _running()
     variables = cloud.environment(_sites(site, which, cloud)[0])
     lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
-    tell(variables, lambda: typer.echo("\n".join(lines)), as_json=as_json)
+    tell(variables, lambda: typer.echo("\n".join(lines)))
 
 
 def _running() -> Cloud:

@@ -1,18 +1,22 @@
-"""How the commands speak: tables for people, JSON for programs, one red line for what failed."""
+"""What commands print on standard output: tables for people, JSON for programs."""
 
 import json
-import math
-import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
 import typer
+from msgspec import to_builtins
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
-if TYPE_CHECKING:  # rich is imported where something is drawn, so that --help and --json don't wait for it
-    from rich.console import Console
+from sluice.cli.terminal import note
 
-SIGNALLED = 128  # what a shell adds to a signal's number for the exit code
 WITHOUT_END = 100_000  # columns: wider than any table
 # The colours of what stands in columns of these heads: a word that isn't here has none. rich leaves colours out where
 # standard output is no terminal, and where NO_COLOR is set.
@@ -29,14 +33,43 @@ AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON on stan
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but what went wrong.")]
 
 
-def tell(document: Any, people: str | Callable[[], object], *, as_json: bool, quiet: bool = False) -> None:
-    """Say what was found or done: to programs by a document, to people by a note, or by what shows them more.
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a command's options ask of its output."""
 
-    Who is `quiet` says nothing to people.
-    """
-    if as_json:
+    as_json: bool = False
+    quiet: bool = False
+
+
+_NOTHING = _Asked()
+_asked: ContextVar[_Asked] = ContextVar("asked", default=_NOTHING)
+
+
+@contextmanager
+def spoken(*, as_json: bool, quiet: bool) -> Iterator[None]:
+    """Have a command print what its options `--json` and `--quiet` ask for."""
+    before = _asked.set(_Asked(as_json, quiet))
+    try:
+        yield
+    finally:
+        _asked.reset(before)
+
+
+def is_json() -> bool:
+    """Tell whether the command that runs prints for programs."""
+    return _asked.get().as_json
+
+
+def is_quiet() -> bool:
+    """Tell whether the command that runs says nothing but what went wrong."""
+    return _asked.get().quiet
+
+
+def tell(document: Any, people: str | Callable[[], object]) -> None:
+    """Say what was found or done: to programs by a document, to people by a note, or by what shows them more."""
+    if is_json():
         show_json(document)
-    elif quiet:
+    elif is_quiet():
         return
     elif isinstance(people, str):
         note(people)
@@ -44,10 +77,8 @@ def tell(document: Any, people: str | Callable[[], object], *, as_json: bool, qu
         people()
 
 
-def console(*, width: int | None = None) -> "Console":
+def console(*, width: int | None = None) -> Console:
     """Open standard output, in colour on a terminal; where a width is given, lines may be longer than the terminal."""
-    from rich.console import Console  # noqa: PLC0415 - only where something is drawn
-
     return Console(width=width, highlight=False)
 
 
@@ -66,8 +97,6 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
 
     On a terminal that is too narrow for that it is a record a row, a value a line.
     """
-    from rich.table import Table  # noqa: PLC0415 - only where something is drawn
-
     listed = [list(row) for row in rows]
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for number, column in enumerate(columns):
@@ -92,8 +121,6 @@ def _cell(column: str, value: object) -> str:
 
 def text_of(value: object) -> str:
     """Spell a cell: nothing for None, no fraction of milliseconds and the like; markup stays as it is."""
-    from rich.markup import escape  # noqa: PLC0415 - only where something is drawn
-
     if value is None:
         return ""
     return f"{value:.0f}" if isinstance(value, float) else escape(str(value))
@@ -101,35 +128,9 @@ def text_of(value: object) -> str:
 
 def show_json(document: Any) -> None:
     """One JSON document on one line."""
-    from msgspec import to_builtins  # noqa: PLC0415 - only where something is shown
-
     typer.echo(json.dumps(document, default=lambda value: to_builtins(value, order="deterministic")))
 
 
-def plain(value: Any) -> dict[str, Any]:
-    """Make a value of msgspec a document, as its JSON has it."""
-    from msgspec import to_builtins  # noqa: PLC0415 - only for who shows one
-
-    document: dict[str, Any] = to_builtins(value)
-    return document
-
-
-def note(text: str) -> None:
-    """For the person at the terminal, beside what a program reads."""
-    typer.echo(_for_a_terminal(text), err=True)
-
-
-def show_error(text: str) -> None:
-    """Print what failed, in red where that is a terminal's and NO_COLOR isn't set, on standard error."""
-    said = _for_a_terminal(text)
-    typer.echo(said if os.environ.get("NO_COLOR") else typer.style(said, fg=typer.colors.RED), err=True)
-
-
-def _for_a_terminal(text: str) -> str:
-    """Half a character, which JSON can name and no terminal takes, is written as a question mark."""
-    return text.encode(errors="replace").decode()
-
-
-def quantile(values: Sequence[float], part: float) -> float | None:
-    """Give the smallest value that at least this part of all reach; None where there are none."""
-    return sorted(values)[max(math.ceil(part * len(values)) - 1, 0)] if values else None
+def time_of(at_ms: int | None) -> str:
+    """Write a time for people, in UTC; nothing for never."""
+    return "" if at_ms is None else f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}Z"

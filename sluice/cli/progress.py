@@ -6,7 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from sluice.cli.output import note
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from sluice.cli.terminal import note
 
 
 @dataclass(slots=True)
@@ -38,10 +42,6 @@ def steps(total: int, *, lines: bool = False) -> Iterator[Steps]:
         began_s = time.monotonic()
         yield Steps(total, lambda n, of, text: note(f"{n} of {of}, {time.monotonic() - began_s:.0f} s: {text}"))
         return
-    from rich.console import Console  # noqa: PLC0415 - only where something is drawn
-    from rich.markup import escape  # noqa: PLC0415 - see above
-    from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415 - see above
-
     columns = SpinnerColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
     with Progress(*columns, console=Console(stderr=True), transient=True) as drawn:
         task = drawn.add_task("", total=total)

@@ -11,18 +11,19 @@ from itertools import zip_longest
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from sluice.cli.completion import complete_local, complete_profiles, complete_sites
-from sluice.cli.site_names import FIRST_SITE, HERE, PARAMETER, SiteOptions, WrittenName, is_site, with_options
+from sluice.cli.output import AsJson, Quiet, spoken
+from sluice.cli.terminal import SETTINGS, ShortHelp
 from sluice.local.sites import Site
+from sluice.operator.site_names import FIRST_SITE, HERE, PARAMETER, SiteOptions, WrittenName, is_site, with_options
 from sluice.stages import STAGE, is_stage
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 SITES = "SITE", "DEST", "SRC", "PEER"  # what arguments that name sites are called; the first is the command's site
 PLACE = "account", "region", "stage"
-HELP_WIDTH = 110
 
 
 def parse_stage(text: str) -> str | None:
@@ -95,14 +96,6 @@ SrcText = Annotated[
 ]
 
 
-class ShortHelp:
-    """Commands and groups of which `-h` is the help, also where another program than ours looks at them."""
-
-    def get_help_option_names(self, _: Any) -> list[str]:
-        """Name the options that show help."""
-        return ["-h", "--help"]
-
-
 class PlainCommand(ShortHelp, TyperCommand):
     """A command that isn't about a site."""
 
@@ -172,41 +165,59 @@ class FileCommand(SiteCommand):
     common = "profile", "region", "local", "stage"
 
 
+class SiteGroup(ShortHelp, TyperGroup):
+    """A group of commands."""
+
+
 class SiteTyper(typer.Typer):
     """Commands about sites, with the options of all; one that isn't about sites is of class `PlainCommand`."""
 
-    def __init__(self, **settings: Any) -> None:
-        """Make it as typer does. Its help is plain text: to draw boxes takes longer than all the rest of it."""
-        context = {"max_content_width": HELP_WIDTH}
-        super().__init__(no_args_is_help=True, rich_markup_mode=None, context_settings=context, **settings)
+    def __init__(self) -> None:
+        """Make it as typer does."""
+        super().__init__(cls=SiteGroup, **SETTINGS)
 
     def command(
-        self, name: str | None = None, *, cls: type[TyperCommand] | None = None, **options: Any
+        self,
+        name: str | None = None,
+        *,
+        cls: type[TyperCommand] | None = None,
+        json: bool = True,
+        quiet: bool = False,
+        **options: Any,
     ) -> Callable[[F], F]:
-        """Register a command, as typer does. It gets what the options say by a parameter of type `SiteOptions`."""
+        """Register a command, as typer does. It gets what the options say by a parameter of type `SiteOptions`.
+
+        Unless it prints no `json` it has the option `--json`, and where it may be `quiet` the option `--quiet`.
+        """
         made = cls or SiteCommand
         register = super().command(name, cls=made, **options)
+        speech = {"quiet": Quiet} if quiet else {}
+        speech |= {"as_json": AsJson} if json else {}
+        common = made.common if issubclass(made, SiteCommand) else ()
 
         def registered(callback: F) -> F:
-            register(_with_options(callback, made.common) if issubclass(made, SiteCommand) else callback)
+            register(_with_options(callback, common, speech))
             return callback
 
         return registered
 
 
-def _with_options(callback: Callable[..., Any], common: Sequence[str]) -> Callable[..., Any]:
+def _with_options(callback: Callable[..., Any], common: Sequence[str], speech: Mapping[str, Any]) -> Callable[..., Any]:
+    """Add options to a command's own: what it prints, and the `common` ones about sites."""
     own = signature(callback)
     wanted = [name for name, parameter in own.parameters.items() if parameter.annotation is SiteOptions]
 
     @wraps(callback)
     def at_site(*given: Any, **options: Any) -> Any:
         said = SiteOptions(**{name: options.pop(PARAMETER + name) for name in common})
-        with with_options(said):
+        asked = {name: options.pop(name, False) for name in ("as_json", "quiet")}
+        with with_options(said), spoken(**asked):
             return callback(*given, **options, **dict.fromkeys(wanted, said))
 
     kept = [parameter for name, parameter in own.parameters.items() if name not in wanted]
     annotations = {PARAMETER + name: OPTIONS[name] for name in common}
-    added = [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=of) for name, of in annotations.items()]
+    added = [Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=of) for name, of in speech.items()]
+    added += [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=of) for name, of in annotations.items()]
     at_site.__signature__ = own.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]  # which inspect reads
     at_site.__annotations__ = {parameter.name: parameter.annotation for parameter in [*kept, *added]}
     return at_site

@@ -5,18 +5,16 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from threading import Event, Lock, Thread
+from threading import Lock, Thread
 from typing import Any
 
-from sluice.aws.operator.control_client import SPLITTING, ControlClient
-from sluice.cli.splitting.sessions import HEARTBEAT_EVERY_S, owner_here
-from sluice.cli.splitting.tables import plain
 from sluice.console.requests import number_in, text_in
 from sluice.console.sites import Document, KnownSite
 from sluice.console.trials import filters_of_form
-from sluice.errors import CallFailed, RequestRefused, SluiceError
-from sluice.splitting.operations import MAX_TIME_LIMIT_S, AnySession, KeepSession, StartSession, StopSession
-from sluice.splitting.sessions.state import ALIVE
+from sluice.errors import SluiceError
+from sluice.operator.functions import SPLITTING, ControlClient
+from sluice.operator.sessions import HEARTBEAT_EVERY_S, OpenSession, owner_here, session_document
+from sluice.splitting.operations import MAX_TIME_LIMIT_S, AnySession, StartSession, StopSession
 
 MAX_KEPT = 100  # sessions of one console
 ENDS_WITHIN_S = 5.0  # all of them, as it ends
@@ -27,39 +25,30 @@ class TooManySessions(SluiceError):
     """The console keeps as many as it may."""
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
-    """What keeps one session, until it is told that this ends."""
-
-    thread: Thread
-    ended: Event
-
-
 @dataclass(slots=True)
 class KeptSessions:
     """Sessions of one site that this console started: their heartbeat goes on while it runs. Safe for threads."""
 
     every_s: float = HEARTBEAT_EVERY_S
     ends_within_s: float = ENDS_WITHIN_S
-    _heartbeats: dict[str, Heartbeat] = field(default_factory=dict)
-    _client: ControlClient | None = None
+    _kept: dict[str, tuple[OpenSession, Thread]] = field(default_factory=dict)
+    _is_registered: bool = False
     _lock: Lock = field(default_factory=Lock)
 
     def start(self, client: ControlClient, asked: StartSession) -> AnySession:
         """Start a session and keep it. Raises `TooManySessions`, and what asking raises."""
         with self._lock:
-            if len(self._heartbeats) >= MAX_KEPT:
+            if len(self._kept) >= MAX_KEPT:
                 raise TooManySessions(f"this console keeps {MAX_KEPT} sessions already: stop some")
-            if self._client is None:
+            if not self._is_registered:
                 atexit.register(self.end)
-            self._client = client
-        view = client.ask(asked)
-        ended = Event()
-        thread = Thread(target=self._keep, args=(view.session_id, ended), name="heartbeat", daemon=True)
+                self._is_registered = True
+        opened = OpenSession(client, client.ask(asked))
+        thread = Thread(target=self._keep, args=(opened,), name="heartbeat", daemon=True)
         with self._lock:
-            self._heartbeats[view.session_id] = Heartbeat(thread, ended)
+            self._kept[opened.view.session_id] = opened, thread
             thread.start()
-        return view
+        return opened.view
 
     def stop(self, client: ControlClient, session_id: str) -> AnySession:
         """End a session, whoever started it. Raises what asking raises."""
@@ -72,39 +61,26 @@ class KeptSessions:
         Nobody waits long for that: without a heartbeat a session ends by itself.
         """
         with self._lock:
-            heartbeats = list(self._heartbeats.values())
-        for each in heartbeats:
-            each.ended.set()
+            kept = list(self._kept.values())
+        for opened, _ in kept:
+            opened.ended.set()
         deadline_s = time.monotonic() + self.ends_within_s
-        for each in heartbeats:
-            each.thread.join(max(0.0, deadline_s - time.monotonic()))
+        for _, thread in kept:
+            thread.join(max(0.0, deadline_s - time.monotonic()))
 
-    def _keep(self, session_id: str, ended: Event) -> None:
-        is_there = True
-        while is_there and not ended.wait(self.every_s):
-            is_there = self._beat(session_id)
-        is_ours = self._forget(session_id)  # who stops it has done so before
-        if is_there and is_ours and self._client is not None:
+    def _keep(self, opened: OpenSession) -> None:
+        opened.keep(self.every_s)
+        is_ours = self._forget(opened.view.session_id)  # who stops it has done so before
+        if is_ours and not opened.reason:
             with suppress(SluiceError):
-                self._client.ask(StopSession(session_id=session_id))
-
-    def _beat(self, session_id: str) -> bool:
-        """Say that the session is wanted; False where it has gone."""
-        if self._client is None:
-            return False
-        try:
-            return self._client.ask(KeepSession(session_id=session_id)).status in ALIVE
-        except RequestRefused:
-            return False
-        except CallFailed:
-            return True  # the next one makes up for it
+                opened.client.ask(StopSession(session_id=opened.view.session_id))
 
     def _forget(self, session_id: str) -> bool:
         with self._lock:
-            heartbeat = self._heartbeats.pop(session_id, None)
-        if heartbeat is None:
+            kept = self._kept.pop(session_id, None)
+        if kept is None:
             return False
-        heartbeat.ended.set()
+        kept[0].ended.set()
         return True
 
 
@@ -116,7 +92,7 @@ def start_session(site: KnownSite, fields: Mapping[str, Any]) -> Document:
         key=text_in(fields, "key", default="") or None,
         time_limit_s=_time_limit_s(fields),
     )
-    return plain(_kept(site).start(site.client(SPLITTING), asked))
+    return session_document(_kept(site).start(site.client(SPLITTING), asked))
 
 
 def _time_limit_s(fields: Mapping[str, Any]) -> int | None:
@@ -127,7 +103,7 @@ def _time_limit_s(fields: Mapping[str, Any]) -> int | None:
 
 def stop_session(site: KnownSite, fields: Mapping[str, Any]) -> Document:
     """End a session. Raises what `sluice split stop` raises."""
-    return plain(_kept(site).stop(site.client(SPLITTING), text_in(fields, "session_id")))
+    return session_document(_kept(site).stop(site.client(SPLITTING), text_in(fields, "session_id")))
 
 
 def _kept(site: KnownSite) -> KeptSessions:

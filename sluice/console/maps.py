@@ -13,12 +13,6 @@ from typing import Any
 
 import typer
 
-from sluice.aws.operator.control_client import FEDERATION, ControlClient
-from sluice.cli.federation.sites import OpenSite, asked_by
-from sluice.cli.federation.topologies import Walked, walk_from
-from sluice.cli.federation.typed_options import typed_values
-from sluice.cli.site_names import SiteName
-from sluice.cli.site_status import begin
 from sluice.codec import encode
 from sluice.console.requests import text_in
 from sluice.console.sites import Document, KnownSite
@@ -31,6 +25,11 @@ from sluice.federation.map.topology import Route
 from sluice.federation.matching.typed_values import Headers
 from sluice.federation.operations import ListBindings, ListWays, ShowSite, SiteView, WaysView
 from sluice.operations import Operation, R
+from sluice.operator.federated_sites import OpenSite, Walked, asked_by, walk_from
+from sluice.operator.functions import FEDERATION, ControlClient
+from sluice.operator.messages import typed_values
+from sluice.operator.site_names import SiteName
+from sluice.operator.site_status import begin
 from sluice.pictures.layout import Edge, Node, laid_out
 from sluice.pictures.svg import Point, Size
 

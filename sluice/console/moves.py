@@ -3,17 +3,12 @@
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from sluice.aws.clients import now_ms
-from sluice.cli.dead_letter_moves import Selection, put_back, thrown_away
-from sluice.cli.dead_letters import MOST_TOLD
 from sluice.console.sites import Document
 from sluice.errors import BadRequest, SluiceError
 from sluice.federation.moves import Move
-
-if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
-    from mypy_boto3_sqs import SQSClient
+from sluice.operator.dead_letters import MOST_TOLD
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,15 +63,6 @@ class Moves:
         """Say of all of them how far they are."""
         return [each.document for each in list(self.by_queue.values())]
 
-    def put_back(self, client: "SQSClient", *, queue: str, url: str, wanted: Selection) -> Document:
-        """Begin to put letters back where they came from. Raises `BadRequest` where a move is under way."""
-        return self._begin(queue, "redrive", lambda on: put_back(client, url, wanted, most=None, may_go_on=on))
-
-    def thrown_away(self, client: "SQSClient", *, queue: str, url: str, wanted: Selection) -> Document:
-        """Begin to throw away the letters that are there now. Raises `BadRequest` where a move is under way."""
-        until_ms = now_ms()
-        return self._begin(queue, "purge", lambda on: thrown_away(client, url, wanted, until_ms=until_ms, may_go_on=on))
-
     def stop(self, queue: str) -> bool:
         """Stop the move out of a queue; False where there is none."""
         move = self.by_queue.get(queue)
@@ -85,7 +71,11 @@ class Moves:
         move.stopped.set()
         return True
 
-    def _begin(self, queue: str, what: str, make: Callable[[Callable[[], bool]], Move]) -> Document:
+    def begin(self, queue: str, what: str, make: Callable[[Callable[[], bool]], Move]) -> Document:
+        """Begin a move out of a queue, of which `make` is told what says whether it may go on.
+
+        Raises `BadRequest` where a move is under way.
+        """
         with self._lock:
             before = self.by_queue.get(queue)
             if before is not None and not before.ended:

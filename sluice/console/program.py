@@ -4,27 +4,28 @@ import atexit
 import shutil
 import threading
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
 from tempfile import mkdtemp
 
-from sluice.cli.output import tell
-from sluice.cli.site_names import SiteName
 from sluice.console.history import History
 from sluice.console.server import Options, Served
 from sluice.console.sites import SiteMemory, WatchedSite
 from sluice.console.watching import ACTIONS, QUESTIONS, READERS, WatchedSites
+from sluice.operator.site_names import SiteName
 
 OPENED_WITHIN_S = 30.0
 
 
-def run(names: Sequence[SiteName], options: Options, *, history: Path | None, browser: bool, as_json: bool) -> None:
-    """Serve until ctrl-C. Raises `PortTaken`, `BadHistory`."""
+def run(
+    names: Sequence[SiteName], options: Options, *, history: Path | None, browser: bool, tell: Callable[[str], None]
+) -> None:
+    """Serve until ctrl-C; `tell` is told the address. Raises `PortTaken`, `BadHistory`."""
     kept = History.at(history)
     sites = [WatchedSite(name, memory=SiteMemory(history=kept)) for name in names]
     served = Served.at(WatchedSites(sites=sites, readers=READERS, questions=QUESTIONS, actions=ACTIONS), options)
-    tell({"address": served.address}, f"console at {served.address} until ctrl-C", as_json=as_json)
+    tell(served.address)
     if browser:
         open_in_browser(served.address)
     try:

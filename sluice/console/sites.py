@@ -14,19 +14,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from sluice.cli.site_names import SiteName
-from sluice.cli.site_status import AskedSite
+from sluice.aws.connections import Connection
+from sluice.aws.deployment import NotDeployed, StackView
 from sluice.console.history import History
 from sluice.errors import SluiceError
-
-if TYPE_CHECKING:  # boto3 takes longer than all of --help
-    from sluice.aws.operator.connections import Connection
-    from sluice.aws.operator.control_client import ControlClient
-    from sluice.aws.operator.deployment import StackView
-    from sluice.cli.pipeline.pipelines import AskedPipeline
-    from sluice.operations import QueueDepth
+from sluice.operations import QueueDepth
+from sluice.operator.functions import ControlClient
+from sluice.operator.pipelines import AskedPipeline
+from sluice.operator.site_names import SiteName
+from sluice.operator.site_status import AskedSite
+from sluice.stages import staged
 
 T = TypeVar("T")
 CACHED_S = 1.0
@@ -61,7 +60,7 @@ class SiteMemory:
 
     history: History = field(default_factory=History.at)
     kept: dict[object, Kept] = field(default_factory=dict)
-    stacks: "Mapping[str, StackView] | None" = None
+    stacks: Mapping[str, StackView] | None = None
     outputs: dict[str, Mapping[str, str]] = field(default_factory=dict)
     absent: dict[str, SluiceError] = field(default_factory=dict)  # stacks that aren't deployed
     stacks_at_s: float = -math.inf
@@ -85,7 +84,7 @@ class SiteMemory:
             return found
 
 
-Reach = Callable[[SiteName], "Connection"]
+Reach = Callable[[SiteName], Connection]
 
 
 class KnownSite(AskedSite):
@@ -93,7 +92,7 @@ class KnownSite(AskedSite):
 
     def __init__(
         self,
-        connection: "Connection",
+        connection: Connection,
         memory: SiteMemory,
         *,
         is_local: bool,
@@ -174,7 +173,7 @@ class KnownSite(AskedSite):
 
     # What the parts of a status ask for
 
-    def stacks(self) -> "Mapping[str, StackView]":
+    def stacks(self) -> Mapping[str, StackView]:
         """Give all stacks of the account and region, by their names. Raises what `all_stacks` does."""
         if self.memory.stacks is None:
             self.once("call for stacks", partial(self.spend, 1)).result()
@@ -183,9 +182,6 @@ class KnownSite(AskedSite):
 
     def outputs(self, stack: str) -> Mapping[str, str]:
         """Give the outputs of a stack, by its name without the stage. Raises `NotDeployed`, what `all_stacks` does."""
-        from sluice.aws.operator.deployment import NotDeployed  # noqa: PLC0415 - boto3 takes longer than --help
-        from sluice.stages import staged  # noqa: PLC0415 - see above
-
         known, absent = self.memory.outputs, self.memory.absent
         if stack in absent:
             raise absent[stack].with_traceback(None)
@@ -199,13 +195,13 @@ class KnownSite(AskedSite):
                 raise
         return known[stack]
 
-    def client(self, where: tuple[str, str]) -> "ControlClient":
+    def client(self, where: tuple[str, str]) -> ControlClient:
         """Find a function that is asked, at once and for one call. Raises `NotUsable`."""
         found = super().client(where)
         self._spend_on_function()
         return found
 
-    def pipeline(self) -> "AskedPipeline":
+    def pipeline(self) -> AskedPipeline:
         """Find the pipeline that is asked, at once and for one call. Raises `NotUsable`."""
         found = super().pipeline()
         if not self.is_local:
@@ -222,13 +218,11 @@ class KnownSite(AskedSite):
             known.append(super().jobs_folder())
         return known[0]
 
-    def depth(self, url: str) -> "Future[QueueDepth]":
+    def depth(self, url: str) -> Future[QueueDepth]:
         """Ask what a queue holds in its turn; `UNKNOWN` where that hasn't come yet."""
         return self.once(url, partial(self._depth, url))
 
-    def _depth(self, url: str) -> "QueueDepth":
-        from sluice.operations import QueueDepth  # noqa: PLC0415 - boto3 takes longer than all of --help
-
+    def _depth(self, url: str) -> QueueDepth:
         ask = partial(super().depth_now, url)
         with suppress(SluiceError):
             if url in self._seen_by_sweeper():
@@ -303,7 +297,7 @@ class WatchedSite:
             self._asked = None
             self.memory.stacks_at_s = -math.inf
 
-    def _connect(self) -> "Connection":
+    def _connect(self) -> Connection:
         connection = self.reach(self.name)
         connection.session.events.register("before-call", self.memory.count)
         return connection

@@ -6,14 +6,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from sluice.aws.operator.consumer import Consumer
-from sluice.cli.documents import document_of_text
-from sluice.cli.splitting.messages import sight_of
+from sluice.aws.queues import ConsumedQueue
 from sluice.console.readings.splitting import splitting_of
 from sluice.console.requests import text_in
 from sluice.console.sites import Document, KnownSite
 from sluice.errors import BadRequest
 from sluice.message import Message
+from sluice.operator.documents import document_of_text
+from sluice.operator.messages import sight_of
 from sluice.splitting.filters.files import parse_filters
 from sluice.splitting.filters.jq import Decide
 from sluice.splitting.filters.texts import Sight
@@ -122,10 +122,9 @@ def peek(site: KnownSite, fields: Mapping[str, Any]) -> Document:
     """Look at messages of a queue, which stay there; a look counts as a receive. Raises `BadRequest`, `CallFailed`."""
     queue = _queue(site, text_in(fields, "queue"))
     url = queue.source if text_in(fields, "of", default="main") == "source" else queue.main
-    consumer = Consumer(site.connection.client("sqs"), url)
+    consumer = ConsumedQueue(site.connection.client("sqs"), url)
     received = consumer.receive(most=MAX_PEEKED, wait_s=0)
-    for each in received:
-        consumer.give_back(each)
+    consumer.give_back(received)
     return {"messages": [_document(each) for each in received]}
 
 

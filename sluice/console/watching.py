@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sluice.aws.operator.connections import NoConnection
-from sluice.aws.operator.deployment import NotDeployed, NotUsable
+from sluice.aws.connections import NoConnection
+from sluice.aws.deployment import NotDeployed, NotUsable
 from sluice.console import kept_sessions, maps, trials
 from sluice.console.readings import dead_letters, federation, log, overview, pipeline, rendezvous, splitting
 from sluice.console.requests import Topic

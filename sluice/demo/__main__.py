@@ -21,7 +21,7 @@ from deltalake import DeltaTable, QueryBuilder
 from rich.console import Console
 from rich.table import Table
 
-from sluice.cli.output import SIGNALLED
+from sluice.cli.terminal import SIGNALLED
 from sluice.demo.terminal import CommandFailed, Elsewhere, Terminal
 from sluice.errors import SluiceError
 from sluice.local.cloud import BUILD, clean_environment, find

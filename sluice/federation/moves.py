@@ -14,6 +14,7 @@ from sluice.errors import BadConfiguration, QueueGone
 from sluice.message import Message, Outgoing, emptied
 
 FIFO_SUFFIX = ".fifo"
+HIDDEN_S = 120  # from everybody else, while a message is on its way, or waits for the move's end
 MAX_FRUITLESS = 5  # receipts in a row of which nothing could be moved
 
 

@@ -46,7 +46,7 @@ class DeployedStack:
 def deployed_stacks(cloud: Cloud, site: Site) -> Mapping[str, DeployedStack]:
     """Ask for all stacks of the site's place, by name."""
     from sluice.aws.clients import calls  # noqa: PLC0415 - boto3 takes longer than all of --help
-    from sluice.aws.operator.connections import of_environment  # noqa: PLC0415 - see above
+    from sluice.aws.connections import of_environment  # noqa: PLC0415 - see above
 
     client = of_environment(cloud.environment(site)).client("cloudformation")
     with calls("DescribeStacks"):
@@ -127,11 +127,6 @@ class Deployer:
             self._run(synth, clean_environment(), log="cdk.log", folder=PROJECT.workspace)
             take_place(new, self.assemblies / key)
         return Assembly(self.assemblies / key)
-
-    def destroy(self, site: Site) -> None:
-        """Delete the stacks; what is protected stays."""
-        self.progress(f"{site}: destroying")
-        self._cdk(site, ["destroy", "--all", "--force", "--app", str(self.assembly(site.stage).folder)])
 
     def _noted(self, site: Site) -> Mapping[str, str] | None:
         return self.cloud.deployed.get(str(site))

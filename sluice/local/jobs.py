@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sluice.aws.operator.environments import undirected
+from sluice.aws.connections import undirected
 from sluice.building.project import PROJECT
 from sluice.errors import BadConfiguration
 from sluice.local.cloud import BUILD

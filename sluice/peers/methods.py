@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from sluice.aws.operator.client_queues import ClientCredentials, ClientQueues, open_client
-from sluice.aws.operator.connections import Connection
-from sluice.aws.operator.deployment import Deployment
+from sluice.aws.connections import Connection
+from sluice.aws.deployment import Deployment
+from sluice.aws.rendezvous.clients import ClientCredentials, ClientQueues, open_client
 from sluice.errors import CallFailed, Malformed, QueueGone
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, OFFER_VERSION, description_fault, read_object
 from sluice.stages import staged

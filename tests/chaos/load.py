@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
-from sluice.aws.operator.client_queues import ClientCredentials, ClientQueues, open_client
+from sluice.aws.rendezvous.clients import ClientCredentials, ClientQueues, open_client
 from sluice.errors import CallFailed, QueueGone
 from sluice.local.cloud import Cloud
 from sluice.peers.methods import Answered, Denied, draw_client_id, parse_reply

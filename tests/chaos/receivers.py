@@ -13,9 +13,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from sluice.aws.clients import GONE, error_code
 from sluice.aws.dead_letters import read
-from sluice.cli.splitting.sessions import session
 from sluice.errors import SluiceError
 from sluice.message import Message
+from sluice.operator.sessions import session
 from sluice.pipeline.operations import DrainQueue, StartLand
 from sluice.splitting.filters.values import Filter, QueueFilter
 from tests.chaos.load import COUNTRIES, name_of

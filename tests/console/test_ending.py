@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from sluice.cli.output import SIGNALLED
+from sluice.cli.terminal import SIGNALLED
 from sluice.local.cloud import LOOPBACK
 from tests.browser import serving
 from tests.console.conftest import RecordedSites

@@ -8,10 +8,10 @@ import pytest
 from moto import mock_aws
 from typer.testing import CliRunner, Result
 
-from sluice.aws.operator.adoption import look
-from sluice.aws.operator.connections import Connection
+from sluice.aws.connections import Connection
 from sluice.cli.main import app
 from sluice.errors import QueueGone
+from sluice.operator.queues import look
 from sluice.splitting.adoption import MAIN, SOURCE
 
 

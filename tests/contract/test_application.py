@@ -8,8 +8,8 @@ import boto3
 import pytest
 from botocore.stub import ANY, Stubber
 
-from sluice.aws.operator.application import LOOK_EVERY_S, LOOKS, Application, NotStopped
-from sluice.aws.operator.connections import Connection
+from sluice.aws.connections import Connection
+from sluice.operator.deployments import LOOK_EVERY_S, LOOKS, Application, NotStopped
 from sluice.pipeline.jobs import Mode
 
 TIME = datetime(2026, 11, 24, tzinfo=UTC)

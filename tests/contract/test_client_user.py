@@ -8,8 +8,15 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from sluice.aws.operator.client_queues import ClientCredentials
-from sluice.aws.operator.client_user import ClientUser, SecretUnknown, first_key, revoke, rotate, sqscreds
+from sluice.aws.rendezvous.clients import (
+    ClientCredentials,
+    ClientUser,
+    SecretUnknown,
+    first_key,
+    revoke,
+    rotate,
+    sqscreds,
+)
 from sluice.errors import CallFailed
 
 NAME = "clients"

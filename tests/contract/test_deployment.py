@@ -7,8 +7,8 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from sluice.aws.operator.connections import Connection, NoConnection, of_environment, of_user
-from sluice.aws.operator.deployment import STACK, Deployment, NotUsable, reachable, read_deployment
+from sluice.aws.connections import Connection, NoConnection, of_environment, of_user
+from sluice.aws.deployment import STACK, Deployment, NotUsable, reachable, read_deployment
 from sluice.errors import CallFailed
 
 OUTPUTS = {

@@ -122,7 +122,7 @@ def test_many_dead_letters_go_back_a_request_for_ten_and_large_ones_in_their_own
     calls = Counter[str]()
     sqs.meta.events.register("before-call.sqs", lambda model, **_: calls.update([model.name]))
     assert Redrives(queues=queues, client=sqs, dead_letters_url=dead_url).redrive("source") == 20
-    assert calls["SendMessageBatch"] == calls["DeleteMessageBatch"] <= 10
+    assert calls["DeleteMessageBatch"] <= calls["SendMessageBatch"] <= 10
     left = sqs.get_queue_attributes(QueueUrl=dead_url, AttributeNames=["All"])["Attributes"]
     back = sqs.get_queue_attributes(QueueUrl=source, AttributeNames=["All"])["Attributes"]
     assert (left["ApproximateNumberOfMessagesNotVisible"], left["ApproximateNumberOfMessages"]) == ("0", "0")

@@ -7,11 +7,11 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from sluice.aws.operator.connections import Connection
-from sluice.aws.operator.function_logs import FunctionLogs, LogLine
-from sluice.aws.operator.lambda_events import EventQueue
+from sluice.aws.connections import Connection
+from sluice.cli.splitting.handlers import EventQueue
 from sluice.errors import QueueGone
 from sluice.message import Message, Value
+from sluice.operator.logs import FunctionLogs, LogLine
 
 REGION = "eu-central-1"
 

@@ -14,15 +14,15 @@ import pytest
 from moto import mock_aws
 from typer.testing import CliRunner
 
-from sluice.aws.operator.connections import (
+from sluice.aws.connections import (
     Connection,
     NoConnection,
     environment_of,
     of_environment,
     of_user,
     program_variables,
+    undirected,
 )
-from sluice.aws.operator.environments import undirected
 from sluice.cli.main import app
 from tests.unit.cli.pipeline.test_commands import FakeAws, serving
 

@@ -10,7 +10,7 @@ import pytest
 from botocore.stub import ANY, Stubber
 
 from benchmarks.prices import POLL_S
-from sluice.aws.operator.connections import Connection
+from sluice.aws.connections import Connection
 from sluice.costs import MONTH_H, POLLERS
 from sluice.errors import CallFailed
 from tests.smoke.stage_contents import NoStage, StageContents
@@ -29,6 +29,7 @@ class Scripted:
     """A connection whose services' answers are given beforehand; botocore checks each request by its own model."""
 
     region, endpoint_url = REGION, None
+    pages = Connection.pages
 
     def __init__(self, stage: str | None = STAGE) -> None:
         self.stage = stage
@@ -173,13 +174,16 @@ COMPOSITE = {"AlarmName": "smoke-capability", "AlarmRule": "ALARM(smoke-a)"}
 
 
 def sums(service: str, *values: float) -> tuple[str, str, Mapping[str, Any]]:
-    results = [{"Id": f"m{number}", "Values": [value / 2, value / 2]} for number, value in enumerate(values)]
+    results = [
+        {"Id": f"m{number}", "Timestamps": [TIME, TIME], "Values": [value / 2, value / 2]}
+        for number, value in enumerate(values)
+    ]
     return service, "get_metric_data", {"MetricDataResults": results}
 
 
 def test_what_was_used_is_by_the_prices_names() -> None:
     script = Scripted()
-    metrics: Mapping[str, Any] = {"MetricDataQueries": ANY, "StartTime": TIME, "EndTime": LATER}
+    metrics: Mapping[str, Any] = {"MetricDataQueries": ANY, "StartTime": TIME, "EndTime": LATER, "ScanBy": ANY}
     script.answers("lambda", "list_functions", {"Functions": [{"FunctionName": "smoke-f", "MemorySize": 512}]})
     script.answers(*sums("cloudwatch", 3_000_000.0, 40.0), **metrics)
     script.answers("dynamodb", "list_tables", {"TableNames": ["smoke-t"]})

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
+from sluice.aws.connections import Connection, of_environment
 from sluice.aws.dead_letters import REASON
-from sluice.aws.operator.connections import Connection, of_environment
-from sluice.aws.operator.control_client import FEDERATION, ControlClient
-from sluice.aws.operator.deployment import stack_outputs
+from sluice.aws.deployment import stack_outputs
 from sluice.federation.links.links import Bridge, Introduction, Link
 from sluice.federation.links.peers import Peer
 from sluice.federation.messages.metadata import ATTRIBUTE
@@ -33,6 +32,7 @@ from sluice.federation.operations import (
 from sluice.local.cloud import Cloud
 from sluice.local.sites import Site
 from sluice.operations import Operation, R
+from sluice.operator.functions import FEDERATION, ControlClient
 from tests.deployed import BATCH, delete_all, make_queue, send_all
 
 PREFIX = "fed-"

@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from sluice.aws.clients import now_ms
-from sluice.aws.operator.connections import program_variables
-from sluice.aws.operator.deployment import stack_outputs
-from sluice.cli.pipeline.pipelines import STACK, reach_of
+from sluice.aws.connections import program_variables
+from sluice.aws.deployment import stack_outputs
 from sluice.local.jobs import LocalRuns
 from sluice.local.pipeline import LocalPipeline, settings
+from sluice.operator.pipelines import STACK, reach_of
 from sluice.pipeline.operations import ShowPipeline
 from tests.deployed import Deployed, send_all
 

@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import Any
 
 from sluice.aws.items import attributes, number, query_pages, text
-from sluice.aws.operator.control_client import ControlClient
 from sluice.aws.splitting.registry_store import SPLITTERS, DynamoRegistryStore
 from sluice.errors import RequestRefused
+from sluice.operator.functions import ControlClient
 from sluice.splitting.filters.files import parse_filters
 from sluice.splitting.jq_runner import compile_problem
 from sluice.splitting.operations import (

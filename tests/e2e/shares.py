@@ -4,11 +4,11 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
-from sluice.aws.operator.connections import Connection
-from sluice.aws.operator.control_client import ControlClient
+from sluice.aws.connections import Connection
 from sluice.aws.splitting.queues import SplitQueues
-from sluice.cli.splitting.sessions import session
 from sluice.message import Outgoing, Value
+from sluice.operator.functions import ControlClient
+from sluice.operator.sessions import session
 from sluice.splitting.filters.values import Filter, QueueFilter
 from sluice.splitting.operations import ListQueues
 

@@ -6,7 +6,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from sluice.aws.operator.client_queues import ClientCredentials, open_client
+from sluice.aws.rendezvous.clients import ClientCredentials, open_client
 from tests.deployed import Deployed
 
 SQS = boto3.session.Session(region_name="eu-central-1").client(

@@ -11,16 +11,16 @@ from typing import Any, TypeVar
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from sluice.aws.connections import Connection, of_environment
+from sluice.aws.deployment import stack_output
 from sluice.aws.federation.publisher import Publisher, Publishing
-from sluice.aws.operator.connections import Connection, of_environment
-from sluice.aws.operator.deployment import stack_output
-from sluice.cli.site_names import SiteName
-from sluice.cli.site_status import read
 from sluice.console.requests import Topic
 from sluice.console.sites import CALLS, WatchedSite
 from sluice.console.watching import ACTIONS, QUESTIONS, READERS, WatchedSites
 from sluice.local.cloud import start
 from sluice.local.sites import DEFAULT_SITE
+from sluice.operator.site_names import SiteName
+from sluice.operator.site_status import AskedSite, read_site
 from sluice.splitting.operations import ListQueues
 from tests.browser import chromium, page_of, serving
 from tests.deployed import Deployed
@@ -110,7 +110,7 @@ def test_the_page_says_what_the_command_says(deployed: Deployed, watched: Watche
     card = page.locator("[data-part=splitting]")
 
     def numbers() -> tuple[str, str]:
-        status = json.loads(json.dumps(read(deployed.connection, is_local=True).document, default=str))
+        status = json.loads(json.dumps(read_site(AskedSite(deployed.connection, is_local=True)).document, default=str))
         waiting = sum(queue["source"]["visible"] for queue in status["splitting"]["queues"])
         return f"{waiting:,}", card.locator("[data-stat=waiting] dd").inner_text()
 

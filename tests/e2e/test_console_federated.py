@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from sluice.aws.operator.connections import Connection
-from sluice.cli.site_names import SiteName
+from sluice.aws.connections import Connection
 from sluice.console.sites import WatchedSite
 from sluice.console.watching import ACTIONS, QUESTIONS, READERS, WatchedSites
+from sluice.operator.site_names import SiteName
 from tests.browser import chromium, page_of, serving
 from tests.e2e.federated import FederatedSite
 

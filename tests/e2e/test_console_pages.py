@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from sluice.aws.operator.connections import of_environment
-from sluice.aws.operator.control_client import FEDERATION, ControlClient
+from sluice.aws.connections import of_environment
 from sluice.federation.operations import BindQueue, ListQueues, UnbindQueue
+from sluice.operator.functions import FEDERATION, ControlClient
 from tests.browser import chromium, page_of, serving
 from tests.deployed import Deployed
 from tests.e2e.sessions import Splitting, by_attribute, url_of

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from sluice.aws.operator.connections import of_environment
-from sluice.aws.operator.control_client import FEDERATION, ControlClient
-from sluice.aws.operator.deployment import outputs_of
+from sluice.aws.connections import of_environment
+from sluice.aws.deployment import outputs_of
 from sluice.building.interpreters import cdk
 from sluice.federation.operations import ListBindings
 from sluice.local.cloud import Cloud, clean_environment
 from sluice.local.deployer import UNATTENDED
 from sluice.local.sites import Site
+from sluice.operator.functions import FEDERATION, ControlClient
 from tests.deployed import Deployed, come_again_soon
 from tests.e2e.sessions import Splitting, url_of
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from sluice.aws.operator.connections import Connection, of_environment
+from sluice.aws.connections import Connection, of_environment
 from sluice.cli import deploying
 from sluice.cli.main import app
 from sluice.local.cloud import Cloud

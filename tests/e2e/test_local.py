@@ -15,9 +15,9 @@ import pytest
 
 from benchmarks.counting_cloud import start_counting, unit_log
 from benchmarks.units import READ, WRITE, read_units
+from sluice.aws.connections import of_environment
+from sluice.aws.deployment import stack_outputs
 from sluice.aws.federation.publisher import Publisher, Publishing
-from sluice.aws.operator.connections import of_environment
-from sluice.aws.operator.deployment import stack_outputs
 from sluice.local.cloud import LOOPBACK, CloudFailed, find, not_kept, start
 from sluice.local.requests import BY_TRIGGER
 from sluice.local.sites import DEFAULT_SITE

@@ -12,13 +12,13 @@ import aiohttp
 import pytest
 from typer.testing import CliRunner
 
+from sluice.aws.deployment import stack_output, stack_outputs
 from sluice.aws.federation.publisher import Publisher, Publishing
-from sluice.aws.operator.control_client import FEDERATION, ControlClient
-from sluice.aws.operator.deployment import stack_output, stack_outputs
 from sluice.cli.main import app
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.operations import AddExchange, BindQueue, DeleteExchange, SweepSite, UnbindQueue
 from sluice.message import TRACE_HEADER
+from sluice.operator.functions import FEDERATION, ControlClient
 from sluice.splitting.operations import ListQueues
 from tests.deployed import Deployed
 from tests.polls import nobody_waits, until_waiting

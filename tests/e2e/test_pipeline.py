@@ -8,8 +8,8 @@ import pytest
 from playwright.sync_api import expect
 
 from sluice.aws.clients import now_ms
-from sluice.cli.pipeline.commands import start_operation
 from sluice.console.requests import Topic
+from sluice.operator.pipelines import start_operation
 from sluice.pipeline.operations import DrainQueue, StartLand, StopJob
 from sluice.times import day_of
 from tests.browser import chromium, page_of, serving

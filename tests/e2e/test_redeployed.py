@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from botocore.exceptions import ClientError
 
-from sluice.aws.operator.connections import Connection, of_environment
+from sluice.aws.connections import Connection, of_environment
 from sluice.local.cloud import Cloud, start
 from sluice.local.deployer import Deployer, DeploymentFailed
 from sluice.local.harsh.behaviours import Behaviours

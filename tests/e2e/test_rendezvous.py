@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import aiohttp
 import pytest
 
-from sluice.aws.operator.client_queues import ClientCredentials, ClientQueues, open_client
+from sluice.aws.rendezvous.clients import ClientCredentials, ClientQueues, open_client
 from sluice.aws.rendezvous.offers import DynamoOfferStore
 from sluice.peers.channels import Network
 from sluice.peers.client import Connected, connect

@@ -13,11 +13,11 @@ import aiohttp
 import pytest
 from msgspec.structs import replace
 
-from sluice.aws.operator.client_queues import ClientCredentials, ClientQueues, open_client
-from sluice.aws.operator.control_client import FEDERATION, SWEEPER, ControlClient
+from sluice.aws.rendezvous.clients import ClientCredentials, ClientQueues, open_client
 from sluice.aws.rendezvous.event_publisher import TableTeller
 from sluice.aws.rendezvous.offers import DynamoProxyPools
 from sluice.federation.operations import BindQueue, ShowSite, SweepSite, UnbindQueue
+from sluice.operator.functions import FEDERATION, SWEEPER, ControlClient
 from sluice.peers.methods import Denied, over_sqs
 from sluice.rendezvous.counts.events import Event, OfferEvent, PollEvent, event_of
 from sluice.rendezvous.operations import LEAST_S, SweepAnswers

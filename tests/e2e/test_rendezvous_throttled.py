@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from sluice.aws.operator.client_queues import ClientCredentials, ClientQueues, open_client
+from sluice.aws.rendezvous.clients import ClientCredentials, ClientQueues, open_client
 from sluice.local.cloud import start
 from sluice.local.deployer import Deployer
 from sluice.local.harsh.behaviours import Behaviours

@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 import aiohttp
 import pytest
 
-from sluice.aws.operator.client_user import ClientUser, revoke
-from sluice.aws.operator.deployment import NotDeployed, stack_output, stack_outputs
-from sluice.cli.site_names import SiteName
+from sluice.aws.deployment import NotDeployed, stack_output, stack_outputs
+from sluice.aws.rendezvous.clients import ClientUser, revoke
 from sluice.console.readings.dollars import STACKS
 from sluice.console.requests import Topic
 from sluice.console.sites import WatchedSite
@@ -19,6 +18,7 @@ from sluice.console.watching import ACTIONS, QUESTIONS, READERS, WatchedSites
 from sluice.local.cloud import start
 from sluice.local.deployer import Deployer
 from sluice.local.sites import Site
+from sluice.operator.site_names import SiteName
 from sluice.peers.methods import Answered, Denied, Reply, sqs_method
 from sluice.stages import stage_of, staged
 from tests.deployed import make_queue
@@ -157,7 +157,7 @@ def test_where_one_is_destroyed_the_other_goes_on(deployer: Deployer, sites: lis
     for name in dev.queues:
         dev.sqs.delete_queue(QueueUrl=dev.url(name))
     revoke(ClientUser(dev.connection.client("iam"), stack_output(dev.connection, "SluiceRendezvous", "ClientUserName")))
-    deployer.destroy(STAGED)
+    deployer._cdk(STAGED, ["destroy", "--all", "--force", "--app", str(deployer.assembly(STAGED.stage).folder)])
     with pytest.raises(NotDeployed, match="dev-SluiceState is not deployed"):
         stack_outputs(dev.connection, "SluiceState")
     # What was made at run time is the functions' to sweep, which are gone with their site.

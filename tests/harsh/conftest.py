@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sluice.aws.operator.connections import Connection, of_environment
+from sluice.aws.connections import Connection, of_environment
 from sluice.local.cloud import Cloud, start
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.patches import dynamodb as dynamodb_patches

@@ -7,7 +7,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from sluice.aws.operator.connections import Connection
+from sluice.aws.connections import Connection
 from tests.harsh.conftest import eventually
 
 

@@ -7,7 +7,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from sluice.aws.operator.connections import Connection, of_environment
+from sluice.aws.connections import Connection, of_environment
 from sluice.local.cloud import Cloud
 from sluice.local.sites import DEFAULT_SITE, Site
 from tests.harsh.conftest import eventually, made, role

@@ -3,7 +3,7 @@
 from functools import partial
 from pathlib import Path
 
-from sluice.aws.operator.connections import Connection
+from sluice.aws.connections import Connection
 from sluice.building.interpreters import lambda_python
 from tests.harsh.conftest import eventually
 from tests.harsh.functions import deploy_function, invoke

@@ -3,7 +3,7 @@
 import pytest
 from botocore.exceptions import ClientError
 
-from sluice.aws.operator.connections import Connection
+from sluice.aws.connections import Connection
 from tests.harsh.stacks import Template, delete, deploy, reasons
 
 QUEUE = {"Type": "AWS::SQS::Queue"}

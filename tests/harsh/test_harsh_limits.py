@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from sluice.aws.operator.connections import Connection
+from sluice.aws.connections import Connection
 from tests.harsh.conftest import eventually, role
 from tests.harsh.functions import code
 from tests.harsh.stacks import Template, deploy, reasons

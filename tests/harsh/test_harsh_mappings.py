@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from sluice.aws.operator.connections import Connection
+from sluice.aws.connections import Connection
 from tests.harsh.conftest import THERE_AT_ONCE, eventually, made
 from tests.harsh.functions import deploy_function
 

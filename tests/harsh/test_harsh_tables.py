@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sluice.aws.operator.connections import Connection
+from sluice.aws.connections import Connection
 from tests.harsh.conftest import eventually
 
 KEY = {"pk": {"S": "expired"}}

@@ -8,7 +8,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from sluice.aws.operator.connections import of_environment
+from sluice.aws.connections import of_environment
 from sluice.local.cloud import Cloud, start
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.sites import DEFAULT_SITE

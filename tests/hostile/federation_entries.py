@@ -10,7 +10,6 @@ from unittest import mock
 
 from functions.exchange import handler as exchange
 from functions.links import handler as links
-from sluice.cli.documents import BadFile, located_document_of_file
 from sluice.errors import BadTopology, SenderFault
 from sluice.federation.administration import Administration
 from sluice.federation.declared import Declared
@@ -30,6 +29,7 @@ from sluice.federation.settings import SiteNames
 from sluice.federation.topology.desired import desired_topology
 from sluice.federation.upkeep import Upkeep
 from sluice.message import Message, Value
+from sluice.operator.documents import BadFile, located_document_of_file
 from tests.federation_fakes import FakeDocument, Site, World, role_of
 from tests.functions.conftest import CONTEXT
 from tests.hostile.events import NOW_MS, Given, became, event, put_together, record, reporter

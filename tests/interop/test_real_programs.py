@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from sluice.aws.operator.client_queues import ClientCredentials, ClientQueues, open_client
+from sluice.aws.rendezvous.clients import ClientCredentials, ClientQueues, open_client
 from sluice.peers.channels import Network
 from sluice.peers.client import Connected, connect
 from sluice.peers.methods import over_sqs

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from sluice.cli.documents import documents_of
 from sluice.cli.splitting.registration import section_of
 from sluice.cli.splitting.resources import imported
+from sluice.operator.documents import documents_of
 
 RESOURCE = Path(__file__).with_name("meme-app.yaml")
 WHOLE = Path(__file__).with_name("mirrord.json")

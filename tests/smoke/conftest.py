@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.prices import price_list
-from sluice.cli.output import note
+from sluice.cli.terminal import note
 from sluice.errors import SluiceError
 from tests.smoke.stages import SmokeSite, Stages, estimate_usd
 

@@ -3,12 +3,12 @@
 Names are by prefix: `sluice.stages` says why no other stage's begin so.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sluice.aws.clients import calls
-from sluice.aws.operator.connections import Connection
+from sluice.aws.connections import Connection
 from sluice.aws.splitting.queues import SplitQueues
 from sluice.errors import BadConfiguration, CallFailed
 
@@ -46,28 +46,28 @@ class StageContents:
 
     def queues(self) -> Mapping[str, str]:
         """Give URLs by names."""
-        pages = self._pages("sqs", "list_queues", QueueNamePrefix=self.prefix)
+        pages = self.connection.pages("sqs", "list_queues", QueueNamePrefix=self.prefix)
         return {url.rsplit("/", 1)[1]: url for page in pages for url in page.get("QueueUrls", [])}
 
     def functions(self) -> Sequence[Mapping[str, Any]]:
         """List functions' configurations."""
-        pages = self._pages("lambda", "list_functions")
+        pages = self.connection.pages("lambda", "list_functions")
         return [each for page in pages for each in page["Functions"] if each["FunctionName"].startswith(self.prefix)]
 
     def mappings(self) -> Sequence[Mapping[str, Any]]:
         """List event source mappings of the stage's queues and streams."""
-        pages = self._pages("lambda", "list_event_source_mappings")
+        pages = self.connection.pages("lambda", "list_event_source_mappings")
         found = [each for page in pages for each in page["EventSourceMappings"]]
         return [each for each in found if _names(each.get("EventSourceArn", "")).startswith(self.prefix)]
 
     def tables(self) -> Sequence[str]:
         """List names."""
-        pages = self._pages("dynamodb", "list_tables")
+        pages = self.connection.pages("dynamodb", "list_tables")
         return [name for page in pages for name in page["TableNames"] if name.startswith(self.prefix)]
 
     def alarms(self) -> Sequence[Mapping[str, Any]]:
         """List them as CloudWatch describes them, metric alarms and composite ones."""
-        pages = self._pages(
+        pages = self.connection.pages(
             "cloudwatch",
             "describe_alarms",
             AlarmNamePrefix=self.prefix,
@@ -77,7 +77,7 @@ class StageContents:
 
     def stacks(self) -> Sequence[str]:
         """List names of those that aren't deleted."""
-        pages = self._pages("cloudformation", "describe_stacks")
+        pages = self.connection.pages("cloudformation", "describe_stacks")
         return [
             each["StackName"]
             for page in pages
@@ -90,7 +90,7 @@ class StageContents:
         return [
             each["PhysicalResourceId"]
             for stack in self.stacks()
-            for page in self._pages("cloudformation", "list_stack_resources", StackName=stack)
+            for page in self.connection.pages("cloudformation", "list_stack_resources", StackName=stack)
             for each in page["StackResourceSummaries"]
             if each["ResourceType"] == kind and each.get("PhysicalResourceId") and each["ResourceStatus"] != GONE
         ]
@@ -100,14 +100,14 @@ class StageContents:
         return [
             each["logGroupName"]
             for start in (self.prefix, LOG_GROUPS + self.prefix)
-            for page in self._pages("logs", "describe_log_groups", logGroupNamePrefix=start)
+            for page in self.connection.pages("logs", "describe_log_groups", logGroupNamePrefix=start)
             for each in page["logGroups"]
         ]
 
     def empty_bucket(self, name: str) -> int:
         """Delete all objects of a bucket of the stage's; how many there were."""
         client, number = self.connection.client("s3"), 0
-        for page in self._pages("s3", "list_objects_v2", Bucket=name):
+        for page in self.connection.pages("s3", "list_objects_v2", Bucket=name):
             keys = [{"Key": each["Key"]} for each in page.get("Contents", [])]
             number += len(keys)
             if keys:
@@ -153,15 +153,6 @@ class StageContents:
                 return False
             raise
         return True
-
-    def _pages(self, service: str, operation: str, **options: Any) -> Iterator[Mapping[str, Any]]:
-        pages = iter(self.connection.client(service).get_paginator(operation).paginate(**options))
-        while True:
-            with calls(operation):
-                page = next(pages, None)
-            if page is None:
-                return
-            yield page
 
 
 def _left(kind: str, name: str, remove: str) -> Left:

@@ -16,11 +16,9 @@ from typing import TypeVar
 
 from benchmarks.prices import POLL_S, Used, price_list, together
 from sluice.aws.clients import calls
-from sluice.aws.operator.client_queues import ClientCredentials, open_client
-from sluice.aws.operator.client_user import ClientUser, rotate
-from sluice.aws.operator.connections import Connection, account_of, environment_of, of_environment, of_user
-from sluice.aws.operator.consumer import queue_url
-from sluice.aws.operator.deployment import Deployment, read_deployment, stack_outputs
+from sluice.aws.connections import Connection, account_of, environment_of, of_environment, of_user
+from sluice.aws.deployment import Deployment, read_deployment, stack_outputs
+from sluice.aws.rendezvous.clients import ClientCredentials, ClientUser, open_client, rotate
 from sluice.building.interpreters import cdk
 from sluice.building.project import PROJECT
 from sluice.costs import MONTH_H, POLLERS
@@ -28,6 +26,7 @@ from sluice.errors import BadConfiguration, CallFailed, SluiceError
 from sluice.local.cloud import BUILD, Cloud, clean_environment, start, tail
 from sluice.local.deployer import UNATTENDED
 from sluice.local.sites import DEFAULT_SITE, Site
+from sluice.operator.queues import queue_url
 from tests.deployed import UNKNOWN_KEY, settled
 from tests.e2e.federated import Federation
 from tests.smoke.stage_contents import Left, StageContents

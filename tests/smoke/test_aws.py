@@ -18,19 +18,18 @@ import pytest
 from deltalake import DeltaTable
 
 from sluice.aws.clients import calls
-from sluice.aws.operator.client_queues import open_client
-from sluice.aws.operator.client_user import sqscreds
-from sluice.aws.operator.control_client import SPLITTING, ControlClient
-from sluice.aws.operator.function_logs import FunctionLogs
+from sluice.aws.rendezvous.clients import open_client, sqscreds
 from sluice.aws.splitting.queues import SplitQueues
 from sluice.building import interpreters
-from sluice.cli.output import note
-from sluice.cli.pipeline.pipelines import AskedPipeline, pipeline_of
-from sluice.cli.splitting.sessions import session
+from sluice.cli.terminal import note
 from sluice.errors import CallFailed
 from sluice.federation.links.states import Command
 from sluice.federation.operations import BridgeView, TellBridge
 from sluice.local.jobs import JOBS_FOLDER, NoSpark
+from sluice.operator.functions import SPLITTING, ControlClient
+from sluice.operator.logs import FunctionLogs
+from sluice.operator.pipelines import AskedPipeline, pipeline_of
+from sluice.operator.sessions import session
 from sluice.peers.channels import Network
 from sluice.peers.client import Attempt, AttemptPlan, attempt, attempt_all
 from sluice.peers.methods import RendezvousMethod, http_method, sqs_method

@@ -10,16 +10,14 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from benchmarks.prices import POLL_S, Used
 from sluice.aws.clients import calls
-from sluice.aws.operator.connections import Connection
+from sluice.aws.connections import Connection
 from sluice.costs import MONTH_H, POLLERS, metrics_of
+from sluice.operator.metrics import Metric, read_series
 from tests.smoke.stage_contents import StageContents
 
-PERIOD_S = 60
-MAX_QUERIES = 500  # metrics in a request
 ENDPOINT = "AWS::EC2::VPCEndpoint"
 HOUR_S = 3_600
 MESSAGES = ("NumberOfMessagesSent", "NumberOfMessagesReceived", "NumberOfMessagesDeleted")
@@ -116,31 +114,11 @@ class Usage:
         self, namespace: str, dimension: str, names: Iterable[str], metrics: Sequence[str], now: datetime
     ) -> dict[Named, float]:
         """Add up each metric of each name, by both."""
-        wanted = [(name, metric) for name in names for metric in metrics]
-        sums = dict.fromkeys(wanted, 0.0)
-        client = self.connection.client("cloudwatch")
-        for start in range(0, len(wanted), MAX_QUERIES):
-            asked = {f"m{number}": each for number, each in enumerate(wanted[start : start + MAX_QUERIES])}
-            queries: list[dict[str, Any]] = [
-                {
-                    "Id": id_,
-                    "MetricStat": {
-                        "Metric": {
-                            "Namespace": namespace,
-                            "MetricName": metric,
-                            "Dimensions": [{"Name": dimension, "Value": name}],
-                        },
-                        "Period": PERIOD_S,
-                        "Stat": "Sum",
-                    },
-                }
-                for id_, (name, metric) in asked.items()
-            ]
-            pages = client.get_paginator("get_metric_data").paginate(
-                MetricDataQueries=queries, StartTime=self.since, EndTime=now
-            )
-            with calls("GetMetricData"):
-                for page in pages:
-                    for found in page["MetricDataResults"]:
-                        sums[asked[found["Id"]]] += sum(found["Values"])
-        return sums
+        wanted = {
+            (name, metric): Metric(namespace=namespace, name=metric, dimensions={dimension: name})
+            for name in names
+            for metric in metrics
+        }
+        since_ms, until_ms = (round(at.timestamp() * 1000) for at in (self.since, now))
+        series = read_series(self.connection.client("cloudwatch"), wanted, since_ms=since_ms, until_ms=until_ms)
+        return {key: sum(value for _, value in values) for key, values in series.items()}

@@ -45,7 +45,7 @@ def project(tmp_path: Path) -> Path:
         "sluice/one.py": "",
         "sluice/cli/main.py": "import sluice.one\n",
         "sluice/aws/__init__.py": "",
-        "sluice/aws/operator/removals.py": "",
+        "sluice/operator/deployments.py": "",
         "sluice/rendezvous/deep/two.py": "",
     }
     for path, content in files.items():

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sluice.aws.operator.consumer import QUEUE_OUTPUT
+from sluice.operator.queues import QUEUE_OUTPUT
 from tests.stacks.conftest import Resource, Templates
 from tests.stacks.test_promises import (
     CONSUME,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.cli.documents import BadFile, document_of_text, documents_of_text, located_document_of_file
 from sluice.documents import MAX_DEPTH, NestedTooDeep, check_depth, read_json
+from sluice.operator.documents import BadFile, document_of_text, documents_of_text, located_document_of_file
 from sluice.splitting.filters.dialect import MAX_LEVELS
 from sluice.splitting.filters.literals import Need, need_of
 from sluice.splitting.filters.patterns import problem

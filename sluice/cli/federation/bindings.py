@@ -7,14 +7,14 @@ import typer
 
 from sluice.cli.completion import complete_bound_queues, complete_exchanges, complete_keys
 from sluice.cli.federation.queues import THERE_WITHIN_S, make_queue, once_there
-from sluice.cli.federation.sites import need_exchange, open_site
-from sluice.cli.federation.typed_options import typed_values
-from sluice.cli.output import AsJson, Quiet, show_table, tell
+from sluice.cli.output import show_table, tell
 from sluice.cli.sites import SiteText, SiteTyper
 from sluice.federation.declared import BindingDeclaration
 from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.typed_values import to_json
 from sluice.federation.operations import BindQueue, ListBindings, UnbindQueue
+from sluice.operator.federated_sites import need_exchange, open_site
+from sluice.operator.messages import typed_values
 
 app = SiteTyper()
 
@@ -33,7 +33,7 @@ Key = Annotated[
 ]
 
 
-@app.command()
+@app.command(quiet=True)
 def add(
     site: SiteText,
     exchange: Exchange,
@@ -49,8 +49,6 @@ def add(
         ),
     ] = None,
     create: Annotated[bool, typer.Option("--create", help="Make the queue if it isn't there: `queue create`.")] = False,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
 ) -> None:
     """Bind a queue; the same binding once more changes nothing, with other arguments it is refused."""
     arguments = typed_values(argument or [], option="--argument")
@@ -61,25 +59,17 @@ def add(
         make_queue(opened, queue)
     made = once_there(queue, lambda: opened.client.ask(BindQueue.to(binding)), within_s=THERE_WITHIN_S * create)
     said = f"{queue} is bound to {exchange}" + (f" by {key}" if key else "")
-    tell(made, said, as_json=as_json, quiet=quiet)
+    tell(made, said)
 
 
-@app.command("del")
-def delete(
-    site: SiteText,
-    exchange: Exchange,
-    queue: Queue,
-    key: Key = "",
-    *,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-) -> None:
+@app.command("del", quiet=True)
+def delete(site: SiteText, exchange: Exchange, queue: Queue, key: Key = "") -> None:
     """Take a binding away."""
     opened = open_site(site)
     opened.client.ask(UnbindQueue(exchange=exchange, queue=queue, key=key))
     document = {"site": str(opened.name), "exchange": exchange, "queue": queue, "key": key, "done": "deleted"}
     said = f"{queue} is no longer bound to {exchange}" + (f" by {key}" if key else "")
-    tell(document, said, as_json=as_json, quiet=quiet)
+    tell(document, said)
 
 
 @app.command("list")
@@ -88,8 +78,6 @@ def list_bindings(
     exchange: Annotated[
         str | None, typer.Argument(help="One exchange's; else all.", autocompletion=complete_exchanges)
     ] = None,
-    *,
-    as_json: AsJson = False,
 ) -> None:
     """List a site's bindings. Queues that the site made for its routes are among them."""
     bindings = open_site(site).client.ask(ListBindings(exchange=exchange)).bindings
@@ -97,4 +85,4 @@ def list_bindings(
     for each in bindings:
         arguments = json.dumps(to_json(each.binding().arguments)) if each.arguments else ""
         rows.append((each.exchange, each.queue, each.key, arguments))
-    tell(bindings, lambda: show_table(("exchange", "queue", "key", "arguments"), rows), as_json=as_json)
+    tell(bindings, lambda: show_table(("exchange", "queue", "key", "arguments"), rows))

@@ -5,18 +5,18 @@ from typing import Annotated
 import typer
 
 from sluice.cli.completion import complete_exchanges
-from sluice.cli.federation.sites import open_site
-from sluice.cli.output import AsJson, Quiet, show_table, tell
+from sluice.cli.output import show_table, tell
 from sluice.cli.sites import SiteText, SiteTyper
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.operations import AddExchange, DeleteExchange
+from sluice.operator.federated_sites import open_site
 
 app = SiteTyper()
 
 ExchangeName = Annotated[str, typer.Argument(help="As `exchange list` shows it.", autocompletion=complete_exchanges)]
 
 
-@app.command()
+@app.command(quiet=True)
 def add(
     site: SiteText,
     name: Annotated[str, typer.Argument(help="1 to 127 of A-Za-z0-9_.:-")],
@@ -25,27 +25,25 @@ def add(
     alternate: Annotated[
         str | None, typer.Option(metavar="EXCHANGE", help="Where what no binding matches goes.")
     ] = None,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
 ) -> None:
     """Make an exchange; the same one once more changes nothing."""
     opened = open_site(site)
     made = opened.client.ask(AddExchange(name=name, type=type_, alternate=alternate))
-    tell(made, f"{name} is a {type_.value} exchange of {opened.name}", as_json=as_json, quiet=quiet)
+    tell(made, f"{name} is a {type_.value} exchange of {opened.name}")
 
 
-@app.command("del")
-def delete(site: SiteText, name: ExchangeName, *, quiet: Quiet = False, as_json: AsJson = False) -> None:
+@app.command("del", quiet=True)
+def delete(site: SiteText, name: ExchangeName) -> None:
     """Take an exchange away that nothing is bound to."""
     opened = open_site(site)
     opened.client.ask(DeleteExchange(name=name))
     document = {"site": str(opened.name), "exchange": name, "done": "deleted"}
-    tell(document, f"{name} is gone from {opened.name}", as_json=as_json, quiet=quiet)
+    tell(document, f"{name} is gone from {opened.name}")
 
 
 @app.command("list")
-def list_exchanges(site: SiteText, *, as_json: AsJson = False) -> None:
+def list_exchanges(site: SiteText) -> None:
     """List a site's exchanges, with their types and alternates."""
     exchanges = open_site(site).view().exchanges
     rows = [(each.name, each.type.value, each.alternate) for each in exchanges]
-    tell(exchanges, lambda: show_table(("exchange", "type", "alternate"), rows), as_json=as_json)
+    tell(exchanges, lambda: show_table(("exchange", "type", "alternate"), rows))

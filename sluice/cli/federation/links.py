@@ -1,6 +1,5 @@
 """`sluice link`: links between sites."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -8,12 +7,12 @@ import typer
 
 from sluice.cli.completion import complete_links, complete_peers, complete_sites
 from sluice.cli.federation.peers import AddressOption, read_address
-from sluice.cli.federation.route_declarations import Access, Ends, FarEnd, add_link, delete_link
-from sluice.cli.federation.sites import open_site
-from sluice.cli.output import AsJson, Quiet, show_json, show_table, tell
+from sluice.cli.output import show_json, show_table, tell, time_of
 from sluice.cli.sites import SiteText, SiteTyper
 from sluice.federation.links.states import Command
 from sluice.federation.operations import LinkView, TellLink
+from sluice.operator.federated_sites import open_site
+from sluice.operator.routes import Access, Ends, FarEnd, add_link, delete_link
 
 app = SiteTyper()
 
@@ -30,7 +29,7 @@ Durable = Annotated[
 ]
 
 
-@app.command()
+@app.command(quiet=True)
 def add(
     dest: Here,
     src: Annotated[
@@ -50,8 +49,6 @@ def add(
         list[str] | None,
         typer.Option(metavar="URL", help="Where SQS is reached for the peer; several are tried in turn."),
     ] = None,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
 ) -> None:
     """Link a site to a peer. Routes make their links themselves: this is for what they don't know.
 
@@ -64,10 +61,10 @@ def add(
     access = Access(role_arn=role_arn, external_id=external_id, sqs_urls=tuple(sqs_url or ()))
     ends = Ends.between(dest, peer)
     made = add_link(ends, name=link, durable=durable, access=access)
-    tell(made, f"{made.name} is a link of {ends.site.name} to {made.peer}", as_json=as_json, quiet=quiet)
+    tell(made, f"{made.name} is a link of {ends.site.name} to {made.peer}")
 
 
-@app.command("del")
+@app.command("del", quiet=True)
 def delete(
     dest: Here,
     src: Annotated[
@@ -75,22 +72,20 @@ def delete(
     ],
     *,
     link: LinkOption = None,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
 ) -> None:
     """Close a link, and with it its routes. What these hold goes over first."""
     ends = Ends.between(dest, FarEnd.named(src))
     name = delete_link(ends, name=link)
     document = {"site": str(ends.site.name), "link": name, "done": "closing"}
-    tell(document, f"{name} is about to go from {ends.site.name}", as_json=as_json, quiet=quiet)
+    tell(document, f"{name} is about to go from {ends.site.name}")
 
 
 @app.command("list")
-def list_links(site: SiteText, *, as_json: AsJson = False) -> None:
+def list_links(site: SiteText) -> None:
     """List a site's links with their states. Those with an @ in the name were made by their peer."""
     links = open_site(site).view().links
     columns = ("link", "peer", "state", "answered", "forwarded", "error")
-    tell(links, lambda: show_table(columns, map(_row, links)), as_json=as_json)
+    tell(links, lambda: show_table(columns, map(_row, links)))
 
 
 def _row(link: LinkView) -> tuple[object, ...]:
@@ -106,47 +101,41 @@ def _row(link: LinkView) -> tuple[object, ...]:
     )
 
 
-def time_of(at_ms: int | None) -> str:
-    """Write a time for people; nothing for never."""
-    return "" if at_ms is None else f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}Z"
-
-
 @app.command("address")
-def show_address(site: SiteText, *, as_json: AsJson = False) -> None:
+def show_address(site: SiteText) -> None:
     """Print the site's address as JSON, for the operator of another site to pass to `link add --address`.
 
     It holds no secret, except the external id where the site asks for one. With or without --json it is the same.
     """
-    del as_json
     show_json(open_site(site).view().address)
 
 
-@app.command()
-def pause(site: SiteText, name: Name, *, quiet: Quiet = False, as_json: AsJson = False) -> None:
+@app.command(quiet=True)
+def pause(site: SiteText, name: Name) -> None:
     """Hold all of a link's routes: what comes is kept."""
-    _tell(site, name, Command.PAUSE, quiet=quiet, as_json=as_json)
+    _tell(site, name, Command.PAUSE)
 
 
-@app.command()
-def resume(site: SiteText, name: Name, *, quiet: Quiet = False, as_json: AsJson = False) -> None:
+@app.command(quiet=True)
+def resume(site: SiteText, name: Name) -> None:
     """Let a paused or draining link go on."""
-    _tell(site, name, Command.RESUME, quiet=quiet, as_json=as_json)
+    _tell(site, name, Command.RESUME)
 
 
-@app.command()
-def drain(site: SiteText, name: Name, *, quiet: Quiet = False, as_json: AsJson = False) -> None:
+@app.command(quiet=True)
+def drain(site: SiteText, name: Name) -> None:
     """Take in no more, send what is queued, then pause."""
-    _tell(site, name, Command.DRAIN, quiet=quiet, as_json=as_json)
+    _tell(site, name, Command.DRAIN)
 
 
-@app.command()
-def retry(site: SiteText, name: Name, *, quiet: Quiet = False, as_json: AsJson = False) -> None:
+@app.command(quiet=True)
+def retry(site: SiteText, name: Name) -> None:
     """Try a link now that waits or has failed."""
-    _tell(site, name, Command.RETRY, quiet=quiet, as_json=as_json)
+    _tell(site, name, Command.RETRY)
 
 
-def _tell(site: str, name: str, what: Command, *, quiet: bool, as_json: bool) -> None:
+def _tell(site: str, name: str, what: Command) -> None:
     opened = open_site(site)
     opened.client.ask(TellLink(name=name, what=what))
     document = {"site": str(opened.name), "link": name, "done": what.value}
-    tell(document, f"{name}: {what.value}", as_json=as_json, quiet=quiet)
+    tell(document, f"{name}: {what.value}")

@@ -5,17 +5,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from msgspec.structs import replace
 
 from sluice.cli.completion import complete_peers, complete_sites
-from sluice.cli.federation.sites import OpenSite, open_site
-from sluice.cli.output import AsJson, Quiet, show_table, tell
+from sluice.cli.output import show_table, tell
 from sluice.cli.sites import SiteText, SiteTyper
 from sluice.codec import decode
 from sluice.errors import BadConfiguration, Malformed
 from sluice.federation.links.links import Introduction
 from sluice.federation.links.peers import Peer
-from sluice.federation.operations import AddPeer, DeletePeer, SiteView
+from sluice.federation.operations import AddPeer, DeletePeer
+from sluice.operator.federated_sites import open_site
 
 app = SiteTyper()
 
@@ -28,7 +27,7 @@ class BadAddress(BadConfiguration):
     """A file that has no site's address."""
 
 
-@app.command()
+@app.command(quiet=True)
 def add(
     site: SiteText,
     peer: Annotated[
@@ -50,8 +49,6 @@ def add(
         list[str] | None, typer.Option(metavar="QUEUE", help="What it may empty: a pattern.", show_default="none")
     ] = None,
     nothing: Annotated[bool, typer.Option("--nothing", help="What isn't said it may not, all included.")] = False,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
 ) -> None:
     """Let a site be a peer, or say what it may from now on. Once more with other options, these count."""
     if (peer is None) == (address is None):
@@ -66,30 +63,27 @@ def add(
     )
     opened = open_site(site)
     opened.client.ask(AddPeer(peer=declared))
-    tell(declared, f"{declared.tag} is a peer of {opened.name}", as_json=as_json, quiet=quiet)
+    tell(declared, f"{declared.tag} is a peer of {opened.name}")
 
 
-@app.command("del")
+@app.command("del", quiet=True)
 def delete(
     site: SiteText,
     tag: Annotated[str, typer.Argument(metavar="TAG", help="The peer's.", autocompletion=complete_peers)],
-    *,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
 ) -> None:
     """Let a site be no peer any more. What it asked for goes; what its queues hold goes over first."""
     opened = open_site(site)
     opened.client.ask(DeletePeer(name=tag))
     document = {"site": str(opened.name), "peer": tag, "done": "deleted"}
-    tell(document, f"{tag} is no peer of {opened.name} any more", as_json=as_json, quiet=quiet)
+    tell(document, f"{tag} is no peer of {opened.name} any more")
 
 
 @app.command("list")
-def list_peers(site: SiteText, *, as_json: AsJson = False) -> None:
+def list_peers(site: SiteText) -> None:
     """List who may link to a site, where they are, and what each of them may."""
     peers = open_site(site).view().peers
     columns = ("peer", "account", "region", "pulls", "pushes", "takes from")
-    tell(peers, lambda: show_table(columns, map(_row, peers)), as_json=as_json)
+    tell(peers, lambda: show_table(columns, map(_row, peers)))
 
 
 def _row(peer: Peer) -> tuple[object, ...]:
@@ -106,18 +100,3 @@ def read_address(file: Path) -> Introduction:
         raise BadAddress(f"{file}: {error.strerror}") from error
     except (UnicodeError, Malformed) as error:
         raise BadAddress(f"{file}: is no site's address, as `sluice link address` prints it: {error}") from error
-
-
-def introduce(site: OpenSite, view: SiteView, address: Introduction, *, queue: str | None = None) -> None:
-    """Declare whoever is at this address as a peer, where it isn't one as it is now. What it may stays.
-
-    But for `queue`, which it may empty from now on: who names both sites of a queue route may let it.
-    """
-    known = view.peer_tagged(address.tag)
-    peer = Peer.at(address)
-    if known is not None:
-        peer = replace(peer, pulls=known.pulls, pushes=known.pushes, queues=known.queues)
-    if queue is not None and not peer.may_take_from(queue):
-        peer = replace(peer, queues=(*peer.queues, queue))
-    if peer != known:
-        site.client.ask(AddPeer(peer=peer))

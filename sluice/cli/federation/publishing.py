@@ -3,31 +3,40 @@
 import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from sluice.aws.connections import Connection
+from sluice.aws.deployment import NotUsable, stack_outputs
+from sluice.aws.federation.publisher import Publisher, Publishing
+from sluice.aws.queues import ConsumedQueue
 from sluice.cli.completion import complete_bound_queues, complete_exchanges
-from sluice.cli.output import AsJson, note, show_json, tell
-from sluice.cli.site_names import SiteName
-from sluice.cli.sites import SiteText
+from sluice.cli.output import is_json, show_json, tell
+from sluice.cli.sites import SiteText, SiteTyper
+from sluice.cli.terminal import note
 from sluice.errors import BadConfiguration, CallFailed, Malformed, RequestRefused
-
-if TYPE_CHECKING:  # boto3 takes longer than all of --help
-    from sluice.aws.operator.connections import Connection
-    from sluice.aws.operator.consumer import Consumer
-    from sluice.message import Message
+from sluice.federation.matching.typed_values import headers_of, to_json
+from sluice.federation.messages.metadata import Metadata, Opened, open_attributes
+from sluice.message import Message
+from sluice.operator.federated_sites import need_exchange, open_named
+from sluice.operator.messages import attributes, typed_values
+from sluice.operator.queues import queue_url
+from sluice.operator.site_names import SiteName
 
 MAX_COUNT = 1_000_000
 LONG_POLL_S = 20
 INGRESS, FIFO_INGRESS = "IngressUrl", "FifoIngressUrl"
 STACK = "SluiceFederation"
 
+app = SiteTyper()
+
 
 class NoBody(BadConfiguration):
     """There is nothing to publish."""
 
 
+@app.command()
 def publish(
     site: SiteText,
     exchange: Annotated[str, typer.Argument(help="Of the site.", autocompletion=complete_exchanges)],
@@ -47,12 +56,8 @@ def publish(
         str | None, typer.Option(help="The message group.", show_default="with --fifo one of exchange and key")
     ] = None,
     count: Annotated[int, typer.Option(min=1, max=MAX_COUNT, help="How often.")] = 1,
-    as_json: AsJson = False,
 ) -> None:
     """Publish a message to an exchange of a site. One that isn't there is an error, and nothing is published."""
-    from sluice.aws.federation.publisher import Publisher, Publishing  # noqa: PLC0415 - boto3 takes longer than all of --help
-    from sluice.cli.federation.typed_options import attributes, typed_values  # noqa: PLC0415 - see above
-
     headers, made = typed_values(header or [], option="--header"), attributes(attribute or [], option="--attribute")
     text = _standard_input() if body == "-" else body
     name = SiteName.parse(site)
@@ -72,12 +77,10 @@ def publish(
         for _ in range(count)
     )
     published = publisher.publish_all(publishings)
-    tell({"published": published}, f"{published} published to {exchange}", as_json=as_json)
+    tell({"published": published}, f"{published} published to {exchange}")
 
 
-def _ingress(connection: "Connection", *, fifo: bool) -> str:
-    from sluice.aws.operator.deployment import NotUsable, stack_outputs  # noqa: PLC0415 - boto3 takes longer than --help
-
+def _ingress(connection: Connection, *, fifo: bool) -> str:
     outputs, name = stack_outputs(connection, STACK), FIFO_INGRESS if fifo else INGRESS
     if name not in outputs:
         raise NotUsable(f"stack {STACK} has no output {name}: it is still being made; `make deploy`")
@@ -89,8 +92,6 @@ def _check_exchange(site: SiteName, exchange: str) -> None:
 
     Who may send to the ingress may publish, also where the site can't be asked: then it is said.
     """
-    from sluice.cli.federation.sites import need_exchange, open_named  # noqa: PLC0415 - it is long to import
-
     try:
         need_exchange(open_named(site), exchange)
     except (CallFailed, RequestRefused, Malformed) as error:
@@ -106,6 +107,7 @@ def _standard_input() -> str:
         raise NoBody(f"standard input: no UTF-8 text: {error}") from error
 
 
+@app.command()
 def consume(
     site: SiteText,
     queue: Annotated[
@@ -118,21 +120,18 @@ def consume(
     ] = None,
     wait: Annotated[float, typer.Option(min=0, help="Seconds without a message after which it stops.")] = 2,
     keep: Annotated[bool, typer.Option("--keep", help="Look only: they stay in the queue.")] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Print messages of a queue, and take them out of it. With --json an object a line.
 
     Exit code 1 where there were fewer than --count.
     """
-    from sluice.aws.operator.consumer import Consumer, queue_url  # noqa: PLC0415 - boto3 takes longer than all of --help
-
     connection = SiteName.parse(site).connect()
-    consumer = Consumer(connection.client("sqs"), queue_url(connection, queue))
+    consumer = ConsumedQueue(connection.client("sqs"), queue_url(connection, queue))
     kept: list[Message] = []
     shown = 0
     try:
         for message in _messages(consumer, count, wait_s=wait):
-            if as_json:
+            if is_json():
                 show_json(document(message))
             else:
                 typer.echo(message.body)
@@ -141,16 +140,15 @@ def consume(
             if keep:
                 kept.append(message)
             else:
-                consumer.delete(message)
+                consumer.delete([message])
     finally:
-        for message in kept:
-            consumer.give_back(message)
+        consumer.give_back(kept)
     if count is not None and shown < count:
         note(f"{shown} of {count} messages, and none for {wait:g} s")
         raise typer.Exit(1)
 
 
-def _messages(consumer: "Consumer", count: int | None, *, wait_s: float) -> Iterator["Message"]:
+def _messages(consumer: "ConsumedQueue", count: int | None, *, wait_s: float) -> Iterator[Message]:
     left = MAX_COUNT if count is None else count
     deadline = time.monotonic() + wait_s
     while left > 0:
@@ -164,11 +162,8 @@ def _messages(consumer: "Consumer", count: int | None, *, wait_s: float) -> Iter
             return
 
 
-def document(message: "Message") -> dict[str, Any]:
+def document(message: Message) -> dict[str, Any]:
     """Say a message, for programs; where its `x-qpid` can't be read the error, and its attributes as they are."""
-    from sluice.federation.matching.typed_values import headers_of, to_json  # noqa: PLC0415 - it is long to import
-    from sluice.federation.messages.metadata import Metadata, Opened, open_attributes  # noqa: PLC0415 - see above
-
     error: dict[str, str] = {}
     try:
         opened = open_attributes(message.attributes)

@@ -1,31 +1,46 @@
-"""Queues of a site that exchanges may be bound to: made, listed and deleted, with the user's own credentials.
+"""`sluice queue`: queues of a site that exchanges may be bound to, and routes from a queue to another site's exchange.
 
-Which names they may have the site says: its functions' roles have `federation.queue_names` and no others.
+Queues are made, listed, moved and deleted with the user's own credentials. Which names they may have the site says: its
+functions' roles have `federation.queue_names` and no others.
 """
 
 import re
 import time
 from collections.abc import Callable
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-from sluice.cli.completion import complete_bound_queues
-from sluice.cli.federation.sites import OpenSite, open_site
-from sluice.cli.output import AsJson, Quiet, show_table, tell
-from sluice.cli.sites import SiteText
+from sluice.aws.queues import ConsumedQueue, QueuesByUrl
+from sluice.aws.splitting.queues import SplitQueues
+from sluice.cli.completion import complete_bound_queues, complete_exchanges, complete_sites
+from sluice.cli.federation.route_options import (
+    DelEmptyLink,
+    LinkOption,
+    RouteOptions,
+    SrcLocal,
+    declare,
+    with_route_options,
+    withdraw,
+)
+from sluice.cli.moves import MOST_MOVED, run_move
+from sluice.cli.output import show_table, tell
+from sluice.cli.sites import DestText, SiteText, SiteTyper, SrcText
+from sluice.cli.terminal import note
 from sluice.errors import BadConfiguration, QueueGone, RequestRefused
 from sluice.federation.bridge_works import SITE_TAG
+from sluice.federation.links.links import BridgeDeclaration, RouteKind
+from sluice.federation.moves import FIFO_SUFFIX, HIDDEN_S, Move, copy_to
 from sluice.federation.operations import ListBindings, ListQueues, QueuesView, QueueView, UnbindQueue
+from sluice.operator.federated_sites import OpenSite, open_site
+from sluice.operator.queues import queue_url
+from sluice.operator.site_names import SiteName
 
-if TYPE_CHECKING:  # boto3 takes longer than all of --help
-    from sluice.aws.splitting.queues import SplitQueues
-
-FIFO_SUFFIX = ".fifo"
 MAX_NAME_CHARACTERS = 80  # SQS's
 THERE_WITHIN_S = 60  # SQS takes a second, as a rule
 POLL_S = 0.5
+MOVE_WAIT_S = 2  # for a message, before there are none
 # As the queues that the stacks make to be bound: 14 days, and a visibility timeout that a route can read with.
 ATTRIBUTES = {"MessageRetentionPeriod": "1209600", "VisibilityTimeout": "30"}
 FIFO_ATTRIBUTES = {
@@ -44,16 +59,20 @@ Name = Annotated[
 ]
 
 
+app = SiteTyper()
+
+
 class BadQueue(BadConfiguration):
     """A queue that can't be made, or is not to be deleted."""
 
 
-def create(site: SiteText, name: Name, *, quiet: Quiet = False, as_json: AsJson = False) -> None:
+@app.command(quiet=True)
+def create(site: SiteText, name: Name) -> None:
     """Make a queue that can be bound; one that is there stays as it is."""
     opened = open_site(site)
     make_queue(opened, name)
     document = {"queue": name, "fifo": name.endswith(FIFO_SUFFIX)}
-    tell(document, f"{name} is a queue of {opened.name}", as_json=as_json, quiet=quiet)
+    tell(document, f"{name} is a queue of {opened.name}")
 
 
 def make_queue(site: OpenSite, name: str) -> None:
@@ -98,6 +117,7 @@ def _check_name(name: str, view: QueuesView) -> None:
         )
 
 
+@app.command(quiet=True)
 def delete(
     site: SiteText,
     name: Annotated[
@@ -105,8 +125,6 @@ def delete(
     ],
     *,
     force: Annotated[bool, typer.Option("--force", help="Also with messages in it, and unbind it first.")] = False,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
 ) -> None:
     """Delete a queue; one that is bound, or holds messages as SQS counts them, a minute late, only with --force."""
     opened = open_site(site)
@@ -124,7 +142,7 @@ def delete(
                 opened.client.ask(UnbindQueue(exchange=each.exchange, queue=each.queue, key=each.key))
     queues.delete(known.queue)
     document = {"site": str(opened.name), "queue": name, "done": "deleted"}
-    tell(document, f"{name} is gone from {opened.name}", as_json=as_json, quiet=quiet)
+    tell(document, f"{name} is gone from {opened.name}")
 
 
 def _check_unused(queue: QueueView) -> None:
@@ -135,7 +153,7 @@ def _check_unused(queue: QueueView) -> None:
         raise BadQueue(f"{queue.name} is read by {', '.join(queue.routes)}: take that away first")
 
 
-def _check_empty(queue: QueueView, queues: "SplitQueues") -> None:
+def _check_empty(queue: QueueView, queues: SplitQueues) -> None:
     """Check that nothing is lost with it. Raises `BadQueue`, or `QueueGone`."""
     if queue.bindings:
         raise BadQueue(f"{queue.name} has {queue.bindings} bindings: unbind it first, or --force")
@@ -144,7 +162,8 @@ def _check_empty(queue: QueueView, queues: "SplitQueues") -> None:
         raise BadQueue(f"{queue.name} holds {messages} messages, which go with it: consume them first, or --force")
 
 
-def list_queues(site: SiteText, *, as_json: AsJson = False) -> None:
+@app.command("list")
+def list_queues(site: SiteText) -> None:
     """List the queues that can be bound: those deployed, and those with names of federation.queue_names."""
     opened = open_site(site)
     view = opened.client.ask(ListQueues())
@@ -156,10 +175,10 @@ def list_queues(site: SiteText, *, as_json: AsJson = False) -> None:
     new = [QueueView(name=name, queue=name, deployed=False, bindings=0, routes=()) for name in others - known]
     rows = [_document(each, queues) for each in sorted([*view.queues, *new], key=lambda queue: queue.name)]
     columns = ("queue", "fifo", "deployed", "messages", "bindings", "read by")
-    tell(rows, lambda: show_table(columns, map(_row, rows)), as_json=as_json)
+    tell(rows, lambda: show_table(columns, map(_row, rows)))
 
 
-def _document(queue: QueueView, queues: "SplitQueues") -> dict[str, Any]:
+def _document(queue: QueueView, queues: SplitQueues) -> dict[str, Any]:
     """Say all of a queue, for programs; `messages` is None for one that is known and isn't there."""
     try:
         messages: int | None = queues.count(queue.queue)
@@ -182,8 +201,90 @@ def _row(said: dict[str, Any]) -> tuple[object, ...]:
     return said["name"], *marks, messages, said["bindings"], ", ".join(said["routes"])
 
 
-def _queues(site: OpenSite, view: QueuesView) -> "SplitQueues":
+def _queues(site: OpenSite, view: QueuesView) -> SplitQueues:
     """Reach the site's queues by name."""
-    from sluice.aws.splitting.queues import SplitQueues  # noqa: PLC0415 - boto3 takes longer than all of --help
-
     return SplitQueues(site.name.connect().client("sqs"), view.address.ingress_url)
+
+
+# Moves
+
+
+class BadMove(BadConfiguration):
+    """A move that can't be."""
+
+
+@app.command(quiet=True)
+def move(
+    site: SiteText,
+    src: Annotated[str, typer.Argument(metavar="SRC-QUEUE", help="By its name in cdk.json, or in SQS, or its URL.")],
+    dest: Annotated[str, typer.Argument(metavar="DEST-QUEUE", help="The same.")],
+    *,
+    to: Annotated[
+        str | None,
+        typer.Option(metavar="SITE", help="Where DEST-QUEUE is.", show_default="SITE", autocompletion=complete_sites),
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option(min=1, max=MOST_MOVED, help="How many at most.", show_default="all")
+    ] = None,
+    what_is_there: Annotated[
+        bool, typer.Option("--what-is-there", help="Nothing that comes meanwhile, by this machine's clock.")
+    ] = False,
+) -> None:
+    """Move messages from a queue to another, of this site or one more, until there are none. It may be stopped.
+
+    Exit code 1 where something can't be sent: it stays, and is said.
+    """
+    if count is not None and what_is_there:
+        raise typer.BadParameter("--count goes without --what-is-there")
+    here = SiteName.parse(site).connect()
+    there = here if to is None else SiteName.parse(to).connect()
+    source, target = queue_url(here, src), queue_url(there, dest)
+    if source == target:
+        raise BadMove(f"{src} and {dest} are one queue")
+    if source.endswith(FIFO_SUFFIX) and not target.endswith(FIFO_SUFFIX):
+        note(f"{dest} is a standard queue: the order isn't kept there")
+    until_ms = time.time_ns() // 1_000_000 if what_is_there else None
+
+    def make(may_go_on: Callable[[], bool]) -> Move:
+        return Move(
+            source=ConsumedQueue(here.client("sqs"), source, MOVE_WAIT_S, HIDDEN_S),
+            send=QueuesByUrl(there.client("sqs")).send_batch,
+            goes=lambda message: copy_to(target, message),
+            fifo=target.endswith(FIFO_SUFFIX),
+            most=count,
+            until_ms=until_ms,
+            may_go_on=may_go_on,
+        )
+
+    run_move(make, done=f"moved from {src} to {dest}")
+
+
+DestExchange = Annotated[
+    str, typer.Argument(metavar="DEST-EXCHANGE", help="The exchange at DEST.", autocompletion=complete_exchanges)
+]
+SrcQueue = Annotated[str, typer.Argument(metavar="SRC-QUEUE", help="The queue at SRC, by its name.")]
+
+
+@app.command(quiet=True)
+@with_route_options(RouteKind.QUEUE)
+def add(
+    dest: DestText, src: SrcText, dest_exchange: DestExchange, src_queue: SrcQueue, *, options: RouteOptions
+) -> None:
+    """Move what is in a queue of SRC to an exchange of DEST, now and from now on. The link is made if need be."""
+    declare(dest, src, options.declaration(src=src_queue, dest=dest_exchange, src_is_queue=True), options)
+
+
+@app.command("del", quiet=True)
+def withdraw_route(
+    dest: DestText,
+    src: SrcText,
+    dest_exchange: DestExchange,
+    src_queue: SrcQueue,
+    *,
+    src_local: SrcLocal = False,
+    link: LinkOption = None,
+    del_empty_link: DelEmptyLink = False,
+) -> None:
+    """Take a queue route away. What is in the queue stays there."""
+    wanted = BridgeDeclaration(src=src_queue, dest=dest_exchange, src_is_queue=True, src_is_local=src_local)
+    withdraw(dest, src, wanted, link=link, del_empty_link=del_empty_link)

@@ -1,55 +1,39 @@
 """`sluice route`: static exchange routes, and what is done with routes of all kinds."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from sluice.cli.completion import complete_exchanges, complete_routes, complete_sites
-from sluice.cli.federation.links import time_of
-from sluice.cli.federation.route_declarations import Ends
+from sluice.cli.federation import topologies
+from sluice.cli.federation.dynamic_routes import WAY_COLUMNS, way_row
 from sluice.cli.federation.route_options import (
-    DEFAULT_ACK,
-    DEFAULT_TIMEOUT_S,
-    Ack,
-    Credit,
     DelEmptyLink,
-    DestKey,
-    Durable,
-    ExcludesArgument,
-    ExcludesOption,
     FilterFile,
     LinkOption,
-    MaxHops,
     Patterns,
     Program,
-    Rate,
+    RouteOptions,
     SrcLocal,
-    TagArgument,
-    TagOption,
-    Timeout,
-    Ttl,
     declare,
     filter_of,
-    if_said,
-    said_once,
     show_operational,
-    tags,
     tell_closing,
+    with_route_options,
     withdraw,
 )
-from sluice.cli.federation.sites import OpenSite, open_site
-from sluice.cli.output import AsJson, Quiet, show_pairs, show_table, tell
+from sluice.cli.federation.topologies import MapFormat
+from sluice.cli.output import is_json, show_pairs, show_table, tell, time_of
 from sluice.cli.sites import DestText, SiteText, SiteTyper, SrcText
 from sluice.codec import encode
 from sluice.errors import BadRoute
-from sluice.federation.links.links import MAX_CREDIT, MAX_RATE, MAX_SYNC, BridgeDeclaration, ends
+from sluice.federation.links.links import BridgeDeclaration, RouteKind, ends
 from sluice.federation.links.states import Command
 from sluice.federation.links.watch import Mends
-from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS, MAX_TRACE_TAGS
+from sluice.federation.moves import FIFO_SUFFIX
 from sluice.federation.operations import (
     BridgeView,
     ChangeBridge,
@@ -60,17 +44,7 @@ from sluice.federation.operations import (
     SiteView,
     TellBridge,
 )
-
-FIFO_SUFFIX = ".fifo"
-
-
-class MapFormat(StrEnum):
-    """How a map is written."""
-
-    TEXT = "text"
-    SVG = "svg"
-    JSON = "json"
-
+from sluice.operator.federated_sites import OpenSite, open_site, walk
 
 app = SiteTyper()
 
@@ -85,26 +59,16 @@ DestExchange = Annotated[
 Name = Annotated[str, typer.Argument(metavar="NAME", help="As `route list` shows it.", autocompletion=complete_routes)]
 
 
-@app.command()
-def add(  # noqa: PLR0917 - the order of qpid-route's arguments
+@app.command(quiet=True)
+@with_route_options(RouteKind.STATIC)
+def add(
     dest: DestText,
     src: SrcText,
     exchange: Exchange,
     key: Key = "",
-    tag: TagArgument = None,
-    excludes: ExcludesArgument = None,
     *,
-    tag_option: TagOption = None,
-    excludes_option: ExcludesOption = None,
     dest_exchange: DestExchange = None,
-    src_local: SrcLocal = False,
-    durable: Durable = True,
-    ack: Ack = DEFAULT_ACK,
-    credit: Credit = 0,
-    max_hops: MaxHops = DEFAULT_MAX_HOPS,
-    dest_key: DestKey = "",
-    rate: Rate = 0,
-    ttl: Ttl = 0,
+    options: RouteOptions,
     patterns: Patterns = None,
     jq: Program = None,
     filter_file: FilterFile = None,
@@ -114,10 +78,6 @@ def add(  # noqa: PLR0917 - the order of qpid-route's arguments
     existing_queue: Annotated[
         str | None, typer.Option(metavar="NAME", help="A queue at SRC to take for the bridge queue.")
     ] = None,
-    link: LinkOption = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
 ) -> None:
     """Let an exchange's messages with a key go from SRC to DEST, which pulls them. The link is made if need be.
 
@@ -126,79 +86,41 @@ def add(  # noqa: PLR0917 - the order of qpid-route's arguments
     """
     if standard and existing_queue is not None:
         raise typer.BadParameter("--existing-queue is what it is: no --standard with it")
-    wanted = BridgeDeclaration(
+    wanted = options.declaration(
         src=exchange,
         dest=dest_exchange or exchange,
         key=key,
-        tag=said_once("TAG", tag, "--tag", tag_option) or None,
-        excludes=tags(said_once("EXCLUDES", excludes, "--excludes", excludes_option) or ""),
-        src_is_local=src_local,
-        durable=durable,
-        sync=ack,
-        credit=credit,
         queue=existing_queue,
-        max_hops=max_hops,
-        dest_key=if_said(dest_key),
-        retention_s=if_said(ttl),
-        rate=if_said(rate),
         filter=filter_of(patterns or (), jq, filter_file),
         fifo=existing_queue.endswith(FIFO_SUFFIX) if existing_queue is not None else not standard,
     )
-    both = Ends.of(dest, src, src_local=src_local)
-    declare(both, wanted, link=link, timeout_s=timeout, quiet=quiet, as_json=as_json)
+    declare(dest, src, wanted, options)
 
 
-@app.command()
+@app.command(quiet=True)
+@with_route_options(None)
 def change(
     site: SiteText,
     name: Name,
     *,
-    tag: Annotated[str | None, typer.Option(help='Appended to traces; "" is the source\'s.')] = None,
-    excludes: Annotated[
-        str | None, typer.Option(metavar="TAG,TAG", help="Tags that no message's trace may have.")
-    ] = None,
-    dest_key: Annotated[str | None, typer.Option("--dest-key", metavar="KEY", help='At DEST; "" is their own.')] = None,
-    ack: Annotated[int | None, typer.Option(min=1, max=MAX_SYNC, help="Messages acknowledged at once.")] = None,
-    credit: Annotated[
-        int | None, typer.Option(min=0, max=MAX_CREDIT, help="Messages under way; 0 is no limit.")
-    ] = None,
-    max_hops: Annotated[int | None, typer.Option(min=1, max=MAX_TRACE_TAGS, help="Sites that may be passed.")] = None,
-    rate: Annotated[int | None, typer.Option(min=0, max=MAX_RATE, help="Messages a second; 0 is no limit.")] = None,
-    ttl: Annotated[int | None, typer.Option(metavar="SECONDS", help="Of the bridge queue; 0 is 14 days.")] = None,
+    options: RouteOptions,
     patterns: Patterns = None,
     jq: Program = None,
     filter_file: FilterFile = None,
     no_filter: Annotated[bool, typer.Option("--no-filter", help="All that the key takes goes over again.")] = False,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
 ) -> None:
     """Give a route other options where it stands: its queue stays, and what is published meanwhile goes over once."""
     opened = open_site(site)
     shown = _own(opened.view(), name, "change it")
-    said = {
-        "tag": tag or None,
-        "excludes": None if excludes is None else tags(excludes),
-        "dest_key": None if dest_key is None else if_said(dest_key),
-        "sync": ack,
-        "credit": credit,
-        "max_hops": max_hops,
-        "rate": None if rate is None else if_said(rate),
-        "retention_s": None if ttl is None else if_said(ttl),
-    }
     asked = filter_of(patterns or (), jq, filter_file)
     if no_filter and asked is not UNSET:
         raise typer.BadParameter("--no-filter goes without a filter")
-    changes: dict[str, Any] = {option: value for option, value in said.items() if value is not None}
-    if no_filter or asked is not UNSET:
-        changes["filter"] = asked
-    if tag == "":
-        changes["tag"] = None
+    changes = {**options.fields, **({"filter": asked} if no_filter or asked is not UNSET else {})}
     opened.client.ask(ChangeBridge(bridge=replace(shown.declared_bridge(), **changes)))
-    show_operational(opened, name, timeout_s=timeout, quiet=quiet, as_json=as_json)
+    show_operational(opened, name, timeout_s=options.timeout_s)
 
 
-@app.command("del")
+@app.command("del", quiet=True)
 def delete(
     dest: DestText,
     src: Annotated[
@@ -217,8 +139,6 @@ def delete(
     src_local: SrcLocal = False,
     link: LinkOption = None,
     del_empty_link: DelEmptyLink = False,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
 ) -> None:
     """Take a route away: the one between two sites, or any of a site's by its name, as in `route del SITE NAME`.
 
@@ -228,11 +148,10 @@ def delete(
         site = open_site(dest)
         name = _own(site.view(), src, "take it away").name
         site.client.ask(CloseBridge(name=name, del_empty_link=del_empty_link))
-        tell_closing(site, [name], quiet=quiet, as_json=as_json)
+        tell_closing(site, [name])
         return
     wanted = BridgeDeclaration(src=exchange, dest=dest_exchange or exchange, key=key, src_is_local=src_local)
-    both = Ends.of(dest, src, src_local=src_local)
-    withdraw(both, wanted, link=link, del_empty_link=del_empty_link, quiet=quiet, as_json=as_json)
+    withdraw(dest, src, wanted, link=link, del_empty_link=del_empty_link)
 
 
 def _own(view: SiteView, name: str, what: str) -> BridgeView:
@@ -245,10 +164,8 @@ def _own(view: SiteView, name: str, what: str) -> BridgeView:
     return shown
 
 
-@app.command()
-def flush(
-    site: SiteText, *, del_empty_link: DelEmptyLink = False, quiet: Quiet = False, as_json: AsJson = False
-) -> None:
+@app.command(quiet=True)
+def flush(site: SiteText, *, del_empty_link: DelEmptyLink = False) -> None:
     """Take all routes away that the site has declared."""
     opened = open_site(site)
     own = [shown for shown in opened.view().bridges if not shown.served]
@@ -259,23 +176,21 @@ def flush(
     for link in opened.view().links:
         if link.name in emptied:
             opened.client.ask(CloseLink(name=link.name))
-    tell_closing(opened, [shown.name for shown in own], quiet=quiet, as_json=as_json)
+    tell_closing(opened, [shown.name for shown in own])
 
 
 @app.command("list")
-def list_routes(site: SiteText, *, as_json: AsJson = False) -> None:
+def list_routes(site: SiteText) -> None:
     """List a site's routes with their states. Those with an @ in the name are pulled by their peer."""
     opened = open_site(site)
     view = opened.view()
-    tell(view.bridges, lambda: _show_routes(opened, view), as_json=as_json)
+    tell(view.bridges, lambda: _show_routes(opened, view))
 
 
 def _show_routes(opened: OpenSite, view: SiteView) -> None:
     columns = ("route", "kind", "from", "to", "key", "state", "forwarded", "error")
     show_table(columns, [_row(view, shown) for shown in view.bridges])
     if any(shown.dynamic and shown.src_is_local for shown in view.bridges):
-        from sluice.cli.federation.dynamic_routes import WAY_COLUMNS, way_row  # noqa: PLC0415 - it imports from here, too
-
         show_table(WAY_COLUMNS, [way_row(way) for way in opened.client.ask(ListWays()).ways])
 
 
@@ -309,30 +224,27 @@ def map_routes(
         MapFormat | None, typer.Option("--format", help="How it is written.", show_default="text")
     ] = None,
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it there as SVG, too.")] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Walk all links from these sites, draw who sends what to whom, and warn of what loses or doubles messages.
 
     A site in another account can't be asked with this one's credentials: name it, too, with its profile.
     """
-    from sluice.cli.federation import topologies  # noqa: PLC0415 - only for this command
-
-    if as_json and format_ not in {None, MapFormat.JSON}:
+    if is_json() and format_ not in {None, MapFormat.JSON}:
         raise typer.BadParameter(f"--json is --format json: not --format {format_} with it")
-    walked = topologies.walk(sites)
+    walked = walk(sites)
     if svg is not None:
         topologies.write_svg(walked, svg)
-    topologies.show(walked, MapFormat.JSON if as_json else format_ or MapFormat.TEXT)
+    topologies.show(walked, MapFormat.JSON if is_json() else format_ or MapFormat.TEXT)
 
 
 @app.command()
-def status(site: SiteText, name: Name, *, as_json: AsJson = False) -> None:
+def status(site: SiteText, name: Name) -> None:
     """All that a site knows of a route."""
     view = open_site(site).view()
     shown = view.bridge_named(name)
     if shown is None:
         raise BadRoute(f"no such route at {view.tag}: {name}")
-    tell(shown, lambda: show_pairs(_pairs(view, shown)), as_json=as_json)
+    tell(shown, lambda: show_pairs(_pairs(view, shown)))
 
 
 def _pairs(view: SiteView, shown: BridgeView) -> list[tuple[str, object]]:
@@ -371,39 +283,39 @@ def _mended(mends: Mends) -> str | None:
     return f"{often} its {mends.last}, {time_of(mends.last_ms)}{lost}"
 
 
-@app.command()
-def pause(site: SiteText, name: Name, *, quiet: Quiet = False, as_json: AsJson = False) -> None:
+@app.command(quiet=True)
+def pause(site: SiteText, name: Name) -> None:
     """Hold a route: what comes is kept."""
-    _tell(site, name, Command.PAUSE, quiet=quiet, as_json=as_json)
+    _tell(site, name, Command.PAUSE)
 
 
-@app.command()
-def resume(site: SiteText, name: Name, *, quiet: Quiet = False, as_json: AsJson = False) -> None:
+@app.command(quiet=True)
+def resume(site: SiteText, name: Name) -> None:
     """Let a paused or draining route go on."""
-    _tell(site, name, Command.RESUME, quiet=quiet, as_json=as_json)
+    _tell(site, name, Command.RESUME)
 
 
-@app.command()
-def drain(site: SiteText, name: Name, *, quiet: Quiet = False, as_json: AsJson = False) -> None:
+@app.command(quiet=True)
+def drain(site: SiteText, name: Name) -> None:
     """Take in no more, and send what is queued."""
-    _tell(site, name, Command.DRAIN, quiet=quiet, as_json=as_json)
+    _tell(site, name, Command.DRAIN)
 
 
-@app.command()
-def retry(site: SiteText, name: Name, *, quiet: Quiet = False, as_json: AsJson = False) -> None:
+@app.command(quiet=True)
+def retry(site: SiteText, name: Name) -> None:
     """Try a route's link now that waits or has failed."""
-    _tell(site, name, Command.RETRY, quiet=quiet, as_json=as_json)
+    _tell(site, name, Command.RETRY)
 
 
-def _tell(site: str, name: str, what: Command, *, quiet: bool, as_json: bool) -> None:
+def _tell(site: str, name: str, what: Command) -> None:
     opened = open_site(site)
     opened.client.ask(TellBridge(name=name, what=what))
     document = {"site": str(opened.name), "route": name, "done": what.value}
-    tell(document, f"{name}: {what.value}", as_json=as_json, quiet=quiet)
+    tell(document, f"{name}: {what.value}")
 
 
 @app.command()
-def redrive(site: SiteText, name: Name, *, as_json: AsJson = False) -> None:
+def redrive(site: SiteText, name: Name) -> None:
     """Put a route's dead letters back into its queue, a thousand at most."""
     done = open_site(site).client.ask(Redrive(name=name))
-    tell(done, f"{name}: {done.redriven} dead letters are back in its queue", as_json=as_json)
+    tell(done, f"{name}: {done.redriven} dead letters are back in its queue")

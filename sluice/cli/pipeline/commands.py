@@ -4,20 +4,26 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from sluice.aws.connections import program_variables
 from sluice.cli.completion import offered
-from sluice.cli.output import AsJson, plain, show_json, show_pairs, show_table, tell
-from sluice.cli.site_names import SiteOptions
+from sluice.cli.output import is_json, show_json, show_pairs, show_table, tell
 from sluice.cli.sites import SiteTyper
+from sluice.cli.splitting.programs import run_in_foreground
+from sluice.codec import plain
 from sluice.errors import BadConfiguration
+from sluice.local.jobs import command, environment
+from sluice.local.jobs import spark_python as find_python
+from sluice.local.pipeline import landing
+from sluice.operations import request_of
+from sluice.operator import pipelines
+from sluice.operator.pipelines import AskedPipeline, pipeline_of, site_folder, start_operation
+from sluice.operator.site_names import SiteOptions
 from sluice.pipeline.jobs import JOBS, LAND, STATISTICS
-
-if TYPE_CHECKING:  # boto3 takes longer than all of --help
-    from sluice.cli.pipeline.pipelines import AskedPipeline
-    from sluice.pipeline.operations import JobOutcome, StartBatch, StartLand
+from sluice.pipeline.operations import DrainQueue, JobOutcome, ShowPipeline, StopJob
 
 app = SiteTyper()
 
@@ -57,7 +63,6 @@ def start(
     ] = False,
     spark_python: SparkPython = None,
     site: SiteOptions,
-    as_json: AsJson = False,
 ) -> None:
     """Start a job: land runs until it is stopped, the others once. A job that runs is left alone.
 
@@ -67,44 +72,27 @@ def start(
     given = {"day": day, "days": days, "exchange": exchange, "since": since, "until": until, "staged": staged or None}
     fields = {name: value for name, value in given.items() if value is not None}
     operation = start_operation(job, fields)
-    _say(_pipeline(site, spark_python).ask(operation), as_json=as_json)
+    _say(_pipeline(site, spark_python).ask(operation))
 
 
 @app.command()
-def stop(
-    job: JobName = LAND,
-    *,
-    site: SiteOptions,
-    as_json: AsJson = False,
-) -> None:
+def stop(job: JobName = LAND, *, site: SiteOptions) -> None:
     """End a job's runs, each after its batch. land stays stopped, over deployments too, until it is started."""
-    from sluice.operations import request_of  # noqa: PLC0415 - what is asked is only for who asks
-    from sluice.pipeline.operations import StopJob  # noqa: PLC0415 - see above
-
     operation: StopJob = request_of({"op": "stop", "job": job}, StopJob)
-    _say(_pipeline(site).ask(operation), as_json=as_json)
+    _say(_pipeline(site).ask(operation))
 
 
 @app.command()
-def drain(
-    *,
-    spark_python: SparkPython = None,
-    site: SiteOptions,
-    as_json: AsJson = False,
-) -> None:
+def drain(*, spark_python: SparkPython = None, site: SiteOptions) -> None:
     """Land what the queue holds, then stop."""
-    from sluice.pipeline.operations import DrainQueue  # noqa: PLC0415 - what is asked is only for who asks
-
-    _say(_pipeline(site, spark_python).ask(DrainQueue()), as_json=as_json)
+    _say(_pipeline(site, spark_python).ask(DrainQueue()))
 
 
 @app.command()
-def status(*, site: SiteOptions, as_json: AsJson = False) -> None:
+def status(*, site: SiteOptions) -> None:
     """Show what should run, what does, and how the latest runs ended."""
-    from sluice.pipeline.operations import ShowPipeline  # noqa: PLC0415 - what is asked is only for who asks
-
     found = _pipeline(site).ask(ShowPipeline())
-    if as_json:
+    if is_json():
         show_json(plain(found))
         return
     show_pairs(
@@ -130,16 +118,15 @@ def logs(
     run: Annotated[str | None, typer.Option(help="A run, else the job's latest.")] = None,
     lines: Annotated[int, typer.Option(min=1, help="How many, from the end.")] = 100,
     site: SiteOptions,
-    as_json: AsJson = False,
 ) -> None:
     """Show what a run's driver says."""
     asked = _pipeline(site)
     wanted = run or _latest(asked, job)
     text = asked.text(wanted, lines=lines)
-    tell({"run": wanted, "lines": text.splitlines()}, lambda: typer.echo(text), as_json=as_json)
+    tell({"run": wanted, "lines": text.splitlines()}, lambda: typer.echo(text))
 
 
-@app.command("run-local", context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+@app.command("run-local", context_settings={"ignore_unknown_options": True, "allow_extra_args": True}, json=False)
 def run_local(
     context: typer.Context,
     job: JobName = LAND,
@@ -157,11 +144,6 @@ def run_local(
 
     The entry point is the one that EMR Serverless runs, with the same arguments. The exit code is the job's.
     """
-    from sluice.aws.operator.connections import program_variables  # noqa: PLC0415 - boto3 takes longer than all of --help
-    from sluice.cli.pipeline import pipelines  # noqa: PLC0415 - see above
-    from sluice.local.jobs import spark_python as find_python  # noqa: PLC0415 - only for this command
-    from sluice.local.pipeline import landing  # noqa: PLC0415 - see above
-
     python = find_python(spark_python)
     connection = site.connect()
     place = (folder or pipelines.RUN_LOCAL_FOLDER).resolve()
@@ -185,40 +167,23 @@ def _elsewhere(job: str, told: Any) -> list[str]:
 
 
 def _run(python: Path, arguments: list[str], variables: Mapping[str, str]) -> int:
-    from sluice.cli.splitting.programs import run_in_foreground  # noqa: PLC0415 - only for this command
-    from sluice.local.jobs import command, environment  # noqa: PLC0415 - see above
-
     return run_in_foreground(command(python, arguments), environment(python, variables))
 
 
-def _pipeline(site: SiteOptions, python: str | None = None) -> "AskedPipeline":
-    from sluice.cli.pipeline.pipelines import pipeline  # noqa: PLC0415 - boto3 takes longer than all of --help
-
-    return pipeline(site, python=python)
-
-
-def start_operation(job: str, fields: Mapping[str, Any]) -> "StartLand | StartBatch":
-    """Read what is asked of a job. Raises `BadConfiguration`, or `BadRequest`."""
-    from sluice.operations import request_of  # noqa: PLC0415 - what is asked is only for who asks
-    from sluice.pipeline.operations import StartBatch, StartLand  # noqa: PLC0415 - see above
-
-    if job not in JOBS:
-        raise BadConfiguration(f"no such job: {job}; there are {', '.join(JOBS)}")
-    operation: StartLand | StartBatch = request_of({"op": f"start-{job}", **fields}, StartLand | StartBatch)
-    return operation
+def _pipeline(site: SiteOptions, python: str | None = None) -> AskedPipeline:
+    connection = site.connect()
+    return pipeline_of(connection, folder=site_folder(connection) if site.is_local else None, python=python)
 
 
-def _latest(asked: "AskedPipeline", job: str) -> str:
-    from sluice.pipeline.operations import ShowPipeline  # noqa: PLC0415 - what is asked is only for who asks
-
+def _latest(asked: AskedPipeline, job: str) -> str:
     runs = [each.run for each in asked.ask(ShowPipeline()).runs if each.job == job]
     if not runs:
         raise BadConfiguration(f"{job} hasn't run lately: `sluice pipeline status`")
     return runs[0]
 
 
-def _say(outcome: "JobOutcome", *, as_json: bool) -> None:
+def _say(outcome: JobOutcome) -> None:
     said = f"{outcome.job}: {WORDS[outcome.step].format(run=outcome.run, reason=outcome.reason)}"
-    tell(plain(outcome), said, as_json=as_json)
+    tell(plain(outcome), said)
     if outcome.step == BUSY:
         raise typer.Exit(1)

@@ -1,18 +1,27 @@
 """`sluice rendezvous`: look at a site, manage its clients' credentials, be a client, be a proxy."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sluice.aws.deployment import Deployment, read_deployment
+from sluice.aws.rendezvous import clients
+from sluice.aws.rendezvous.clients import Rotation, sqscreds
 from sluice.building.project import need
-from sluice.cli.output import AsJson, tell
-from sluice.cli.site_names import SiteOptions
+from sluice.cli.output import show_pairs, show_table, tell, time_of
 from sluice.cli.sites import SiteTyper
+from sluice.cli.terminal import note
+from sluice.operations import QueueDepth
+from sluice.operator import rendezvous_status
+from sluice.operator.rendezvous_status import RendezvousStatus, read_status
+from sluice.operator.site_names import SiteOptions
+from sluice.rendezvous.protocol.ends import OPEN, End
 from sluice.rendezvous.protocol.matching import Nat
 
-if TYPE_CHECKING:  # aiortc takes longer than all of --help
+if TYPE_CHECKING:  # aiortc is an extra, which may not be installed
     from sluice.peers.channels import Network
 
 MAX_OFFERS = 100_000
@@ -22,6 +31,14 @@ MAX_PROXIES = 100  # what one HTTP session has connections for
 MAX_CLIENTS = 1_000
 # The broker asks for 20 s between polls, which for a try-out at the desk is long.
 PAUSE_ON_LOOPBACK_S = 1.0
+
+# As people ask for them.
+SAID = {
+    End.OFFER_MATCHED.state: "answered",
+    OPEN: "not answered",
+    End.OFFER_REFUSED.state: "malformed",
+}
+MAX_REASON = 160  # characters shown; all of it is in the queue
 
 app = SiteTyper()
 
@@ -33,13 +50,10 @@ StunUrls = Annotated[list[str] | None, typer.Option("--stun", metavar="URL", hel
 
 
 @app.command()
-def status(*, site: SiteOptions, as_json: AsJson = False) -> None:
+def status(*, site: SiteOptions) -> None:
     """Where a site's queue and broker are, what they hold, who waits, how the latest offers ended."""
-    from sluice.aws.operator.rendezvous_status import read_status  # noqa: PLC0415 - boto3 takes longer than --help
-    from sluice.cli.rendezvous import status as looking  # noqa: PLC0415 - see above
-
     found = read_status(site.connect())
-    tell(looking.document(found), lambda: looking.show(found), as_json=as_json)
+    tell(rendezvous_status.document(found), lambda: _show_status(found))
 
 
 @app.command()
@@ -51,22 +65,35 @@ def creds(
     ] = False,
     revoke: Annotated[bool, typer.Option("--revoke", help="Delete all keys: locks every client out.")] = False,
     site: SiteOptions,
-    as_json: AsJson = False,
 ) -> None:
     """Print the text that clients get as sqscreds. Makes the first key; a secret is never shown twice."""
     if rotate and revoke:
         raise typer.BadParameter("either --rotate or --revoke")
     if keep_previous and not rotate:
         raise typer.BadParameter("--keep-previous goes with --rotate")
-    from sluice.cli.rendezvous.credentials import Credentials  # noqa: PLC0415 - boto3 takes longer than all of --help
-
-    credentials = Credentials.of(site.connect())
+    connection = site.connect()
+    deployment = read_deployment(connection)
+    user = clients.ClientUser(connection.client("iam"), deployment.client_user_name)
+    if revoke:
+        deleted = clients.revoke(user)
+        document = {"user": user.name, "deleted": deleted}
+        tell(document, _said("deleted", deleted) or f"{user.name} had no access key")
+        return
     if rotate:
-        credentials.rotate(keep_previous=keep_previous, as_json=as_json)
-    elif revoke:
-        credentials.revoke(as_json=as_json)
+        rotation = clients.rotate(user, keep_previous=keep_previous)
     else:
-        credentials.make(as_json=as_json)
+        rotation = Rotation(credentials=clients.first_key(user))
+    document = {
+        "user": user.name,
+        "access_key_id": rotation.credentials.access_key_id,
+        "sqscreds": sqscreds(rotation.credentials),
+        "offers_queue_url": deployment.offers_queue_url,
+        "deleted": list(rotation.deleted),
+        "kept": list(rotation.kept),
+    }
+    tell(document, lambda: _show_credentials(deployment, user.name, rotation))
+    if rotation.fault:  # of a deletion: the new key is shown before
+        raise rotation.fault
 
 
 @app.command()
@@ -85,22 +112,21 @@ def offer(
     loopback: Loopback = None,
     stun: StunUrls = None,
     site: SiteOptions,
-    as_json: AsJson = False,
 ) -> None:
     """Be a client: offer, open a WebRTC data channel to the proxy that answers, send bytes, wait for their echo.
 
     Exit code 0 where all bytes of every client came back, else 1.
     """
     need("webrtc", "aiortc", "aiohttp")
-    from sluice.cli.rendezvous import offering  # noqa: PLC0415 - aiortc takes longer than all of --help
+    from sluice.cli.rendezvous import webrtc  # noqa: PLC0415 - aiortc is an extra
     from sluice.peers.client import AttemptPlan  # noqa: PLC0415 - see above
 
     plan = AttemptPlan(network=_network(loopback=loopback, site=site, stun=stun), nat=nat, payload_bytes=payload_bytes)
     connection = site.connect()
     attempts = asyncio.run(
-        offering.offer_all(connection, plan, http=http, sqscreds=sqscreds or None, count=count, concurrency=concurrency)
+        webrtc.offer_all(connection, plan, http=http, sqscreds=sqscreds or None, count=count, concurrency=concurrency)
     )
-    tell(offering.document(attempts), lambda: offering.show(attempts), as_json=as_json)
+    tell(webrtc.document(attempts), lambda: webrtc.show(attempts))
     if not all(attempt.echoed for attempt in attempts):
         raise typer.Exit(1)
 
@@ -133,7 +159,6 @@ def proxy(
     loopback: Loopback = None,
     stun: StunUrls = None,
     site: SiteOptions,
-    as_json: AsJson = False,
 ) -> None:
     """Be a volunteer's proxy until ctrl-C: poll the broker, answer offers, serve clients over WebRTC.
 
@@ -144,14 +169,13 @@ def proxy(
     if echo and relay_pattern is not None:
         raise typer.BadParameter("either --echo or --relay-pattern")
     need("webrtc", "aiortc", "aiohttp")
-    from sluice.aws.operator.deployment import read_deployment  # noqa: PLC0415 - boto3 takes longer than all of --help
-    from sluice.cli.rendezvous import volunteering  # noqa: PLC0415 - so does aiortc
+    from sluice.cli.rendezvous import webrtc  # noqa: PLC0415 - aiortc is an extra
     from sluice.peers.services import Echo, Relay  # noqa: PLC0415 - see above
     from sluice.peers.volunteer import VolunteerLimits  # noqa: PLC0415 - see above
 
     network = _network(loopback=loopback, site=site, stun=stun)
     limits = VolunteerLimits(capacity=min(capacity, offers or capacity))
-    shift = volunteering.Shift(
+    shift = webrtc.Shift(
         service=lambda session: (
             Relay(session, relay_pattern=relay_pattern, allow_plain=allow_plain, allow_private=allow_private)
             if relay_pattern is not None
@@ -165,11 +189,58 @@ def proxy(
         clients=offers,
     )
     url = broker_url or read_deployment(site.connect()).broker_url
-    asyncio.run(volunteering.serve(url, shift, as_json=as_json))
+    asyncio.run(webrtc.serve(url, shift))
 
 
 def _network(*, loopback: bool | None, site: SiteOptions, stun: list[str] | None) -> "Network":
-    from sluice.peers.channels import Network  # noqa: PLC0415 - aiortc takes longer than all of --help
+    from sluice.peers.channels import Network  # noqa: PLC0415 - aiortc is an extra
 
     is_loopback = site.is_local if loopback is None else loopback
     return Network(loopback=is_loopback, stun_urls=tuple(stun or ()))
+
+
+# What a site's status and its credentials say
+
+
+def _show_status(rendezvous: RendezvousStatus) -> None:
+    """Show it to people."""
+    deployment = rendezvous.deployment
+    said = [f"{rendezvous.recent_offers[state]} {words}" for state, words in SAID.items()]
+    show_pairs(
+        [
+            ("region", rendezvous.region),
+            ("broker", deployment.broker_url),
+            ("offers queue", deployment.offers_queue_url),
+            ("  holds", _depth(rendezvous.offers_queue)),
+            ("proxies waiting", ", ".join(f"{number} {pool}" for pool, number in rendezvous.waiting.items())),
+            ("offers in two minutes", f"{sum(rendezvous.recent_offers.values())}: {', '.join(said)}"),
+            ("dead letters", f"{rendezvous.dead_letters} in {deployment.dead_letters_url}"),
+        ]
+    )
+    if rendezvous.latest_dead_letters:
+        rows = [
+            (time_of(letter.sent_at_ms), letter.source, letter.reason[:MAX_REASON])
+            for letter in rendezvous.latest_dead_letters
+        ]
+        show_table(("dead since", "queue", "reason"), rows)
+
+
+def _depth(depth: QueueDepth) -> str:
+    return f"{depth.visible} waiting, {depth.in_flight} in flight"
+
+
+def _show_credentials(deployment: Deployment, user: str, rotation: Rotation) -> None:
+    """Show the secret on standard output and nowhere else, so that it can be taken as it is.
+
+    As in SLUICE_SQSCREDS=$(sluice rendezvous creds --rotate).
+    """
+    typer.echo(sqscreds(rotation.credentials))
+    note(f"access key {rotation.credentials.access_key_id} of {user}; IAM shows its secret only this once")
+    note(f"clients take it with -sqsqueue {deployment.offers_queue_url} -sqscreds and the text above")
+    for said in (_said("deleted", rotation.deleted), _said("still valid until the next rotation:", rotation.kept)):
+        if said:
+            note(said)
+
+
+def _said(what: str, key_ids: Sequence[str]) -> str:
+    return f"{what} {', '.join(key_ids)}" if key_ids else ""

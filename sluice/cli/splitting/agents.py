@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sluice.aws.clients import new_id, now_ms
-from sluice.aws.operator.control_client import ControlClient
-from sluice.aws.operator.lambda_events import arn_of
 from sluice.aws.splitting.consumers.targets import AwsConsumers
-from sluice.cli.output import note, tell
+from sluice.cli.output import tell
+from sluice.cli.terminal import note
 from sluice.errors import BadConfiguration, BadConsumer, CallFailed, RequestRefused
 from sluice.kubernetes.connections import of_kubeconfig
 from sluice.operations import Operation, R
+from sluice.operator.functions import ControlClient
+from sluice.operator.queues import arn_of
 from sluice.splitting.consumers.targets import name_of
 from sluice.splitting.operations import (
     MAX_REPORTED,
@@ -56,14 +57,12 @@ class Agent:
     clusters: tuple[str, ...]
     consumers: AwsConsumers
     ask: Callable[[Operation[R]], R]
-    as_json: bool = False
+
     now_s: Callable[[], float] = time.time  # a clock that goes on while the machine sleeps
     _said: dict[str, str] = field(default_factory=dict)  # by consumer, what was said of it last
 
     @classmethod
-    def of(
-        cls, client: ControlClient, contexts: Mapping[str, str], *, kubeconfig: str | None, as_json: bool = False
-    ) -> "Agent":
+    def of(cls, client: ControlClient, contexts: Mapping[str, str], *, kubeconfig: str | None) -> "Agent":
         """Look after clusters by contexts of a kubeconfig, None where Kubernetes' own rules say which file that is.
 
         Raises `BadCluster`, and whatever connecting and asking raise.
@@ -76,9 +75,7 @@ class Agent:
         consumers = AwsConsumers(
             client=client.connection.client, arn_prefix=f"{prefix}:", now_ms=now_ms, cluster=apis.__getitem__
         )
-        return cls(
-            name=f"agent-{new_id()}", clusters=tuple(contexts), consumers=consumers, ask=client.ask, as_json=as_json
-        )
+        return cls(name=f"agent-{new_id()}", clusters=tuple(contexts), consumers=consumers, ask=client.ask)
 
     def look(self) -> float:
         """Do what is to be done now; for how many seconds nobody need look again. What fails is a note."""
@@ -127,4 +124,4 @@ class Agent:
         if self._said.get(name) != said:
             self._said[name] = said
             document = {"consumer": name, "outcome": outcome, "queue": step.queue, "reason": reason or None}
-            tell(document, said, as_json=self.as_json)
+            tell(document, said)

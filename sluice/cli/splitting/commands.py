@@ -8,22 +8,43 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from sluice.aws.connections import Connection, program_variables, undirected
+from sluice.aws.deployment import stack_output
 from sluice.building.project import need
 from sluice.cli.completion import complete_sessions, complete_split_queues
-from sluice.cli.output import SIGNALLED, AsJson, console, note, show_json, show_table, tell
-from sluice.cli.site_names import SiteOptions
+from sluice.cli.output import console, is_json, show_json, show_table, tell
 from sluice.cli.sites import PlainCommand, SiteTyper
-from sluice.cli.splitting.tables import document_of, plain, show_session, show_sessions, show_trials
-
-if TYPE_CHECKING:  # boto3 takes longer than all of --help
-    from sluice.aws.operator.connections import Connection
-    from sluice.aws.operator.control_client import ControlClient
-    from sluice.cli.splitting.registration import Registration
-    from sluice.cli.splitting.sessions import OpenSession
+from sluice.cli.splitting.filters import filters_of
+from sluice.cli.splitting.handlers import EventQueue, LocalFunction, serve
+from sluice.cli.splitting.heartbeats import kept_by_another
+from sluice.cli.splitting.programs import run_program, variables
+from sluice.cli.splitting.registration import BadRegistration, Registration, registration, section_of
+from sluice.cli.splitting.resources import imported
+from sluice.cli.splitting.tables import (
+    document_of,
+    new_messages,
+    seconds_of,
+    show_session,
+    show_sessions,
+    show_trials,
+    shown,
+)
+from sluice.cli.terminal import SIGNALLED, note
+from sluice.operator.documents import documents_of
+from sluice.operator.functions import ControlClient
+from sluice.operator.logs import FunctionLogs
+from sluice.operator.messages import sight_of_file
+from sluice.operator.queues import look
+from sluice.operator.sessions import OpenSession, owner_here, session, session_document
+from sluice.operator.site_names import SiteOptions
+from sluice.splitting.adoption import planned, remarks
+from sluice.splitting.jq_runner import JqRunner
+from sluice.splitting.operations import FindSession, ListQueues, ListSessions, StopSession
+from sluice.splitting.routing.trials import tried
 
 WATCH_EVERY_S = 1.0
 TAIL_EVERY_S = 2.0  # FilterLogEvents may be asked five times a second, by everybody of an account together
@@ -61,14 +82,12 @@ TimeLimit = Annotated[int | None, typer.Option("--time-limit", min=1, help="Seco
 
 
 @app.command("list")
-def list_queues(*, site: SiteOptions, as_json: AsJson = False) -> None:
+def list_queues(*, site: SiteOptions) -> None:
     """List the queues that can be split: where producers send to, what the consumer reads, what policies ask."""
-    from sluice.splitting.operations import ListQueues  # noqa: PLC0415 - what is asked is only for who asks
-
     queues = _client(site).ask(ListQueues())
     rows = [(each.queue_id, each.source, each.main, "; ".join(each.rules)) for each in queues]
     columns = ("queue", "source", "main", "sessions")
-    tell([plain(queue) for queue in queues], lambda: show_table(columns, rows), as_json=as_json)
+    tell([session_document(queue) for queue in queues], lambda: show_table(columns, rows))
 
 
 @app.command()
@@ -92,15 +111,11 @@ def register(
     ] = False,
     unchecked: Annotated[bool, typer.Option("--unchecked", help="Don't look at the queues to adopt.")] = False,
     site: SiteOptions,
-    as_json: AsJson = False,
 ) -> None:
     """Add a queue to cdk.json; the next deploy makes it, or adopts it, and puts the splitter in its path.
 
     Queues to adopt are looked at first, and what can't work is refused.
     """
-    from sluice.cli.splitting.registration import registration  # noqa: PLC0415 - only for this command
-    from sluice.splitting.adoption import planned  # noqa: PLC0415 - see above
-
     tags = dict(option.partition("=")[::2] for option in tag or [])
     if not all(tags):
         raise typer.BadParameter("--tag is NAME=VALUE")
@@ -122,19 +137,15 @@ def register(
     if dry_run:
         rows = list(planned(queue_id, adopted, fifo=fifo, senders=sender or (), keys=made.keys))
         planned_ = {"planned": [{"what": what, "how": how} for what, how in rows]}
-        tell(planned_, lambda: show_table(("would be made", ""), rows), as_json=as_json)
+        tell(planned_, lambda: show_table(("would be made", ""), rows))
         return
     made.write()
     said = f"{queue_id} is in cdk.json: deploy it with `make deploy`, or `sluice local up`"
-    tell({"registered": queue}, said, as_json=as_json)
+    tell({"registered": queue}, said)
 
 
-def _check_adopted(connection: "Connection", adopted: Mapping[str, str], made: "Registration") -> None:
+def _check_adopted(connection: Connection, adopted: Mapping[str, str], made: Registration) -> None:
     """Note what is against adopting the queues. Raises `BadRegistration` where that would fail, or lose messages."""
-    from sluice.aws.operator.adoption import look  # noqa: PLC0415 - boto3 takes longer than all of --help
-    from sluice.cli.splitting.registration import BadRegistration  # noqa: PLC0415 - see above
-    from sluice.splitting.adoption import remarks  # noqa: PLC0415 - see above
-
     queues = [look(connection, role, arn) for role, arn in adopted.items()]
     found = list(remarks(queues, region=connection.region, window_s=made.window_s, key_arns=made.keys))
     for remark in found:
@@ -152,22 +163,17 @@ def import_resources(
         str | None, typer.Option(help="Re-point the workloads, which are in this cluster, while queues are split.")
     ] = None,
     by_agent: Annotated[bool, typer.Option("--agent", help="Of --cluster: `sluice split agent` does it.")] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Print what stands in cdk.json for mirrord's MirrordWorkloadQueueRegistry and MirrordSplitConfig.
 
     What can't be taken over is noted on standard error.
     """
-    from sluice.cli.documents import documents_of  # noqa: PLC0415 - only for this command
-    from sluice.cli.splitting.registration import section_of  # noqa: PLC0415 - see above
-    from sluice.cli.splitting.resources import imported  # noqa: PLC0415 - see above
-
     documents = (document for file in files for document in documents_of(file))
     found = imported(documents, cluster=cluster, by_agent=by_agent)
     section = section_of(found.queues.values())
     for text in found.notes:
         note(text)
-    tell(section, lambda: typer.echo(json.dumps(section, indent=2)), as_json=as_json)
+    tell(section, lambda: typer.echo(json.dumps(section, indent=2)))
 
 
 @app.command("test", cls=PlainCommand)
@@ -179,21 +185,15 @@ def try_filters(
     *,
     key: Annotated[str | None, typer.Option(help="For {{ key }} in the filters.")] = None,
     sns: Annotated[bool, typer.Option("--sns", help="Its body is an SNS notification.")] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Say for each queue of a filter file whether its filter takes a message, and what each condition says.
 
     The exit code is 0 where one takes it, and 1 where none does.
     """
-    from sluice.cli.splitting.filters import filters_of  # noqa: PLC0415 - its engines take longer than all of --help
-    from sluice.cli.splitting.messages import sight_of_file  # noqa: PLC0415 - see above
-    from sluice.splitting.jq_runner import JqRunner  # noqa: PLC0415 - see above
-    from sluice.splitting.routing.trials import tried  # noqa: PLC0415 - see above
-
     filters, sight = filters_of(filter_file, [], key=key), sight_of_file(message_file, sns=sns)
     with closing(JqRunner()) as decide:
         trials = {queue_id: tried(asked.filter, sight, decide=decide) for queue_id, asked in filters.items()}
-    tell(trials, lambda: show_trials(trials), as_json=as_json)
+    tell(trials, lambda: show_trials(trials))
     if not any(trial.matches for trial in trials.values()):
         raise typer.Exit(1)
 
@@ -208,18 +208,14 @@ def start(
     key: Key = None,
     time_limit: TimeLimit = None,
     site: SiteOptions,
-    as_json: AsJson = False,
 ) -> None:
     """Start a session, print its queues, and keep it until ctrl-C: without a heartbeat it ends within 30 s."""
-    from sluice.cli.splitting.filters import filters_of  # noqa: PLC0415 - its engines take longer than all of --help
-    from sluice.cli.splitting.sessions import owner_here, session  # noqa: PLC0415 - see above
-
     asked = filters_of(filter_file, filters or [], jq=jq or [], mirror=mirror or [], key=key)
     client = _client(site)
     _end_well_on_sigterm()
     with session(client, asked, owner=owner_here(), key=key, time_limit_s=time_limit) as opened:
-        tell(plain(opened.view), lambda: show_session(opened.view), as_json=as_json)
-        if not as_json:
+        tell(session_document(opened.view), lambda: show_session(opened.view))
+        if not is_json():
             note("ready; ctrl-C ends it, and what you haven't read goes back to the consumer")
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: opened.ended.set())
@@ -241,30 +237,25 @@ def status(
     ] = None,
     *,
     site: SiteOptions,
-    as_json: AsJson = False,
 ) -> None:
     """Sessions: whose, since when, how far, how many messages, and where their queues are."""
-    from sluice.splitting.operations import FindSession, ListSessions  # noqa: PLC0415 - what is asked is only for who asks
-
     client = _client(site)
     if session_id is None:
         found = client.ask(ListSessions())
-        tell(document_of(found), lambda: show_sessions(found.sessions), as_json=as_json)
+        tell(document_of(found), lambda: show_sessions(found.sessions))
         return
     session = client.ask(FindSession(session_id=session_id))
-    tell(plain(session), lambda: show_session(session), as_json=as_json)
+    tell(session_document(session), lambda: show_session(session))
 
 
 @app.command()
-def watch(*, site: SiteOptions, as_json: AsJson = False) -> None:
+def watch(*, site: SiteOptions) -> None:
     """Show the same as `status`, kept up to date until ctrl-C: with --json a line whenever something is new."""
-    from sluice.splitting.operations import ListSessions  # noqa: PLC0415 - what is asked is only for who asks
-
     client = _client(site)
     said = None
     while True:
         found = client.ask(ListSessions())
-        if not as_json:
+        if not is_json():
             console().clear()
             show_sessions(found.sessions)
         elif said != found:
@@ -286,23 +277,18 @@ def tail(
     since: Annotated[str, typer.Option(metavar="PERIOD", help="From when on: 90s, 5m, 2h, 1d ago.")] = "5m",
     follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Go on until ctrl-C.")] = True,
     site: SiteOptions,
-    as_json: AsJson = False,
 ) -> None:
     """Show each message that went to a session: of which queue, to whom, and as what, a line each.
 
     A message has the id that the queue's producers were told. With --json a line is a document.
     """
-    from sluice.aws.operator.deployment import stack_output  # noqa: PLC0415 - boto3 takes longer than all of --help
-    from sluice.aws.operator.function_logs import FunctionLogs  # noqa: PLC0415 - see above
-    from sluice.cli.splitting.tails import new_messages, seconds_of, shown  # noqa: PLC0415 - see above
-
     since_ms = int((time.time() - seconds_of(since)) * 1_000)
     connection = site.connect()
     group = stack_output(connection, "SluiceSplitting", "SplitterLogGroupName")
     logs = FunctionLogs(connection.client("logs"), group, since_ms)
     while True:
         for each in new_messages(logs, session=session, queue_id=queue):
-            if as_json:
+            if is_json():
                 show_json(each)
             else:
                 typer.echo(shown(each))
@@ -319,18 +305,15 @@ def stop(
     ],
     *,
     site: SiteOptions,
-    as_json: AsJson = False,
 ) -> None:
     """End sessions, whoever started them. What they haven't read goes back to the deployed consumer."""
-    from sluice.splitting.operations import StopSession  # noqa: PLC0415 - what is asked is only for who asks
-
     client = _client(site)
     ended = [client.ask(StopSession(session_id=session_id)) for session_id in session_ids]
     said = "\n".join(f"{each.session_id}: {each.status}" for each in ended)
-    tell([plain(session) for session in ended], said, as_json=as_json)
+    tell([session_document(session) for session in ended], said)
 
 
-@app.command()
+@app.command(json=False)
 def run(
     command: Annotated[
         list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="The program and its arguments.")
@@ -372,13 +355,6 @@ def run(
     With --lambda the handler gets the messages as events of SQS in this process, so that breakpoints work, until
     ctrl-C. What it doesn't report as failed is deleted.
     """
-    from sluice.aws.operator.connections import program_variables  # noqa: PLC0415 - boto3 takes longer than all of --help
-    from sluice.aws.operator.control_client import ControlClient  # noqa: PLC0415 - see above
-    from sluice.aws.operator.environments import undirected  # noqa: PLC0415 - see above
-    from sluice.cli.splitting.filters import filters_of  # noqa: PLC0415 - its engines take longer than all of --help
-    from sluice.cli.splitting.programs import run_program, variables  # noqa: PLC0415 - see above
-    from sluice.cli.splitting.sessions import owner_here, session  # noqa: PLC0415 - see above
-
     if bool(command) == (function is not None):
         raise typer.BadParameter("either a program after --, or --lambda NAME")
     if function is None and handler is not None:
@@ -414,17 +390,16 @@ def agent(
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Look once, and do what is to be done now.")] = False,
     site: SiteOptions,
-    as_json: AsJson = False,
 ) -> None:
     """Re-point consumers in clusters that Lambda can't reach, for as long as this runs.
 
     It is for consumers with `agent: true`, whose `cluster` is the one named here. With --json each step is a line.
     """
     need("kubernetes", "kubernetes")
-    from sluice.cli.splitting.agents import Agent, contexts_of  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.cli.splitting.agents import Agent, contexts_of  # noqa: PLC0415 - kubernetes is an extra
 
     contexts = contexts_of(clusters)
-    running = Agent.of(_client(site), contexts, kubeconfig=kubeconfig, as_json=as_json)
+    running = Agent.of(_client(site), contexts, kubeconfig=kubeconfig)
     if not once:
         note(f"looking after {', '.join(contexts)} until ctrl-C")
     while True:
@@ -435,17 +410,13 @@ def agent(
 
 
 def _serving(
-    connection: "Connection", function: str, handler: str | None, batch_size: int
-) -> "Callable[[OpenSession], int]":
+    connection: Connection, function: str, handler: str | None, batch_size: int
+) -> Callable[[OpenSession], int]:
     """Load a function's handler; what has it called with a session's messages."""
-    from sluice.aws.operator.lambda_events import EventQueue  # noqa: PLC0415 - boto3 takes longer than all of --help
-    from sluice.cli.splitting.handlers import LocalFunction, serve  # noqa: PLC0415 - see above
-    from sluice.cli.splitting.heartbeats import kept_by_another  # noqa: PLC0415 - see above
-
     caller = dict(os.environ)  # with which heartbeats go on when the handler's own credentials have ended
     loaded = LocalFunction.load(connection, function, handler)
 
-    def serving(opened: "OpenSession") -> int:
+    def serving(opened: OpenSession) -> int:
         queues = [EventQueue.of(connection, opened.url_of(each.queue_id)) for each in opened.view.queues]
         note("ready; ctrl-C ends it, and what you haven't read goes back to the consumer")
         with kept_by_another(opened.client, opened.view.session_id, environment=caller):
@@ -454,7 +425,5 @@ def _serving(
     return serving
 
 
-def _client(site: SiteOptions) -> "ControlClient":
-    from sluice.aws.operator.control_client import ControlClient  # noqa: PLC0415 - boto3 takes longer than all of --help
-
+def _client(site: SiteOptions) -> ControlClient:
     return ControlClient.of(site.connect())

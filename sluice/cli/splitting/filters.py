@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from sluice.cli.documents import BadFile, document_of_file
-from sluice.cli.output import note
+from sluice.cli.terminal import note
 from sluice.errors import BadFilter
+from sluice.operator.documents import BadFile, document_of_file
 from sluice.splitting.filters.files import KEY_FILTER, ROOT, document_of, left_out_of, parse_filters
 from sluice.splitting.filters.values import EVERY_QUEUE, Mode, QueueFilters
 from sluice.splitting.jq_runner import compile_problem

@@ -4,6 +4,7 @@ It runs in this process and thread, so that a debugger stops in it. What failed 
 time-out of its queue, as with Lambda.
 """
 
+import base64
 import importlib
 import json
 import os
@@ -12,21 +13,23 @@ import sys
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any
 
-from sluice.aws.operator.connections import Connection, program_variables
-from sluice.aws.operator.environments import undirected
-from sluice.aws.operator.lambda_events import DeployedFunction, EventQueue, Record
-from sluice.cli.output import SIGNALLED, note
-from sluice.cli.splitting.sessions import OpenSession
+from sluice.aws.connections import Connection, program_variables, undirected
+from sluice.aws.queues import ConsumedQueue, delete_batch
+from sluice.cli.terminal import SIGNALLED, note
 from sluice.errors import BadConfiguration, CallFailed, QueueGone
+from sluice.operator.functions import DeployedFunction
+from sluice.operator.queues import arn_of
+from sluice.operator.sessions import OpenSession
 
 POLL_S = 1  # of each queue: for so long the others wait, and the session's end is noticed that late
 AGAIN_AFTER_S = 5.0  # a call that failed
 
+Record = Mapping[str, Any]
 Handler = Callable[[Any, "Context"], object]
 
 
@@ -132,7 +135,7 @@ def failed_of(response: object, ids: Collection[str]) -> Collection[str]:
     return failed
 
 
-def serve(function: LocalFunction, queues: Sequence[EventQueue], opened: OpenSession, *, most: int) -> int:
+def serve(function: LocalFunction, queues: Sequence["EventQueue"], opened: OpenSession, *, most: int) -> int:
     """Have the function called with each queue's messages in turn, until the session ends, or ctrl-C; the exit code."""
     try:
         for queue in cycle(queues):
@@ -155,3 +158,59 @@ def serve(function: LocalFunction, queues: Sequence[EventQueue], opened: OpenSes
     except KeyboardInterrupt:
         return SIGNALLED + signal.SIGINT
     return 0
+
+
+# Events
+
+
+@dataclass(frozen=True, slots=True)
+class EventQueue:
+    """A queue that is read as Lambda reads it for a function. Raises `QueueGone` or `CallFailed`."""
+
+    queue: ConsumedQueue
+    arn: str
+    region: str
+
+    @classmethod
+    def of(cls, connection: Connection, url: str) -> "EventQueue":
+        """Of the connection's region; a queue's URL ends in its account and name."""
+        return cls(ConsumedQueue(connection.client("sqs"), url), arn_of(connection, url), connection.region)
+
+    def receive(self, *, most: int, wait_s: int) -> Sequence[Record]:
+        """Up to `most` messages, ten at most, as Lambda gives them to a function; none after `wait_s`."""
+        received = self.queue.receive_raw(most=most, wait_s=wait_s)
+        return [record_of(message, arn=self.arn, region=self.region) for message in received]
+
+    def delete(self, records: Sequence[Record]) -> None:
+        """Delete what is done, ten at most."""
+        handles = [record["receiptHandle"] for record in records]
+        delete_batch(self.queue.client, self.queue.url, handles, queue=self.queue.url)
+
+
+def record_of(received: Mapping[str, Any], *, arn: str, region: str) -> Record:
+    """Spell a message that `ReceiveMessage` gave as Lambda does.
+
+    https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html
+    """
+    hashes = {"md5OfMessageAttributes": received.get("MD5OfMessageAttributes")}
+    return {
+        "messageId": received["MessageId"],
+        "receiptHandle": received["ReceiptHandle"],
+        "body": received["Body"],
+        "attributes": dict(received.get("Attributes") or {}),
+        "messageAttributes": {
+            name: _attribute(value) for name, value in (received.get("MessageAttributes") or {}).items()
+        },
+        "md5OfBody": received["MD5OfBody"],
+        **{name: value for name, value in hashes.items() if value is not None},
+        "eventSource": "aws:sqs",
+        "eventSourceARN": arn,
+        "awsRegion": region,
+    }
+
+
+def _attribute(value: Mapping[str, Any]) -> dict[str, Any]:
+    spelled: dict[str, Any] = {"stringListValues": [], "binaryListValues": [], "dataType": value["DataType"]}
+    if "BinaryValue" in value:
+        return {"binaryValue": base64.b64encode(value["BinaryValue"]).decode(), **spelled}
+    return {"stringValue": value["StringValue"], **spelled}

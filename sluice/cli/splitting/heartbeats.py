@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from sluice.aws.operator.connections import environment_of, of_user
-from sluice.aws.operator.control_client import ControlClient
-from sluice.cli.splitting.sessions import HEARTBEAT_EVERY_S
+from sluice.aws.connections import environment_of, of_user
 from sluice.errors import CallFailed, RequestRefused
+from sluice.operator.functions import ControlClient
+from sluice.operator.sessions import HEARTBEAT_EVERY_S
 from sluice.splitting.operations import KeepSession
 
 PACKAGES = Path(__file__).parents[3]  # where `sluice` is

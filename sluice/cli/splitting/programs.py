@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from sluice.cli.output import SIGNALLED
-from sluice.cli.splitting.sessions import OpenSession, SessionFailed
+from sluice.cli.terminal import SIGNALLED
+from sluice.operator.sessions import OpenSession, SessionFailed
 
 DEFAULT_VARIABLE = "SLUICE_QUEUE_URL"
 URL, NAME = "_URL", "_NAME"

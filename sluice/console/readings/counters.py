@@ -5,11 +5,11 @@ from itertools import product
 from typing import Any
 
 from sluice.aws.clients import now_ms
-from sluice.aws.operator.deployment import STACK, read_deployment
-from sluice.aws.operator.metric_series import Metric, Series
+from sluice.aws.deployment import STACK, read_deployment
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 from sluice.console.readings.shared import own_metric, series_of, today_or_last
 from sluice.console.sites import Document, KnownSite
+from sluice.operator.metrics import Metric, Series
 from sluice.rendezvous.counts.statistics import OFFERS, Counts, total
 from sluice.rendezvous.protocol.ends import OPEN, End, outcomes_of
 from sluice.times import MINUTE_MS, day_of, day_start_ms

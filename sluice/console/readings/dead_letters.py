@@ -6,17 +6,27 @@ To look at a letter is to receive it: so no page does it by itself, again and ag
 from collections.abc import Mapping
 from typing import Any
 
-from sluice.aws.operator.dead_letters import looked_at
-from sluice.aws.operator.deployment import output
-from sluice.cli.dead_letter_moves import Selection
-from sluice.cli.dead_letters import MOST_LOOKED_AT, NoSuchQueue, Summary, document, url_among, urls_in
-from sluice.cli.site_status import OPERATIONS
+from sluice.aws.clients import now_ms
+from sluice.aws.deployment import output
 from sluice.console.moves import Moves
 from sluice.console.requests import number_in, text_in, texts_in
 from sluice.console.sites import Document, KnownSite, Query
 from sluice.dead_letter_reasons import Reason
 from sluice.errors import BadRequest
 from sluice.message import DeadLetter
+from sluice.operator.dead_letters import (
+    MOST_LOOKED_AT,
+    OPERATIONS,
+    NoSuchQueue,
+    Selection,
+    Summary,
+    document,
+    looked_at,
+    put_back,
+    thrown_away,
+    url_among,
+    urls_in,
+)
 from sluice.rendezvous.protocol.addresses import has_description
 
 MAX_LOOKED_AT = 10_000
@@ -83,20 +93,26 @@ def selection_in(fields: Mapping[str, Any]) -> Selection:
 
 def redrive(site: KnownSite, fields: Mapping[str, Any]) -> Document:
     """Put letters back where they came from, beside what else the page does; `read` says how far it is."""
-    return _moves(site).put_back(site.connection.client("sqs"), **_meant(site, fields))
+    queue, url, wanted = _meant(site, fields)
+    sqs = site.connection.client("sqs")
+    return _moves(site).begin(queue, "redrive", lambda may_go_on: put_back(sqs, url, wanted, may_go_on=may_go_on))
 
 
 def purge(site: KnownSite, fields: Mapping[str, Any]) -> Document:
     """Throw letters away, of those that are there now; who wants that has typed the queue's name."""
-    meant = _meant(site, fields)
-    if text_in(fields, "typed") != meant["queue"]:
-        raise BadRequest(f"these letters can't be brought back: type {meant['queue']} to go on")
-    return _moves(site).thrown_away(site.connection.client("sqs"), **meant)
+    queue, url, wanted = _meant(site, fields)
+    if text_in(fields, "typed") != queue:
+        raise BadRequest(f"these letters can't be brought back: type {queue} to go on")
+    sqs, until_ms = site.connection.client("sqs"), now_ms()
+    return _moves(site).begin(
+        queue, "purge", lambda may_go_on: thrown_away(sqs, url, wanted, until_ms=until_ms, may_go_on=may_go_on)
+    )
 
 
-def _meant(site: KnownSite, fields: Mapping[str, Any]) -> dict[str, Any]:
+def _meant(site: KnownSite, fields: Mapping[str, Any]) -> tuple[str, str, Selection]:
+    """Read which queue is meant, with its URL, and which of its letters."""
     queue = text_in(fields, "queue")
-    return {"queue": queue, "url": url_among(urls_at(site), queue), "wanted": selection_in(fields)}
+    return queue, url_among(urls_at(site), queue), selection_in(fields)
 
 
 def _moves(site: KnownSite) -> Moves:

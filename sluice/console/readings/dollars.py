@@ -5,11 +5,11 @@ from functools import partial
 from typing import Any
 
 from sluice.aws.clients import now_ms
-from sluice.aws.operator.metric_series import Series
-from sluice.aws.operator.site_alarms import read_template
 from sluice.console.readings.counters import today_of
 from sluice.console.sites import Document, KnownSite
 from sluice.costs import MONTH_H, SiteTemplates, cost_table
+from sluice.operator.alarms import read_template
+from sluice.operator.metrics import Series
 from sluice.stages import staged
 
 STACKS = (

@@ -5,9 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from sluice.aws.clients import now_ms
-from sluice.aws.operator.control_client import FEDERATION
-from sluice.aws.operator.metric_series import Series
-from sluice.cli.output import plain
+from sluice.codec import plain
 from sluice.console.maps import drawn, view_of, walked_from, warnings_of
 from sluice.console.readings.shared import last, own_metric, series_of, tried
 from sluice.console.requests import text_in
@@ -24,6 +22,8 @@ from sluice.federation.operations import (
     TellBridge,
     TellLink,
 )
+from sluice.operator.functions import FEDERATION
+from sluice.operator.metrics import Series
 from sluice.times import MINUTE_MS
 
 MINUTES = 15  # of which messages are counted

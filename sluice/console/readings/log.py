@@ -7,11 +7,9 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from sluice.aws.clients import calls, now_ms
-from sluice.aws.operator.connections import Connection
-from sluice.aws.operator.deployment import STACK, read_deployment
-from sluice.aws.operator.function_logs import FunctionLogs, LogLine
-from sluice.aws.operator.latest_offers import latest_offers
+from sluice.aws.clients import now_ms
+from sluice.aws.connections import Connection
+from sluice.aws.deployment import STACK, read_deployment
 from sluice.console.readings.pipeline import MESSAGES, files_at, table_at
 from sluice.console.readings.shared import tried
 from sluice.console.requests import text_in
@@ -19,6 +17,8 @@ from sluice.console.sites import Document, KnownSite, Query
 from sluice.console.tables import rows_that
 from sluice.documents import read_json
 from sluice.errors import BadRequest
+from sluice.operator.logs import FunctionLogs, LogLine
+from sluice.operator.rendezvous_status import latest_offers
 from sluice.rendezvous.protocol.addresses import masked
 from sluice.stages import staged
 
@@ -135,9 +135,7 @@ def _row(row: Mapping[str, Any]) -> Document:
 def log_groups(connection: Connection) -> Mapping[str, str]:
     """Find the log group of each of the site's functions, by what a function calls itself. Raises `CallFailed`."""
     prefix = staged(OURS, connection.stage)
-    pages = connection.client("lambda").get_paginator("list_functions").paginate()
-    with calls("ListFunctions"):
-        functions = [each for page in pages for each in page["Functions"]]
+    functions = [each for page in connection.pages("lambda", "list_functions") for each in page["Functions"]]
     return {
         service: each.get("LoggingConfig", {}).get("LogGroup") or f"/aws/lambda/{each['FunctionName']}"
         for each in functions

@@ -5,14 +5,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sluice.aws.clients import now_ms
-from sluice.aws.operator.site_alarms import deployments, read_alarm_changes, read_alarms
-from sluice.cli.output import plain
-from sluice.cli.site_status import read_site
+from sluice.codec import plain
 from sluice.console.changes import Change, changes
 from sluice.console.readings.counters import counters_of, holds_of, metrics_of, offers_of, statistics_of_today
 from sluice.console.readings.dollars import dollars_of
 from sluice.console.readings.shared import tried
 from sluice.console.sites import Document, KnownSite, Query
+from sluice.operator.alarms import deployments, read_alarm_changes, read_alarms
+from sluice.operator.site_status import read_site
 from sluice.times import HOUR_MS
 
 FUNCTIONS = 4  # that the parts of a status are asked through

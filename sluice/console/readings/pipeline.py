@@ -9,12 +9,8 @@ from threading import Lock
 from typing import Any
 
 from sluice.aws.clients import calls, now_ms
-from sluice.aws.operator.deployment import output
-from sluice.aws.operator.landed_files import BucketFiles
-from sluice.aws.operator.metric_series import Metric, Series
-from sluice.cli.output import plain
-from sluice.cli.pipeline.commands import start_operation
-from sluice.cli.pipeline.pipelines import STACK
+from sluice.aws.deployment import output
+from sluice.codec import plain
 from sluice.console.readings.shared import last, series_of, tried
 from sluice.console.requests import text_in
 from sluice.console.sites import Document, KnownSite, Query
@@ -22,6 +18,8 @@ from sluice.console.tables import KnownTable, document_of, iceberg_versions, row
 from sluice.costs import MONTH_H, cost_table
 from sluice.local.landed_files import FolderFiles
 from sluice.operations import request_of
+from sluice.operator.metrics import Metric, Series
+from sluice.operator.pipelines import STACK, BucketFiles, start_operation
 from sluice.pipeline.jobs import ICEBERG_NAMESPACE, LAND, TableFormat
 from sluice.pipeline.operations import DrainQueue, PipelineView, RunView, ShowPipeline, StopJob
 from sluice.pipeline.runs import ENDED, RunState

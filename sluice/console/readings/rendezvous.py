@@ -6,18 +6,15 @@ from functools import partial
 from typing import Any
 
 from sluice.aws.clients import now_ms
-from sluice.aws.operator.client_user import AccessKey, ClientUser
-from sluice.aws.operator.deployment import STACK, Deployment, read_deployment
-from sluice.aws.operator.latest_offers import LatestOffer, newest_first, offers_of_shard
-from sluice.aws.operator.metric_series import Series
-from sluice.aws.operator.rendezvous_status import status_of
+from sluice.aws.deployment import STACK, Deployment, read_deployment
+from sluice.aws.rendezvous.clients import AccessKey, ClientUser
 from sluice.aws.rendezvous.offers import SHARDS
 from sluice.aws.rendezvous.pace import DynamoPaceStore
-from sluice.cli.output import quantile
-from sluice.cli.rendezvous.status import document
 from sluice.console.readings.counters import offers_of, statistics_of_today, today_of
 from sluice.console.readings.shared import own_metric, series_of, today_or_last, tried
 from sluice.console.sites import Document, KnownSite, Query
+from sluice.operator.metrics import Series, quantile
+from sluice.operator.rendezvous_status import LatestOffer, document, newest_first, offers_of_shard, status_of
 from sluice.rendezvous.counts.statistics import ADDRESSES, OFFERS, POLLS, PROXIES, Counts, by_label
 from sluice.rendezvous.protocol.ends import End, metrics_of
 from sluice.rendezvous.protocol.matching import Pool

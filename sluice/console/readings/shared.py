@@ -6,9 +6,9 @@ from typing import NamedTuple, TypeVar
 
 from sluice.aws.clients import now_ms
 from sluice.aws.metrics import NAMESPACE
-from sluice.aws.operator.metric_series import Metric, Series, at_once, read_series
 from sluice.console.sites import KnownSite
 from sluice.errors import SluiceError
+from sluice.operator.metrics import Metric, Series, at_once, read_series
 from sluice.stages import staged
 from sluice.times import MINUTE_MS, day_of, day_start_ms
 

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sluice.aws.operator.control_client import SPLITTING
-from sluice.aws.operator.metric_series import Metric
-from sluice.cli.splitting.tables import plain
 from sluice.console.readings.shared import last, own_metric, series_of
 from sluice.console.sites import Document, KnownSite, Query
 from sluice.errors import CallFailed
+from sluice.operator.functions import SPLITTING
+from sluice.operator.metrics import Metric
+from sluice.operator.sessions import session_document
 from sluice.splitting.operations import QueueView, SessionView, ShowSplitting, SplittingView
 
 MINUTES = 15  # of which messages are counted
@@ -48,7 +48,7 @@ def _environment(site: KnownSite) -> Mapping[str, str]:
 
 def _queue(queue: QueueView, held: Mapping[str, Any], counts: Counts | None) -> dict[str, Any]:
     counted = {name: None if counts is None else counts.get((queue.queue_id, name), 0) for name in OF_QUEUES}
-    return {**plain(queue), "source": held[queue.source], "main": held[queue.main], "counted": counted}
+    return {**session_document(queue), "source": held[queue.source], "main": held[queue.main], "counted": counted}
 
 
 def _session(session: SessionView, counts: Counts | None) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def _session(session: SessionView, counts: Counts | None) -> dict[str, Any]:
         each.queue_id: None if counts is None else counts.get((each.queue_id, session.session_id))
         for each in session.queues
     }
-    return {**plain(session), "counted": counted}
+    return {**session_document(session), "counted": counted}
 
 
 def _counts(site: KnownSite, found: SplittingView) -> Counts | None:

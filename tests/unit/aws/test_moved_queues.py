@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sluice.aws.operator.moved_queues import MovedQueue
+from sluice.aws.queues import ConsumedQueue
 from tests.sqs.clients import client_of
 from tests.sqs.queues import Queue
 from tests.sqs.server import State, running
@@ -21,21 +21,21 @@ def sqs() -> Iterator[State]:
 
 
 @pytest.fixture
-def left(sqs: State) -> MovedQueue:
+def left(sqs: State) -> ConsumedQueue:
     client = client_of(sqs)
     for number in range(3):
         client.send_message(QueueUrl=sqs.queue_url(NAME), MessageBody=str(number))
-    return MovedQueue(client, sqs.queue_url(NAME), wait_s=0)
+    return ConsumedQueue(client, sqs.queue_url(NAME), wait_s=0)
 
 
-def test_what_isnt_shown_at_first_is_shown_with_the_next_call(sqs: State, left: MovedQueue) -> None:
+def test_what_isnt_shown_at_first_is_shown_with_the_next_call(sqs: State, left: ConsumedQueue) -> None:
     sqs.script.add({"action": CALL, "how": "partial"})
     left.give_back(left.receive(most=10))
     assert {message.body for message in left.receive(most=10)} == {"0", "1", "2"}
     assert sqs.calls[CALL] == 2
 
 
-def test_what_is_never_shown_comes_by_itself_later(sqs: State, left: MovedQueue) -> None:
+def test_what_is_never_shown_comes_by_itself_later(sqs: State, left: ConsumedQueue) -> None:
     sqs.script.add({"action": CALL, "how": "partial", "count": 10})
     left.give_back(left.receive(most=10))
     assert sqs.calls[CALL] == 3

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sluice.aws.operator.dead_letters import looked_at
+from sluice.operator.dead_letters import looked_at
 from tests.sqs.clients import client_of
 from tests.sqs.queues import Queue
 from tests.sqs.server import State, running
@@ -16,7 +16,7 @@ BODIES = [str(number) for number in range(12)]
 
 @pytest.fixture
 def sqs(monkeypatch: pytest.MonkeyPatch) -> Iterator[State]:
-    monkeypatch.setattr("sluice.aws.operator.dead_letters.WAIT_S", 0)  # this server has all of its messages
+    monkeypatch.setattr("sluice.operator.dead_letters.WAIT_S", 0)  # this server has all of its messages
     with running() as state:
         state.queues[NAME] = Queue(NAME)
         yield state
@@ -62,6 +62,6 @@ def test_copies_take_no_place_of_others(sqs: State, client: Any, most: int) -> N
 def test_a_queue_that_delivers_the_same_for_ever_has_an_end(
     sqs: State, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sluice.aws.operator.moved_queues.HIDDEN_S", 0)
+    monkeypatch.setattr("sluice.operator.dead_letters.HIDDEN_S", 0)
     assert looked(sqs, client) == BODIES
     assert sqs.calls["ReceiveMessage"] <= 2 * 100 / 10 + 1

@@ -13,15 +13,15 @@ from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from sluice.aws import metrics
-from sluice.aws.operator.connections import of_environment
-from sluice.aws.operator.deployment import NotDeployed, stack_outputs
-from sluice.aws.operator.lags import read_lags
-from sluice.cli.site_names import SiteOptions, options_said
+from sluice.aws.connections import of_environment
+from sluice.aws.deployment import NotDeployed, stack_outputs
 from sluice.cli.sites import SiteTyper
 from sluice.errors import CallFailed
 from sluice.federation.bridge_works import bridge_queue_name
 from sluice.federation.links.links import Bridge
 from sluice.local.sites import BadSite, Site, peer_stages, to_deploy
+from sluice.operator.metrics import read_lags
+from sluice.operator.site_names import SiteOptions, options_said
 from sluice.peers.methods import Denied, Patience, RendezvousMethod, Reply, over_sqs
 from sluice.pipeline.jobs import Landing, Places, Reach
 from sluice.rendezvous.mailbox import Mailbox
@@ -124,9 +124,12 @@ def test_lags_are_read_from_the_stages_namespace() -> None:
     asked: list[str] = []
 
     class CloudWatch:
-        def get_metric_data(self, *, MetricDataQueries: list[Any], **_: object) -> dict[str, Any]:  # noqa: N803 - AWS's
+        def get_paginator(self, _: str) -> "CloudWatch":
+            return self
+
+        def paginate(self, *, MetricDataQueries: list[Any], **_: object) -> list[Any]:  # noqa: N803 - AWS's
             asked.extend(each["MetricStat"]["Metric"]["Namespace"] for each in MetricDataQueries)
-            return {"MetricDataResults": []}
+            return []
 
     for stage in (None, "dev"):
         read_lags(CloudWatch(), {"route": None}, now_ms=0, stage=stage)

@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 from sluice.cli import completion
 from sluice.cli.completion import offered
-from sluice.cli.federation.sites import asked_by
 from sluice.cli.main import app
-from sluice.cli.site_names import SiteName
 from sluice.federation.operations import ListBindings
+from sluice.operator.federated_sites import asked_by
+from sluice.operator.site_names import SiteName
 from tests.unit.cli.federation.test_commands import EAST, WEST, Sites
 from tests.unit.cli.test_status import FakeSite, site  # noqa: F401 - pytest finds the fixture here
 

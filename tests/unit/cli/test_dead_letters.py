@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from sluice.aws.dead_letters import DeadLetters, outgoing
-from sluice.cli.dead_letter_moves import Selection, put_back
 from sluice.cli.main import app
 from sluice.message import DeadLetter, Message, Value
+from sluice.operator.dead_letters import Selection, put_back
 from tests.unit.cli.test_status import REGION, FakeSite, site  # noqa: F401 - pytest finds the fixture here
 
 HERE = f"arn:aws:sqs:{REGION}:123456789012"

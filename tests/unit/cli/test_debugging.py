@@ -8,11 +8,11 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from sluice.cli.debugging import MASK, masked
-from sluice.cli.federation.sites import asked_by
 from sluice.cli.main import app
-from sluice.cli.site_names import SiteName
+from sluice.cli.terminal import MASK, masked
 from sluice.errors import BadConfiguration
+from sluice.operator.federated_sites import asked_by
+from sluice.operator.site_names import SiteName
 
 SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
 

@@ -93,7 +93,7 @@ def test_states_have_colours_on_a_terminal_alone_and_not_with_no_color(capsys: p
 
 
 def test_an_error_is_red_unless_no_color_says_otherwise() -> None:
-    program = "from sluice.cli.output import show_error; show_error('failed')"
+    program = "from sluice.cli.terminal import show_error; show_error('failed')"
     assert "\x1b[31m" in on_terminal(program, 80)
     assert on_terminal(program, 80, NO_COLOR="1") == "failed\r\n"
 

@@ -9,7 +9,10 @@ from moto import mock_aws
 from typer.testing import CliRunner, Result
 
 from sluice.cli.main import app
-from sluice.cli.site_names import (
+from sluice.cli.sites import DestText, SiteText, SiteTyper, SrcText, with_first_site
+from sluice.local.cloud import Cloud, CloudFailed
+from sluice.local.sites import Site
+from sluice.operator.site_names import (
     BadSiteName,
     OtherAccount,
     SiteName,
@@ -19,9 +22,6 @@ from sluice.cli.site_names import (
     region_of,
     with_options,
 )
-from sluice.cli.sites import DestText, SiteText, SiteTyper, SrcText, with_first_site
-from sluice.local.cloud import Cloud, CloudFailed
-from sluice.local.sites import Site
 
 EU, US = "eu-central-1", "us-east-1"
 ZERO, ONE = "000000000000", "111111111111"

@@ -24,14 +24,14 @@ from moto import mock_aws
 from msgspec import to_builtins
 from typer.testing import CliRunner, Result
 
-from sluice.aws.operator.connections import Connection, of_user
+from sluice.aws.connections import Connection, of_user
 from sluice.aws.queues import depth_of
 from sluice.cli import site_status
 from sluice.cli.main import app
-from sluice.cli.site_status import read
 from sluice.cli.splitting import commands as split
 from sluice.federation.operations import ShowSite
 from sluice.operations import reply_of, request_of
+from sluice.operator.site_status import AskedSite, read_site
 from sluice.peers.channels import LOOPBACK
 from sluice.pipeline.operations import JobsOperation, ReconcileJobs
 from tests.tables import make_table
@@ -339,7 +339,7 @@ def test_a_part_that_does_not_answer_in_time_says_so_and_the_others_are_shown(si
     answers = Event()
     site.hanging = {"jobs": answers}
     try:
-        report = read(of_user(region=REGION), is_local=False, within_s=2.0)
+        report = read_site(AskedSite(of_user(region=REGION), is_local=False), within_s=2.0)
     finally:
         answers.set()
     assert report.failed == {"pipeline": "no answer in 2 s"}

@@ -4,13 +4,13 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any, cast
 
-from sluice.cli.federation.topologies import Walked
-from sluice.cli.site_names import SiteName
 from sluice.console.maps import RATE, SeldomAsked, drawn, peers_of, route_of
 from sluice.console.sites import KnownSite, SiteMemory
 from sluice.errors import CallFailed
 from sluice.federation.map.svg import MAX_LABELLED
 from sluice.federation.operations import ListBindings, ListWays
+from sluice.operator.federated_sites import Walked
+from sluice.operator.site_names import SiteName
 from tests.unit.federation.test_topology import dynamic, joined, push, sites_with
 
 CONNECTION: Any = SimpleNamespace(region="r", stage=None, endpoint_url=None, client=lambda _: None)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sluice.aws.operator.deployment import STACK, NotDeployed
+from sluice.aws.deployment import STACK, NotDeployed
 from sluice.console.sites import CALLS, FORGOTTEN_S, WANTED_S, KnownSite, SiteMemory
 from sluice.errors import CallFailed, SluiceError
 

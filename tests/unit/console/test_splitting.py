@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-from sluice.aws.operator.control_client import ControlClient
-from sluice.cli.documents import BadFile
-from sluice.cli.splitting.messages import sight_of_file
 from sluice.console.kept_sessions import MAX_KEPT, KeptSessions, TooManySessions
 from sluice.console.sites import KnownSite
 from sluice.console.trials import MAX_TOLD, try_message
 from sluice.errors import BadFilter, BadRequest, RequestRefused
 from sluice.operations import Operation
+from sluice.operator.documents import BadFile
+from sluice.operator.functions import ControlClient
+from sluice.operator.messages import sight_of_file
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter
 from sluice.splitting.operations import (
     EndedSession,

@@ -16,10 +16,7 @@ import pytest
 from msgspec.structs import replace
 from typer.testing import CliRunner, Result
 
-from sluice.cli.federation.route_declarations import MAX_NAME_CHARACTERS, route_name
-from sluice.cli.federation.sites import Client, asked_by
 from sluice.cli.main import app
-from sluice.cli.site_names import BadSiteName, SiteName
 from sluice.codec import encode
 from sluice.errors import BadConfiguration, QueueGone, SenderFault
 from sluice.federation.administration import Administration
@@ -39,6 +36,9 @@ from sluice.federation.ports import MappingPace
 from sluice.federation.registrar import Registrar
 from sluice.federation.settings import SiteNames
 from sluice.operations import Operation, R, refusal_of, reply_of, request_of, result_of
+from sluice.operator.federated_sites import Client, asked_by
+from sluice.operator.routes import MAX_NAME_CHARACTERS, route_name
+from sluice.operator.site_names import BadSiteName, SiteName
 from sluice.splitting.filters.values import Filter
 from tests.federation_fakes import FakeDocument, Site, World
 

@@ -14,8 +14,6 @@ import typer
 from moto import mock_aws
 from typer.testing import CliRunner, Result
 
-from sluice.cli.federation.sites import asked_by
-from sluice.cli.federation.typed_options import attributes, typed_values
 from sluice.cli.main import app
 from sluice.codec import encode
 from sluice.errors import CallFailed, RequestRefused
@@ -24,6 +22,8 @@ from sluice.federation.messages.metadata import Metadata, open_attributes, seal
 from sluice.federation.operations import ExchangesView, ListExchanges
 from sluice.message import Message, Outgoing, Value
 from sluice.operations import Operation, R, reply_of, result_of
+from sluice.operator.federated_sites import asked_by
+from sluice.operator.messages import attributes, typed_values
 
 REGION = "eu-central-1"
 LOOPBACK = "127.0.0.1"

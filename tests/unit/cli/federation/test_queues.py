@@ -11,7 +11,6 @@ from moto import mock_aws
 from typer.testing import CliRunner, Result
 
 from sluice.aws.federation.queues import SqsSiteQueues
-from sluice.cli.federation.sites import asked_by
 from sluice.cli.main import app
 from sluice.codec import encode
 from sluice.errors import BadConfiguration, QueueGone, SenderFault
@@ -22,6 +21,7 @@ from sluice.federation.links.peers import Peer
 from sluice.federation.operations import OPERATIONS, AddBridge, AddLink, AddPeer, BindQueue
 from sluice.federation.settings import SiteNames
 from sluice.operations import Operation, R, refusal_of, reply_of, request_of, result_of
+from sluice.operator.federated_sites import asked_by
 from tests.federation_fakes import FakeDocument, Site, World
 
 REGION = "eu-central-1"

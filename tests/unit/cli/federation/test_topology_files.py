@@ -19,9 +19,7 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
 from sluice.cli.federation import topology_files
-from sluice.cli.federation.sites import Client, OpenSite
-from sluice.cli.federation.topology_steps import Applying, NotThereYet
-from sluice.cli.site_names import SiteName
+from sluice.cli.federation.topology_files import Applying, NotThereYet
 from sluice.codec import encode
 from sluice.errors import RequestRefused
 from sluice.federation.declared import BindingDeclaration, Declared
@@ -40,6 +38,8 @@ from sluice.federation.topology.desired import (
 from sluice.federation.topology.plan import Act, TopologyPlan, plan_of
 from sluice.federation.topology.states import SiteState, described
 from sluice.operations import Operation, R
+from sluice.operator.federated_sites import Client, OpenSite
+from sluice.operator.site_names import SiteName
 from tests.unit.cli.federation.test_commands import Sites
 
 REGIONS = {"EAST": "us-east-1", "WEST": "us-west-2", "NORTH": "eu-west-1", "SOUTH": "eu-central-1"}

@@ -23,11 +23,11 @@ import pytest
 from moto import mock_aws
 from typer.testing import CliRunner, Result
 
-from sluice.aws.operator.client_queues import ClientCredentials
+from sluice.aws.rendezvous.clients import ClientCredentials
 from sluice.aws.rendezvous.offers import DynamoOfferStore, DynamoProxyPools
 from sluice.cli.main import app
-from sluice.cli.output import quantile
 from sluice.cli.sites import with_first_site
+from sluice.operator.metrics import quantile
 from sluice.peers.channels import LOOPBACK, Network
 from sluice.peers.client import Connected, connect
 from sluice.peers.methods import over_http

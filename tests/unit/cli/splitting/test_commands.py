@@ -19,11 +19,10 @@ from sluice.cli.splitting import programs
 from sluice.cli.splitting.filters import filters_of
 from sluice.cli.splitting.programs import run_program, variables
 from sluice.cli.splitting.registration import BadRegistration, registration
-from sluice.cli.splitting.sessions import OpenSession, SessionFailed, session
-from sluice.cli.splitting.tables import plain
 from sluice.errors import BadFilter, BadParameter, CallFailed, RequestRefused
 from sluice.message import Message, Value
 from sluice.operations import Operation
+from sluice.operator.sessions import OpenSession, SessionFailed, session, session_document
 from sluice.splitting.filters.texts import Sight
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter, Share
 from sluice.splitting.operations import (
@@ -86,7 +85,7 @@ class FakeControl:
 
 def test_a_session_is_json_as_programs_read_it() -> None:
     queue = {"mode": "steal", "returned": 0}
-    assert plain(view_of("Ready")) == {
+    assert session_document(view_of("Ready")) == {
         "session_id": "s",
         "key": "s",
         "owner": "me",
@@ -101,7 +100,12 @@ def test_a_session_is_json_as_programs_read_it() -> None:
             {"queue_id": "two", "name": "two", "url": "https://sqs/two", **queue},
         ),
     }
-    assert plain(view_of("Gone")) == {"session_id": "s", "status": "Ended", "reason": "because", "queues": ()}
+    assert session_document(view_of("Gone")) == {
+        "session_id": "s",
+        "status": "Ended",
+        "reason": "because",
+        "queues": (),
+    }
 
 
 def test_options_and_files_say_the_same(tmp_path: Path) -> None:

@@ -13,15 +13,14 @@ import boto3
 import pytest
 from typer.testing import CliRunner
 
-from sluice.aws.operator.connections import Connection
-from sluice.aws.operator.control_client import ControlClient
-from sluice.aws.operator.deployment import NotUsable
-from sluice.aws.operator.lambda_events import DeployedFunction, EventQueue, record_of
+from sluice.aws.connections import Connection
+from sluice.aws.deployment import NotUsable
 from sluice.cli.main import app
-from sluice.cli.splitting.handlers import BadHandler, Context, LocalFunction, serve
+from sluice.cli.splitting.handlers import BadHandler, Context, EventQueue, LocalFunction, record_of, serve
 from sluice.cli.splitting.heartbeats import keep, kept_by_another
-from sluice.cli.splitting.sessions import HEARTBEAT_EVERY_S, OpenSession
 from sluice.errors import CallFailed, QueueGone, RequestRefused
+from sluice.operator.functions import ControlClient, DeployedFunction
+from sluice.operator.sessions import HEARTBEAT_EVERY_S, OpenSession
 from tests.unit.cli.pipeline.test_commands import serving
 from tests.unit.cli.splitting.test_commands import Failing, FakeControl, view_of
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from sluice.cli.documents import BadFile, documents_of
 from sluice.cli.main import app
 from sluice.cli.splitting.filters import filters_of
 from sluice.cli.splitting.registration import section_of
 from sluice.cli.splitting.resources import BadResource, Imported, imported
+from sluice.operator.documents import BadFile, documents_of
 from sluice.splitting.filters.values import Filter, QueueFilter
 from tests import mirrord
 

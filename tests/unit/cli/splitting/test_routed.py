@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from sluice.aws.operator.function_logs import LATE_MS, FunctionLogs
 from sluice.cli.main import app
-from sluice.cli.splitting.tails import BadPeriod, new_messages, seconds_of, shown
+from sluice.cli.splitting.tables import BadPeriod, new_messages, seconds_of, shown
 from sluice.errors import CallFailed
+from sluice.operator.logs import LATE_MS, FunctionLogs
 from sluice.splitting.filters.values import Mode
 from sluice.splitting.routing.routed import EVENT, MESSAGES_A_LINE, Routed, RoutedMessage, lines, read
 from tests.unit.cli.pipeline.test_commands import serving

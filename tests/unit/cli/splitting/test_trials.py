@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 from typer.testing import CliRunner, Result
 
-from sluice.cli.documents import BadFile
 from sluice.cli.main import app
-from sluice.cli.splitting.messages import sight_of_file
 from sluice.message import Message, Value
+from sluice.operator.documents import BadFile
+from sluice.operator.messages import sight_of_file
 from sluice.splitting.filters.jq import ProgramTimedOut
 from sluice.splitting.filters.texts import Sight
 from sluice.splitting.filters.values import Filter

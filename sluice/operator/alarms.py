@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sluice.aws.clients import calls
-from sluice.aws.operator.connections import Connection
-from sluice.aws.operator.deployment import StackView
+from sluice.aws.connections import Connection
+from sluice.aws.deployment import StackView
 from sluice.stages import staged
 
 OURS = "Sluice"  # what names of stacks, and so of alarms, begin with, at a stage after its own
@@ -36,18 +36,14 @@ class Happened:
 
 def read_alarms(connection: Connection) -> Sequence[AlarmView]:
     """List all alarms of the site, composite ones too. Raises `CallFailed`."""
-    pages = connection.client("cloudwatch").get_paginator("describe_alarms")
-    with calls("DescribeAlarms"):
-        found = [
-            each
-            for page in pages.paginate(
-                AlarmNamePrefix=_prefix(connection),
-                AlarmTypes=["MetricAlarm", "CompositeAlarm"],
-                PaginationConfig={"PageSize": A_PAGE},
-            )
-            for kind in ("MetricAlarms", "CompositeAlarms")
-            for each in page.get(kind, [])
-        ]
+    pages = connection.pages(
+        "cloudwatch",
+        "describe_alarms",
+        AlarmNamePrefix=_prefix(connection),
+        AlarmTypes=["MetricAlarm", "CompositeAlarm"],
+        PaginationConfig={"PageSize": A_PAGE},
+    )
+    alarms = [alarm for page in pages for kind in ("MetricAlarms", "CompositeAlarms") for alarm in page.get(kind, [])]
     return [
         AlarmView(
             name=each["AlarmName"],
@@ -56,7 +52,7 @@ def read_alarms(connection: Connection) -> Sequence[AlarmView]:
             about=each.get("AlarmDescription", ""),
             reason=each.get("StateReason", ""),
         )
-        for each in found
+        for each in alarms
     ]
 
 

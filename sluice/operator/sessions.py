@@ -1,4 +1,4 @@
-"""A session from start to end as the command line keeps it: started, made ready, its heartbeat kept, ended."""
+"""A session from start to end as its owner keeps it: started, made ready, its heartbeat kept, ended."""
 
 import getpass
 import socket
@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
-from sluice.aws.operator.control_client import ControlClient
+from sluice.codec import plain
 from sluice.errors import CallFailed, RequestRefused, SluiceError
+from sluice.operator.functions import ControlClient
 from sluice.splitting.filters.values import QueueFilters
-from sluice.splitting.operations import AnySession, FindSession, KeepSession, StartSession, StopSession
+from sluice.splitting.operations import AnySession, FindSession, KeepSession, QueueView, StartSession, StopSession
 from sluice.splitting.sessions.state import ALIVE, Status
 
 READY_WITHIN_S = 960.0  # more than the function's own limit for the set-up, which says why
@@ -56,6 +58,11 @@ class OpenSession:
             if kept.status not in ALIVE:
                 self._end(kept.reason or kept.status)
 
+    def keep(self, every_s: float = HEARTBEAT_EVERY_S) -> None:
+        """Send heartbeats until the session ends, here or elsewhere."""
+        while not self.ended.wait(every_s):
+            self.beat()
+
     def _end(self, reason: str) -> None:
         self.reason = reason
         self.ended.set()
@@ -98,16 +105,17 @@ def session(
 
 @contextmanager
 def _kept_alive(opened: OpenSession) -> Iterator[None]:
-    stop = threading.Event()
-
-    def beat() -> None:
-        while not stop.wait(HEARTBEAT_EVERY_S) and not opened.ended.is_set():
-            opened.beat()
-
-    beating = threading.Thread(target=beat, name="heartbeat", daemon=True)
+    beating = threading.Thread(target=opened.keep, name="heartbeat", daemon=True)
     beating.start()
     try:
         yield
     finally:
-        stop.set()
+        opened.ended.set()
         beating.join()
+
+
+def session_document(value: "AnySession | QueueView") -> dict[str, Any]:
+    """Make JSON of what the control function says. What tells the kinds of sessions apart is between the two."""
+    document: dict[str, Any] = plain(value)
+    document.pop("is", None)
+    return document

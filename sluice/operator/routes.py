@@ -1,4 +1,4 @@
-"""Links and routes between two sites, as the commands of federation declare them, find them again and take them away.
+"""Links and routes between two sites, as they are declared, found again and taken away.
 
 A route is declared at one of its sites: at the destination, which then pulls, or at the source, which pushes.
 """
@@ -11,17 +11,19 @@ from dataclasses import dataclass
 
 from msgspec.structs import asdict, replace
 
-from sluice.cli.federation.peers import introduce
-from sluice.cli.federation.sites import OpenSite, open_site
-from sluice.cli.site_names import REGION
 from sluice.errors import BadRoute, SluiceError
 from sluice.federation.links.links import Address, Bridge, BridgeDeclaration, Introduction, Link, RouteKind
+from sluice.federation.links.peers import Peer
 from sluice.federation.links.states import ENDING, LinkState
+from sluice.federation.map.findings import Finding, of_route
 from sluice.federation.matching.tracing import is_tag
-from sluice.federation.operations import AddBridge, AddLink, BridgeView, CloseLink, LinkView, SiteView
+from sluice.federation.operations import AddBridge, AddLink, AddPeer, BridgeView, CloseLink, LinkView, SiteView
+from sluice.operator.federated_sites import OpenSite, open_site, walk
+from sluice.operator.site_names import REGION
 
 POLL_S = 0.5
 MAX_NAME_CHARACTERS = 100
+MAX_NEARBY = 16  # sites that are asked for what a new route does: with each a second goes by
 HASH_CHARACTERS = 12
 NOT_BY_WAITING = ENDING | {LinkState.FAILED, LinkState.PAUSED}  # a link in these stays so
 
@@ -270,3 +272,30 @@ def _in_words(shown: BridgeView, link: LinkView | None) -> str:
     error = shown.error or link.status.last_error
     why = f": {error}" if error is not None and error not in shown.state else ""
     return f"{shown.state}, its link is {link.status.state}{why}"
+
+
+def warnings_of(ends: Ends, route: Bridge) -> tuple[Finding, ...]:
+    """Say what messages a route that was just added doubles or loses, as far as the sites nearby know.
+
+    Nothing where they can't be asked: the route is there, and the map tells of it.
+    """
+    try:
+        topology = walk([str(ends.site.name)], most=MAX_NEARBY).topology
+    except SluiceError:
+        return ()
+    return of_route(topology, site=ends.view.tag, name=route.name)
+
+
+def introduce(site: OpenSite, view: SiteView, address: Introduction, *, queue: str | None = None) -> None:
+    """Declare whoever is at this address as a peer, where it isn't one as it is now. What it may stays.
+
+    But for `queue`, which it may empty from now on: who names both sites of a queue route may let it.
+    """
+    known = view.peer_tagged(address.tag)
+    peer = Peer.at(address)
+    if known is not None:
+        peer = replace(peer, pulls=known.pulls, pushes=known.pushes, queues=known.queues)
+    if queue is not None and not peer.may_take_from(queue):
+        peer = replace(peer, queues=(*peer.queues, queue))
+    if peer != known:
+        site.client.ask(AddPeer(peer=peer))

@@ -1,13 +1,24 @@
-"""`--debug`: tracebacks and all that is logged, on standard error, and no secret in any of it."""
+"""What every command has of a program in a terminal: `-h`, notes and errors on standard error, and `--debug`.
+
+`sluice --help` imports this and none of the commands, so nothing that takes long to import belongs here.
+"""
 
 import logging
 import os
 import re
 import sys
 import traceback
+from typing import Any
 
-from sluice.cli.output import show_error
+import typer
 
+SIGNALLED = 128  # what a shell adds to a signal's number for the exit code
+# Help is plain text: to draw boxes takes longer than all the rest of it.
+SETTINGS: dict[str, Any] = {
+    "no_args_is_help": True,
+    "rich_markup_mode": None,
+    "context_settings": {"max_content_width": 110},
+}
 VARIABLE = "SLUICE_DEBUG"
 MASK = "***"
 
@@ -21,6 +32,30 @@ _NAMED = re.compile(
 _SIGNATURE = re.compile(r"(Signature[=:]\s*|Bearer\s+)[A-Za-z0-9._~+/=-]+")
 _OWN = "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "SLUICE_SQSCREDS"
 _LEAST_SECRET = 8  # characters: the embedded cloud's is a word that stands in many a line
+
+
+class ShortHelp:
+    """Commands and groups of which `-h` is the help, also where another program than ours looks at them."""
+
+    def get_help_option_names(self, _: Any) -> list[str]:
+        """Name the options that show help."""
+        return ["-h", "--help"]
+
+
+def note(text: str) -> None:
+    """For the person at the terminal, beside what a program reads."""
+    typer.echo(_for_a_terminal(text), err=True)
+
+
+def show_error(text: str) -> None:
+    """Print what failed, in red where that is a terminal's and NO_COLOR isn't set, on standard error."""
+    said = _for_a_terminal(text)
+    typer.echo(said if os.environ.get("NO_COLOR") else typer.style(said, fg=typer.colors.RED), err=True)
+
+
+def _for_a_terminal(text: str) -> str:
+    """Half a character, which JSON can name and no terminal takes, is written as a question mark."""
+    return text.encode(errors="replace").decode()
 
 
 class MaskedLines(logging.Formatter):

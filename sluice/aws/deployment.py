@@ -1,4 +1,4 @@
-"""What is deployed to a site, from the outputs of stack `SluiceRendezvous`."""
+"""What is deployed to a site, from the outputs of its stacks."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from sluice.aws.clients import calls
-from sluice.aws.operator.connections import Connection
+from sluice.aws.connections import Connection
 from sluice.codec import convert
 from sluice.errors import BadConfiguration, CallFailed
 from sluice.stages import staged
@@ -16,6 +16,7 @@ from sluice.stages import staged
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
     from mypy_boto3_cloudformation import CloudFormationClient
     from mypy_boto3_cloudformation.type_defs import StackTypeDef
+
 
 STACK = "SluiceRendezvous"
 OUTPUTS = "outputs"  # the folder of Systems Manager after a stack's name, where a construct stores what it says

@@ -1,7 +1,8 @@
 """How an operator's programs reach AWS: with the user's own credentials, or the embedded cloud's root."""
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock
@@ -12,11 +13,11 @@ from botocore.exceptions import BotoCoreError, ClientError, NoRegionError, Profi
 from botocore.session import Session
 
 from sluice.aws.clients import CONFIG, calls
-from sluice.aws.operator.environments import KEY, SERVICES_ENDPOINT, undirected
 from sluice.errors import BadConfiguration, CallFailed
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
     from mypy_boto3_sts import STSClient
+
 
 ENDPOINT_VARIABLE = "AWS_ENDPOINT_URL"
 STAGE_VARIABLE = "SLUICE_STAGE"  # which our own commands read
@@ -27,6 +28,14 @@ NOT_CONFIGURED = {
     "credentials_file": (None, None, os.devnull, None),
 }
 DEFAULT_PROFILE = "default"  # as boto3 calls it where none is said
+# What says whom a program acts as, or where; how it retries and which certificates it trusts isn't among it.
+# https://docs.aws.amazon.com/sdkref/latest/guide/settings-reference.html
+KEY = re.compile("AWS_(ACCESS_KEY_ID|SECRET_ACCESS_KEY|(SESSION|SECURITY)_TOKEN)")
+SERVICES_ENDPOINT = re.compile("AWS_(ENDPOINT_URL_.*|IGNORE_CONFIGURED_ENDPOINT_URLS)")
+LEADING = re.compile(
+    rf"{KEY.pattern}|{SERVICES_ENDPOINT.pattern}|AWS_(ENDPOINT_URL|(DEFAULT_)?(PROFILE|REGION)|CONFIG_FILE|SHARED_CREDENTIALS_FILE|CREDENTIAL_EXPIRATION"
+    r"|ACCOUNT_ID|ROLE_(ARN|SESSION_NAME)|WEB_IDENTITY_TOKEN_FILE|CONTAINER_.*|EC2_METADATA_.*|SDK_LOAD_CONFIG)"
+)
 
 
 class NoConnection(BadConfiguration):
@@ -62,6 +71,16 @@ class Connection:
                 self._clients[service] = made
             return self._clients[service]
 
+    def pages(self, service: str, operation: str, **options: Any) -> Iterator[Mapping[str, Any]]:
+        """Ask for all pages of a listing. Raises `CallFailed`."""
+        pages = iter(self.client(service).get_paginator(operation).paginate(**options))
+        while True:
+            with calls("".join(map(str.capitalize, operation.split("_")))):
+                page = next(pages, None)
+            if page is None:
+                return
+            yield page
+
 
 def of_user(*, region: str | None = None, profile: str | None = None, stage: str | None = None) -> Connection:
     """Connect as the AWS command line would: by profile, environment, configuration files. Raises `NoConnection`."""
@@ -88,6 +107,13 @@ def of_environment(variables: Mapping[str, str], *, stage: str | None = None) ->
         botocore_session=Session(session_vars=NOT_CONFIGURED),
     )
     return Connection(session, variables[ENDPOINT_VARIABLE], stage)
+
+
+def profiles() -> Mapping[str, str | None]:
+    """Read the profiles of AWS's own configuration files, with their regions; none where they can't be read."""
+    with suppress(BotoCoreError):
+        return {name: settings.get("region") for name, settings in Session().full_config["profiles"].items()}
+    return {}
 
 
 def account_of(connection: Connection) -> str:
@@ -159,3 +185,8 @@ def _credentials(connection: Connection) -> Any:
     except (BotoCoreError, ClientError) as error:
         raise NoConnection(f"AWS credentials: {error}") from error
     raise NoConnection("no AWS credentials: set AWS_PROFILE or pass --profile, or --local")
+
+
+def undirected(environment: Mapping[str, str]) -> dict[str, str]:
+    """Give what of an environment says neither whom a program acts as, nor where."""
+    return {name: value for name, value in environment.items() if not LEADING.fullmatch(name)}

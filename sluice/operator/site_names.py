@@ -1,23 +1,18 @@
-"""What a site is called on the command line, and what a command's options say of it: one value that connects to it."""
+"""What a site is called, and what a command's options say of it: one value that connects to it."""
 
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from configparser import ConfigParser
-from configparser import Error as BadConfig
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from sluice.aws.connections import Connection, account_of, of_environment, of_user, profiles
 from sluice.errors import BadConfiguration
+from sluice.local.cloud import Cloud, CloudFailed, find
 from sluice.local.sites import DEFAULT_SITE, SITE, Site
 from sluice.stages import STAGE, is_stage
-
-if TYPE_CHECKING:  # boto3 is imported where a command connects, so that --help doesn't wait for it
-    from sluice.aws.operator.connections import Connection
-    from sluice.local.cloud import Cloud
 
 HERE = "."  # the site that the options mean, where an argument is to name one
 FIRST_SITE = "first"  # what --local means where it stands alone
@@ -118,10 +113,8 @@ class SiteName:
             return SiteName(region, local_account=account, stage=stage)
         return SiteName(region, profile=self.profile, stage=stage) if account == of_account else None
 
-    def connect(self) -> "Connection":
+    def connect(self) -> Connection:
         """Connect to the site. Raises a `BadConfiguration` or `CloudFailed` that says what to do."""
-        from sluice.aws.operator.connections import account_of, of_environment, of_user  # noqa: PLC0415 - it imports boto3
-
         if self.local_account is not None and self.region is not None:
             site = Site(self.local_account, self.region, self.stage)
             return of_environment(_needed(_found()).environment(site), stage=site.stage)
@@ -151,11 +144,11 @@ class SiteOptions:
         """Whether the site is one of the embedded cloud."""
         return self.named().local_account is not None
 
-    def connect(self) -> "Connection":
+    def connect(self) -> Connection:
         """Connect to the site that they mean. Raises a `BadConfiguration` or `CloudFailed` that says what to do."""
         return self.named().connect()
 
-    def named(self, text: str = HERE, *, running: "Callable[[], Cloud | None] | None" = None) -> SiteName:
+    def named(self, text: str = HERE, *, running: Callable[[], Cloud | None] | None = None) -> SiteName:
         """Complete a site's name, of the embedded cloud by what is `running`.
 
         Raises `BadSiteName`, or `CloudFailed` where an embedded cloud would have to run.
@@ -203,40 +196,18 @@ def region_of(profile: str | None) -> str | None:
     return said or profiles().get(profile or os.environ.get("AWS_PROFILE") or "default")
 
 
-def profiles() -> dict[str, str | None]:
-    """Read the profiles of AWS's own configuration files, with their regions; what can't be read has none."""
-    found: dict[str, str | None] = {}
-    for variable, name in (("AWS_CONFIG_FILE", "config"), ("AWS_SHARED_CREDENTIALS_FILE", "credentials")):
-        config = ConfigParser(interpolation=None, strict=False)
-        try:
-            config.read(os.environ.get(variable) or Path.home() / ".aws" / name)
-        except (BadConfig, OSError, UnicodeError):
-            continue
-        for section in config.sections():
-            kind, _, profile = section.rpartition("profile ")
-            if not kind and (profile == section) == (name == "credentials" or section == "default"):
-                found[profile] = config.get(section, "region", fallback=None) or found.get(profile)
-    return found
-
-
-def _found() -> "Cloud | None":
-    from sluice.local.cloud import find  # noqa: PLC0415 - only where there may be one
-
+def _found() -> Cloud | None:
     return find()
 
 
-def _needed(cloud: "Cloud | None") -> "Cloud":
-    from sluice.local.cloud import CloudFailed  # noqa: PLC0415 - only where there may be one
-
+def _needed(cloud: Cloud | None) -> Cloud:
     if cloud is None:
         raise CloudFailed("no embedded cloud runs here: start it with `sluice local up`")
     return cloud
 
 
-def _deployed(cloud: "Cloud", region: str | None, stage: str | None) -> Site:
+def _deployed(cloud: Cloud, region: str | None, stage: str | None) -> Site:
     """Find the site that is in this region and of this stage; of any, the first."""
-    from sluice.local.cloud import CloudFailed  # noqa: PLC0415 - only where there may be one
-
     sites = [site for site in cloud.sites if region in {None, site.region} and stage in {None, site.stage}]
     if region is None:
         if not sites:

@@ -1,22 +1,85 @@
-"""What `sluice rendezvous proxy` does, what it says meanwhile, and when it stops."""
+"""What `sluice rendezvous offer` and `sluice rendezvous proxy` do, and what they say meanwhile.
+
+It imports aiortc and aiohttp, which may not be installed.
+"""
 
 import asyncio
 import contextlib
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import aiohttp
 import typer
 
 from sluice.aws.clients import now_ms
-from sluice.cli.output import note, show_json
+from sluice.aws.connections import Connection
+from sluice.aws.deployment import read_deployment
+from sluice.cli.output import is_json, show_json, show_pairs, show_table
+from sluice.cli.terminal import note
+from sluice.operator.metrics import quantile
 from sluice.peers.channels import Network
+from sluice.peers.client import Attempt, AttemptOutcome, AttemptPlan, attempt_all
+from sluice.peers.methods import http_method, sqs_method
 from sluice.peers.services import Service
 from sluice.peers.volunteer import Volunteer, VolunteerEvent, VolunteerLimits, VolunteerStep, serving
 from sluice.rendezvous.protocol.matching import Nat
+
+MAX_ROWS = 40  # of clients shown to people; --json has all
+
+
+async def offer_all(
+    connection: Connection, plan: AttemptPlan, *, http: bool, sqscreds: str | None, count: int, concurrency: int
+) -> Sequence[Attempt]:
+    """Make every client's attempt, at the site that is connected to. Raises what reading the deployment raises.
+
+    A broker or a queue that can't be reached raises a group of `CallFailed`: it is no attempt.
+    """
+    deployment = read_deployment(connection)
+    opened = http_method(deployment) if http else sqs_method(connection, deployment, sqscreds=sqscreds)
+    async with opened as method:
+        return await attempt_all(method, [plan] * count, concurrency=concurrency)
+
+
+def document(attempts: Sequence[Attempt]) -> dict[str, Any]:
+    """Write for `--json` how many ended how, median and 99th percentile of the times, every client."""
+    outcomes = Counter(attempt.outcome for attempt in attempts)
+    return {
+        "offers": len(attempts),
+        "outcomes": {outcome.value: outcomes[outcome] for outcome in AttemptOutcome},
+        **_times(attempts, "answered_ms"),
+        **_times(attempts, "opened_ms"),
+        "bytes_back": sum(attempt.bytes_back for attempt in attempts),
+        "attempts": [asdict(attempt) for attempt in attempts],
+    }
+
+
+def _times(attempts: Sequence[Attempt], name: str) -> dict[str, float | None]:
+    times = [time_ms for attempt in attempts if (time_ms := getattr(attempt, name)) is not None]
+    return {f"{name}_p50": quantile(times, 0.5), f"{name}_p99": quantile(times, 0.99)}
+
+
+def show(attempts: Sequence[Attempt]) -> None:
+    """Show people a client a line, then the numbers."""
+    columns = ("", "outcome", "answered ms", "opened ms", "bytes back", "")
+    rows = [
+        (number, each.outcome, each.answered_ms, each.opened_ms, each.bytes_back, each.detail)
+        for number, each in enumerate(attempts[:MAX_ROWS], 1)
+    ]
+    show_table(columns, rows)
+    numbers = document(attempts)
+    outcomes = ", ".join(f"{number} {outcome}" for outcome, number in numbers["outcomes"].items() if number)
+    pairs = [
+        (f"{len(attempts)} offers", outcomes),
+        ("answered, median ms", numbers["answered_ms_p50"]),
+        ("opened, median ms", numbers["opened_ms_p50"]),
+        ("bytes back", numbers["bytes_back"]),
+    ]
+    show_pairs((name, value) for name, value in pairs if value is not None)
+
 
 SERVED = frozenset({VolunteerStep.CLOSED, VolunteerStep.CUT_OFF})  # clients whose channel was open and is over
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -36,9 +99,9 @@ class Shift:
     clients: int | None = None
 
 
-async def serve(broker_url: str, shift: Shift, *, as_json: bool) -> None:
+async def serve(broker_url: str, shift: Shift) -> None:
     """Serve the whole shift, told on standard output. Also ctrl-C and SIGTERM end it well, with all channels closed."""
-    report = ShiftReport(as_json=as_json, clients=shift.clients)
+    report = ShiftReport(clients=shift.clients)
     async with aiohttp.ClientSession() as session:
         volunteers = [
             Volunteer(
@@ -61,15 +124,14 @@ async def serve(broker_url: str, shift: Shift, *, as_json: bool) -> None:
 class ShiftReport:
     """Tells every event as it happens, a line each, and knows when enough clients were served."""
 
-    def __init__(self, *, as_json: bool, clients: int | None) -> None:
+    def __init__(self, *, clients: int | None) -> None:
         """Make it in the loop that the volunteers run in. `clients` is None where there are never enough."""
-        self._as_json = as_json
         self._left = clients
         self._done = asyncio.Event()
 
     def note(self, event: VolunteerEvent) -> None:
         """Print it."""
-        if self._as_json:
+        if is_json():
             show_json({"at_ms": now_ms(), "event": event.what, "sid": event.sid, "detail": event.detail})
         else:
             at = datetime.fromtimestamp(now_ms() / 1000, UTC)
@@ -87,7 +149,7 @@ class ShiftReport:
 
     def sum_up(self, counts: Counter[VolunteerStep]) -> None:
         """Print the last line."""
-        if self._as_json:
+        if is_json():
             show_json({"at_ms": now_ms(), "event": "summary", "counts": dict(counts)})
         else:
             said = ", ".join(f"{counts[what]} {what}" for what in VolunteerStep if counts[what])

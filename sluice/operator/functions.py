@@ -1,11 +1,12 @@
-"""A site's functions that can be asked, asked from outside: what the command line does."""
+"""A site's functions as an operator asks them, and what they run with."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sluice.aws.clients import calls
-from sluice.aws.operator.connections import Connection
-from sluice.aws.operator.deployment import NotUsable, stack_outputs
+from sluice.aws.connections import Connection
+from sluice.aws.deployment import NotUsable, stack_outputs
 from sluice.codec import encode
 from sluice.errors import CallFailed
 from sluice.operations import Operation, R, result_of
@@ -43,3 +44,32 @@ class ControlClient:
             error = json.loads(reply)
             raise CallFailed("Invoke", error.get("errorType", "Error"), error.get("errorMessage", ""))
         return reply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeployedFunction:
+    """What a function runs with. `handler` is None of one that is an image."""
+
+    name: str
+    arn: str
+    handler: str | None
+    timeout_s: int
+    memory_mb: int
+    variables: Mapping[str, str]
+
+    @classmethod
+    def of(cls, connection: Connection, name: str) -> "DeployedFunction":
+        """Ask Lambda, by name or ARN. Raises `CallFailed`, and `NotUsable` where its variables can't be seen."""
+        with calls("GetFunctionConfiguration"):
+            found = connection.client("lambda").get_function_configuration(FunctionName=name)
+        environment = found.get("Environment", {})
+        if "Error" in environment:
+            raise NotUsable(f"variables of {name} can't be read: {environment['Error'].get('Message', '')}")
+        return cls(
+            name=found["FunctionName"],
+            arn=found["FunctionArn"],
+            handler=found.get("Handler"),
+            timeout_s=found["Timeout"],
+            memory_mb=found["MemorySize"],
+            variables=environment.get("Variables", {}),
+        )
