@@ -32,7 +32,7 @@ from sluice.constructs.functions import (
     trigger,
     trigger_by_stream,
 )
-from sluice.constructs.roles import Statement, acknowledge_wildcards, allow
+from sluice.constructs.roles import Statement, acknowledge, acknowledge_wildcards, allow
 from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parameters_of
 from sluice.errors import BadConfiguration
 from sluice.parameters import Parameters
@@ -93,12 +93,10 @@ class RendezvousState:
                 retention=OFFERS_RETENTION,
                 name=name,
             )
-        return cls(
-            table=table,
-            waiting_table=waiting_table,
-            dead_letters=dead_letters,
-            offers_queue=offers_queue,
-        )
+        else:
+            reason = "Functions send dead letters to it; the redrive of a queue that was made elsewhere is its owner's."
+            acknowledge(dead_letters, "AwsSolutions-SQS3", reason)
+        return cls(table=table, waiting_table=waiting_table, dead_letters=dead_letters, offers_queue=offers_queue)
 
     @property
     def stream_arn(self) -> str:
