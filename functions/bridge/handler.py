@@ -18,7 +18,7 @@ from sluice.aws.federation.forwards import Forwards
 from sluice.aws.federation.peers import PeerQueues
 from sluice.aws.federation.rates import RouteRates
 from sluice.aws.metrics import publish
-from sluice.aws.records import Batch, Reporter
+from sluice.aws.records import Batch, BatchResponse, Reporter
 from sluice.errors import DestinationFault, HeldBack
 from sluice.federation.forwarder import FIFO_SUFFIX, ForwardOutcome, forward_all, shared_out
 from sluice.federation.links.registry import REGISTRY, Forward, Registry, forwards_of
@@ -29,9 +29,7 @@ from sluice.federation.settings import BridgeSettings
 from sluice.message import Message
 from sluice.splitting.filters.values import Filter
 
-if TYPE_CHECKING:  # powertools' batches import asyncio, and are for a type's name; jq is for routes with a filter
-    from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
-
+if TYPE_CHECKING:  # for routes with a filter
     from sluice.splitting.jq_runner import JqRunner
 
 SERVICE = "bridge"
@@ -140,7 +138,7 @@ def programs() -> "JqRunner":
     return JqRunner()
 
 
-def handler(event: dict[str, Any], context: LambdaContext) -> "PartialItemFailureResponse":
+def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
     """Forward a batch: the records of one event are of one queue, which one route reads, or several share."""
     made, batch = dependencies(), Batch.parse(event)
     routes = made.found.value()(batch.queue)  # none where they are gone, or not there yet

@@ -3,7 +3,7 @@
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
 from msgspec.structs import replace
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from functions.bootstrap import make_reporter, read_settings
 from sluice.aws.dead_letters import OFFER_KEPT
 from sluice.aws.metrics import publish
-from sluice.aws.records import Batch, Reporter
+from sluice.aws.records import Batch, BatchResponse, Reporter
 from sluice.aws.rendezvous.dependencies import make_dependencies
 from sluice.aws.shutdown import call_at_shutdown
 from sluice.message import Message
@@ -19,9 +19,6 @@ from sluice.rendezvous.broker import CLIENT_ID, Broker
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, by_fingerprint
 from sluice.rendezvous.settings import BrokerSettings
 from sluice.stages import staged
-
-if TYPE_CHECKING:  # powertools' batches import asyncio, and are for a type's name
-    from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 
 SERVICE = "broker"
 BATCH = 10  # records of an event, each served in a thread of its own
@@ -42,7 +39,7 @@ def dependencies() -> tuple[Broker, Reporter]:
     return broker, make_reporter(settings.dead_letters_url, ThreadPoolExecutor(BATCH), kept=without_description)
 
 
-def handler(event: dict[str, Any], context: LambdaContext) -> "PartialItemFailureResponse":
+def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
     """Serve a batch of offers."""
     broker, reporter = dependencies()
     batch = Batch.parse(event)

@@ -7,7 +7,7 @@ import secrets
 import string
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from aws_lambda_powertools.logging import Logger
@@ -16,7 +16,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from functions.bootstrap import ask, make_reporter, read_settings, time_is_left
 from sluice.aws.clients import dynamodb_client, lambda_client, make_client, now_ms, queue_arn_prefix, sqs_client
 from sluice.aws.metrics import publish
-from sluice.aws.records import Batch, Reporter
+from sluice.aws.records import Batch, BatchResponse, Reporter
 from sluice.aws.splitting.consumers.lambda_functions import LambdaSplitterTriggers
 from sluice.aws.splitting.consumers.targets import AwsConsumers, EksClusters
 from sluice.aws.splitting.queues import SplitQueues
@@ -31,9 +31,6 @@ from sluice.splitting.operations import ControlOperation, TickSessions
 from sluice.splitting.performer import Performer
 from sluice.splitting.pointing import Pointing
 from sluice.splitting.settings import ControlSettings
-
-if TYPE_CHECKING:  # powertools' batches import asyncio, and are for a type's name
-    from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 
 SERVICE = "control"
 LAST_MS = 5_000  # before the function's end: nothing new is begun
@@ -119,7 +116,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> Any:
         return refusal_of(error)
 
 
-def messages(batch: Batch, context: LambdaContext) -> "PartialItemFailureResponse":
+def messages(batch: Batch, context: LambdaContext) -> BatchResponse:
     """Serve ticks, and what splitters ask for; a bad one becomes a dead letter."""
 
     def serve(message: Message) -> None:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -16,6 +16,7 @@ from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.documents import EXCHANGES
 from sluice.aws.federation.publisher import Publisher
 from sluice.aws.metrics import publish
+from sluice.aws.records import BatchResponse
 from sluice.aws.rendezvous.exchange_publisher import Demand, ExchangePublisher
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 from sluice.errors import CallFailed
@@ -24,9 +25,6 @@ from sluice.message import DeadLetter, Message
 from sluice.rendezvous.counting import Counting
 from sluice.rendezvous.counts.stream import StreamRecord, read_record
 from sluice.rendezvous.settings import CountersSettings
-
-if TYPE_CHECKING:  # powertools' batches import asyncio, and are for a type's name
-    from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 
 SERVICE = "counters"
 
@@ -53,7 +51,7 @@ def dependencies() -> tuple[Counting, DeadLetters]:
     return counting, DeadLetters(sqs_client(), settings.dead_letters_url)
 
 
-def handler(event: dict[str, Any], context: LambdaContext) -> "PartialItemFailureResponse":
+def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
     """Count and publish a batch. What is no event becomes a dead letter; a kind that we don't know is passed over."""
     counting, dead_letters = dependencies()
     records = [read_record(record) for record in event["Records"]]

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from aws_lambda_powertools.logging import Logger
@@ -16,7 +16,7 @@ from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, new_id, now_ms,
 from sluice.aws.documents import EXCHANGES, PEERS, DynamoDocument
 from sluice.aws.metrics import publish
 from sluice.aws.queues import QueuesByUrl
-from sluice.aws.records import Batch, Reporter
+from sluice.aws.records import Batch, BatchResponse, Reporter
 from sluice.errors import CallFailed, DestinationFault
 from sluice.federation.followed import Followed, SeenReplica
 from sluice.federation.links.peers import KnownPeers
@@ -26,9 +26,6 @@ from sluice.federation.peer_store import peers_in
 from sluice.federation.router import AbsentQueues, route
 from sluice.federation.seen import Seen
 from sluice.federation.settings import ExchangeSettings
-
-if TYPE_CHECKING:  # powertools' batches import asyncio, and are for a type's name
-    from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 
 SERVICE = "exchange"
 MAX_RECEIVES = 10  # a bound queue may refuse for a while
@@ -68,7 +65,7 @@ def dependencies() -> Dependencies:
     )
 
 
-def handler(event: dict[str, Any], context: LambdaContext) -> "PartialItemFailureResponse":
+def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
     """Route a batch: the records of one event are of one ingress queue."""
     made, batch = dependencies(), Batch.parse(event)
     outcome = route(

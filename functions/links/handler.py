@@ -8,7 +8,7 @@ import random
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from aws_lambda_powertools.logging import Logger
@@ -26,7 +26,7 @@ from sluice.aws.federation.peers import PeerQueues
 from sluice.aws.federation.queues import SqsSiteQueues
 from sluice.aws.federation.redrives import Redrives
 from sluice.aws.metrics import publish
-from sluice.aws.records import Batch, Reporter
+from sluice.aws.records import Batch, BatchResponse, Reporter
 from sluice.aws.ticks import Ticks
 from sluice.errors import BadConfiguration, BadSnapshot, Malformed, QueueGone, SenderFault
 from sluice.federation.administration import Administration
@@ -47,9 +47,6 @@ from sluice.federation.upkeep import Upkeep
 from sluice.message import Message
 from sluice.operations import refusal_of, reply_of, request_of
 from sluice.splitting.filters.values import Filter
-
-if TYPE_CHECKING:  # powertools' batches import asyncio, and are for a type's name
-    from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 
 SERVICE = "links"
 LAST_MS = 5_000  # before the function's end: nothing new is begun
@@ -209,7 +206,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> Any:
         return refusal_of(error)
 
 
-def messages(batch: Batch, context: LambdaContext) -> "PartialItemFailureResponse":
+def messages(batch: Batch, context: LambdaContext) -> BatchResponse:
     """Serve what peers say, in order, or ticks and outages; a bad one becomes a dead letter."""
 
     def serve(message: Message) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from aws_lambda_powertools.logging import Logger
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from functions.bootstrap import ask, make_reporter, read_settings
 from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, new_id, now_ms, now_s, sqs_client
 from sluice.aws.metrics import publish
-from sluice.aws.records import Batch, Reporter
+from sluice.aws.records import Batch, BatchResponse, Reporter
 from sluice.aws.splitting.queues import S3Metadata, SplitQueues
 from sluice.aws.splitting.registry_store import DynamoRegistryStore
 from sluice.errors import DestinationFault
@@ -23,9 +23,6 @@ from sluice.splitting.operations import StopSession
 from sluice.splitting.routing.routed import EVENT, lines
 from sluice.splitting.settings import SplitConfig, SplitterSettings
 from sluice.splitting.splitter import CachedRegistry, Conduct, SplitOutcome, split
-
-if TYPE_CHECKING:  # powertools' batches import asyncio, and are for a type's name
-    from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 
 SERVICE = "splitter"
 # Receivers may be gone for a while: at two minutes a receive, this is twenty of them.
@@ -84,7 +81,7 @@ def dependencies() -> Dependencies:
     )
 
 
-def handler(event: dict[str, Any], context: LambdaContext) -> "PartialItemFailureResponse":
+def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
     """Split a batch: the records of one event are of one source queue."""
     batch = Batch.parse(event)
     queue = dependencies().by_source[batch.queue]

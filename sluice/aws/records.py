@@ -6,7 +6,7 @@ reason; the queue's own redrive is the net under it, for functions that die.
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, wait
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from aws_lambda_powertools.logging import Logger
@@ -18,14 +18,13 @@ from sluice.batches import HELD_BACK
 from sluice.errors import CallFailed, HeldBack, SenderFault, SluiceError
 from sluice.message import DeadLetter, Message, Outgoing
 
-if TYPE_CHECKING:  # powertools' batches import asyncio, and are for a type's name
-    from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
-
 HASTENED_AT_ONCE = 10  # by one request
 HASTENED_WITHIN_S = 2.0
 AGAIN_AFTER_S = (5,)  # where a function says nothing else; at the first failure
 MAX_RECEIVES = 3  # where a function says nothing else; no queue redrives sooner
 FIFO_SUFFIX = ".fifo"
+
+BatchResponse = dict[str, list[dict[str, str]]]  # which of a batch's messages are to come again, for Lambda
 
 logger = Logger()
 
@@ -76,7 +75,7 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
 
     def report(
         self, batch: Batch, failures: Mapping[int, Exception], *, max_receives: int = MAX_RECEIVES
-    ) -> "PartialItemFailureResponse":
+    ) -> BatchResponse:
         """Answer Lambda, given by position what failed and why.
 
         What failed by its sender's fault, or for the `max_receives`th time, becomes a dead letter; what is only held
@@ -121,7 +120,7 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
 
     def serve(
         self, batch: Batch, handle: Callable[[Message], None], *, max_receives: int = MAX_RECEIVES
-    ) -> "PartialItemFailureResponse":
+    ) -> BatchResponse:
         """Handle each message by itself and report those that raised.
 
         Of a standard queue as many at once as the executor has threads; of a FIFO queue one after the other, and what
