@@ -15,19 +15,15 @@ def closed_days(today: date, count: int) -> Sequence[date]:
 
 
 def merges(files: Sequence[DataFile], days: Sequence[date], target_bytes: int) -> Iterator[Sequence[DataFile]]:
-    """Which files become one: of one partition, small, together no larger than the target. By partition, then path.
-
-    Of earlier versions of this package also those that are large or alone: Polars can't read them where they are.
-    """
+    """Which files become one: of one partition, small, together no larger than the target. By partition, then path."""
     wanted = {day.isoformat() for day in days}
     partitions: dict[tuple[tuple[str, str], ...], list[DataFile]] = {}
     for file in sorted(files, key=lambda file: file.path):
-        small = file.size < SMALL * target_bytes or file.is_earlier
-        if file.partition["date"] in wanted and small and file.can_be_removed:
+        if file.partition["date"] in wanted and file.size < SMALL * target_bytes:
             partitions.setdefault(tuple(sorted(file.partition.items())), []).append(file)
     for key in sorted(partitions):
         for group in _filled(partitions[key], target_bytes):
-            if len(group) > 1 or group[0].is_earlier:
+            if len(group) > 1:
                 yield group
 
 

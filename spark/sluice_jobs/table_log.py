@@ -4,8 +4,7 @@ Spark writes the files, without Delta's jars; a version of the log makes them th
 create-exclusive, by a hard link or S3's `If-None-Match: *`, so writers never undo each other. Checkpoints, the log's
 clean-up and that of files are the library's.
 
-Only adding, replacing and forgetting files is decided here: no Spark. Tables of an earlier version of this package,
-which wrote the log itself, are read and written as they are.
+Only adding, replacing and forgetting files is decided here: no Spark.
 """
 
 import json
@@ -42,7 +41,6 @@ CONFIGURATION = {
     "delta.logRetentionDuration": f"interval {LOG_KEPT_DAYS} days",
     "delta.deletedFileRetentionDuration": f"interval {FILES_KEPT_HOURS // 24} days",
 }
-EARLIER_FOLDER = "batch="  # what folders of files began with, in which Polars sees a partition
 MEASURED = ("sent_at", "happened_at")  # columns whose least and greatest are in the log: readers skip files by them
 PARQUET = ".parquet"
 UNSUPPORTED = "Unsupported"
@@ -64,16 +62,6 @@ class DataFile:
     def name(self) -> str:
         """Its name in the table's folder."""
         return unquote(self.path)
-
-    @property
-    def is_earlier(self) -> bool:
-        """Whether an earlier version of this package has named it."""
-        return self.path.startswith(EARLIER_FOLDER)
-
-    @property
-    def can_be_removed(self) -> bool:
-        """Whether the library finds it by its name: an earlier version has written some names in another way."""
-        return self.path == encoded(self.name)
 
 
 def encoded(name: str) -> str:
@@ -212,8 +200,6 @@ class TableLog:
             removed = vacuum(dry_run=True)
             if removed:  # else it would leave two versions that say so
                 vacuum(dry_run=False)
-            if CONFIGURATION.items() - table.metadata().configuration.items():
-                table.alter.set_table_properties(CONFIGURATION)  # a table of an earlier version of this package
             table.update_incremental()
             table.cleanup_metadata()
         return sum(name.endswith(PARQUET) for name in removed)  # beside them are Hadoop's checksums, on a file system

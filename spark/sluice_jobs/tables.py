@@ -12,7 +12,6 @@ import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
@@ -79,12 +78,13 @@ class ParquetTable:
 
     def rows_of(self, spark: SparkSession, files: Sequence[DataFile]) -> DataFrame:
         """Read the rows of these files, with the table's columns."""
-        schema = self._columns()
-        read = [
-            self._read(spark, schema, [file for file in files if file.is_earlier is is_earlier])
-            for is_earlier in {file.is_earlier for file in files}
-        ]
-        return reduce(DataFrame.unionByName, read) if read else spark.createDataFrame([], schema)
+        layout = self._layout.schema.json()  # whose columns the table may not have yet
+        schema = StructType.fromJson(json.loads(evolved(self.log.schema or layout, layout, table=self.location)))
+        if not files:
+            return spark.createDataFrame([], schema)
+        reader = spark.read.schema(schema).option("basePath", self.location)
+        reader = reader.option("ignoreInvalidPartitionPaths", "true")  # attempts' folders
+        return reader.parquet(*[f"{self.location}/{file.name}" for file in files]).select(*schema.names)
 
     def write(self, frame: DataFrame, label: str) -> Sequence[DataFile]:
         """Files with the rows, in a new folder: not yet of the table. One that failed half-way writes none of these."""
@@ -92,18 +92,6 @@ class ParquetTable:
         writer = frame.write.partitionBy(*self._layout.partition_columns)
         writer.options(**_WRITTEN).parquet(f"{self.location}/{folder}")
         return self.log.written(folder)
-
-    def _read(self, spark: SparkSession, schema: StructType, files: Sequence[DataFile]) -> DataFrame:
-        """Read files of one kind: those of earlier versions have a folder more that looks like a partition's."""
-        reader = spark.read.schema(schema).option("basePath", self.location)
-        reader = reader.option("ignoreInvalidPartitionPaths", "true")  # attempts' folders
-        return reader.parquet(*[f"{self.location}/{file.name}" for file in files]).select(*schema.names)
-
-    def _columns(self) -> StructType:
-        """List the table's columns, and the layout's, which it may not have yet."""
-        layout = self._layout.schema.json()
-        columns = evolved(self.log.schema or layout, layout, table=self.location)
-        return StructType.fromJson(json.loads(columns))
 
 
 class DeltaTable:

@@ -23,8 +23,6 @@ from sluice_jobs.table_places import Place
 from sluice_jobs.table_schemas import evolved
 from sluice_spark.errors import LogError, SegmentMissing, UnknownFormat
 
-from tests.spark.stored.own_log import copy_tables
-
 DAY = date(2026, 11, 20)
 AWKWARD = "a/b:c {%}*? é=1+2&'x'"
 KEPT_LOG_S = 8 * 86_400
@@ -254,7 +252,6 @@ def test_a_name_is_written_as_the_library_writes_it(tmp_path: Path) -> None:
     files = [DataFile(path=encoded(name), partition=part, size=1, rows=1) for name in names]
     log.append(files, transaction(0))
     assert {file.path for file in log.files()} == {file.path for file in files}
-    assert all(file.can_be_removed for file in log.files())
     log.change(lambda files: Change(remove=files))
     assert log.files() == []
 
@@ -306,50 +303,6 @@ def test_a_stream_gets_new_rows_and_not_those_that_were_moved(tmp_path: Path) ->
     found = [file.name.partition("/")[0] for file in log.added(after=first, until=log.version)]
     assert found == ["0", "1", "3"]
     assert log.added(after=log.version, until=log.version) == []
-
-
-# Tables of before
-
-
-@pytest.fixture
-def earlier(tmp_path: Path) -> Path:
-    """A table whose log this package wrote by itself."""
-    copy_tables(tmp_path)
-    return tmp_path / "tables" / "messages"
-
-
-def of_earlier(place: Path) -> TableLog:
-    columns = deltalake.DeltaTable(str(place)).schema().to_json()
-    return TableLog(str(place), schema=columns, partition_columns=["date", "exchange", "late"])
-
-
-def test_a_table_whose_log_we_wrote_ourselves_is_read_and_goes_on(earlier: Path) -> None:
-    log = of_earlier(earlier)
-    query = "b0b4b16a-3b5f-4d38-8e9a-000000000001"
-    assert [log.has(transaction(version, query)) for version in (4, 5)] == [True, False]
-    assert len(ids(earlier)) == log.rows == 13
-    assert log.append([], transaction(5, query))
-    assert of_earlier(earlier).has(transaction(5, query))
-    assert [file.rows for file in log.added(after=5, until=6)] == [1]
-
-
-def test_its_files_stay_while_what_it_removed_goes(earlier: Path) -> None:
-    log = of_earlier(earlier)
-    assert log.cleaned(kept_hours=0) == 8
-    assert len(ids(earlier)) == 13
-    assert (
-        deltalake.DeltaTable(str(earlier)).metadata().configuration["delta.logRetentionDuration"] == "interval 7 days"
-    )
-
-
-def test_its_files_are_merged_out_of_their_folders_but_for_names_that_the_library_writes_otherwise(
-    earlier: Path,
-) -> None:
-    log = of_earlier(earlier)
-    groups = list(merges(log.files(), [DAY, DAY + timedelta(days=1)], 1 << 20))
-    assert sorted(len(group) for group in groups) == [1, 5]
-    kept = [file for file in log.files() if not file.can_be_removed]
-    assert {file.partition["exchange"] for file in kept} == {"a/b:c {%}*? é=1"}
 
 
 # S3

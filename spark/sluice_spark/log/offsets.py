@@ -73,8 +73,8 @@ class Offset:
             segment, row, messages, size, failed = (
                 int(offset[name]) for name in ("segment", "row", "numRecordsIn", "numBytesIn", "numSqsDeletionsFailed")
             )
-            errors = int(offset.get("numRecordsInErrors", 0))
-            errors_until = Position(*(int(number) for number in offset.get("errorsUntil", (0, 0))))
+            errors = int(offset["numRecordsInErrors"])
+            errors_until = Position(*(int(number) for number in offset["errorsUntil"]))
             counted = offset.get("countedUntil")
             counted_until = Position(*(int(number) for number in counted)) if counted is not None else None
         except (KeyError, TypeError, ValueError) as error:

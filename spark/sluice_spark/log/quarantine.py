@@ -4,8 +4,6 @@ A task tried again writes the same file, once. They lie in the location itself, 
 """
 
 import logging
-import re
-from collections.abc import Iterator
 
 import pyarrow as pa
 
@@ -14,9 +12,6 @@ from sluice_spark.log.planning import Slice
 from sluice_spark.log.store import Store
 
 log = logging.getLogger(__name__)
-
-EARLIER_FOLDER = "bad-records"  # where they were at first, within the location
-_NAME = re.compile(rf"(?:{EARLIER_FOLDER}/)?[0-9]{{20}}(?:-[0-9.]+)+-([0-9]+)\.parquet")
 
 
 def quarantined(store: Store, part: Slice, rows: pa.RecordBatch, share: int = 0, piece: int = 0) -> None:
@@ -37,10 +32,3 @@ def quarantined(store: Store, part: Slice, rows: pa.RecordBatch, share: int = 0,
     except SegmentTaken:
         return  # an earlier try of this task wrote the same rows
     log.warning("%d bad records of segment %d are in %s", rows.num_rows, part.number, name)
-
-
-def counts(store: Store) -> Iterator[tuple[str, int]]:
-    """Each file's name with how many bad records it holds, those of earlier versions too."""
-    for name in sorted((*store.names(""), *store.names(EARLIER_FOLDER))):
-        if found := _NAME.fullmatch(name):
-            yield name, int(found[1])

@@ -15,8 +15,7 @@ import pyarrow as pa
 from sluice_spark.errors import UnknownFormat
 from sluice_spark.sqs.received import Attribute, Received
 
-VERSION = 2  # 1 had no epoch, and counters always
-VERSIONS = (1, VERSION)
+VERSION = 2
 HEADER_KEY = b"sluice.segment"
 HEAD_BYTES = 16_384  # more than the schema with its metadata takes: enough to read a header without its rows
 # JSON is a third of its size with it: at S3 a segment's time goes by that, and on a disk it costs less than writing all
@@ -187,8 +186,8 @@ def _only(column: str, content: pa.Buffer) -> pa.ipc.RecordBatchFileReader:
 def _header(schema: pa.Schema) -> Header:
     values = json.loads((schema.metadata or {}).get(HEADER_KEY, b"{}"))
     version = values.pop("version", None)
-    if version not in VERSIONS:
-        raise UnknownFormat(f"segment of version {version!r}, this package reads {VERSIONS}")
+    if version != VERSION:
+        raise UnknownFormat(f"segment of version {version!r}, this package reads {VERSION}")
     if not schema.remove_metadata().equals(SCHEMA):
         raise UnknownFormat(f"segment with other columns than version {VERSION} has: {schema.names}")
     return Header(**values)

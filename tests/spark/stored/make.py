@@ -1,9 +1,7 @@
 """Values of every kind that the Spark packages store, as they write it: `python -m tests.spark.stored.make FOLDER`.
 
 Run once for each version of a format, into a new folder beside the others; what is there stays as it is, and
-test_stored reads it. `own-log` has tables of a land job that wrote their log by itself, with a compaction between two
-batches; since then it is the package deltalake's, and Delta Lake's protocol says what it is. own_log.py gives its files
-their own names.
+test_stored reads it. What a table's log is, Delta Lake's protocol says.
 """
 
 import json

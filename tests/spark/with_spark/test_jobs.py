@@ -15,11 +15,10 @@ from typing import Any
 
 import pytest
 
-from tests.spark.stored.own_log import copy_tables
 from tests.spark.with_spark.driver import kill_session
 from tests.spark.with_spark.killed import committed, until
 from tests.spark.with_spark.land_programs import WITHIN_S, killed_when, program, table_at, told
-from tests.spark.with_spark.readers import BESIDE_SPARK, by_delta_rs, by_spark
+from tests.spark.with_spark.readers import BESIDE_SPARK, by_spark
 
 VISIBILITY_S = 3
 GOOD, LATE, BAD = 3900, 60, 40
@@ -536,37 +535,6 @@ def test_all_readers_see_new_columns_and_wider_numbers(job_spark: Any, tmp_path:
     assert by_spark(job_spark, table(old), seen) == by_spark(job_spark, table(new), seen) == expected
     found = {name: read(f"{tmp_path}/t", seen) for name, read in BESIDE_SPARK.items()}
     assert found == dict.fromkeys(BESIDE_SPARK, expected)
-
-
-def test_a_table_of_before_goes_on_and_is_read_by_all_once_its_files_are_merged(
-    job_spark: Any, received: Any, tmp_path: Path
-) -> None:
-    """Its files lie in folders in which Polars sees a partition, until compaction takes them."""
-    from sluice_jobs.compact import compact  # noqa: PLC0415  needs PySpark
-    from sluice_jobs.land import QUERY_ID, Batches  # noqa: PLC0415  as above
-
-    copy_tables(tmp_path)
-    query = "b0b4b16a-3b5f-4d38-8e9a-000000000001"
-    messages, quarantine = table_at(tmp_path, "tables/messages"), table_at(tmp_path, "quarantine")
-    landed = Batches(messages, quarantine, late_days=3)
-    job_spark.sparkContext.setLocalProperty(QUERY_ID, query)
-    try:
-        landed(received([message(42, sent_at=NOON + DAYS)]), 4)  # which it has
-        landed(received([message(50), message(51, attributes=bad_metadata())]), 5)
-    finally:
-        job_spark.sparkContext.setLocalProperty(QUERY_ID, None)
-    expected = by_spark(job_spark, messages, SEEN)
-    numbers = [0, 1, 2, 10, 11, 12, 20, 21, 22, 30, 31, 32, 42, 50]
-    assert [row[0] for row in expected] == [f"{number:06d}" for number in numbers]
-    assert ids(quarantine.read(job_spark)) == ["000051", "000099"]
-    others = {name: read for name, read in BESIDE_SPARK.items() if name != "polars"}
-    assert {name: read(messages.location, SEEN) == expected for name, read in others.items()} == dict.fromkeys(
-        others, True
-    )
-    done = compact(job_spark, f"{tmp_path}/tables", days=[DAY, DAY + DAYS], target_bytes=1 << 20)
-    assert (done.files_before, done.files_after, done.rows) == (6, 2, 9)
-    assert by_spark(job_spark, messages, SEEN) == expected
-    assert by_delta_rs(messages.location, SEEN) == expected
 
 
 # statistics
