@@ -24,7 +24,7 @@ import boto3
 from botocore.config import Config
 from pyspark.sql import DataFrame, SparkSession
 from sluice_spark import register
-from sluice_spark.source.intake import Limits
+from sluice_spark.options import BUFFER_DEFAULT_BYTES
 
 LATENCIES_MS = (0, 20)
 MESSAGE_BYTES = 1024
@@ -104,7 +104,7 @@ def main() -> None:
         server.control("latency", seconds=0)
         for number, size in enumerate(LARGE, 2 * len(LATENCIES_MS)):
             runs.append(by_source(spark, server, f"queue-{number}", 0, Path(folder) / str(size), size))
-    found = {"runs": [asdict(run) for run in runs], "bytes_limit_mb": Limits().buffer_bytes / MIB}
+    found = {"runs": [asdict(run) for run in runs], "bytes_limit_mb": BUFFER_DEFAULT_BYTES / MIB}
     print(json.dumps(found), flush=True)
 
 

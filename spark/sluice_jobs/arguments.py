@@ -8,9 +8,9 @@ from datetime import UTC, date, datetime, timedelta
 from sluice.federation.matching.exchanges import MAX_NAME_CHARACTERS
 from sluice.pipeline.jobs import TableFormat
 
-from sluice_jobs.landing_names import ATTRIBUTE_TYPES, RESERVED
+from sluice_jobs.table_schemas import ATTRIBUTE_TYPES, RESERVED
 from sluice_spark.errors import InvalidOption
-from sluice_spark.metrics.emf import NAMESPACE
+from sluice_spark.metrics.measures import NAMESPACE
 from sluice_spark.options import parsed as parsed_options
 
 TABLE_FORMATS = [each.value for each in TableFormat]

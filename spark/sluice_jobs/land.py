@@ -15,12 +15,12 @@ from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
 
 from sluice_jobs.arguments import LATE_DAYS_DEFAULT, TRIGGER_SECONDS_DEFAULT
 from sluice_jobs.landing import NO_EXTRAS, Extras, classified, messages_layout, quarantine_layout
-from sluice_jobs.landing_names import MESSAGES, QUARANTINE, REASON
-from sluice_jobs.stopping import asked_to_stop, awaited, stop_before, stopped_on_purpose
+from sluice_jobs.session import asked_to_stop, awaited, stop_before, stopped_on_purpose
 from sluice_jobs.table_log import Transaction
+from sluice_jobs.table_schemas import MESSAGES, QUARANTINE, REASON
 from sluice_jobs.tables import ParquetTable, Table, open_table
-from sluice_spark.metrics.emf import emf_lines
 from sluice_spark.metrics.listener import MetricsListener, observed
+from sluice_spark.metrics.measures import emf_lines
 from sluice_spark.source.drain import drain
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
 from pyspark.sql.types import StructType
 from sluice.federation.messages.metadata import ATTRIBUTE, EXCHANGE_ATTRIBUTE, KEY_ATTRIBUTE
 
-from sluice_jobs.landing_names import ENVELOPE, OWN_COLUMNS, REASON
+from sluice_jobs.table_schemas import ENVELOPE, OWN_COLUMNS, REASON
 from sluice_jobs.tables import Layout
 from sluice_spark.formats.deserialisation import REASON as BAD_RECORD
 from sluice_spark.log.segments import SPARK_SCHEMA

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from sluice_jobs.arguments import parse, source_options
-from sluice_jobs.merging import closed_days
+from sluice_jobs.compact import closed_days
 from sluice_spark.errors import SluiceSparkError
 
 Result = Mapping[str, Any]
@@ -90,8 +90,11 @@ def _told(kind: Callable[..., Told], given: argparse.Namespace, **more: Any) -> 
 
 @contextmanager
 def _session(job: str) -> Iterator[Any]:
-    from sluice_jobs.session import abandoned, job_session  # noqa: PLC0415  needs Spark
-    from sluice_jobs.stopping import interrupt_held  # noqa: PLC0415  as above
+    from sluice_jobs.session import (  # noqa: PLC0415  needs Spark
+        abandoned,
+        interrupt_held,
+        job_session,
+    )
 
     try:
         with interrupt_held():

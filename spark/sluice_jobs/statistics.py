@@ -27,15 +27,16 @@ from sluice.rendezvous.counts.statistics import (
     Count,
     Family,
 )
+from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
+from sluice.rendezvous.protocol.matching import Nat
 from sluice.rendezvous.protocol.ends import End, outcomes_of
 
 from sluice_jobs import table_stream
-from sluice_jobs.events import UNKNOWN, bad_records, events
 from sluice_jobs.land import QUERY_ID
 from sluice_jobs.landing import messages_layout
-from sluice_jobs.landing_names import MESSAGES
-from sluice_jobs.stopping import asked_to_stop, awaited, stop_before
+from sluice_jobs.session import asked_to_stop, awaited, stop_before
 from sluice_jobs.table_log import Change, DataFile, Transaction
+from sluice_jobs.table_schemas import MESSAGES
 from sluice_jobs.tables import Keep, Layout, ParquetTable, open_table
 from sluice_spark.errors import SegmentTaken
 from sluice_spark.log.store import Store, open_store
@@ -217,3 +218,49 @@ def _replaced(store: Store, name: str, text: str) -> None:
     except SegmentTaken:
         store.remove([name])
         store.publish(name, content)
+
+
+UNKNOWN = "unknown"
+_SCHEMA = (
+    "kind string, outcome string, id string, at string, site string, method string, nat string, country string, "
+    "proxy_type string, relay_extension boolean, address string, polls long, addresses array<string>"
+)
+_COMMON = ("kind", "outcome", "id", "at", "site")
+_COUNTRY = "^([A-Z]{2}|[?]{2})$"
+_NATS = [nat.value for nat in Nat]
+
+
+def events(messages: DataFrame, exchange: str) -> DataFrame:
+    """Select the events among rows of table `messages`: their fields, and when they happened. Repeats stay.
+
+    `polls` is of how many polls an event tells, 1 for every other kind; `addresses` are the different ones of these.
+    """
+    found = messages.where(F.col("exchange") == exchange).select(
+        "happened_at", F.from_json("body", _SCHEMA).alias("event")
+    )
+    return found.where(~_bad()).select(
+        "happened_at",
+        *[F.col(f"event.{name}") for name in ("kind", "outcome", "id", "site", "method", "relay_extension")],
+        F.greatest(F.coalesce(F.col("event.polls"), F.lit(1)), F.lit(1)).alias("polls"),
+        F.array_compact(
+            F.array_union(F.array("event.address"), F.coalesce("event.addresses", F.array().cast("array<string>")))
+        ).alias("addresses"),
+        F.coalesce(F.col("event.proxy_type"), F.lit(UNKNOWN)).alias("proxy_type"),
+        F.when(F.col("event.nat").isin(*_NATS), F.col("event.nat")).otherwise(Nat.UNKNOWN.value).alias("nat"),
+        F.when(F.col("event.country").rlike(_COUNTRY), F.col("event.country"))
+        .otherwise(UNKNOWN_COUNTRY)
+        .alias("country"),
+    )
+
+
+def bad_records(messages: DataFrame, exchange: str) -> DataFrame:
+    """Rows of the exchange that are no events."""
+    found = messages.where(F.col("exchange") == exchange)
+    return found.withColumn("event", F.from_json("body", _SCHEMA)).where(_bad()).drop("event")
+
+
+def _bad() -> Column:
+    missing = F.col("event").isNull()
+    for name in _COMMON:
+        missing = missing | F.col(f"event.{name}").isNull()
+    return missing

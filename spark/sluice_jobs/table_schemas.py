@@ -5,10 +5,12 @@ file lacks as null, and a narrow number as a wide one.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from sluice_spark.errors import UnknownFormat
+from sluice_spark.log.segments import SPARK_SCHEMA
 
 # What every reader takes from a file for a column that is wider
 WIDER: Mapping[str, frozenset[str]] = {
@@ -61,3 +63,15 @@ def _wider_within(known: Mapping[str, Any], wanted: Mapping[str, Any], what: str
 
 def _named(kind: Any) -> str:
     return kind if isinstance(kind, str) else str(kind["type"])
+
+
+MESSAGES, QUARANTINE = "messages", "quarantine"
+REASON = "reason"  # of the quarantine
+ENVELOPE = "envelope"  # of the messages, with option `--envelope`
+OWN_COLUMNS = (
+    "happened_at timestamp, routing_key string, origin string, origin_id string, sites array<string>, "
+    "published_at timestamp, date date, exchange string, late boolean"
+)
+# What an attribute's column can't be called: each name before a type, fields within types have a colon there
+RESERVED = {REASON, ENVELOPE, *re.findall(r"(\w+) \w", f"{SPARK_SCHEMA}, {OWN_COLUMNS}")}
+ATTRIBUTE_TYPES = ("string", "boolean", "int", "bigint", "float", "double", "date", "timestamp")

@@ -15,9 +15,8 @@ from sluice_spark.formats.s3_files import check_columns
 from sluice_spark.log.segments import SPARK_SCHEMA
 from sluice_spark.options import parsed
 from sluice_spark.sink.writers import batch_writer, stream_writer
-from sluice_spark.source.batch import PlannedReader, SqsReader
+from sluice_spark.source.readers import PlannedReader, PlannedStreamReader, SqsReader, StreamReader
 from sluice_spark.source.reading import arrow_type
-from sluice_spark.source.streaming import PlannedStreamReader, StreamReader
 
 
 class SqsDataSource(DataSource):

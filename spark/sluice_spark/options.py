@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 from sluice_spark.errors import InvalidOption, LogError
@@ -10,9 +11,11 @@ from sluice_spark.formats.deserialisation import FORMATS, Deserialisation
 from sluice_spark.formats.envelopes import ENVELOPES, S3Choice
 from sluice_spark.formats.payloads import PAYLOAD_LIMIT
 from sluice_spark.formats.s3_files import CSV, FILE_FORMATS, MISSING_POLICIES, S3Files
+from sluice_spark.formats.s3_objects import open_objects
 from sluice_spark.log.planning import Admission
-from sluice_spark.log.store import FSSPEC_SCHEMES, open_store
-from sluice_spark.sqs.access import Identity, account_of_role, region_of
+from sluice_spark.log.store import FSSPEC_SCHEMES, Store, open_store
+from sluice_spark.sqs.access import Identity, Places, account_of_role, region_of
+from sluice_spark.sqs.client import SqsClient
 
 CONNECTIONS_LIMIT = 512
 WAIT_LIMIT_S = 20
@@ -66,6 +69,28 @@ class Options:
     executors: bool = False
     payload_delete: bool = False
     check_md5: bool = False
+
+    def store(self) -> Store:
+        """Open the staging location."""
+        return open_store(self.staging_location, self.identity.profile)
+
+    def objects(self) -> Any:
+        """Open S3 as the queue's identity, in its region unless another is given: for objects that messages name."""
+        region = self.region or (region_of(self.queue_urls[0]) if self.queue_urls else None)
+        return open_objects(self.identity, region=region, endpoint=self.files.endpoint)
+
+
+@lru_cache(maxsize=16)  # executors' workers are reused, and a session of botocore's takes its time
+def clients_of(options: Options, connections: int) -> Callable[[], SqsClient]:
+    """Make clients of the queues, with so many `connections` to each region as each role.
+
+    Asks botocore once for each place. Raises InvalidOption where nothing says a region, no key is found, or no role is
+    of a queue's account.
+    """
+    places = Places(region=options.region, endpoint=options.endpoint, identity=options.identity)
+    for queue_url in options.queue_urls:
+        places(queue_url)
+    return partial(SqsClient, places, connections=connections, check_md5=options.check_md5)
 
 
 def parsed(given: Mapping[str, str]) -> Options:

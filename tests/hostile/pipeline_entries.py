@@ -15,8 +15,7 @@ from sluice_jobs.arguments import parse
 from sluice_spark.errors import LogError
 from sluice_spark.formats.envelopes import S3Choice, unwrapped
 from sluice_spark.log.notified import Notified
-from sluice_spark.log.segment_files import FOLDER, numbers_since
-from sluice_spark.log.segments import HEAD_BYTES, header_of, rows_of
+from sluice_spark.log.segments import FOLDER, HEAD_BYTES, header_of, numbers_since, rows_of
 from sluice_spark.log.store import FileStore
 from sluice_spark.sqs.received import Received, messages_in
 

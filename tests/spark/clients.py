@@ -1,12 +1,20 @@
 """The package's client of the in-memory SQS."""
 
+from collections.abc import Callable
 from typing import Any
 
-from sluice_spark.sqs.access import Endpoint
+from sluice_spark.sqs.access import Endpoint, Place
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.signing import Credentials
 
+KEY = Credentials(access_key="A", secret_key="s")
 
-def client_of(sqs: Any, *, connections: int) -> SqsClient:
-    endpoint, key = Endpoint(url=sqs.url + "/", region="eu-west-1"), Credentials(access_key="A", secret_key="s")
-    return SqsClient(endpoint, lambda: key, connections=connections)
+
+def client_at(url: str, key: Callable[[], Credentials] = lambda: KEY, **options: Any) -> SqsClient:
+    """A client that calls every queue at one address."""
+    place = Place(Endpoint(url=url + "/", region="eu-west-1"), key)
+    return SqsClient(lambda _: place, **options)
+
+
+def client_of(sqs: Any, **options: Any) -> SqsClient:
+    return client_at(sqs.url, **options)

@@ -6,11 +6,11 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark.log.offsets import Position
+from sluice_spark.log.planning import Position
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
-from sluice_spark.source.after_commit import Held
-from sluice_spark.source.intake import Intake
+from sluice_spark.options import Options
+from sluice_spark.source.deletions import Held
 from sluice_spark.source.receiver import Receiver
 from sluice_spark.sqs.received import Handles
 
@@ -76,8 +76,8 @@ def test_messages_that_wait_for_their_commit_stay_invisible(sqs: Any, fill: Any,
 
 
 def _receiver(sqs: Any, staged: StagedLog) -> Receiver:
-    intake = Intake(queue_urls=(sqs.queue_url("q"),), connections=4, wait_s=1, after_commit=True)
-    return Receiver(staged, lambda: client_of(sqs, connections=8), intake)
+    options = Options(queue_urls=(sqs.queue_url("q"),), connections=4, wait_s=1, after_commit=True)
+    return Receiver(staged, lambda: client_of(sqs, connections=8), options)
 
 
 def _ended(receiver: Receiver) -> None:

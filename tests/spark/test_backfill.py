@@ -16,20 +16,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sluice_spark.errors import InvalidOption, ObjectRefused, SluiceSparkError
 from sluice_spark.formats.envelopes import LISTED, S3Choice, listed, unwrapped
-from sluice_spark.log.backfills import progress
+from sluice_spark.log.latest import read_progress
 from sluice_spark.log.notified import Backfill, Notified
-from sluice_spark.log.segment_files import numbers_since, segment_name
-from sluice_spark.log.segments import rows_of, table
+from sluice_spark.log.segments import numbers_since, rows_of, segment_name, table
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
-from sluice_spark.options import parsed
+from sluice_spark.options import Options, parsed
 from sluice_spark.source.backfill import MARGIN_S, Backfilling
-from sluice_spark.source.intake import Intake
 from sluice_spark.source.receiver import Receiver
-from sluice_spark.sqs.access import Endpoint
-from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.received import Message, Received
 from sluice_spark.sqs.signing import Credentials
+
+from tests.spark.clients import client_of
 
 CHOICE = S3Choice()
 KEY = Credentials(access_key="A", secret_key="s")
@@ -62,7 +60,7 @@ def ran(
 ) -> StagedLog:
     """A driver's bounded run: the bucket first, then the queue until it is empty."""
     store = store or FileStore(folder)
-    made = progress(store)
+    made = read_progress(store)
     notified = Notified(["s3"], CHOICE, backfill=made.backfill if made else None)
     staged = StagedLog(store, notified)
     staged.take_over(staged.oldest())
@@ -75,9 +73,10 @@ def ran(
             await super().run(staged, room=room, ending=lambda: ending() or next(asked) >= ending_after)
 
     backfilling = Ended(place, store, notified, ["s3"], lambda: s3, page_objects=PAGE)
-    endpoint = Endpoint(url=sqs.url + "/", region="eu-west-1")
-    intake = Intake(queue_urls=(sqs.queue_url("q"),), connections=2, wait_s=1, until_empty=True)
-    receiver = Receiver(staged, lambda: SqsClient(endpoint, lambda: KEY, connections=4), intake, backfilling)
+    options = Options(queue_urls=(sqs.queue_url("q"),), connections=2, wait_s=1)
+    receiver = Receiver(
+        staged, lambda: client_of(sqs, connections=4), options, until_empty=True, backfilling=backfilling
+    )
     receiver.start(staged.log.end)
     receiver.join(120)
     receiver.check()
@@ -153,7 +152,7 @@ def test_a_driver_that_dies_between_stage_and_note_doubles_nothing(
 
 def test_an_empty_bucket_is_listed_too(tmp_path: Path, s3: Any, sqs: Any) -> None:
     ran(tmp_path, s3, sqs)
-    made = progress(FileStore(tmp_path))
+    made = read_progress(FileStore(tmp_path))
     assert made is not None
     assert made.until is not None
 

@@ -17,7 +17,7 @@ from sluice_spark.log.staging import StagedLog
 from sluice_spark.source.chains import Chain, links
 from sluice_spark.source.dispatching import Dispatcher, adopted
 
-from tests.spark.test_executors_no_loss import ATTEMPTS, INTAKE, Depth, SteadyLine
+from tests.spark.test_executors_no_loss import ATTEMPTS, OPTIONS, Depth, SteadyLine
 from tests.spark.test_no_loss import VISIBILITY_S, World, whole
 from tests.sqs.queues import Queue
 
@@ -37,7 +37,7 @@ def task(world: World, chain: Chain, *, faults: float = 0.0, calls_left: int | N
     """All its rows. Raises what the task raises."""
     line = SteadyLine(world, faults=faults, calls_left=calls_left)
     try:
-        found = links(chain, world.store, lambda: line, INTAKE)  # type: ignore[arg-type, return-value]  # as a client
+        found = links(chain, world.store, lambda: line, OPTIONS)  # type: ignore[arg-type, return-value]  # as a client
         return [body for _, rows in found for body in rows.column("body").to_pylist()]
     finally:
         assert line.wrong == []
@@ -107,7 +107,7 @@ def test_a_read_that_is_cut_short_leaves_a_log_without_a_gap_once_all_tasks_have
     world.send(LIMIT)
     longer, shorter = planned(world, Admission())
     line = SteadyLine(world, faults=0.0, calls_left=None)
-    with closing(links(longer, world.store, lambda: line, INTAKE)) as rows:  # type: ignore[arg-type, return-value, type-var]  # as a client
+    with closing(links(longer, world.store, lambda: line, OPTIONS)) as rows:  # type: ignore[arg-type, return-value, type-var]  # as a client
         for _ in range(3):
             next(rows)
             world.send(1)

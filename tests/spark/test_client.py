@@ -5,20 +5,13 @@ from typing import Any
 
 import pytest
 from sluice_spark.errors import InvalidOption, QueueBusy, QueueRefused, TooManyInFlight
-from sluice_spark.sqs.access import Endpoint
 from sluice_spark.sqs.answers import HttpAnswer
-from sluice_spark.sqs.client import (
-    ATTEMPTS,
-    BACK_OFF_LIMIT_S,
-    SIGNATURE_FRESH_S,
-    BatchOutcome,
-    SqsClient,
-    _parsed,
-    _Signed,
-    back_off_s,
-    classified,
-)
+from sluice_spark.sqs.caller import SIGNATURE_FRESH_S, _Signed, classified
+from sluice_spark.sqs.client import _OBJECT, ATTEMPTS, BACK_OFF_LIMIT_S, BatchOutcome, SqsClient, _read, back_off_s
+from sluice_spark.sqs.received import Handles
 from sluice_spark.sqs.signing import Credentials
+
+from tests.spark.clients import client_at, client_of
 
 
 class Used:
@@ -34,10 +27,8 @@ class Used:
             self.waits.append(seconds)
 
         async def whole() -> Any:
-            endpoint = Endpoint(url=self.sqs.url + "/", region="eu-west-1")
-            key = Credentials(access_key="AKIA", secret_key="s")
-            async with SqsClient(
-                endpoint, lambda: key, connections=4, sleep=sleep, chance=lambda: 1.0, answer_within_s=answer_within_s
+            async with client_of(
+                self.sqs, connections=4, sleep=sleep, chance=lambda: 1.0, answer_within_s=answer_within_s
             ) as self.client:
                 return await use(self.client)
 
@@ -133,7 +124,7 @@ def test_over_limit_is_its_own_kind(used: Used, fill: Callable[[int], None]) -> 
 def test_released_messages_are_there_at_once(used: Used, fill: Callable[[int], None]) -> None:
     fill(3)
     handles = used.handles()
-    used.run(lambda client: client.release(used.url, handles))
+    used.run(lambda client: client.release([Handles(used.url, handles)]))
     assert len(used.handles()) == 3
 
 
@@ -143,9 +134,9 @@ def test_an_expired_token_is_asked_for_again(used: Used) -> None:
 
 
 def test_an_answer_that_is_no_json_is_judged_by_its_status() -> None:
-    assert isinstance(classified("A", 502, {}, b"<html>"), QueueBusy)
-    assert isinstance(classified("A", 404, {}, b"[1]"), QueueRefused)
-    assert isinstance(classified("A", 429, {}, b""), QueueBusy)
+    assert isinstance(classified("A", HttpAnswer(502, (), b"<html>")), QueueBusy)
+    assert isinstance(classified("A", HttpAnswer(404, (), b"[1]")), QueueRefused)
+    assert isinstance(classified("A", HttpAnswer(429, (), b"")), QueueBusy)
 
 
 def test_back_off_grows_to_a_limit() -> None:
@@ -161,7 +152,7 @@ def test_a_receives_signature_is_used_again_and_a_deletes_is_not(used: Used) -> 
         for _ in range(3):
             await client.receive(used.url, wait_s=0)
             await client.delete(used.url, ["nonsense"])
-            (signed,) = client._signed.values()
+            (signed,) = client._caller(used.url)._signed.values()
             kept.append(signed.request)
         return kept
 
@@ -187,7 +178,7 @@ def test_one_call_asks_for_the_key_and_the_others_wait(sqs: Any) -> None:
         return Credentials(access_key="AKIA", secret_key="s")
 
     async def whole() -> None:
-        async with SqsClient(Endpoint(url=sqs.url + "/", region="eu-west-1"), key, connections=4) as client:
+        async with client_at(sqs.url, key, connections=4) as client:
             await asyncio.gather(*(client.attributes(sqs.queue_url("q"), "QueueArn") for _ in range(20)))
 
     asyncio.run(whole())
@@ -196,8 +187,7 @@ def test_one_call_asks_for_the_key_and_the_others_wait(sqs: Any) -> None:
 
 def test_leaving_waits_for_a_receive_under_way(sqs: Any, fill: Callable[[int], None]) -> None:
     async def whole() -> int:
-        key = Credentials(access_key="AKIA", secret_key="s")
-        async with SqsClient(Endpoint(url=sqs.url + "/", region="eu-west-1"), lambda: key, connections=4) as client:
+        async with client_of(sqs, connections=4) as client:
             receiving = asyncio.ensure_future(client.receive(sqs.queue_url("q"), wait_s=1))
             while not client.requests["ReceiveMessage"]:
                 await asyncio.sleep(0)
@@ -218,5 +208,5 @@ def test_an_unusable_proxy_is_an_option_error(used: Used, monkeypatch: pytest.Mo
 def test_an_answer_that_is_no_json_object_is_trouble_that_may_pass() -> None:
     for body in (b"<html>", b"[]"):
         with pytest.raises(QueueBusy, match="no JSON"):
-            _parsed("A", HttpAnswer(200, (), body))
-    assert _parsed("A", HttpAnswer(200, (), b"")) == {}
+            _read("A", body, _OBJECT.decode)
+    assert _read("A", b"", _OBJECT.decode) == {}

@@ -12,21 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sluice_spark.errors import QueueBusy
-from sluice_spark.log.offsets import Position
-from sluice_spark.log.planning import sliced
+from sluice_spark.log.planning import Position, sliced
 from sluice_spark.log.staging import StagedLog, batches
 from sluice_spark.log.store import FileStore
-from sluice_spark.options import parsed
-from sluice_spark.source.intake import Intake
+from sluice_spark.options import Options, parsed
 from sluice_spark.source.receiver import Receiver
-from sluice_spark.sqs.access import Endpoint
-from sluice_spark.sqs.clients import CheckingClient
-from sluice_spark.sqs.digests import digest_of, is_intact
-from sluice_spark.sqs.signing import Credentials
+from sluice_spark.sqs.client import digest_of, is_intact
 
+from tests.spark.clients import client_of
 from tests.sqs.queues import Queue
 
-KEY = Credentials(access_key="A", secret_key="s")
 ATTRIBUTES: dict[str, Any] = {
     "number": {"DataType": "Number", "StringValue": "7"},
     "Upper-case": {"DataType": "String.custom", "StringValue": "ünïcode"},
@@ -69,9 +64,8 @@ def received(sqs: Any, folder: Path, queue: str, until: Callable[[], bool] = lam
     """The bodies that a bounded run stages."""
     staged = StagedLog(FileStore(folder))
     staged.take_over(staged.oldest())
-    endpoint = Endpoint(url=sqs.url + "/", region="eu-west-1")
-    intake = Intake(queue_urls=(sqs.queue_url(queue),), connections=2, wait_s=1, until_empty=True)
-    receiver = Receiver(staged, lambda: CheckingClient(endpoint, lambda: KEY, connections=4), intake)
+    options = Options(queue_urls=(sqs.queue_url(queue),), connections=2, wait_s=1)
+    receiver = Receiver(staged, lambda: client_of(sqs, connections=4, check_md5=True), options, until_empty=True)
     receiver.start(staged.log.end)
     while receiver.running and not until():
         receiver.join(0.05)
@@ -116,9 +110,7 @@ def test_an_answer_with_nothing_else_is_trouble_that_may_pass(sqs: Any) -> None:
     damage(sqs.queues["q"])
 
     async def receive() -> None:
-        async with CheckingClient(
-            Endpoint(url=sqs.url + "/", region="eu-west-1"), lambda: KEY, connections=1
-        ) as client:
+        async with client_of(sqs, connections=1, check_md5=True) as client:
             await client.receive(sqs.queue_url("q"), wait_s=0)
 
     with pytest.raises(QueueBusy, match="Md5Mismatch"):

@@ -9,17 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from sluice_spark.errors import Fenced, LogError, QueueRefused, SegmentMissing
-from sluice_spark.log.offsets import Offset, Position
-from sluice_spark.log.planning import Admission
-from sluice_spark.log.segment_files import segment_name
-from sluice_spark.log.segments import HEAD_BYTES, header_of, rows_of
+from sluice_spark.log.planning import Admission, Offset, Position
+from sluice_spark.log.segments import HEAD_BYTES, header_of, rows_of, segment_name
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
+from sluice_spark.options import Options
 from sluice_spark.source.budget import COPIES
 from sluice_spark.source.depth import Depth
 from sluice_spark.source.dispatching import Dispatcher
-from sluice_spark.source.executors import Order, TaskIntake, deletions, segment
-from sluice_spark.source.intake import Intake
+from sluice_spark.source.executors import Order, deletions, segment
 from sluice_spark.source.receiver import Receiver
 from sluice_spark.sqs.client import SqsClient
 
@@ -44,7 +42,7 @@ class World:
 
     def __init__(self, sqs: Any, staging: Path) -> None:
         self.sqs, self.store, self.depth = sqs, FileStore(staging), Counted()
-        self.intake = TaskIntake(queue_urls=(sqs.queue_url("q"),), connections=8, wait_s=0, visibility_s=30)
+        self.options = Options(queue_urls=(sqs.queue_url("q"),), connections=8, wait_s=0, visibility_s=30)
         self.given = Offset(position=Position(0))
 
     def driver(self, start: Position | None = None, **options: Any) -> Dispatcher:
@@ -59,8 +57,8 @@ class World:
         assert end is not None
         return end
 
-    def task(self, order: Order, store: Any = None, **intake: Any) -> list[str]:
-        content = segment(order, store or self.store, self.client, replace(self.intake, **intake))
+    def task(self, order: Order, store: Any = None, **options: Any) -> list[str]:
+        content = segment(order, store or self.store, self.client, replace(self.options, **options))
         return list(rows_of(content).column("body").to_pylist())
 
     def batch(self, driver: Dispatcher, visible: int, admission: Admission = NO_LIMIT) -> list[str]:
@@ -158,7 +156,7 @@ def test_a_task_holds_no_more_than_it_may_whatever_comes_after_small_messages(
     large, limit = 100_000, 2**21
     fill(before)
     world.sqs.queues["q"].fill((f"{number:06d}{'x' * (large - 6)}" for number in range(60)), time.time())
-    world.intake = replace(world.intake, connections=32, buffer_bytes=limit)
+    world.options = replace(world.options, connections=32, buffer_bytes=limit)
     driver, found = world.driver(), list[str]()
     while left := world.left["ApproximateNumberOfMessages"]:
         task = world.batch(driver, 1)
@@ -174,7 +172,7 @@ def queues_of(world: World, count: int, bodies: Sequence[str]) -> list[Queue]:
     for number, queue in enumerate(queues):
         world.sqs.queues[queue.name] = queue
         queue.fill([f"{number:03d}{body}" for body in bodies], time.time())
-    world.intake = replace(world.intake, queue_urls=tuple(world.sqs.queue_url(queue.name) for queue in queues))
+    world.options = replace(world.options, queue_urls=tuple(world.sqs.queue_url(queue.name) for queue in queues))
     return queues
 
 
@@ -190,7 +188,7 @@ def all_batches(world: World, queues: Sequence[Queue]) -> list[str]:
 def test_large_messages_of_several_queues_are_received_once(world: World, connections: int, limit: int) -> None:
     """Each receive counts towards a redrive policy's limit: what comes first has room, whatever its size."""
     queues = queues_of(world, 9, [f"{number:06d}".ljust(900_000, "x") for number in range(4)])
-    world.intake = replace(world.intake, connections=connections, buffer_bytes=limit)
+    world.options = replace(world.options, connections=connections, buffer_bytes=limit)
     found = all_batches(world, queues)
     assert len(found) == len(set(found)) == 36
     assert "ChangeMessageVisibilityBatch" not in world.sqs.calls
@@ -202,7 +200,7 @@ def test_of_more_queues_than_connections_whose_messages_grow_what_has_no_room_go
         world, 24, [*map(str, range(20)), *(str(number).ljust(200_000, "x") for number in range(20, 30))]
     )
     world.client = lambda: client_of(world.sqs, connections=4)  # type: ignore[method-assign]  # another
-    world.intake = replace(world.intake, connections=4, buffer_bytes=2**21)
+    world.options = replace(world.options, connections=4, buffer_bytes=2**21)
     found = all_batches(world, queues)
     assert len(found) == len(set(found)) == 24 * 30
 
@@ -210,7 +208,7 @@ def test_of_more_queues_than_connections_whose_messages_grow_what_has_no_room_go
 def test_where_room_is_for_few_each_queue_has_its_turn(world: World) -> None:
     *_, last = queues_of(world, 5, [])
     last.fill(map(str, range(30)), time.time())
-    world.intake = replace(world.intake, buffer_bytes=2**14, visibility_s=8)  # a task receives for two seconds
+    world.options = replace(world.options, buffer_bytes=2**14, visibility_s=8)  # a task receives for two seconds
     driver = world.driver()
     assert sum(len(world.batch(driver, 1)) for _ in range(20)) > 0
 
@@ -275,8 +273,8 @@ def test_what_a_receiver_in_the_driver_left_undeleted_is_known(world: World, fil
     fill(30)
     staged = StagedLog(world.store)
     staged.take_over(staged.oldest())
-    bounded = Intake(queue_urls=world.intake.queue_urls, connections=4, wait_s=1, enough_messages=30)
-    receiver = Receiver(staged, world.client, replace(bounded, delete=False))
+    options = Options(queue_urls=world.options.queue_urls, connections=4, wait_s=1, delete=False)
+    receiver = Receiver(staged, world.client, options, enough=Admission(messages=30))
     receiver.start(Position(0))
     receiver.join(30)
     receiver.check()
@@ -311,7 +309,7 @@ def test_what_was_received_too_long_ago_is_released_and_not_published(world: Wor
 
     world.sqs.watch = hang
     with pytest.raises(LogError, match="visibilityTimeout"):
-        segment(order, world.store, world.client, world.intake, lambda: time.monotonic() + hung_s)
+        segment(order, world.store, world.client, world.options, lambda: time.monotonic() + hung_s)
     assert hung_s
     assert segment_name(order.number) not in world.store.names("segments")
     assert world.left["ApproximateNumberOfMessages"] == 10
@@ -486,7 +484,7 @@ def test_nothing_visible_is_no_batch(world: World) -> None:
 
 def test_the_depth_of_a_queue_is_asked_anew_for_each_batch(world: World, fill: Any) -> None:
     fill(7)
-    depth = Depth(world.client, world.intake.queue_urls, deleting=True)
+    depth = Depth(world.client, world.options)
     assert depth.visible(Position(0)) == 7
     fill(5)
     assert depth.visible(Position(1)) == 12
@@ -495,7 +493,7 @@ def test_the_depth_of_a_queue_is_asked_anew_for_each_batch(world: World, fill: A
 
 def test_a_queue_that_is_not_there_is_said_to_the_driver(world: World) -> None:
     del world.sqs.queues["q"]
-    depth = Depth(world.client, world.intake.queue_urls, deleting=False)
+    depth = Depth(world.client, replace(world.options, delete=False))
     with pytest.raises(QueueRefused, match="QueueDoesNotExist"):
         depth.visible(Position(0))
 
@@ -545,7 +543,7 @@ def test_trouble_loses_and_doubles_nothing(world: World, fill: Any) -> None:
 
 def test_without_deletion_messages_stay_and_are_read_once(world: World, fill: Any) -> None:
     fill(30)
-    world.intake = replace(world.intake, delete=False)
+    world.options = replace(world.options, delete=False)
     driver = world.driver()
     assert sorted(world.batch(driver, 30)) == bodies(30)
     redelivered(world)

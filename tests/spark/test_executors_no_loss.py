@@ -14,17 +14,16 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sluice_spark.errors import Fenced, SluiceSparkError
-from sluice_spark.log.offsets import Offset, Position
-from sluice_spark.log.planning import Admission
-from sluice_spark.log.segment_files import segment_name
-from sluice_spark.log.segments import rows_of
+from sluice_spark.log.planning import Admission, Offset, Position
+from sluice_spark.log.segments import rows_of, segment_name
+from sluice_spark.options import Options
 from sluice_spark.source.dispatching import Dispatcher, adopted
-from sluice_spark.source.executors import Order, TaskIntake, segment
+from sluice_spark.source.executors import Order, segment
 
 from tests.spark.test_no_loss import VISIBILITY_S, Line, World, whole
 from tests.sqs.queues import Queue
 
-INTAKE = TaskIntake(queue_urls=("http://localhost/1/q",), connections=3, wait_s=0, visibility_s=VISIBILITY_S)
+OPTIONS = Options(queue_urls=("http://localhost/1/q",), connections=3, wait_s=0, visibility_s=int(VISIBILITY_S))
 ATTEMPTS = 4
 
 
@@ -79,7 +78,7 @@ class Runs:
         world, dies = self.world, self.world.chance.random() < life.dying
         line = SteadyLine(world, faults=life.faults, calls_left=life.calls_left if dies else None)
         try:
-            content = segment(order, world.store, lambda: line, INTAKE, lambda: world.now)  # type: ignore[arg-type, return-value]  # as a client
+            content = segment(order, world.store, lambda: line, OPTIONS, lambda: world.now)  # type: ignore[arg-type, return-value]  # as a client
         finally:
             self.wrong += line.wrong
         return list(rows_of(content).column("body").to_pylist())
@@ -163,7 +162,7 @@ LIVES = st.lists(
 @given(LIVES, st.integers(0, 2**32))
 def test_drivers_and_tasks_that_break_in_any_way_lose_and_double_nothing(lives: list[Life], seed: int) -> None:
     with tempfile.TemporaryDirectory() as staging:
-        world = World(Path(staging), Queue("q", visibility_s=VISIBILITY_S), random.Random(seed))
+        world = World(Path(staging), Queue("q", visibility_s=int(VISIBILITY_S)), random.Random(seed))
         runs = Runs(world)
         for life in lives:
             world.send(life.sent)

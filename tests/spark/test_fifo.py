@@ -6,11 +6,12 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark.log.planning import sliced
+from sluice_spark.log.planning import Admission, sliced
 from sluice_spark.log.staging import StagedLog, batches
 from sluice_spark.log.store import FileStore
+from sluice_spark.options import Options
+from sluice_spark.source.buffer import Limits
 from sluice_spark.source.fifo import Share, in_order, shared
-from sluice_spark.source.intake import Intake, Limits
 from sluice_spark.source.rate import Rate
 from sluice_spark.source.receiver import Receiver
 from sluice_spark.sqs.received import Message, System
@@ -47,8 +48,8 @@ def test_numbers_of_any_length_are_numbers() -> None:
 def received(sqs: Any, staging: Path, **more: Any) -> StagedLog:
     staged = StagedLog(FileStore(staging))
     staged.take_over(staged.oldest())
-    intake = Intake(queue_urls=(sqs.queue_url("q.fifo"),), connections=4, wait_s=1, until_empty=True, **more)
-    receiver = Receiver(staged, lambda: client_of(sqs, connections=8), intake)
+    options = Options(queue_urls=(sqs.queue_url("q.fifo"),), connections=4, wait_s=1)
+    receiver = Receiver(staged, lambda: client_of(sqs, connections=8), options, until_empty=True, **more)
     receiver.start(staged.log.end)
     receiver.join(60)
     receiver.check()
@@ -87,7 +88,7 @@ def test_a_lost_answer_and_a_driver_that_died_keep_the_order(sqs: Any, tmp_path:
     fill(sqs, groups=3, each=20)
     sqs.script.add({"action": "ReceiveMessage", "how": "lose", "count": 2, "skip": 1})
     sqs.script.add({"action": "DeleteMessageBatch", "how": "partial", "count": 2, "skip": 2})
-    received(sqs, tmp_path, enough_messages=10)
+    received(sqs, tmp_path, enough=Admission(messages=10))
     received(sqs, tmp_path)  # a successor on the same log
     time.sleep(2.1)  # what was not deleted reappears in the server's real time
     received(sqs, tmp_path)
@@ -98,7 +99,7 @@ def test_a_group_in_flight_elsewhere_blocks_no_other(sqs: Any, tmp_path: Path) -
     fill(sqs, groups=2, each=3)
     queue = sqs.queues["q.fifo"]
     held = queue.receive(1, 3600, time.time())
-    received(sqs, tmp_path, enough_messages=3)
+    received(sqs, tmp_path, enough=Admission(messages=3))
     assert by_group(tmp_path) == {"g1": ["000", "001", "002"]}
     assert held[0].group == "g0"
 

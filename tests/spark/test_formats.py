@@ -11,8 +11,8 @@ import pytest
 from sluice_spark.errors import InvalidOption
 from sluice_spark.formats.deserialisation import Deserialisation, added_columns, deserialised, parser, split
 from sluice_spark.formats.envelopes import S3Choice
+from sluice_spark.log.notes import quarantine
 from sluice_spark.log.planning import Slice
-from sluice_spark.log.quarantine import quarantined
 from sluice_spark.log.store import FileStore
 
 KIND = pa.struct(
@@ -102,7 +102,7 @@ def test_bad_records_go_to_a_place_of_their_own_once(tmp_path: Any) -> None:
     good, bad = split(deserialised(batch, JSON, S3Choice(), {"value": KIND}, parser(JSON)))
     store = FileStore(tmp_path)
     for _ in range(2):
-        quarantined(store, Slice(3, 0, 3), bad)
+        quarantine(store, Slice(3, 0, 3), bad)
     assert (good.num_rows, [pq.read_metadata(file).num_rows for file in tmp_path.glob("*-2.parquet")]) == (1, [2])
 
 

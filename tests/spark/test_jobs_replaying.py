@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from sluice_jobs.replaying import ID_ATTRIBUTE, Replayed, replayed
+from sluice_jobs.replay import ID_ATTRIBUTE, Replayed, replayed
 
 from sluice.federation.messages.metadata import Metadata, Opened, open_attributes
 from sluice.message import Value

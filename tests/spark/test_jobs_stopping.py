@@ -9,7 +9,7 @@ import pytest
 from sluice_jobs import main as entry_point
 
 pytest.importorskip("pyspark", reason="make test-spark has it")
-from sluice_jobs.stopping import asked_to_stop
+from sluice_jobs.session import asked_to_stop
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

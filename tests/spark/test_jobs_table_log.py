@@ -17,9 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sluice_jobs.merging import closed_days, merges, optimize_statement, rewrite_statement
-from sluice_jobs.table_log import CHECKPOINT_EVERY, Change, DataFile, TableLog, Transaction, encoded
-from sluice_jobs.table_places import Place
+from sluice_jobs.compact import closed_days, merges, optimize_statement, rewrite_statement
+from sluice_jobs.table_log import CHECKPOINT_EVERY, Change, DataFile, Place, TableLog, Transaction, encoded
 from sluice_jobs.table_schemas import evolved
 from sluice_spark.errors import LogError, SegmentMissing, UnknownFormat
 

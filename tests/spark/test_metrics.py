@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark.log.offsets import Offset, Position, Totals
-from sluice_spark.log.status import Status
-from sluice_spark.metrics.emf import emf_lines, line
+from sluice_spark.log.latest import Status
+from sluice_spark.log.planning import Offset, Position, Totals
 from sluice_spark.metrics.measures import (
     DOLLARS_PER_REQUEST,
     UNITS,
     QueryMetrics,
     Reading,
     Sample,
+    emf_lines,
     idle,
+    line,
     measured,
     offset_of,
     told,

@@ -8,7 +8,7 @@ import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,15 +18,15 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sluice_spark.errors import QueueBusy, QueueRefused, SluiceSparkError
-from sluice_spark.log.offsets import Offset
-from sluice_spark.log.planning import Admission, admitted, sliced
+from sluice_spark.log.planning import Admission, Offset, admitted, sliced
 from sluice_spark.log.segments import rows_of
 from sluice_spark.log.staging import StagedLog, batches
 from sluice_spark.log.store import FileStore
-from sluice_spark.source.intake import Intake, Limits
+from sluice_spark.options import Options
+from sluice_spark.source.buffer import Limits
 from sluice_spark.source.receiver import Receiver
-from sluice_spark.sqs.client import BatchOutcome
-from sluice_spark.sqs.received import BATCH_LIMIT, Message, messages_in
+from sluice_spark.sqs.client import VISIBLE, BatchOutcome
+from sluice_spark.sqs.received import BATCH_LIMIT, Handles, Message, in_tens, messages_in
 
 from tests.sqs.queues import Queue, SqsError
 
@@ -100,15 +100,15 @@ class Line:
         if self.calls_left == 0 or self.world.chance.random() < self.faults / 2:
             raise QueueBusy(action, "Timeout", "done, and the answer lost")
 
-    async def check_deletion(self, queue_url: str) -> None:
+    async def check_deletion(self, queue_urls: Sequence[str]) -> None:
         return
 
     async def back_off(self, attempt: int, error: Exception) -> None:
         await asyncio.sleep(0)
 
-    async def attributes(self, queue_url: str, *names: str) -> dict[str, str]:
+    async def count(self, queue_urls: Sequence[str], name: str = VISIBLE) -> int:
         self._reached("GetQueueAttributes")
-        return {name: str(count) for name, count in self.world.queue.counts(self.world.now).items()}
+        return self.world.queue.counts(self.world.now)[name]
 
     async def receive(
         self,
@@ -149,19 +149,17 @@ class Line:
         self._answered("DeleteMessageBatch")
         return BatchOutcome(tuple(expired), tuple(failed))
 
-    async def release(self, queue_url: str, handles: Sequence[str]) -> BatchOutcome:
+    async def hide(self, queue_url: str, handles: Sequence[str], visibility_s: float) -> BatchOutcome:
         self._reached("ChangeMessageVisibilityBatch")
         for handle in handles:
             with suppress(SqsError):
-                self.world.queue.change_visibility(handle, 0.0, self.world.now)
+                self.world.queue.change_visibility(handle, visibility_s, self.world.now)
         return BatchOutcome()
 
-    async def call(self, action: str, request: Any) -> dict[str, Any]:
-        self._reached(action)
-        for entry in request["Entries"]:
-            with suppress(SqsError):
-                self.world.queue.change_visibility(entry["ReceiptHandle"], VISIBILITY_S, self.world.now)
-        return {}
+    async def release(self, held: Iterable[Handles]) -> None:
+        for queue_url, handles in in_tens(held):
+            with suppress(SluiceSparkError):
+                await self.hide(queue_url, handles, 0.0)
 
 
 class Driver:
@@ -177,8 +175,8 @@ class Driver:
         self.staged.take_over(self.start)
         url = f"http://localhost/1/{world.queue.name}"
         limits = Limits(segment_messages=25, segment_age_s=0.0, undeleted=200)
-        intake = Intake(queue_urls=(url,), connections=4, after_commit=after_commit, limits=limits, visibility_s=30)
-        self.receiver = Receiver(self.staged, lambda: line, intake)  # type: ignore[arg-type, return-value]  # as a client
+        options = Options(queue_urls=(url,), connections=4, after_commit=after_commit, visibility_s=int(VISIBILITY_S))
+        self.receiver = Receiver(self.staged, lambda: line, options, limits=limits)  # type: ignore[arg-type, return-value]  # as a client
         self.receiver.start(self.start)
 
     def batch(self, *, until: str) -> bool:

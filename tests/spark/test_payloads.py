@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sluice_spark.errors import InvalidOption, ObjectRefused
 from sluice_spark.formats.payloads import AT_ONCE, Pointer, pointer_of, pointers_of, portions
-from sluice_spark.log.offsets import Position
+from sluice_spark.log.planning import Position
 from sluice_spark.log.segments import table
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
@@ -139,7 +140,7 @@ def rows(folder: Path, url: str, **more: str) -> list[dict[str, Any]]:
     """As a task reads them."""
     types = pytest.importorskip("pyspark.sql.types", reason="needs pyspark: make test-spark has it")
     from sluice_spark.data_source import SqsDataSource  # noqa: PLC0415  as above
-    from sluice_spark.source.batch import SqsReader  # noqa: PLC0415  as above
+    from sluice_spark.source.readers import SqsReader  # noqa: PLC0415  as above
 
     given = {"stagingLocation": str(folder), "payloadBuckets": "payloads", "s3Endpoint": url, **more}
     value = types.StructType().add("value", types.StructType().add("n", "string"))
@@ -185,13 +186,13 @@ def test_what_is_not_to_be_had_is_a_bad_record_and_its_pointer_stays(url: str, t
 
 def test_payloads_go_with_the_segments_that_name_them_and_no_others(url: str, s3: Any, tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="make test-spark has it")
-    from sluice_spark.source.payloads import payloads_going  # noqa: PLC0415  as above
+    from sluice_spark.source.readers import remove_payloads  # noqa: PLC0415  as above
 
     log = staged(tmp_path, pointer("whole"), pointer("whole", bucket="others"), sns(pointer("second")), "x")
     log.append(table([Received("http://h/1/q", [Message(message_id="9", body=pointer("bytes"))])]))
     given = {"queueUrl": "http://h/1/q", "stagingLocation": str(tmp_path), "payloadBuckets": "payloads"}
     options = parsed({**given, "payloadDelete": "true", "envelope": "sns", "s3Endpoint": url, "region": "us-east-1"})
-    assert log.retain(Position(2), retention_s=-2, going=payloads_going(options, FileStore(tmp_path))) == 2
+    assert log.retain(Position(2), retention_s=-2, going=partial(remove_payloads, options, FileStore(tmp_path))) == 2
     assert keys(s3, "payloads") == ["bytes"]
     assert keys(s3, "others") == ["second", "whole"]
 

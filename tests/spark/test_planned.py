@@ -2,8 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sluice_spark.errors import Fenced, SegmentMissing
-from sluice_spark.log.offsets import Offset, Position, Totals
-from sluice_spark.log.planning import TASKS_LIMIT, Admission
+from sluice_spark.log.planning import TASKS_LIMIT, Admission, Offset, Position, Totals
 from sluice_spark.log.segments import Header
 from sluice_spark.source.planned import (
     LOOK_EVERY_S,

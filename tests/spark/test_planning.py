@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sluice_spark.errors import InvalidOffset, SegmentMissing
-from sluice_spark.log.offsets import Offset, Position
 from sluice_spark.log.planning import (
     Admission,
     Log,
+    Offset,
+    Position,
     Seen,
     Slice,
     admitted,
@@ -17,7 +18,7 @@ from sluice_spark.log.planning import (
     sliced,
 )  # fmt: skip
 from sluice_spark.log.segments import Header
-from sluice_spark.source.fleet import connections_wanted
+from sluice_spark.source.receives import connections_wanted
 
 SIZES = st.lists(st.integers(0, 30), max_size=12)
 LIMIT = st.none() | st.integers(1, 50)

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
-from sluice_spark.source.intake import Intake, Limits
+from sluice_spark.options import BUFFER_DEFAULT_BYTES, Options
+from sluice_spark.source.buffer import Limits
 from sluice_spark.source.receiver import Receiver
 
 from tests.spark.clients import client_of
@@ -22,13 +23,15 @@ CONNECTIONS = 24
 
 
 @contextmanager
-def receiving(sqs: Any, folder: Path, queues: int, **limits: Any) -> Iterator[Receiver]:
+def receiving(
+    sqs: Any, folder: Path, queues: int, buffer_bytes: int = BUFFER_DEFAULT_BYTES, **limits: Any
+) -> Iterator[Receiver]:
     """Of queues q0 and so on."""
     staged = StagedLog(FileStore(folder))
     staged.take_over(staged.oldest())
     urls = tuple(sqs.queue_url(f"q{number}") for number in range(queues))
-    intake = Intake(queue_urls=urls, connections=CONNECTIONS, wait_s=1, limits=Limits(**limits))
-    receiver = Receiver(staged, lambda: client_of(sqs, connections=2 * CONNECTIONS), intake)
+    options = Options(queue_urls=urls, connections=CONNECTIONS, wait_s=1, buffer_bytes=buffer_bytes)
+    receiver = Receiver(staged, lambda: client_of(sqs, connections=2 * CONNECTIONS), options, limits=Limits(**limits))
     receiver.start(staged.log.end)
     try:
         yield receiver

@@ -10,21 +10,22 @@ import botocore.session
 import pytest
 from botocore.credentials import DeferredRefreshableCredentials
 from sluice_spark.errors import NothingReceived, QueueBusy
-from sluice_spark.log.offsets import Position
+from sluice_spark.log.latest import Status, read_status, write_status
+from sluice_spark.log.planning import Position
 from sluice_spark.log.staging import StagedLog
-from sluice_spark.log.status import Status, said, say
 from sluice_spark.log.store import FileStore
+from sluice_spark.options import Options
 from sluice_spark.source.depth import Depth
-from sluice_spark.source.intake import Intake
 from sluice_spark.source.receiver import Receiver
 from sluice_spark.source.reception import QUIET_S, Reception
-from sluice_spark.sqs.access import Endpoint, Identity, credentials_of
+from sluice_spark.sqs.access import Identity, credentials_of
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.signing import Credentials
 
+from tests.spark.clients import KEY, client_at
+
 WITHIN_S = 30
 PATIENCE_S = 0.4
-KEY = Credentials(access_key="A", secret_key="s")
 BUSY = QueueBusy("ReceiveMessage", "Timeout", "no answer")
 
 
@@ -36,15 +37,16 @@ def until(condition: Callable[[], Any]) -> None:
 
 
 def client(url: str, key: Callable[[], Credentials] = lambda: KEY) -> Callable[[], SqsClient]:
-    endpoint = Endpoint(url=url + "/", region="eu-west-1")
-    return lambda: SqsClient(endpoint, key, connections=4, chance=lambda: 0.1)
+    return lambda: client_at(url, key, connections=4, chance=lambda: 0.1)
 
 
-def receiver(sqs: Any, staging: Path, made: Callable[[], SqsClient], **more: Any) -> Receiver:
+def receiver(
+    sqs: Any, staging: Path, made: Callable[[], SqsClient], *, until_empty: bool = False, **more: Any
+) -> Receiver:
     staged = StagedLog(FileStore(staging))
     staged.take_over(staged.oldest())
     given = {"queue_urls": (sqs.queue_url("q"),), "connections": 2, "wait_s": 1, "delete": False, **more}
-    found = Receiver(staged, made, Intake(**given))
+    found = Receiver(staged, made, Options(**given), until_empty=until_empty)
     found.start(staged.log.end)
     return found
 
@@ -99,9 +101,8 @@ def test_the_depth_too_is_not_asked_for_ever(sqs: Any) -> None:
     async def at_once(seconds: float) -> None:
         del seconds
 
-    endpoint = Endpoint(url="http://127.0.0.1:9/", region="eu-west-1")
-    made = lambda: SqsClient(endpoint, lambda: KEY, connections=1, sleep=at_once)  # noqa: E731  one line
-    depth = Depth(made, [sqs.queue_url("q")], deleting=False, patience_s=0.0)
+    options = Options(queue_urls=(sqs.queue_url("q"),), delete=False, patience_s=0.0)
+    depth = Depth(lambda: client_at("http://127.0.0.1:9", connections=1, sleep=at_once), options)
     with pytest.raises(NothingReceived):
         depth.visible(Position(0))
 
@@ -144,10 +145,10 @@ def test_it_receives_is_quiet_and_is_well_again() -> None:
 
 def test_the_newest_status_alone_stays(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
-    assert said(store) is None
+    assert read_status(store) is None
     for at_ms in (1_000, 2_000, 3_000):
-        say(store, Status(at_ms=at_ms, began_ms=0, state="idle"))
-    assert said(store) == Status(at_ms=3_000, began_ms=0, state="idle")
+        write_status(store, Status(at_ms=at_ms, began_ms=0, state="idle"))
+    assert read_status(store) == Status(at_ms=3_000, began_ms=0, state="idle")
     assert len(store.names("status")) == 1
 
 
@@ -155,16 +156,16 @@ def test_a_receiver_says_what_it_does(sqs: Any, fill: Callable[[int], None], tmp
     fill(30)
     working = receiver(sqs, tmp_path, client(sqs.url))
     store = FileStore(tmp_path)
-    until(lambda: said(store))
-    status = said(store)
+    until(lambda: read_status(store))
+    status = read_status(store)
     assert status is not None
     assert (status.state, status.staged_messages, status.waiting) == ("receiving", 30, 0)
     assert status.staged_bytes == 30 * 6
     assert status.requests >= 4
     assert status.oldest_ms is not None
     sqs.script.add({"action": "ReceiveMessage", "status": 500, "count": 1_000_000})
-    until(lambda: (found := said(store)) and found.state == "failing")
-    status = said(store)
+    until(lambda: (found := read_status(store)) and found.state == "failing")
+    status = read_status(store)
     assert status is not None
     assert status.receives_failed > 0
     assert "InternalError" in status.reason

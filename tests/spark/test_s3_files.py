@@ -24,8 +24,8 @@ from sluice_spark.formats.envelopes import S3Choice
 from sluice_spark.formats.s3_files import BATCH_ROWS, Records, S3Files, check_columns, partition_values, records
 from sluice_spark.formats.s3_objects import fetched, open_objects
 from sluice_spark.formats.s3_rows import object_rows
+from sluice_spark.log.notes import quarantine
 from sluice_spark.log.planning import Slice
-from sluice_spark.log.quarantine import quarantined
 from sluice_spark.log.store import FileStore
 from sluice_spark.options import parsed
 from sluice_spark.sqs.access import Identity
@@ -490,7 +490,7 @@ def test_what_hive_escapes_comes_back(named: dict[str, str]) -> None:
 def test_each_piece_of_a_slice_has_its_quarantine_file(tmp_path: Any) -> None:
     rows = pa.RecordBatch.from_pydict({"body": ["a", "b"]})
     for piece in (0, 1, 1):
-        quarantined(FileStore(tmp_path), Slice(1, 0, 5), rows, 0, piece)
+        quarantine(FileStore(tmp_path), Slice(1, 0, 5), rows, 0, piece)
     assert [pq.read_metadata(file).num_rows for file in tmp_path.glob("*-2.parquet")] == [2, 2]
 
 

@@ -11,9 +11,9 @@ from sluice_spark.errors import InvalidColumn, InvalidOption, QueueRefused, Rows
 from sluice_spark.sink.options import CONNECTIONS_DEFAULT, sink_options
 from sluice_spark.sink.outgoing import BATCH_BYTES, Addressing, Batch, Outgoing, Packer, Place, Unsent, outgoing
 from sluice_spark.sink.sending import PLACES_LIMIT, Report, send_all
-from sluice_spark.sqs.access import Endpoint
 from sluice_spark.sqs.client import ATTEMPTS, SqsClient
-from sluice_spark.sqs.signing import Credentials
+
+from tests.spark.clients import client_of
 
 QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/q"
 FIFO = QUEUE + ".fifo"
@@ -165,15 +165,13 @@ class Sending:
     def run(self, rows: Sequence[Mapping[str, Any]], *, fail_on_error: bool = True, lanes: int = 2) -> Report:
         where = addressing(self.sqs.queue_url("q"))
         parts = iter([[outgoing(row, Place(0, number), where)] for number, row in enumerate(rows)])
-        return asyncio.run(send_all(parts, self.client, lanes=lanes, fail_on_error=fail_on_error))
+        return asyncio.run(send_all(parts, self.client(), lanes=lanes, fail_on_error=fail_on_error))
 
-    def client(self, queue_url: str) -> SqsClient:
+    def client(self) -> SqsClient:
         async def sleep(seconds: float) -> None:
             self.waits.append(seconds)
 
-        key = Credentials(access_key="AKIA", secret_key="s")
-        endpoint = Endpoint(url=self.sqs.url + "/", region="eu-west-1")
-        return SqsClient(endpoint, lambda: key, connections=2, sleep=sleep)
+        return client_of(self.sqs, connections=2, sleep=sleep)
 
     def bodies(self) -> list[str]:
         taken: list[str] = []
@@ -245,8 +243,9 @@ def test_a_thousand_rows_take_a_hundred_calls(sending: Sending) -> None:
 
 def test_options_are_case_insensitive_and_the_sources_are_passed_over() -> None:
     options = sink_options({"QUEUEURL": QUEUE, "failonerror": "FALSE", "waitTimeSeconds": "3", "path": "x"})
-    assert (options.queue_urls, options.fail_on_error, options.connections) == ((QUEUE,), False, CONNECTIONS_DEFAULT)
-    assert sink_options({"maxConnections": "2"}).connections == 2
+    assert (options.queues.queue_urls, options.fail_on_error) == ((QUEUE,), False)
+    assert options.queues.connections == CONNECTIONS_DEFAULT
+    assert sink_options({"maxConnections": "2"}).queues.connections == 2
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 from sluice_jobs.table_log import TableLog, Transaction, version_of
 from sluice_spark.errors import InvalidOffset, SluiceSparkError, UnknownFormat
-from sluice_spark.log import bad_records
-from sluice_spark.log.offsets import Offset, Position, Totals
-from sluice_spark.log.segment_files import header_at, numbers_since, segment_name
-from sluice_spark.log.segments import Header, rows_of
+from sluice_spark.log.latest import Status, read_status
+from sluice_spark.log.notes import count_errors
+from sluice_spark.log.planning import Offset, Position, Totals
+from sluice_spark.log.segments import Header, header_at, numbers_since, rows_of, segment_name
 from sluice_spark.log.staging import StagedLog
-from sluice_spark.log.status import Status, said
 from sluice_spark.log.store import FileStore
 from sluice_spark.source.executors import deletions, message_ids
 
@@ -92,7 +91,7 @@ def test_the_log_goes_on_where_it_ended() -> None:
 
 def test_what_tasks_noted_beside_the_segments_is_read() -> None:
     assert deletions(STAGING, 0) == {2: 1}
-    assert bad_records.between(STAGING, Position(0), Position(9)) == 1
+    assert count_errors(STAGING, Position(0), Position(9)) == 1
     assert message_ids(STAGING, "seen/00000000000000000003-w1.arrow") == ["m-1", "m-2"]
     bad = STORED / "staging" / "00000000000000000001-0-2-0-1.parquet"
     assert pq.read_table(bad).to_pylist() == [{"body": "{", "bad_record": "not JSON"}]
@@ -128,10 +127,10 @@ def test_a_table_s_stream_goes_on_where_it_was() -> None:
 
 def test_a_status_is_read_and_a_later_versions_passed_over(tmp_path: Path) -> None:
     status = Status(at_ms=1_700_000_005_000, began_ms=1_700_000_000_000, state="failing", reason="Timeout", requests=7)
-    assert said(STAGING) == status
+    assert read_status(STAGING) == status
     shutil.copytree(STORED / "staging", tmp_path / "staging")
     (tmp_path / "staging" / "status" / "00000009999999999999.v2").touch()
-    assert said(FileStore(tmp_path / "staging")) == status
+    assert read_status(FileStore(tmp_path / "staging")) == status
 
 
 def later_segment(folder: Path) -> None:
@@ -142,7 +141,7 @@ def later_segment(folder: Path) -> None:
 
 def later_note(folder: Path) -> None:
     (folder / "staging" / "errors" / "00000000000000000002-0-2-0-1.v2").touch()
-    bad_records.between(FileStore(folder / "staging"), Position(0), Position(9))
+    count_errors(FileStore(folder / "staging"), Position(0), Position(9))
 
 
 def later_deletion(folder: Path) -> None:

@@ -14,15 +14,14 @@ ALL_BYTES = 300 * 2**20
 TASK = """
 import sys
 from pathlib import Path
-from sluice_spark.log.offsets import Offset, Position
+from sluice_spark.log.planning import Offset, Position
 from sluice_spark.log.planning import Admission
 from sluice_spark.log.segments import rows_of
 from sluice_spark.log.store import FileStore
 from sluice_spark.source.dispatching import Dispatcher
-from sluice_spark.source.executors import TaskIntake, segment
-from sluice_spark.sqs.access import Endpoint
-from sluice_spark.sqs.client import SqsClient
-from sluice_spark.sqs.signing import Credentials
+from sluice_spark.source.executors import segment
+from sluice_spark.options import Options
+from tests.spark.clients import client_at
 from tests.spark.test_executors import Counted
 
 def peak_bytes():
@@ -30,9 +29,8 @@ def peak_bytes():
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
 server, queue_url, staging = sys.argv[1:]
-key = Credentials(access_key="A", secret_key="s")
-client = lambda: SqsClient(Endpoint(url=server + "/", region="eu-west-1"), lambda: key, connections=512)
-intake = TaskIntake(queue_urls=(queue_url,), connections=64)
+client = lambda: client_at(server, connections=512)
+options = Options(queue_urls=(queue_url,), connections=64)
 depth = Counted()
 depth.last = 1
 driver, given = Dispatcher(FileStore(Path(staging)), depth, Position(0)), Offset(position=Position(0))
@@ -40,7 +38,7 @@ for _ in range(2):  # the first has small messages, and brings what a task impor
     end = driver.planned(given, Admission())
     [order] = driver.tasks(given.position, end.position, Admission()).orders
     before = peak_bytes()
-    rows = rows_of(segment(order, driver._store, client, intake))
+    rows = rows_of(segment(order, driver._store, client, options))
     given = end
 print(peak_bytes() - before, rows.num_rows)
 """

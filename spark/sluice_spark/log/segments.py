@@ -1,20 +1,32 @@
-"""Segments: Arrow IPC files of messages, each with a header in its schema's metadata.
+"""Segments: Arrow IPC files of messages, as objects of the store by number, each published once.
 
-The format is versioned and checked here alone.
+A segment has a header in its schema's metadata. The format is versioned and checked here alone.
 """
 
 import json
+import logging
+import re
+import time
+import uuid
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
 
-from sluice_spark.errors import UnknownFormat
+from sluice_spark.errors import LogError, SegmentTaken, UnknownFormat
+from sluice_spark.log.store import Store
 from sluice_spark.sqs.received import Attribute, Received
 
+log = logging.getLogger(__name__)
+
+FOLDER = "segments"
+READERS = 16
+PUBLISH_ATTEMPTS = 6
+PUBLISH_AGAIN_S = 0.5
 VERSION = 2
 HEADER_KEY = b"sluice.segment"
 HEAD_BYTES = 16_384  # more than the schema with its metadata takes: enough to read a header without its rows
@@ -29,6 +41,9 @@ _MAGIC_BYTES = 8  # ARROW1 and padding, before the stream that the file format w
 _ATTRIBUTE = pa.struct([("type", pa.string()), ("string", pa.string()), ("binary", pa.binary())])
 _TIME = pa.timestamp("us", tz="UTC")
 _TEXT = pa.string()
+_NAME = re.compile(rf"{FOLDER}/([0-9]{{20}})\.arrow")
+
+Going = Callable[[Sequence[int]], None]  # told which segments are about to be removed
 
 SCHEMA = pa.schema(
     [
@@ -50,6 +65,7 @@ SPARK_SCHEMA = (
     "message_group_id string, sequence_number string, sent_at timestamp, first_received_at timestamp, "
     "receive_count int, sender_id string, queue_url string, trace_header string"
 )
+EMPTY = pa.Table.from_batches([], schema=SCHEMA)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,12 +94,74 @@ class Header:
         return self.messages_before is None
 
 
+def segment_name(number: int) -> str:
+    """Names a segment: sorted by name is sorted by number."""
+    return f"{FOLDER}/{number:020d}.arrow"
+
+
+def numbers_since(store: Store, since: int = 0) -> Collection[int]:
+    """Find the segments that exist, from `since` on. What others put beside them is passed over."""
+    return {number for number, _ in _numbered(store.names(FOLDER, after=segment_name(since - 1) if since else ""))}
+
+
+def published_at(store: Store) -> Mapping[int, float]:
+    """Find when each segment was published, in epoch seconds."""
+    return dict(_numbered(store.names(FOLDER)))
+
+
+def header_at(store: Store, number: int) -> Header:
+    """Read one header. Raises SegmentMissing, UnknownFormat."""
+    return header_of(store.head(segment_name(number), HEAD_BYTES))
+
+
+def headers_at(store: Store, numbers: Iterable[int]) -> Sequence[Header]:
+    """Read headers, in the order of their numbers. Raises as `header_at`."""
+    with ThreadPoolExecutor(READERS) as readers:
+        return list(readers.map(lambda number: header_at(store, number), sorted(numbers)))
+
+
+def planned_header(number: int, epoch: int, rows: pa.Table, writer: str | None = None) -> Header:
+    """Make the header of a segment that is published out of turn: who does so knows no totals."""
+    return Header(
+        number=number,
+        writer=writer or uuid.uuid4().hex,
+        published_ms=int(time.time() * 1000),
+        messages=rows.num_rows,
+        size=body_size(rows),
+        messages_before=None,
+        size_before=None,
+        epoch=epoch,
+    )
+
+
+def publish(store: Store, header: Header, rows: pa.Table | pa.Buffer) -> None:
+    """Publish rows, or what `encoded` made of them, under the header's number.
+
+    Raises SegmentTaken if another writer was first. Any other error leaves open whether it came through.
+    """
+    name, content = segment_name(header.number), encoded(rows, header) if isinstance(rows, pa.Table) else rows
+    for attempt in range(1, PUBLISH_ATTEMPTS + 1):
+        try:
+            store.publish(name, content)
+        except SegmentTaken:
+            if header_at(store, header.number).writer != header.writer:
+                raise
+            return  # an earlier try of ours had come through, and only its answer was lost
+        except (OSError, LogError) as error:
+            if attempt == PUBLISH_ATTEMPTS:
+                raise
+            log.warning("publishing segment %d again: %s", header.number, error)
+            time.sleep(PUBLISH_AGAIN_S * attempt)
+        else:
+            return
+
+
 def rows(received: Sequence[Received]) -> pa.RecordBatch:
     """Make rows of messages, in the order received."""
     messages = [message for answer in received for message in answer.messages]
     system = [message.attributes for message in messages]
     columns = [
-        _texts([message.message_id for message in messages]),
+        pa.array([message.message_id for message in messages], _TEXT),
         _bodies([message.body for message in messages]),
         _attributes([message.message_attributes for message in messages]),
         _alike([values.message_group_id for values in system]),
@@ -106,12 +184,6 @@ def table(received: Sequence[Received]) -> pa.Table:
 def body_size(rows: pa.Table) -> int:
     """Bytes of all bodies."""
     return sum(chunk.view(pa.binary()).total_values_length for chunk in rows.column("body").chunks)
-
-
-def first_ms(times: Iterable[pa.Array]) -> int | None:
-    """Find the earliest in some columns of times, in epoch milliseconds; None if there is none."""
-    microseconds = [each for column in times for each in column.view(pa.int64()).to_pylist() if each is not None]
-    return min(microseconds) // 1000 if microseconds else None
 
 
 def encoded(rows: pa.Table, header: Header) -> pa.Buffer:
@@ -193,14 +265,10 @@ def _header(schema: pa.Schema) -> Header:
     return Header(**values)
 
 
-def _texts(values: Sequence[str | None]) -> pa.Array:
-    return pa.array(values, _TEXT)
-
-
 def _bodies(values: Sequence[str]) -> pa.Array:
     """Put large ones into memory of their size: Arrow's builder doubles what it has each time, and copies."""
     if sum(map(len, values)) < LARGE_BODY * len(values):
-        return _texts(values)
+        return pa.array(values, _TEXT)
     ends = array("i", accumulate((len(each if each.isascii() else each.encode()) for each in values), initial=0))
     content = pa.allocate_buffer(ends[-1])
     with pa.FixedSizeBufferWriter(content) as sink:
@@ -224,7 +292,7 @@ def _times(values: Sequence[str | None]) -> pa.Array:
 def _queues(received: Sequence[Received]) -> pa.Array:
     if len({answer.queue_url for answer in received}) == 1:
         return pa.repeat(pa.scalar(received[0].queue_url), sum(len(answer.messages) for answer in received))
-    return _texts([answer.queue_url for answer in received for _ in answer.messages])
+    return pa.array([answer.queue_url for answer in received for _ in answer.messages], _TEXT)
 
 
 def _attributes(values: Sequence[Mapping[str, Attribute] | None]) -> pa.Array:
@@ -242,3 +310,10 @@ def _pairs(attributes: Mapping[str, Attribute] | None) -> Sequence[tuple[str, Ma
         (name, {"type": value.data_type, "string": value.string_value, "binary": value.binary_value})
         for name, value in attributes.items()
     ]
+
+
+def _numbered(names: Mapping[str, float]) -> Iterator[tuple[int, float]]:
+    """Pass over what is nobody's segment: an S3 console's marker of a folder, a README, a half copied file."""
+    for name, at in names.items():
+        if match := _NAME.fullmatch(name):
+            yield int(match[1]), at

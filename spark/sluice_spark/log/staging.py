@@ -11,30 +11,41 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
 from sluice_spark.errors import Fenced, LogError, SegmentMissing, SegmentTaken
 from sluice_spark.log.notified import Notified
-from sluice_spark.log.offsets import Offset, Position, Totals
-from sluice_spark.log.planning import DEDUPLICATION_LIMIT, Log, Seen, Slice, checked_numbers, removable
-from sluice_spark.log.segment_files import (
+from sluice_spark.log.planning import (
+    DEDUPLICATION_LIMIT,
+    Log,
+    Offset,
+    Position,
+    Seen,
+    Slice,
+    Totals,
+    checked_numbers,
+    removable,
+)
+from sluice_spark.log.segments import (
     EMPTY,
     Going,
+    Header,
+    batches_of,
+    body_size,
     header_at,
     headers_at,
-    left,
+    ids_of,
     numbers_since,
     publish,
     published_at,
+    rows_of,
     segment_name,
 )
-from sluice_spark.log.segments import Header, batches_of, body_size, ids_of, rows_of
-from sluice_spark.log.status import Status, say
 from sluice_spark.log.store import Store
-from sluice_spark.sqs.received import Received
+from sluice_spark.sqs.received import Message, Received, divided
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +60,7 @@ class StagedLog:
 
     def __init__(self, store: Store, notified: Notified | None = None) -> None:
         """`notified`: where records of S3's notifications are told apart; of another log it knows nothing."""
-        self._store, self.notified, self._writer = store, notified, uuid.uuid4().hex
+        self.store, self.notified, self._writer = store, notified, uuid.uuid4().hex
         self._next: Header | None = None
         self._epoch: int | None = None
         self._changing = threading.Lock()  # the receiver's thread appends, Spark's forgets
@@ -58,7 +69,7 @@ class StagedLog:
 
     def oldest(self) -> Position:
         """Where a new query begins: orphans of one that died before its first offset are adopted so."""
-        return Position(checked_numbers(numbers_since(self._store)).start)
+        return Position(checked_numbers(numbers_since(self.store)).start)
 
     def take_over(self, start: Position, known: Offset | None = None) -> None:
         """Claims the log and reads what is in it from `start` on. Raises Fenced if others keep claiming it.
@@ -92,7 +103,7 @@ class StagedLog:
 
     def end(self) -> Position:
         """After the newest segment."""
-        return Position(checked_numbers(numbers_since(self._store)).stop)
+        return Position(checked_numbers(numbers_since(self.store)).stop)
 
     def append(self, rows: pa.Table, *, deletions_failed: int = 0) -> Header:
         """Publish the next segment. Raises Fenced if another writer has taken its number."""
@@ -112,7 +123,7 @@ class StagedLog:
             deletions_failed=(last.deletions_failed if last else 0) + deletions_failed,
         )
         try:
-            publish(self._store, header, rows)
+            publish(self.store, header, rows)
         except SegmentTaken as error:
             raise Fenced(f"segment {header.number} was published by another driver") from error
         with self._changing:
@@ -120,30 +131,43 @@ class StagedLog:
         self._next = _following(header)
         return header
 
-    def unread(self, fresh: list[Received], again: list[Received]) -> tuple[list[Received], list[Received]]:
-        """Of messages to stage, and of those that are known: the same once known objects have gone from the first."""
-        if self.notified is None:
-            return fresh, again
-        fresh, known = self.notified.sifted(fresh)
-        return fresh, again + known
+    def sift(self, taken: Sequence[Received]) -> tuple[Sequence[Received], Sequence[Received], Sequence[str]]:
+        """Tell what is to be staged from what was staged before, and return both, and the ids of the first.
 
-    def tell(self, status: Status) -> None:
-        """Say what is being done with the log. Raises what the store raises."""
-        say(self._store, status)
+        Messages come again whose deletion had not come through. Of S3's notifications each record is staged once.
+        Whoever asks stages what comes first, or ends.
+        """
+        ids = _ids(taken)
+        if self.notified is None and self.seen.taken(ids):  # the usual, at little cost
+            return taken, (), ids
+        now = set[str]()
+
+        def new(message: Message) -> Message | None:
+            is_known = message.message_id in self.seen or message.message_id in now
+            now.add(message.message_id)
+            return None if is_known else message
+
+        fresh, again = divided(taken, new)
+        if self.notified is not None:
+            fresh, known = self.notified.sifted(fresh)
+            again += known
+        ids = _ids(fresh)
+        self.seen.taken(ids)
+        return fresh, again, ids
 
     def consumed(self, position: Position) -> None:
         """Forgets, in memory, what lies before: it is committed."""
         with self._changing:
             self.log = self.log.since(position)
 
-    def retain(self, committed: Position, retention_s: float, *, going: Going = left) -> int:
+    def retain(self, committed: Position, retention_s: float, *, going: Going = lambda _: None) -> int:
         """Remove committed segments older than the retention, and return how many.
 
         `going` has their numbers first.
         """
-        numbers = removable(published_at(self._store), committed, before=time.time() - retention_s)
+        numbers = removable(published_at(self.store), committed, before=time.time() - retention_s)
         going(numbers)
-        self._store.remove([segment_name(number) for number in numbers])
+        self.store.remove([segment_name(number) for number in numbers])
         return len(numbers)
 
     def _consecutive(self, *, whole: bool = False) -> range:
@@ -152,12 +176,12 @@ class StagedLog:
         A gap before one that a task published is a batch of `mode=executors`, not all of whose tasks are done: they end
         there, or if they must be the whole log, raises LogError.
         """
-        numbers = numbers_since(self._store)
+        numbers = numbers_since(self.store)
         try:
             return checked_numbers(numbers)
         except SegmentMissing:
             gap = next(number for number in range(min(numbers), max(numbers)) if number not in numbers)
-            if not header_at(self._store, min(number for number in numbers if number > gap)).planned:
+            if not header_at(self.store, min(number for number in numbers if number > gap)).planned:
                 raise
             if whole:
                 raise LogError(f"a batch of mode executors lacks segment {gap}: run the query in that mode") from None
@@ -169,7 +193,7 @@ class StagedLog:
             return
         first = min(start.segment - 1, known.counted.segment) if known else start.segment - 1
         wanted = range(max(numbers.start, first), numbers.stop)  # the one before says what came before
-        headers = _counted(headers_at(self._store, wanted), known)
+        headers = _counted(headers_at(self.store, wanted), known)
         before = Totals(messages=headers[0].messages_before or 0, size=headers[0].size_before or 0)
         whole = Log(first=wanted.start, before=before)
         for header in headers:
@@ -183,7 +207,7 @@ class StagedLog:
         objects: list[Sequence[bytes | None]] = []
         count = 0
         for number in reversed(numbers):
-            content = self._store.read(segment_name(number))
+            content = self.store.read(segment_name(number))
             ids = ids_of(content)
             newest.append((number, ids))
             if self.notified is not None:
@@ -207,10 +231,10 @@ class StagedLog:
         for _ in range(DRIVERS_REMEMBERED):
             if not numbers:
                 return
-            first = max(header_at(self._store, numbers[-1]).epoch, numbers.start)
+            first = max(header_at(self.store, numbers[-1]).epoch, numbers.start)
             count = 0
             for number in reversed(range(first, numbers.stop)):
-                ids = ids_of(self._store.read(segment_name(number)))
+                ids = ids_of(self.store.read(segment_name(number)))
                 yield ids
                 count += len(ids)
                 if count >= LAST_OF_A_DRIVER:
@@ -222,6 +246,10 @@ def batches(store: Store, slices: Sequence[Slice]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the slices, in order: the same at every call. Raises SegmentMissing."""
     for part in slices:
         yield from batches_of(store.read(segment_name(part.number)), part.low, part.high)
+
+
+def _ids(received: Iterable[Received]) -> list[str]:
+    return [message.message_id for answer in received for message in answer.messages]
 
 
 def _following(header: Header) -> Header:

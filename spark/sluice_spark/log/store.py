@@ -225,7 +225,7 @@ class FsspecStore:
     def publish(self, name: str, content: pa.Buffer) -> None:
         """One request that asks for the name to be free.
 
-        fsspec's own retries ask again too, so it may be our own that is found: see `segment_files.publish`.
+        fsspec's own retries ask again too, so it may be our own that is found: see `segments.publish`.
         """
         with _translated(self._path(name)):
             try:

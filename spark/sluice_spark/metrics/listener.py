@@ -15,9 +15,8 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from sluice_spark.errors import LogError
 from sluice_spark.formats.deserialisation import REASON
-from sluice_spark.log.status import Status, said
+from sluice_spark.log.latest import Status, read_status
 from sluice_spark.log.store import open_store
-from sluice_spark.metrics.emf import emf_lines
 from sluice_spark.metrics.measures import (
     ERRORS,
     OBSERVATION,
@@ -26,6 +25,7 @@ from sluice_spark.metrics.measures import (
     QueryMetrics,
     Reading,
     Sample,
+    emf_lines,
     idle,
     measured,
     offset_of,
@@ -130,7 +130,7 @@ class MetricsListener(StreamingQueryListener):
         if self._store is None:
             return None, {}
         try:
-            status = said(self._store)
+            status = read_status(self._store)
         except (LogError, OSError) as error:
             log.warning("what the receiver does isn't known: %s", error)
             return None, {}

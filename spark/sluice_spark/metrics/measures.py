@@ -6,14 +6,16 @@ batch's bad records, the messages' times) comes from an observation on the frame
 
 import ast
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+import orjson
+
 from sluice_spark.errors import InvalidOffset
-from sluice_spark.log.offsets import Offset
-from sluice_spark.log.status import Status
+from sluice_spark.log.latest import Status
+from sluice_spark.log.planning import Offset
 
 OBSERVATION = "sluice_sqs"  # the name under which a frame is observed
 ERRORS, SENT_AT, RECEIVED_AT = "errors", "sent_at", "received_at"  # of the observation; the times of its last message
@@ -176,3 +178,41 @@ def told(status: Status, before: Status | None) -> Mapping[str, float]:
         an_hour = (status.requests - requests) / (status.at_ms - since_ms) * HOUR_MS
         values["dollarsPerHour"] = an_hour * DOLLARS_PER_REQUEST
     return values
+
+
+NAMESPACE = "Sluice/Spark"
+
+
+def emf_lines(
+    namespace: str = NAMESPACE,
+    dimensions: Mapping[str, str] | None = None,
+    write: Callable[[str], object] | None = None,
+) -> Callable[[QueryMetrics], None]:
+    """Make what `MetricsListener` calls: it writes one line for each source, to stdout unless `write` is given.
+
+    Dimensions: Query (its name, or its id where it has none) and Source (its number in the query), beside `dimensions`.
+    """
+    given = dict(dimensions or {})
+
+    def emit(metrics: QueryMetrics) -> None:
+        own = {"Query": metrics.query, "Source": str(metrics.source)}
+        said = {"State": metrics.state, "Reason": metrics.reason} if metrics.state else {}
+        text = line(metrics.values, {**given, **own}, namespace=namespace, at_ms=metrics.at_ms, said=said)
+        write(text) if write else print(text, flush=True)  # noqa: T201  a log stream is where it goes
+
+    return emit
+
+
+def line(
+    values: Mapping[str, float],
+    dimensions: Mapping[str, str],
+    *,
+    namespace: str,
+    at_ms: int,
+    said: Mapping[str, str] | None = None,
+) -> str:
+    """One EMF document, without a line end. Every value has a unit in UNITS; what is `said` is no metric."""
+    listed = [{"Name": name, "Unit": UNITS[name]} for name in values]
+    directive = {"Namespace": namespace, "Dimensions": [sorted(dimensions)], "Metrics": listed}
+    document = {"_aws": {"Timestamp": at_ms, "CloudWatchMetrics": [directive]}, **dimensions, **(said or {}), **values}
+    return orjson.dumps(document).decode()

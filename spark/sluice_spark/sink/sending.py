@@ -1,19 +1,15 @@
 """Sends a partition's messages: lanes side by side, each one batch after another. The loop's alone; no Spark here."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AsyncExitStack
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from sluice_spark.errors import QueueBusy, RowsNotSent
 from sluice_spark.sink.outgoing import Batch, Outgoing, Packer, Unsent
-from sluice_spark.sqs.access import account_of, region_of
 from sluice_spark.sqs.client import ATTEMPTS, SqsClient
 
 PLACES_LIMIT = 20  # of unsent rows that are reported by place; all are counted
 LANE_BATCHES = 2  # that wait in a lane: the next is ready when one was taken
-
-Client = Callable[[str], SqsClient]  # for a queue's URL
 
 
 @dataclass(slots=True)
@@ -33,24 +29,23 @@ class Report:
 
 
 async def send_all(
-    parts: Iterator[Iterable[Outgoing | Unsent]], client: Client, *, lanes: int, fail_on_error: bool
+    parts: Iterator[Iterable[Outgoing | Unsent]], client: SqsClient, *, lanes: int, fail_on_error: bool
 ) -> Report:
     """Send every part in turn, which may block while it is made.
 
     Raises RowsNotSent at the first row that is not sent if `fail_on_error`; QueueRefused, or QueueBusy after
     ATTEMPTS of a whole call, in any case: no other row would fare better. What is under way then is awaited.
     """
-    async with AsyncExitStack() as clients:
-        sending = _Sending(client, clients, lanes=lanes, fail_on_error=fail_on_error)
+    async with client:
+        sending = _Sending(client, lanes=lanes, fail_on_error=fail_on_error)
         await sending.run(parts)
         return sending.report
 
 
 class _Sending:
-    def __init__(self, client: Client, clients: AsyncExitStack, *, lanes: int, fail_on_error: bool) -> None:
+    def __init__(self, client: SqsClient, *, lanes: int, fail_on_error: bool) -> None:
         self.report = Report()
-        self._make, self._clients, self._fail_on_error = client, clients, fail_on_error
-        self._by_place: dict[tuple[str | None, str | None], SqsClient] = {}  # by region and account
+        self._client, self._fail_on_error = client, fail_on_error
         self._packer = Packer(lanes)
         self._lanes: list[asyncio.Queue[Batch | None]] = [asyncio.Queue(LANE_BATCHES) for _ in range(lanes)]
         self._failed: Exception | None = None
@@ -86,24 +81,17 @@ class _Sending:
             if self._failed:
                 continue  # lets the feeder through to its end
             try:
-                await self._send(batch, await self._client(batch.queue_url))
+                await self._send(batch)
             except Exception as error:  # noqa: BLE001  raised by run(), once the other lanes have ended
                 self._failed = self._failed or error
 
-    async def _client(self, queue_url: str) -> SqsClient:
-        place = region_of(queue_url), account_of(queue_url)
-        if place not in self._by_place:
-            self._by_place[place] = self._make(queue_url)
-            await self._clients.enter_async_context(self._by_place[place])
-        return self._by_place[place]
-
-    async def _send(self, batch: Batch, client: SqsClient) -> None:
+    async def _send(self, batch: Batch) -> None:
         """Try again, by id, what SQS took not; give up what it says is the sender's fault, or after ATTEMPTS."""
         pending = {str(index): message for index, message in enumerate(batch.messages)}
         why: dict[str, str] = {}
         for attempt in range(1, ATTEMPTS + 1):
             entries = [{"Id": identity, **message.entry} for identity, message in pending.items()]
-            answer = await client.call("SendMessageBatch", {"QueueUrl": batch.queue_url, "Entries": entries})
+            answer = await self._client.call("SendMessageBatch", {"QueueUrl": batch.queue_url, "Entries": entries})
             done = answer.get("Successful") or ()
             if len(done) == len(batch.messages):  # as nearly always: nothing to tell apart
                 self.report.sent += len(done)
@@ -120,7 +108,9 @@ class _Sending:
                 return
             if attempt < ATTEMPTS:
                 code = next((str(failure.get("Code")) for failure in failures.values()), "NoAnswer")
-                await client.back_off(attempt, QueueBusy("SendMessageBatch", code, f"{len(pending)} entries failed"))
+                await self._client.back_off(
+                    attempt, QueueBusy("SendMessageBatch", code, f"{len(pending)} entries failed")
+                )
         for identity, message in pending.items():
             self._not_sent(Unsent(message.place, f"{why[identity]}, {ATTEMPTS} times"))
 

@@ -16,12 +16,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
 from sluice_spark.errors import InvalidOption
-from sluice_spark.sink.columns import check_columns
-from sluice_spark.sink.options import SinkOptions, sink_options
+from sluice_spark.options import clients_of
+from sluice_spark.sink.options import SinkOptions, check_columns, sink_options
 from sluice_spark.sink.outgoing import Addressing, Outgoing, Place, Unsent, outgoing
 from sluice_spark.sink.sending import Report, send_all
-from sluice_spark.sqs.client import SqsClient
-from sluice_spark.sqs.clients import clients_of
 from sluice_spark.workers import run, spare_tasks
 
 log = logging.getLogger(__name__)
@@ -57,15 +55,15 @@ class _Writing:
         partition = context.partitionId() if context else 0
         query = context.getLocalProperty(QUERY_ID) if context else None
         addressing = Addressing(
-            queue_urls=self._options.queue_urls,
+            queue_urls=self._options.queues.queue_urls,
             deduplication=self._options.deduplication,
             write=f"{query}/{context.getLocalProperty(BATCH_ID)}" if context and query else self._write_id,
         )
         report = run(
             send_all(
                 _parts(iterator, partition, addressing),
-                self._client,
-                lanes=self._options.connections,
+                clients_of(self._options.queues, self._options.queues.connections)(),
+                lanes=self._options.queues.connections,
                 fail_on_error=self._options.fail_on_error,
             )
         )
@@ -83,16 +81,6 @@ class _Writing:
         """Says what was sent before Spark gave up: a queue takes nothing back."""
         sent = sum(message.report.sent for message in messages if isinstance(message, Sent))
         log.error("%s failed; %d messages of its finished tasks are in the queue", _named(batchId), sent)
-
-    def _client(self, queue_url: str) -> SqsClient:
-        options = self._options
-        return clients_of(
-            [queue_url],
-            region=options.region,
-            endpoint=options.endpoint,
-            identity=options.identity,
-            connections=options.connections,
-        )()
 
 
 class SqsWriter(_Writing, DataSourceArrowWriter):

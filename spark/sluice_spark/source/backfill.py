@@ -1,7 +1,7 @@
 """What is in a bucket before its first notification: listed once, and staged as if it had been notified.
 
 In the receiver's loop, before it receives anything: so one writes the log, and whatever is notified meanwhile waits in
-the queue, to be held against the list. Where the list ends, and from when on, is kept in the log: see `log.backfills`.
+the queue, to be held against the list. Where the list ends, and from when on, is kept in the log: see `log.latest`.
 """
 
 import asyncio
@@ -18,13 +18,12 @@ import pyarrow as pa
 from sluice_spark.errors import InvalidOption
 from sluice_spark.formats.envelopes import listed
 from sluice_spark.formats.s3_objects import PAGE_OBJECTS, Page, pages
-from sluice_spark.log.backfills import Progress, noted, progress
+from sluice_spark.log.latest import Progress, read_progress, write_progress
 from sluice_spark.log.notified import Notified
 from sluice_spark.log.segments import SCHEMA
 from sluice_spark.log.staging import StagedLog
-from sluice_spark.log.store import Store, open_store
+from sluice_spark.log.store import Store
 from sluice_spark.options import Options
-from sluice_spark.source.objects import objects_of
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +56,7 @@ class Backfilling:
 
         Raises InvalidOption for a log that was begun otherwise, ObjectRefused, and what appending raises.
         """
-        made = await asyncio.to_thread(progress, self._store)
+        made = await asyncio.to_thread(read_progress, self._store)
         self._check(made, staged)
         if made and made.until is not None:
             return
@@ -84,7 +83,7 @@ class Backfilling:
         """Stage pages, none at the end, and note it."""
         if made is None:
             since = (some[0].answered_at if some else datetime.now(UTC)).timestamp() - MARGIN_S
-            made = noted(self._store, Progress(location=self._location, since=since))
+            made = write_progress(self._store, Progress(location=self._location, since=since))
         self._notified.backfill = made.backfill
         objects = [facts for page in some for facts in page.objects]
         fresh = {_id(facts): facts for facts in objects}
@@ -99,7 +98,7 @@ class Backfilling:
             at = some[-1].answered_at.timestamp() if some else datetime.now(UTC).timestamp()
             made = replace(made, until=at + MARGIN_S)
         last = next((page.objects[-1]["key"] for page in reversed(some) if page.objects), made.after)
-        made = noted(self._store, replace(made, after=last))
+        made = write_progress(self._store, replace(made, after=last))
         self._notified.backfill = made.backfill
         return made
 
@@ -110,10 +109,10 @@ def backfilling_of(options: Options, staged: StagedLog) -> Backfilling | None:
         return None
     return Backfilling(
         options.files.backfill,
-        open_store(options.staging_location, options.identity.profile),
+        options.store(),
         staged.notified,
         options.deserialisation.envelopes,
-        lambda: objects_of(options),
+        options.objects,
     )
 
 

@@ -14,10 +14,20 @@ import pyarrow as pa
 from sluice_spark.errors import Fenced, SegmentTaken
 from sluice_spark.log.notes import note, notes
 from sluice_spark.log.planning import Admission
-from sluice_spark.log.segment_files import EMPTY, headers_at, numbers_since, planned_header, publish
-from sluice_spark.log.segments import HEAD_BYTES, Header, header_of, rows_of
+from sluice_spark.log.segments import (
+    EMPTY,
+    HEAD_BYTES,
+    Header,
+    header_of,
+    headers_at,
+    numbers_since,
+    planned_header,
+    publish,
+    rows_of,
+)
 from sluice_spark.log.store import Store
-from sluice_spark.source.executors import Order, TaskIntake, segment
+from sluice_spark.options import Options
+from sluice_spark.source.executors import Order, segment
 from sluice_spark.source.planned import MESSAGES_PER_TASK, TASK_BYTES, holes, share
 from sluice_spark.sqs.client import SqsClient
 
@@ -53,7 +63,7 @@ def chains(first: Order, count: int, admission: Admission) -> list[Chain]:
 
 
 def links(
-    chain: Chain, store: Store, client: Callable[[], SqsClient], intake: TaskIntake
+    chain: Chain, store: Store, client: Callable[[], SqsClient], options: Options
 ) -> Iterator[tuple[int, pa.Table]]:
     """Yield the chain's segments that have rows, with their numbers: published already, or as we do now.
 
@@ -63,7 +73,7 @@ def links(
     try:
         while left.messages != 0 and left.size != 0:
             order = replace(chain.first, number=number, admission=_of_one(left), mean_size=mean_size)
-            content = segment(order, store, client, intake)
+            content = segment(order, store, client, options)
             header = header_of(bytes(memoryview(content)[:HEAD_BYTES]))
             if header.epoch != chain.first.epoch:  # to a stream an earlier driver's rows are the log's, here another's
                 raise Fenced(f"segment {number} is another read's: one at a time on a staging location")

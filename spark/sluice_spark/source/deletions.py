@@ -1,48 +1,20 @@
-"""Deletion of messages that are durable, many calls at once, and what is known of those that SQS didn't delete."""
+"""What becomes of durable messages in their queue: many deletions at once, or heartbeats until Spark has committed."""
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from sluice_spark.errors import QueueBusy, SluiceSparkError, TooManyInFlight
+from sluice_spark.log.planning import Position
+from sluice_spark.source.receives import Failed, Tasks
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.received import Handles, in_tens
 
-Failed = Callable[[BaseException], None]  # told what ends the run
+log = logging.getLogger(__name__)
 
-
-class Tasks:
-    """Some work that is under way in the loop. What any of it fails by is told."""
-
-    def __init__(self, failed: Failed) -> None:
-        self._failed = failed
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def __len__(self) -> int:
-        return len(self._tasks)
-
-    def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Have it done."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    async def wait(self, timeout_s: float | None = None) -> None:
-        """Wait until all of it is done, or for so long."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=timeout_s)
-
-    def cancel(self) -> None:
-        """Let none of it go on."""
-        for task in self._tasks:
-            task.cancel()
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._failed(error)
+VISIBILITY = "VisibilityTimeout"
 
 
 class Deletions:
@@ -107,3 +79,50 @@ class _Deletion:
     number: int | None
     left: int
     whole: bool = True
+
+
+@dataclass(slots=True)
+class Held:
+    """Messages that are staged but stay in the queue until Spark has committed them: `deleteMode=afterCommit`.
+
+    By segment, in the order of their numbers.
+    """
+
+    messages: int = 0
+    _by_number: dict[int, list[Handles]] = field(default_factory=dict)
+
+    def hold(self, number: int, held: Sequence[Handles]) -> None:
+        """Until all of segment `number` is committed.
+
+        A redelivered message comes with the newest segment that has rows: its own is committed no later.
+        """
+        self._by_number.setdefault(number, []).extend(held)
+        self.messages += sum(len(each.receipt_handles) for each in held)
+
+    def due(self, committed: Position) -> Iterator[tuple[int, Sequence[Handles]]]:
+        """Yield what may be deleted now, and hold it no longer."""
+        for number in sorted(number for number in self._by_number if number < committed.segment):
+            held = self._by_number.pop(number)
+            self.messages -= sum(len(each.receipt_handles) for each in held)
+            yield number, held
+
+    def all(self) -> Sequence[Handles]:
+        """List what must stay invisible."""
+        return [each for held in self._by_number.values() for each in held]
+
+    async def keep_invisible(self, client: SqsClient, queue_urls: Sequence[str], visibility_s: int | None) -> None:
+        """Extend at half the time-out, by default the queues' own, until cancelled.
+
+        A message that expires all the same is redelivered, and known. Raises what the client raises, but QueueBusy: the
+        next heartbeat may make up for that.
+        """
+        if visibility_s is None:
+            answers = [await client.attributes(url, VISIBILITY) for url in queue_urls]
+            visibility_s = max(1, min(int(answer[VISIBILITY]) for answer in answers))
+        while True:
+            await asyncio.sleep(visibility_s / 2)
+            for queue_url, handles in in_tens(self.all()):
+                try:
+                    await client.hide(queue_url, handles, visibility_s)
+                except QueueBusy as error:
+                    log.warning("messages may become visible before they are committed: %s", error)

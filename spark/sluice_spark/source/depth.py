@@ -7,18 +7,18 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 
 from sluice_spark.errors import QueueBusy, TooManyInFlight
-from sluice_spark.log.offsets import Position
+from sluice_spark.log.planning import Position
+from sluice_spark.options import Options
 from sluice_spark.source.planned import Looks
 from sluice_spark.source.reception import Reception
 from sluice_spark.sqs.client import SqsClient
 
 log = logging.getLogger(__name__)
 
-VISIBLE = "ApproximateNumberOfMessages"
 FIRST_WITHIN_S = 30.0  # once, at the start: a queue that is not there is said so then
 FRESH_WITHIN_S = 0.5
 
@@ -29,20 +29,10 @@ class Depth:
     An error that asking again won't mend is raised by `visible`.
     """
 
-    def __init__(
-        self,
-        client: Callable[[], SqsClient],
-        queue_urls: Sequence[str],
-        *,
-        deleting: bool,
-        patience_s: float | None = None,
-    ) -> None:
-        """Begin to ask. `deleting`: whether the permission to delete is tried first.
-
-        `patience_s`: with questions that fail; None: for ever.
-        """
-        self._client, self._queue_urls, self._deleting = client, queue_urls, deleting
-        self._patience_s, self._reception = patience_s, Reception(queue_urls, time.monotonic())
+    def __init__(self, client: Callable[[], SqsClient], options: Options) -> None:
+        """Begin to ask, and where messages are to be deleted try first whether we may."""
+        self._client, self._options = client, options
+        self._reception = Reception(options.queue_urls, time.monotonic())
         self._changed = threading.Condition()
         self._questions = self._answered = 0  # an answer is to all questions before it was asked for
         self._wake: Callable[[], None] = lambda: None
@@ -93,9 +83,8 @@ class Depth:
 
         self._wake = wake
         async with self._client() as client:
-            if self._deleting:
-                for queue_url in self._queue_urls:
-                    await client.check_deletion(queue_url)
+            if self._options.delete:
+                await client.check_deletion(self._options.queue_urls)
             while not self._ending:
                 woken.clear()
                 await self._look(client)
@@ -106,17 +95,17 @@ class Depth:
 
     async def _look(self, client: SqsClient) -> None:
         questions = self._questions
-        answers = []
-        for queue_url in self._queue_urls:
+        visible = 0
+        for queue_url in self._options.queue_urls:
             try:
-                answers.append(await client.attributes(queue_url, VISIBLE))
+                visible += await client.count([queue_url])
             except (QueueBusy, TooManyInFlight) as error:
                 log.warning("the queues' depth stays unknown: %s", error)
                 self._reception.broke(queue_url, time.monotonic(), error)
-                self._reception.check(time.monotonic(), self._patience_s)
+                self._reception.check(time.monotonic(), self._options.patience_s)
                 return
             self._reception.worked(queue_url, time.monotonic(), 0)
         with self._changed:
-            self.last = sum(int(answer.get(VISIBLE, 0)) for answer in answers)
+            self.last = visible
             self._answered = questions
             self._changed.notify_all()

@@ -20,21 +20,31 @@ import pyarrow as pa
 
 from sluice_spark.errors import Fenced, SegmentMissing, SegmentTaken
 from sluice_spark.log.notes import notes
-from sluice_spark.log.offsets import Offset, Position, Totals
-from sluice_spark.log.planning import DEDUPLICATION_LIMIT, Admission, Log, Slice, admitted, removable
-from sluice_spark.log.segment_files import (
+from sluice_spark.log.planning import (
+    DEDUPLICATION_LIMIT,
+    Admission,
+    Log,
+    Offset,
+    Position,
+    Slice,
+    Totals,
+    admitted,
+    removable,
+)
+from sluice_spark.log.segments import (
     EMPTY,
+    SCHEMA,
     Going,
+    Header,
+    encoded,
     header_at,
     headers_at,
-    left,
     numbers_since,
     planned_header,
     publish,
     published_at,
     segment_name,
 )
-from sluice_spark.log.segments import SCHEMA, Header, encoded
 from sluice_spark.log.staging import CLAIM_ATTEMPTS
 from sluice_spark.log.store import Store
 from sluice_spark.source.chains import ENDED, Chain, chains
@@ -143,7 +153,7 @@ class Dispatcher:
         )
         return chains(first, count, admission)
 
-    def retain(self, offset: Offset, retention_s: float, *, going: Going = left) -> int:
+    def retain(self, offset: Offset, retention_s: float, *, going: Going = lambda _: None) -> int:
         """Remove segments, with what is noted of them, that are committed, counted, and older; return how many.
 
         One more than must be stays, so that a batch that begins at `offset` finds what comes before it. `going` has

@@ -9,13 +9,10 @@ from typing import Any
 
 from sluice_spark.errors import InvalidOption
 from sluice_spark.log.staging import StagedLog
-from sluice_spark.log.store import open_store
-from sluice_spark.options import Options, parsed
+from sluice_spark.options import Options, clients_of, parsed
 from sluice_spark.source.dispatching import reached
-from sluice_spark.sqs.clients import clients_of
+from sluice_spark.sqs.client import IN_FLIGHT, VISIBLE
 
-VISIBLE = "ApproximateNumberOfMessages"
-IN_FLIGHT = "ApproximateNumberOfMessagesNotVisible"
 LOOK_EVERY_S = 0.5
 LOOKS = 4  # empty ones: the counts are approximate, and lag
 STAGED_WITHIN_S = 5.0  # what left the queue is staged by then, but on a busy machine
@@ -81,24 +78,17 @@ def _wait(query: Any) -> None:
 
 def held(source: Options, name: str) -> int:
     """Messages that the queues say can be received now, or are in flight."""
-    clients = clients_of(
-        source.queue_urls,
-        region=source.region,
-        endpoint=source.endpoint,
-        identity=source.identity,
-        connections=1,
-    )
 
     async def asked() -> int:
-        async with clients() as client:
-            return sum([int((await client.attributes(url, name)).get(name, 0)) for url in source.queue_urls])
+        async with clients_of(source, 1)() as client:
+            return await client.count(source.queue_urls, name)
 
     return asyncio.run(asked())
 
 
 def _read(source: Options, query: Any) -> int:
     """How many messages were staged, once they are all committed."""
-    view = StagedLog(open_store(source.staging_location, source.identity.profile)).view()
+    view = StagedLog(source.store()).view()
     total = view.offset(view.end).totals.messages
     # How many messages lie before the last finished batch's end
     while (int(end["numRecordsIn"]) if (end := _end(query)) else 0) < total:
@@ -113,7 +103,7 @@ def _taken(source: Options, query: Any) -> int:
     """
     query.processAllAvailable()
     end = _end(query)
-    return reached(open_store(source.staging_location, source.identity.profile), end).totals.messages if end else 0
+    return reached(source.store(), end).totals.messages if end else 0
 
 
 def _end(query: Any) -> Mapping[str, Any] | None:

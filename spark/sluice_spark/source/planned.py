@@ -9,8 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sluice_spark.errors import Fenced, SegmentMissing
-from sluice_spark.log.offsets import Offset, Position, Totals
-from sluice_spark.log.planning import TASKS_LIMIT, Admission, Extent, Log, Slice, sliced
+from sluice_spark.log.planning import TASKS_LIMIT, Admission, Extent, Log, Offset, Position, Slice, Totals, sliced
 from sluice_spark.log.segments import Header
 from sluice_spark.source.rate import Limit
 

@@ -1,8 +1,8 @@
 """What a task does for a read, bounded or streaming: rows of the log, made typed values. And which rows are whose."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, partial
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -15,19 +15,15 @@ from sluice_spark.formats.deserialisation import ENVELOPE, REASON, VALUE, deseri
 from sluice_spark.formats.payloads import AT_ONCE, following, portions, without_sizes
 from sluice_spark.formats.s3_objects import fetched
 from sluice_spark.formats.s3_rows import object_rows
-from sluice_spark.log import bad_records
+from sluice_spark.log.notes import note_errors, quarantine
 from sluice_spark.log.planning import ROWS_PER_TASK, Extent, Slice, sliced
-from sluice_spark.log.quarantine import quarantined
 from sluice_spark.log.segments import SCHEMA, rows_of
 from sluice_spark.log.staging import batches
 from sluice_spark.log.store import Store, open_store
-from sluice_spark.options import Options
+from sluice_spark.options import Options, clients_of
 from sluice_spark.source.chains import Chain, links
-from sluice_spark.source.executors import Order, segment, task_intake
+from sluice_spark.source.executors import Order, segment
 from sluice_spark.source.fifo import Share, is_fifo, shared
-from sluice_spark.source.objects import objects_of
-from sluice_spark.sqs.client import SqsClient
-from sluice_spark.sqs.clients import clients_of
 from sluice_spark.workers import spare_tasks
 
 OBJECTS_PER_TASK = 20  # messages, where a row names an object to read: a GET takes some 30 ms
@@ -74,11 +70,11 @@ class Reads:
         wanted = partition.order
         if wanted is None:
             return
-        clients, intake = task_clients(self._options), task_intake(self._options)
+        options, clients = self._options, clients_of(self._options, self._options.connections)
         if isinstance(wanted, Chain):
-            yield from links(wanted, store, clients, intake)
+            yield from links(wanted, store, clients, options)
         else:
-            yield wanted.number, rows_of(segment(wanted, store, clients, intake))
+            yield wanted.number, rows_of(segment(wanted, store, clients, options))
 
     def _deserialised(self, part: Slice, given: Iterable[pa.RecordBatch], partition: Rows) -> Iterator[pa.RecordBatch]:
         """Yield a part's rows, which come in as many batches as the receiver made of them."""
@@ -109,7 +105,7 @@ class Reads:
     ) -> Iterator[pa.RecordBatch]:
         """Yield a row for each record of the objects, batch by batch; the quarantine has a file for each of these."""
         options, errors = self._options, 0
-        get = partial(fetched, objects_of(options), limit=options.files.object_bytes)
+        get = partial(fetched, options.objects(), limit=options.files.object_bytes)
         envelopes = options.deserialisation.envelopes
         found = object_rows(batch, envelopes, options.s3, files=options.files, kind=kind, get=get)
         for piece, rows in enumerate(found):
@@ -122,7 +118,7 @@ class Reads:
     ) -> Iterator[pa.RecordBatch]:
         """Yield rows with the payloads that are elsewhere, a few of these at a time."""
         options, wanted, errors = self._options, self._options.deserialisation, 0
-        get = partial(fetched, objects_of(options), limit=options.files.object_bytes)
+        get = partial(fetched, options.objects(), limit=options.files.object_bytes)
         follow, parse = following(get, wanted.payload_buckets), parser(wanted)
         with ThreadPoolExecutor(AT_ONCE) as pool:
             for piece, some in enumerate(portions(batch)):
@@ -134,15 +130,15 @@ class Reads:
 
     def _good(self, part: Slice, rows: pa.RecordBatch, partition: Rows, piece: int = 0) -> pa.RecordBatch:
         """Leave out the bad rows where these have a place of their own."""
-        quarantine = self._options.deserialisation.quarantine
-        if not quarantine:
+        location = self._options.deserialisation.quarantine
+        if not location:
             return rows
         good, bad = split(rows)
-        quarantined(open_store(quarantine, partition.profile), part, bad, _index(partition), piece)
+        quarantine(open_store(location, partition.profile), part, bad, _index(partition), piece)
         return good
 
     def _note(self, part: Slice, errors: int, partition: Rows) -> None:
-        bad_records.noted(open_store(partition.location, partition.profile), part, errors, _index(partition))
+        note_errors(open_store(partition.location, partition.profile), part, errors, _index(partition))
 
 
 def _errors(rows: pa.RecordBatch) -> int:
@@ -151,19 +147,6 @@ def _errors(rows: pa.RecordBatch) -> int:
 
 def _index(partition: Rows) -> int:
     return partition.share.index if partition.share else 0
-
-
-@lru_cache(maxsize=16)  # executors' workers are reused, and a session of botocore's takes its time
-def task_clients(options: Options) -> Callable[[], SqsClient]:
-    """Make clients of the queues. Raises InvalidOption where nothing says their region, or a key."""
-    return clients_of(
-        options.queue_urls,
-        region=options.region,
-        endpoint=options.endpoint,
-        identity=options.identity,
-        connections=options.connections,
-        check_md5=options.check_md5,
-    )
 
 
 def arrow_type(schema: StructType, name: str) -> pa.DataType:

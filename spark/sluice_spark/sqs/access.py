@@ -74,6 +74,14 @@ class Endpoint:
         return f"{parts.hostname}:{parts.port}" if parts.port and parts.port != default else str(parts.hostname)
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where to call, and with which key."""
+
+    endpoint: Endpoint
+    credentials: CredentialsNow
+
+
 def account_of(queue_url: str) -> str | None:
     """Find the account in a queue URL: the first of its path."""
     account = urlsplit(queue_url).path.strip("/").partition("/")[0]
@@ -91,22 +99,37 @@ def region_of(queue_url: str) -> str | None:
     return found.group(1) if found else None
 
 
-def resolved_endpoint(queue_url: str, *, region: str | None, endpoint: str | None, identity: Identity) -> Endpoint:
-    """Botocore's endpoint for the region, with its partition, FIPS, dual-stack and AWS_ENDPOINT_URL_SQS settings.
+class Places:
+    """Finds where each queue is called and as whom, asking botocore once for each region and identity."""
 
-    The region is the option's, the queue URL's, or the session's. Raises InvalidOption where nothing says it.
-    """
-    session = _session(identity)
-    known = region or region_of(queue_url) or session.get_config_variable("region")
-    if not known:
-        raise InvalidOption("region", f"neither given, nor in the queue URL {queue_url}, nor configured")
-    ca_bundle = session.get_config_variable("ca_bundle")
-    if endpoint:
-        return Endpoint(url=endpoint.rstrip("/") + "/", region=known, ca_bundle=ca_bundle)
-    no_key = {"aws_access_key_id": "none", "aws_secret_access_key": "none"}  # resolves an endpoint, signs nothing
-    client = session.create_client("sqs", region_name=known, **no_key)
-    url = client.meta.endpoint_url.rstrip("/") + "/"
-    return Endpoint(url=url, region=client.meta.region_name, ca_bundle=ca_bundle)
+    def __init__(self, *, region: str | None, endpoint: str | None, identity: Identity) -> None:
+        self._region, self._endpoint, self._identity = region, endpoint, identity
+        self._known: dict[tuple[str | None, Identity], Place] = {}
+
+    def __call__(self, queue_url: str) -> Place:
+        """Find the queue's place.
+
+        Raises InvalidOption where nothing says a region, no key is found, or no role is of the queue's account.
+        """
+        region, identity = self._region or region_of(queue_url), self._identity.at(queue_url)
+        if (region, identity) not in self._known:
+            endpoint = self._resolve(queue_url, region)
+            self._known[region, identity] = Place(endpoint, credentials_of(identity, region=endpoint.region))
+        return self._known[region, identity]
+
+    def _resolve(self, queue_url: str, region: str | None) -> Endpoint:
+        """Ask botocore for the endpoint, with its partition, FIPS, dual-stack and AWS_ENDPOINT_URL_SQS settings."""
+        session = _session(self._identity)
+        region = region or session.get_config_variable("region")
+        if not region:
+            raise InvalidOption("region", f"neither given, nor in the queue URL {queue_url}, nor configured")
+        ca_bundle = session.get_config_variable("ca_bundle")
+        if self._endpoint:
+            return Endpoint(url=self._endpoint.rstrip("/") + "/", region=region, ca_bundle=ca_bundle)
+        no_key = {"aws_access_key_id": "none", "aws_secret_access_key": "none"}  # resolves an endpoint, signs nothing
+        client = session.create_client("sqs", region_name=region, **no_key)
+        url = client.meta.endpoint_url.rstrip("/") + "/"
+        return Endpoint(url=url, region=client.meta.region_name, ca_bundle=ca_bundle)
 
 
 def credentials_of(identity: Identity, *, region: str) -> CredentialsNow:
@@ -116,12 +139,7 @@ def credentials_of(identity: Identity, *, region: str) -> CredentialsNow:
 
     botocore refreshes temporary credentials from 15 minutes before their expiry.
     """
-    session = _session(identity)
-    source = session.get_credentials()
-    if source is None:
-        raise InvalidOption("profile", "no AWS credentials found: neither in the default chain nor in a profile")
-    if identity.role_arn:
-        source = _assumed(session, source, identity, identity.role_arn, region)
+    source = _find_credentials(client_session(identity, region=region))
 
     def now() -> Credentials:
         try:
@@ -139,15 +157,27 @@ def client_session(identity: Identity, *, region: str | None) -> Any:
     Raises InvalidOption where no key is found.
     """
     session = _session(identity)
-    if identity.role_arn:
-        known = region or session.get_config_variable("region")
-        source = session.get_credentials()
-        if source is None:
-            raise InvalidOption("profile", "no AWS credentials found: neither in the default chain nor in a profile")
-        role = _assumed(session, source, identity, identity.role_arn, known)
-        session = _session(identity)  # that one remembers whose credentials it found
-        session.register_component("credential_provider", CredentialResolver([_Known(role)]))
+    if not identity.role_arn:
+        return session
+    own, region = _session(identity), region or session.get_config_variable("region")
+    extra = {"RoleSessionName": identity.role_session_name}
+    if identity.external_id:
+        extra["ExternalId"] = identity.external_id
+
+    def client(service: str, **arguments: Any) -> Any:
+        return own.create_client(service, **{"region_name": region, **arguments})  # the region's own STS endpoint
+
+    fetcher = AssumeRoleCredentialFetcher(client, _find_credentials(own), identity.role_arn, extra_args=extra)
+    role = DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
+    session.register_component("credential_provider", CredentialResolver([_Known(role)]))
     return session
+
+
+def _find_credentials(session: Any) -> Any:
+    source = session.get_credentials()
+    if source is None:
+        raise InvalidOption("profile", "no AWS credentials found: neither in the default chain nor in a profile")
+    return source
 
 
 class _Known(CredentialProvider):
@@ -161,18 +191,6 @@ class _Known(CredentialProvider):
 
     def load(self) -> Any:
         return self._credentials
-
-
-def _assumed(session: Any, source: Any, identity: Identity, role_arn: str, region: str) -> Any:
-    extra = {"RoleSessionName": identity.role_session_name}
-    if identity.external_id:
-        extra["ExternalId"] = identity.external_id
-
-    def client(service: str, **arguments: Any) -> Any:
-        return session.create_client(service, **{"region_name": region, **arguments})  # the region's own STS endpoint
-
-    fetcher = AssumeRoleCredentialFetcher(client, source, role_arn, extra_args=extra)
-    return DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
 
 
 def _session(identity: Identity) -> Any:

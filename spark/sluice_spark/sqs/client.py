@@ -7,23 +7,24 @@ shapes, and a receive that is the same as the one before not even a new signatur
 import asyncio
 import logging
 import random
-import ssl
+import struct
 import time
+from base64 import b64decode
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from hashlib import md5
 from typing import Any, Self, TypeVar
 
 import msgspec
 import orjson
 
-from sluice_spark.errors import InvalidOption, QueueBusy, QueueError, QueueRefused, TooManyInFlight
-from sluice_spark.sqs.access import CredentialsNow, Endpoint
-from sluice_spark.sqs.answers import HttpAnswer
-from sluice_spark.sqs.received import BATCH_LIMIT, Message, messages_in
-from sluice_spark.sqs.signing import Credentials, signed_headers
-from sluice_spark.sqs.transport import Room, Transport
+from sluice_spark.errors import QueueBusy, QueueError, SluiceSparkError, TooManyInFlight
+from sluice_spark.sqs.access import Place
+from sluice_spark.sqs.caller import Caller, short_code
+from sluice_spark.sqs.received import BATCH_LIMIT, Handles, Message, in_tens, messages_in
+from sluice_spark.sqs.transport import Room
 
 log = logging.getLogger(__name__)
 
@@ -31,28 +32,17 @@ ATTEMPTS = 8  # of calls that may give up; with the waits below some 30 seconds
 BACK_OFF_FIRST_S = 0.1
 BACK_OFF_LIMIT_S = 20.0
 ANSWER_WITHIN_S = 10.0  # beyond a receive's own wait
-CREDENTIALS_FRESH_S = 60.0  # how often botocore is asked for the key; it refreshes 15 minutes before expiry
-SIGNATURE_FRESH_S = 60.0  # a receive's signature is used again: AWS takes one that is up to five minutes old
 WARN_EVERY_S = 60.0
-HTTP_OK = 200
-HTTP_TOO_MANY_REQUESTS = 429
-HTTP_SERVER_ERROR = 500
+VISIBLE = "ApproximateNumberOfMessages"
+IN_FLIGHT = "ApproximateNumberOfMessagesNotVisible"
 
-# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/CommonErrors.html and each call's own list
-BUSY = {
-    "InternalError", "InternalFailure", "KmsThrottled", "RequestThrottled", "RequestTimeout", "RequestTimeoutException",
-    "ServiceUnavailable", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequestsException",
-}  # fmt: skip
-EXPIRED = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"}
-# Done twice they have done the same: sent once more if a kept connection breaks before it answers. Of what is received
-# or sent the caller's own attempts decide.
-REPEATABLE = {"ChangeMessageVisibilityBatch", "DeleteMessageBatch", "GetQueueAttributes", "GetQueueUrl"}
 HANDLE_EXPIRED = {"ReceiptHandleIsInvalid", "InvalidParameterValue", "MessageNotInflight", "InvalidReceiptHandle"}
 
 IDS = tuple(map(str, range(BATCH_LIMIT)))  # of a batch call's entries
 
 Sleep = Callable[[float], Awaitable[None]]
 Outcome = TypeVar("Outcome")
+Decode = Callable[[bytes | memoryview], Outcome]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,47 +75,37 @@ class Warnings:
 
 
 class SqsClient:
-    """Calls one endpoint on at most `connections` connections. Made and used inside one event loop; `async with`.
+    """Calls each queue at its place, on at most `connections` connections to each place. `async with`, in one loop.
 
     Refusals raise QueueRefused at once. Trouble that may pass is retried with full jitter, ATTEMPTS times and then
-    QueueBusy; a receive is left to its caller's loop. Leaving the `async with` waits for the calls under way, and
-    cancels none: SQS would have handed out messages that no one took.
+    QueueBusy; a receive is left to its caller's loop. Leaving the `async with` waits for the calls under way.
     """
 
     def __init__(
         self,
-        endpoint: Endpoint,
-        credentials: CredentialsNow,
+        places: Callable[[str], Place],
         *,
         connections: int,
+        check_md5: bool = False,
         sleep: Sleep = asyncio.sleep,
         chance: Callable[[], float] = random.random,
         answer_within_s: float = ANSWER_WITHIN_S,
     ) -> None:
-        self._endpoint, self._credentials, self._connections = endpoint, credentials, connections
-        self._host = endpoint.host
+        """`places` finds a queue's. `check_md5`: receive only what is as SQS sent it; the rest stays in the queue."""
+        self._places, self._connections, self._check_md5 = places, connections, check_md5
         self._sleep, self._chance, self._answer_within_s = sleep, chance, answer_within_s
-        self._key: Credentials | None = None
-        self._key_asked = 0.0
-        self._asking = asyncio.Lock()
-        self._signed: dict[bytes, _Signed] = {}
-        self._transport: Transport | None = None
+        self._callers: dict[Place, Caller] = {}
+        self._by_queue: dict[str, Caller] = {}
         self._warnings = Warnings()
         self.requests: Counter[str] = Counter()
         self.retries: Counter[str] = Counter()
 
     async def __aenter__(self) -> Self:
-        try:
-            self._transport = Transport(
-                self._endpoint.url, connections=self._connections, ca_bundle=self._endpoint.ca_bundle
-            )
-        except ValueError as error:
-            raise InvalidOption("endpoint", str(error)) from error
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._transport:
-            await self._transport.close()
+        for caller in self._callers.values():
+            await caller.close()
 
     async def receive(
         self,
@@ -141,21 +121,26 @@ class SqsClient:
 
         One attempt: raises QueueBusy, TooManyInFlight or QueueRefused.
         """
-        body = (
-            _receive_again(queue_url, wait_s, most, visibility_s)
-            if attempt_id is None
-            else _receive(queue_url, wait_s, most, visibility_s, attempt_id)
-        )
-        answer = await self._answered("ReceiveMessage", body, wait_s, room, same_again=attempt_id is None)
-        return _read("ReceiveMessage", answer, messages_in)
+        action, same_again = "ReceiveMessage", attempt_id is None
+        body = (_receive_again if same_again else _receive)(queue_url, wait_s, most, visibility_s, attempt_id)
+        answer = await self._caller(queue_url).call(action, body, wait_s=wait_s, room=room, same_again=same_again)
+        content = self._intact(answer.body, in_order=not same_again) if self._check_md5 else answer.body
+        return _read(action, content, messages_in)
 
     def delete(self, queue_url: str, handles: Sequence[str]) -> Awaitable[BatchOutcome]:
         """Delete up to ten; what fails is retried by id. No call for none."""
         return self._batch("DeleteMessageBatch", queue_url, handles)
 
-    def release(self, queue_url: str, handles: Sequence[str]) -> Awaitable[BatchOutcome]:
-        """Make up to ten visible at once, for whoever receives next."""
-        return self._batch("ChangeMessageVisibilityBatch", queue_url, handles, VisibilityTimeout=0)
+    def hide(self, queue_url: str, handles: Sequence[str], visibility_s: int) -> Awaitable[BatchOutcome]:
+        """Keep up to ten invisible for so long from now on."""
+        return self._batch("ChangeMessageVisibilityBatch", queue_url, handles, VisibilityTimeout=visibility_s)
+
+    async def release(self, held: Iterable[Handles]) -> None:
+        """Make messages visible at once, for whoever receives next. Where that fails they are so in their time."""
+        try:
+            await asyncio.gather(*(self.hide(queue_url, handles, 0) for queue_url, handles in in_tens(held)))
+        except SluiceSparkError as error:
+            log.warning("messages stay invisible until their time-out: %s", error)
 
     async def attributes(self, queue_url: str, *names: str) -> Mapping[str, str]:
         """Ask for the queue's attributes; SQS answers without those that it doesn't have."""
@@ -163,38 +148,54 @@ class SqsClient:
         attributes: Mapping[str, str] = answer.get("Attributes") or {}
         return attributes
 
-    async def check_deletion(self, queue_url: str) -> None:
+    async def count(self, queue_urls: Iterable[str], name: str = VISIBLE) -> int:
+        """Count the messages that the queues say can be received now, or are in flight."""
+        return sum([int((await self.attributes(queue_url, name)).get(name, 0)) for queue_url in queue_urls])
+
+    async def check_deletion(self, queue_urls: Iterable[str]) -> None:
         """Raise QueueRefused unless we may delete: said at the start, not once messages are staged and come back.
 
         A made-up receipt handle: SQS looks at permissions first, and then refuses the handle, which is all we want to
         hear.
         """
-        outcome = await self.delete(queue_url, ["sluice-permission-probe"])
-        del outcome  # the entry fails, always: the call's not being refused is the answer
+        for queue_url in queue_urls:
+            await self.delete(queue_url, ["sluice-permission-probe"])
 
     async def call(self, action: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """One call, with retries."""
-        return await self.asked(action, request, _parsed)
+        return await self._asked(action, request, _OBJECT.decode)
 
-    async def asked(
-        self, action: str, request: Mapping[str, Any], read: Callable[[str, HttpAnswer], Outcome]
-    ) -> Outcome:
-        """One call, with retries; `read` makes of its answer what is wanted."""
-        body, attempt = orjson.dumps(request), 0
+    async def back_off(self, attempt: int, error: QueueError) -> None:
+        """Wait before attempt `attempt` + 1, and warn, once a minute per kind."""
+        self._note(error)
+        await self._sleep(back_off_s(attempt, self._chance()))
+
+    def _note(self, error: QueueError) -> None:
+        self.retries[error.code] += 1
+        self._warnings.say(f"{error.action}:{error.code}", error)
+
+    async def _asked(self, action: str, request: Mapping[str, Any], decode: Decode[Outcome]) -> Outcome:
+        """One call, with retries; `decode` makes of its answer what is wanted, and raises ValueError where it can't."""
+        body, attempt, caller = orjson.dumps(request), 0, self._caller(request["QueueUrl"])
         while True:
             try:
-                return read(action, await self._answered(action, body, 0))
+                return _read(action, (await caller.call(action, body)).body, decode)
             except (QueueBusy, TooManyInFlight) as error:
                 attempt += 1
                 if attempt == ATTEMPTS:
                     raise
                 await self.back_off(attempt, error)
 
-    async def back_off(self, attempt: int, error: QueueError) -> None:
-        """Wait before attempt `attempt` + 1, and warn, once a minute per kind."""
-        self.retries[error.code] += 1
-        self._warnings.say(f"{error.action}:{error.code}", error)
-        await self._sleep(back_off_s(attempt, self._chance()))
+    def _caller(self, queue_url: str) -> Caller:
+        if (known := self._by_queue.get(queue_url)) is not None:
+            return known
+        place = self._places(queue_url)
+        if place not in self._callers:
+            self._callers[place] = Caller(
+                place, self.requests, connections=self._connections, answer_within_s=self._answer_within_s
+            )
+        self._by_queue[queue_url] = self._callers[place]
+        return self._callers[place]
 
     async def _batch(self, action: str, queue_url: str, handles: Sequence[str], **more: int) -> BatchOutcome:
         ids = IDS[: len(handles)]
@@ -205,8 +206,8 @@ class SqsClient:
         for attempt in range(1, ATTEMPTS + 1):
             if not pending:
                 break
-            failures = await self.asked(action, {"QueueUrl": queue_url, "Entries": pending}, _failures)
-            if not failures:
+            outcome = await self._asked(action, {"QueueUrl": queue_url, "Entries": pending}, _OUTCOME.decode)
+            if not (failures := outcome.failed):
                 return BatchOutcome(expired=tuple(expired)) if expired else ALL_DONE
             by_id = {failure.id: failure for failure in failures}
             failed = [(entry, by_id[entry["Id"]]) for entry in pending if entry["Id"] in by_id]
@@ -216,71 +217,23 @@ class SqsClient:
                 await self.back_off(attempt, QueueBusy(action, failures[0].code, f"{len(pending)} entries failed"))
         return BatchOutcome(expired=tuple(expired), failed=tuple(entry["ReceiptHandle"] for entry in pending))
 
-    async def _answered(
-        self, action: str, body: bytes, wait_s: float, room: Room | None = None, *, same_again: bool = False
-    ) -> HttpAnswer:
-        """Have an answer of success. `same_again`: the same bytes are asked often, and keep their signature."""
-        if self._transport is None:
-            raise RuntimeError("use `async with`")
-        key = self._key_kept() or await self._key_now()
-        request = self._request(self._transport, key, action, body, same_again=same_again)
-        self.requests[action] += 1
-        within_s = wait_s + self._answer_within_s
+    def _intact(self, content: bytes | memoryview, *, in_order: bool) -> bytes | memoryview:
+        """Keep of a receive's answer the messages that are what SQS's digests say. Raises QueueBusy where none is."""
         try:
-            answer = await self._transport.exchange(
-                request, within_s=within_s, repeatable=action in REPEATABLE, room=room
-            )
-        except TimeoutError as error:
-            raise QueueBusy(action, "Timeout", f"within {within_s} s: {error}") from error
-        except ssl.SSLCertVerificationError as error:  # asking again won't make the peer another
-            raise QueueRefused(action, type(error).__name__, f"{self._host}: {error}") from error
-        except OSError as error:
-            raise QueueBusy(action, type(error).__name__, str(error)) from error
-        if answer.status == HTTP_OK:
-            return self._accepted(action, body, answer)
-        refusal = classified(action, answer.status, answer.headers, answer.body)
-        if refusal.code in EXPIRED:
-            self._key = None  # ask botocore again before the retry, or say that it can't help
-        raise refusal
-
-    def _accepted(self, action: str, body: bytes, answer: HttpAnswer) -> HttpAnswer:
-        """Look at an answer of success to `body` before it is read. May raise QueueBusy."""
-        del action, body
-        return answer
-
-    def _request(self, transport: Transport, key: Credentials, action: str, body: bytes, *, same_again: bool) -> bytes:
-        now = time.time()
-        if same_again and (kept := self._signed.get(body)) and kept.fresh(key, now):
-            return kept.request
-        headers = signed_headers(
-            key,
-            host=self._host,
-            path="/",
-            region=self._endpoint.region,
-            service="sqs",
-            target=f"AmazonSQS.{action}",
-            body=body,
-            at_s=int(now),
+            messages = orjson.loads(content or b"{}").get("Messages") or []
+        except (ValueError, AttributeError):
+            return content  # who reads it says what is wrong with it
+        intact = [message for message in messages if is_intact(message)]
+        if len(intact) == len(messages):
+            return content
+        damaged = QueueBusy(
+            "ReceiveMessage", "Md5Mismatch", f"{len(messages) - len(intact)} of {len(messages)} messages"
         )
-        request = transport.encoded(headers, body)
-        if same_again:
-            self._signed[body] = _Signed(now, key, request)
-        return request
-
-    async def _key_now(self) -> Credentials:
-        if kept := self._key_kept():
-            return kept
-        async with self._asking:  # one asks, the others wait: botocore may be on the network for this
-            if kept := self._key_kept():
-                return kept
-            key = await asyncio.to_thread(self._credentials)
-            self._key_asked = time.monotonic()
-            if self._key is None or key != self._key:  # the same object while it is the same: kept signatures go by it
-                self._key = key
-            return self._key
-
-    def _key_kept(self) -> Credentials | None:
-        return self._key if time.monotonic() - self._key_asked < CREDENTIALS_FRESH_S else None
+        # A FIFO queue's go on in order: all of them come again to a receive with the same id
+        if not intact or in_order:
+            raise damaged
+        self._note(damaged)
+        return orjson.dumps({"Messages": intact})
 
 
 class _Failure(msgspec.Struct, frozen=True, rename="pascal"):
@@ -293,7 +246,7 @@ class _Failure(msgspec.Struct, frozen=True, rename="pascal"):
     @property
     def is_final(self) -> bool:
         """Another try would fail as well."""
-        return self.sender_fault or _short(self.code) in HANDLE_EXPIRED
+        return self.sender_fault or short_code(self.code) in HANDLE_EXPIRED
 
 
 class _Outcome(msgspec.Struct, frozen=True, rename="pascal"):
@@ -303,19 +256,7 @@ class _Outcome(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 _OUTCOME = msgspec.json.Decoder(_Outcome)
-
-
-@dataclass(frozen=True, slots=True)
-class _Signed:
-    """A request that may be sent again."""
-
-    signed_at: float
-    key: Credentials
-    request: bytes
-
-    def fresh(self, key: Credentials, now: float) -> bool:
-        """Signed with this key, and not long before or (the clock was set) after now."""
-        return self.key is key and abs(now - self.signed_at) < SIGNATURE_FRESH_S
+_OBJECT = msgspec.json.Decoder(dict[str, Any])
 
 
 def _receive(queue_url: str, wait_s: int, most: int, visibility_s: int | None, attempt_id: str | None = None) -> bytes:
@@ -336,27 +277,11 @@ def _receive(queue_url: str, wait_s: int, most: int, visibility_s: int | None, a
 _receive_again = lru_cache(maxsize=256)(_receive)  # the same bytes, thousands of times a second
 
 
-def _failures(action: str, answer: HttpAnswer) -> Sequence[_Failure]:
-    return (_read(action, answer, _OUTCOME.decode).failed or ()) if answer.body else ()
-
-
-def _read(action: str, answer: HttpAnswer, decode: Callable[[bytes | memoryview], Outcome]) -> Outcome:
+def _read(action: str, content: bytes | memoryview, decode: Decode[Outcome]) -> Outcome:
     try:
-        return decode(answer.body)
+        return decode(content or b"{}")
     except ValueError as error:
-        raise QueueBusy(action, "NoJson", f"an answer that is none: {bytes(answer.body[:80])!r}") from error
-
-
-def _parsed(action: str, answer: HttpAnswer) -> dict[str, Any]:
-    if not answer.body:
-        return {}
-    try:
-        parsed = orjson.loads(answer.body)
-    except orjson.JSONDecodeError as error:
-        raise QueueBusy(action, "NoJson", f"an answer that is no JSON: {bytes(answer.body[:80])!r}") from error
-    if not isinstance(parsed, dict):
-        raise QueueBusy(action, "NoJson", f"an answer that is no JSON object: {bytes(answer.body[:80])!r}")
-    return parsed
+        raise QueueBusy(action, "NoJson", f"an answer that is no JSON object: {bytes(content[:80])!r}") from error
 
 
 def back_off_s(attempt: int, chance: float) -> float:
@@ -365,27 +290,28 @@ def back_off_s(attempt: int, chance: float) -> float:
     return chance * limit
 
 
-def classified(action: str, status: int, headers: Mapping[str, str], body: bytes | memoryview) -> QueueError:
-    """Make the error that an answer other than 200 is, with header names in lower case.
+def is_intact(message: Mapping[str, Any]) -> bool:
+    """Whether a message, as SQS's JSON has it, is what its MD5 digests say; one that has none is.
 
-    What isn't known is judged by its status.
+    TLS already keeps what is under way from being changed; this is for who must show that nothing between did, a proxy
+    or an emulator say.
     """
-    try:
-        said = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        said = {}
-    if not isinstance(said, dict):
-        said = {}
-    code = _short(str(said.get("__type") or f"HTTP{status}"))
-    message = str(said.get("message") or said.get("Message") or "")
-    kind: type[QueueError] = QueueRefused
-    if code == "OverLimit":
-        kind = TooManyInFlight
-    elif code in BUSY or code in EXPIRED or status >= HTTP_SERVER_ERROR or status == HTTP_TOO_MANY_REQUESTS:
-        kind = QueueBusy
-    return kind(action, code, message, request_id=headers.get("x-amzn-requestid", ""))
+    body, attributes = message.get("MD5OfBody"), message.get("MD5OfMessageAttributes")
+    if body is not None and body != md5(message.get("Body", "").encode(), usedforsecurity=False).hexdigest():
+        return False
+    return attributes is None or attributes == digest_of(message.get("MessageAttributes") or {})
 
 
-def _short(code: str) -> str:
-    """`com.amazonaws.sqs#QueueDoesNotExist` and `AWS.SimpleQueueService.NonExistentQueue` by their last word."""
-    return code.rpartition("#")[2].rpartition(".")[2]
+def digest_of(attributes: Mapping[str, Mapping[str, Any]]) -> str:
+    """Digest attributes by their names' order: each name, type and value with its length before it.
+
+    https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html
+    """
+    digest = md5(usedforsecurity=False)
+    for name, value in sorted(attributes.items()):
+        binary = value.get("BinaryValue")
+        text = str(value.get("StringValue", "")).encode()
+        kind, content = (b"\x01", text) if binary is None else (b"\x02", b64decode(binary))
+        for before, part in ((b"", name.encode()), (b"", str(value.get("DataType", "")).encode()), (kind, content)):
+            digest.update(before + struct.pack(">I", len(part)) + part)
+    return digest.hexdigest()

@@ -12,14 +12,10 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "spark"))
 
 import pyarrow as pa
 from sluice_jobs.table_log import offset_at
-from sluice_spark.log.bad_records import noted
-from sluice_spark.log.notes import note
-from sluice_spark.log.offsets import Offset, Position, Totals
-from sluice_spark.log.planning import Slice
-from sluice_spark.log.quarantine import quarantined
-from sluice_spark.log.segment_files import EMPTY, planned_header, publish
-from sluice_spark.log.segments import Header, encoded, table
-from sluice_spark.log.status import Status, say
+from sluice_spark.log.latest import Status, write_status
+from sluice_spark.log.notes import note, note_errors, quarantine
+from sluice_spark.log.planning import Offset, Position, Slice, Totals
+from sluice_spark.log.segments import EMPTY, Header, encoded, planned_header, publish, table
 from sluice_spark.log.store import FileStore
 from sluice_spark.source.executors import DELETIONS
 from sluice_spark.sqs.received import Received, messages_in
@@ -63,15 +59,15 @@ def main(folder: Path) -> None:
     publish(staging, own, rows)
     publish(staging, planned_header(2, 0, rows, "t0"), rows)
     note(staging, DELETIONS, 2, 1)
-    say(
+    write_status(
         staging,
         Status(at_ms=1_700_000_005_000, began_ms=1_700_000_000_000, state="failing", reason="Timeout", requests=7),
     )
-    noted(staging, Slice(1, 0, 2), errors=1)
+    note_errors(staging, Slice(1, 0, 2), errors=1)
     seen = Header(number=3, epoch=3, writer="w1", published_ms=1_700_000_004_000)
     staging.publish("seen/00000000000000000003-w1.arrow", encoded(rows, seen))
     bad = pa.RecordBatch.from_pydict({"body": ["{"], "bad_record": ["not JSON"]})
-    quarantined(staging, Slice(1, 0, 2), bad)
+    quarantine(staging, Slice(1, 0, 2), bad)
     for name, offset in OFFSETS.items():
         (folder / f"offset-{name}.json").write_text(json.dumps(offset.json()))
     (folder / "offset-table.json").write_text(json.dumps(offset_at(7)))

@@ -17,10 +17,10 @@ def says(lines: list[Any], number: int) -> bool:
 
 
 def test_progress_becomes_metrics_that_go_on_over_a_restart(spark: Any, sqs: Any, fill: Any, tmp_path: Path) -> None:
-    from sluice_spark.log.status import said  # noqa: PLC0415  may be missing here
+    from sluice_spark.log.latest import read_status  # noqa: PLC0415  may be missing here
     from sluice_spark.log.store import FileStore  # noqa: PLC0415  may be missing here
-    from sluice_spark.metrics.emf import emf_lines  # noqa: PLC0415  may be missing here
     from sluice_spark.metrics.listener import MetricsListener, observed  # noqa: PLC0415  may be missing here
+    from sluice_spark.metrics.measures import emf_lines  # noqa: PLC0415  may be missing here
 
     lines: list[dict[str, Any]] = []
     listener = MetricsListener(
@@ -36,7 +36,7 @@ def test_progress_becomes_metrics_that_go_on_over_a_restart(spark: Any, sqs: Any
             query = writer.format("parquet").start(str(tmp_path / "out"))
             try:
                 until(partial(says, lines, total))
-                until(lambda: said(FileStore(tmp_path / "staging")) is not None)  # once a second, at most
+                until(lambda: read_status(FileStore(tmp_path / "staging")) is not None)  # once a second, at most
             finally:
                 query.stop()
     finally:

@@ -1,4 +1,6 @@
-"""An unbounded read: Spark's calls, in terms of the staged log and who fills it. Nothing is decided here.
+"""Spark's readers, bounded and unbounded: its calls, in terms of the staged log and who fills it.
+
+Nothing is decided here.
 
 Readers live in Spark's driver-side Python process; `read` runs in the executors', on a pickled copy that has not
 started. One code for all versions of Spark from 4.0 on: `latestOffset` takes what 4.2 passes, and newer interfaces are
@@ -11,26 +13,33 @@ import signal
 import sys
 import threading
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from sluice_spark.log import bad_records
-from sluice_spark.log.offsets import Offset, Position
-from sluice_spark.log.planning import Admission, admitted
+from sluice_spark.formats.payloads import pointers_of
+from sluice_spark.formats.s3_objects import removed
+from sluice_spark.log.latest import read_progress
+from sluice_spark.log.notes import count_errors, forget_errors
+from sluice_spark.log.notified import Notified
+from sluice_spark.log.planning import Admission, Offset, Position, admitted
+from sluice_spark.log.segments import rows_of, segment_name
 from sluice_spark.log.staging import StagedLog
-from sluice_spark.log.store import Store, open_store
-from sluice_spark.options import Options
+from sluice_spark.log.store import Store
+from sluice_spark.options import Options, clients_of
+from sluice_spark.source.backfill import backfilling_of
 from sluice_spark.source.depth import Depth
 from sluice_spark.source.dispatching import Dispatcher, adopted
-from sluice_spark.source.drain import VISIBLE, held
-from sluice_spark.source.payloads import payloads_going
+from sluice_spark.source.drain import held
 from sluice_spark.source.rate import limit_of
-from sluice_spark.source.reading import Reads, Rows, as_partitions, task_clients
-from sluice_spark.source.receiver import Receiver, receiver_of, writable_log
+from sluice_spark.source.reading import Reads, Rows, as_partitions
+from sluice_spark.source.receiver import Receiver
+from sluice_spark.sqs.client import VISIBLE
 from sluice_spark.workers import spare_memory
 
 log = logging.getLogger(__name__)
@@ -76,18 +85,28 @@ class SqsStreamReader(Reads, DataSourceStreamReader, _TriggerAvailableNow):
         """With the bad records before the batch's start: those of the batch itself its tasks have yet to find."""
         if self._options.deserialisation.raw:
             return end
-        errors = known.errors + bad_records.between(self._store(), known.errors_until, start)
+        errors = known.errors + count_errors(self._options.store(), known.errors_until, start)
         return replace(end, errors=errors, errors_until=start)
 
-    def _retain(self, remove: Callable[[float], int], committed: Position) -> None:
-        """Lets old segments go, now and then, in the background."""
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """Note that Spark has written the batch; old segments may go, now and then, in the background."""
+        offset = Offset.parse(end)
+        retain = self._note_committed(offset)
         if time.monotonic() - self._retained_at > RETAIN_EVERY_S:
             self._retained_at = time.monotonic()
-            given = remove, self._store(), committed, self._options.retention_s
-            threading.Thread(target=_removed, args=given, daemon=True).start()
+            threading.Thread(target=self._remove_old, args=(retain, offset.position), daemon=True).start()
 
-    def _store(self) -> Store:
-        return open_store(self._options.staging_location, self._options.identity.profile)
+    @abstractmethod
+    def _note_committed(self, offset: Offset) -> Callable[..., int]:
+        """Forget what lies before; return what removes segments older than the retention: see `_remove_old`."""
+
+    def _remove_old(self, retain: Callable[..., int], committed: Position) -> None:
+        store, retention_s = self._options.store(), self._options.retention_s
+        try:
+            retain(retention_s, going=partial(remove_payloads, self._options, store))
+            forget_errors(store, committed, before=time.time() - retention_s)
+        except Exception as error:  # noqa: BLE001  old segments cost money, not rows: the next commit tries again
+            log.warning("old segments stay for now: %s", error)
 
 
 class StreamReader(SqsStreamReader):
@@ -101,7 +120,7 @@ class StreamReader(SqsStreamReader):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         """Names the oldest retained segment: what an earlier query staged and never committed is adopted."""
-        start = StagedLog(self._store()).oldest()
+        start = StagedLog(self._options.store()).oldest()
         return self._started(start).log.offset(start).json()
 
     def latestOffset(  # noqa: N802  Spark's name
@@ -147,16 +166,13 @@ class StreamReader(SqsStreamReader):
             self._end, self._last = last, end
         view = staged.log
         if first != last and first.segment < view.first:  # a batch planned before the place where we began
-            view = StagedLog(self._store()).view(first)
+            view = StagedLog(self._options.store()).view(first)
         return as_partitions(self._options, view.between(first, last))
 
-    def commit(self, end: Mapping[str, Any]) -> None:
-        """Note that Spark has written the batch; old segments may go."""
-        offset = Offset.parse(end)
+    def _note_committed(self, offset: Offset) -> Callable[..., int]:
         staged = self._started(offset.position, offset)
         staged.consumed(offset.position)
-        going = payloads_going(self._options, self._store())
-        self._retain(lambda retention_s: staged.retain(offset.position, retention_s, going=going), offset.position)
+        return partial(staged.retain, offset.position)
 
     def stop(self) -> None:
         """Drains in the background; the process ends when that is done."""
@@ -169,7 +185,7 @@ class StreamReader(SqsStreamReader):
             staged.take_over(start, known)
             # What is in the queues at the start bounds a run of `availableNow`, while producers still send.
             enough = Admission(messages=held(self._options, VISIBLE) or None) if self._available_now else Admission()
-            self._receiver = receiver_of(self._options, staged, until_empty=self._available_now, enough=enough)
+            self._receiver = _receiver(self._options, staged, until_empty=self._available_now, enough=enough)
             self._receiver.start(start)
             self._end, self._staged = start, staged
             _unwind_at_termination()
@@ -186,7 +202,7 @@ class PlannedStreamReader(SqsStreamReader):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         """Names the oldest retained segment, as with `mode=driver`."""
-        start = Offset(position=adopted(self._store()))
+        start = Offset(position=adopted(self._options.store()))
         self._started(start.position)
         self._last = start.json()
         return dict(self._last)
@@ -200,7 +216,7 @@ class PlannedStreamReader(SqsStreamReader):
         InvalidOffset, and what the log or asking for the queues' depth raises.
         """
         given = start if start is not None else self._last
-        known = Offset.parse(given) if given is not None else Offset(position=adopted(self._store()))
+        known = Offset.parse(given) if given is not None else Offset(position=adopted(self._options.store()))
         end = self._started(known.position).planned(known, self._admission(limit))
         if end is None:
             return dict(given) if given is not None else known.json()
@@ -229,12 +245,8 @@ class PlannedStreamReader(SqsStreamReader):
         rows = [Rows(*place, slices) for slices in tasks.staged] + [Rows(*place, (), order=o) for o in tasks.orders]
         return rows or [Rows(*place, ())]
 
-    def commit(self, end: Mapping[str, Any]) -> None:
-        """Note that Spark has written the batch; old segments may go."""
-        offset = Offset.parse(end)
-        dispatcher = self._started(offset.position)
-        going = payloads_going(self._options, self._store())
-        self._retain(lambda retention_s: dispatcher.retain(offset, retention_s, going=going), offset.position)
+    def _note_committed(self, offset: Offset) -> Callable[..., int]:
+        return partial(self._started(offset.position).retain, offset)
 
     def stop(self) -> None:
         """Asks no more; nothing is held here."""
@@ -244,21 +256,12 @@ class PlannedStreamReader(SqsStreamReader):
     def _started(self, start: Position) -> Dispatcher:
         if self._dispatcher is None:
             options = self._options
-            self._depth = Depth(
-                task_clients(options), options.queue_urls, deleting=options.delete, patience_s=options.patience_s
-            )
+            self._depth = Depth(clients_of(options, options.connections), options)
+            limit = limit_of(options.rate_limit)
             self._dispatcher = Dispatcher(
-                self._store(), self._depth, start, rate_limit=limit_of(options.rate_limit), ending=self._available_now
+                options.store(), self._depth, start, rate_limit=limit, ending=self._available_now
             )
         return self._dispatcher
-
-
-def _removed(segments: Callable[[float], int], store: Store, committed: Position, retention_s: float) -> None:
-    try:
-        segments(retention_s)
-        bad_records.forget(store, committed, before=time.time() - retention_s)
-    except Exception as error:  # noqa: BLE001  old segments cost money, not rows: the next commit tries again
-        log.warning("old segments stay for now: %s", error)
 
 
 def _unwind_at_termination() -> None:
@@ -268,3 +271,82 @@ def _unwind_at_termination() -> None:
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
+class SqsReader(Reads, DataSourceReader):
+    """Receives in `partitions`, on the driver.
+
+    A task that is tried again reads what was staged, and receives nothing.
+    """
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Receives until the queues are empty or the limits reached, and stages; each action of a plan does so once.
+
+        All that was received is read: the limits are where receiving ends, a little is on its way then.
+        """
+        staged = writable_log(self._options)
+        if not self._options.queue_urls:
+            view = staged.view()
+            return as_partitions(self._options, view.between(Position(view.first), view.end))
+        start = staged.end()
+        staged.take_over(start)
+        receiver = _receiver(self._options, staged, until_empty=True, enough=self._options.admission)
+        receiver.start(staged.log.end)
+        receiver.join()
+        receiver.check()
+        return as_partitions(self._options, staged.log.between(start, staged.log.end))
+
+
+class PlannedReader(Reads, DataSourceReader):
+    """`mode=executors`: plans what the tasks receive in `read`, each until the queues have nothing new."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Claims the log; each action of a plan does so once. Waits for no message."""
+        options = self._options
+        store = options.store()
+        depth = Depth(clients_of(options, options.connections), options)
+        try:
+            planned = Dispatcher(store, depth, adopted(store)).chains(options.admission)
+        finally:
+            depth.stop()
+        return [Rows(options.staging_location, options.identity.profile, (), order=chain) for chain in planned]
+
+
+def writable_log(options: Options) -> StagedLog:
+    """Open the log to write: with what it takes to read no object twice."""
+    store = options.store()
+    if not options.files.read:
+        return StagedLog(store)
+    made = read_progress(store)
+    envelopes = options.deserialisation.envelopes
+    return StagedLog(store, Notified(envelopes, options.s3, backfill=made.backfill if made else None))
+
+
+def _receiver(options: Options, staged: StagedLog, *, until_empty: bool, enough: Admission) -> Receiver:
+    """Make a receiver. Raises InvalidOption where nothing says the queues' region, or no key is found."""
+    return Receiver(
+        staged,
+        clients_of(options, 2 * options.connections),  # as many delete as receive
+        options,
+        until_empty=until_empty,
+        enough=enough,
+        backfilling=backfilling_of(options, staged),
+    )
+
+
+def remove_payloads(options: Options, store: Store, numbers: Sequence[int]) -> None:
+    """Remove the payloads in S3 that segments point to, where the option says so, before these are removed.
+
+    If we die between the two, the segment is read once more, and the payload is gone already. Raises ObjectRefused:
+    then the segments stay too.
+    """
+    wanted = options.deserialisation
+    for number in numbers if options.payload_delete else ():
+        keys: dict[str, list[str]] = {}
+        for body in rows_of(store.read(segment_name(number))).column("body").to_pylist():
+            for pointer in pointers_of(body, wanted.envelopes):
+                if pointer.bucket in wanted.payload_buckets:
+                    keys.setdefault(pointer.bucket, []).append(pointer.key)
+        for bucket, names in keys.items():
+            removed(options.objects(), bucket, names)
+            log.info("%d payloads of segment %d are removed from %s", len(names), number, bucket)

@@ -1,0 +1,136 @@
+"""Messages that have come and aren't durable yet: first as they came, then as columns. What they take is budgeted."""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from sluice_spark.log.planning import ROWS_PER_TASK
+from sluice_spark.log.segments import rows
+from sluice_spark.log.staging import StagedLog
+from sluice_spark.source.budget import COPIES, OBJECTS_BYTES, ByteBudget, Sizes
+from sluice_spark.source.fifo import is_fifo, ordered
+from sluice_spark.sqs.received import Handles, Message, Received, handles_of, pieces
+
+CHUNK_MESSAGES = 4_000  # are made columns at once, amid receiving: some 5 ms, for which no thread need be woken
+CHUNK_BYTES = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What bounds a receiver's segments and its lead over Spark. `maxBufferedBytes` bounds its memory."""
+
+    segment_messages: int = ROWS_PER_TASK
+    segment_bytes: int = 16 * 2**20
+    segment_age_s: float = 0.25
+    undeleted: int = 100_000  # durable, not yet deleted
+    backlog_messages: int = 1_000_000  # durable, not yet in a batch
+    backlog_bytes: int = 2 * 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some messages as they will be staged: their columns, and what is to be known of them after.
+
+    `again`: receipt handles of messages that were taken before. `held`: bytes.
+    """
+
+    rows: Sequence[pa.RecordBatch]
+    ids: Sequence[str]
+    fresh: Sequence[Handles]
+    again: Sequence[Handles]
+    held: int
+
+    @property
+    def handles(self) -> Sequence[Handles]:
+        """All receipt handles."""
+        return [*self.fresh, *self.again]
+
+
+class Buffer:
+    """What will be the next segment, of at most a quarter of `limit_bytes`. One event loop's."""
+
+    def __init__(self, staged: StagedLog, limits: Limits, limit_bytes: int, queue_urls: Sequence[str]) -> None:
+        self._staged, self._limits = staged, limits
+        self.budget = ByteBudget(limit=limit_bytes)
+        self._quarter = limit_bytes // 4
+        self._in_order = any(is_fifo(queue_url) for queue_url in queue_urls)
+        self._unsettled: list[Received] = []
+        self._unsettled_messages = self._unsettled_bytes = 0
+        self._chunks: list[Chunk] = []
+        self._oldest_at = 0.0
+        self._bytes = 0
+        self.messages = 0
+        self._sent: Sequence[pa.Array] = ()  # when those were sent that came last
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is as much as a segment holds."""
+        limit_bytes = min(self._limits.segment_bytes, self._quarter)
+        return self.messages >= self._limits.segment_messages or self._bytes >= limit_bytes
+
+    def due(self, answers: Sequence[int]) -> bool:
+        """Whether it is to be staged now: it is whole, old, or leaves no room for one of the `answers`, in bytes."""
+        if not self.messages:
+            return False
+        # Of an answer that a queue gave long ago only a quarter of the limit counts
+        full = any(self.budget.full(min(size, self._quarter)) for size in answers)
+        return self.whole or full or time.monotonic() - self._oldest_at >= self._limits.segment_age_s
+
+    def add(self, queue_url: str, messages: Sequence[Message], sizes: Sizes) -> None:
+        """Take messages of one receive."""
+        if not self.messages:
+            self._oldest_at = time.monotonic()
+        # A FIFO queue's messages are put in order over the whole segment, and made columns then
+        held = sizes.copied if self._in_order else sizes.memory
+        self.budget.hold(held)
+        self._unsettled.append(Received(queue_url, messages))
+        self._unsettled_messages += len(messages)
+        self._unsettled_bytes += held
+        self.messages += len(messages)
+        self._bytes += sizes.bodies
+        chunk = self._unsettled_messages >= CHUNK_MESSAGES or self._unsettled_bytes >= CHUNK_BYTES
+        if chunk and not self._in_order:
+            self._settle()
+
+    @contextmanager
+    def emptied(self) -> Iterator[list[Chunk]]:
+        """Hand out all that it holds, whose memory counts until the end."""
+        self._settle()
+        chunks, self._chunks = self._chunks, []
+        self.messages = self._bytes = 0
+        held = sum(chunk.held for chunk in chunks)
+        try:
+            yield chunks
+        finally:
+            chunks.clear()
+            self.budget.free(held)
+
+    def take_sent_ms(self) -> int | None:
+        """Find when the oldest was sent of those that came last, in epoch milliseconds; None if none came since."""
+        columns, self._sent = self._sent, ()
+        return first_ms(columns)
+
+    def _settle(self) -> None:
+        """Make columns of what has come, and forget it but for ids and receipt handles."""
+        taken, self._unsettled = self._unsettled, []
+        size, self._unsettled_bytes, self._unsettled_messages = self._unsettled_bytes, 0, 0
+        if not taken:
+            return
+        fresh, again, ids = self._staged.sift(ordered(taken))
+        columns = [rows(piece) for piece in pieces(fresh, CHUNK_BYTES)]
+        if columns:
+            self._sent = [piece.column("sent_at") for piece in columns]
+        held = OBJECTS_BYTES * len(ids) + COPIES * sum([piece.nbytes for piece in columns])
+        self.budget.hold(held)
+        self._chunks.append(Chunk(columns, ids, handles_of(fresh), handles_of(again), held))
+        del taken, fresh, again
+        self.budget.free(size)
+
+
+def first_ms(times: Iterable[pa.Array]) -> int | None:
+    """Find the earliest in some columns of times, in epoch milliseconds; None if there is none."""
+    microseconds = [at for column in times for at in column.view(pa.int64()).to_pylist() if at is not None]
+    return min(microseconds) // 1000 if microseconds else None

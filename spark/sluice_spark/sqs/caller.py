@@ -1,0 +1,151 @@
+"""Signed calls to one endpoint: its connections, its key as it is now, and signatures that are used again.
+
+What a call asks for, and what becomes of its answer, is the client's.
+"""
+
+import asyncio
+import ssl
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+import orjson
+
+from sluice_spark.errors import InvalidOption, QueueBusy, QueueError, QueueRefused, TooManyInFlight
+from sluice_spark.sqs.access import Place
+from sluice_spark.sqs.answers import HTTP_OK, HttpAnswer
+from sluice_spark.sqs.signing import Credentials, signed_headers
+from sluice_spark.sqs.transport import Room, Transport
+
+CREDENTIALS_FRESH_S = 60.0  # how often botocore is asked for the key; it refreshes 15 minutes before expiry
+SIGNATURE_FRESH_S = 60.0  # a receive's signature is used again: AWS takes one that is up to five minutes old
+HTTP_TOO_MANY_REQUESTS = 429
+HTTP_SERVER_ERROR = 500
+
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/CommonErrors.html and each call's own list
+BUSY = {
+    "InternalError", "InternalFailure", "KmsThrottled", "RequestThrottled", "RequestTimeout", "RequestTimeoutException",
+    "ServiceUnavailable", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequestsException",
+}  # fmt: skip
+EXPIRED = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"}
+# Done twice they have done the same: sent once more if a kept connection breaks before it answers. Of what is received
+# or sent the caller's own attempts decide.
+REPEATABLE = {"ChangeMessageVisibilityBatch", "DeleteMessageBatch", "GetQueueAttributes", "GetQueueUrl"}
+
+
+class Caller:
+    """Calls one place on at most `connections` connections. Made, used and closed in one event loop."""
+
+    def __init__(self, place: Place, requests: Counter[str], *, connections: int, answer_within_s: float) -> None:
+        """Open nothing yet; count in `requests`. Raises InvalidOption for an endpoint, or a proxy, that can't be."""
+        self._requests = requests
+        self._endpoint, self._credentials, self._answer_within_s = place.endpoint, place.credentials, answer_within_s
+        self._host = place.endpoint.host
+        self._key: Credentials | None = None
+        self._key_asked = 0.0
+        self._asking = asyncio.Lock()
+        self._signed: dict[bytes, _Signed] = {}
+        try:
+            self._transport = Transport(place.endpoint.url, connections=connections, ca_bundle=place.endpoint.ca_bundle)
+        except ValueError as error:
+            raise InvalidOption("endpoint", str(error)) from error
+
+    async def close(self) -> None:
+        """Wait for the calls under way: none is cancelled, as SQS would have handed out messages that no one took."""
+        await self._transport.close()
+
+    async def call(
+        self, action: str, body: bytes, *, wait_s: float = 0, room: Room | None = None, same_again: bool = False
+    ) -> HttpAnswer:
+        """Have an answer of success, in one attempt. Raises QueueBusy, TooManyInFlight or QueueRefused.
+
+        `same_again`: the same bytes are asked often, and keep their signature.
+        """
+        request = self._request(self._key_kept() or await self._key_now(), action, body, same_again=same_again)
+        self._requests[action] += 1
+        within_s = wait_s + self._answer_within_s
+        try:
+            answer = await self._transport.exchange(
+                request, within_s=within_s, repeatable=action in REPEATABLE, room=room
+            )
+        except TimeoutError as error:
+            raise QueueBusy(action, "Timeout", f"within {within_s} s: {error}") from error
+        except ssl.SSLCertVerificationError as error:  # asking again won't make the peer another
+            raise QueueRefused(action, type(error).__name__, f"{self._host}: {error}") from error
+        except OSError as error:
+            raise QueueBusy(action, type(error).__name__, str(error)) from error
+        if answer.status == HTTP_OK:
+            return answer
+        refusal = classified(action, answer)
+        if refusal.code in EXPIRED:
+            self._key = None  # ask botocore again before the retry, or say that it can't help
+        raise refusal
+
+    def _request(self, key: Credentials, action: str, body: bytes, *, same_again: bool) -> bytes:
+        now = time.time()
+        if same_again and (kept := self._signed.get(body)) and kept.fresh(key, now):
+            return kept.request
+        headers = signed_headers(
+            key,
+            host=self._host,
+            path="/",
+            region=self._endpoint.region,
+            service="sqs",
+            target=f"AmazonSQS.{action}",
+            body=body,
+            at_s=int(now),
+        )
+        request = self._transport.encoded(headers, body)
+        if same_again:
+            self._signed[body] = _Signed(now, key, request)
+        return request
+
+    async def _key_now(self) -> Credentials:
+        async with self._asking:  # one asks, the others wait: botocore may be on the network for this
+            if kept := self._key_kept():
+                return kept
+            key = await asyncio.to_thread(self._credentials)
+            self._key_asked = time.monotonic()
+            if self._key is None or key != self._key:  # the same object while it is the same: kept signatures go by it
+                self._key = key
+            return self._key
+
+    def _key_kept(self) -> Credentials | None:
+        return self._key if time.monotonic() - self._key_asked < CREDENTIALS_FRESH_S else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Signed:
+    """A request that may be sent again."""
+
+    signed_at: float
+    key: Credentials
+    request: bytes
+
+    def fresh(self, key: Credentials, now: float) -> bool:
+        """Signed with this key, and not long before or (the clock was set) after now."""
+        return self.key is key and abs(now - self.signed_at) < SIGNATURE_FRESH_S
+
+
+def classified(action: str, answer: HttpAnswer) -> QueueError:
+    """Make the error that an answer other than 200 is. What isn't known is judged by its status."""
+    try:
+        said = orjson.loads(answer.body)
+    except orjson.JSONDecodeError:
+        said = {}
+    if not isinstance(said, dict):
+        said = {}
+    code = short_code(str(said.get("__type") or f"HTTP{answer.status}"))
+    message = str(said.get("message") or said.get("Message") or "")
+    is_server_s = answer.status >= HTTP_SERVER_ERROR or answer.status == HTTP_TOO_MANY_REQUESTS
+    kind: type[QueueError] = QueueRefused
+    if code == "OverLimit":
+        kind = TooManyInFlight
+    elif code in BUSY or code in EXPIRED or is_server_s:
+        kind = QueueBusy
+    return kind(action, code, message, request_id=answer.headers.get("x-amzn-requestid", ""))
+
+
+def short_code(code: str) -> str:
+    """`com.amazonaws.sqs#QueueDoesNotExist` and `AWS.SimpleQueueService.NonExistentQueue` by their last word."""
+    return code.rpartition("#")[2].rpartition(".")[2]
