@@ -2,7 +2,7 @@
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 
 from sluice.federation.matching.exchanges import MAX_NAME_CHARACTERS
@@ -27,72 +27,56 @@ def parse(arguments: Sequence[str], *, today: date) -> argparse.Namespace:
     """Parse a job's arguments; its name is in `job`. Exit with 2 where they can't be parsed. `today`: of UTC."""
     parser = argparse.ArgumentParser(prog="sluice_job", description="Sluice's jobs for Spark.", allow_abbrev=False)
     jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
-    _land(jobs.add_parser("land", help="from queues to tables", allow_abbrev=False))
-    _statistics(jobs.add_parser("statistics", help="a day's statistics", allow_abbrev=False), today)
-    _compact(jobs.add_parser("compact", help="small files into large ones", allow_abbrev=False))
-    _replay(jobs.add_parser("replay", help="back to an exchange", allow_abbrev=False))
+
+    land = jobs.add_parser("land", help="from queues to tables", allow_abbrev=False)
+    land.add_argument("--queue-url", required=True, metavar="URL[,URL]", help="queues to receive from")
+    land.add_argument("--staging", required=True, type=_location, metavar="LOC", help="where messages are staged")
+    land.add_argument("--checkpoint", required=True, type=_location, metavar="LOC", help="of the query")
+    land.add_argument("--quarantine", required=True, type=_location, metavar="LOC", help="for what can't be read")
+    land.add_argument("--drain", action="store_true", help="stop when the queues are empty and all is committed")
+    land.add_argument("--max-messages", type=_count, metavar="N", help="of a batch")
+    land.add_argument("--max-connections", type=_count, metavar="N", help="receives at once")
+    land.add_argument("--envelope", metavar="NAME[,NAME]", help="what bodies are in, from the outermost in")
+    land.add_argument(
+        "--columns", type=_columns, default={}, metavar="NAME:TYPE[,…]", help="attributes that get a column"
+    )
+    land.add_argument("--late-days", type=_days, default=LATE_DAYS_DEFAULT, metavar="N")
+    land.add_argument("--metrics", nargs="?", const=NAMESPACE, metavar="NAMESPACE", help="EMF lines on stdout")
+
+    statistics = jobs.add_parser("statistics", help="a day's statistics", allow_abbrev=False)
+    statistics.add_argument("--day", type=lambda text: _day(text, today), metavar="YYYY-MM-DD|yesterday")
+    statistics.add_argument("--output", required=True, type=_location, metavar="LOC")
+    statistics.add_argument("--exchange", default=EVENTS_EXCHANGE, metavar="NAME", help="which has the events")
+    statistics.add_argument("--stream", action="store_true", help="keep the hourly table up to date until stopped")
+    statistics.add_argument("--checkpoint", type=_location, metavar="LOC", help="of the stream")
+
+    compact = jobs.add_parser("compact", help="small files into large ones", allow_abbrev=False)
+    compact.add_argument("--days", type=_count, default=COMPACT_DAYS_DEFAULT, metavar="N", help="closed days")
+    compact.add_argument("--target-mb", type=_count, default=TARGET_MB_DEFAULT, metavar="N", help="of a file")
+
+    replay = jobs.add_parser("replay", help="back to an exchange", allow_abbrev=False)
+    source = replay.add_mutually_exclusive_group(required=True)
+    source.add_argument("--tables", metavar="LOC", help="replay what has landed")
+    source.add_argument("--staging", type=_location, metavar="LOC", help="replay retained segments")
+    replay.add_argument("--table-format", choices=TABLE_FORMATS, default="parquet")
+    replay.add_argument("--queue-url", required=True, type=_queue_url, metavar="URL", help="an exchange's ingress")
+    replay.add_argument("--exchange", required=True, type=_exchange, metavar="NAME")
+    replay.add_argument("--from-exchange", metavar="NAME", help="only what came by it; else everything")
+    replay.add_argument("--from", required=True, type=_moment, dest="start", metavar="ISO", help="sent at or after")
+    replay.add_argument("--to", required=True, type=_moment, dest="end", metavar="ISO", help="sent before")
+    replay.add_argument("--rate", type=_count, metavar="N", help="messages per second at most")
+
+    for job in (land, statistics, compact):
+        job.add_argument("--tables", required=True, metavar="LOC", help="a location; with iceberg catalog.namespace")
+        job.add_argument("--table-format", required=True, choices=TABLE_FORMATS)
+    for job in (land, statistics):
+        job.add_argument("--trigger-seconds", type=_seconds, default=TRIGGER_SECONDS_DEFAULT, metavar="S")
+    for job in (land, replay):
+        job.add_argument("--region", metavar="R", help="of the queues; else from their URLs")
+        job.add_argument("--endpoint", metavar="URL", help="of SQS")
     given = parser.parse_args(arguments)
     _check_together(parser, given)
     return given
-
-
-def _land(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--queue-url", required=True, metavar="URL[,URL]", help="queues to receive from")
-    parser.add_argument("--staging", required=True, type=_location, metavar="LOC", help="where messages are staged")
-    parser.add_argument("--checkpoint", required=True, type=_location, metavar="LOC", help="of the query")
-    _tables(parser)
-    parser.add_argument("--quarantine", required=True, type=_location, metavar="LOC", help="for what can't be read")
-    parser.add_argument("--drain", action="store_true", help="stop when the queues are empty and all is committed")
-    parser.add_argument("--trigger-seconds", type=_seconds, default=TRIGGER_SECONDS_DEFAULT, metavar="S")
-    _sqs(parser)
-    parser.add_argument("--max-messages", type=_count, metavar="N", help="of a batch")
-    parser.add_argument("--max-connections", type=_count, metavar="N", help="receives at once")
-    parser.add_argument("--envelope", metavar="NAME[,NAME]", help="what bodies are in, from the outermost in")
-    parser.add_argument(
-        "--columns", type=_columns, default={}, metavar="NAME:TYPE[,…]", help="attributes that get a column"
-    )
-    parser.add_argument("--late-days", type=_days, default=LATE_DAYS_DEFAULT, metavar="N")
-    parser.add_argument("--metrics", nargs="?", const=NAMESPACE, metavar="NAMESPACE", help="EMF lines on stdout")
-
-
-def _statistics(parser: argparse.ArgumentParser, today: date) -> None:
-    _tables(parser)
-    parser.add_argument("--day", type=lambda text: _day(text, today), metavar="YYYY-MM-DD|yesterday")
-    parser.add_argument("--output", required=True, type=_location, metavar="LOC")
-    parser.add_argument("--exchange", default=EVENTS_EXCHANGE, metavar="NAME", help="which has the events")
-    parser.add_argument("--stream", action="store_true", help="keep the hourly table up to date until stopped")
-    parser.add_argument("--checkpoint", type=_location, metavar="LOC", help="of the stream")
-    parser.add_argument("--trigger-seconds", type=_seconds, default=TRIGGER_SECONDS_DEFAULT, metavar="S")
-
-
-def _compact(parser: argparse.ArgumentParser) -> None:
-    _tables(parser)
-    parser.add_argument("--days", type=_count, default=COMPACT_DAYS_DEFAULT, metavar="N", help="closed days to look at")
-    parser.add_argument("--target-mb", type=_count, default=TARGET_MB_DEFAULT, metavar="N", help="of a file")
-
-
-def _replay(parser: argparse.ArgumentParser) -> None:
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--tables", metavar="LOC", help="replay what has landed")
-    source.add_argument("--staging", type=_location, metavar="LOC", help="replay retained segments")
-    parser.add_argument("--table-format", choices=TABLE_FORMATS, default="parquet")
-    parser.add_argument("--queue-url", required=True, type=_queue_url, metavar="URL", help="an exchange's ingress")
-    parser.add_argument("--exchange", required=True, type=_exchange, metavar="NAME")
-    parser.add_argument("--from-exchange", metavar="NAME", help="only what came by it; else everything")
-    parser.add_argument("--from", required=True, type=_moment, dest="start", metavar="ISO", help="sent at or after")
-    parser.add_argument("--to", required=True, type=_moment, dest="end", metavar="ISO", help="sent before")
-    parser.add_argument("--rate", type=_count, metavar="N", help="messages per second at most")
-    _sqs(parser)
-
-
-def _tables(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tables", required=True, metavar="LOC", help="a location; with iceberg catalog.namespace")
-    parser.add_argument("--table-format", required=True, choices=TABLE_FORMATS)
-
-
-def _sqs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--region", metavar="R", help="of the queues; else from their URLs")
-    parser.add_argument("--endpoint", metavar="URL", help="of SQS")
 
 
 def _check_together(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
@@ -104,7 +88,10 @@ def _check_together(parser: argparse.ArgumentParser, given: argparse.Namespace) 
             parser.error(f"argument --tables: {tables!r} is not {kind}, as format {given.table_format} needs")
         given.tables = tables.rstrip("/")
     if given.job == "land":
-        _check_source(parser, given)
+        try:
+            parsed_options(source_options(given))
+        except InvalidOption as error:
+            parser.error(f"argument {_OF_OPTION.get(error.option, error.option)}: {error.why}")
     if given.job == "replay" and given.start >= given.end:
         parser.error("argument --to: is not after --from")
     if given.job == "statistics" and given.stream != (given.checkpoint is not None):
@@ -141,23 +128,21 @@ _OF_OPTION = {
 }
 
 
-def _check_source(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
-    try:
-        parsed_options(source_options(given))
-    except InvalidOption as error:
-        parser.error(f"argument {_OF_OPTION.get(error.option, error.option)}: {error.why}")
+def _text(pattern: str, what: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+        return text
+
+    return parse
+
+
+def _number(pattern: str, what: str) -> Callable[[str], int]:
+    return lambda text: int(_text(pattern, what)(text))
 
 
 def _location(text: str) -> str:
-    if not _LOCATION.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is neither an absolute path nor s3://bucket/prefix")
-    return text.rstrip("/")
-
-
-def _queue_url(text: str) -> str:
-    if not re.fullmatch(r"https?://[^/\s]+/[^\s,]+", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a queue URL")
-    return text
+    return _text(_LOCATION.pattern, "an absolute path, nor s3://bucket/prefix")(text).rstrip("/")
 
 
 def _exchange(text: str) -> str:
@@ -166,17 +151,9 @@ def _exchange(text: str) -> str:
     return text
 
 
-def _count(text: str) -> int:
-    if not re.fullmatch(r"[1-9]\d{0,8}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 999999999")
-    return int(text)
-
-
-def _days(text: str) -> int:
-    limit = 3650
-    if not re.fullmatch(r"\d{1,4}", text) or int(text) > limit:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of days from 0 to {limit}")
-    return int(text)
+_queue_url = _text(r"https?://[^/\s]+/[^\s,]+", "a queue URL")
+_count = _number(r"[1-9]\d{0,8}", "a whole number from 1 to 999999999")
+_days = _number(r"[0-2]?\d{1,3}|3[0-5]\d\d|36[0-4]\d|3650", "a number of days from 0 to 3650")
 
 
 def _columns(text: str) -> dict[str, str]:
@@ -192,9 +169,7 @@ def _columns(text: str) -> dict[str, str]:
 
 
 def _seconds(text: str) -> float:
-    if not re.fullmatch(r"\d{1,5}(\.\d{1,3})?", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
-    return float(text)
+    return float(_text(r"\d{1,5}(\.\d{1,3})?", "a number of seconds")(text))
 
 
 def _day(text: str, today: date) -> date:

@@ -17,7 +17,6 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from sluice_jobs.arguments import parse, source_options
-from sluice_jobs.compact import closed_days
 from sluice_spark.errors import SluiceSparkError
 
 Result = Mapping[str, Any]
@@ -49,26 +48,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _land(given: argparse.Namespace) -> Result:
     from sluice_jobs.land import Landing, land  # noqa: PLC0415  needs Spark, which arguments don't
 
-    landing = _told(Landing, given, source=source_options(given))
     with _session("land") as spark:
-        landed = land(spark, landing)
-    cut_off = landed.interrupted and landing.drain
+        landed = land(spark, _told(Landing, given, source=source_options(given)))
+    cut_off = landed.interrupted and given.drain
     return {**asdict(landed.totals), EXIT: INTERRUPTED if cut_off else 0}
 
 
 def _statistics(given: argparse.Namespace) -> Result:
     from sluice_jobs.statistics import Source, keep_hourly, statistics  # noqa: PLC0415  needs Spark
 
-    source = _told(Source, given)
     with _session("statistics") as spark:
+        source = _told(Source, given)
         if given.stream:
-            checkpoint, trigger_s = given.checkpoint, given.trigger_seconds
-            return {"rows": keep_hourly(spark, source, given.output, checkpoint=checkpoint, trigger_s=trigger_s)}
+            return {"rows": keep_hourly(spark, source, given.output, given.checkpoint, given.trigger_seconds)}
         return asdict(statistics(spark, source, given.day, given.output))
 
 
 def _compact(given: argparse.Namespace) -> Result:
-    from sluice_jobs.compact import compacted  # noqa: PLC0415  needs Spark
+    from sluice_jobs.compact import closed_days, compacted  # noqa: PLC0415  needs Spark
 
     days = closed_days(datetime.now(UTC).date(), given.days)
     with _session("compact") as spark:

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
 from sluice.errors import Malformed, TooLarge
 from sluice.federation.messages.metadata import ATTRIBUTE, Metadata, Opened, open_attributes, seal
-from sluice.message import Attributes, Value
+from sluice.message import Value
 
 from sluice_jobs.landing import classified, messages_layout
 from sluice_jobs.table_schemas import MESSAGES, REASON
@@ -75,7 +75,9 @@ class ReplayTotals:
 def replay(spark: SparkSession, wanted: Replay) -> ReplayTotals:
     """Send them. Raises what the sink raises: then some are sent, and who knows ids isn't hurt."""
     if wanted.tables:
-        rows = _landed(spark, wanted)
+        table = open_table(wanted.table_format, wanted.tables, MESSAGES, messages_layout())
+        last = wanted.end.date().isoformat()  # a message's partition is of the day it was sent, or of one before
+        rows = table.read(spark, lambda partition: partition["date"] <= last).where(F.col("date") <= last)
     else:  # without what would be quarantined
         received = spark.read.format("sqs").option("stagingLocation", wanted.staging).load()
         rows = classified(received, late_days=0).where(F.col(REASON).isNull())
@@ -100,13 +102,6 @@ def replay(spark: SparkSession, wanted: Replay) -> ReplayTotals:
     if found["unsendable"]:
         log.warning("%d messages can't be sent again, as %s", found["unsendable"], found["example"])
     return ReplayTotals(replayed=found["messages"], unsendable=found["unsendable"])
-
-
-def _landed(spark: SparkSession, wanted: Replay) -> DataFrame:
-    assert wanted.tables is not None  # noqa: S101  tells mypy what replay has looked at
-    table = open_table(wanted.table_format, wanted.tables, MESSAGES, messages_layout())
-    last = wanted.end.date().isoformat()  # a message's partition is of the day it was sent, or of one before
-    return table.read(spark, lambda partition: partition["date"] <= last).where(F.col("date") <= last)
 
 
 def _placed(rows: DataFrame, wanted: Replay) -> DataFrame:
@@ -196,7 +191,15 @@ def replayed(row: Mapping[str, Any], exchange: str) -> Replayed:
     `row`: `message_id`, `body`, `attributes` and `message_group_id` as received, `routing_key` and `origin_id` as
     landed. The id is the message's at its first exchange, else SQS's: the same at every replay.
     """
-    opened = _opened({name: _value(each) for name, each in (row["attributes"] or {}).items()})
+    attributes = {
+        name: Value(given["type"], given["string"] if given["binary"] is None else bytes(given["binary"]))
+        for name, given in (row["attributes"] or {}).items()
+    }
+    try:
+        opened = open_attributes(attributes)
+    except Malformed:  # which only a table made by others has
+        user = {name: value for name, value in attributes.items() if name != ATTRIBUTE}
+        opened = Opened(attributes=user, metadata=None)
     known_as, key, claimed = row["origin_id"] or row["message_id"], row["routing_key"] or "", opened.metadata
     metadata = Metadata(
         exchange=exchange,
@@ -207,26 +210,14 @@ def replayed(row: Mapping[str, Any], exchange: str) -> Replayed:
     sealed = seal(row["body"], {**opened.attributes, ID_ATTRIBUTE: Value("String", known_as)}, metadata)
     group_id = row["message_group_id"] or hashlib.sha256(f"{exchange}\0{key}".encode()).hexdigest()[:_GROUP_CHARACTERS]
     return Replayed(
-        attributes={name: _struct(value) for name, value in sealed.items()},
+        attributes={
+            name: {
+                "type": value.data_type,
+                "string": value.text,
+                "binary": value.content if isinstance(value.content, bytes) else None,
+            }
+            for name, value in sealed.items()
+        },
         group_id=group_id,
         deduplication_id=hashlib.sha256(f"{exchange}\0{known_as}".encode()).hexdigest(),
     )
-
-
-def _opened(attributes: Attributes) -> Opened:
-    """Without metadata where they can't be read, which only a table made by others has."""
-    try:
-        return open_attributes(attributes)
-    except Malformed:
-        user = {name: value for name, value in attributes.items() if name != ATTRIBUTE}
-        return Opened(attributes=user, metadata=None)
-
-
-def _value(struct: Mapping[str, Any]) -> Value:
-    binary = struct["binary"]
-    return Value(struct["type"], struct["string"] if binary is None else bytes(binary))
-
-
-def _struct(value: Value) -> Mapping[str, Any]:
-    binary = value.content if isinstance(value.content, bytes) else None
-    return {"type": value.data_type, "string": value.text, "binary": binary}

@@ -127,7 +127,7 @@ def hourly(unique: DataFrame) -> DataFrame:
     )
 
 
-def keep_hourly(spark: SparkSession, source: Source, output: str, *, checkpoint: str, trigger_s: float) -> int:
+def keep_hourly(spark: SparkSession, source: Source, output: str, checkpoint: str, trigger_s: float) -> int:
     """Run until SIGTERM: hours that the watermark has passed go to table `hourly_live`, each once.
 
     Return how many rows.

@@ -10,7 +10,7 @@ Only adding, replacing and forgetting files is decided here: no Spark.
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property, partial
@@ -129,15 +129,15 @@ class TableLog:
 
     def append(self, files: Sequence[DataFile], transaction: Transaction) -> bool:
         """Make the files the table's, once for each transaction; False where its rows are there from others."""
-        said = CommitProperties(app_transactions=[AppTransaction(transaction.app_id, transaction.version)])
-        for _ in range(COMMIT_ATTEMPTS):
-            table = self._made()
-            if _has(table, transaction):
-                # Ours all the same, where a try has come through and only its answer was lost.
-                return bool(files) and files[0].path in {file.path for file in _files(table)}
-            if self._committed(table, Change(add=files), said):
-                return True
-        raise LogError(f"{COMMIT_ATTEMPTS} commits to the table were overtaken by others")
+
+        def make(table: DeltaTable) -> Change | bool:
+            if not _has(table, transaction):
+                return Change(add=files)
+            # Ours all the same, where a try has come through and only its answer was lost.
+            return bool(files) and files[0].path in {file.path for file in _files(table)}
+
+        said = [AppTransaction(transaction.app_id, transaction.version)]
+        return self._commit(make, CommitProperties(app_transactions=said))
 
     def change(self, make: Callable[[Sequence[DataFile]], Change | None]) -> bool:
         """Publish what `make` makes of the newest version's files; None leaves the table as it is, and is False.
@@ -145,17 +145,37 @@ class TableLog:
         Called anew each time that another writer was faster: the library by itself would add what another has added
         already, of files that another has removed.
         """
-        said = CommitProperties(max_commit_retries=0)
         tried: Change | None = None
-        for _ in range(COMMIT_ATTEMPTS):
-            table = self._made()
+
+        def make_anew(table: DeltaTable) -> Change | bool:
+            nonlocal tried
             files = list(_files(table))
             if tried and tried.add and {file.path for file in tried.add} <= {file.path for file in files}:
                 return True  # a try has come through, and only its answer was lost
             tried = make(files)
-            if tried is None:
-                return False
-            if self._committed(table, tried, said):
+            return tried or False
+
+        return self._commit(make_anew, CommitProperties(max_commit_retries=0))
+
+    def _commit(self, make: Callable[[DeltaTable], Change | bool], said: CommitProperties) -> bool:
+        """Publish what `make` makes of the newest version, until nobody was faster; or return what it says instead."""
+        for _ in range(COMMIT_ATTEMPTS):
+            table = self._made()
+            change = make(table)
+            if isinstance(change, bool):
+                return change
+            now_ms, is_new = int(time.time() * 1000), not change.moved
+            actions: list[AddAction | RemoveAction] = []
+            for file in change.add:
+                stats = file.stats or json.dumps({"numRecords": file.rows})
+                actions += [AddAction(file.name, file.size, dict(file.partition), now_ms, is_new, stats)]
+            for file in change.remove:
+                actions += [RemoveAction(file.name, is_new, now_ms, file.size, dict(file.partition))]
+            with _translated(), suppress(CommitFailedError):
+                columns = table.schema()
+                table.create_write_transaction(
+                    actions, "append", columns, self._partition_columns, commit_properties=said
+                )
                 return True
         raise LogError(f"{COMMIT_ATTEMPTS} commits to the table were overtaken by others")
 
@@ -184,8 +204,17 @@ class TableLog:
                     text = store.open_input_file(f"{FOLDER}/{version:020d}.json").read()
                 except FileNotFoundError:
                     raise SegmentMissing(f"the table's log no longer has version {version}") from None
-                actions = [json.loads(line).get("add") for line in text.splitlines()]
-                found += [_told(add) for add in actions if add and add["dataChange"]]
+                adds = [add for line in text.splitlines() if (add := json.loads(line).get("add"))]
+                found += [
+                    DataFile(
+                        path=add["path"],
+                        partition=dict(add["partitionValues"]),
+                        size=add["size"],
+                        rows=json.loads(add.get("stats") or "{}").get("numRecords", 0),
+                    )
+                    for add in adds
+                    if add["dataChange"]
+                ]
         return found
 
     def cleaned(self, *, kept_hours: int = FILES_KEPT_HOURS) -> int:
@@ -211,24 +240,29 @@ class TableLog:
             table = self._newest()
             try:
                 if table is None:
-                    self._create()
+                    DeltaTable.create(
+                        self._place.uri,
+                        Schema.from_json(self._schema),
+                        mode="error",
+                        partition_by=self._partition_columns,
+                        configuration=CONFIGURATION,
+                        storage_options=dict(self._options),
+                    )
                 elif (wanted := self._evolved(table)) is not None:
-                    self._redeclare(table, wanted)
+                    # The library has it that new columns overwrite rows: here of a partition that there isn't.
+                    table.create_write_transaction(
+                        [],
+                        "overwrite",
+                        Schema.from_json(wanted),
+                        self._partition_columns,
+                        partition_filters=[(self._partition_columns[0], "=", _NO_DAY)],
+                        commit_properties=CommitProperties(max_commit_retries=0),
+                    )
                 else:
                     return table
             except (CommitFailedError, DeltaError) as error:
                 lost = error  # another was faster, which the next look shows
         raise LogError(f"{self._place.location}: {lost}") from lost
-
-    def _create(self) -> None:
-        DeltaTable.create(
-            self._place.uri,
-            Schema.from_json(self._schema),
-            mode="error",
-            partition_by=self._partition_columns,
-            configuration=dict(CONFIGURATION),
-            storage_options=dict(self._options),
-        )
 
     def _evolved(self, table: DeltaTable) -> str | None:
         """Say what columns it is to have, None where it has them. Raises UnknownFormat for those of another kind."""
@@ -240,35 +274,6 @@ class TableLog:
         known = table.schema().to_json()
         wanted = evolved(known, self._schema, table=self._place.location)
         return None if Schema.from_json(wanted) == table.schema() else wanted
-
-    def _redeclare(self, table: DeltaTable, schema: str) -> None:
-        """Give it these columns: the library has it that one overwrites, here a partition that there isn't."""
-        table.create_write_transaction(
-            [],
-            "overwrite",
-            Schema.from_json(schema),
-            self._partition_columns,
-            partition_filters=[(self._partition_columns[0], "=", _NO_DAY)],
-            commit_properties=CommitProperties(max_commit_retries=0),
-        )
-
-    def _committed(self, table: DeltaTable, change: Change, said: CommitProperties) -> bool:
-        now_ms = int(time.time() * 1000)
-        actions: list[AddAction | RemoveAction] = [
-            *[_add(file, now_ms, moved=change.moved) for file in change.add],
-            *[
-                RemoveAction(file.name, not change.moved, now_ms, file.size, dict(file.partition))
-                for file in change.remove
-            ],
-        ]
-        with _translated():
-            try:
-                table.create_write_transaction(
-                    actions, "append", table.schema(), self._partition_columns, commit_properties=said
-                )
-            except CommitFailedError:
-                return False
-        return True
 
     def _newest(self) -> DeltaTable | None:
         """Read up to the newest version; None where there is no table. Opened anew where its keys have changed."""
@@ -332,16 +337,6 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return value.isoformat() if isinstance(value, date) else str(value)
-
-
-def _told(added: Mapping[str, Any]) -> DataFile:
-    rows = json.loads(added.get("stats") or "{}").get("numRecords", 0)
-    return DataFile(path=added["path"], partition=dict(added["partitionValues"]), size=added["size"], rows=rows)
-
-
-def _add(file: DataFile, now_ms: int, *, moved: bool) -> AddAction:
-    stats = file.stats or json.dumps({"numRecords": file.rows})
-    return AddAction(file.name, file.size, dict(file.partition), now_ms, not moved, stats)
 
 
 def _described(name: str, size: int, footer: pq.FileMetaData) -> DataFile:

@@ -14,7 +14,7 @@ from sluice_spark.formats.deserialisation import VALUE, added_columns, file_colu
 from sluice_spark.formats.s3_files import check_columns
 from sluice_spark.log.segments import SPARK_SCHEMA
 from sluice_spark.options import parsed
-from sluice_spark.sink.writers import batch_writer, stream_writer
+from sluice_spark.sink.writers import SqsStreamWriter, SqsWriter, checked_options
 from sluice_spark.source.readers import PlannedReader, PlannedStreamReader, SqsReader, StreamReader
 from sluice_spark.source.reading import arrow_type
 
@@ -62,8 +62,8 @@ class SqsDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001  Spark's signature
         """Make a bounded write to queues."""
-        return batch_writer(self.options, schema, overwrite=overwrite)
+        return SqsWriter(checked_options(self.options, schema, overwrite=overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802  Spark's
         """Make an unbounded write to queues."""
-        return stream_writer(self.options, schema, overwrite=overwrite)
+        return SqsStreamWriter(checked_options(self.options, schema, overwrite=overwrite))

@@ -1,7 +1,7 @@
 """The user's options, parsed once, at plan time. Every complaint names its option."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, TypeVar
@@ -41,6 +41,7 @@ _SPARKS_OWN = {
 }  # fmt: skip
 Meaning = TypeVar("Meaning")
 _OF_PAYLOADS_TOO = {"s3Endpoint", "s3MaxObjectBytes"}
+_OF_CSV = {"s3CsvHeader", "s3CsvDelimiter"}
 SINK_NAMES = {"failonerror": "failOnError", "deduplication": "deduplication"}  # one view serves SELECT and INSERT
 
 
@@ -109,7 +110,11 @@ def parsed(given: Mapping[str, str]) -> Options:
         raise InvalidOption(
             "stagingLocation", "missing: a path, or s3://bucket/prefix, that the driver and all executors see"
         )
-    _checked_together(options)
+    for is_broken, name, why in _rules(options):
+        if is_broken:
+            raise InvalidOption(name, why)
+    for url in options.queue_urls:
+        options.identity.at(url)
     return options
 
 
@@ -129,100 +134,76 @@ def _with(values: Any, place: str, value: Any) -> Any:
     return replace(values, **{name: _with(getattr(values, name), rest, value) if rest else value})
 
 
-def _checked_together(options: Options) -> None:
-    fifo = any(url.endswith(".fifo") for url in options.queue_urls)
-    if fifo and not options.delete:
-        raise InvalidOption("deleteMode", "'none' stops a FIFO queue: a group goes on once its messages are deleted")
-    _checked_places(options)
-    wanted = options.deserialisation
-    _checked_format(options.deserialisation)
-    _checked_files(options)
-    _checked_payloads(options)
-    if wanted.format == "raw" and wanted.schema and not options.files.read:
-        raise InvalidOption("schema", "needs a format: json, avro, protobuf, or a function")
-    if wanted.format == "raw" and wanted.quarantine and not options.files.read and not wanted.payload_buckets:
-        raise InvalidOption("badRecords", "a path needs a format: json, avro, protobuf, or a function")
-    if options.s3 != S3Choice() and "s3" not in wanted.envelopes:
-        raise InvalidOption("s3Glob" if options.s3.glob != "*" else "s3Removed", "needs envelope s3")
-    if options.executors:
-        _checked_executors(options, fifo=fifo)
+def _rules(options: Options) -> Iterator[tuple[object, str, str]]:
+    """Tell what doesn't go together: whether it is given so, the option to complain of, and why."""
+    wanted, files, urls = options.deserialisation, options.files, options.queue_urls
+    fifo = any(url.endswith(".fifo") for url in urls)
+    yield (
+        fifo and not options.delete,
+        "deleteMode",
+        "'none' stops a FIFO queue: a group goes on once its messages are deleted",
+    )
 
+    regions = {region for url in urls if (region := region_of(url))}
+    others = ", ".join(sorted(regions - {options.region}))
+    said = f"{options.region!r}, but the queue URLs say {others}: leave it out"
+    yield options.region and not options.endpoint and others, "region", said
+    several = f"one for queues of several regions, {', '.join(sorted(regions))}"
+    yield options.endpoint and len(regions) > 1, "endpoint", several
+    roles = options.identity.role_arns
+    one_each = "several roles are of one account: each is for the queues of its account"
+    yield len({account_of_role(arn) for arn in roles}) < len(roles), "roleArn", one_each
+    as_one = "several, but s3Format and payloadBuckets read all objects as one"
+    yield (files.read or wanted.payload_buckets) and len(roles) > 1, "roleArn", as_one
 
-def _checked_format(wanted: Deserialisation) -> None:
     of_protobuf = {"descriptorFile": wanted.descriptors, "messageName": wanted.message}
-    if wanted.format == "protobuf":
-        if wanted.schema:
-            raise InvalidOption("schema", "with format protobuf the descriptor file says the columns")
-        if missing := [name for name, value in of_protobuf.items() if value is None]:
-            raise InvalidOption(missing[0], "missing: format protobuf needs descriptorFile and messageName")
-        return
-    if given := [name for name, value in of_protobuf.items() if value is not None]:
-        raise InvalidOption(given[0], "needs format protobuf")
-    if wanted.format != "raw" and not wanted.schema:
-        raise InvalidOption("schema", f"missing: format {wanted.format!r} needs one")
+    protobuf, raw = wanted.format == "protobuf", wanted.format == "raw"
+    yield protobuf and wanted.schema, "schema", "with format protobuf the descriptor file says the columns"
+    for name, value in of_protobuf.items():
+        yield protobuf and value is None, name, "missing: format protobuf needs descriptorFile and messageName"
+        yield not protobuf and value is not None, name, "needs format protobuf"
+    yield not (raw or protobuf or wanted.schema), "schema", f"missing: format {wanted.format!r} needs one"
 
-
-def _checked_places(options: Options) -> None:
-    regions = {region for url in options.queue_urls if (region := region_of(url))}
-    if options.region and not options.endpoint and regions - {options.region}:
-        others = ", ".join(sorted(regions - {options.region}))
-        raise InvalidOption("region", f"{options.region!r}, but the queue URLs say {others}: leave it out")
-    if options.endpoint and len(regions) > 1:
-        raise InvalidOption("endpoint", f"one for queues of several regions, {', '.join(sorted(regions))}")
-    for url in options.queue_urls:
-        options.identity.at(url)
-    if (options.files.read or options.deserialisation.payload_buckets) and len(options.identity.role_arns) > 1:
-        raise InvalidOption("roleArn", "several, but s3Format and payloadBuckets read all objects as one")
-
-
-def _checked_executors(options: Options, *, fifo: bool) -> None:
-    if fifo:
-        raise InvalidOption("mode", "'executors' can't keep a FIFO queue's order, which is not of one task: driver")
-    if options.after_commit:
-        raise InvalidOption(
-            "deleteMode", "'afterCommit' needs a receiver that outlives the tasks: mode driver, or staged, or none"
-        )
-    if options.files.read:
-        raise InvalidOption("s3Format", "which objects were read is known in one place: mode driver")
-    visibility_s = options.visibility_s or EXECUTORS_VISIBILITY_S
-    if visibility_s < EXECUTORS_VISIBILITY_LEAST_S:
-        raise InvalidOption("visibilityTimeout", f"with mode executors at least {EXECUTORS_VISIBILITY_LEAST_S} seconds")
-    if options.retention_s < 2 * visibility_s:
-        raise InvalidOption("retention", f"with mode executors at least twice the visibility timeout, {visibility_s} s")
-
-
-def _checked_payloads(options: Options) -> None:
-    if not options.deserialisation.payload_buckets:
-        if options.payload_delete:
-            raise InvalidOption("payloadDelete", "needs payloadBuckets")
-        return
-    if "s3" in options.deserialisation.envelopes:
-        raise InvalidOption("payloadBuckets", "S3's notifications are never elsewhere: not with envelope s3")
-    if options.payload_delete and not options.delete:
-        raise InvalidOption("payloadDelete", "with deleteMode 'none' the messages stay, and so must their payloads")
-    if options.files.object_bytes > PAYLOAD_LIMIT:
-        raise InvalidOption("s3MaxObjectBytes", "with payloadBuckets at most 256m: a payload is a row's body")
-
-
-def _checked_files(options: Options) -> None:
-    files, wanted = options.files, options.deserialisation
     places = {name: place.removeprefix("files.") for name, (place, _) in _OFFERED.items() if place.startswith("files.")}
     given = [name for name, place in places.items() if getattr(files, place) != getattr(S3Files(), place)]
-    if not files.read:
-        if wanted.payload_buckets:
-            given = [name for name in given if name not in _OF_PAYLOADS_TOO]
-        if given:
-            raise InvalidOption(given[0], "needs s3Format: csv, json or parquet")
-        return
-    if wanted.envelopes[-1:] != ("s3",):
-        raise InvalidOption("s3Format", "needs an envelope that ends in s3")
-    if wanted.format != "raw":
-        raise InvalidOption("s3Format", f"the body is S3's notification: not with format {wanted.format!r}")
-    if not wanted.schema:
-        raise InvalidOption("schema", f"missing: s3Format {files.format!r} needs the columns of the files")
-    for name in ("s3CsvHeader", "s3CsvDelimiter"):
-        if files.format != CSV and name in given:
-            raise InvalidOption(name, "needs s3Format csv")
+    for name in given:
+        needless = not files.read and not (wanted.payload_buckets and name in _OF_PAYLOADS_TOO)
+        yield needless, name, "needs s3Format: csv, json or parquet"
+        yield files.read and files.format != CSV and name in _OF_CSV, name, "needs s3Format csv"
+    yield files.read and wanted.envelopes[-1:] != ("s3",), "s3Format", "needs an envelope that ends in s3"
+    notified = f"the body is S3's notification: not with format {wanted.format!r}"
+    yield files.read and not raw, "s3Format", notified
+    columns = f"missing: s3Format {files.format!r} needs the columns of the files"
+    yield files.read and not wanted.schema, "schema", columns
+
+    buckets = wanted.payload_buckets
+    yield options.payload_delete and not buckets, "payloadDelete", "needs payloadBuckets"
+    never = "S3's notifications are never elsewhere: not with envelope s3"
+    yield buckets and "s3" in wanted.envelopes, "payloadBuckets", never
+    stay = "with deleteMode 'none' the messages stay, and so must their payloads"
+    yield options.payload_delete and not options.delete, "payloadDelete", stay
+    body = "with payloadBuckets at most 256m: a payload is a row's body"
+    yield buckets and files.object_bytes > PAYLOAD_LIMIT, "s3MaxObjectBytes", body
+
+    as_received = raw and not files.read
+    yield as_received and wanted.schema, "schema", "needs a format: json, avro, protobuf, or a function"
+    path = "a path needs a format: json, avro, protobuf, or a function"
+    yield as_received and wanted.quarantine and not buckets, "badRecords", path
+    choice = "s3Glob" if options.s3.glob != "*" else "s3Removed"
+    yield options.s3 != S3Choice() and "s3" not in wanted.envelopes, choice, "needs envelope s3"
+    if options.executors:
+        yield from _rules_of_executors(options, fifo=fifo)
+
+
+def _rules_of_executors(options: Options, *, fifo: bool) -> Iterator[tuple[object, str, str]]:
+    yield fifo, "mode", "'executors' can't keep a FIFO queue's order, which is not of one task: driver"
+    outlives = "'afterCommit' needs a receiver that outlives the tasks: mode driver, or staged, or none"
+    yield options.after_commit, "deleteMode", outlives
+    yield options.files.read, "s3Format", "which objects were read is known in one place: mode driver"
+    visibility_s, least_s = options.visibility_s or EXECUTORS_VISIBILITY_S, EXECUTORS_VISIBILITY_LEAST_S
+    yield visibility_s < least_s, "visibilityTimeout", f"with mode executors at least {least_s} seconds"
+    twice = f"with mode executors at least twice the visibility timeout, {visibility_s} s"
+    yield options.retention_s < 2 * visibility_s, "retention", twice
 
 
 def sparks_own(lowered: str) -> bool:
@@ -230,24 +211,17 @@ def sparks_own(lowered: str) -> bool:
     return lowered in _SPARKS_OWN or lowered.startswith("option.")
 
 
-def _queue_urls(value: str) -> tuple[str, ...]:
-    urls = tuple(url.strip() for url in value.split(",") if url.strip())
-    if not urls or len(set(urls)) != len(urls):
-        raise ValueError("one queue URL or several different ones, with commas between")
-    for url in urls:
-        if not re.fullmatch(r"https?://[^/\s]+/.+", url):
-            raise ValueError(f"{url!r} is not a queue URL")
-    return urls
+def _list_of(pattern: str, what: str) -> Callable[[str], tuple[str, ...]]:
+    def parse(value: str) -> tuple[str, ...]:
+        entries = tuple(entry.strip() for entry in value.split(",") if entry.strip())
+        for entry in entries:
+            if not re.fullmatch(pattern, entry):
+                raise ValueError(f"{entry!r} is not {what}")
+        if not entries or len(set(entries)) != len(entries):
+            raise ValueError(f"{value!r} is not {what}, or several different ones with commas between")
+        return entries
 
-
-def _role_arns(value: str) -> tuple[str, ...]:
-    arns = tuple(arn.strip() for arn in value.split(","))
-    for arn in arns:
-        if not re.fullmatch(r"arn:aws[a-z-]*:iam::\d{12}:role/.+", arn):
-            raise ValueError(f"{arn!r} is not a role's ARN")
-    if len({account_of_role(arn) for arn in arns}) < len(arns):
-        raise ValueError("several roles are of one account: each is for the queues of its account")
-    return arns
+    return parse
 
 
 def _number(low: int, high: int) -> Callable[[str], int]:
@@ -259,8 +233,8 @@ def _number(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
-def _rate_limit(value: str) -> int | str:
-    return value if re.fullmatch(_FUNCTION, value) else _number(1, 10**7)(value)
+def _either(pattern: str, first: Callable[[str], Any], second: Callable[[str], Any]) -> Callable[[str], Any]:
+    return lambda value: (first if re.fullmatch(pattern, value) else second)(value)
 
 
 def _size(value: str) -> int:
@@ -275,10 +249,6 @@ def _time(value: str) -> float:
     if not found:
         raise ValueError(f"{value!r} is not a time as 90s, 30m, 12h or 7d")
     return float(int(found[1]) * _TIMES[found[2]])
-
-
-def _patience(value: str) -> float | None:
-    return None if value.lower() == "never" else _time(value)
 
 
 def one_of(offered: Mapping[str, Meaning]) -> Callable[[str], Meaning]:
@@ -341,18 +311,6 @@ def _envelopes(value: str) -> tuple[str, ...]:
     return names
 
 
-def _buckets(value: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in value.split(","))
-    for name in names:
-        if not re.fullmatch(r"[A-Za-z0-9._-]{3,255}", name):
-            raise ValueError(f"{name!r} is not a bucket's name")
-    return names
-
-
-def _quarantine(value: str) -> str | None:
-    return None if value.lower() == "column" else _location(value)
-
-
 def _delimiter(value: str) -> str:
     found = {r"\t": "\t", "tab": "\t"}.get(value.lower(), value)
     if len(found) != 1 or found in '"\r\n' or ord(found) > ASCII_LIMIT:
@@ -364,11 +322,11 @@ FLAG = one_of({"true": True, "false": False})
 _TEXT = _text_of(r"(?s).+", "a text")
 # Where in Options, and how it is read
 _OFFERED: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "queueUrl": ("queue_urls", _queue_urls),
+    "queueUrl": ("queue_urls", _list_of(r"https?://[^/\s]+/.+", "a queue URL")),
     "region": ("region", _TEXT),
     "endpoint": ("endpoint", _TEXT),
     "stagingLocation": ("staging_location", _location),
-    "roleArn": ("identity.role_arns", _role_arns),
+    "roleArn": ("identity.role_arns", _list_of(r"arn:aws[a-z-]*:iam::\d{12}:role/.+", "a role's ARN")),
     "roleSessionName": ("identity.role_session_name", _TEXT),
     "externalId": ("identity.external_id", _TEXT),
     "profile": ("identity.profile", _TEXT),
@@ -377,8 +335,8 @@ _OFFERED: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "maxMessagesPerTrigger": ("admission.messages", _number(1, 2**31)),
     "maxBytesPerTrigger": ("admission.size", _size),
     "checkMd5": ("check_md5", FLAG),
-    "rateLimit": ("rate_limit", _rate_limit),
-    "failOnReceiveErrorAfter": ("patience_s", _patience),
+    "rateLimit": ("rate_limit", _either(_FUNCTION, str, _number(1, 10**7))),
+    "failOnReceiveErrorAfter": ("patience_s", _either("(?i)never", lambda _: None, _time)),
     "visibilityTimeout": ("visibility_s", _number(1, VISIBILITY_LIMIT_S)),
     "waitTimeSeconds": ("wait_s", _number(1, WAIT_LIMIT_S)),  # long polls only
     "deleteMode": ("", one_of(_DELETE_MODES)),
@@ -388,9 +346,9 @@ _OFFERED: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "schema": ("deserialisation.schema", _TEXT),
     "descriptorFile": ("deserialisation.descriptors", _content),
     "messageName": ("deserialisation.message", _text_of(r"\.?[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", "a message's full name")),
-    "badRecords": ("deserialisation.quarantine", _quarantine),
+    "badRecords": ("deserialisation.quarantine", _either("(?i)column", lambda _: None, _location)),
     "envelope": ("deserialisation.envelopes", _envelopes),
-    "payloadBuckets": ("deserialisation.payload_buckets", _buckets),
+    "payloadBuckets": ("deserialisation.payload_buckets", _list_of(r"[A-Za-z0-9._-]{3,255}", "a bucket's name")),
     "payloadDelete": ("payload_delete", FLAG),
     "s3Glob": ("s3.glob", _TEXT),
     "s3Removed": ("s3.removed", FLAG),

@@ -8,7 +8,7 @@ import sys
 import zipimport
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
-from importlib.abc import MetaPathFinder
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -64,51 +64,29 @@ def spare_memory() -> None:
 
     Only in the process that Spark has for the source alone: elsewhere memory isn't ours to say how it is kept.
     """
-    if not _command().endswith(SOURCE_RUNNER):
+    runner = getattr(sys.modules["__main__"], "__spec__", None)
+    if not runner or not runner.name.endswith(SOURCE_RUNNER):
         return
-    _without_pandas()
-    _with_one_allocator()
-
-
-def _command() -> str:
-    """Name the module that was run as this process."""
-    main = getattr(sys.modules["__main__"], "__spec__", None)
-    return main.name if main else ""
-
-
-def _without_pandas() -> None:
-    """Have Arrow not import pandas, 40 MiB, to ask whether a list is one of its types: it asks once a process."""
-    if "pandas" in sys.modules:
-        return
-    finder = _NoPandas()
-    sys.meta_path.insert(0, finder)
-    try:
-        pa.array([""])
-    finally:
-        sys.meta_path.remove(finder)
-
-
-class _NoPandas(MetaPathFinder):
-    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
-        del path, target
-        if fullname == "pandas":
-            raise ModuleNotFoundError(fullname, name=fullname)
-
-
-def _with_one_allocator() -> None:
-    """Have glibc's malloc serve all, from one place.
-
-    Answers and columns live for moments, and are made by one thread and freed by another: an arena for each, and
-    Arrow's own allocator beside, keep twice what is in use.
-    """
+    if "pandas" not in sys.modules:
+        # Arrow imports pandas, 40 MiB, to ask whether a list is one of its types: once a process, and now in vain.
+        finder = SimpleNamespace(find_spec=_refuse_pandas)
+        sys.meta_path.insert(0, finder)  # all of a finder that Python asks for
+        try:
+            pa.array([""])
+        finally:
+            sys.meta_path.remove(finder)
+    # Answers and columns live for moments, and are made by one thread and freed by another: an arena for each, and
+    # Arrow's own allocator beside, keep twice what is in use. So glibc's malloc serves all, from one place.
     pa.set_memory_pool(pa.system_memory_pool())
-    if sys.platform != "linux":
-        return
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):  # musl's has none
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):  # musl's has none
         for parameter, value in MALLOC.items():
             libc.mallopt(parameter, value)
         libc.malloc_trim(0)
+
+
+def _refuse_pandas(name: str, *_: object) -> None:
+    if name == "pandas":
+        raise ModuleNotFoundError(name, name=name)
 
 
 def answer_soon() -> None:
@@ -121,8 +99,14 @@ def answer_soon() -> None:
 
 
 def spare_tasks() -> None:
-    """Let tasks cost what their rows cost, in this worker of Spark's. At the start of each."""
-    spare_pyspark_zip()
+    """Let tasks cost what their rows cost, in this worker of Spark's. At the start of each.
+
+    Spark calls `importlib.invalidate_caches()` before every task; zipimport of Python 3.11 then reads the directory of
+    pyspark.zip anew, 0.13 CPU seconds: SPARK-54744. The archive never changes while a worker lives. Python 3.13 only
+    notes it for later.
+    """
+    if sys.version_info < (3, 13):
+        zipimport.zipimporter.invalidate_caches = lambda self: None  # type: ignore[method-assign]  # noqa: ARG005  as said
     spare_modules()
 
 
@@ -134,17 +118,3 @@ def spare_modules() -> None:
     """
     if not gc.get_freeze_count():
         gc.freeze()
-
-
-def spare_pyspark_zip() -> None:
-    """Make `importlib.invalidate_caches()` leave pyspark.zip alone, in this process.
-
-    Spark calls it before every task; zipimport of Python 3.11 then reads the archive's directory anew, 0.13 CPU
-    seconds: SPARK-54744. The archive never changes while a worker lives. Python 3.13 only notes it for later.
-    """
-    if sys.version_info < (3, 13):
-        zipimport.zipimporter.invalidate_caches = _leave  # type: ignore[method-assign]  # as said above
-
-
-def _leave(self: zipimport.zipimporter) -> None:
-    del self

@@ -11,10 +11,10 @@ from sluice_spark.log.staging import StagedLog, batches
 from sluice_spark.log.store import FileStore
 from sluice_spark.options import Options
 from sluice_spark.source.buffer import Limits
-from sluice_spark.source.fifo import Share, in_order, shared
+from sluice_spark.source.fifo import Share, ordered, shared
 from sluice_spark.source.rate import Rate
 from sluice_spark.source.receiver import Receiver
-from sluice_spark.sqs.received import Message, System
+from sluice_spark.sqs.received import Message, Received, System
 
 from tests.spark.clients import client_of
 
@@ -42,7 +42,8 @@ def test_numbers_of_any_length_are_numbers() -> None:
         Message(message_id=number, body="", attributes=System(sequence_number=number))
         for number in ("10", "9", "00011")
     ]
-    assert [each.message_id for each in in_order(messages)] == ["9", "10", "00011"]
+    [answer] = ordered([Received("http://h/1/q.fifo", messages)])
+    assert [each.message_id for each in answer.messages] == ["9", "10", "00011"]
 
 
 def received(sqs: Any, staging: Path, **more: Any) -> StagedLog:

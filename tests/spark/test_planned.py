@@ -4,14 +4,12 @@ from hypothesis import strategies as st
 from sluice_spark.errors import Fenced, SegmentMissing
 from sluice_spark.log.planning import TASKS_LIMIT, Admission, Offset, Position, Totals
 from sluice_spark.log.segments import Header
-from sluice_spark.source.planned import (
-    LOOK_EVERY_S,
-    LOOK_IDLE_S,
+from sluice_spark.source.plan import (
     MESSAGES_PER_TASK,
+    ONE_TASK,
     RATE_WINDOW_S,
     TASK_BYTES,
     Budget,
-    Looks,
     batch,
     counted,
     holes,
@@ -46,7 +44,7 @@ def test_shares_of_a_plan_reach_its_limits_and_go_no_further(
     tasks = tasks_wanted(visible, mean_size, admission)
     assert (tasks == 0) == (visible == 0)
     assert tasks <= TASKS_LIMIT
-    shares = [share(admission, index, tasks) for index in range(tasks)]
+    shares = [share(admission, index, tasks).bounded(ONE_TASK) for index in range(tasks)]
     assert all(1 <= (each.size or 0) <= TASK_BYTES for each in shares)
     taken = sum(each.messages or 0 for each in shares)
     assert messages is None or taken <= messages
@@ -151,11 +149,3 @@ def test_a_rate_is_kept_over_batches_and_not_made_up_for_without_end() -> None:
     assert budget.within(Admission(size=5), 0.5) == Admission(messages=50, size=5)
     assert budget.within(Admission(), 2 * RATE_WINDOW_S).messages == 100 * RATE_WINDOW_S
     assert Budget().within(Admission(), 1.0) == Admission()
-
-
-def test_a_queue_is_looked_at_less_often_while_it_is_empty() -> None:
-    looks = Looks()
-    pauses = [looks.after(0) for _ in range(10)]
-    assert pauses == sorted(pauses)
-    assert pauses[-1] == LOOK_IDLE_S
-    assert looks.after(1) == LOOK_EVERY_S

@@ -17,7 +17,7 @@ from sluice_spark.workers import (
     fewer_collections,
     spare_collections,
     spare_modules,
-    spare_pyspark_zip,
+    spare_tasks,
 )
 
 UNTOUCHED = zipimport.zipimporter.invalidate_caches  # modules are imported before the first test runs
@@ -59,7 +59,7 @@ def test_an_archive_is_not_read_again_before_each_task(tmp_path: Path, monkeypat
     importlib.invalidate_caches()
     assert str(archive) in read
     read.clear()
-    spare_pyspark_zip()
+    spare_tasks()
     importlib.invalidate_caches()
     assert read == []
     assert importlib.import_module("zipped_module")

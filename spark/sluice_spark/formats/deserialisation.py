@@ -93,15 +93,20 @@ def parser(wanted: Deserialisation) -> Parse:
         return _avro_parser(_avro_schema(wanted))
     if wanted.format == "protobuf":
         return protobuf.parser(wanted.descriptors or b"", wanted.message or "")
-    module, _, name = wanted.format.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise InvalidOption("format", f"{wanted.format!r} can't be imported here: {error}") from error
-    if not callable(found):
-        raise InvalidOption("format", f"{wanted.format!r} is not a function")
-    parse: Parse = found
+    parse: Parse = user_function("format", wanted.format)
     return parse
+
+
+def user_function(option: str, name: str) -> Callable[..., Any]:
+    """Import the function that an option names as `package.module:name`. Raises InvalidOption where there is none."""
+    module, _, attribute = name.partition(":")
+    try:
+        function = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise InvalidOption(option, f"{name!r} can't be imported here: {error}") from error
+    if not callable(function):
+        raise InvalidOption(option, f"{name!r} is not a function")
+    return function  # type: ignore[no-any-return]  # it is what the user wrote
 
 
 def deserialised(
@@ -137,7 +142,7 @@ def deserialised(
 def split(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     """Part the good rows from the bad, which come second."""
     good = batch.column(REASON).is_null()
-    return batch.filter(good), batch.filter(pa.array([not each.as_py() for each in good], pa.bool_()))
+    return batch.filter(good), batch.filter(batch.column(REASON).is_valid())
 
 
 def opened(
@@ -178,7 +183,11 @@ def values_of(
     try:
         return pa.array([value for value, _ in pairs], kind), [reason for _, reason in pairs]
     except Exception:  # noqa: BLE001  pyarrow says neither which record doesn't fit nor by one type of error
-        pairs = [(None, reason) if reason else _held(value, kind) for value, reason in pairs]
+        for index, (value, _) in enumerate(pairs):
+            try:
+                pa.scalar(value, kind)
+            except Exception as error:  # noqa: BLE001  as above
+                pairs[index] = None, f"{type(error).__name__}: {error}"
     return pa.array([value for value, _ in pairs], kind), [reason for _, reason in pairs]
 
 
@@ -192,14 +201,6 @@ def _value(body: str | bytes, reason: str | None, fit: Fit, parse: Parse) -> tup
         return fit(value), None
     except Exception as error:  # noqa: BLE001  the record is reported as bad, whatever the user's function raised
         return None, f"{type(error).__name__}: {error}"
-
-
-def _held(value: Any, kind: pa.DataType) -> tuple[Any, str | None]:
-    try:
-        pa.scalar(value, kind)
-    except Exception as error:  # noqa: BLE001  as above
-        return None, f"{type(error).__name__}: {error}"
-    return value, None
 
 
 @lru_cache(maxsize=256)  # types are few, values many: what a type asks for is found out once
@@ -265,7 +266,7 @@ def from_text(kind: pa.DataType) -> Fit:
     It raises ValueError, of a decimal ArithmeticError.
     """
     if pa.types.is_timestamp(kind):
-        return _aware if kind.tz else datetime.fromisoformat
+        return aware if kind.tz else datetime.fromisoformat
     if pa.types.is_date(kind):
         return date.fromisoformat
     if pa.types.is_decimal(kind):
@@ -273,7 +274,8 @@ def from_text(kind: pa.DataType) -> Fit:
     return partial(b64decode, validate=True) if pa.types.is_binary(kind) else str
 
 
-def _aware(value: str) -> datetime:
+def aware(value: str) -> datetime:
+    """Read a time, which is UTC without an offset. Raises ValueError."""
     at = datetime.fromisoformat(value)
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 

@@ -135,7 +135,7 @@ def _reader_of_one(field: Any) -> Read:
         return lambda number: names.get(number, str(number))  # of a later version of the schema
     if field.type in {UINT64, FIXED64}:
         return Decimal
-    return _reader_of_message(field.message_type) if field.type in {MESSAGE, GROUP} else _same
+    return _reader_of_message(field.message_type) if field.type in {MESSAGE, GROUP} else lambda value: value
 
 
 def _reader_of_message(kind: Any) -> Read:
@@ -147,10 +147,6 @@ def _reader_of_message(kind: Any) -> Read:
         of_value = _reader_of_one(kind.fields_by_name["value"])
         return lambda wrapper: of_value(wrapper.value)
     return _struct(kind)
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 def _time(value: Any) -> timedelta:

@@ -9,7 +9,7 @@ record says so. What comes out follows from the key, the content and the options
 import csv
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import IO, Any
 from urllib.parse import unquote
 
@@ -116,26 +116,6 @@ class _Lines:
             raise OSError(str(error)) from error
 
 
-@dataclass(slots=True)
-class _Texts:
-    """Lines as text, for the csv module."""
-
-    lines: _Lines
-
-    def __iter__(self) -> "_Texts":
-        return self
-
-    def __next__(self) -> str:
-        return next(self.lines).decode()
-
-
-@dataclass(slots=True)
-class _Columns:
-    """Where each field wanted is in a line of CSV, once that is known; None where it is in none."""
-
-    positions: Sequence[int | None] = field(default_factory=tuple)
-
-
 def check_columns(files: S3Files, kind: pa.DataType) -> None:
     """Check what such files can't have. Raises InvalidOption."""
     nested = [each.name for each in kind if pa.types.is_nested(each.type)]
@@ -209,22 +189,24 @@ def _whole(part: _Part, kind: pa.DataType, inside: pa.DataType, named: Mapping[s
 
 
 def _csv_parts(content: IO[bytes], key: str, files: S3Files, inside: pa.DataType) -> Iterator[_Part]:
-    found = _Columns()
-    for chunk in _chunks(_csv_lines(content, key, files, inside, found)):
-        yield _csv_part(chunk, inside, found.positions)
-
-
-def _csv_lines(content: IO[bytes], key: str, files: S3Files, inside: pa.DataType, found: _Columns) -> Iterator[_Line]:
-    """RFC 4180, with the delimiter; a field may hold line ends in quotes. Says in `found` where the fields are."""
+    """RFC 4180, with the delimiter; a field may hold line ends in quotes."""
     csv.field_size_limit(max(csv.field_size_limit(), LINE_LIMIT))  # the module's own is 128 KiB
     lines = _Lines(_unpacked(content, key))
-    reader = csv.reader(_Texts(lines), delimiter=files.csv_delimiter, strict=True)
+    reader = csv.reader(map(bytes.decode, lines), delimiter=files.csv_delimiter, strict=True)
     try:
         names = _header(reader, inside) if files.csv_header else [each.name for each in inside]
     except (csv.Error, ValueError) as error:
-        yield _Line(lines.number, reason=f"line {lines.number}: {error}")
-        return
-    found.positions = [names.index(each.name) if each.name in names else None for each in inside]
+        names, first = [], [_Line(lines.number, reason=f"line {lines.number}: {error}")]
+    except _BROKEN as error:
+        names, first = [], [_Line(0, reason=_broken(error))]
+    else:
+        first = []
+    positions = [names.index(each.name) if each.name in names else None for each in inside]
+    for chunk in _chunks(iter(first) if first else _csv_lines(lines, reader, len(names))):
+        yield _csv_part(chunk, inside, positions)
+
+
+def _csv_lines(lines: _Lines, reader: Iterator[list[str]], count: int) -> Iterator[_Line]:
     while True:
         first, before = lines.number + 1, lines.taken
         try:
@@ -234,10 +216,10 @@ def _csv_lines(content: IO[bytes], key: str, files: S3Files, inside: pa.DataType
         except (csv.Error, ValueError) as error:
             yield _Line(first, reason=f"line {first}: {error}")
             continue
-        if len(fields) == len(names):
+        if len(fields) == count:
             yield _Line(first, fields, size=lines.taken - before)
         elif fields:  # not an empty line
-            yield _Line(first, reason=f"line {first}: {len(fields)} columns, {len(names)} are expected")
+            yield _Line(first, reason=f"line {first}: {len(fields)} columns, {count} are expected")
 
 
 def _header(reader: Iterator[list[str]], inside: pa.DataType) -> Sequence[str]:
@@ -253,7 +235,7 @@ def _header(reader: Iterator[list[str]], inside: pa.DataType) -> Sequence[str]:
 def _csv_part(chunk: Sequence[_Line], inside: pa.DataType, positions: Sequence[int | None]) -> _Part:
     reasons, place = [line.reason for line in chunk], _lines_of(chunk)
     columns = []
-    for each, position in zip(inside, positions or [None] * inside.num_fields, strict=True):
+    for each, position in zip(inside, positions, strict=True):
         if position is None:
             columns.append(pa.nulls(len(chunk), each.type))
             continue

@@ -126,13 +126,16 @@ def _facts_of(bucket: str, item: Mapping[str, Any]) -> Mapping[str, str]:
 def removed(client: Any, bucket: str, keys: Sequence[str]) -> None:
     """Remove objects; what is gone already is fine. Raises ObjectRefused for all else."""
     for start in range(0, len(keys), REMOVE_LIMIT):
-        part = {"Objects": [{"Key": key} for key in keys[start : start + REMOVE_LIMIT]], "Quiet": True}
+        part = keys[start : start + REMOVE_LIMIT]
+        delete = {"Objects": [{"Key": key} for key in part], "Quiet": True}
         try:
-            failed = client.delete_objects(Bucket=bucket, Delete=part).get("Errors") or ()
+            refused = client.delete_objects(Bucket=bucket, Delete=delete).get("Errors")
         except (ClientError, BotoCoreError) as error:
             raise ObjectRefused(f"s3://{bucket}: {error}") from error
-        if failed:
-            raise ObjectRefused(f"s3://{bucket}/{failed[0].get('Key')}: {failed[0].get('Code')}, of {len(failed)}")
+        if refused:
+            first = refused[0]
+            said = f"{first.get('Code')}, {first.get('Message')}; {len(refused)} of {len(part)} were refused"
+            raise ObjectRefused(f"s3://{bucket}/{first.get('Key')}: {said}")
 
 
 def _condition(facts: Mapping[str, str]) -> Mapping[str, str]:

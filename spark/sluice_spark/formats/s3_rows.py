@@ -2,12 +2,12 @@
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 import pyarrow as pa
 
 from sluice_spark.errors import ObjectGone, ObjectUnreadable
-from sluice_spark.formats.deserialisation import ENVELOPE, REASON, VALUE, facts_of, opened
+from sluice_spark.formats.deserialisation import ENVELOPE, REASON, VALUE, aware, facts_of, opened
 from sluice_spark.formats.envelopes import CREATED, S3Choice, Unwrapped
 from sluice_spark.formats.s3_files import BATCH_BYTES, BATCH_ROWS, FAIL, IGNORE, Records, S3Files, records, unread
 from sluice_spark.formats.s3_objects import Get
@@ -49,10 +49,9 @@ def _too_old(facts: Mapping[str, str], received: datetime | None, limit_s: float
     if limit_s is None or received is None or "eventTime" not in facts or not facts["event"].startswith(CREATED):
         return False
     try:
-        at = datetime.fromisoformat(facts["eventTime"])
+        return (received - aware(facts["eventTime"])).total_seconds() > limit_s
     except ValueError:
         return False
-    return (received - (at if at.tzinfo else at.replace(tzinfo=UTC))).total_seconds() > limit_s
 
 
 def _found(

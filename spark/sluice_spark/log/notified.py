@@ -7,13 +7,13 @@ stages, as only it sees the messages in one order. Then what is staged says whic
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any
 
 import orjson
 from msgspec.structs import replace
 
+from sluice_spark.formats.deserialisation import aware
 from sluice_spark.formats.envelopes import CREATED, LISTED, S3Choice, object_facts, unwrapped
 from sluice_spark.sqs.received import Message, Received, divided
 
@@ -44,14 +44,6 @@ class Backfill:
         """Whether its notification may say a time after `since`: of an upload in parts the list says when it began."""
         at = _epoch_s(facts)
         return at is None or at >= self.since - LONG_UPLOAD_S or "-" in facts.get("eTag", "")
-
-
-@dataclass(frozen=True, slots=True)
-class _NewRecords:
-    """A body with its new records alone, None if it has none, and their identities."""
-
-    body: str | None
-    identities: Sequence[bytes | None] = ()
 
 
 class Notified:
@@ -91,12 +83,10 @@ class Notified:
         """
 
         def new(message: Message) -> Message | None:
-            found = sift(message.body, self._envelopes, self._choice, self._knows)
-            for identity in found.identities:
+            body, identities = sift(message.body, self._envelopes, self._choice, self._knows)
+            for identity in identities:
                 self._remember(identity)
-            if found.body is None:
-                return None
-            return message if found.body == message.body else replace(message, body=found.body)
+            return None if body is None else message if body == message.body else replace(message, body=body)
 
         return divided(taken, new)
 
@@ -159,9 +149,10 @@ def sift(
     envelopes: Sequence[str],
     choice: S3Choice,
     known: Callable[[bytes | None, Mapping[str, str]], bool],
-) -> _NewRecords:
-    """Find what is new in a body: `known` has each record's identity and facts.
+) -> tuple[str | None, Sequence[bytes | None]]:
+    """Give a body its new records alone, None if it has none, and their identities.
 
+    `known` has each record's identity and facts.
     Records that aren't chosen stay in it, for a later reader with another choice; so does a body without any.
     """
     found = [(identity(facts), facts) for facts in facts_in(body, envelopes, choice)]
@@ -170,9 +161,9 @@ def sift(
         if not known(each, facts) and (each is None or each not in new):
             new.append(each)
     if found and not new:
-        return _NewRecords(None)
+        return None, ()
     if len(new) == len(found):
-        return _NewRecords(body, new)
+        return body, new
     had: set[bytes | None] = set()
 
     def wanted(record: Mapping[str, Any]) -> bool:
@@ -183,15 +174,14 @@ def sift(
         had.add(each)
         return True
 
-    return _NewRecords(_rewritten(body, envelopes, wanted), new)
+    return _rewritten(body, envelopes, wanted), new
 
 
 def _epoch_s(facts: Mapping[str, str]) -> float | None:
     try:
-        at = datetime.fromisoformat(facts["eventTime"])
+        return aware(facts["eventTime"]).timestamp()
     except (KeyError, ValueError):
         return None
-    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
 def _rewritten(body: str, envelopes: Sequence[str], wanted: Callable[[Mapping[str, Any]], bool]) -> str:

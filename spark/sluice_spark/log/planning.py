@@ -196,6 +196,21 @@ class Admission:
     messages: int | None = None
     size: int | None = None
 
+    def bounded(self, other: "Admission") -> "Admission":
+        """Allow what both do."""
+        return Admission(messages=_least(self.messages, other.messages), size=_least(self.size, other.size))
+
+    def less(self, messages: int, size: int) -> "Admission":
+        """Take off what has been taken."""
+        return Admission(
+            messages=None if self.messages is None else max(0, self.messages - messages),
+            size=None if self.size is None else max(0, self.size - size),
+        )
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return min(one, other) if one is not None and other is not None else one if other is None else other
+
 
 @dataclass(frozen=True, slots=True)
 class Slice:

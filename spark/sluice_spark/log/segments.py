@@ -93,6 +93,17 @@ class Header:
         """Whether a task published it, under the number that it was given."""
         return self.messages_before is None
 
+    def following(self) -> "Header":
+        """Begin the next one, with the counters so far."""
+        return Header(
+            number=self.number + 1,
+            writer="",
+            published_ms=0,
+            messages_before=(self.messages_before or 0) + self.messages,
+            size_before=(self.size_before or 0) + self.size,
+            deletions_failed=self.deletions_failed,
+        )
+
 
 def segment_name(number: int) -> str:
     """Names a segment: sorted by name is sorted by number."""
@@ -111,7 +122,7 @@ def published_at(store: Store) -> Mapping[int, float]:
 
 def header_at(store: Store, number: int) -> Header:
     """Read one header. Raises SegmentMissing, UnknownFormat."""
-    return header_of(store.head(segment_name(number), HEAD_BYTES))
+    return header_of(store.read(segment_name(number), HEAD_BYTES))
 
 
 def headers_at(store: Store, numbers: Iterable[int]) -> Sequence[Header]:
@@ -181,6 +192,13 @@ def table(received: Sequence[Received]) -> pa.Table:
     return pa.Table.from_batches([rows(received)])
 
 
+def table_with(columns: Mapping[str, Sequence[Any]]) -> pa.Table:
+    """Make rows of these columns; the others are null."""
+    count = len(next(iter(columns.values())))
+    arrays = [pa.array(columns.get(field.name, [None] * count), field.type) for field in SCHEMA]
+    return pa.Table.from_arrays(arrays, schema=SCHEMA)
+
+
 def body_size(rows: pa.Table) -> int:
     """Bytes of all bodies."""
     return sum(chunk.view(pa.binary()).total_values_length for chunk in rows.column("body").chunks)
@@ -210,13 +228,14 @@ def _shrinks(rows: pa.Table) -> bool:
     return len(pa.compress(sample, CODEC, asbytes=True)) < WORTH * len(sample)
 
 
-def header_of(head: bytes) -> Header:
-    """Read the header from a segment's first HEAD_BYTES. Raises UnknownFormat for anything else."""
-    if not head.startswith(b"ARROW1"):
+def header_of(content: pa.Buffer | bytes) -> Header:
+    """Read the header from a segment, or its first HEAD_BYTES. Raises UnknownFormat for anything else."""
+    content = pa.py_buffer(content)
+    if bytes(memoryview(content)[:6]) != b"ARROW1":
         raise UnknownFormat("not an Arrow file")
     try:
-        schema = pa.ipc.read_schema(pa.py_buffer(head[_MAGIC_BYTES:]))
-    except pa.ArrowInvalid as error:
+        schema = pa.ipc.read_schema(content.slice(_MAGIC_BYTES))
+    except (pa.ArrowInvalid, IndexError) as error:
         raise UnknownFormat("not an Arrow file that begins with its schema") from error
     return _header(schema)
 
@@ -243,7 +262,7 @@ def batches_of(content: pa.Buffer, low: int, high: int) -> Iterator[pa.RecordBat
 
 def ids_of(content: pa.Buffer) -> Sequence[str]:
     """Read all rows' message ids, and nothing else of them."""
-    header_of(bytes(memoryview(content)[:HEAD_BYTES]))
+    header_of(content)
     with _only("message_id", content) as reader:
         ids: Sequence[str] = reader.read_all().column("message_id").to_pylist()
         return ids

@@ -17,6 +17,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from sluice_spark.errors import Fenced, LogError, SegmentMissing, SegmentTaken
+from sluice_spark.log import segments
 from sluice_spark.log.notified import Notified
 from sluice_spark.log.planning import (
     DEDUPLICATION_LIMIT,
@@ -29,21 +30,6 @@ from sluice_spark.log.planning import (
     checked_numbers,
     removable,
 )
-from sluice_spark.log.segments import (
-    EMPTY,
-    Going,
-    Header,
-    batches_of,
-    body_size,
-    header_at,
-    headers_at,
-    ids_of,
-    numbers_since,
-    publish,
-    published_at,
-    rows_of,
-    segment_name,
-)
 from sluice_spark.log.store import Store
 from sluice_spark.sqs.received import Message, Received, divided
 
@@ -52,7 +38,7 @@ log = logging.getLogger(__name__)
 CLAIM_ATTEMPTS = 20
 DRIVERS_REMEMBERED = 8  # before those that staged the newest DEDUPLICATION_LIMIT messages
 LAST_OF_A_DRIVER = 50_000  # ids: several times what is staged and not yet deleted at any moment
-COUNTERS = ("messages_before", "size_before", "deletions_failed")  # cumulative
+FIRST = segments.Header(number=0, writer="", published_ms=0)
 
 
 class StagedLog:
@@ -61,7 +47,7 @@ class StagedLog:
     def __init__(self, store: Store, notified: Notified | None = None) -> None:
         """`notified`: where records of S3's notifications are told apart; of another log it knows nothing."""
         self.store, self.notified, self._writer = store, notified, uuid.uuid4().hex
-        self._next: Header | None = None
+        self._next = FIRST  # what the next segment begins with
         self._epoch: int | None = None
         self._changing = threading.Lock()  # the receiver's thread appends, Spark's forgets
         self.log = Log()
@@ -69,7 +55,7 @@ class StagedLog:
 
     def oldest(self) -> Position:
         """Where a new query begins: orphans of one that died before its first offset are adopted so."""
-        return Position(checked_numbers(numbers_since(self.store)).start)
+        return Position(checked_numbers(segments.numbers_since(self.store)).start)
 
     def take_over(self, start: Position, known: Offset | None = None) -> None:
         """Claims the log and reads what is in it from `start` on. Raises Fenced if others keep claiming it.
@@ -86,7 +72,7 @@ class StagedLog:
             self._remember(numbers)
             self._epoch = None
             try:
-                self.append(EMPTY)
+                self.append(segments.EMPTY)
             except Fenced:
                 continue
             return
@@ -103,32 +89,28 @@ class StagedLog:
 
     def end(self) -> Position:
         """After the newest segment."""
-        return Position(checked_numbers(numbers_since(self.store)).stop)
+        return Position(checked_numbers(segments.numbers_since(self.store)).stop)
 
-    def append(self, rows: pa.Table, *, deletions_failed: int = 0) -> Header:
+    def append(self, rows: pa.Table, *, deletions_failed: int = 0) -> segments.Header:
         """Publish the next segment. Raises Fenced if another writer has taken its number."""
-        last = self._next
-        number = last.number if last else 0
         if self._epoch is None:
-            self._epoch = number
-        header = Header(
-            number=number,
+            self._epoch = self._next.number
+        header = replace(
+            self._next,
             epoch=self._epoch,
             writer=self._writer,
             published_ms=int(time.time() * 1000),
             messages=rows.num_rows,
-            size=body_size(rows),
-            messages_before=last.messages_before if last else 0,
-            size_before=last.size_before if last else 0,
-            deletions_failed=(last.deletions_failed if last else 0) + deletions_failed,
+            size=segments.body_size(rows),
+            deletions_failed=self._next.deletions_failed + deletions_failed,
         )
         try:
-            publish(self.store, header, rows)
+            segments.publish(self.store, header, rows)
         except SegmentTaken as error:
             raise Fenced(f"segment {header.number} was published by another driver") from error
         with self._changing:
             self.log = self.log.appended(header)
-        self._next = _following(header)
+        self._next = header.following()
         return header
 
     def sift(self, taken: Sequence[Received]) -> tuple[Sequence[Received], Sequence[Received], Sequence[str]]:
@@ -160,14 +142,14 @@ class StagedLog:
         with self._changing:
             self.log = self.log.since(position)
 
-    def retain(self, committed: Position, retention_s: float, *, going: Going = lambda _: None) -> int:
+    def retain(self, committed: Position, retention_s: float, *, going: segments.Going = lambda _: None) -> int:
         """Remove committed segments older than the retention, and return how many.
 
         `going` has their numbers first.
         """
-        numbers = removable(published_at(self.store), committed, before=time.time() - retention_s)
+        numbers = removable(segments.published_at(self.store), committed, before=time.time() - retention_s)
         going(numbers)
-        self.store.remove([segment_name(number) for number in numbers])
+        self.store.remove([segments.segment_name(number) for number in numbers])
         return len(numbers)
 
     def _consecutive(self, *, whole: bool = False) -> range:
@@ -176,30 +158,30 @@ class StagedLog:
         A gap before one that a task published is a batch of `mode=executors`, not all of whose tasks are done: they end
         there, or if they must be the whole log, raises LogError.
         """
-        numbers = numbers_since(self.store)
+        numbers = segments.numbers_since(self.store)
         try:
             return checked_numbers(numbers)
         except SegmentMissing:
             gap = next(number for number in range(min(numbers), max(numbers)) if number not in numbers)
-            if not header_at(self.store, min(number for number in numbers if number > gap)).planned:
+            if not segments.header_at(self.store, min(number for number in numbers if number > gap)).planned:
                 raise
             if whole:
                 raise LogError(f"a batch of mode executors lacks segment {gap}: run the query in that mode") from None
         return range(min(numbers), gap)
 
     def _load(self, numbers: range, start: Position, known: Offset | None = None) -> None:
-        self.log, self.seen, self._next = Log(first=start.segment), Seen(), None
+        self.log, self.seen, self._next = Log(first=start.segment), Seen(), FIRST
         if not numbers:
             return
         first = min(start.segment - 1, known.counted.segment) if known else start.segment - 1
         wanted = range(max(numbers.start, first), numbers.stop)  # the one before says what came before
-        headers = _counted(headers_at(self.store, wanted), known)
+        headers = _counted(segments.headers_at(self.store, wanted), known)
         before = Totals(messages=headers[0].messages_before or 0, size=headers[0].size_before or 0)
         whole = Log(first=wanted.start, before=before)
         for header in headers:
             whole = whole.appended(header)
         self.log = whole.since(start)
-        self._next = _following(headers[-1])
+        self._next = headers[-1].following()
 
     def _remember(self, numbers: range) -> None:
         """Take on ids whose messages may come again, their deletion cut off: the newest, and each driver's last."""
@@ -207,11 +189,11 @@ class StagedLog:
         objects: list[Sequence[bytes | None]] = []
         count = 0
         for number in reversed(numbers):
-            content = self.store.read(segment_name(number))
-            ids = ids_of(content)
+            content = self.store.read(segments.segment_name(number))
+            ids = segments.ids_of(content)
             newest.append((number, ids))
             if self.notified is not None:
-                objects.append(self.notified.identities(rows_of(content).column("body").to_pylist()))
+                objects.append(self.notified.identities(segments.rows_of(content).column("body").to_pylist()))
             count += len(ids)
             if count >= DEDUPLICATION_LIMIT:
                 break
@@ -231,10 +213,10 @@ class StagedLog:
         for _ in range(DRIVERS_REMEMBERED):
             if not numbers:
                 return
-            first = max(header_at(self.store, numbers[-1]).epoch, numbers.start)
+            first = max(segments.header_at(self.store, numbers[-1]).epoch, numbers.start)
             count = 0
             for number in reversed(range(first, numbers.stop)):
-                ids = ids_of(self.store.read(segment_name(number)))
+                ids = segments.ids_of(self.store.read(segments.segment_name(number)))
                 yield ids
                 count += len(ids)
                 if count >= LAST_OF_A_DRIVER:
@@ -245,45 +227,40 @@ class StagedLog:
 def batches(store: Store, slices: Sequence[Slice]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the slices, in order: the same at every call. Raises SegmentMissing."""
     for part in slices:
-        yield from batches_of(store.read(segment_name(part.number)), part.low, part.high)
+        yield from segments.batches_of(store.read(segments.segment_name(part.number)), part.low, part.high)
 
 
 def _ids(received: Iterable[Received]) -> list[str]:
     return [message.message_id for answer in received for message in answer.messages]
 
 
-def _following(header: Header) -> Header:
-    return Header(
-        number=header.number + 1,
-        writer="",
-        published_ms=0,
-        messages_before=(header.messages_before or 0) + header.messages,
-        size_before=(header.size_before or 0) + header.size,
-        deletions_failed=header.deletions_failed,
-    )
-
-
-def _counted(headers: Sequence[Header], known: Offset | None) -> list[Header]:
+def _counted(headers: Sequence[segments.Header], known: Offset | None) -> list[segments.Header]:
     """With the counters that tasks left out: from the offset's on, or from none."""
-    found: list[Header] = []
+    counted: list[segments.Header] = []
     for header in headers:
-        if not header.planned:
-            found.append(header)
-            continue
-        following = _following(found[-1]) if found else _totals_at(header.number, headers, known)
-        found.append(replace(header, **{name: getattr(following, name) for name in COUNTERS}))
-    return found
+        if header.planned:
+            before = counted[-1].following() if counted else _totals_before(header.number, headers, known)
+            counted.append(
+                replace(
+                    header,
+                    messages_before=before.messages_before,
+                    size_before=before.size_before,
+                    deletions_failed=before.deletions_failed,
+                )
+            )
+        else:
+            counted.append(header)
+    return counted
 
 
-def _totals_at(number: int, headers: Sequence[Header], known: Offset | None) -> Header:
+def _totals_before(number: int, headers: Sequence[segments.Header], known: Offset | None) -> segments.Header:
     """Make a header with the totals of what lies before segment `number`, the first of `headers`."""
     if known is None:
-        return Header(number=number, writer="", published_ms=0)
+        return replace(FIRST, number=number)
     since = [header for header in headers if header.number < known.counted.segment]
-    return Header(
+    return replace(
+        FIRST,
         number=number,
-        writer="",
-        published_ms=0,
         messages_before=known.totals.messages - known.counted.row - sum(header.messages for header in since),
         size_before=known.totals.size - sum(header.size for header in since),
         deletions_failed=known.deletions_failed,

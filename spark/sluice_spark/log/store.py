@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import lru_cache
-from io import FileIO
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -21,13 +20,13 @@ import pyarrow as pa
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from sluice_spark.errors import LogError, SegmentMissing, SegmentTaken
+from sluice_spark.errors import LogError, ObjectRefused, SegmentMissing, SegmentTaken
+from sluice_spark.formats.s3_objects import removed
 
 S3_SCHEMES = {"s3", "s3a", "s3n"}
 # By the package that has fsspec's: they ask for the name to be free (ifGenerationMatch=0 at Google, If-None-Match)
 FSSPEC_SCHEMES = {"gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs", "az": "adlfs"}
 WRITTEN_AT = ("mtime", "last_modified", "updated", "created")  # in fsspec's descriptions of a file
-S3_DELETE_LIMIT = 1000
 S3_ATTEMPTS = 10
 # Written at once: of a write's size are the pieces of memory that Linux takes for it, and of many MiB it has none that
 # are in use already. A segment in one write cost seven times as much.
@@ -40,11 +39,8 @@ class Store(Protocol):
     def publish(self, name: str, content: pa.Buffer) -> None:
         """Durable when it returns. Raises SegmentTaken if the name exists, also if an earlier try of ours made it."""
 
-    def read(self, name: str) -> pa.Buffer:
-        """Read the whole. Raises SegmentMissing."""
-
-    def head(self, name: str, size: int) -> bytes:
-        """Read the first `size` bytes. Raises SegmentMissing."""
+    def read(self, name: str, size: int | None = None) -> pa.Buffer:
+        """Read the whole, or the first `size` bytes. Raises SegmentMissing."""
 
     def names(self, prefix: str, after: str = "") -> Mapping[str, float]:
         """Names right under `prefix/`, or with none at the top, that sort after `after`, and the epoch second of each.
@@ -96,7 +92,9 @@ class FileStore:
         try:
             with written.open("xb", buffering=0) as file:
                 for start in range(0, content.size, PIECE_BYTES):
-                    _write_all(file, memoryview(content)[start : start + PIECE_BYTES])
+                    piece = memoryview(content)[start : start + PIECE_BYTES]
+                    while piece:  # an unbuffered file may take a part at a time
+                        piece = piece[file.write(piece) :]
                 os.fsync(file.fileno())
             try:
                 os.link(written, final)
@@ -104,33 +102,30 @@ class FileStore:
                 raise SegmentTaken(name) from error
         finally:
             written.unlink(missing_ok=True)
-        _flush_directory(final.parent)
+        directory = os.open(final.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
 
-    def read(self, name: str) -> pa.Buffer:
+    def read(self, name: str, size: int | None = None) -> pa.Buffer:
         """Map the file: nothing is copied."""
         try:
             with pa.memory_map(str(self._root / name)) as file:
-                return file.read_buffer()
-        except FileNotFoundError as error:
-            raise SegmentMissing(f"{self._root / name}") from error
-
-    def head(self, name: str, size: int) -> bytes:
-        """Read the beginning."""
-        try:
-            with (self._root / name).open("rb") as file:
-                return file.read(size)
+                return file.read_buffer(size)
         except FileNotFoundError as error:
             raise SegmentMissing(f"{self._root / name}") from error
 
     def names(self, prefix: str, after: str = "") -> Mapping[str, float]:
         """Without files that are still being written."""
-        try:
-            with os.scandir(self._root / prefix) as entries:
-                found = {_under(prefix, entry.name): entry for entry in entries if not entry.name.startswith(".")}
-        except FileNotFoundError:
-            return {}
-        published = ((name, _published_at(entry)) for name, entry in found.items() if name > after)
-        return {name: at for name, at in published if at is not None}
+        published = {}
+        with suppress(FileNotFoundError), os.scandir(self._root / prefix) as entries:
+            for entry in entries:
+                name = _under(prefix, entry.name)
+                if name > after and not entry.name.startswith("."):
+                    with suppress(FileNotFoundError):  # it was removed since it was listed
+                        published[name] = entry.stat().st_mtime
+        return published
 
     def remove(self, names: Iterable[str]) -> None:
         """One by one."""
@@ -164,13 +159,16 @@ class S3Store:
                     return
         raise LogError(f"s3://{self._bucket}/{self._prefix}{name}: conditional writes keep conflicting")
 
-    def read(self, name: str) -> pa.Buffer:
+    def read(self, name: str, size: int | None = None) -> pa.Buffer:
         """One GET."""
-        return pa.py_buffer(self._get(name))
-
-    def head(self, name: str, size: int) -> bytes:
-        """GET a range."""
-        return self._get(name, Range=f"bytes=0-{size - 1}")
+        part = {} if size is None else {"Range": f"bytes=0-{size - 1}"}
+        with self._asked(name):
+            try:
+                return pa.py_buffer(self._client.get_object(**self._key(name), **part)["Body"].read())
+            except ClientError as error:
+                if error.response["Error"]["Code"] == "NoSuchKey":
+                    raise SegmentMissing(f"s3://{self._bucket}/{self._prefix}{name}") from error
+                raise
 
     def names(self, prefix: str, after: str = "") -> Mapping[str, float]:
         """All pages."""
@@ -184,25 +182,10 @@ class S3Store:
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove a thousand a request."""
-        keys = [{"Key": self._prefix + name} for name in names]
-        for start in range(0, len(keys), S3_DELETE_LIMIT):
-            part = keys[start : start + S3_DELETE_LIMIT]
-            with self._asked(""):
-                answer = self._client.delete_objects(Bucket=self._bucket, Delete={"Objects": part, "Quiet": True})
-            if refused := answer.get("Errors"):
-                first = refused[0]
-                said = f"{first.get('Code')}, {first.get('Message')}; {len(refused)} of {len(part)} were refused"
-                raise LogError(f"s3://{self._bucket}/{first.get('Key')}: {said}")
-
-    def _get(self, name: str, **extra: str) -> bytes:
-        with self._asked(name):
-            try:
-                content: bytes = self._client.get_object(**self._key(name), **extra)["Body"].read()
-            except ClientError as error:
-                if error.response["Error"]["Code"] == "NoSuchKey":
-                    raise SegmentMissing(f"s3://{self._bucket}/{self._prefix}{name}") from error
-                raise
-        return content
+        try:
+            removed(self._client, self._bucket, [self._prefix + name for name in names])
+        except ObjectRefused as error:
+            raise LogError(str(error)) from error
 
     @contextmanager
     def _asked(self, name: str) -> Iterator[None]:
@@ -233,13 +216,14 @@ class FsspecStore:
             except FileExistsError as error:
                 raise SegmentTaken(name) from error
 
-    def read(self, name: str) -> pa.Buffer:
+    def read(self, name: str, size: int | None = None) -> pa.Buffer:
         """One request."""
-        return pa.py_buffer(self._cat(name))
-
-    def head(self, name: str, size: int) -> bytes:
-        """Read a range."""
-        return self._cat(name, start=0, end=size)
+        part = {} if size is None else {"start": 0, "end": size}
+        with _translated(self._path(name)):
+            try:
+                return pa.py_buffer(self._system.cat_file(self._path(name), **part))
+            except FileNotFoundError as error:
+                raise SegmentMissing(self._path(name)) from error
 
     def names(self, prefix: str, after: str = "") -> Mapping[str, float]:
         """All of the folder, as fsspec can't begin within."""
@@ -257,14 +241,6 @@ class FsspecStore:
         for name in names:
             with _translated(self._path(name)), suppress(FileNotFoundError):
                 self._system.rm_file(self._path(name))
-
-    def _cat(self, name: str, **part: int) -> bytes:
-        with _translated(self._path(name)):
-            try:
-                content: bytes = self._system.cat_file(self._path(name), **part)
-            except FileNotFoundError as error:
-                raise SegmentMissing(self._path(name)) from error
-        return content
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
@@ -294,25 +270,3 @@ def _written_at(info: Mapping[str, Any]) -> float:
 
 def _under(prefix: str, name: str) -> str:
     return f"{prefix}/{name}" if prefix else name
-
-
-def _published_at(entry: os.DirEntry[str]) -> float | None:
-    """None if it was removed since it was listed."""
-    try:
-        return entry.stat().st_mtime
-    except FileNotFoundError:
-        return None
-
-
-def _write_all(file: FileIO, piece: memoryview) -> None:
-    """Write a piece to an unbuffered file, which may take a part at a time."""
-    while piece:
-        piece = piece[file.write(piece) :]
-
-
-def _flush_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

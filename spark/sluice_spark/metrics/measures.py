@@ -8,7 +8,6 @@ import ast
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any
 
 import orjson
@@ -40,6 +39,7 @@ UNITS: Mapping[str, str] = {
     "numRequests": "Count",
     "dollarsPerHour": "None",
 }
+NAMESPACE = "Sluice/Spark"
 HOUR_MS = 3_600_000
 # The list price of a request to a standard queue in us-east-1, beyond the first million of a month; a test holds it
 # against the one that `sluice costs` has.
@@ -143,20 +143,13 @@ def _values(reading: Reading, rates: Mapping[str, float]) -> dict[str, float]:
 def _lags(sample: Sample) -> dict[str, float]:
     """How old the batch's last message was when it was received, and when its batch was done."""
     observed = sample.observed or {}
-    sent, received = _ms(observed.get(SENT_AT)), _ms(observed.get(RECEIVED_AT))
+    sent, received = observed.get(SENT_AT), observed.get(RECEIVED_AT)
     if sent is None:
         return {}
     lags: dict[str, float] = {"currentEmitEventTimeLag": max(0, sample.ended_ms - sent)}
     if received is not None:
         lags["currentFetchEventTimeLag"] = max(0, received - sent)
     return lags
-
-
-def _ms(value: Any) -> int | None:
-    """Epoch milliseconds of what Spark gives for a timestamp cast to a number, or of a datetime."""
-    if value is None:
-        return None
-    return int(value.timestamp() * 1000) if isinstance(value, datetime) else int(value)
 
 
 def told(status: Status, before: Status | None) -> Mapping[str, float]:
@@ -178,9 +171,6 @@ def told(status: Status, before: Status | None) -> Mapping[str, float]:
         an_hour = (status.requests - requests) / (status.at_ms - since_ms) * HOUR_MS
         values["dollarsPerHour"] = an_hour * DOLLARS_PER_REQUEST
     return values
-
-
-NAMESPACE = "Sluice/Spark"
 
 
 def emf_lines(

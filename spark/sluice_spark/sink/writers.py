@@ -91,17 +91,8 @@ class SqsStreamWriter(_Writing, _StreamWriter):
     """A streaming write. A restarted query sends its last batch again."""
 
 
-def batch_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> SqsWriter:
-    """Make a batch write, and checks everything that can be without a row. Raises InvalidOption, InvalidColumn."""
-    return SqsWriter(_checked(given, schema, overwrite=overwrite))
-
-
-def stream_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> SqsStreamWriter:
-    """Make a streaming write, as `batch_writer` a batch one."""
-    return SqsStreamWriter(_checked(given, schema, overwrite=overwrite))
-
-
-def _checked(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> SinkOptions:
+def checked_options(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> SinkOptions:
+    """Check everything that can be without a row. Raises InvalidOption, InvalidColumn."""
     if overwrite:
         raise InvalidOption("mode", "a queue can't be overwritten: append")
     options = sink_options(given)

@@ -20,7 +20,7 @@ from sluice_spark.formats.envelopes import listed
 from sluice_spark.formats.s3_objects import PAGE_OBJECTS, Page, pages
 from sluice_spark.log.latest import Progress, read_progress, write_progress
 from sluice_spark.log.notified import Notified
-from sluice_spark.log.segments import SCHEMA
+from sluice_spark.log.segments import table_with
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import Store
 from sluice_spark.options import Options
@@ -124,14 +124,15 @@ def _id(facts: Facts) -> str:
 
 def _rows(found: Mapping[str, Facts], location: str, envelopes: Sequence[str], at: datetime) -> pa.Table:
     """Make rows of a segment: a message for each object, sent and received when it was listed."""
-    given: dict[str, Sequence[Any]] = {
-        "message_id": list(found),
-        "body": [listed(facts, envelopes) for facts in found.values()],
-        "attributes": [[]] * len(found),
-        "sent_at": [at] * len(found),
-        "first_received_at": [at] * len(found),
-        "receive_count": [1] * len(found),
-        "queue_url": [location] * len(found),
-    }
-    columns = [pa.array(given.get(field.name, [None] * len(found)), field.type) for field in SCHEMA]
-    return pa.Table.from_arrays(columns, schema=SCHEMA)
+    count = len(found)
+    return table_with(
+        {
+            "message_id": list(found),
+            "body": [listed(facts, envelopes) for facts in found.values()],
+            "attributes": [[]] * count,
+            "sent_at": [at] * count,
+            "first_received_at": [at] * count,
+            "receive_count": [1] * count,
+            "queue_url": [location] * count,
+        }
+    )

@@ -12,23 +12,13 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from sluice_spark.errors import Fenced, SegmentTaken
+from sluice_spark.log import segments
 from sluice_spark.log.notes import note, notes
 from sluice_spark.log.planning import Admission
-from sluice_spark.log.segments import (
-    EMPTY,
-    HEAD_BYTES,
-    Header,
-    header_of,
-    headers_at,
-    numbers_since,
-    planned_header,
-    publish,
-    rows_of,
-)
 from sluice_spark.log.store import Store
 from sluice_spark.options import Options
 from sluice_spark.source.executors import Order, segment
-from sluice_spark.source.planned import MESSAGES_PER_TASK, TASK_BYTES, holes, share
+from sluice_spark.source.plan import ONE_TASK, holes, share
 from sluice_spark.sqs.client import SqsClient
 
 ENDED = "ended"
@@ -56,7 +46,7 @@ def chains(first: Order, count: int, admission: Admission) -> list[Chain]:
             first=replace(first, number=first.number + index),
             index=index,
             count=count,
-            admission=_bounded(share(admission, index, count), admission),
+            admission=share(admission, index, count),
         )
         for index in range(count)
     ]
@@ -72,15 +62,24 @@ def links(
     number, left, mean_size, over = chain.first.number, chain.admission, 0.0, False
     try:
         while left.messages != 0 and left.size != 0:
-            order = replace(chain.first, number=number, admission=_of_one(left), mean_size=mean_size)
+            order = replace(
+                chain.first,
+                number=number,
+                admission=left.bounded(ONE_TASK),
+                mean_size=mean_size,
+            )
             content = segment(order, store, client, options)
-            header = header_of(bytes(memoryview(content)[:HEAD_BYTES]))
+            header = segments.header_of(content)
             if header.epoch != chain.first.epoch:  # to a stream an earlier driver's rows are the log's, here another's
                 raise Fenced(f"segment {number} is another read's: one at a time on a staging location")
             if not header.messages:
                 break
-            yield number, rows_of(content)
-            number, left, mean_size = number + chain.count, _less(left, header), header.size / header.messages
+            yield number, segments.rows_of(content)
+            number, left, mean_size = (
+                number + chain.count,
+                left.less(header.messages, header.size),
+                header.size / header.messages,
+            )
         over = True
     except GeneratorExit:
         over = True
@@ -95,29 +94,8 @@ def _end(chain: Chain, store: Store) -> None:
     ended = {each.numbers[1] for each in notes(store, ENDED, chain.base) if each.numbers[0] == chain.base}
     if len(ended) < chain.count:
         return
-    there = numbers_since(store, chain.base)
-    ours = [header.number for header in headers_at(store, there) if header.epoch == chain.first.epoch]
+    there = segments.numbers_since(store, chain.base)
+    ours = [header.number for header in segments.headers_at(store, there) if header.epoch == chain.first.epoch]
     for number in holes(there, chain.base, max(ours, default=chain.base)):
         with suppress(SegmentTaken):  # another, who sees the same, or goes on with a chain that one gave up
-            publish(store, planned_header(number, chain.first.epoch, EMPTY), EMPTY)
-
-
-def _bounded(part: Admission, whole: Admission) -> Admission:
-    return Admission(
-        messages=None if whole.messages is None else part.messages, size=None if whole.size is None else part.size
-    )
-
-
-def _of_one(left: Admission) -> Admission:
-    """Give what one segment may have of what is left."""
-    return Admission(
-        messages=MESSAGES_PER_TASK if left.messages is None else min(MESSAGES_PER_TASK, left.messages),
-        size=TASK_BYTES if left.size is None else min(TASK_BYTES, left.size),
-    )
-
-
-def _less(left: Admission, taken: Header) -> Admission:
-    return Admission(
-        messages=None if left.messages is None else max(0, left.messages - taken.messages),
-        size=None if left.size is None else max(0, left.size - taken.size),
-    )
+            segments.publish(store, segments.planned_header(number, chain.first.epoch, segments.EMPTY), segments.EMPTY)

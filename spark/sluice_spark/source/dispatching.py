@@ -1,7 +1,7 @@
 """The driver's side of `mode=executors`.
 
 Claims the log, plans numbers of segments for tasks to receive, counts what they received. What is decided is decided in
-planned; nothing is received here.
+plan; nothing is received here.
 
 As in `mode=driver` a driver claims the log with an empty segment. Its number orders the drivers: tasks stop at a
 segment of a later one, and take one of an earlier as part of the log. So a range that an earlier driver planned, and
@@ -13,12 +13,13 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from sluice_spark.errors import Fenced, SegmentMissing, SegmentTaken
+from sluice_spark.log import segments
 from sluice_spark.log.notes import notes
 from sluice_spark.log.planning import (
     DEDUPLICATION_LIMIT,
@@ -31,35 +32,12 @@ from sluice_spark.log.planning import (
     admitted,
     removable,
 )
-from sluice_spark.log.segments import (
-    EMPTY,
-    SCHEMA,
-    Going,
-    Header,
-    encoded,
-    header_at,
-    headers_at,
-    numbers_since,
-    planned_header,
-    publish,
-    published_at,
-    segment_name,
-)
 from sluice_spark.log.staging import CLAIM_ATTEMPTS
 from sluice_spark.log.store import Store
+from sluice_spark.source import plan
 from sluice_spark.source.chains import ENDED, Chain, chains
 from sluice_spark.source.depth import Depth
 from sluice_spark.source.executors import DELETIONS, Order, deletions, message_ids
-from sluice_spark.source.planned import (
-    MESSAGES_PER_TASK,
-    Budget,
-    PlannedBatch,
-    batch,
-    counted,
-    holes,
-    share,
-    tasks_wanted,
-)
 from sluice_spark.source.rate import Limit
 
 log = logging.getLogger(__name__)
@@ -86,7 +64,7 @@ class Dispatcher:
         `ending`: plans no more messages, all in all, than the queues hold when it is first asked.
         """
         self._store, self._depth, self._name = store, depth, uuid.uuid4().hex
-        self._budget = Budget(rate_limit)
+        self._budget = plan.Budget(rate_limit)
         self._admissions: dict[int, Admission] = {}  # of the plan that ends with the number
         self._ending = ending
         self._enough: int | None = None  # a total of messages, where a run ends
@@ -97,7 +75,8 @@ class Dispatcher:
         self._planning = threading.Lock()  # Spark's thread plans, another removes old segments
         numbers = self._claimed(start)
         self._known = frozenset(numbers)
-        self._seen = self._remembered(numbers)
+        seen = self._remembered(numbers)
+        self._order = Order(number=0, epoch=self.epoch, driver=self._name, since=0, witness=0, seen=seen)
         self._next = self.epoch + 1
 
     def planned(self, given: Offset, admission: Admission) -> Offset | None:
@@ -119,7 +98,7 @@ class Dispatcher:
         return replace(self._at, position=end, counted_until=position)
 
     def tasks(
-        self, start: Position, end: Position, admission: Admission, rows_per_task: int = MESSAGES_PER_TASK
+        self, start: Position, end: Position, admission: Admission, rows_per_task: int = plan.MESSAGES_PER_TASK
     ) -> Tasks:
         """Plan the batch's tasks, the first time or again.
 
@@ -128,12 +107,28 @@ class Dispatcher:
         if start == end:
             return Tasks(staged=(), orders=())
         last = end.segment + bool(end.row)
-        numbers = numbers_since(self._store, max(0, start.segment - 1))
+        numbers = segments.numbers_since(self._store, max(0, start.segment - 1))
         wanted = [number for number in numbers if start.segment <= number < last]
-        found = {header.number: header for header in headers_at(self._store, wanted)}
-        parts = batch(found, start, end, epoch=self.epoch, rows_per_task=rows_per_task)
+        found = {header.number: header for header in segments.headers_at(self._store, wanted)}
+        parts = plan.batch(found, start, end, epoch=self.epoch, rows_per_task=rows_per_task)
         self._check_never_there(parts.missing)
-        return Tasks(staged=parts.staged, orders=self._orders(start, end, parts, numbers, admission))
+        limits = self._admissions.get(end.segment, admission)
+        count, before = len(parts.missing) + len(parts.staged), start.segment - 1
+        with self._planning:
+            unconfirmed = tuple(self._unconfirmed)
+        orders = [
+            replace(
+                self._order,
+                number=number,
+                since=start.segment,
+                witness=before if before in numbers else start.segment,
+                unconfirmed=unconfirmed,
+                admission=plan.share(limits, index, count).bounded(plan.ONE_TASK),
+                mean_size=self._mean_size,
+            )
+            for index, number in enumerate(parts.missing)
+        ]
+        return Tasks(staged=parts.staged, orders=orders)
 
     def chains(self, admission: Admission) -> Sequence[Chain]:
         """Plan a bounded read's tasks, at least one: what is visible now says how many, not how much they take.
@@ -142,33 +137,26 @@ class Dispatcher:
         asking for the queues' depth raises.
         """
         self._close(min(self._known, default=self.epoch))
-        count = max(1, tasks_wanted(self._depth.visible(Position(self._next)), 0.0, admission))
-        first = Order(
-            number=self._next,
-            epoch=self.epoch,
-            driver=self._name,
-            since=self._next,
-            witness=self.epoch,
-            seen=self._seen,
-        )
+        count = max(1, plan.tasks_wanted(self._depth.visible(Position(self._next)), 0.0, admission))
+        first = replace(self._order, number=self._next, since=self._next, witness=self.epoch)
         return chains(first, count, admission)
 
-    def retain(self, offset: Offset, retention_s: float, *, going: Going = lambda _: None) -> int:
+    def retain(self, offset: Offset, retention_s: float, *, going: segments.Going = lambda _: None) -> int:
         """Remove segments, with what is noted of them, that are committed, counted, and older; return how many.
 
         One more than must be stays, so that a batch that begins at `offset` finds what comes before it. `going` has
         their numbers first.
         """
         before = time.time() - retention_s
-        published = published_at(self._store)
+        published = segments.published_at(self._store)
         floor = Position(max(0, min(offset.counted.segment, offset.position.segment) - 1))
         numbers = removable(published, floor, before=before)
         going(numbers)
-        self._store.remove([segment_name(number) for number in numbers])
+        self._store.remove([segments.segment_name(number) for number in numbers])
         lowest = min(set(published) - set(numbers), default=0)
         found = [*notes(self._store, DELETIONS), *notes(self._store, ENDED)]
         noted = [each.name for each in found if each.numbers[0] < lowest]
-        seen = [name for name, at in self._store.names(SEEN).items() if at < before and name != self._seen]
+        seen = [name for name, at in self._store.names(SEEN).items() if at < before and name != self._order.seen]
         self._store.remove([*noted, *seen])
         with self._planning:
             self._unconfirmed = [number for number in self._unconfirmed if number >= lowest]
@@ -186,10 +174,10 @@ class Dispatcher:
             self._enough = at.totals.messages + visible
         if self._enough is not None:
             visible = min(visible, self._enough - at.totals.messages)
-            admission = replace(admission, messages=min(visible, admission.messages or visible))
+            admission = admission.bounded(Admission(messages=visible))
         now = time.monotonic()
         admission = self._budget.within(admission, now)
-        tasks = tasks_wanted(visible, self._mean_size, admission)
+        tasks = plan.tasks_wanted(visible, self._mean_size, admission)
         if tasks:
             self._budget.spent(now)
             self._admissions = {self._next + tasks: admission}
@@ -198,7 +186,7 @@ class Dispatcher:
     def _claimed(self, start: Position) -> Sequence[int]:
         """Publish our empty segment, after the newest; return the numbers that were there before."""
         for _ in range(CLAIM_ATTEMPTS):
-            numbers = sorted(numbers_since(self._store))
+            numbers = sorted(segments.numbers_since(self._store))
             if numbers and start.segment < numbers[0]:
                 raise SegmentMissing(f"the offset names segment {start.segment}, the log begins at {numbers[0]}")
             if start.segment > (numbers[-1] + 1 if numbers else 0):
@@ -211,7 +199,9 @@ class Dispatcher:
     def _filled(self, number: int) -> bool:
         """Publish an empty segment; False if another is there."""
         try:
-            publish(self._store, planned_header(number, self.epoch, EMPTY, self._name), EMPTY)
+            segments.publish(
+                self._store, segments.planned_header(number, self.epoch, segments.EMPTY, self._name), segments.EMPTY
+            )
         except SegmentTaken:
             return False
         return True
@@ -227,17 +217,20 @@ class Dispatcher:
         rows: list[pa.Table] = []
         count = 0
         for number in (number for number in reversed(numbers) if noted.get(number) != 0):
-            header = header_at(self._store, number)
+            header = segments.header_at(self._store, number)
             if header.messages:
-                rows.append(_nothing_but(message_ids(self._store, segment_name(number))))
+                ids = message_ids(self._store, segments.segment_name(number))
+                rows.append(segments.table_with({"message_id": ids}))
             count += 0 if header.planned else header.messages
             if count >= DEDUPLICATION_LIMIT:
                 break
         if not rows:
             return None
         name = f"{SEEN}/{self.epoch:020d}-{self._name}.arrow"
-        header = Header(number=self.epoch, writer=self._name, published_ms=int(time.time() * 1000), epoch=self.epoch)
-        self._store.publish(name, encoded(pa.concat_tables(rows), header))
+        header = segments.Header(
+            number=self.epoch, writer=self._name, published_ms=int(time.time() * 1000), epoch=self.epoch
+        )
+        self._store.publish(name, segments.encoded(pa.concat_tables(rows), header))
         return name
 
     def _adopted(self, position: Position) -> Log | None:
@@ -254,14 +247,14 @@ class Dispatcher:
             self._close(position.segment)
             numbers = range(position.segment, self.epoch + 1)
             whole = Log(first=position.segment)
-            for header in headers_at(self._store, numbers):
+            for header in segments.headers_at(self._store, numbers):
                 whole = whole.appended(header)
             self._staged = whole
         return self._staged
 
     def _close(self, low: int) -> None:
         """Fill what is missing between `low` and our claim."""
-        closed = holes(numbers_since(self._store, low), low, self.epoch)
+        closed = plan.holes(segments.numbers_since(self._store, low), low, self.epoch)
         self._check_never_there(closed)
         for number in closed:
             self._filled(number)
@@ -277,56 +270,26 @@ class Dispatcher:
         start, end = given.counted, given.position
         if start == end:
             return given
-        headers = headers_at(self._store, range(start.segment, end.segment + bool(end.row)))
+        headers = segments.headers_at(self._store, range(start.segment, end.segment + bool(end.row)))
         noted = deletions(self._store, start.segment)
         whole = range(start.segment, end.segment)
         unconfirmed = [h.number for h in headers if h.messages and noted.get(h.number) != 0 and h.number in whole]
         with self._planning:
             self._unconfirmed += [number for number in unconfirmed if number not in self._known]
-        found = counted(given, end, headers, sum(failed for number, failed in noted.items() if number in whole))
+        found = plan.counted(given, end, headers, sum(failed for number, failed in noted.items() if number in whole))
         messages = found.totals.messages - given.totals.messages
         if messages:
             self._mean_size = (found.totals.size - given.totals.size) / messages
         return found
 
-    def _orders(
-        self, start: Position, end: Position, parts: PlannedBatch, numbers: Collection[int], admission: Admission
-    ) -> Sequence[Order]:
-        wanted = self._admissions.get(end.segment, admission)
-        count = len(parts.missing) + len(parts.staged)
-        before = start.segment - 1
-        with self._planning:
-            unconfirmed = tuple(self._unconfirmed)
-        return [
-            Order(
-                number=number,
-                epoch=self.epoch,
-                driver=self._name,
-                since=start.segment,
-                witness=before if before in numbers else start.segment,
-                unconfirmed=unconfirmed,
-                seen=self._seen,
-                admission=share(wanted, index, count),
-                mean_size=self._mean_size,
-            )
-            for index, number in enumerate(parts.missing)
-        ]
-
 
 def adopted(store: Store) -> Position:
     """Where a new query begins: at the oldest segment that is there."""
-    return Position(min(numbers_since(store), default=0))
+    return Position(min(segments.numbers_since(store), default=0))
 
 
 def reached(store: Store, offset: Mapping[str, object]) -> Offset:
     """Read a committed batch's offset, with its totals counted to its end. Raises InvalidOffset, SegmentMissing."""
     given = Offset.parse(offset)
     start, end = given.counted, given.position
-    return counted(given, end, headers_at(store, range(start.segment, end.segment + bool(end.row))), 0)
-
-
-def _nothing_but(ids: Sequence[str]) -> pa.Table:
-    """Rows of a segment with ids alone."""
-    columns = [pa.nulls(len(ids), field.type) for field in SCHEMA]
-    columns[SCHEMA.get_field_index("message_id")] = pa.array(ids, pa.string())
-    return pa.Table.from_arrays(columns, schema=SCHEMA)
+    return plan.counted(given, end, segments.headers_at(store, range(start.segment, end.segment + bool(end.row))), 0)

@@ -30,23 +30,13 @@ from sluice_spark.errors import (
     SluiceSparkError,
     TooManyInFlight,
 )
+from sluice_spark.log import segments
 from sluice_spark.log.notes import note, notes
 from sluice_spark.log.planning import Admission
-from sluice_spark.log.segments import (
-    EMPTY,
-    encoded,
-    header_at,
-    ids_of,
-    numbers_since,
-    planned_header,
-    publish,
-    segment_name,
-    table,
-)
 from sluice_spark.log.store import Store
 from sluice_spark.options import EXECUTORS_VISIBILITY_S, Options
 from sluice_spark.source.budget import ByteBudget, careful, sizes_of
-from sluice_spark.source.planned import accepted
+from sluice_spark.source.plan import accepted
 from sluice_spark.source.receives import Ask, Clock, Fleet, Receives
 from sluice_spark.sqs.client import BatchOutcome, SqsClient
 from sluice_spark.sqs.received import Handles, Message, Received, divided, handles_of, in_tens
@@ -111,7 +101,7 @@ def deletions(store: Store, since: int) -> Mapping[int, int]:
 def message_ids(store: Store, name: str) -> Sequence[str]:
     """Of a segment, or another object of such rows; none if retention has removed it."""
     try:
-        return ids_of(store.read(name))
+        return segments.ids_of(store.read(name))
     except SegmentMissing:
         return ()
 
@@ -119,8 +109,8 @@ def message_ids(store: Store, name: str) -> Sequence[str]:
 def published(order: Order, store: Store) -> pa.Buffer | None:
     """Read the content of the order's segment, if it exists. Raises Fenced if it is a newer driver's."""
     try:
-        accepted(header_at(store, order.number), order.epoch)
-        return store.read(segment_name(order.number))
+        accepted(segments.header_at(store, order.number), order.epoch)
+        return store.read(segments.segment_name(order.number))
     except SegmentMissing:
         return None
 
@@ -137,7 +127,7 @@ class _Turn:
         """Have the published content: ours, or that of another who was first."""
         checked_at = self._clock()
         await asyncio.to_thread(self._check_witness)
-        before = await asyncio.to_thread(numbers_since, self._store, self._order.since)
+        before = await asyncio.to_thread(segments.numbers_since, self._store, self._order.since)
         self._began_at = self._clock()
         async with client() as sqs:
             receives = TaskReceives(sqs, self._order, self._options, self._clock)
@@ -156,16 +146,16 @@ class _Turn:
             await receives.until_enough()
             known = await asyncio.to_thread(self._known, before) if receives.taken else ()
             found = _sifted(receives.taken, known)
-            rows = await asyncio.to_thread(table, found.fresh) if found.fresh else EMPTY
-            header = planned_header(self._order.number, self._order.epoch, rows)
-            content = await asyncio.to_thread(encoded, rows, header)
+            rows = await asyncio.to_thread(segments.table, found.fresh) if found.fresh else segments.EMPTY
+            header = segments.planned_header(self._order.number, self._order.epoch, rows)
+            content = await asyncio.to_thread(segments.encoded, rows, header)
             self._check_time(receives)
         except BaseException:
             over.set()
             await receives.client.release(handles_of(taken.received for taken in receives.taken))
             raise
         try:
-            await asyncio.to_thread(publish, self._store, header, content)
+            await asyncio.to_thread(segments.publish, self._store, header, content)
         except SegmentTaken:
             over.set()
             await receives.client.release(handles_of(found.ours))
@@ -189,7 +179,7 @@ class _Turn:
     def _check_witness(self) -> None:
         """Check that the batch isn't over and removed: what we would publish, nobody would read. Raises Fenced."""
         try:
-            self._store.head(segment_name(self._order.witness), 1)
+            self._store.read(segments.segment_name(self._order.witness), 1)
         except SegmentMissing as error:
             raise Fenced(f"segment {self._order.number} was removed: its batch was committed long ago") from error
 
@@ -198,7 +188,7 @@ class _Turn:
         order = self._order
         noted = deletions(self._store, order.since)
         suspects = {number for number in before if noted.get(number) != 0} - {order.number}
-        names = [*(segment_name(number) for number in {*order.unconfirmed, *suspects}), order.seen]
+        names = [*(segments.segment_name(number) for number in {*order.unconfirmed, *suspects}), order.seen]
         known: set[str] = set()
         for name in filter(None, names):
             known.update(_ids(self._store, order.driver, name))  # type: ignore[arg-type]  # a store is hashed by identity

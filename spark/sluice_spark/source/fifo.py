@@ -37,24 +37,19 @@ def attempt_id_for(queue_url: str) -> str | None:
     return uuid.uuid4().hex if is_fifo(queue_url) else None
 
 
-def in_order(messages: Sequence[Message]) -> Sequence[Message]:
-    """Sort a FIFO queue's messages by sequence number.
-
-    Answers may overtake each other once a visibility time-out is over.
-
-    Sequence numbers are decimal, of 20 digits, and grow within a group.
-    """
-    return sorted(messages, key=lambda message: int(message.attributes.sequence_number or 0))
-
-
 def ordered(received: Sequence[Received]) -> Sequence[Received]:
-    """FIFO queues' messages by sequence number, the others' as they came."""
+    """Sort FIFO queues' messages by sequence number, as answers may overtake each other once a time-out is over.
+
+    Sequence numbers are decimal, of 20 digits, and grow within a group. The others stay as they came.
+    """
     as_they_came = [answer for answer in received if not is_fifo(answer.queue_url)]
     by_queue: dict[str, list[Message]] = {}
     for answer in received:
         if is_fifo(answer.queue_url):
             by_queue.setdefault(answer.queue_url, []).extend(answer.messages)
-    return as_they_came + [Received(queue_url, in_order(messages)) for queue_url, messages in by_queue.items()]
+    for messages in by_queue.values():
+        messages.sort(key=lambda message: int(message.attributes.sequence_number or 0))
+    return as_they_came + [Received(queue_url, messages) for queue_url, messages in by_queue.items()]
 
 
 def shared(batch: pa.RecordBatch, share: Share) -> pa.RecordBatch:

@@ -3,7 +3,6 @@
 How fast it fills is a number, or what a function of the user's says, once a second.
 """
 
-import importlib
 import logging
 import math
 import time
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sluice_spark.errors import InvalidOption
+from sluice_spark.formats.deserialisation import user_function
 
 log = logging.getLogger(__name__)
 
@@ -30,12 +30,7 @@ def limit_of(given: int | str | None) -> Limit | None:
         return None
     if isinstance(given, int):
         return lambda: given
-    module, _, name = given.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise InvalidOption("rateLimit", f"{given!r} can't be imported here: {error}") from error
-    limit = Asked(found)
+    limit = Asked(user_function("rateLimit", given))
     limit.first()
     return limit
 

@@ -78,8 +78,7 @@ class SqsStreamReader(Reads, DataSourceStreamReader, _TriggerAvailableNow):
 
     def _admission(self, limit: Any) -> Admission:
         """Bound by the options' limits, and by a read limit that Spark asks for in addition."""
-        own, asked = self._options.admission, getattr(limit, "max_rows", None)
-        return own if asked is None else Admission(messages=min(asked, own.messages or asked), size=own.size)
+        return self._options.admission.bounded(Admission(messages=getattr(limit, "max_rows", None)))
 
     def _with_errors(self, end: Offset, known: Offset, start: Position) -> Offset:
         """With the bad records before the batch's start: those of the batch itself its tasks have yet to find."""
@@ -198,7 +197,6 @@ class PlannedStreamReader(SqsStreamReader):
     def __init__(self, options: Options, schema: StructType | None = None) -> None:
         super().__init__(options, schema)
         self._dispatcher: Dispatcher | None = None
-        self._depth: Depth | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         """Names the oldest retained segment, as with `mode=driver`."""
@@ -248,18 +246,15 @@ class PlannedStreamReader(SqsStreamReader):
     def _note_committed(self, offset: Offset) -> Callable[..., int]:
         return partial(self._started(offset.position).retain, offset)
 
-    def stop(self) -> None:
-        """Asks no more; nothing is held here."""
-        if self._depth:
-            self._depth.stop()
-
     def _started(self, start: Position) -> Dispatcher:
         if self._dispatcher is None:
             options = self._options
-            self._depth = Depth(clients_of(options, options.connections), options)
-            limit = limit_of(options.rate_limit)
             self._dispatcher = Dispatcher(
-                options.store(), self._depth, start, rate_limit=limit, ending=self._available_now
+                options.store(),
+                Depth(clients_of(options, options.connections), options),
+                start,
+                rate_limit=limit_of(options.rate_limit),
+                ending=self._available_now,
             )
         return self._dispatcher
 
@@ -305,10 +300,7 @@ class PlannedReader(Reads, DataSourceReader):
         options = self._options
         store = options.store()
         depth = Depth(clients_of(options, options.connections), options)
-        try:
-            planned = Dispatcher(store, depth, adopted(store)).chains(options.admission)
-        finally:
-            depth.stop()
+        planned = Dispatcher(store, depth, adopted(store)).chains(options.admission)
         return [Rows(options.staging_location, options.identity.profile, (), order=chain) for chain in planned]
 
 

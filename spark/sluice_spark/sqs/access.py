@@ -10,12 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import botocore.session
-from botocore.credentials import (
-    AssumeRoleCredentialFetcher,
-    CredentialProvider,
-    CredentialResolver,
-    DeferredRefreshableCredentials,
-)
+from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
 from botocore.exceptions import BotoCoreError, ClientError
 
 from sluice_spark.errors import InvalidOption, QueueBusy
@@ -169,7 +164,7 @@ def client_session(identity: Identity, *, region: str | None) -> Any:
 
     fetcher = AssumeRoleCredentialFetcher(client, _find_credentials(own), identity.role_arn, extra_args=extra)
     role = DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
-    session.register_component("credential_provider", CredentialResolver([_Known(role)]))
+    session._credentials = role  # noqa: SLF001  botocore has no other way to give a session a key that it refreshes
     return session
 
 
@@ -178,19 +173,6 @@ def _find_credentials(session: Any) -> Any:
     if source is None:
         raise InvalidOption("profile", "no AWS credentials found: neither in the default chain nor in a profile")
     return source
-
-
-class _Known(CredentialProvider):
-    """Finds what it was given."""
-
-    METHOD = CANONICAL_NAME = "sluice-spark"
-
-    def __init__(self, credentials: Any) -> None:
-        super().__init__()
-        self._credentials = credentials
-
-    def load(self) -> Any:
-        return self._credentials
 
 
 def _session(identity: Identity) -> Any:

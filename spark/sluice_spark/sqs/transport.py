@@ -297,14 +297,10 @@ class _Connection(asyncio.BufferedProtocol):
             return
         if answer is not None:
             self._finish(answer)
-        elif self._room is not None and self._reading.to_come:
-            self._ask_for_room(self._room, self._transport)
-
-    def _ask_for_room(self, room: Room, transport: asyncio.Transport | None) -> None:
-        """Read no further until there is room for what comes: until then it is the kernel's, and the peer's."""
-        self._room, self.deadline = None, math.inf
-        if transport is not None:
-            transport.pause_reading()
+        elif self._room is not None and self._reading.to_come and self._transport is not None:
+            # Nothing is read until there is room for what comes: until then it is the kernel's, and the peer's.
+            room, self._room, self.deadline = self._room, None, math.inf
+            self._transport.pause_reading()
             room(self._reading.to_come, self._go_on)
 
     def _go_on(self) -> None:

@@ -6,7 +6,7 @@ The driver plans numbers of segments that don't exist yet; each number is one ta
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 from sluice_spark.errors import Fenced, SegmentMissing
 from sluice_spark.log.planning import TASKS_LIMIT, Admission, Extent, Log, Offset, Position, Slice, Totals, sliced
@@ -15,9 +15,8 @@ from sluice_spark.source.rate import Limit
 
 MESSAGES_PER_TASK = 10_000  # that one task receives: more of them receive at once
 TASK_BYTES = 16 * 2**20  # bodies that one task receives
+ONE_TASK = Admission(messages=MESSAGES_PER_TASK, size=TASK_BYTES)
 RATE_WINDOW_S = 60.0  # how much of the time without a batch `rateLimit` makes up for
-LOOK_EVERY_S = 1.0
-LOOK_IDLE_S = 5.0
 
 
 def tasks_wanted(visible: int, mean_size: float, admission: Admission) -> int:
@@ -35,16 +34,16 @@ def tasks_wanted(visible: int, mean_size: float, admission: Admission) -> int:
 
 
 def share(admission: Admission, index: int, count: int) -> Admission:
-    """Say what task `index` of `count` may take, at most MESSAGES_PER_TASK and TASK_BYTES.
+    """Say what task `index` of `count` may take.
 
     All together never take more messages than `admission` allows; of those 0 is possible where there are more tasks
-    than messages.
+    than messages. Bytes are divided softly: each task may take one.
     """
-    messages = MESSAGES_PER_TASK
-    if admission.messages is not None:
-        messages = min(messages, admission.messages // count + (index < admission.messages % count))
-    size = TASK_BYTES if admission.size is None else min(TASK_BYTES, max(1, admission.size // count))
-    return Admission(messages=messages, size=size)
+    messages, size = admission.messages, admission.size
+    return Admission(
+        messages=None if messages is None else messages // count + (index < messages % count),
+        size=None if size is None else max(1, size // count),
+    )
 
 
 @dataclass(slots=True)
@@ -64,7 +63,7 @@ class Budget:
             return admission
         elapsed = 1.0 if self._at is None else min(RATE_WINDOW_S, now - self._at)
         due = int(per_second * elapsed)
-        return replace(admission, messages=due if admission.messages is None else min(due, admission.messages))
+        return admission.bounded(Admission(messages=due))
 
     def spent(self, now: float) -> None:
         """Note that a batch was planned."""
@@ -141,18 +140,6 @@ def counted(offset: Offset, until: Position, headers: Iterable[Header], failed: 
         errors=offset.errors,
         errors_until=offset.errors_until,
     )
-
-
-@dataclass(slots=True)
-class Looks:
-    """How long until the queues' depth is asked for again."""
-
-    pause_s: float = field(default=LOOK_EVERY_S)
-
-    def after(self, visible: int) -> float:
-        """Each second, and less often while there is nothing."""
-        self.pause_s = LOOK_EVERY_S if visible else min(LOOK_IDLE_S, self.pause_s + LOOK_EVERY_S)
-        return self.pause_s
 
 
 def _part(header: Header, start: Position, end: Position) -> tuple[Extent, int, int]:
