@@ -177,7 +177,7 @@ def test_another_drivers_requests_are_counted_from_its_own_beginning() -> None:
 
 
 def test_the_price_is_the_one_that_costs_are_reckoned_with() -> None:
-    prices = tomllib.loads((Path(__file__).parents[2] / "sluice" / "costs" / "prices.toml").read_text())
+    prices = tomllib.loads((Path(__file__).parents[2] / "benchmarks" / "prices.toml").read_text())
     price = prices["sqs_standard"]
     assert pytest.approx(price["usd"] / price["per"]) == DOLLARS_PER_REQUEST
 

@@ -61,9 +61,6 @@ class Notified:
         self._known: set[bytes] = set()
         self._order: deque[bytes] = deque()
 
-    def __len__(self) -> int:
-        return len(self._known)
-
     def identities(self, bodies: Sequence[str]) -> Sequence[bytes | None]:
         """Of all records in the bodies, in order."""
         found = (facts for body in bodies for facts in facts_in(body, self._envelopes, self._choice))

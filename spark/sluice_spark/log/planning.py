@@ -303,9 +303,6 @@ class Seen:
     def __contains__(self, identity: str) -> bool:
         return identity in self._ids
 
-    def __len__(self) -> int:
-        return len(self._ids)
-
     def inherited(self, ids: Sequence[str]) -> None:
         """Note what drivers before have staged, for as long as this one runs: what they deleted of it nobody knows.
 

@@ -42,7 +42,7 @@ UNITS: Mapping[str, str] = {
 NAMESPACE = "Sluice/Spark"
 HOUR_MS = 3_600_000
 # The list price of a request to a standard queue in us-east-1, beyond the first million of a month; a test holds it
-# against the one that `sluice costs` has.
+# against the one that benchmarks reckon with.
 DOLLARS_PER_REQUEST = 0.40 / 1_000_000
 
 

@@ -236,12 +236,11 @@ class PlannedStreamReader(SqsStreamReader):
         first, last = Offset.parse(start).position, Offset.parse(end).position
         if self._last is None or last >= Offset.parse(self._last).position:
             self._last = end
-        place = self._options.staging_location, self._options.identity.profile
         if first == last:
-            return [Rows(*place, ())]
+            return [Rows()]
         tasks = self._started(first).tasks(first, last, self._options.admission)
-        rows = [Rows(*place, slices) for slices in tasks.staged] + [Rows(*place, (), order=o) for o in tasks.orders]
-        return rows or [Rows(*place, ())]
+        rows = [Rows(slices) for slices in tasks.staged] + [Rows(order=order) for order in tasks.orders]
+        return rows or [Rows()]
 
     def _note_committed(self, offset: Offset) -> Callable[..., int]:
         return partial(self._started(offset.position).retain, offset)
@@ -301,7 +300,7 @@ class PlannedReader(Reads, DataSourceReader):
         store = options.store()
         depth = Depth(clients_of(options, options.connections), options)
         planned = Dispatcher(store, depth, adopted(store)).chains(options.admission)
-        return [Rows(options.staging_location, options.identity.profile, (), order=chain) for chain in planned]
+        return [Rows(order=chain) for chain in planned]
 
 
 def writable_log(options: Options) -> StagedLog:

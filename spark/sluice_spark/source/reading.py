@@ -32,18 +32,13 @@ _UTC: Mapping[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arro
 
 
 class Rows(InputPartition):
-    """Rows of the log for one task, or of a segment or chain that it is to receive. Names a place; never a key."""
+    """Rows of the log for one task, or of a segment or chain that it is to receive."""
 
     def __init__(
-        self,
-        location: str,
-        profile: str | None,
-        slices: Sequence[Slice],
-        share: Share | None = None,
-        order: Order | Chain | None = None,
+        self, slices: Sequence[Slice] = (), share: Share | None = None, order: Order | Chain | None = None
     ) -> None:
         super().__init__(None)
-        self.location, self.profile, self.slices, self.share, self.order = location, profile, slices, share, order
+        self.slices, self.share, self.order = slices, share, order
 
 
 class Reads:
@@ -56,97 +51,60 @@ class Reads:
         """Yield the partition's rows, the same at every call. Raises what the log, the queue or S3 raise."""
         assert isinstance(partition, Rows)  # noqa: S101  tells mypy what our own partitions() made
         spare_tasks()
-        store = open_store(partition.location, partition.profile)
-        for number, rows in self._received(partition, store):
-            part = Slice(number, 0, rows.num_rows)
-            yield from self._deserialised(part, rows.replace_schema_metadata(None).to_batches(), partition)
+        store, share = self._options.store(), partition.share
+        if partition.order is not None:
+            for number, rows in self._received(partition.order, store):
+                part = Slice(number, 0, rows.num_rows)
+                yield from self._deserialised(part, rows.replace_schema_metadata(None).to_batches(), share)
         for part in partition.slices:
             found = batches(store, [part])
-            mine = (shared(batch, partition.share) for batch in found) if partition.share else found
-            yield from self._deserialised(part, mine, partition)
+            mine = (shared(batch, share) for batch in found) if share else found
+            yield from self._deserialised(part, mine, share)
 
-    def _received(self, partition: Rows, store: Store) -> Iterator[tuple[int, pa.Table]]:
-        """Yield the segments that the partition's task is to have, by number."""
-        wanted = partition.order
-        if wanted is None:
-            return
+    def _received(self, order: Order | Chain, store: Store) -> Iterator[tuple[int, pa.Table]]:
+        """Yield the segments that a task is to have, by number."""
         options, clients = self._options, clients_of(self._options, self._options.connections)
-        if isinstance(wanted, Chain):
-            yield from links(wanted, store, clients, options)
+        if isinstance(order, Chain):
+            yield from links(order, store, clients, options)
         else:
-            yield wanted.number, rows_of(segment(wanted, store, clients, options))
+            yield order.number, rows_of(segment(order, store, clients, options))
 
-    def _deserialised(self, part: Slice, given: Iterable[pa.RecordBatch], partition: Rows) -> Iterator[pa.RecordBatch]:
-        """Yield a part's rows, which come in as many batches as the receiver made of them."""
-        if self._options.deserialisation.raw:
+    def _deserialised(
+        self, part: Slice, given: Iterable[pa.RecordBatch], share: Share | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield a part's rows. Bad ones are counted, and left out where they have a place of their own."""
+        options, index, errors = self._options, share.index if share else 0, 0
+        if options.deserialisation.raw:
             yield from given
             return
-        # What follows writes one note and one file for each part, and so has its rows in one piece.
-        whole = pa.Table.from_batches(given, schema=SCHEMA).combine_chunks().to_batches()
-        for batch in whole:  # one, or none
-            yield from self._values(part, batch, partition)
+        # One note and one file are written for each part, which so has its rows in one piece.
+        for batch in pa.Table.from_batches(given, schema=SCHEMA).combine_chunks().to_batches():  # one, or none
+            for piece, rows in enumerate(self._values(batch)):
+                errors += rows.num_rows - rows.column(REASON).null_count
+                if location := options.deserialisation.quarantine:
+                    good, bad = split(rows)
+                    quarantine(open_store(location, options.identity.profile), part, bad, index, piece)
+                    yield good
+                else:
+                    yield rows
+        note_errors(options.store(), part, errors, index)
 
-    def _values(self, part: Slice, batch: pa.RecordBatch, partition: Rows) -> Iterator[pa.RecordBatch]:
+    def _values(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield what becomes of the rows: at once, or in pieces where objects or payloads of S3 are read for them."""
         options, wanted = self._options, self._options.deserialisation
         added = [name for name in (ENVELOPE, VALUE, REASON) if self._schema and name in self._schema.names]
         types = {name: arrow_type(self._schema, name) for name in added} if self._schema else {}
+        if not (options.files.read or wanted.payload_buckets):
+            yield deserialised(batch, wanted, options.s3, types, parser(wanted))
+            return
+        get = partial(fetched, options.objects(), limit=options.files.object_bytes)
         if options.files.read:
-            yield from self._of_objects(part, batch, partition, types[VALUE])
+            yield from object_rows(batch, wanted.envelopes, options.s3, files=options.files, kind=types[VALUE], get=get)
             return
-        if wanted.payload_buckets:
-            yield from self._of_payloads(part, batch, partition, types)
-            return
-        rows = deserialised(batch, wanted, options.s3, types, parser(wanted))
-        self._note(part, _errors(rows), partition)
-        yield self._good(part, rows, partition)
-
-    def _of_objects(
-        self, part: Slice, batch: pa.RecordBatch, partition: Rows, kind: pa.DataType
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield a row for each record of the objects, batch by batch; the quarantine has a file for each of these."""
-        options, errors = self._options, 0
-        get = partial(fetched, options.objects(), limit=options.files.object_bytes)
-        envelopes = options.deserialisation.envelopes
-        found = object_rows(batch, envelopes, options.s3, files=options.files, kind=kind, get=get)
-        for piece, rows in enumerate(found):
-            errors += _errors(rows)
-            yield self._good(part, rows, partition, piece)
-        self._note(part, errors, partition)
-
-    def _of_payloads(
-        self, part: Slice, batch: pa.RecordBatch, partition: Rows, types: Mapping[str, pa.DataType]
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield rows with the payloads that are elsewhere, a few of these at a time."""
-        options, wanted, errors = self._options, self._options.deserialisation, 0
-        get = partial(fetched, options.objects(), limit=options.files.object_bytes)
         follow, parse = following(get, wanted.payload_buckets), parser(wanted)
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            for piece, some in enumerate(portions(batch)):
-                found = deserialised(some, wanted, options.s3, types, parse, follow=follow, each=pool.map)
-                rows = without_sizes(found)
-                errors += _errors(rows)
-                yield self._good(part, rows, partition, piece)
-        self._note(part, errors, partition)
-
-    def _good(self, part: Slice, rows: pa.RecordBatch, partition: Rows, piece: int = 0) -> pa.RecordBatch:
-        """Leave out the bad rows where these have a place of their own."""
-        location = self._options.deserialisation.quarantine
-        if not location:
-            return rows
-        good, bad = split(rows)
-        quarantine(open_store(location, partition.profile), part, bad, _index(partition), piece)
-        return good
-
-    def _note(self, part: Slice, errors: int, partition: Rows) -> None:
-        note_errors(open_store(partition.location, partition.profile), part, errors, _index(partition))
-
-
-def _errors(rows: pa.RecordBatch) -> int:
-    return int(rows.num_rows - rows.column(REASON).null_count)
-
-
-def _index(partition: Rows) -> int:
-    return partition.share.index if partition.share else 0
+            for some in portions(batch):
+                yield without_sizes(deserialised(some, wanted, options.s3, types, parse, follow=follow, each=pool.map))
 
 
 def arrow_type(schema: StructType, name: str) -> pa.DataType:
@@ -159,9 +117,8 @@ def as_partitions(options: Options, parts: Sequence[tuple[Extent, int, int]]) ->
 
     With FIFO queues each task looks at all rows, for its share of the groups: in order, and none in two tasks.
     """
-    place = options.staging_location, options.identity.profile
     tasks = sliced(parts, OBJECTS_PER_TASK if options.files.read else ROWS_PER_TASK)
     if any(is_fifo(url) for url in options.queue_urls) and len(tasks) > 1:
         whole = [part for task in tasks for part in task]
-        return [Rows(*place, whole, Share(index, len(tasks))) for index in range(len(tasks))]
-    return [Rows(*place, task) for task in tasks or [()]]
+        return [Rows(whole, Share(index, len(tasks))) for index in range(len(tasks))]
+    return [Rows(task) for task in tasks or [()]]

@@ -1,6 +1,5 @@
 """How receiving goes, queue by queue: whether it does at all, and for how long it hasn't. Pure: times are monotonic."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -27,7 +26,6 @@ class Reception:
     failed: int = 0  # receives
     messages_at: float | None = None  # when the last came
     _queues: dict[str, _Queue] = field(init=False)
-    reasons: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self._queues = {queue_url: _Queue(self.began) for queue_url in self.queue_urls}
@@ -42,7 +40,6 @@ class Reception:
     def broke(self, queue_url: str, now: float, error: QueueError) -> None:
         """Note a receive that failed by what may pass."""
         self.failed += 1
-        self.reasons[error.code] += 1
         queue = self._queues[queue_url]
         queue.reason = str(error)
         if queue.failing_since is None:

@@ -98,7 +98,6 @@ class SqsClient:
         self._by_queue: dict[str, Caller] = {}
         self._warnings = Warnings()
         self.requests: Counter[str] = Counter()
-        self.retries: Counter[str] = Counter()
 
     async def __aenter__(self) -> Self:
         return self
@@ -167,12 +166,8 @@ class SqsClient:
 
     async def back_off(self, attempt: int, error: QueueError) -> None:
         """Wait before attempt `attempt` + 1, and warn, once a minute per kind."""
-        self._note(error)
-        await self._sleep(back_off_s(attempt, self._chance()))
-
-    def _note(self, error: QueueError) -> None:
-        self.retries[error.code] += 1
         self._warnings.say(f"{error.action}:{error.code}", error)
+        await self._sleep(back_off_s(attempt, self._chance()))
 
     async def _asked(self, action: str, request: Mapping[str, Any], decode: Decode[Outcome]) -> Outcome:
         """One call, with retries; `decode` makes of its answer what is wanted, and raises ValueError where it can't."""
@@ -232,7 +227,7 @@ class SqsClient:
         # A FIFO queue's go on in order: all of them come again to a receive with the same id
         if not intact or in_order:
             raise damaged
-        self._note(damaged)
+        self._warnings.say(f"{damaged.action}:{damaged.code}", damaged)
         return orjson.dumps({"Messages": intact})
 
 

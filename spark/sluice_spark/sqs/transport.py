@@ -95,7 +95,6 @@ class Transport:
         self._quiet = asyncio.Event()  # set once none is under way and none begins any more
         self._closing = False
         self._timer: asyncio.TimerHandle | None = None
-        self.connected = 0  # connections made, ever
 
     def encoded(self, headers: Mapping[str, str], body: bytes) -> bytes:
         """Encode a POST as it goes over the wire; it may be sent any number of times."""
@@ -169,7 +168,7 @@ class Transport:
         return None
 
     async def _connected(self) -> "_Connection":
-        route, self.connected = self._route, self.connected + 1
+        route = self._route
         try:
             async with asyncio.timeout(CONNECT_WITHIN_S):
                 if route.tunnel:
