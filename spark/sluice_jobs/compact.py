@@ -21,6 +21,7 @@ from sluice_jobs.table_schemas import MESSAGES
 from sluice_jobs.tables import ParquetTable
 from sluice_spark.errors import LogError
 
+SMALL = 0.75  # of the target: a file that is larger stays
 DELTA_TARGET = "spark.databricks.delta.optimize.maxFileSize"
 
 
@@ -91,9 +92,6 @@ def merged(spark: SparkSession, table: ParquetTable, small: Sequence[DataFile]) 
     return Compacted(files_before=len(small), files_after=len(large), rows=rows_after)
 
 
-SMALL = 0.75  # of the target: a file that is larger stays
-
-
 def closed_days(today: date, count: int) -> Sequence[date]:
     """List the `count` days before today."""
     return [today - timedelta(days=back) for back in range(1, count + 1)]
@@ -107,9 +105,14 @@ def merges(files: Sequence[DataFile], days: Sequence[date], target_bytes: int) -
         if file.partition["date"] in wanted and file.size < SMALL * target_bytes:
             partitions.setdefault(tuple(sorted(file.partition.items())), []).append(file)
     for key in sorted(partitions):
-        for group in _filled(partitions[key], target_bytes):
-            if len(group) > 1:
-                yield group
+        group: list[DataFile] = []
+        for following in [*partitions[key], None]:
+            if following is None or sum(file.size for file in group) + following.size > target_bytes:
+                if len(group) > 1:
+                    yield group
+                group = []
+            if following is not None:
+                group.append(following)
 
 
 def optimize_statement(location: str, days: Sequence[date]) -> str:
@@ -129,15 +132,3 @@ def rewrite_statement(namespace: str, days: Sequence[date], target_bytes: int) -
 
 def _between(days: Sequence[date]) -> str:
     return f"date >= DATE '{min(days).isoformat()}' AND date <= DATE '{max(days).isoformat()}'"
-
-
-def _filled(files: Sequence[DataFile], target_bytes: int) -> Iterator[Sequence[DataFile]]:
-    """In order, each group until the next file would exceed the target."""
-    group: list[DataFile] = []
-    for file in files:
-        if group and sum(each.size for each in group) + file.size > target_bytes:
-            yield group
-            group = []
-        group.append(file)
-    if group:
-        yield group

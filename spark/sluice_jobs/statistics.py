@@ -38,8 +38,7 @@ from sluice_jobs.session import asked_to_stop, awaited, stop_before
 from sluice_jobs.table_log import Change, DataFile, Transaction
 from sluice_jobs.table_schemas import MESSAGES
 from sluice_jobs.tables import Keep, Layout, ParquetTable, open_table
-from sluice_spark.errors import SegmentTaken
-from sluice_spark.log.store import Store, open_store
+from sluice_spark.log.store import open_store
 
 HOURLY, HOURLY_LIVE = "hourly", "hourly_live"
 WATERMARK = "2 hours"
@@ -82,7 +81,9 @@ def statistics(spark: SparkSession, source: Source, day: date, output: str) -> S
     unique = found.dropDuplicates(["id"]).persist()  # counted in several ways
     try:
         name = f"snowflake-stats-{day.isoformat()}.log"
-        _replaced(open_store(output), name, daily_log(day.isoformat(), counted(unique)))
+        store, text = open_store(output), daily_log(day.isoformat(), counted(unique))
+        store.remove([name])  # an earlier run's: for a moment there may be none
+        store.publish(name, pa.py_buffer(text.encode()))
         _replace_day(ParquetTable(f"{output}/{HOURLY}", hourly_layout()), hourly(unique), day)
         counts = unique.count()
         return Summary(
@@ -208,16 +209,6 @@ def _replace_day(table: ParquetTable, rows: DataFrame, day: date) -> None:
         return Change(add=files, remove=[file for file in known if file.partition["date"] == day.isoformat()])
 
     table.log.change(change)
-
-
-def _replaced(store: Store, name: str, text: str) -> None:
-    """Put the file in place of the one of an earlier run: for a moment there may be none."""
-    content = pa.py_buffer(text.encode())
-    try:
-        store.publish(name, content)
-    except SegmentTaken:
-        store.remove([name])
-        store.publish(name, content)
 
 
 UNKNOWN = "unknown"

@@ -1,7 +1,7 @@
 """From messages to the records of the objects that they name: what a task reads when `s3Format` is set."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 import pyarrow as pa
@@ -94,11 +94,7 @@ def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         held.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
         if rows >= BATCH_ROWS or size >= BATCH_BYTES:
-            yield from _one(held)
+            yield from pa.Table.from_batches(held).combine_chunks().to_batches()
             held, rows, size = [], 0, 0
-    yield from _one(held)
-
-
-def _one(held: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     if held:
         yield from pa.Table.from_batches(held).combine_chunks().to_batches()

@@ -98,7 +98,8 @@ class _Sending:
                 self.report.size += batch.size
                 return
             for each in done:
-                self._sent(pending.pop(each["Id"]))
+                self.report.sent += 1
+                self.report.size += pending.pop(each["Id"]).size
             failures = {failure["Id"]: failure for failure in answer.get("Failed") or ()}
             why = {identity: _why(failures.get(identity, {})) for identity in pending}
             for identity, failure in failures.items():
@@ -113,10 +114,6 @@ class _Sending:
                 )
         for identity, message in pending.items():
             self._not_sent(Unsent(message.place, f"{why[identity]}, {ATTEMPTS} times"))
-
-    def _sent(self, message: Outgoing) -> None:
-        self.report.sent += 1
-        self.report.size += message.size
 
     def _not_sent(self, unsent: Unsent) -> None:
         self.report.add(unsent)

@@ -55,21 +55,18 @@ class Deletions:
         while self._orders:
             deletion, queue_url, handles = self._orders.popleft()
             try:
-                await self._delete(deletion, queue_url, handles)
+                outcome = await self._client.delete(queue_url, handles)
+                self._failed += len(outcome.failed) + len(outcome.expired)
+                deletion.left -= 1
+                deletion.whole &= not outcome.failed and not outcome.expired
+                if not deletion.left and deletion.whole and deletion.number is not None:
+                    self._confirmed(deletion.number)
             except SluiceSparkError as error:
                 self._failed += len(handles)
                 if not isinstance(error, QueueBusy | TooManyInFlight):
                     self._fail(error)
             finally:
                 self.left -= len(handles)
-
-    async def _delete(self, deletion: "_Deletion", queue_url: str, handles: Sequence[str]) -> None:
-        outcome = await self._client.delete(queue_url, handles)
-        self._failed += len(outcome.failed) + len(outcome.expired)
-        deletion.left -= 1
-        deletion.whole &= not outcome.failed and not outcome.expired
-        if not deletion.left and deletion.whole and deletion.number is not None:
-            self._confirmed(deletion.number)
 
 
 @dataclass(slots=True)
