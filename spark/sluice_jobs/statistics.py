@@ -28,8 +28,8 @@ from sluice.rendezvous.counts.statistics import (
     Family,
 )
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
-from sluice.rendezvous.protocol.matching import Nat
 from sluice.rendezvous.protocol.ends import End, outcomes_of
+from sluice.rendezvous.protocol.matching import Nat
 
 from sluice_jobs import table_stream
 from sluice_jobs.land import QUERY_ID
