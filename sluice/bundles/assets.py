@@ -34,7 +34,6 @@ RUNTIME = frozenset({"boto3", "botocore", "python-dateutil", "s3transfer", "six"
 CODE, LAYERS = "/var/task", "/opt"
 # The rooms of `sluice` that functions import; contracts in pyproject.toml keep them from importing the others.
 ROOMS = ("aws", "federation", "kubernetes", "pipeline", "rendezvous", "splitting")
-OPERATOR = "operator"  # the part of `aws` that only the command line imports
 PIP_TIMEOUT_S = COMPILE_TIMEOUT_S = 300
 COMPILER = Path(__file__).with_name("bytecode.mjs")
 KEY_CHARACTERS = 32
@@ -171,11 +170,7 @@ def shared_modules(project: Project, rooms: Sequence[str]) -> Mapping[str, bytes
     """Read what all rooms of `sluice` share and these rooms, by the paths that archives have them under."""
     package = project.sources / "sluice"
     paths = [*package.glob("*.py"), *(path for room in rooms for path in (package / room).rglob("*.py"))]
-    return {
-        path.relative_to(project.sources).as_posix(): path.read_bytes()
-        for path in paths
-        if OPERATOR not in path.relative_to(package).parts
-    }
+    return {path.relative_to(project.sources).as_posix(): path.read_bytes() for path in paths}
 
 
 def _content(path: Path) -> bytes:
