@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 from sluice.aws.clients import dynamodb_client, sqs_client
-from sluice.federation.matching.changes import replica_of
+from sluice.federation.matching.bindings import replica_of
 from sluice.federation.matching.routing import RoutingTable
 from sluice.federation.matching.site import SiteBindings
 

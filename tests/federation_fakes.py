@@ -15,24 +15,25 @@ from msgspec import UNSET
 from msgspec.structs import asdict
 
 from sluice.errors import CallFailed, DestinationFault, QueueGone, SenderFault, SluiceError
+from sluice.federation.bridge_works import BridgeWorks
 from sluice.federation.exchange_store import ExchangeStore
-from sluice.federation.followed import Followed, SeenReplica
+from sluice.federation.followed import Followed
 from sluice.federation.forwarder import forward_all, shared_out
 from sluice.federation.links.links import Address, Bridge, Endpoint, Introduction, Link
 from sluice.federation.links.messages import decode_control
-from sluice.federation.links.peers import KnownPeers, Peer
+from sluice.federation.links.peers import KNOWN_PEERS, KnownPeers, Peer
 from sluice.federation.links.registry import REGISTRY, Forward, Registry, forwards_of
 from sluice.federation.links.states import AccessRefused, Unreachable
 from sluice.federation.links.transitions import LinkTold
-from sluice.federation.links.watch import watch_in
-from sluice.federation.matching.changes import CHANGE, BindingsChange
+from sluice.federation.links.watch import WATCH, SiteWatch
+from sluice.federation.matching.bindings import CHANGE, BindingsChange
 from sluice.federation.matching.routing import RoutingTable
 from sluice.federation.messages.deliveries import Drop
-from sluice.federation.peer_store import PEERS, PeerStore, peers_in
 from sluice.federation.ports import MappingGone, MappingPace, News, PeerRefused, PeerUnreachable
 from sluice.federation.registrar import Registrar
 from sluice.federation.router import AbsentQueues, Ingress, route
 from sluice.federation.sieves import Sieve, problem
+from sluice.federation.stored import Stored
 from sluice.federation.upkeep import Upkeep
 from sluice.message import DeadLetter, Message, Value
 
@@ -421,7 +422,7 @@ class Site:
     pending: list[Batch] = field(default_factory=list)
     queues: FakeQueues = field(init=False)
     peers: FakePeers = field(init=False)
-    seen_table: SeenReplica[RoutingTable] = field(init=False)
+    seen_table: Followed[RoutingTable] = field(init=False)
     may_go_on: bool = True
     readable: Callable[[str], str] = str
     absent: AbsentQueues = field(default_factory=AbsentQueues)
@@ -429,7 +430,7 @@ class Site:
     def __post_init__(self) -> None:
         self.queues = FakeQueues(f"https://sqs.{self.tag}", self.world.clock)
         self.peers = FakePeers(self.world, self.tag)
-        self.seen_table = SeenReplica(Followed(self.table, RoutingTable), self.world.clock)
+        self.seen_table = Followed(self.table, RoutingTable, self.world.clock)
         for name in (INGRESS, FIFO_INGRESS, SOURCE):
             self.queues.queues[name] = []
 
@@ -450,26 +451,31 @@ class Site:
         )
 
     def registrar(self) -> Registrar:
+        exchanges = ExchangeStore(self.table)
         return Registrar(
             here=self.address,
             document=self.document,
-            exchanges=ExchangeStore(self.table),
-            queues=self.queues,
-            mappings=self.mappings,
+            exchanges=exchanges,
+            works=BridgeWorks(
+                here=self.address,
+                exchanges=exchanges,
+                queues=self.queues,
+                mappings=self.mappings,
+                dead_letters=self.dead,
+                bridge_queue_attributes=queue_attributes,
+                readable=self.readable,
+                may_go_on=lambda: self.may_go_on,
+            ),
             peers=self.peers,
-            dead_letters=self.dead,
-            bridge_queue_attributes=queue_attributes,
             peer_accounts=frozenset({"123456789012"}),
-            known=PeerStore(self.known),
+            known=Stored(self.known, KNOWN_PEERS, dict),
             peer_role_id=None,
             peer_queue_url=lambda peer, name: f"https://sqs.{peer.tag}/{name}",
             last_forwards=lambda: self.forwards,
-            waiting_since=lambda: watch_in(self.watched.content).waiting_since_ms,
+            waiting_since=lambda: Stored(self.watched, WATCH, SiteWatch).value().waiting_since_ms,
             now_ms=self.world.clock,
             jitter=lambda: 0.5,
-            readable=self.readable,
             filter_problem=partial(problem, compile_problem=lambda _: None),
-            may_go_on=lambda: self.may_go_on,
         )
 
     def upkeep(self, registrar: Registrar | None = None, **how: Any) -> Upkeep:
@@ -534,7 +540,7 @@ class Site:
             ingress,
             self.seen_table.value(),
             site=self.tag,
-            peers=lambda: KnownPeers(peers_in(self.known.content)),
+            peers=lambda: KnownPeers(Stored(self.known, KNOWN_PEERS, dict).value()),
             now_ms=self.world.clock(),
             queues=FakeBoundQueues(self.queues),
             executor=Inline(),
@@ -625,7 +631,7 @@ class World:
         """Declare at each site that all others are its peers, and may do anything."""
         for tag, site in self.sites.items():
             peers = [Peer.at(other.introduction, queues=("*",)) for each, other in self.sites.items() if each != tag]
-            site.known.content = PEERS.pack({peer.tag: peer for peer in peers})
+            site.known.content = KNOWN_PEERS.pack({peer.tag: peer for peer in peers})
 
     def clock(self) -> int:
         return self.at_ms

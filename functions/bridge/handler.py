@@ -20,11 +20,11 @@ from sluice.aws.federation.rates import RouteRates
 from sluice.aws.metrics import publish
 from sluice.aws.records import Batch, BatchResponse, Reporter
 from sluice.errors import DestinationFault, HeldBack
+from sluice.federation.followed import Seen
 from sluice.federation.forwarder import FIFO_SUFFIX, ForwardOutcome, forward_all, shared_out
 from sluice.federation.links.registry import REGISTRY, Forward, Registry, forwards_of
 from sluice.federation.operations import ReportOutage
 from sluice.federation.ports import PeerRefused
-from sluice.federation.seen import Seen
 from sluice.federation.settings import BridgeSettings
 from sluice.message import Message
 from sluice.splitting.filters.values import Filter

@@ -20,7 +20,7 @@ from sluice.aws.records import BatchResponse
 from sluice.aws.rendezvous.exchange_publisher import Demand, ExchangePublisher
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 from sluice.errors import CallFailed
-from sluice.federation.followed import Followed, SeenReplica
+from sluice.federation.followed import Followed
 from sluice.message import DeadLetter, Message
 from sluice.rendezvous.counting import Counting
 from sluice.rendezvous.counts.stream import StreamRecord, read_record
@@ -38,7 +38,7 @@ def dependencies() -> tuple[Counting, DeadLetters]:
     bindings = DynamoChangeLog(
         client=dynamodb_client(), table=settings.federation_table, name=EXCHANGES, new_token=new_id
     )
-    demand = SeenReplica(Followed(bindings, Demand), now_ms)
+    demand = Followed(bindings, Demand, now_ms)
     publisher = ExchangePublisher(
         exchange=settings.exchange, site=settings.site, publisher=Publisher(settings.ingress_url, sqs_client())
     )

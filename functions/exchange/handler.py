@@ -18,13 +18,11 @@ from sluice.aws.metrics import publish
 from sluice.aws.queues import QueuesByUrl
 from sluice.aws.records import Batch, BatchResponse, Reporter
 from sluice.errors import CallFailed, DestinationFault
-from sluice.federation.followed import Followed, SeenReplica
-from sluice.federation.links.peers import KnownPeers
+from sluice.federation.followed import Followed, Seen
+from sluice.federation.links.peers import KNOWN_PEERS, KnownPeers
 from sluice.federation.matching.routing import RoutingTable
 from sluice.federation.operations import MAX_REPORTED, ReportGone
-from sluice.federation.peer_store import peers_in
 from sluice.federation.router import AbsentQueues, route
-from sluice.federation.seen import Seen
 from sluice.federation.settings import ExchangeSettings
 
 SERVICE = "exchange"
@@ -38,7 +36,7 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     """What an environment keeps between its batches."""
 
     settings: ExchangeSettings
-    table: SeenReplica[RoutingTable]
+    table: Followed[RoutingTable]
     peers: Seen[KnownPeers]
     queues: QueuesByUrl
     reporter: Reporter
@@ -53,11 +51,11 @@ def dependencies() -> Dependencies:
     known = DynamoDocument(client=dynamodb_client(), table=settings.table, name=PEERS, new_token=new_id)
 
     def peers(content: bytes | None) -> KnownPeers:
-        return KnownPeers(peers_in(content), settings.peer_role_id)
+        return KnownPeers({} if content is None else KNOWN_PEERS.unpack(content), settings.peer_role_id)
 
     return Dependencies(
         settings=settings,
-        table=SeenReplica(Followed(log, RoutingTable), now_ms),
+        table=Followed(log, RoutingTable, now_ms),
         peers=Seen(known, peers, now_ms),
         queues=QueuesByUrl(sqs_client()),
         reporter=make_reporter(settings.dead_letters_url, ThreadPoolExecutor(MAX_CONNECTIONS)),

@@ -30,19 +30,19 @@ from sluice.aws.records import Batch, BatchResponse, Reporter
 from sluice.aws.ticks import Ticks
 from sluice.errors import BadConfiguration, BadSnapshot, Malformed, QueueGone, SenderFault
 from sluice.federation.administration import Administration
-from sluice.federation.bridge_works import RETENTION
+from sluice.federation.bridge_works import RETENTION, BridgeWorks
 from sluice.federation.dynamic_shell import Dynamics
 from sluice.federation.exchange_store import ExchangeStore
 from sluice.federation.links.links import MAX_RETENTION_S, Bridge
 from sluice.federation.links.messages import DynamicMessage, decode_control
-from sluice.federation.links.peers import url_beside
+from sluice.federation.links.peers import KNOWN_PEERS, url_beside
 from sluice.federation.links.registry import routes_down
-from sluice.federation.links.watch import watch_in
+from sluice.federation.links.watch import WATCH, SiteWatch
 from sluice.federation.operations import OPERATIONS, LookAgain, SweepSite
-from sluice.federation.peer_store import PeerStore
 from sluice.federation.ports import Document
 from sluice.federation.registrar import Registrar
 from sluice.federation.settings import LinksSettings
+from sluice.federation.stored import Stored
 from sluice.federation.upkeep import Upkeep
 from sluice.message import Message
 from sluice.operations import refusal_of, reply_of, request_of
@@ -52,7 +52,7 @@ SERVICE = "links"
 LAST_MS = 5_000  # before the function's end: nothing new is begun
 DYNAMIC = "dynamic"  # the document with the state of dynamic routes
 DECLARED = "declared"  # the document with what was last declared
-WATCH = "watch"  # the document with what looks at queues have shown
+LOOKS = "watch"  # the document with what looks at queues have shown
 BRIDGE_TIMEOUT_S = 30
 VISIBILITY_S = 6 * BRIDGE_TIMEOUT_S
 MAX_RECEIVES = 1_000  # the most that SQS counts to: before that the function says why
@@ -78,25 +78,29 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
             here=settings.here,
             document=self.documents[LINKS],
             exchanges=self.exchanges,
-            queues=self.queues,
-            mappings=BridgeMappings(
-                client=lambda_client(), function=settings.bridge_function, arn_prefix=settings.arn_prefix
+            works=BridgeWorks(
+                here=settings.here,
+                exchanges=self.exchanges,
+                queues=self.queues,
+                mappings=BridgeMappings(
+                    client=lambda_client(), function=settings.bridge_function, arn_prefix=settings.arn_prefix
+                ),
+                dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url),
+                bridge_queue_attributes=self._bridge_queue_attributes,
+                readable=settings.names.readable,
+                may_go_on=time_is_left(context, last_ms=LAST_MS),
             ),
             peers=self.peers,
-            dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url),
-            bridge_queue_attributes=self._bridge_queue_attributes,
             peer_accounts=settings.peer_accounts,
             peer_stages=settings.peer_stages,
-            known=PeerStore(self.documents[PEERS]),
+            known=Stored(self.documents[PEERS], KNOWN_PEERS, dict),
             peer_role_id=settings.peer_role_id,
             peer_queue_url=url_beside(settings.here.control_queue_url, here=settings.here.region),
-            readable=settings.names.readable,
             filter_problem=filter_problem,
             last_forwards=Forwards(dynamodb_client(), settings.table).last,
-            waiting_since=lambda: watch_in(self.documents[WATCH].load()[0]).waiting_since_ms,
+            waiting_since=lambda: Stored(self.documents[LOOKS], WATCH, SiteWatch).value().waiting_since_ms,
             now_ms=now_ms,
             jitter=random.random,
-            may_go_on=time_is_left(context, last_ms=LAST_MS),
             empty_for_ms=settings.counts_settle_s * 1000,
         )
 
@@ -127,11 +131,11 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
             queues=self.queues,
             client=sqs_client(),
             dead_letters_url=settings.dead_letters_url,
-            may_go_on=registrar.may_go_on,
+            may_go_on=registrar.works.may_go_on,
         )
         return Upkeep(
             registrar=registrar,
-            document=self.documents[WATCH],
+            document=self.documents[LOOKS],
             declared=frozenset(settings.names.physical(each.queue) for each in settings.declared.bindings),
             redrive=redrives.redrive,
         )
@@ -187,7 +191,7 @@ def dependencies() -> Dependencies:
         reporter=make_reporter(settings.dead_letters_url, ThreadPoolExecutor(1)),
         documents={
             name: DynamoDocument(client=dynamodb_client(), table=settings.table, name=name, new_token=new_id)
-            for name in (LINKS, PEERS, DECLARED, DYNAMIC, WATCH)
+            for name in (LINKS, PEERS, DECLARED, DYNAMIC, LOOKS)
         },
         exchanges=ExchangeStore(
             DynamoChangeLog(client=dynamodb_client(), table=settings.table, name=EXCHANGES, new_token=new_id)

@@ -67,7 +67,6 @@ from sluice.federation.operations import (
     WaysView,
     WayView,
 )
-from sluice.federation.peer_store import ByTag
 from sluice.federation.ports import Document
 from sluice.federation.registrar import Registrar
 from sluice.federation.settings import SiteNames
@@ -126,7 +125,7 @@ class Administration(msgspec.Struct, frozen=True, kw_only=True):
             case BindQueue():
                 declaration = operation.declaration()
                 queue = self.names.physical(declaration.queue)
-                self.registrar.queues.count(queue)  # it has to be there
+                self.registrar.works.queues.count(queue)  # it has to be there
                 self.bind(declaration, replaces=operation.replaces)
                 return BindingDeclaration.of(declaration.binding(queue=queue))
             case UnbindQueue(exchange=name, queue=queue, key=key):
@@ -175,7 +174,7 @@ class Administration(msgspec.Struct, frozen=True, kw_only=True):
         return SiteView(
             address=Introduction(**asdict(self.registrar.here), senders=self.senders),
             peer_accounts=self.registrar.peer_accounts,
-            peers=tuple(peer for _, peer in sorted(self.registrar.known.peers().items())),
+            peers=tuple(peer for _, peer in sorted(self.registrar.known.value().items())),
             exchanges=bindings.exchanges,
             bindings=bindings.count,
             feeds=tuple(self.shown(each) for each in bindings if each.queue in fed),
@@ -239,7 +238,7 @@ class Administration(msgspec.Struct, frozen=True, kw_only=True):
         """Binds a queue, also in place of a binding with other arguments where it `replaces`. Raises `BadBinding`."""
         queue = self.names.physical(declaration.queue)
         feeds_route = queue in fed_queues(self.registrar.registry())
-        destination = Destination(queue=queue, url=self.registrar.queues.url(queue), feeds_route=feeds_route)
+        destination = Destination(queue=queue, url=self.registrar.works.queues.url(queue), feeds_route=feeds_route)
         binding = declaration.binding(queue=queue)
         self.registrar.exchanges.change(with_binding(binding, destination, replaces=replaces))
 
@@ -247,7 +246,7 @@ class Administration(msgspec.Struct, frozen=True, kw_only=True):
         """Declare a peer, or what it may from now on. Raises `BadRoute` for one that can't be."""
         here, accounts, stages = self.registrar.here.tag, self.registrar.peer_accounts, self.registrar.peer_stages
 
-        def added(known: ByTag) -> ByTag:
+        def added(known: dict[str, Peer]) -> dict[str, Peer]:
             check_peer(peer, here=here, accounts=accounts, stages=stages, existing=known.values())
             tags = known[peer.tag].tags if peer.tag in known else ()
             return {**known, peer.tag: replace(peer, tags=tuple(sorted({*tags, *peer.tags})))}
@@ -268,7 +267,7 @@ class Administration(msgspec.Struct, frozen=True, kw_only=True):
         if bridge.src_is_local or tag is None or record is None:
             return
 
-        def noted(known: ByTag) -> ByTag:
+        def noted(known: dict[str, Peer]) -> dict[str, Peer]:
             peer = known.get(record.link.peer)
             if peer is None or tag in {peer.tag, *peer.tags}:
                 return known
@@ -279,7 +278,7 @@ class Administration(msgspec.Struct, frozen=True, kw_only=True):
     def remove_peer(self, tag: str) -> None:
         """Let a site be no peer any more. Raises `NoSuch`, or `BadRoute` for one that links of this site go to."""
         links = self.registrar.registry().links
-        if tag not in self.registrar.known.peers():
+        if tag not in self.registrar.known.value():
             raise NoSuch(f"no such peer: {tag}")
         to_peer = [name for name, each in sorted(links.items()) if each.link.peer == tag]
         ours = [name for name in to_peer if not links[name].served]
@@ -292,7 +291,7 @@ class Administration(msgspec.Struct, frozen=True, kw_only=True):
         """Declare a link. Raises `BadRoute` for one that can't be."""
         existing = [each.link for each in self.registrar.registry().links.values() if each.link.name != link.name]
         check_link(link, here=self.registrar.here.tag, existing=existing)
-        if SERVED_MARK not in link.name and link.peer not in self.registrar.known.peers():
+        if SERVED_MARK not in link.name and link.peer not in self.registrar.known.value():
             raise BadRoute(f"{link.name}: {no_peer(link.peer)}")
         added = [LinkAdded(link, declared=declared)]
         if declared:
@@ -434,7 +433,7 @@ class Administration(msgspec.Struct, frozen=True, kw_only=True):
 
     def declare_peers(self) -> Sequence[BadConfiguration]:
         """Let those be peers that are declared, and those no longer that were; what can't be, the rest being there."""
-        known, declared = self.registrar.known.peers(), {peer.tag: peer for peer in self.peers}
+        known, declared = self.registrar.known.value(), {peer.tag: peer for peer in self.peers}
         if known:  # a deployment may have switched it off again
             self.hear_peers()
         faults = _faults(partial(self.add_peer, peer) for tag, peer in declared.items() if peer != known.get(tag))

@@ -19,23 +19,11 @@ from sluice.federation.exchange_store import (
     without_binding,
     without_queue,
 )
-from sluice.federation.links.due import (
-    BridgeAction,
-    BuryLeftovers,
-    CountQueue,
-    MakeMapping,
-    MakeQueue,
-    Refit,
-    SetBinding,
-    SwitchMapping,
-    TearDown,
-)
-from sluice.federation.links.links import MAX_SYNC, Bridge, RouteKind
+from sluice.federation.links.due import Act, Due
+from sluice.federation.links.links import MAX_SYNC, Address, Bridge, RouteKind
 from sluice.federation.links.registry import NOT_YET, BridgeRecord, Registry, bridge_destination, fed_queues
 from sluice.federation.links.transitions import BridgeGone, Counted, Done, Refitted
 from sluice.federation.matching.bindings import Binding
-from sluice.federation.matching.exchanges import ExchangeType
-from sluice.federation.matching.typed_values import Headers
 from sluice.federation.ports import DeadLetters, MappingGone, MappingPace, Mappings, SiteQueues
 from sluice.message import DeadLetter
 from sluice.stages import staged
@@ -48,8 +36,6 @@ LEAST_CONCURRENCY = 2  # of an event source mapping
 RETENTION = "MessageRetentionPeriod"
 DIFFERS = frozenset({"QueueNameExists", "QueueAlreadyExists"})  # with other attributes: SQS's two names for it
 NAME_CHARACTERS = 24  # of a hash, in a bridge queue's name
-# A headers exchange's binding that takes everything.
-EVERYTHING: Headers = {"x-match": "all"}
 
 
 def bridge_queue_name(tag: str, bridge: Bridge, *, stage: str | None = None) -> str:
@@ -78,10 +64,9 @@ def changeable(attributes: Mapping[str, str]) -> Mapping[str, str]:
 
 
 class BridgeWorks(msgspec.Struct, frozen=True, kw_only=True):
-    """One invocation's, at the site `tag`, whose names are those of the `stage`."""
+    """One invocation's, at the site `here`."""
 
-    tag: str
-    stage: str | None
+    here: Address
     exchanges: ExchangeStore
     queues: SiteQueues
     mappings: Mappings
@@ -90,53 +75,57 @@ class BridgeWorks(msgspec.Struct, frozen=True, kw_only=True):
     readable: Callable[[str], str]  # the name that SQS knows a queue by; raises `BadBinding` for one out of bounds
     may_go_on: Callable[[], bool]
 
-    def perform(  # noqa: C901, PLR0911 - one case an action
-        self, action: BridgeAction, registry: Registry
-    ) -> Done | Refitted | Counted | BridgeGone:
+    def perform(self, due: Due, registry: Registry) -> Done | Refitted | Counted | BridgeGone:
         """Do what is due; what has become of it, also where AWS refuses it, or it can't be."""
-        record, name = registry.bridges[action.bridge], action.bridge
+        record, name = registry.bridges[due.name], due.name
         try:
-            match action:
-                case MakeQueue():
-                    return Done(bridge=name, queue=self.make_queue(record.bridge, registry), made_for=record.bridge)
-                case SetBinding(bound=bound):
-                    self.set_binding(record, registry, bound=bound)
-                    return Done(bridge=name, bound=bound, made_for=record.bridge)
-                case MakeMapping(on=on):
-                    queue = record.queue or ""
-                    pace = pace_of(registry.bridges_reading(queue), queue)
-                    mapping = self.mappings.create(queue, pace, on=on)
-                    return Done(bridge=name, mapping=mapping, on=on, made_for=record.bridge)
-                case SwitchMapping(on=on):
-                    self.mappings.switch(record.mapping or "", on=on)
-                    return Done(bridge=name, on=on)
-                case Refit():
-                    self.refit(record, registry)
-                    return Refitted(record.bridge)
-                case CountQueue():
-                    return Counted(name, self.count(record.queue or ""))
-                case BuryLeftovers():
-                    return Counted(name, self.tear_down(record, registry))
-                case TearDown():
-                    if record.bridge.src_is_local and self.tear_down(record, registry):
-                        return Counted(name, 1)  # it isn't empty after all
-                    if record.makes_queue:
-                        self.queues.delete(bridge_queue_name(self.tag, record.bridge, stage=self.stage))
-                    return BridgeGone(name)
+            return self._perform(due, record, registry)
         except MappingGone:
             return Done(bridge=name, mapping="", on=False)
         except (CallFailed, BadConfiguration, QueueGone) as error:
             not_yet = isinstance(error, CallFailed) and error.passes
             return Done(bridge=name, error=f"{NOT_YET}{error}" if not_yet else str(error))
 
+    def _perform(  # noqa: PLR0911 - one case an act
+        self, due: Due, record: BridgeRecord, registry: Registry
+    ) -> Done | Refitted | Counted | BridgeGone:
+        bridge, name, queue = record.bridge, due.name, record.queue or ""
+        match due.act:
+            case Act.MAKE_QUEUE:
+                return Done(bridge=name, queue=self.make_queue(bridge, registry), made_for=bridge)
+            case Act.BIND | Act.UNBIND:
+                bound = due.act is Act.BIND
+                self.set_binding(record, registry, bound=bound)
+                return Done(bridge=name, bound=bound, made_for=bridge)
+            case Act.MAKE_MAPPING:
+                pace = pace_of(registry.bridges_reading(queue), queue)
+                return Done(
+                    bridge=name, mapping=self.mappings.create(queue, pace, on=due.on), on=due.on, made_for=bridge
+                )
+            case Act.SWITCH_MAPPING:
+                self.mappings.switch(record.mapping or "", on=due.on)
+                return Done(bridge=name, on=due.on)
+            case Act.REFIT:
+                self.refit(record, registry)
+                return Refitted(bridge)
+            case Act.COUNT_QUEUE:
+                return Counted(name, self.count(queue))
+            case Act.BURY_LEFTOVERS:
+                return Counted(name, self.tear_down(record, registry))
+        if bridge.src_is_local and self.tear_down(record, registry):
+            return Counted(name, 1)  # it isn't empty after all
+        if record.makes_queue:
+            self.queues.delete(self.name_queue(bridge))
+        return BridgeGone(name)
+
     def make_queue(self, bridge: Bridge, registry: Registry) -> str:
         """Return the queue that the bridge reads, which is made unless it is an existing one. Raises `QueueGone`."""
-        queue, name = self.queue_of(bridge), bridge_queue_name(self.tag, bridge, stage=self.stage)
+        queue, name = self.queue_of(bridge), self.name_queue(bridge)
         if queue != name:
             self.queues.count(queue)  # it has to be there
             self.exchanges.change(feeding(fed_queues(registry) | {queue}))
             return queue
-        tags = {SITE_TAG: self.tag, "sluice:bridge": bridge.name}
+        tags = {SITE_TAG: self.here.tag, "sluice:bridge": bridge.name}
         attributes = self.bridge_queue_attributes(bridge)
         try:
             self.queues.create(name, attributes, tags)
@@ -146,10 +135,15 @@ class BridgeWorks(msgspec.Struct, frozen=True, kw_only=True):
             self.queues.set_attributes(name, changeable(attributes))  # it was made before the bridge was changed
         return name
 
+    def name_queue(self, bridge: Bridge) -> str:
+        """Name the queue that is made for a bridge here."""
+        stage = None if self.here.stage is UNSET else self.here.stage
+        return bridge_queue_name(self.here.tag, bridge, stage=stage)
+
     def queue_of(self, bridge: Bridge) -> str:
         """Name the queue that the bridge reads, whether it is there or not. Raises `BadBinding`."""
         existing = bridge.src if bridge.kind is RouteKind.QUEUE else bridge.queue
-        return bridge_queue_name(self.tag, bridge, stage=self.stage) if existing is None else self.readable(existing)
+        return self.name_queue(bridge) if existing is None else self.readable(existing)
 
     def set_binding(self, record: BridgeRecord, registry: Registry, *, bound: bool) -> None:
         """Binds a static route's queue, or unbinds it. Raises `BadBinding`."""
@@ -158,8 +152,8 @@ class BridgeWorks(msgspec.Struct, frozen=True, kw_only=True):
         if not bound:
             self.unbind(bridge, queue)
             return
-        takes_all = self.exchanges.bindings().exchange(bridge.src).type is ExchangeType.HEADERS
-        binding = Binding(exchange=bridge.src, queue=queue, key=bridge.key, arguments=EVERYTHING if takes_all else {})
+        arguments = self.exchanges.bindings().exchange(bridge.src).type.index_class.takes_all
+        binding = Binding(exchange=bridge.src, queue=queue, key=bridge.key, arguments=arguments)
         destination = bridge_destination(registry, record, url=self.queues.url(queue))
         self.exchanges.change(with_binding(binding, destination))
 

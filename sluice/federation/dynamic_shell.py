@@ -34,7 +34,7 @@ from sluice.federation.dynamic.state import (
     Surveyed,
 )
 from sluice.federation.dynamic.steps import step
-from sluice.federation.exchange_store import Change, TooBusy, all_of, bound_exactly
+from sluice.federation.exchange_store import Change, all_of, bound_exactly
 from sluice.federation.links.messages import DynamicMessage, encode_control
 from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, Registry, bridge_destination
 from sluice.federation.links.transitions import LinkTold
@@ -44,8 +44,7 @@ from sluice.federation.matching.site import SiteBindings
 from sluice.federation.matching.typed_values import of_stored
 from sluice.federation.ports import Document, PeerRefused, PeerUnreachable
 from sluice.federation.registrar import Registrar, news_of
-
-MAX_RACES = 50
+from sluice.federation.stored import Stored
 
 
 class Dynamics(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,23 +77,28 @@ class Dynamics(msgspec.Struct, frozen=True, kw_only=True):
             self.registrar.exchanges.change(all_of(binding))
         self._send(registry, sendings)
 
-    def routes(self) -> tuple[RoutesByExchange, int]:
-        """Return the state of dynamic routes by exchange, and its version. Raises `BadSnapshot`."""
-        content, version = self.document.load()
-        return ({} if content is None else ROUTES.unpack(content)), version
+    @property
+    def routes(self) -> Stored[RoutesByExchange]:
+        """The state of dynamic routes, by exchange."""
+        return Stored(self.document, ROUTES, dict)
 
     def ways(self) -> Mapping[str, list[Way]]:
         """Who wants what, by which way, active or standing by: by exchange. Raises `BadSnapshot`."""
-        return {exchange: ways_of(routes) for exchange, routes in self.routes()[0].items()}
+        return {exchange: ways_of(routes) for exchange, routes in self.routes.value().items()}
 
     def _taken(
         self, registry: Registry, bound: SiteBindings, heard: Mapping[str, Sequence[Heard]], *, heartbeat: bool
     ) -> tuple[RoutesByExchange, list[Sending]]:
         records = [each for each in registry.bridges.values() if each.bridge.dynamic and not each.closing]
-        for _ in range(MAX_RACES):
-            before, version = self.routes()
-            ignored: Counter[str] = Counter()
-            after, sendings = dict(before), list[Sending]()
+        ignored: Counter[str] = Counter()
+        sendings: list[Sending] = []
+        names: set[str] = set()
+
+        def change(before: RoutesByExchange) -> RoutesByExchange:
+            ignored.clear()
+            sendings.clear()
+            names.update(before)
+            after = dict(before)
             for exchange in sorted({each.bridge.src for each in records} | before.keys() | heard.keys()):
                 routes = before.get(exchange) or DynamicRoutes(here=registry.here, exchange=exchange)
                 of_exchange = [each for each in records if each.bridge.src == exchange]
@@ -106,17 +110,16 @@ class Dynamics(msgspec.Struct, frozen=True, kw_only=True):
                 for event in events:
                     taken = step(routes, event)
                     routes = taken.routes
-                    sendings += taken.sendings
+                    sendings.extend(taken.sendings)
                     if taken.ignored is not None:
                         ignored[taken.ignored] += 1
                 after[exchange] = routes
-            after = {name: routes for name, routes in after.items() if routes.pulls or routes.served}
-            if after == before or self.document.save(ROUTES.pack(after), after=version):
-                self.ignored.update(ignored)
-                # Of an exchange whose last route is gone there is a queue to be unbound, perhaps.
-                nothing = {name: DynamicRoutes(here=registry.here, exchange=name) for name in before}
-                return nothing | after, sendings
-        raise TooBusy(f"lost {MAX_RACES} races to write the state of dynamic routes")
+            return {name: routes for name, routes in after.items() if routes.pulls or routes.served}
+
+        after = self.routes.change(change)
+        self.ignored.update(ignored)
+        # Of an exchange whose last route is gone there is a queue to be unbound, perhaps.
+        return {name: DynamicRoutes(here=registry.here, exchange=name) for name in names} | after, sendings
 
     def _changes(
         self, registry: Registry, records: Sequence[BridgeRecord], routes: DynamicRoutes, local: Wants
@@ -172,7 +175,7 @@ class Dynamics(msgspec.Struct, frozen=True, kw_only=True):
                 continue
             takes_in = not (record.closing or record.draining or registry.links[record.bridge.link].status.draining)
             is_wanted = name in routes.served and takes_in
-            destination = bridge_destination(registry, record, url=self.registrar.queues.url(record.queue))
+            destination = bridge_destination(registry, record, url=self.registrar.works.queues.url(record.queue))
             if is_wanted and destination.crossing is not None:
                 leading = replace(destination.crossing, origins=origins_of(ways, name))
                 destination = replace(destination, crossing=leading)

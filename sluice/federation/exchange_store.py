@@ -9,31 +9,23 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from sluice.codec import encode
-from sluice.errors import BadBinding, SluiceError
+from sluice.errors import BadBinding
 from sluice.federation.followed import Followed
 from sluice.federation.matching.bindings import (
-    Arguments,
+    CHANGE,
     Binding,
     BindingId,
-    BoundKeys,
+    BindingsChange,
     Destination,
-    check,
     pack,
     parts_of,
 )
-from sluice.federation.matching.changes import CHANGE, BindingsChange
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, way
+from sluice.federation.matching.indexes import Arguments, BoundKeys
 from sluice.federation.matching.site import SiteBindings
-from sluice.federation.matching.typed_values import to_stored
+from sluice.federation.matching.typed_values import same, to_stored
 from sluice.federation.ports import MAX_CHANGE_BYTES, ChangeLog
-
-MAX_RACES = 50
-
-
-class TooBusy(SluiceError):
-    """Written by too many at once; the request may be repeated."""
-
+from sluice.federation.stored import MAX_RACES, TooBusy
 
 Change = Callable[[SiteBindings], BindingsChange | None]  # None where nothing changes
 
@@ -111,7 +103,7 @@ def without_exchange(name: str) -> Change:
     def change(site: SiteBindings) -> BindingsChange:
         if site.exchange(name) in STANDARD_EXCHANGES:
             raise BadBinding(f"{name}: every site has this exchange")
-        bound = site.bound_to(name)
+        bound = sum(map(len, site.keys_at(name).values()))
         if bound:
             raise BadBinding(f"{name} has {bound} bindings: unbind them first")
         users = [each.name for each in site.exchanges if each.alternate == name and each.name != name]
@@ -130,10 +122,11 @@ def with_binding(binding: Binding, destination: Destination, *, replaces: bool =
 
     def change(site: SiteBindings) -> BindingsChange | None:
         queues = () if site.destination(binding.queue) == destination else (destination,)
-        bound = {binding.exchange: {binding.queue: {binding.key: to_stored(binding.arguments)}}}
+        arguments = to_stored(binding.arguments)
+        bound = {binding.exchange: {binding.queue: {binding.key: arguments}}}
         known = site.keys(binding.exchange, binding.queue).get(binding.key)
-        if replaces and known is not None and _differ(to_stored(binding.arguments), known):
-            check(binding, site.exchange(binding.exchange).type)
+        if replaces and known is not None and not same(arguments, known):
+            binding.check(site.exchange(binding.exchange).type)
             unbound = {binding.exchange: {binding.queue: {binding.key: known}}}
             return BindingsChange(queues=queues, unbound=unbound, bound=bound)
         if site.lacks(binding):
@@ -147,11 +140,8 @@ def known_anew(destination: Destination) -> Change:
     """Change what is known of a bound queue; one that isn't bound is left alone."""
 
     def change(site: SiteBindings) -> BindingsChange | None:
-        return (
-            None
-            if site.destination(destination.queue) in {None, destination}
-            else BindingsChange(queues=(destination,))
-        )
+        is_known = site.destination(destination.queue) in {None, destination}
+        return None if is_known else BindingsChange(queues=(destination,))
 
     return change
 
@@ -197,7 +187,7 @@ def bound_exactly(destination: Destination, wanted: Sequence[Binding]) -> Change
         after: dict[str, dict[str, Arguments]] = {}
         for binding in wanted:
             if binding.arguments or binding.key not in before.get(binding.exchange, {}):  # most are there, and good
-                check(binding, site.exchange(binding.exchange).type)
+                binding.check(site.exchange(binding.exchange).type)
             after.setdefault(binding.exchange, {})[binding.key] = to_stored(binding.arguments)
         if not after:
             return _unbinding(site, queue, before) if before else None
@@ -242,15 +232,10 @@ def _lacking(
     found: dict[str, dict[str, BoundKeys]] = {}
     for exchange, keys in some.items():
         known = others.get(exchange, {})
-        lacking = {key: each for key, each in keys.items() if key not in known or _differ(each, known[key])}
+        lacking = {key: each for key, each in keys.items() if key not in known or not same(each, known[key])}
         if lacking:
             found[exchange] = {queue: lacking}
     return found
-
-
-def _differ(one: Arguments, other: Arguments) -> bool:
-    """Compare them as JSON, for to Python 1 and True are equal."""
-    return bool(one or other) and encode(one) != encode(other)
 
 
 def feeding(queues: Iterable[str]) -> Change:

@@ -1,61 +1,74 @@
-"""A replica of the bindings as one execution environment keeps it: made of a snapshot once, then of what changes."""
+"""What one execution environment keeps of what is stored, between its invocations. Not for threads."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from sluice.federation.matching.bindings import Bindings
-from sluice.federation.matching.changes import Replica, follow, replica_of
-from sluice.federation.ports import ChangeLog, NowMs
-from sluice.federation.seen import CACHED_MS
+from sluice.federation.matching.bindings import Bindings, Replica, follow, replica_of
+from sluice.federation.ports import ChangeLog, Document, NowMs
 
+CACHED_MS = 1_000
+
+T = TypeVar("T")
 R = TypeVar("R", bound=Replica)
 
 
 @dataclass(slots=True)
+class Seen(Generic[T]):
+    """A document: decoded once a version, never older than a second. `decode` gets None before the first save."""
+
+    document: Document
+    decode: Callable[[bytes | None], T]
+    now_ms: NowMs
+    _version: int = -1
+    _checked_at_ms: int = 0
+    _value: T | None = None
+
+    def value(self) -> T:
+        """Read the document's value, at most a second old."""
+        now_ms = self.now_ms()
+        if self._value is None or now_ms - self._checked_at_ms >= CACHED_MS:
+            if self._value is None or self.document.version() != self._version:
+                content, version = self.document.load()
+                # Both or neither: a value that can't be read is looked at again, and isn't taken for the old one.
+                self._value, self._version = self.decode(content), version
+            self._checked_at_ms = now_ms
+        return self._value
+
+
+@dataclass(slots=True)
 class Followed(Generic[R]):
-    """What is kept between batches; `make` compiles a snapshot. Not for threads: the replica changes in place."""
+    """A replica of the bindings, which changes in place: `make` compiles a snapshot once, then changes are taken in.
+
+    With a clock the log is asked once a second, without one each time.
+    """
 
     log: ChangeLog
     make: Callable[[Bindings], R]
+    now_ms: NowMs | None = None
     _replica: R | None = None
+    _checked_at_ms: int = 0
 
     def value(self) -> R:
-        """Read the replica as it stands now: where nothing has changed, one small read. Raises `BadBindings`."""
+        """Read the replica; where nothing has changed, that costs one small read. Raises `BadSnapshot`."""
+        now_ms = 0 if self.now_ms is None else self.now_ms()
         replica = self._replica
+        if replica is not None and self.now_ms is not None and now_ms - self._checked_at_ms < CACHED_MS:
+            return replica
         news = self.log.since(None if replica is None else replica.version)
         self._replica = None  # whatever goes wrong from here on, half of a change is never kept
         if replica is None or news.base is not None:
             replica = None  # the old one goes before there is a new one: there isn't memory for two
             replica = replica_of(news.snapshot, self.make, version=news.base or 0)
         follow(replica, news.changes)
-        self._replica = replica
+        self._replica, self._checked_at_ms = replica, now_ms
         return replica
 
     def advance(self, change: bytes) -> R:
-        """Take in the next version, which was just written here. Raises `BadBindings`."""
+        """Take in the next version, which was just written here. Raises `BadSnapshot`."""
         replica, self._replica = self._replica, None
         if replica is None:
             return self.value()
         follow(replica, [change])
         self._replica = replica
         return replica
-
-
-@dataclass(slots=True)
-class SeenReplica(Generic[R]):
-    """The same for who needn't ask each time: never older than a second."""
-
-    followed: Followed[R]
-    now_ms: NowMs
-    _value: R | None = None
-    _checked_at_ms: int = 0
-
-    def value(self) -> R:
-        """Read the replica, at most a second old. Raises `BadBindings`."""
-        now_ms = self.now_ms()
-        if self._value is None or now_ms - self._checked_at_ms >= CACHED_MS:
-            self._value = None  # what can't be read is looked at again, and the old one isn't taken for it
-            self._value = self.followed.value()
-            self._checked_at_ms = now_ms
-        return self._value

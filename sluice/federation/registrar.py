@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from sluice.errors import BadRoute
 from sluice.federation.bridge_works import BridgeWorks
-from sluice.federation.exchange_store import ExchangeStore, TooBusy
-from sluice.federation.links.due import EMPTY_FOR_MS, DueAction, SendHello, SendParting, due
+from sluice.federation.exchange_store import ExchangeStore
+from sluice.federation.links.due import EMPTY_FOR_MS, Act, Due, due
 from sluice.federation.links.links import Address, Bridge, Link
 from sluice.federation.links.messages import (
     Hello,
@@ -44,21 +44,17 @@ from sluice.federation.links.transitions import (
     RegistryEvent,
     apply,
 )
-from sluice.federation.peer_store import PeerStore
 from sluice.federation.ports import (
-    DeadLetters,
     Document,
-    Mappings,
     NowMs,
     PeerRefused,
     Peers,
     PeerUnreachable,
-    SiteQueues,
 )
+from sluice.federation.stored import Stored
 from sluice.splitting.filters.values import Filter
 
 MAX_ROUNDS = 8
-MAX_RACES = 50
 SOON_MS = 2_000  # while a bridge or a link closes or drains, or a bridge is being changed
 UNFINISHED_MS = 10_000  # while a bridge lacks what AWS didn't let be made
 _AWAITING = frozenset({LinkState.WAITING, LinkState.FAILED, LinkState.CONNECTING})
@@ -75,71 +71,48 @@ class Registrar(msgspec.Struct, frozen=True, kw_only=True):
     here: Address
     document: Document
     exchanges: ExchangeStore
-    queues: SiteQueues
-    mappings: Mappings
+    works: BridgeWorks
     peers: Peers
-    dead_letters: DeadLetters
-    bridge_queue_attributes: Callable[[Bridge], Mapping[str, str]]  # of the queue that is made for it
     peer_accounts: frozenset[str]
-    known: PeerStore
+    known: Stored[dict[str, Peer]]  # by tag
     peer_role_id: str | None  # of the role that this site has for its peers in other accounts
     peer_queue_url: Callable[[Peer, str], str]  # from a queue's name
-    readable: Callable[[str], str]  # the name that SQS knows a queue by; raises `BadBinding` for one out of bounds
     filter_problem: Callable[[Filter], str | None]  # why no route can have it, or None
     last_forwards: Callable[[], Mapping[str, int]]  # by bridge: ms since 1970
     waiting_since: Callable[[], Mapping[str, int]]  # by queue: since when, at least, it hasn't been empty
     now_ms: NowMs
     jitter: Callable[[], float]
-    may_go_on: Callable[[], bool]
     empty_for_ms: int = EMPTY_FOR_MS
     peer_stages: frozenset[str] = ONLY_UNSTAGED
 
-    @property
-    def works(self) -> BridgeWorks:
-        """What bridges need is made there."""
-        return BridgeWorks(
-            tag=self.here.tag,
-            stage=None if self.here.stage is UNSET else self.here.stage,
-            exchanges=self.exchanges,
-            queues=self.queues,
-            mappings=self.mappings,
-            dead_letters=self.dead_letters,
-            bridge_queue_attributes=self.bridge_queue_attributes,
-            readable=self.readable,
-            may_go_on=self.may_go_on,
-        )
-
     def registry(self) -> Registry:
-        """As it stands. Raises `BadSnapshot`."""
-        return self.stored()[0]
+        """Read the registry as it stands. Raises `BadSnapshot`."""
+        return self._stored.value()
 
-    def stored(self) -> tuple[Registry, int]:
-        """Return the registry, and its document's version. Raises `BadSnapshot`."""
-        content, version = self.document.load()
-        return (Registry(here=self.here.tag) if content is None else REGISTRY.unpack(content)), version
+    @property
+    def _stored(self) -> Stored[Registry]:
+        return Stored(self.document, REGISTRY, lambda: Registry(here=self.here.tag))
 
     def advance(self, events: Sequence[RegistryEvent] = (), *, ticks: bool = True) -> Registry:
         """Take events in and do what is due, until nothing more can be done now; the registry then."""
         registry = self.take_in(events)
         if ticks:
             registry = self.take_in(self._ticks(registry))
-        done: set[tuple[DueAction, object]] = set()
+        done: set[tuple[Due, object]] = set()
         for _ in range(MAX_ROUNDS):
             followed: list[RegistryEvent] = []
             for action in due(registry, now_ms=self.now_ms(), empty_for_ms=self.empty_for_ms):
                 # Each action once in a state of its bridge or link: what isn't settled by doing it again must wait.
-                if isinstance(action, SendHello | SendParting):
-                    state: object = registry.links[action.link].status.state
-                else:
-                    state = registry.bridges[action.bridge].mapping
-                if (action, state) in done or not self.may_go_on():
+                is_links = action.act in {Act.SEND_HELLO, Act.SEND_PARTING}
+                state = registry.links[action.name].status.state if is_links else registry.bridges[action.name].mapping
+                if (action, state) in done or not self.works.may_go_on():
                     continue
                 done.add((action, state))
-                match action:
-                    case SendHello():
-                        followed += self._hello_sent(action.link, registry)
-                    case SendParting():
-                        followed += self._parting_sent(action.link, registry)
+                match action.act:
+                    case Act.SEND_HELLO:
+                        followed += self._hello_sent(action.name, registry)
+                    case Act.SEND_PARTING:
+                        followed += self._parting_sent(action.name, registry)
                     case _:
                         followed.append(self.works.perform(action, registry))
             if not followed:
@@ -149,14 +122,13 @@ class Registrar(msgspec.Struct, frozen=True, kw_only=True):
 
     def take_in(self, events: Sequence[RegistryEvent]) -> Registry:
         """Write the registry after the events, all or none of them. Raises `BadRoute`, `TooBusy`."""
-        for _ in range(MAX_RACES):
-            before, version = self.stored()
-            after = before
+
+        def change(registry: Registry) -> Registry:
             for event in events:
-                after = apply(after, event, now_ms=self.now_ms(), jitter=self.jitter())
-            if after == before or self.document.save(REGISTRY.pack(after), after=version):
-                return after
-        raise TooBusy(f"lost {MAX_RACES} races to write the registry of links")
+                registry = apply(registry, event, now_ms=self.now_ms(), jitter=self.jitter())
+            return registry
+
+        return self._stored.change(change)
 
     def _ticks(self, registry: Registry) -> list[RegistryEvent]:
         forwards, waiting, events = self.last_forwards(), self.waiting_since(), list[RegistryEvent]()
@@ -202,7 +174,7 @@ class Registrar(msgspec.Struct, frozen=True, kw_only=True):
             case Hello(served=True):
                 return self._greet_server(link, sender)
             case Hello(pulls=pulls, draining=draining):
-                rules = self.known.peers()[sender.tag]
+                rules = self.known.value()[sender.tag]
                 reasons = {pull.name: rules.refusal_of(pull) or self.filter_refusal(pull) for pull in pulls}
                 refused = {name: reason for name, reason in reasons.items() if reason is not None}
                 allowed = tuple(pull for pull in pulls if pull.name not in refused)
@@ -223,7 +195,7 @@ class Registrar(msgspec.Struct, frozen=True, kw_only=True):
 
     def checked_sender(self, claimed: Address, *, sender_id: str) -> Address:
         """Return where the peer is who says something. Raises `BadRoute` for what isn't from a peer of that tag."""
-        peer = KnownPeers(self.known.peers(), self.peer_role_id).named(claimed.tag, sender_id=sender_id)
+        peer = KnownPeers(self.known.value(), self.peer_role_id).named(claimed.tag, sender_id=sender_id)
         sender = vouched(claimed, peer, url_of=self.peer_queue_url)
         if sender.account == self.here.account:  # what lets other accounts in isn't for its own
             sender = replace(sender, role_arn=None, external_id=None)

@@ -11,16 +11,16 @@ import msgspec
 from msgspec.structs import replace
 
 from sluice.errors import CallFailed, DestinationFault, QueueGone
-from sluice.federation.exchange_store import TooBusy, without_queue
+from sluice.federation.exchange_store import without_queue
 from sluice.federation.links.links import RouteKind
 from sluice.federation.links.registry import BridgeRecord, Registry
 from sluice.federation.links.transitions import Done
-from sluice.federation.links.watch import GONE_AFTER_MS, UNBOUND_AFTER_MS, WATCH, SiteWatch, watch_in
+from sluice.federation.links.watch import GONE_AFTER_MS, UNBOUND_AFTER_MS, WATCH, SiteWatch
 from sluice.federation.matching.site import SiteBindings
 from sluice.federation.ports import Document, MappingGone
 from sluice.federation.registrar import Registrar
+from sluice.federation.stored import Stored
 
-MAX_RACES = 50
 MAX_LOOKED_AT = 50  # of the bound queues, at one sweep; where there are more, others each time
 SWEEP_MS = 60_000
 AGAIN_MS = 5_000
@@ -50,7 +50,7 @@ class Upkeep(msgspec.Struct, frozen=True, kw_only=True):
 
     def watch(self) -> SiteWatch:
         """Return what is known by the looks so far. Raises `BadSnapshot`."""
-        return self._stored()[0]
+        return self._stored.value()
 
     def sweep(self) -> None:
         """Look at all that routes have, bound queues in turn, and what was missing. Raises `CallFailed`, at the end."""
@@ -70,7 +70,7 @@ class Upkeep(msgspec.Struct, frozen=True, kw_only=True):
                 queues=queues, mends={name: each for name, each in watch.mends.items() if name in registry.bridges}
             )
 
-        self._change(kept)
+        self._stored.change(kept)
         self._compare_routes()
 
     def look_again(self) -> None:
@@ -90,7 +90,7 @@ class Upkeep(msgspec.Struct, frozen=True, kw_only=True):
             return watch
 
         if known:
-            self._change(missed)
+            self._stored.change(missed)
             self._look(known.keys())
             self.registrar.advance(ticks=False)
 
@@ -107,17 +107,9 @@ class Upkeep(msgspec.Struct, frozen=True, kw_only=True):
                 times.append(since_ms + UNBOUND_AFTER_MS)
         return min(times, default=None)
 
-    def _stored(self) -> tuple[SiteWatch, int]:
-        content, version = self.document.load()
-        return watch_in(content), version
-
-    def _change(self, change: Callable[[SiteWatch], SiteWatch]) -> SiteWatch:
-        for _ in range(MAX_RACES):
-            before, version = self._stored()
-            after = change(before)
-            if after == before or self.document.save(WATCH.pack(after), after=version):
-                return after
-        raise TooBusy(f"lost {MAX_RACES} races to write what was looked at")
+    @property
+    def _stored(self) -> Stored[SiteWatch]:
+        return Stored(self.document, WATCH, SiteWatch)
 
     # Queues
 
@@ -129,7 +121,7 @@ class Upkeep(msgspec.Struct, frozen=True, kw_only=True):
             name: messages if messages is None or registry.bridges_reading(name) else 0
             for name, messages in counts.items()
         }
-        watch = self._change(lambda watch: watch.seen(noted, now_ms=now_ms))
+        watch = self._stored.change(lambda watch: watch.seen(noted, now_ms=now_ms))
         bindings = self.registrar.exchanges.bindings()
         for name, messages in counts.items():
             if messages is not None:
@@ -145,11 +137,11 @@ class Upkeep(msgspec.Struct, frozen=True, kw_only=True):
         """Count what is in the queues: None for one that isn't there; nothing is said of one that can't be asked."""
         counts: dict[str, int | None] = {}
         for name in sorted(names):
-            if not self.registrar.may_go_on():
+            if not self.registrar.works.may_go_on():
                 break
             with suppress(CallFailed):
                 try:
-                    counts[name] = self.registrar.queues.count(name)
+                    counts[name] = self.registrar.works.queues.count(name)
                 except QueueGone:
                     counts[name] = None
         return counts
@@ -161,7 +153,7 @@ class Upkeep(msgspec.Struct, frozen=True, kw_only=True):
         except DestinationFault:
             return  # the rest is still there: the next look goes on
         now_ms = self.registrar.now_ms()
-        self._change(lambda watch: watch.put_back(name, moved, now_ms=now_ms))
+        self._stored.change(lambda watch: watch.put_back(name, moved, now_ms=now_ms))
 
     def _lay_anew(self, name: str, registry: Registry, *, now_ms: int) -> None:
         """Forget what routes had of a queue that is gone: so it falls due. Of several who see it one does."""
@@ -178,11 +170,12 @@ class Upkeep(msgspec.Struct, frozen=True, kw_only=True):
             return watch.with_queue(name, forgotten).mended(routes, QUEUE, lost=lost, now_ms=now_ms)
 
         if routes:
-            self._change(claim)
+            self._stored.change(claim)
         if not claimed:
             return
         try:
-            self.registrar.mappings.delete(name)  # it is the gone queue's: Lambda may have switched it off for good
+            # It is the gone queue's: Lambda may have switched it off for good.
+            self.registrar.works.mappings.delete(name)
         except CallFailed:
             return  # it is on its way into another state: the looks find the queue missing again
         error = f"{QueueGone(name)}: it was deleted"
@@ -195,7 +188,7 @@ class Upkeep(msgspec.Struct, frozen=True, kw_only=True):
         if destination is None or destination.crossing is not None:
             return
         self.registrar.exchanges.change(without_queue(name))
-        self._change(lambda watch: watch.with_queue(name, replace(watch.of(name), undelivered=0, unbound=True)))
+        self._stored.change(lambda watch: watch.with_queue(name, replace(watch.of(name), undelivered=0, unbound=True)))
         self.mended.append(Mended(what=BINDING, name=name))
 
     # Routes
@@ -219,11 +212,11 @@ class Upkeep(msgspec.Struct, frozen=True, kw_only=True):
         """Give a queue of a route's own its settings back. Raises `CallFailed`."""
         if not record.makes_queue or record.queue is None or record.closing:
             return
-        attributes = self.registrar.bridge_queue_attributes(record.bridge)
+        attributes = self.registrar.works.bridge_queue_attributes(record.bridge)
         # What encrypts a queue that is there stays: its messages need the key that they were encrypted with.
         wanted = {name: value for name, value in attributes.items() if name not in ENCRYPTION}
         with suppress(QueueGone):  # the looks tell
-            if self.registrar.queues.configure(record.queue, wanted):
+            if self.registrar.works.queues.configure(record.queue, wanted):
                 self._lacks(record, SETTINGS)
 
     def _compare_mapping(self, record: BridgeRecord) -> None:
@@ -231,7 +224,7 @@ class Upkeep(msgspec.Struct, frozen=True, kw_only=True):
         if record.mapping is None:
             return
         try:
-            on = self.registrar.mappings.is_on(record.mapping)
+            on = self.registrar.works.mappings.is_on(record.mapping)
         except MappingGone:
             self._lacks(record, MAPPING, Done(bridge=record.bridge.name, mapping="", on=False))
         else:
@@ -241,7 +234,7 @@ class Upkeep(msgspec.Struct, frozen=True, kw_only=True):
     def _lacks(self, record: BridgeRecord, what: str, *found: Done) -> None:
         self.registrar.take_in(found)
         routes, now_ms = (record.bridge.name,), self.registrar.now_ms()
-        self._change(lambda watch: watch.mended(routes, what, now_ms=now_ms))
+        self._stored.change(lambda watch: watch.mended(routes, what, now_ms=now_ms))
         self.mended.append(Mended(what=what, name=record.queue or "", routes=routes))
 
 

@@ -15,10 +15,9 @@ from sluice.aws.clients import lambda_client, new_id, now_ms
 from sluice.aws.documents import LINKS, PEERS, DynamoDocument
 from sluice.aws.federation.rates import RouteRates
 from sluice.codec import encode
-from sluice.federation import peer_store
 from sluice.federation.links.links import Address, Bridge, Endpoint, Link
 from sluice.federation.links.messages import Hello, decode_control, encode_control
-from sluice.federation.links.peers import Peer
+from sluice.federation.links.peers import KNOWN_PEERS, Peer
 from sluice.federation.links.registry import REGISTRY, BridgeRecord, LinkRecord, Registry
 from sluice.federation.links.states import LinkState, LinkStatus
 from sluice.splitting.filters.values import Filter
@@ -77,7 +76,7 @@ def federation(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> I
 def know(federation: Surroundings, *peers: Peer) -> None:
     """Have these peers, and no others."""
     document = DynamoDocument(client=federation.dynamodb, table="t", name=PEERS, new_token=new_id)
-    assert document.save(peer_store.PEERS.pack({peer.tag: peer for peer in peers}), after=document.version())
+    assert document.save(KNOWN_PEERS.pack({peer.tag: peer for peer in peers}), after=document.version())
 
 
 def forget() -> None:

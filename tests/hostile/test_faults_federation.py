@@ -79,7 +79,7 @@ def test_a_want_that_cannot_be_a_binding_is_ignored(arguments: str) -> None:
     world.pulls("THERE", "HERE", exchange=MATCH, dynamic=True)
     site, function = world["HERE"], Links(world["HERE"])
     function.ask({"op": "sweep"})
-    [served] = site.dynamics().routes()[0][MATCH].served.values()
+    [served] = site.dynamics().routes.value()[MATCH].served.values()
     epoch, sequence = served.version
     bind = Bind(
         exchange=MATCH,

@@ -17,7 +17,7 @@ from sluice.errors import BadSnapshot, Malformed
 from sluice.federation.dynamic.ops import MAX_SNAPSHOT_BYTES, read_snapshot
 from sluice.federation.links.links import Bridge
 from sluice.federation.links.registry import REGISTRY
-from sluice.federation.matching.changes import CHANGE, replica_of
+from sluice.federation.matching.bindings import CHANGE, replica_of
 from sluice.federation.matching.routing import RoutingTable
 from sluice.federation.matching.site import SiteBindings
 from sluice.federation.operations import OPERATIONS

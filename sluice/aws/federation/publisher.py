@@ -18,8 +18,8 @@ import msgspec
 from sluice.aws.clients import CONFIG, calls
 from sluice.batches import MAX_ENTRIES, Entry, Request, standard_round
 from sluice.errors import BadSetting, CallFailed, DestinationFault, Malformed, SluiceError, TooLarge
-from sluice.federation.matching.bindings import MAX_KEY_CHARACTERS
 from sluice.federation.matching.exchanges import MAX_NAME_CHARACTERS
+from sluice.federation.matching.indexes import MAX_KEY_CHARACTERS
 from sluice.federation.matching.typed_values import Headers, TypedValue, of_attribute
 from sluice.federation.messages.metadata import (
     ATTRIBUTE,

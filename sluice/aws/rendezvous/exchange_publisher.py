@@ -8,8 +8,7 @@ from aws_lambda_powertools.logging import Logger
 
 from sluice.aws.federation.publisher import BadPublishing, NotPublished, Publisher, Publishing
 from sluice.errors import QueueGone
-from sluice.federation.matching.bindings import Bindings, parts_of
-from sluice.federation.matching.changes import BindingsChange
+from sluice.federation.matching.bindings import Bindings, BindingsChange, parts_of
 from sluice.federation.matching.exchanges import Exchange, way
 from sluice.rendezvous.counts.events import Event
 from sluice.rendezvous.event_recorder import NOT_PUBLISHED

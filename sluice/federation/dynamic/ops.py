@@ -17,8 +17,9 @@ from msgspec import Meta
 from sluice.codec import Format, Struct, decode, encode
 from sluice.documents import read_json
 from sluice.errors import BadBinding, BadSnapshot, Malformed
-from sluice.federation.matching.bindings import MAX_ARGUMENTS, MAX_KEY_CHARACTERS, Binding, check
+from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.exchanges import ExchangeType
+from sluice.federation.matching.indexes import MAX_ARGUMENTS, MAX_KEY_CHARACTERS
 from sluice.federation.matching.tracing import MAX_ORIGINS, MAX_TAG_CHARACTERS, MAX_TRACE_TAGS
 from sluice.federation.matching.typed_values import Headers, of_json, to_json
 
@@ -78,7 +79,7 @@ def bindings_for(wants: Iterable[Want], *, exchange: str, type_: ExchangeType, q
 
     A queue has one binding by a key: so where arguments decide, the key is a hash of both; else they are left out.
     """
-    if type_ is ExchangeType.HEADERS:
+    if type_.index_class.follows_arguments:
         hashes = {want: hashlib.sha256(encode(want)).hexdigest()[:HASH_CHARACTERS] for want in sorted(wants)}
         return tuple(
             Binding(exchange=exchange, queue=queue, key=key, arguments=want.headers) for want, key in hashes.items()
@@ -88,10 +89,10 @@ def bindings_for(wants: Iterable[Want], *, exchange: str, type_: ExchangeType, q
 
 def is_bindable(want: Want, type_: ExchangeType) -> bool:
     """Whether a queue can be bound so to an exchange of the type."""
-    if type_ is not ExchangeType.HEADERS:
+    if not type_.index_class.follows_arguments:
         return True  # all that counts is a key
     try:
-        check(Binding(exchange="", queue="", key=want.key, arguments=want.headers), type_)
+        Binding(exchange="", queue="", key=want.key, arguments=want.headers).check(type_)
     except BadBinding:
         return False
     return True

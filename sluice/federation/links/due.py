@@ -5,6 +5,7 @@ crash, goes on where the last one stopped.
 """
 
 from collections.abc import Iterator
+from enum import StrEnum
 
 import msgspec
 
@@ -17,88 +18,45 @@ _UNREACHED = frozenset({LinkState.WAITING, LinkState.CONNECTING, LinkState.FAILE
 _HEARING = CARRYING | {LinkState.CONNECTING, LinkState.PAUSED}  # the peer may be told something
 
 
-class SendHello(msgspec.Struct, frozen=True):
-    """Say hello over the link. Answer with `HelloSent`, or with `LinkTold` where that fails."""
+class Act(StrEnum):
+    """What may have to be done for a link or a bridge. Each is answered with the event that its comment names."""
 
-    link: str
-
-
-class SendParting(msgspec.Struct, frozen=True):
-    """Tell the peer that the link is closed. Answer with `LinkTold` of TORN_DOWN, told or not."""
-
-    link: str
-
-
-class MakeQueue(msgspec.Struct, frozen=True):
-    """Make the bridge's queue, or look at the existing one. Answer with `Done`."""
-
-    bridge: str
+    SEND_HELLO = "send hello"  # `HelloSent`, or also `LinkTold` where that fails
+    SEND_PARTING = "send parting"  # `LinkTold` of TORN_DOWN, whether the peer was told or not
+    MAKE_QUEUE = "make queue"  # or look at the existing one: `Done`
+    BIND = "bind"  # `Done`
+    UNBIND = "unbind"  # `Done`
+    MAKE_MAPPING = "make mapping"  # by which the bridge function reads the queue: `Done`
+    SWITCH_MAPPING = "switch mapping"  # `Done`
+    REFIT = "refit"  # let queue, binding and mapping be as the bridge's options have become: `Refitted`
+    COUNT_QUEUE = "count queue"  # `Counted`
+    BURY_LEFTOVERS = "bury leftovers"  # delete the mapping; what is in the queue is dead: `Counted`
+    TEAR_DOWN = "tear down"  # the same, and delete the queue if we made it: `BridgeGone`
 
 
-class SetBinding(msgspec.Struct, frozen=True):
-    """Bind the bridge's queue, or unbind it. Answer with `Done`."""
+class Due(msgspec.Struct, frozen=True):
+    """One thing to be done for the link or the bridge `name`; `on` is what its mapping has to be."""
 
-    bridge: str
-    bound: bool
-
-
-class MakeMapping(msgspec.Struct, frozen=True):
-    """Let the bridge function read the queue. Answer with `Done`."""
-
-    bridge: str
-    on: bool
+    act: Act
+    name: str
+    on: bool = False
 
 
-class SwitchMapping(msgspec.Struct, frozen=True):
-    """Enable or disable the mapping. Answer with `Done`."""
-
-    bridge: str
-    on: bool
-
-
-class Refit(msgspec.Struct, frozen=True):
-    """Let the bridge's queue, binding and mapping be as its options have become. Answer with `Refitted`."""
-
-    bridge: str
-
-
-class CountQueue(msgspec.Struct, frozen=True):
-    """Count what is in the bridge's queue. Answer with `Counted`."""
-
-    bridge: str
-
-
-class BuryLeftovers(msgspec.Struct, frozen=True):
-    """Delete the mapping; what is in the queue is dead. Answer with `Counted`."""
-
-    bridge: str
-
-
-class TearDown(msgspec.Struct, frozen=True):
-    """Delete the mapping, and the queue if we made it; what is still in that is dead. Answer with `BridgeGone`."""
-
-    bridge: str
-
-
-BridgeAction = MakeQueue | SetBinding | MakeMapping | SwitchMapping | Refit | CountQueue | BuryLeftovers | TearDown
-DueAction = SendHello | SendParting | BridgeAction
-
-
-def due(registry: Registry, *, now_ms: int, empty_for_ms: int = EMPTY_FOR_MS) -> Iterator[DueAction]:
+def due(registry: Registry, *, now_ms: int, empty_for_ms: int = EMPTY_FOR_MS) -> Iterator[Due]:
     """Everything to be done in this state, all of it safe to do again."""
     for name, record in registry.links.items():
         if record.status.state is LinkState.CLOSING:
             if not registry.bridges_of(name):
-                yield SendParting(name)
+                yield Due(Act.SEND_PARTING, name)
         elif record.hello_due and record.status.state in _HEARING:
-            yield SendHello(name)
+            yield Due(Act.SEND_HELLO, name)
     for name, bridge in registry.bridges.items():
         if bridge.closing:
             empty_since_ms = bridge.empty_since_ms
             is_empty = empty_since_ms is not None and now_ms - empty_since_ms >= empty_for_ms
             yield _due_of_closing(registry, bridge, is_empty=is_empty)
         elif bridge.bridge.src_is_local and bridge.queue is None:
-            yield MakeQueue(name)
+            yield Due(Act.MAKE_QUEUE, name)
         elif bridge.bridge.src_is_local:
             yield from _due_of_open(registry, bridge)
 
@@ -111,33 +69,33 @@ def is_unfinished(registry: Registry, name: str) -> bool:
     return record.queue is None or any(True for _ in _due_of_open(registry, record))
 
 
-def _due_of_open(registry: Registry, record: BridgeRecord) -> Iterator[DueAction]:
+def _due_of_open(registry: Registry, record: BridgeRecord) -> Iterator[Due]:
     name, link = record.bridge.name, registry.links[record.bridge.link]
     takes_in = not (record.draining or link.status.draining)
     # What a dynamic route's queue is bound by, its peer says.
     if record.bridge.kind is RouteKind.STATIC and record.bound != takes_in:
-        yield SetBinding(name, takes_in)
+        yield Due(Act.BIND if takes_in else Act.UNBIND, name)
     on = any(registry.may_flow(each) for each in registry.bridges_reading(record.queue or ""))
     if record.mapping is None:
-        yield MakeMapping(name, on)
+        yield Due(Act.MAKE_MAPPING, name, on)
     elif record.on != on:
-        yield SwitchMapping(name, on)
+        yield Due(Act.SWITCH_MAPPING, name, on)
     if record.changed:
-        yield Refit(name)
+        yield Due(Act.REFIT, name)
     if record.draining and not record.bridge.paused:
-        yield CountQueue(name)
+        yield Due(Act.COUNT_QUEUE, name)
 
 
-def _due_of_closing(registry: Registry, record: BridgeRecord, *, is_empty: bool) -> DueAction:
+def _due_of_closing(registry: Registry, record: BridgeRecord, *, is_empty: bool) -> Due:
     name, link = record.bridge.name, registry.links.get(record.bridge.link)
     if record.bound:
-        return SetBinding(name, bound=False)
+        return Due(Act.UNBIND, name)
     is_cut_off = link is not None and link.status.state in _UNREACHED
     if is_cut_off and record.makes_queue and record.on and record.mapping:
-        return SwitchMapping(name, on=False)  # what can't be sent isn't waited for
+        return Due(Act.SWITCH_MAPPING, name, on=False)  # what can't be sent isn't waited for
     # Exchanges may still have the binding, and functions what they have received: with the queue it would go. And what
     # isn't known to be there may be: whoever made it has died before saying so, or is about to say so.
     waits = record.bridge.src_is_local and (record.makes_queue or record.mapping is None)
     if is_empty or not waits:
-        return TearDown(name)
-    return CountQueue(name) if record.on and record.makes_queue else BuryLeftovers(name)
+        return Due(Act.TEAR_DOWN, name)
+    return Due(Act.COUNT_QUEUE if record.on and record.makes_queue else Act.BURY_LEFTOVERS, name)

@@ -16,7 +16,7 @@ from typing import Annotated
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 
-from sluice.codec import Struct
+from sluice.codec import Format, Struct
 from sluice.errors import BadRoute
 from sluice.federation.links.links import Address, Bridge, Introduction, RouteKind
 from sluice.federation.matching.topics import covers
@@ -117,6 +117,9 @@ class Peer(Struct, frozen=True, kw_only=True):
 
     def _refused(self, what: str, name: str, rules: Iterable[str]) -> str:
         return f"{self.tag} may not {what} {name}: its peer rule here says {', '.join(rules) or 'nothing'}"
+
+
+KNOWN_PEERS = Format(kind="peers", version=1, type=dict[str, Peer])  # by tag
 
 
 def _any(patterns: Iterable[str], name: str) -> bool:

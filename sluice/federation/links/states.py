@@ -20,9 +20,9 @@ BACK_OFF_MIN_S = 2
 BACK_OFF_MAX_S = 64
 JITTER_SHARE = 0.25  # of a wait, at most, is taken off, so that links don't come back all at once
 PROBE_MS = 2 * 60_000
-HEARTBEAT_MS = 60_000
-BEATS_AFTER_MS = 45_000  # since the last one: whoever looks comes each minute, give or take
-STALLED_AFTER_MS = 2 * HEARTBEAT_MS
+HEARTBEAT_INTERVAL_MS = 60_000  # of sweeps, which send heartbeats: the other two follow from it
+HEARTBEAT_DUE_MS = HEARTBEAT_INTERVAL_MS * 3 // 4  # after the last one: a sweep may come early
+STALL_CHECK_MS = 2 * HEARTBEAT_INTERVAL_MS  # a link of which nothing was heard for longer is stalled
 ANSWER_MS = 60_000  # a peer that hasn't answered for so long is unreachable
 
 
@@ -180,9 +180,9 @@ def _carried_on(status: LinkStatus, passed: TimePassed, now_ms: int) -> LinkStat
         waits_since_ms = max(
             status.carrying_since_ms, now_ms if passed.waiting_since_ms is None else passed.waiting_since_ms
         )
-        is_stalled = now_ms - min(heard_ms, waits_since_ms) > STALLED_AFTER_MS
+        is_stalled = now_ms - min(heard_ms, waits_since_ms) > STALL_CHECK_MS
         state = LinkState.STALLED if is_stalled else LinkState.OPERATIONAL
-    is_due = sent_ms is None or now_ms - sent_ms >= BEATS_AFTER_MS
+    is_due = sent_ms is None or now_ms - sent_ms >= HEARTBEAT_DUE_MS
     return replace(status, state=state, heartbeat_sent_ms=now_ms if is_due else sent_ms)
 
 

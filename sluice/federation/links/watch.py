@@ -122,8 +122,3 @@ class SiteWatch(Struct, frozen=True, kw_only=True):
 
 
 WATCH = Format(kind="watch", version=1, type=SiteWatch)
-
-
-def watch_in(content: bytes | None) -> SiteWatch:
-    """Read what the document holds. Raises `BadSnapshot`."""
-    return SiteWatch() if content is None else WATCH.unpack(content)

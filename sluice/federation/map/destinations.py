@@ -16,10 +16,9 @@ from sluice.federation.links.states import CARRYING
 from sluice.federation.map.topology import Route, Topology
 from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.exchanges import Exchange, ExchangeType, way
-from sluice.federation.matching.headers import Conditions, HeadersIndex
-from sluice.federation.matching.topics import TopicIndex
+from sluice.federation.matching.indexes import Publication
 from sluice.federation.matching.tracing import Crossing, Trace, crossed, held_back
-from sluice.federation.matching.typed_values import Headers
+from sluice.federation.matching.typed_values import Headers, to_stored
 from sluice.federation.operations import WayView
 
 MAX_STAGES = 500
@@ -158,19 +157,10 @@ class _Follower:
 
 def takes(type_: ExchangeType | None, binding: Binding, *, key: str, headers: Headers) -> bool:
     """Whether a binding takes a message; an exchange that isn't known is taken for a topic exchange."""
-    match type_:
-        case ExchangeType.DIRECT:
-            return binding.key == key
-        case ExchangeType.FANOUT:
-            return True
-        case ExchangeType.HEADERS:
-            if not binding.arguments:
-                return True  # a static route's, which asks for nothing
-            index = HeadersIndex()
-            index.add(Conditions.of(binding.arguments), 0)
-            return bool(index.matches(headers))
-        case _:
-            return bool(TopicIndex([(binding.key, 0)]).matches(key))
+    index = (type_ or ExchangeType.TOPIC).index_class()
+    # A static route's binding has no arguments here, and asks for nothing.
+    index.add(binding.queue, {binding.key: to_stored(binding.arguments or index.takes_all)})
+    return bool(index.matches(Publication(exchange=binding.exchange, key=key, headers=headers)))
 
 
 def _crossing(route: Route) -> Crossing:

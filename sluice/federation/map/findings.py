@@ -185,7 +185,8 @@ def _keys_out_of_reach(topology: Topology) -> Iterator[Finding]:
     """Find patterns at direct exchanges, which compare keys whole: no pattern's messages take the route."""
     for route in topology.routes:
         bridge = route.bridge
-        is_direct = topology.type_of(route.source, bridge.src) is ExchangeType.DIRECT
+        type_ = topology.type_of(route.source, bridge.src)
+        is_direct = type_ is not None and type_.index_class.follows_keys and not type_.index_class.has_patterns
         is_pattern = not {ONE, ANY}.isdisjoint(bridge.key.split(SEPARATOR))
         if is_direct and is_pattern and bridge.kind is RouteKind.STATIC:
             text = f"{route.name}: {bridge.src} at {route.source} is direct, {bridge.key} is a key there and no pattern"

@@ -18,7 +18,8 @@ from sluice.federation.links.links import RouteKind
 from sluice.federation.links.states import LinkState
 from sluice.federation.map.topology import Route, Topology
 from sluice.federation.matching.exchanges import ExchangeType
-from sluice.federation.matching.topics import ANY, ONE, SEPARATOR, TopicIndex
+from sluice.federation.matching.indexes import Publication
+from sluice.federation.matching.topics import ANY, ONE, SEPARATOR
 from sluice.federation.matching.tracing import Crossing, DropReason, Trace, crossed, held_back
 
 MAX_IN_THREES = 16  # different patterns, up to which also keys of three of them at once are followed
@@ -201,7 +202,7 @@ def _binding(topology: Topology, exchange: Stop, queue: str, key: str | None) ->
 
 def _by_key(type_: ExchangeType | None) -> bool:
     """Whether an exchange goes by keys; one that isn't known is taken for a topic exchange."""
-    return type_ in {ExchangeType.DIRECT, ExchangeType.TOPIC, None}
+    return type_ is None or type_.index_class.follows_keys
 
 
 def _condition(edge: Edge) -> Callable[[str], bool]:
@@ -209,20 +210,21 @@ def _condition(edge: Edge) -> Callable[[str], bool]:
     key = edge.key
     if key is None:
         return lambda _: True
-    if edge.type is ExchangeType.DIRECT:
-        return lambda said: said == key
-    index = TopicIndex([(key, 0)])
-    return lambda said: bool(index.matches(said))
+    index = (edge.type or ExchangeType.TOPIC).index_class()
+    index.add("", {key: {}})
+    return lambda said: bool(index.matches(Publication(exchange="", key=said)))
 
 
 def _keys(edges: Iterable[Edge]) -> list[str]:
     """Give keys of messages: one for each pattern, and each two or three at once, as far as there are such keys."""
     found, patterns = dict[str, None](), set[str]()
     for edge in edges:
-        if edge.key is not None and edge.type is ExchangeType.DIRECT:
-            found[edge.key] = None
-        elif edge.key is not None:
+        if edge.key is None:
+            continue
+        if edge.type is None or edge.type.index_class.has_patterns:
             patterns.add(edge.key)
+        else:
+            found[edge.key] = None
     most = 3 if len(patterns) <= MAX_IN_THREES else 2 if len(patterns) <= MAX_IN_PAIRS else 1
     for number in range(1, most + 1):
         for some in combinations(sorted(patterns), number):

@@ -6,18 +6,34 @@ from enum import StrEnum
 
 from sluice.codec import Struct
 from sluice.errors import BadBinding
+from sluice.federation.matching.headers import HeadersIndex
+from sluice.federation.matching.indexes import BindingIndex, DirectIndex, FanoutIndex
+from sluice.federation.matching.topics import TopicIndex
 
 MAX_NAME_CHARACTERS = 127
 _NAME = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MAX_NAME_CHARACTERS}}}")
 
 
 class ExchangeType(StrEnum):
-    """How an exchange matches."""
+    """How an exchange matches: what there is to know of a type is in the class of its index."""
 
     DIRECT = "direct"
     TOPIC = "topic"
     FANOUT = "fanout"
     HEADERS = "headers"
+
+    @property
+    def index_class(self) -> type[BindingIndex]:
+        """What finds the bindings that match, and says by what they do."""
+        return _INDEXES[self]
+
+
+_INDEXES: Mapping[ExchangeType, type[BindingIndex]] = {
+    ExchangeType.DIRECT: DirectIndex,
+    ExchangeType.TOPIC: TopicIndex,
+    ExchangeType.FANOUT: FanoutIndex,
+    ExchangeType.HEADERS: HeadersIndex,
+}
 
 
 class Exchange(Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ arguments named `qpid.*` are for other ends and ask nothing. `all` that asks not
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from itertools import chain
 from typing import Any
@@ -13,8 +13,17 @@ from typing import Any
 import msgspec
 
 from sluice.errors import BadBinding
-from sluice.federation.matching.members import NOBODY, Members, gather, joined, left
-from sluice.federation.matching.typed_values import Headers, Identity, TypedValue, identity
+from sluice.federation.matching.indexes import (
+    NOBODY,
+    BindingIndex,
+    BoundKeys,
+    Members,
+    Publication,
+    gather,
+    put,
+    take,
+)
+from sluice.federation.matching.typed_values import Headers, Identity, TypedValue, identity, of_stored
 
 X_MATCH = "x-match"
 NOT_ASKED = "qpid."
@@ -55,14 +64,13 @@ def match_of(arguments: Headers) -> Match:
 
 _MATCHES: Mapping[TypedValue, Match] = {str(match): match for match in Match}
 
-
 _Names = tuple[tuple[str, ...], frozenset[str]]  # that an `all` binding asks for: equal, in order, and present
 _Asked = tuple[Any, ...]  # types and values, in turn: in one tuple they take a third of the memory
 _Table = dict[_Asked, Members]
 
 
-class HeadersIndex:
-    """Bindings' conditions with the members (numbers) that they stand for.
+class HeadersIndex(BindingIndex):
+    """Takes messages whose headers meet a binding's conditions.
 
     `any` bindings stand under each of their conditions. `all` bindings of one shape, the names that they ask for, stand
     in one table under their values taken together, and a shape stands under the rarest of its names: so a message costs
@@ -70,42 +78,50 @@ class HeadersIndex:
     """
 
     __slots__ = ("_any_equal", "_any_present", "_crowds", "_places", "_shapes", "_unconditional")
+    follows_arguments = True
+    takes_all = {X_MATCH: Match.ALL.value}  # noqa: RUF012 - the base says that it is the class's
 
-    def __init__(self, bindings: Iterable[tuple[Conditions, int]] = ()) -> None:
+    def __init__(self) -> None:
         self._any_equal: dict[_Asked, Members] = {}
         self._any_present: dict[str, Members] = {}
-        self._unconditional: Members = NOBODY
+        self._unconditional: dict[_Asked, Members] = {}  # under one empty key
         self._shapes: dict[str, dict[_Names, _Table]] = {}
         self._places: dict[_Names, str] = {}  # the name that a shape stands under
         self._crowds: Counter[str] = Counter()  # how many shapes ask for a name
-        for conditions, member in bindings:
-            self.add(conditions, member)
 
-    def add(self, conditions: Conditions, member: int) -> None:
-        """Add a binding's conditions; as often as they are added, they are to be removed."""
-        self._change(conditions, member, _put)
+    @classmethod
+    def check(cls, arguments: Headers) -> None:
+        """Check that `x-match` is there. Raises `BadBinding`."""
+        match_of(arguments)
 
-    def remove(self, conditions: Conditions, member: int) -> None:
-        """Remove a binding's conditions. Raises `KeyError` where they aren't there."""
-        self._change(conditions, member, _take)
+    def add(self, member: str, keys: BoundKeys) -> None:
+        """Add the bindings' conditions. Raises `BadBinding`."""
+        for arguments in keys.values():
+            for table, asked in self._tables(Conditions.of(of_stored(arguments))):
+                put(table, asked, member)
 
-    def _change(self, conditions: Conditions, member: int, change: "_Write") -> None:
+    def remove(self, member: str, keys: BoundKeys) -> None:
+        """Remove the bindings' conditions. Raises `KeyError` where one isn't there."""
+        for arguments in keys.values():
+            conditions = Conditions.of(of_stored(arguments))
+            for table, asked in self._tables(conditions):
+                take(table, asked, member)
+            shape = _shape(conditions)
+            if shape in self._places and not self._table(shape):
+                self._forget(shape)
+
+    def _tables(self, conditions: Conditions) -> Iterator[tuple[dict[Any, Members], Any]]:
+        """Find where a binding stands: the tables, and its key in each."""
         if conditions.match is Match.ANY:
             for name, value in conditions.equal.items():
-                change(self._any_equal, (name, *value), member)
+                yield self._any_equal, (name, *value)
             for name in conditions.present:
-                change(self._any_present, name, member)
+                yield self._any_present, name
         elif conditions.equal or conditions.present:
-            names = tuple(sorted(conditions.equal))
-            shape = names, conditions.present
-            table = self._table(shape)
-            change(table, _flat(conditions.equal[name] for name in names), member)
-            if not table:
-                self._forget(shape)
+            shape = _shape(conditions)
+            yield self._table(shape), tuple(chain.from_iterable(conditions.equal[name] for name in shape[0]))
         else:
-            table = {(): self._unconditional} if self._unconditional != NOBODY else {}
-            change(table, (), member)
-            self._unconditional = table.get((), NOBODY)
+            yield self._unconditional, ()
 
     def _table(self, shape: _Names) -> _Table:
         place = self._places.get(shape)
@@ -125,14 +141,14 @@ class HeadersIndex:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing in it, and nothing left of what was."""
-        tables = (self._any_equal, self._any_present, self._shapes, self._places, self._crowds)
-        return self._unconditional == NOBODY and not any(tables)
+        tables = (self._any_equal, self._any_present, self._unconditional, self._shapes, self._places, self._crowds)
+        return not any(tables)
 
-    def matches(self, headers: Headers) -> set[int]:
+    def matches(self, publication: Publication) -> set[str]:
         """Find the members of all bindings that match."""
-        found = set[int]()
-        gather(self._unconditional, found)
-        values = {name: identity(value) for name, value in headers.items()}
+        found: set[str] = set()
+        gather(self._unconditional.get((), NOBODY), found)
+        values = {name: identity(value) for name, value in publication.headers.items()}
         for name, value in values.items():
             if (members := self._any_equal.get((name, *value))) is not None:
                 gather(members, found)
@@ -144,12 +160,11 @@ class HeadersIndex:
         return found
 
 
-_Write = Callable[[dict[Any, Members], Any, int], None]
 _NO_TABLES: Mapping[_Names, _Table] = {}
 
 
-def _flat(values: Iterable[Identity]) -> _Asked:
-    return tuple(chain.from_iterable(values))
+def _shape(conditions: Conditions) -> _Names:
+    return tuple(sorted(conditions.equal)), conditions.present
 
 
 def _found_in(table: _Table, shape: _Names, values: Mapping[str, Identity]) -> Members | None:
@@ -162,15 +177,3 @@ def _found_in(table: _Table, shape: _Names, values: Mapping[str, Identity]) -> M
             return None
         asked += value
     return table.get(tuple(asked)) if values.keys() >= present else None
-
-
-def _put(table: dict[Any, Members], key: Any, member: int) -> None:
-    table[key] = joined(table.get(key, NOBODY), member)
-
-
-def _take(table: dict[Any, Members], key: Any, member: int) -> None:
-    others = left(table.get(key, NOBODY), member)
-    if others == NOBODY:
-        del table[key]
-    else:
-        table[key] = others

@@ -7,41 +7,31 @@ from typing import TypeVar
 
 from sluice.errors import BadBinding
 from sluice.federation.matching.bindings import (
-    Arguments,
     Binding,
     Bindings,
-    BoundKeys,
+    BindingsChange,
+    BindingsReplica,
     Destination,
-    Short,
-    ShortDestinations,
-    check,
-    known,
     parts_of,
 )
-from sluice.federation.matching.changes import BindingsChange
-from sluice.federation.matching.exchanges import Exchange, ExchangeType, way
-from sluice.federation.matching.headers import match_of
+from sluice.federation.matching.exchanges import Exchange
+from sluice.federation.matching.indexes import Arguments, BoundKeys
 from sluice.federation.matching.typed_values import of_stored, same
 
 MAX_PAGE = 1_000  # bindings, or queues, of a snapshot's page: in memory it takes a megabyte
 NO_ARGUMENTS: Arguments = {}  # one for all bindings without any
 
 
-class SiteBindings:
-    """A `Replica` of all that is stored, changed in place."""
+class SiteBindings(BindingsReplica):
+    """A replica of all that is stored."""
 
-    __slots__ = ("_bound", "_destinations", "_exchanges", "_fed", "_numbers", "_queues", "version")
+    __slots__ = ("_bound", "_numbers")
 
     def __init__(self, bindings: Bindings) -> None:
         """Take bindings in. Raises `BadBinding` where something refers to what isn't there."""
-        self.version = bindings.version
-        self._exchanges: dict[str, Exchange] = {}
-        self._destinations = ShortDestinations()
-        self._queues: dict[str, Short] = {}
-        self._fed: set[str] = set()
         self._bound: dict[str, dict[str, dict[str, Arguments]]] = {}
         self._numbers: Counter[str] = Counter()  # of a queue's bindings
-        self.apply(BindingsChange(exchanges=bindings.exchanges, queues=bindings.queues, bound=bindings.bound))
+        super().__init__(bindings)
 
     # What there is
 
@@ -53,12 +43,12 @@ class SiteBindings:
     @property
     def queues(self) -> tuple[Destination, ...]:
         """The queues that are bound."""
-        return tuple(map(self._destinations.whole, self._queues.values()))
+        return tuple(self._queues.values())
 
     @property
     def fed(self) -> frozenset[str]:
         """The bound queues that are noted as read by queue routes."""
-        return frozenset(self._fed)
+        return frozenset(destination.queue for destination in self._queues.values() if destination.feeds_route)
 
     @property
     def count(self) -> int:
@@ -72,19 +62,13 @@ class SiteBindings:
 
     def of(self, exchange: str) -> Iterator[Binding]:
         """Go through one exchange's bindings; none where there is no such exchange."""
-        for queue, keys in self._bound.get(exchange, {}).items():
+        for queue, keys in self.keys_at(exchange).items():
             for key, arguments in keys.items():
                 yield Binding(exchange=exchange, queue=queue, key=key, arguments=of_stored(arguments))
 
-    def exchange(self, name: str) -> Exchange:
-        """Find the exchange of this name. Raises `BadBinding` where there is none."""
-        known(name, self._exchanges, what="exchange")
-        return self._exchanges[name]
-
     def destination(self, queue: str) -> Destination | None:
         """Find the bound queue of this name."""
-        short = self._queues.get(queue)
-        return None if short is None else self._destinations.whole(short)
+        return self._queues.get(queue)
 
     def some_queues(self, number: int, *, turn: int) -> list[str]:
         """Name so many of the bound queues, others each turn; all of them where there aren't more."""
@@ -94,7 +78,7 @@ class SiteBindings:
 
     def keys(self, exchange: str, queue: str) -> BoundKeys:
         """Find the keys by which a queue is bound to an exchange, with the arguments."""
-        return self._bound.get(exchange, {}).get(queue, {})
+        return self.keys_at(exchange).get(queue, {})
 
     def keys_at(self, exchange: str) -> Mapping[str, BoundKeys]:
         """Find the keys by which queues are bound to an exchange, by queue; none where there is no such exchange."""
@@ -103,10 +87,6 @@ class SiteBindings:
     def keys_of(self, queue: str) -> Mapping[str, BoundKeys]:
         """Find the keys by which a queue is bound now, by exchange."""
         return {exchange: dict(queues[queue]) for exchange, queues in self._bound.items() if queue in queues}
-
-    def bound_to(self, exchange: str) -> int:
-        """How many bindings an exchange has."""
-        return sum(len(keys) for keys in self._bound.get(exchange, {}).values())
 
     def number_of(self, queue: str) -> int:
         """How many bindings a queue has."""
@@ -117,7 +97,7 @@ class SiteBindings:
 
         Raises `BadBinding` where it can't be one of its exchange, or is there with other arguments: unbind it first.
         """
-        check(binding, self.exchange(binding.exchange).type)
+        binding.check(self.exchange(binding.exchange).type)
         existing = self.keys(binding.exchange, binding.queue).get(binding.key)
         if existing is None:
             return True
@@ -135,7 +115,7 @@ class SiteBindings:
             yield self.snapshot()
             return
         yield Bindings(version=self.version, exchanges=self.exchanges)
-        for queues in _batches(map(self._destinations.whole, self._queues.values())):
+        for queues in _batches(self._queues.values()):
             yield Bindings(version=self.version, exchanges=(), queues=queues)
         for batch in _batches(self._entries()):
             bound: dict[str, dict[str, dict[str, Arguments]]] = {}
@@ -152,49 +132,32 @@ class SiteBindings:
 
     def apply(self, change: BindingsChange) -> None:
         """Take in the next version, as `Replica` says."""
-        self._exchanges.update((each.name, each) for each in change.exchanges)
-        for added in change.exchanges:
-            way(added.name, self._exchanges)
-        for each in change.queues:
-            self._know(each)
-        for exchange, queue, keys in parts_of(change.unbound):
-            self._unbind(exchange, queue, keys)
-        for exchange, queue, keys in parts_of(change.bound):
-            self._bind(exchange, queue, keys)
-        for queue in change.forgotten:
-            self._queues.pop(queue, None)
-            self._fed.discard(queue)
+        super().apply(change)
         for name in change.gone_exchanges:
-            self._exchanges.pop(name, None)
             self._bound.pop(name, None)
 
-    def _know(self, destination: Destination) -> None:
-        self._queues[destination.queue] = self._destinations.short(destination)
-        (self._fed.add if destination.feeds_route else self._fed.discard)(destination.queue)
-
-    def _bind(self, exchange: str, queue: str, keys: BoundKeys) -> None:
-        known(queue, self._queues, what="queue")
-        if self.exchange(exchange).type is ExchangeType.HEADERS:
+    def _bind(self, exchange: Exchange, queue: str, keys: BoundKeys) -> None:
+        if exchange.type.index_class.follows_arguments:
             for arguments in keys.values():
-                match_of(of_stored(arguments))
+                exchange.type.index_class.check(of_stored(arguments))
         if not keys:
             return
-        bound = self._bound.setdefault(exchange, {}).setdefault(queue, {})
+        bound = self._bound.setdefault(exchange.name, {}).setdefault(queue, {})
         before = len(bound)
         bound.update((key, arguments or NO_ARGUMENTS) for key, arguments in keys.items())
         self._numbers[queue] += len(bound) - before
 
-    def _unbind(self, exchange: str, queue: str, keys: BoundKeys) -> None:
-        queues = self._bound.get(exchange, {})
+    def _unbind(self, exchange: Exchange, queue: str, keys: BoundKeys) -> None:
+        queues = self._bound.get(exchange.name, {})
         bound = queues.get(queue, {})
         for key in keys:
             if bound.pop(key, None) is None:
-                raise BadBinding(f"{queue} is not bound to {exchange} by {key!r}")
+                raise BadBinding(f"{queue} is not bound to {exchange.name} by {key!r}")
             self._numbers[queue] -= 1
         if queue in queues and not bound:
             del queues[queue]
             if not queues:
-                del self._bound[exchange]
+                del self._bound[exchange.name]
         if not self._numbers[queue]:
             del self._numbers[queue]
 

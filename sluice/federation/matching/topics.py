@@ -7,7 +7,16 @@ one token and `#` any number of them, none included; within a longer token they 
 from collections.abc import Iterable
 from itertools import groupby
 
-from sluice.federation.matching.members import NOBODY, Members, gather, joined, left
+from sluice.federation.matching.indexes import (
+    NOBODY,
+    BindingIndex,
+    BoundKeys,
+    Members,
+    Publication,
+    gather,
+    joined,
+    left,
+)
 
 SEPARATOR = "."
 ONE = "*"
@@ -110,30 +119,34 @@ class _Node:
         self.literals = self.literals or None
 
 
-class TopicIndex:
-    """Patterns with the members (numbers) that they stand for, as a trie that is walked once for a key.
+class TopicIndex(BindingIndex):
+    """Takes messages whose key a binding's pattern matches: a trie of patterns that is walked once for a key.
 
     A key's cost follows its tokens and the patterns that begin as it does, not the number of patterns. After each token
     the walk has a set of nodes, so `#` costs no backtracking, whatever the patterns.
     """
 
     __slots__ = ("_root", "_tokens")
+    follows_keys = has_patterns = True
 
-    def __init__(self, patterns: Iterable[tuple[str, int]] = ()) -> None:
+    def __init__(self) -> None:
         self._root = _Node()
         self._tokens: dict[str, str] = {}  # of the first ones each is in memory once
-        for pattern, member in patterns:
-            self.add(pattern, member)
 
-    def add(self, pattern: str, member: int) -> None:
-        """Add a pattern of a member; as often as it is added, it is to be removed."""
-        node = self._root
-        for token in _tokens(pattern):
-            node = node.child(token) or node.grow(self._kept(token))
-        node.members = joined(node.members, member)
+    def add(self, member: str, keys: BoundKeys) -> None:
+        """Add the patterns."""
+        for pattern in keys:
+            node = self._root
+            for token in _tokens(pattern):
+                node = node.child(token) or node.grow(self._kept(token))
+            node.members = joined(node.members, member)
 
-    def remove(self, pattern: str, member: int) -> None:
-        """Remove a pattern of a member. Raises `KeyError` where it isn't there."""
+    def remove(self, member: str, keys: BoundKeys) -> None:
+        """Remove the patterns. Raises `KeyError` where one isn't there."""
+        for pattern in keys:
+            self._remove(member, pattern)
+
+    def _remove(self, member: str, pattern: str) -> None:
         node, way = self._root, list[tuple[_Node, str]]()
         for token in _tokens(pattern):
             after = node.child(token)
@@ -158,13 +171,13 @@ class TopicIndex:
         """Whether there is nothing in it, and nothing left of what was."""
         return self._root.is_empty
 
-    def matches(self, key: str) -> set[int]:
+    def matches(self, publication: Publication) -> set[str]:
         """Find the members of all patterns that match the key."""
-        found: set[int] = set()
+        found: set[str] = set()
         reached: list[_Node] = []
         _enter(self._root, reached)
         here = _carried(reached, found)
-        for token in key.split(SEPARATOR):
+        for token in publication.key.split(SEPARATOR):
             if not here:
                 return found
             here = _carried(_reached(here, token), found)
@@ -197,7 +210,7 @@ def _reached(here: Iterable[_Node], token: str) -> Iterable[_Node]:
     return dict.fromkeys(reached) if again else reached
 
 
-def _carried(reached: Iterable[_Node], found: set[int]) -> list[_Node]:
+def _carried(reached: Iterable[_Node], found: set[str]) -> list[_Node]:
     """Choose the nodes to go on from; a pattern that ends in `#` has matched already, and is done with."""
     carried: list[_Node] = []
     for node in reached:

@@ -36,9 +36,9 @@ def identity(value: TypedValue) -> Identity:
     return type(value), value
 
 
-def same(one: Headers, other: Headers) -> bool:
-    """Whether two maps have the same names with the same values."""
-    return one.keys() == other.keys() and all(identity(value) == identity(other[name]) for name, value in one.items())
+def same(one: Mapping[str, TypedValue | Base64], other: Mapping[str, TypedValue | Base64]) -> bool:
+    """Whether two maps of headers, as they are or as they are stored, have the same names with the same values."""
+    return one == other and all(type(value) is type(other[name]) for name, value in one.items())
 
 
 def headers_of(attributes: Attributes, typed: Headers) -> dict[str, TypedValue]:

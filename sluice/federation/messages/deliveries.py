@@ -11,10 +11,12 @@ import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from sluice.dead_letter_reasons import Reason
 from sluice.errors import Malformed, SenderFault
 from sluice.federation.links.peers import Peer, marked
-from sluice.federation.matching.bindings import MAX_KEY_CHARACTERS, Destination
-from sluice.federation.matching.routing import Publication, RoutingTable
+from sluice.federation.matching.bindings import Destination
+from sluice.federation.matching.indexes import MAX_KEY_CHARACTERS, Publication
+from sluice.federation.matching.routing import RoutingTable
 from sluice.federation.matching.tracing import (
     MAX_TURNS,
     Crossing,
@@ -42,9 +44,13 @@ HASH_CHARACTERS = 16  # of what tells a message's copies apart
 class NotPermitted(SenderFault):
     """A peer's message for an exchange that the peer may not push to."""
 
+    dead_letter_reason = Reason.NOT_PERMITTED
+
 
 class WentAround(SenderFault):
     """A copy whose way has turned so often that sites don't agree, or mean it."""
+
+    dead_letter_reason = Reason.WENT_AROUND
 
 
 class Receipt(Struct, frozen=True, kw_only=True):

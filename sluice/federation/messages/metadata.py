@@ -21,7 +21,7 @@ from msgspec import Meta
 
 from sluice.codec import decode
 from sluice.errors import Malformed, TooLarge
-from sluice.federation.matching.bindings import Key
+from sluice.federation.matching.indexes import Key
 from sluice.federation.matching.tracing import (
     MAX_ORIGINS,
     MAX_TRACE_TAGS,

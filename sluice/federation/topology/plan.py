@@ -22,7 +22,6 @@ from sluice.federation.declared import BindingDeclaration
 from sluice.federation.links.links import Bridge, Link, check_bridge, check_link
 from sluice.federation.links.peers import Peer, check_peer, no_peer
 from sluice.federation.links.states import LinkState
-from sluice.federation.matching.bindings import check
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange
 from sluice.federation.operations import (
     AddBridge,
@@ -310,7 +309,7 @@ class _Comparison:
 
     def check_binding(self, binding: BindingDeclaration) -> None:
         """Check that the site would take it. Raises `BadBinding`."""
-        check(binding.binding(), self.need_exchange(binding.exchange).type)
+        binding.binding().check(self.need_exchange(binding.exchange).type)
         queues = self.state.queues
         if queues.named(binding.queue) is None and not any(
             fnmatchcase(binding.queue, each) for each in queues.patterns

@@ -11,8 +11,7 @@ from botocore.exceptions import EndpointConnectionError
 from sluice.aws.federation.publisher import Publisher
 from sluice.aws.rendezvous.event_publisher import MAX_TOLD_BYTES, TableTeller
 from sluice.aws.rendezvous.exchange_publisher import Demand, ExchangePublisher
-from sluice.federation.matching.bindings import Bindings, Destination, pack
-from sluice.federation.matching.changes import BindingsChange, replica_of
+from sluice.federation.matching.bindings import Bindings, BindingsChange, Destination, pack, replica_of
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.rendezvous.counts.events import Event, OfferEvent, PollEvent, event_id
 from sluice.rendezvous.counts.stream import read_record

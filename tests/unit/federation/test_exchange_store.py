@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 
 from sluice.errors import BadBinding, BadSnapshot, CallFailed
 from sluice.federation.exchange_store import (
-    MAX_RACES,
     Change,
     ExchangeStore,
-    TooBusy,
     bound_exactly,
     feeding,
     with_binding,
@@ -21,13 +19,12 @@ from sluice.federation.exchange_store import (
     without_exchange,
     without_queue,
 )
-from sluice.federation.followed import Followed, SeenReplica
-from sluice.federation.matching.bindings import Binding, Bindings, Destination
-from sluice.federation.matching.changes import CHANGE, BindingsChange
+from sluice.federation.followed import CACHED_MS, Followed, Seen
+from sluice.federation.matching.bindings import CHANGE, Binding, Bindings, BindingsChange, Destination
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.federation.matching.site import SiteBindings
 from sluice.federation.ports import News
-from sluice.federation.seen import CACHED_MS, Seen
+from sluice.federation.stored import MAX_RACES, TooBusy
 from tests.federation_fakes import NOTHING, FakeChangeLog, FakeDocument
 
 OWN = Exchange(name="own", type=ExchangeType.TOPIC, alternate="amq.fanout")
@@ -192,7 +189,7 @@ def test_bindings_are_at_most_a_second_old_and_compiled_once() -> None:
         made.append(bindings)
         return SiteBindings(bindings)
 
-    seen = SeenReplica(Followed(log, make), lambda: clock[0])
+    seen = Followed(log, make, lambda: clock[0])
     assert (seen.value().version, len(made)) == (0, 1)
     ExchangeStore(log).change(bound("q"))
     clock[0] = CACHED_MS - 1
@@ -203,7 +200,7 @@ def test_bindings_are_at_most_a_second_old_and_compiled_once() -> None:
 
 def test_bindings_that_cannot_be_read_are_no_reason_to_keep_the_old_ones() -> None:
     log, clock = FakeChangeLog(), [0]
-    seen = SeenReplica(Followed(log, SiteBindings), lambda: clock[0])
+    seen = Followed(log, SiteBindings, lambda: clock[0])
     store = ExchangeStore(log)
     store.change(bound("q"))
     assert seen.value().count == 1

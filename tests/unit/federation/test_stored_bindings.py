@@ -11,8 +11,7 @@ import pytest
 
 from sluice.codec import decode, encode
 from sluice.errors import BadSnapshot
-from sluice.federation.matching.bindings import Bindings, Destination, pack
-from sluice.federation.matching.changes import CHANGE, BindingsChange, follow, replica_of
+from sluice.federation.matching.bindings import CHANGE, Bindings, BindingsChange, Destination, follow, pack, replica_of
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.federation.matching.site import SiteBindings
 from sluice.federation.matching.tracing import Crossing

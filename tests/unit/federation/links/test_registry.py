@@ -7,27 +7,13 @@ import pytest
 from msgspec.structs import replace
 
 from sluice.errors import BadRoute
-from sluice.federation.links.due import (
-    EMPTY_FOR_MS,
-    BuryLeftovers,
-    CountQueue,
-    DueAction,
-    MakeMapping,
-    MakeQueue,
-    Refit,
-    SendHello,
-    SendParting,
-    SetBinding,
-    SwitchMapping,
-    TearDown,
-    due,
-)
+from sluice.federation.links.due import EMPTY_FOR_MS, Act, Due, due
 from sluice.federation.links.links import Address, Bridge, Endpoint, Link
 from sluice.federation.links.registry import Registry, fed_queues, forwards_of, pulls_over, state_of
 from sluice.federation.links.states import (
     ANSWER_MS,
-    BEATS_AFTER_MS,
-    HEARTBEAT_MS,
+    HEARTBEAT_DUE_MS,
+    HEARTBEAT_INTERVAL_MS,
     PROBE_MS,
     AccessRefused,
     Command,
@@ -82,7 +68,7 @@ def tick(registry: Registry, *, now_ms: int, jitter: float) -> Registry:
     return registry
 
 
-def actions(registry: Registry, at_ms: int = 0) -> list[DueAction]:
+def actions(registry: Registry, at_ms: int = 0) -> list[Due]:
     return list(due(registry, now_ms=at_ms))
 
 
@@ -108,36 +94,36 @@ def test_a_link_is_tried_in_turn_until_it_answers() -> None:
     registry = after(EMPTY, LinkAdded(LINK))
     assert actions(registry) == []
     registry = tick(registry, now_ms=0, jitter=0)
-    assert actions(registry) == [SendHello("link")]
+    assert actions(registry) == [Due(Act.SEND_HELLO, "link")]
     registry = after(registry, HelloSent("link"))
     assert actions(registry) == []
     registry = tick(registry, now_ms=ANSWER_MS, jitter=0)
     status = registry.links["link"].status
     assert (status.state, status.endpoint, status.last_error) == (LinkState.WAITING, 1, "no answer")
     registry = tick(registry, now_ms=status.due_at_ms, jitter=0)
-    assert actions(registry) == [SendHello("link")]
+    assert actions(registry) == [Due(Act.SEND_HELLO, "link")]
     assert after(registry, ANSWER).links["link"].carries
 
 
 def test_a_push_is_built_step_by_step() -> None:
     registry = up(PUSH)
-    assert actions(registry) == [MakeQueue("push")]
+    assert actions(registry) == [Due(Act.MAKE_QUEUE, "push")]
     registry = after(registry, MADE)
-    assert actions(registry) == [SetBinding("push", True), MakeMapping("push", True)]
+    assert actions(registry) == [Due(Act.BIND, "push"), Due(Act.MAKE_MAPPING, "push", True)]
     assert actions(after(registry, BOUND, MAPPED)) == []
 
 
 def test_a_queue_route_binds_nothing() -> None:
     registry = after(up(QUEUE), Done(bridge="queue", queue="q"))
-    assert actions(registry) == [MakeMapping("queue", True)]
+    assert actions(registry) == [Due(Act.MAKE_MAPPING, "queue", True)]
     assert fed_queues(registry) == {"q"}
 
 
 def test_a_pull_is_told_to_the_peer_and_needs_nothing_here() -> None:
     registry = up(PULL)
-    assert (actions(registry), pulls_over(registry, "link")) == ([SendHello("link")], (PULL,))
+    assert (actions(registry), pulls_over(registry, "link")) == ([Due(Act.SEND_HELLO, "link")], (PULL,))
     closed = after(registry, HelloSent("link"), BridgeClosed("pull"))
-    assert actions(closed) == [SendHello("link"), TearDown("pull")]
+    assert actions(closed) == [Due(Act.SEND_HELLO, "link"), Due(Act.TEAR_DOWN, "pull")]
     assert pulls_over(closed, "link") == ()
 
 
@@ -149,10 +135,10 @@ def test_a_dynamic_pull_between_exchanges_of_two_types_fails_until_they_are_of_o
     assert state_of(failed.bridges["pull"], failed.links["link"]) == (
         "Failed: amq.topic is topic at THERE, direct at HERE: a dynamic route needs one type"
     )
-    assert (pulls_over(failed, "link"), actions(failed)) == ((), [SendHello("link")])  # which withdraws it
+    assert (pulls_over(failed, "link"), actions(failed)) == ((), [Due(Act.SEND_HELLO, "link")])  # which withdraws it
     assert actions(after(failed, HelloSent("link"), mismatched)) == []
     mended = after(failed, HelloSent("link"), changed(ANSWER, ours={"amq.topic": "topic"}))
-    assert (pulls_over(mended, "link"), actions(mended)) == ((pull,), [SendHello("link")])
+    assert (pulls_over(mended, "link"), actions(mended)) == ((pull,), [Due(Act.SEND_HELLO, "link")])
     assert state_of(mended.bridges["pull"], mended.links["link"]) == "Operational"
 
 
@@ -167,8 +153,8 @@ def test_a_static_pull_and_what_isnt_known_of_types_fail_for_nothing(ours: dict[
 @pytest.mark.parametrize("event", [Unreachable("down"), AccessRefused("denied"), Command.PAUSE])
 def test_the_mapping_is_off_while_the_link_does_not_carry(event: Any) -> None:
     down = after(pushing(), LinkTold("link", event))
-    assert SwitchMapping("push", False) in actions(down)
-    assert SwitchMapping("push", False) not in actions(after(down, Done(bridge="push", on=False)))
+    assert Due(Act.SWITCH_MAPPING, "push", False) in actions(down)
+    assert Due(Act.SWITCH_MAPPING, "push", False) not in actions(after(down, Done(bridge="push", on=False)))
     assert forwards_of(down, "bridge-queue") == []
 
 
@@ -182,8 +168,8 @@ def test_a_refused_link_is_probed_after_a_while_and_on_request() -> None:
 def test_a_paused_link_goes_on_saying_so() -> None:
     paused = after(up(PULL), LinkTold("link", Command.PAUSE), HelloSent("link"))
     assert [each.paused for each in pulls_over(paused, "link")] == [True]
-    assert not tick(paused, now_ms=BEATS_AFTER_MS - 1, jitter=0).links["link"].hello_due
-    assert actions(tick(paused, now_ms=BEATS_AFTER_MS, jitter=0)) == [SendHello("link")]
+    assert not tick(paused, now_ms=HEARTBEAT_DUE_MS - 1, jitter=0).links["link"].hello_due
+    assert actions(tick(paused, now_ms=HEARTBEAT_DUE_MS, jitter=0)) == [Due(Act.SEND_HELLO, "link")]
 
 
 def test_what_drains_over_there_is_not_paused_by_us() -> None:
@@ -197,43 +183,43 @@ def test_what_drains_over_there_is_not_paused_by_us() -> None:
 @pytest.mark.parametrize("what", [Command.PAUSE, Command.DRAIN])
 def test_a_bridge_is_held_and_let_go(what: Command) -> None:
     held = after(pushing(), BridgeTold("push", what))
-    expected: Any = SwitchMapping("push", False) if what is Command.PAUSE else SetBinding("push", False)
+    expected: Any = Due(Act.SWITCH_MAPPING, "push", False) if what is Command.PAUSE else Due(Act.UNBIND, "push")
     assert expected in actions(held)
     assert actions(after(held, BridgeTold("push", Command.RESUME))) == []
 
 
 def test_a_queue_goes_when_it_has_been_empty_for_long_enough() -> None:
     closing = after(pushing(), BridgeClosed("push"))
-    assert actions(closing) == [SetBinding("push", False)]
+    assert actions(closing) == [Due(Act.UNBIND, "push")]
     closing = after(closing, Done(bridge="push", bound=False))
-    assert actions(closing) == [CountQueue("push")]
+    assert actions(closing) == [Due(Act.COUNT_QUEUE, "push")]
     closing = after(closing, Counted("push", 0), at_ms=1_000)
-    assert actions(closing, 1_000 + EMPTY_FOR_MS - 1) == [CountQueue("push")]
+    assert actions(closing, 1_000 + EMPTY_FOR_MS - 1) == [Due(Act.COUNT_QUEUE, "push")]
     filled = after(closing, Counted("push", 1), Counted("push", 0), at_ms=2_000)
-    assert actions(filled, 1_000 + EMPTY_FOR_MS) == [CountQueue("push")]
-    assert actions(closing, 1_000 + EMPTY_FOR_MS) == [TearDown("push")]
+    assert actions(filled, 1_000 + EMPTY_FOR_MS) == [Due(Act.COUNT_QUEUE, "push")]
+    assert actions(closing, 1_000 + EMPTY_FOR_MS) == [Due(Act.TEAR_DOWN, "push")]
     assert after(closing, BridgeGone("push")).bridges == {}
 
 
 def test_what_a_closing_link_cannot_send_is_buried_before_the_queue_goes() -> None:
     closing = after(pushing(), LinkTold("link", LinkEvent.CLOSE), Done(bridge="push", bound=False))
-    assert actions(closing) == [CountQueue("push")]
+    assert actions(closing) == [Due(Act.COUNT_QUEUE, "push")]
     given_up = after(closing, LinkTold("link", Unreachable("down")))
-    assert actions(given_up) == [BuryLeftovers("push")]
+    assert actions(given_up) == [Due(Act.BURY_LEFTOVERS, "push")]
     buried = after(given_up, Counted("push", 0))
-    assert actions(buried, EMPTY_FOR_MS) == [TearDown("push")]
+    assert actions(buried, EMPTY_FOR_MS) == [Due(Act.TEAR_DOWN, "push")]
 
 
 def test_what_may_have_been_made_is_waited_for() -> None:
     """Whoever makes a queue may be about to say so, or have died before."""
-    assert actions(after(up(PUSH), BridgeClosed("push"))) == [BuryLeftovers("push")]
+    assert actions(after(up(PUSH), BridgeClosed("push"))) == [Due(Act.BURY_LEFTOVERS, "push")]
 
 
 def test_a_link_goes_after_its_bridges_with_a_parting() -> None:
     closing = after(pushing(), LinkTold("link", LinkEvent.CLOSE))
-    assert SendParting("link") not in actions(closing)
+    assert Due(Act.SEND_PARTING, "link") not in actions(closing)
     bare = after(closing, BridgeGone("push"))
-    assert actions(bare) == [SendParting("link")]
+    assert actions(bare) == [Due(Act.SEND_PARTING, "link")]
     assert after(bare, LinkTold("link", LinkEvent.TORN_DOWN)) == EMPTY
 
 
@@ -255,9 +241,9 @@ def test_a_hello_with_other_options_changes_a_route_where_it_stands() -> None:
     changed = after(served, greeting(replace(PULL, max_hops=3)))
     [record] = changed.bridges.values()
     assert (record.queue, record.mapping, record.on, record.bound) == ("q", "m", True, True)
-    assert actions(changed) == [Refit("pull@THERE")]
+    assert actions(changed) == [Due(Act.REFIT, "pull@THERE")]
     more = after(changed, greeting(replace(PULL, max_hops=4)), Refitted(record.bridge))
-    assert actions(more) == [Refit("pull@THERE")]  # what was done was for the one before
+    assert actions(more) == [Due(Act.REFIT, "pull@THERE")]  # what was done was for the one before
     assert actions(after(more, Refitted(more.bridges["pull@THERE"].bridge))) == []
 
 
@@ -289,9 +275,9 @@ def test_a_served_link_that_hears_nothing_asks() -> None:
     silent = after(EMPTY, greeting(PULL), Done(bridge="pull@THERE", queue="q"))
     at_ms = 0
     while not silent.links["link@THERE"].hello_due:
-        at_ms += HEARTBEAT_MS
+        at_ms += HEARTBEAT_INTERVAL_MS
         silent = tick(silent, now_ms=at_ms, jitter=0)
-    assert (silent.links["link@THERE"].status.state, at_ms) == (LinkState.STALLED, 3 * HEARTBEAT_MS)
+    assert (silent.links["link@THERE"].status.state, at_ms) == (LinkState.STALLED, 3 * HEARTBEAT_INTERVAL_MS)
 
 
 @pytest.mark.parametrize(
@@ -346,7 +332,7 @@ def test_several_queue_routes_share_a_queue_while_they_may_flow() -> None:
     assert [each.bridge.name for each in forwards_of(registry, "q")] == ["queue"]
     down = after(registry, LinkTold("link", Unreachable("down")))
     assert forwards_of(down, "q") == []
-    assert {action for action in actions(down) if isinstance(action, SwitchMapping)} == {
-        SwitchMapping("queue", False),
-        SwitchMapping("second", False),
+    assert {action for action in actions(down) if action.act is Act.SWITCH_MAPPING} == {
+        Due(Act.SWITCH_MAPPING, "queue", False),
+        Due(Act.SWITCH_MAPPING, "second", False),
     }

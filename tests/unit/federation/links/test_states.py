@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.federation.links.states import (
-    BEATS_AFTER_MS,
     CARRYING,
     ENDING,
+    HEARTBEAT_DUE_MS,
     PROBE_MS,
-    STALLED_AFTER_MS,
+    STALL_CHECK_MS,
     AccessRefused,
     Command,
     LinkEvent,
@@ -107,21 +107,21 @@ def test_a_retry_connects_at_once(state: LinkState) -> None:
 
 
 def test_a_heartbeat_goes_out_every_minute() -> None:
-    assert not told(UP, after(UP, TimePassed(), now_ms=NOW + BEATS_AFTER_MS - 1))
-    beat = after(UP, TimePassed(), now_ms=NOW + BEATS_AFTER_MS)
+    assert not told(UP, after(UP, TimePassed(), now_ms=NOW + HEARTBEAT_DUE_MS - 1))
+    beat = after(UP, TimePassed(), now_ms=NOW + HEARTBEAT_DUE_MS)
     assert told(UP, beat)
-    assert not told(beat, after(beat, TimePassed(), now_ms=NOW + BEATS_AFTER_MS + 1))
+    assert not told(beat, after(beat, TimePassed(), now_ms=NOW + HEARTBEAT_DUE_MS + 1))
 
 
 def test_a_served_link_has_its_peers_heartbeats_and_sends_its_own_when_they_stop() -> None:
-    beat = after(UP, TimePassed(), now_ms=NOW + BEATS_AFTER_MS)
+    beat = after(UP, TimePassed(), now_ms=NOW + HEARTBEAT_DUE_MS)
     assert not is_to_be_told(UP, beat, served=True)
-    stalled = after(beat, TimePassed(), now_ms=NOW + STALLED_AFTER_MS + 1)
+    stalled = after(beat, TimePassed(), now_ms=NOW + STALL_CHECK_MS + 1)
     assert is_to_be_told(beat, stalled, served=True)
 
 
 def test_a_peer_silent_for_two_heartbeats_stalls_the_link_which_goes_on_carrying() -> None:
-    late = NOW + STALLED_AFTER_MS
+    late = NOW + STALL_CHECK_MS
     assert after(UP, TimePassed(), now_ms=late).state is LinkState.OPERATIONAL
     stalled = after(UP, TimePassed(), now_ms=late + 1)
     assert (stalled.state, carries(stalled)) == (LinkState.STALLED, True)
@@ -130,7 +130,7 @@ def test_a_peer_silent_for_two_heartbeats_stalls_the_link_which_goes_on_carrying
 
 
 def test_a_forward_is_evidence_too() -> None:
-    late = NOW + STALLED_AFTER_MS + 1
+    late = NOW + STALL_CHECK_MS + 1
     stalled = after(UP, TimePassed(), now_ms=late)
     assert after(stalled, LinkEvent.FORWARDED, now_ms=late).state is LinkState.OPERATIONAL
 

@@ -69,7 +69,7 @@ def crossing_of(of: Receipt, *, crossing: Crossing = CROSSING, fifo: bool = Fals
 def test_a_message_is_stamped_at_its_first_exchange() -> None:
     published = publish(receipt(), trusted=False, exchange="amq.fanout", table=TABLE)
     assert published.message_id == ID
-    assert [copy.destination.queue for copy in published.copies] == ["plain", "fifo", "bridge", "read"]
+    assert [copy.destination.queue for copy in published.copies] == ["bridge", "fifo", "plain", "read"]
     assert metadata_of(published.copies[0].outgoing) == Metadata(
         exchange="amq.fanout", key="", message_id=ID, published_at_ms=NOW - 50, stamped_at_ms=NOW - 50
     )
@@ -136,7 +136,7 @@ def test_tags_are_compared_whole() -> None:
 
 def test_a_message_is_not_put_on_the_bridge_to_where_it_has_been() -> None:
     published = publish(receipt(claiming(trace=["PEER"])), trusted=True, exchange="amq.fanout", table=TABLE)
-    assert [copy.destination.queue for copy in published.copies] == ["plain", "fifo", "read"]
+    assert [copy.destination.queue for copy in published.copies] == ["fifo", "plain", "read"]
     assert published.drops == (Drop(reason=DropReason.LOOP, message_id=ID, queue="bridge"),)
 
 
@@ -176,7 +176,7 @@ def test_ten_attributes_are_ten_where_the_way_ends_and_whole_where_it_goes_on() 
 
 
 def test_a_fifo_queue_knows_the_message_by_its_id() -> None:
-    plain, fifo, *_ = publish(receipt(), trusted=False, exchange="amq.fanout", table=TABLE).copies
+    _, fifo, plain, _ = publish(receipt(), trusted=False, exchange="amq.fanout", table=TABLE).copies
     assert (plain.outgoing.group_id, plain.outgoing.deduplication_id) == (None, None)
     assert (fifo.outgoing.group_id, fifo.outgoing.deduplication_id) == (ID, ID)
 
