@@ -1,7 +1,7 @@
 """Why messages are dead letters: each reason has one name, by which commands and `docs/runbook.md` call it. Pure.
 
-What a letter says begins with the name of the error that it died of (`sluice.errors`). An error that can end a message
-and isn't listed here is `Unexpected`; a test holds the list against the errors that there are.
+What a letter says begins with the reason that its error declares (`sluice.errors`). What a message died of otherwise is
+`Unexpected`.
 """
 
 from enum import StrEnum

@@ -26,9 +26,24 @@ SluiceError
     └── RequestRefused   a function says what is wrong with what it was asked
 """
 
+from typing import ClassVar
+
+from sluice.dead_letter_reasons import Reason
+
 
 class SluiceError(Exception):
-    """The root: whatever Sluice raises on purpose."""
+    """The root: whatever Sluice raises on purpose.
+
+    `dead_letter_reason` is what a message dies of that dies of this error, None for an error that ends no message.
+    """
+
+    dead_letter_reason: ClassVar[Reason | None] = None
+
+
+def dead_letter_text(error: Exception) -> str:
+    """Say why a message is a dead letter: its error's reason, or the class of an error that nobody foresaw."""
+    reason = error.dead_letter_reason if isinstance(error, SluiceError) else None
+    return f"{reason or type(error).__name__}: {error}"
 
 
 class SenderFault(SluiceError):
@@ -38,9 +53,13 @@ class SenderFault(SluiceError):
 class Malformed(SenderFault):
     """A body that doesn't decode. The text says where, in the JSON decoder's words."""
 
+    dead_letter_reason = Reason.MALFORMED
+
 
 class OfferRefused(SenderFault):
     """An offer that gets an error reply."""
+
+    dead_letter_reason = Reason.OFFER_REFUSED
 
     def __init__(self, reply: str) -> None:
         """`reply` is the error text of the protocol, as the client will read it."""
@@ -51,6 +70,8 @@ class OfferRefused(SenderFault):
 class TooLarge(SenderFault):
     """A message that, with federation's metadata, is more than SQS carries."""
 
+    dead_letter_reason = Reason.TOO_LARGE
+
     def __init__(self, size: int, limit: int) -> None:
         """Both in bytes."""
         super().__init__(f"{size} bytes with metadata, more than {limit}")
@@ -60,6 +81,8 @@ class TooLarge(SenderFault):
 
 class UnknownExchange(SenderFault):
     """A message for an exchange that isn't there."""
+
+    dead_letter_reason = Reason.UNKNOWN_EXCHANGE
 
     def __init__(self, exchange: str) -> None:
         """`exchange` is its name."""
@@ -74,6 +97,8 @@ class DestinationFault(SluiceError):
 class QueueGone(DestinationFault):
     """The queue doesn't exist, or no longer."""
 
+    dead_letter_reason = Reason.QUEUE_GONE
+
     def __init__(self, queue: str) -> None:
         """`queue` is its URL or its name."""
         super().__init__(f"no such queue: {queue}")
@@ -82,6 +107,8 @@ class QueueGone(DestinationFault):
 
 class CallFailed(DestinationFault):
     """AWS refused or failed a call."""
+
+    dead_letter_reason = Reason.CALL_FAILED
 
     def __init__(self, operation: str, code: str, message: str) -> None:
         """`code` is AWS's error code, for example `AccessDenied`."""
@@ -129,6 +156,8 @@ LATER = ("NonExistentQueue", "does not have permissions to call", "cannot be ass
 
 class NotDelivered(DestinationFault):
     """A message didn't get to one of its receivers; the text has the reason."""
+
+    dead_letter_reason = Reason.NOT_DELIVERED
 
 
 class HeldBack(DestinationFault):
@@ -197,6 +226,8 @@ class BadRoute(BadConfiguration):
 
 class BadSnapshot(BadConfiguration):
     """A routing snapshot that is damaged, or of a format that this version can't read."""
+
+    dead_letter_reason = Reason.BAD_SNAPSHOT
 
 
 class BadSetting(BadConfiguration):

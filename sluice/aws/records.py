@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.queues import ReceivedQueues
 from sluice.batches import HELD_BACK
-from sluice.errors import CallFailed, HeldBack, SenderFault, SluiceError
+from sluice.errors import CallFailed, HeldBack, SenderFault, SluiceError, dead_letter_text
 from sluice.message import DeadLetter, Message, Outgoing
 
 HASTENED_AT_ONCE = 10  # by one request
@@ -104,7 +104,7 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
             if message.receives < max_receives and not isinstance(fault, SenderFault):
                 return True
             try:
-                self.bury(batch, position, f"{type(fault).__name__}: {fault}")
+                self.bury(batch, position, dead_letter_text(fault))
             except Exception:  # whatever it was, the message stays, and the others are reported as they are
                 logger.exception("DeadLetterNotSent", message_id=message.message_id)
                 return True

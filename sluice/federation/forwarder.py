@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import UNSET
 
 from sluice.batches import Dispatcher, Entry
+from sluice.dead_letter_reasons import Reason
 from sluice.errors import HeldBack, NotDelivered, QueueGone, SenderFault, SluiceError
 from sluice.federation.links.registry import Forward
 from sluice.federation.messages.deliveries import Drop, Receipt, forward
@@ -26,6 +27,8 @@ FIFO_SUFFIX = ".fifo"
 
 class Dropped(SenderFault):
     """A queue route's message that may not go over: it was in nobody's hands yet, so it isn't thrown away."""
+
+    dead_letter_reason = Reason.DROPPED
 
 
 @dataclass(slots=True)

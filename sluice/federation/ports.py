@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from sluice.dead_letter_reasons import Reason
 from sluice.errors import DestinationFault
 from sluice.federation.links.links import Endpoint, Link
 from sluice.message import DeadLetter, Message
@@ -16,9 +17,13 @@ MAX_CHANGE_BYTES = 380 * 1024  # of a change as it is stored: an item has 400 KB
 class PeerUnreachable(DestinationFault):
     """A call to a peer failed in a way that may pass."""
 
+    dead_letter_reason = Reason.PEER_UNREACHABLE
+
 
 class PeerRefused(DestinationFault):
     """A peer's queue isn't there, or may not be sent to: it needs somebody to put it right."""
+
+    dead_letter_reason = Reason.PEER_REFUSED
 
 
 class Document(Protocol):
@@ -129,6 +134,8 @@ class Mappings(Protocol):
 
 class MappingGone(DestinationFault):
     """The mapping doesn't exist, or no longer."""
+
+    dead_letter_reason = Reason.MAPPING_GONE
 
 
 class Peers(Protocol):

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import msgspec
 
 from sluice.batches import Dispatcher, Entry
-from sluice.errors import QueueGone, SenderFault, SluiceError
+from sluice.dead_letter_reasons import Reason
+from sluice.errors import QueueGone, SenderFault, SluiceError, dead_letter_text
 from sluice.federation.links.peers import KnownPeers, Peer
 from sluice.federation.matching.routing import RoutingTable
 from sluice.federation.messages.deliveries import Drop, Receipt, publish
@@ -47,6 +48,8 @@ class BoundQueues(Protocol):
 
 class NoPeer(SenderFault):
     """A message in a queue that is for peers, of somebody who is none."""
+
+    dead_letter_reason = Reason.NO_PEER
 
 
 def senders_of(message: Message, peers: KnownPeers) -> Sequence[Peer]:
@@ -91,7 +94,7 @@ class Undeliverable(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def reason(self) -> str:
         """Why it is a dead letter."""
-        return f"{QueueGone.__name__}: {QueueGone(self.url)}"
+        return dead_letter_text(QueueGone(self.url))
 
 
 @dataclass(slots=True)

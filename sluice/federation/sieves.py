@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from sluice.dead_letter_reasons import Reason
 from sluice.errors import BadFilter, HeldBack, SenderFault
 from sluice.message import Message
 from sluice.splitting.filters.files import check
@@ -25,6 +26,8 @@ NOT_RUNNING = "what runs jq can't be started for now"
 
 class NotSifted(SenderFault):
     """A message on which a route's filter fails: whether it may go over isn't known."""
+
+    dead_letter_reason = Reason.NOT_SIFTED
 
 
 class Sieve(msgspec.Struct, frozen=True, kw_only=True):

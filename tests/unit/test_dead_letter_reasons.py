@@ -1,4 +1,4 @@
-"""What dead letters died of, by name; the names are of the errors that there are, and the runbook has them all."""
+"""What dead letters died of, by name; every error that can end a message declares one, and the runbook has them all."""
 
 import importlib
 import pkgutil
@@ -10,35 +10,46 @@ import pytest
 
 import sluice
 from sluice.aws.dead_letters import outgoing, read
+from sluice.aws.federation.publisher import NotPublished
 from sluice.dead_letter_reasons import Reason, reason_of
-from sluice.errors import DestinationFault, HeldBack, NotReached, SenderFault
+from sluice.errors import (
+    DestinationFault,
+    HeldBack,
+    Malformed,
+    NotReached,
+    SenderFault,
+    SluiceError,
+    dead_letter_text,
+)
+from sluice.federation.ports import PeerRefused
 from sluice.message import DeadLetter, Message, Value
 
 RUNBOOK = Path(__file__).parents[2] / "docs" / "runbook.md"
 SOURCE = "arn:aws:sqs:eu-central-1:123456789012:orders"
 # Held back is never dead, and what publishes for users raises in their programs.
-NEVER_LETTERS = {HeldBack.__name__, NotReached.__name__, "NotPublished"}
+NEVER_LETTERS = {HeldBack, NotReached, NotPublished}
 DEPLOYED = ("aws", "federation", "pipeline", "rendezvous", "splitting")
 
 
-def subclasses(kind: type[Exception]) -> Iterator[type[Exception]]:
+def subclasses(kind: type[SluiceError]) -> Iterator[type[SluiceError]]:
     for each in kind.__subclasses__():
         yield each
         yield from subclasses(each)
 
 
-def test_every_error_that_can_end_a_message_is_a_reason() -> None:
+def test_every_error_that_can_end_a_message_declares_its_reason() -> None:
     for room in DEPLOYED:
         for module in pkgutil.walk_packages([str(Path(sluice.__path__[0]) / room)], f"sluice.{room}."):
             importlib.import_module(module.name)
     ours = {
-        each.__name__
+        each
         for kind in (SenderFault, DestinationFault)
         for each in subclasses(kind)
         if each.__module__.startswith("sluice.")
     }
-    assert ours > {"Malformed", "PeerRefused"}
-    assert ours - NEVER_LETTERS <= set(map(str, Reason))
+    assert ours > {Malformed, PeerRefused}
+    assert {each for each in ours if each.dead_letter_reason is None} == NEVER_LETTERS
+    assert all("dead_letter_reason" in vars(each) for each in ours - NEVER_LETTERS), "a reason is an error's own"
 
 
 @pytest.mark.parametrize(
@@ -54,6 +65,11 @@ def test_every_error_that_can_end_a_message_is_a_reason() -> None:
 def test_a_letter_that_was_buried_has_its_errors_name(said: str, reason: Reason) -> None:
     sent = outgoing(DeadLetter(message=Message(message_id="m", body="b"), reason=said, source=SOURCE))
     assert reason_of(read(Message(message_id="n", body=sent.body, attributes=sent.attributes))) is reason
+
+
+def test_a_letter_begins_with_its_errors_reason_or_the_class_of_an_error_that_nobody_foresaw() -> None:
+    assert dead_letter_text(PeerRefused("AccessDenied")) == "PeerRefused: AccessDenied"
+    assert dead_letter_text(KeyError("id")) == "KeyError: 'id'"
 
 
 def test_what_sqs_has_moved_says_from_where_and_goes_back_there() -> None:
