@@ -1,4 +1,4 @@
-"""A value in DynamoDB that is changed bit by bit: `sluice.federation.ports.ChangeLog`.
+"""A value in DynamoDB that is changed bit by bit: a snapshot and what changed after it.
 
 pk                sk               item
 document#<name>   head             version, and where the snapshot is
@@ -13,9 +13,6 @@ snapshot after the next: who follows has the time in which as many are made agai
 What is written for nothing is found again: the head names a snapshot before its parts are written (`pending`), those
 that it replaces (`stale`), and up to which version changes were deleted (`swept`). Whoever writes the next snapshot
 takes those away.
-
-`sluice.aws.documents` may have written the value before, as a whole: such a head says `parts`. A program that knows
-nothing else finds none in a head from here, and stops short.
 """
 
 from collections.abc import Callable, Sequence
@@ -62,25 +59,12 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True):
     kept: int = 0  # changes after this version are to be had
     swept: int = 0  # changes up to this version are deleted
     bytes: int = 0  # of the changes after the snapshot
-    whole: bool = False  # written as a whole, by the program before
 
     @classmethod
     def of(cls, item: Item) -> "_Head":
-        version, token = number(item, "version"), text(item, "token")
-        if "parts" not in item:
-            texts = {name: text(item, name) for name in ("snapshot", "pending", "stale")}
-            numbers = {name: number(item, name) for name in ("snapshot_version", "kept", "swept", "bytes")}
-            return cls(version=version, token=token, **texts, **numbers)  # type: ignore[arg-type]  # by their names
-        snapshot = _named(token, number(item, "parts"))
-        return cls(
-            version=version,
-            token=token,
-            snapshot=snapshot,
-            snapshot_version=version,
-            kept=version,
-            swept=version,
-            whole=True,
-        )
+        texts = {name: text(item, name) for name in ("token", "snapshot", "pending", "stale")}
+        numbers = {name: number(item, name) for name in ("version", "snapshot_version", "kept", "swept", "bytes")}
+        return cls(**texts, **numbers)  # type: ignore[arg-type]  # by their names
 
 
 @dataclass(slots=True, kw_only=True)
@@ -100,7 +84,7 @@ class DynamoChangeLog:
     def is_long(self) -> bool:
         """Whether a snapshot should take the place of the changes, as of the last read or write."""
         head = self._head
-        return head.whole or head.version - head.snapshot_version >= MAX_CHANGES or head.bytes >= MAX_LOG_BYTES
+        return head.version - head.snapshot_version >= MAX_CHANGES or head.bytes >= MAX_LOG_BYTES
 
     def since(self, version: int | None) -> News:
         """Read what has come since: one small read where there is nothing, and one more where there are changes.
@@ -129,7 +113,7 @@ class DynamoChangeLog:
         if head is None:
             return False
         token = self.new_token()
-        later = replace(head, version=after + 1, token=token, bytes=head.bytes + len(change), whole=False)
+        later = replace(head, version=after + 1, token=token, bytes=head.bytes + len(change))
         key = _change_key(later.version)
         item: Any = {**self._key(key), **attributes({"token": token}), "data": {"B": change}}
         try:
@@ -158,7 +142,7 @@ class DynamoChangeLog:
         token, starts = self.new_token(), range(0, max(len(snapshot), 1), PART_BYTES)
         named = _named(token, len(starts))
         stale = " ".join(filter(None, (head.stale, head.pending)))
-        announced = replace(head, token=head.token or self.new_token(), pending=named, stale=stale, whole=False)
+        announced = replace(head, token=head.token or self.new_token(), pending=named, stale=stale)
         # Nobody whose snapshot was pending can finish it any more, so its parts may go.
         if not self._write(head, announced, ("pending", "stale"), ("snapshot", "pending"), ours="pending"):
             return False
@@ -206,17 +190,16 @@ class DynamoChangeLog:
         return True
 
     def _update(self, before: _Head, after: _Head, changed: Sequence[str], asked: Sequence[str]) -> Any:
-        """Make the request. A head that isn't there, or was written as a whole, gets all that one has."""
-        is_first, removed = before == _Head(), ""
-        if is_first or before.whole:
-            changed, asked, removed = _OF_HEAD, () if is_first else ("token",), " REMOVE parts"
+        """Make the request. A head that isn't there gets all that one has."""
+        if before == _Head():
+            changed, asked = _OF_HEAD, ()
         values = {f":{name}": getattr(after, name) for name in changed}
         values |= {f":was_{name}": getattr(before, name) for name in asked}
         condition = " AND ".join(f"#{name} = :was_{name}" for name in asked)
         return {
             "TableName": self.table,
             "Key": self._key(HEAD),
-            "UpdateExpression": "SET " + ", ".join(f"#{name} = :{name}" for name in changed) + removed,
+            "UpdateExpression": "SET " + ", ".join(f"#{name} = :{name}" for name in changed),
             "ConditionExpression": condition or "attribute_not_exists(pk)",
             "ExpressionAttributeNames": {f"#{name}": name for name in {*changed, *asked}},  # some are reserved words
             "ExpressionAttributeValues": attributes(values),

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from sluice.aws.change_logs import MAX_CHANGES, MAX_LOG_BYTES, DynamoChangeLog
-from sluice.aws.documents import MAX_READS, PART_BYTES, DynamoDocument
+from sluice.aws.documents import MAX_READS, PART_BYTES
 from sluice.errors import CallFailed
-from sluice.federation.ports import MAX_CHANGE_BYTES, ChangeLog, News
+from sluice.federation.ports import MAX_CHANGE_BYTES, News
 from tests.federation_fakes import FakeChangeLog
 from tests.tables import table_in_memory
 
@@ -60,7 +60,7 @@ def log_in(client: Any, name: str = "d") -> DynamoChangeLog:
 
 
 @pytest.fixture(params=["dynamodb", "fake"])
-def log(request: pytest.FixtureRequest, client: Any) -> ChangeLog:
+def log(request: pytest.FixtureRequest, client: Any) -> DynamoChangeLog:
     return log_in(client) if request.param == "dynamodb" else FakeChangeLog()
 
 
@@ -77,13 +77,13 @@ def said(news: News) -> tuple[int, list[bytes], int | None, bytes | None]:
 LARGE = bytes(range(256)) * (PART_BYTES // 256) + b"end"
 
 
-def test_before_the_first_change_there_is_nothing(log: ChangeLog) -> None:
+def test_before_the_first_change_there_is_nothing(log: DynamoChangeLog) -> None:
     assert said(log.since(None)) == (0, [], 0, None)
     assert said(log.since(0)) == (0, [], None, None)
     assert not log.is_long
 
 
-def test_what_was_appended_is_read_by_who_has_nothing_and_by_who_has_a_part(log: ChangeLog) -> None:
+def test_what_was_appended_is_read_by_who_has_nothing_and_by_who_has_a_part(log: DynamoChangeLog) -> None:
     for version, change in enumerate([b"one", b"two", b"x" * MAX_CHANGE_BYTES]):
         assert log.append(change, after=version)
     assert said(log.since(None)) == (3, [b"one", b"two", b"x" * MAX_CHANGE_BYTES], 0, None)
@@ -91,7 +91,7 @@ def test_what_was_appended_is_read_by_who_has_nothing_and_by_who_has_a_part(log:
     assert said(log.since(3)) == (3, [], None, None)
 
 
-def test_of_two_who_read_the_same_version_one_writes_and_the_other_changes_nothing(log: ChangeLog) -> None:
+def test_of_two_who_read_the_same_version_one_writes_and_the_other_changes_nothing(log: DynamoChangeLog) -> None:
     assert log.append(b"1", after=0)
     assert log.append(b"winner", after=1)
     for after in (0, 1, 7):
@@ -102,7 +102,7 @@ def test_of_two_who_read_the_same_version_one_writes_and_the_other_changes_nothi
 
 
 @pytest.mark.parametrize("snapshot", [b"", b"x" * PART_BYTES, LARGE])
-def test_a_snapshot_takes_the_place_of_the_changes_up_to_it(log: ChangeLog, snapshot: bytes) -> None:
+def test_a_snapshot_takes_the_place_of_the_changes_up_to_it(log: DynamoChangeLog, snapshot: bytes) -> None:
     assert log.append(b"1", after=0)
     assert log.append(b"2", after=1)
     assert log.save(snapshot, after=2, version=2)
@@ -112,7 +112,7 @@ def test_a_snapshot_takes_the_place_of_the_changes_up_to_it(log: ChangeLog, snap
     assert said(log.since(1)) == (3, [b"2", b"3"], None, None)
 
 
-def test_a_snapshot_may_be_a_version_of_its_own(log: ChangeLog) -> None:
+def test_a_snapshot_may_be_a_version_of_its_own(log: DynamoChangeLog) -> None:
     assert log.append(b"1", after=0)
     assert log.save(LARGE, after=1, version=2)
     assert log.append(b"3", after=2)
@@ -121,12 +121,12 @@ def test_a_snapshot_may_be_a_version_of_its_own(log: ChangeLog) -> None:
     assert said(log.since(2)) == (3, [b"3"], None, None)
 
 
-def test_a_snapshot_may_come_first(log: ChangeLog) -> None:
+def test_a_snapshot_may_come_first(log: DynamoChangeLog) -> None:
     assert log.save(b"all", after=0, version=1)
     assert said(log.since(None)) == (1, [], 1, b"all")
 
 
-def test_who_is_two_snapshots_behind_reads_the_snapshot(log: ChangeLog) -> None:
+def test_who_is_two_snapshots_behind_reads_the_snapshot(log: DynamoChangeLog) -> None:
     for version in range(4):
         assert log.append(f"{version + 1}".encode(), after=version)
         assert log.save(f"up to {version + 1}".encode(), after=version + 1, version=version + 1)
@@ -332,55 +332,6 @@ def test_logs_of_other_names_are_others(client: Any) -> None:
     assert log_in(client, "two").since(None).version == 0
 
 
-# What the program before has stored: a document that is replaced as a whole
-
-
-def document(client: Any) -> DynamoDocument:
-    return DynamoDocument(client=client, table="t", name="d", new_token=lambda: f"token-{next(TOKENS)}")
-
-
-@pytest.mark.parametrize("content", [b"x", LARGE])
-def test_what_was_written_as_a_whole_is_a_snapshot(client: Any, content: bytes) -> None:
-    before = document(client)
-    assert before.save(b"first", after=0)
-    assert before.save(content, after=1)
-    log = log_in(client)
-    assert said(log.since(None)) == (2, [], 2, content)
-    assert log.is_long
-    assert log.append(b"3", after=2)
-    assert said(log_in(client).since(None)) == (3, [b"3"], 2, content)
-    assert said(log_in(client).since(2)) == (3, [b"3"], None, None)
-    assert log.save(b"all", after=3, version=3)
-    assert said(log_in(client).since(None)) == (3, [], 3, b"all")
-    assert len(items(client)) == 3
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_snapshot_takes_the_place_of_what_was_written_as_a_whole(client: Any, version: int) -> None:
-    assert document(client).save(LARGE, after=0)
-    assert log_in(client).save(b"all", after=1, version=version)
-    assert said(log_in(client).since(None)) == (version, [], version, b"all")
-    assert len(items(client)) == 2
-
-
-def test_the_program_before_writes_amid_the_first_change_and_nothing_is_lost(client: Any) -> None:
-    before = document(client)
-    assert before.save(b"first", after=0)
-    log = log_in(Disturbed(client))
-    log.since(None)
-    log.client.before = lambda call: before.save(b"theirs", after=1)  # type: ignore[attr-defined]  # it is disturbed
-    assert not log.append(b"ours", after=1)
-    assert said(log_in(client).since(None)) == (2, [], 2, b"theirs")
-
-
-def test_the_program_before_finds_nothing_that_it_could_read_and_writes_nothing(client: Any) -> None:
-    """What it reads instead is no snapshot: it stops there, as at a version that it doesn't know."""
-    before = document(client)
-    assert before.save(b"first", after=0)
-    assert log_in(client).append(b"2", after=1)
-    assert document(client).load() == (b"", 2)
-
-
 # The items themselves, as files: a test that fails here says that what is stored has changed
 
 
@@ -413,8 +364,3 @@ def test_items_are_written_as_they_were(client: Any) -> None:
 def test_items_are_read_as_they_were(client: Any) -> None:
     put(client, "bindings_head", "bindings_log", "bindings_part")
     assert said(log_in(client, "exchanges").since(None)) == (4, [b"change"], 3, b"snapshot")
-
-
-def test_items_of_the_program_before_are_read_as_they_were(client: Any) -> None:
-    put(client, "bindings_head_whole", "bindings_part")
-    assert said(log_in(client, "exchanges").since(None)) == (3, [], 3, b"snapshot")

@@ -13,9 +13,10 @@ from functions.broker import handler as broker
 from functions.counters import handler as counters
 from functions.proxy import handler as proxy
 from functions.sweeper import handler as sweeper
+from sluice.aws.change_logs import DynamoChangeLog
 from sluice.aws.clients import now_ms, sqs_client
 from sluice.aws.dead_letters import REASON
-from sluice.aws.documents import EXCHANGES, DynamoDocument
+from sluice.aws.documents import EXCHANGES
 from sluice.aws.rendezvous.event_publisher import events_client
 from sluice.aws.rendezvous.offers import DynamoOfferStore
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
@@ -211,8 +212,8 @@ def bind(surroundings: Surroundings) -> None:
         queues=(Destination(queue="q", url="https://sqs.test/000000000000/q"),),
         bound={"events": {"q": {"rendezvous.#": {}}}},
     )
-    document = DynamoDocument(client=surroundings.dynamodb, table="t", name=EXCHANGES, new_token=lambda: "token")
-    assert document.save(pack(bindings), after=0)
+    log = DynamoChangeLog(client=surroundings.dynamodb, table="t", name=EXCHANGES, new_token=lambda: "token")
+    assert log.save(pack(bindings), after=0, version=1)
 
 
 def ingress(surroundings: Surroundings) -> list[dict[str, Any]]:

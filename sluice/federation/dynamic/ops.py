@@ -124,8 +124,8 @@ class _Op(Struct, frozen=True, kw_only=True, tag_field="op"):
     epoch: Number
 
 
-class Wanted(_Op, frozen=True, kw_only=True, tag="wanted", forbid_unknown_fields=False):
-    """The destination's hello. `sequence` is the last op's. What sites said in it before is skipped."""
+class Wanted(_Op, frozen=True, kw_only=True, tag="wanted"):
+    """The destination's hello. `sequence` is the last op's."""
 
     number: Number
     sequence: Number

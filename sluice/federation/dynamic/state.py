@@ -25,11 +25,7 @@ class Ignored(StrEnum):
     MALFORMED = "malformed"
 
 
-class _Stored(Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """What was stored before and isn't needed any more is skipped: who wanted what outlives a deployment."""
-
-
-class Pull(_Stored, frozen=True, kw_only=True):
+class Pull(Struct, frozen=True, kw_only=True):
     """A bridge that pulls from `peer` over `link`. Here is its destination, which tells what is wanted.
 
     `epoch` is larger each time that the bridge is made; `sequence` counts its ops, `number` its hellos. `heard` is the
@@ -54,7 +50,7 @@ class Partial(Struct, frozen=True, kw_only=True):
     parts: tuple[str | None, ...]
 
 
-class Served(_Stored, frozen=True, kw_only=True):
+class Served(Struct, frozen=True, kw_only=True):
     """A bridge that `peer` pulls by over `link`. Here is its source. `tag` is what messages get on the way.
 
     `version` is the epoch and the sequence of the last op that `reaches` has, `hello` the epoch and the number of the
@@ -92,7 +88,7 @@ class Former(Struct, frozen=True, kw_only=True):
     beats: int = 0
 
 
-class DynamicRoutes(_Stored, frozen=True, kw_only=True):
+class DynamicRoutes(Struct, frozen=True, kw_only=True):
     """One exchange's at the site `here`. `local` is what the site's own queues want, dynamic bridges' left out.
 
     `pulls` are by their names, `served` by the names that they have here, `former` by origin.

@@ -6,7 +6,8 @@ Their events come to the counters from the table's stream. Where they are publis
 from functools import partial
 from typing import Any
 
-from sluice.aws.documents import EXCHANGES, DynamoDocument
+from sluice.aws.change_logs import DynamoChangeLog
+from sluice.aws.documents import EXCHANGES
 from sluice.federation.matching.bindings import Bindings, Destination, pack
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.rendezvous.counts.stream import FILTERS
@@ -184,8 +185,8 @@ class Rendezvous(Scenario):
                 bound={"events": {"seen": {"rendezvous.#": {}}}},
             )
             client: Any = world.dynamodb
-            document = DynamoDocument(client=client, table=TABLE, name=EXCHANGES, new_token=lambda: "token")
-            world.check(document.save(pack(bindings), after=0), "nothing was bound")
+            log = DynamoChangeLog(client=client, table=TABLE, name=EXCHANGES, new_token=lambda: "token")
+            world.check(log.save(pack(bindings), after=0, version=1), "nothing was bound")
         return stream
 
     def at_rest(self) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from msgspec import Raw
-from msgspec.structs import replace
 
 from sluice.codec import Format, encode
 from sluice.errors import BadSnapshot, Malformed
@@ -271,28 +270,10 @@ def test_an_op_of_dynamic_routes_is_read_and_written_as_it_was(name: str) -> Non
     assert encode(OPS[name]).decode() == file(f"op_{name}")
 
 
-def test_a_watch_from_before_held_letters_were_looked_for_is_read() -> None:
-    queues = {name: replace(queue, none_found_since_ms=None) for name, queue in WATCHED.queues.items()}
-    assert WATCH.of_text(file("watch_before")) == replace(WATCHED, queues=queues)
-
-
-def test_what_was_stored_and_told_of_excludes_before_is_skipped() -> None:
-    routes = DYNAMIC_ROUTES["amq.topic"]
-    assert ROUTES.of_text(file("dynamic_routes_before")) == {"amq.topic": replace(routes, former={})}
-    assert decode_op(file("op_wanted_before")) == OPS["wanted"]
-    with pytest.raises(Malformed):  # it is counted and ignored, as what is of a newer version
-        decode_op(file("op_carried_before"))
-
-
 @pytest.mark.parametrize("name", TICKS)
 def test_what_waits_in_the_ticks_queue_is_read_and_written_as_it_was(name: str) -> None:
     assert request_of(file(f"operation_{name}"), OPERATIONS) == TICKS[name]
     assert encode(TICKS[name]).decode() == file(f"operation_{name}")
-
-
-def test_a_report_of_the_program_before_is_read() -> None:
-    said = '{"op":"outage","link":"EAST","error":"AccessDenied","refused":true}'
-    assert request_of(said, OPERATIONS) == ReportOutage(link="EAST", error="AccessDenied", refused=True)
 
 
 def test_a_snapshot_is_read_and_its_digest_is_what_it_was() -> None:
@@ -312,11 +293,6 @@ def test_another_version_stops_the_reader_and_names_both() -> None:
 def test_every_file_has_its_test() -> None:
     names = {"links", "dynamic_routes", "declared", "watch", "snapshot"}
     names |= {f"control_{name}" for name in CONTROLS} | {f"op_{name}" for name in OPS}
-    names |= {f"operation_{name}" for name in TICKS} | {
-        "dynamic_routes_before",
-        "op_wanted_before",
-        "op_carried_before",
-        "watch_before",
-    }
+    names |= {f"operation_{name}" for name in TICKS}
     of_bindings = ("bindings", "x_qpid_")  # their test is test_stored_bindings
     assert {path.stem for path in STORED.iterdir() if not path.stem.startswith(of_bindings)} == names
