@@ -258,7 +258,7 @@ def memory_sqs() -> Iterator[str]:
 
 @dataclass(slots=True)
 class PeersInMemory:
-    """`sluice.federation.ports.Peers`, where all of them have one queue, here."""
+    """Peer sites' queues, where all of them have one queue, here."""
 
     queue: Queue = field(default_factory=lambda: Queue("ingress.fifo"))
 
@@ -284,11 +284,11 @@ def forward_msgs_per_core_s() -> float:
     """Of the bridge's shell, from a trigger's records to what is in the peer's queue, and its work is in it."""
     forward = _forward()
 
-    def prepare() -> list[tuple[Records, PeersInMemory]]:
-        peers = PeersInMemory()  # a FIFO queue takes a message once
+    def prepare() -> list[tuple[Records, Any]]:
+        peers: Any = PeersInMemory()  # a FIFO queue takes a message once
         return [(batch, peers) for batch in _batches(records_of(FORWARDED, queue="bridge.fifo"))]
 
-    def forward_batch(prepared: tuple[Records, PeersInMemory]) -> None:
+    def forward_batch(prepared: tuple[Records, Any]) -> None:
         records, peers = prepared
         messages = [Message.of_lambda(record) for record in records]
         done = forward_all(messages, forward, fifo=True, site=SOURCE, now_ms=NOW_MS, peers=peers, executor=InPlace())
@@ -417,7 +417,7 @@ def publish_msgs_per_core_s() -> float:
             site=SOURCE,
             peers=lambda: KnownPeers({}),
             now_ms=NOW_MS,
-            queues=CountingQueues(),
+            send=CountingQueues().send_batch,
             executor=InPlace(),
             absent=AbsentQueues(),
         )

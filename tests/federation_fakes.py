@@ -1,4 +1,4 @@
-"""Federation's ports in memory: sites with queues, mappings and documents, and a world in which they reach each other.
+"""Federation's adapters in memory: sites with queues, mappings and documents, in a world where they reach each other.
 
 Whatever a registrar calls may be struck: by a crash before or after, or by somebody else who comes in between.
 """
@@ -15,10 +15,14 @@ from msgspec import UNSET
 from msgspec.structs import asdict
 
 from sluice.errors import CallFailed, DestinationFault, QueueGone, SenderFault, SluiceError
+from sluice.federation.administration import Administration
 from sluice.federation.bridge_works import BridgeWorks
+from sluice.federation.declarations import Declarations
+from sluice.federation.declared import Declared
 from sluice.federation.exchange_store import ExchangeStore
 from sluice.federation.followed import Followed
 from sluice.federation.forwarder import forward_all, shared_out
+from sluice.federation.link_operations import LinkOperations
 from sluice.federation.links.links import Address, Bridge, Endpoint, Introduction, Link
 from sluice.federation.links.messages import decode_control
 from sluice.federation.links.peers import KNOWN_PEERS, KnownPeers, Peer
@@ -32,13 +36,17 @@ from sluice.federation.messages.deliveries import Drop
 from sluice.federation.ports import MappingGone, MappingPace, News, PeerRefused, PeerUnreachable
 from sluice.federation.registrar import Registrar
 from sluice.federation.router import AbsentQueues, Ingress, route
+from sluice.federation.settings import SiteNames
 from sluice.federation.sieves import Sieve, problem
+from sluice.federation.site_views import SiteViews
 from sluice.federation.stored import Stored
 from sluice.federation.upkeep import Upkeep
 from sluice.message import DeadLetter, Message, Value
 
 VISIBILITY_MS = 180_000
 MAX_HEARD = 1_000
+# A fake stands for the adapter of which it has the methods: of this type it may be given in its place.
+ADAPTER: Any = object
 NEVER_STRUCK: Callable[[], None] = lambda: None  # noqa: E731 - a default, not a function to read
 
 
@@ -56,7 +64,7 @@ class Inline(Executor):
 
 
 @dataclass
-class FakeDocument:
+class FakeDocument(ADAPTER):
     """`rivals` are writes by somebody else, each just before one of ours."""
 
     content: bytes | None = None
@@ -86,7 +94,7 @@ NOTHING = CHANGE.pack(BindingsChange())
 
 
 @dataclass
-class FakeChangeLog:
+class FakeChangeLog(ADAPTER):
     """`rivals` are changes by somebody else, of nothing, each just before one of ours."""
 
     snapshot: bytes | None = None
@@ -149,7 +157,7 @@ class Held:
 
 
 @dataclass
-class FakeQueues:
+class FakeQueues(ADAPTER):
     """One site's queues by name. What is deleted with something in it is kept in `lost`.
 
     `failing` names fail as a whole, `refused` bodies are refused one by one.
@@ -264,7 +272,7 @@ class FakeMapping:
 
 
 @dataclass
-class FakeMappings:
+class FakeMappings(ADAPTER):
     """By id. Ids aren't used twice."""
 
     made: dict[str, FakeMapping] = field(default_factory=dict)
@@ -313,7 +321,7 @@ class FakeMappings:
 
 
 @dataclass
-class FakeDeadLetters:
+class FakeDeadLetters(ADAPTER):
     """What can go no further."""
 
     letters: list[DeadLetter] = field(default_factory=list)
@@ -326,7 +334,7 @@ class FakeDeadLetters:
 
 
 @dataclass
-class FakePeers:
+class FakePeers(ADAPTER):
     """One site's way to the others, which may be `unreachable` or `refusing`, by tag."""
 
     world: "World"
@@ -366,16 +374,6 @@ class FakePeers:
         return site
 
 
-@dataclass
-class FakeBoundQueues:
-    """Queues by URL: one site's own."""
-
-    queues: FakeQueues
-
-    def send_batch(self, url: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
-        return self.queues.send_batch(url.rsplit("/", 1)[1], entries)
-
-
 def role_of(tag: str) -> str:
     """The sender's id of what a site's functions send."""
     return f"AROA{tag}:function"
@@ -389,6 +387,28 @@ def queue_attributes(bridge: Bridge) -> Mapping[str, str]:
     """What the queue has that is made for a bridge."""
     kept_s = "1209600" if bridge.retention_s is UNSET else str(bridge.retention_s)
     return {"MessageRetentionPeriod": kept_s} | ({"FifoQueue": "true"} if bridge.fifo else {})
+
+
+def administration_of(
+    registrar: Registrar,
+    upkeep: Upkeep,
+    *,
+    names: SiteNames,
+    ways: Callable[[], Any] = dict,
+    hear_peers: Callable[[], None] = lambda: None,
+    senders: tuple[str, ...] = (),
+    peers: tuple[Peer, ...] = (),
+    declared: Declared | None = None,
+    applied: FakeDocument | None = None,
+) -> Administration:
+    """What applies operations, of a site where nothing is declared unless a test says so."""
+    declared = declared or Declared()
+    links = LinkOperations(registrar=registrar, names=names, hear_peers=hear_peers)
+    views = SiteViews(registrar=registrar, upkeep=upkeep, names=names, declared=declared, senders=senders, ways=ways)
+    declarations = Declarations(
+        links=links, upkeep=upkeep, peers=peers, declared=declared, applied=applied or FakeDocument()
+    )
+    return Administration(links=links, views=views, declarations=declarations, upkeep=upkeep)
 
 
 INGRESS, FIFO_INGRESS, SOURCE = "ingress", "ingress.fifo", "source.fifo"
@@ -542,7 +562,7 @@ class Site:
             site=self.tag,
             peers=lambda: KnownPeers(Stored(self.known, KNOWN_PEERS, dict).value()),
             now_ms=self.world.clock(),
-            queues=FakeBoundQueues(self.queues),
+            send=lambda url, entries: self.queues.send_batch(url.rsplit("/", 1)[1], entries),
             executor=Inline(),
             absent=self.absent,
         )

@@ -73,7 +73,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
         site=made.settings.site,
         peers=made.peers.value,
         now_ms=now_ms(),
-        queues=made.queues,
+        send=made.queues.send_batch,
         executor=made.reporter.executor,
         absent=made.absent,
     )

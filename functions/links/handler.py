@@ -31,17 +31,19 @@ from sluice.aws.ticks import Ticks
 from sluice.errors import BadConfiguration, BadSnapshot, Malformed, QueueGone, SenderFault
 from sluice.federation.administration import Administration
 from sluice.federation.bridge_works import RETENTION, BridgeWorks
+from sluice.federation.declarations import Declarations
 from sluice.federation.dynamic_shell import Dynamics
 from sluice.federation.exchange_store import ExchangeStore
+from sluice.federation.link_operations import LinkOperations
 from sluice.federation.links.links import MAX_RETENTION_S, Bridge
 from sluice.federation.links.messages import DynamicMessage, decode_control
 from sluice.federation.links.peers import KNOWN_PEERS, url_beside
 from sluice.federation.links.registry import routes_down
 from sluice.federation.links.watch import WATCH, SiteWatch
 from sluice.federation.operations import OPERATIONS, LookAgain, SweepSite
-from sluice.federation.ports import Document
 from sluice.federation.registrar import Registrar
 from sluice.federation.settings import LinksSettings
+from sluice.federation.site_views import SiteViews
 from sluice.federation.stored import Stored
 from sluice.federation.upkeep import Upkeep
 from sluice.message import Message
@@ -68,7 +70,7 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     queues: SqsSiteQueues
     peers: PeerQueues
     reporter: Reporter
-    documents: Mapping[str, Document]
+    documents: Mapping[str, DynamoDocument]
     exchanges: ExchangeStore
 
     def registrar(self, context: LambdaContext) -> Registrar:
@@ -142,18 +144,22 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
 
     def administration(self, registrar: Registrar, dynamics: Dynamics, upkeep: Upkeep) -> Administration:
         """Give what performs operations."""
-        return Administration(
+        settings, declared = self.settings, self.settings.declared
+        hear_peers = PeerMappings(client=lambda_client(), queue_arns=self._peers_queues).switch_on
+        links = LinkOperations(registrar=registrar, names=settings.names, hear_peers=hear_peers)
+        views = SiteViews(
             registrar=registrar,
-            senders=self.settings.senders,
-            peers=self.settings.peers,
-            names=self.settings.names,
-            kms_key_arn=self.settings.kms_key_arn,
-            declared=self.settings.declared,
-            applied=self.documents[DECLARED],
-            ways=dynamics.ways,
-            hear_peers=PeerMappings(client=lambda_client(), queue_arns=self._peers_queues).switch_on,
             upkeep=upkeep,
+            names=settings.names,
+            declared=declared,
+            senders=settings.senders,
+            ways=dynamics.ways,
+            kms_key_arn=settings.kms_key_arn,
         )
+        declarations = Declarations(
+            links=links, upkeep=upkeep, peers=settings.peers, declared=declared, applied=self.documents[DECLARED]
+        )
+        return Administration(links=links, views=views, declarations=declarations, upkeep=upkeep)
 
     @property
     def _peers_queues(self) -> Sequence[str]:

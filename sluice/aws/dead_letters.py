@@ -42,7 +42,7 @@ logger = Logger()
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """A dead-letter queue, through a client: `sluice.federation.ports.DeadLetters`.
+    """A dead-letter queue, through a client.
 
     `kept` says what of a message is kept there.
     """

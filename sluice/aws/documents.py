@@ -1,4 +1,4 @@
-"""Values of any size in DynamoDB, replaced as a whole: `sluice.federation.ports.Document`.
+"""Values of any size in DynamoDB, replaced as a whole.
 
 pk                sk              item
 document#<name>   head            version, and where its parts are

@@ -3,6 +3,6 @@
 Pure rooms: `matching` (exchanges, bindings, which messages they match, loops), `messages` (what one carries, what is
 sent where of it), `links` (links and bridges, how they live), `dynamic` (routes that follow what is wanted), `map`
 (what operators see). Shells: `router` (an exchange's messages), `forwarder` (a bridge's), `registrar` (links),
-`bridge_works` (what bridges need), `dynamic_shell` (dynamic routes), `administration` (performs what is asked, which is
-`operations`); `ports` is what they ask of AWS.
+`bridge_works` (what bridges need), `dynamic_shell` (dynamic routes), `administration` (applies what is asked, which is
+`operations`); `ports` is what they and their adapters have in common.
 """

@@ -5,6 +5,7 @@ All of it is safe to do again: whoever did it may have died before saying so.
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import UNSET
@@ -24,9 +25,14 @@ from sluice.federation.links.links import MAX_SYNC, Address, Bridge, RouteKind
 from sluice.federation.links.registry import NOT_YET, BridgeRecord, Registry, bridge_destination, fed_queues
 from sluice.federation.links.transitions import BridgeGone, Counted, Done, Refitted
 from sluice.federation.matching.bindings import Binding
-from sluice.federation.ports import DeadLetters, MappingGone, MappingPace, Mappings, SiteQueues
+from sluice.federation.ports import MappingGone, MappingPace
 from sluice.message import DeadLetter
 from sluice.stages import staged
+
+if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
+    from sluice.aws.dead_letters import DeadLetters
+    from sluice.aws.federation.mappings import BridgeMappings
+    from sluice.aws.federation.queues import SqsSiteQueues
 
 SITE_TAG = "sluice:site"  # of every queue that is made at run time: whose it is
 BRIDGE_QUEUE_PREFIX = "sluice-bridge-"
@@ -68,9 +74,9 @@ class BridgeWorks(msgspec.Struct, frozen=True, kw_only=True):
 
     here: Address
     exchanges: ExchangeStore
-    queues: SiteQueues
-    mappings: Mappings
-    dead_letters: DeadLetters
+    queues: "SqsSiteQueues"
+    mappings: "BridgeMappings"
+    dead_letters: "DeadLetters"
     bridge_queue_attributes: Callable[[Bridge], Mapping[str, str]]  # of the queue that is made for it
     readable: Callable[[str], str]  # the name that SQS knows a queue by; raises `BadBinding` for one out of bounds
     may_go_on: Callable[[], bool]

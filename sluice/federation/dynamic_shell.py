@@ -6,6 +6,7 @@ was to be told and wasn't is asked for after the next heartbeat.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -42,16 +43,19 @@ from sluice.federation.matching.bindings import Destination
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.site import SiteBindings
 from sluice.federation.matching.typed_values import of_stored
-from sluice.federation.ports import Document, PeerRefused, PeerUnreachable
+from sluice.federation.ports import PeerRefused, PeerUnreachable
 from sluice.federation.registrar import Registrar, news_of
 from sluice.federation.stored import Stored
+
+if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
+    from sluice.aws.documents import DynamoDocument
 
 
 class Dynamics(msgspec.Struct, frozen=True, kw_only=True):
     """One invocation's."""
 
     registrar: Registrar
-    document: Document
+    document: "DynamoDocument"
     ignored: Counter[str] = msgspec.field(default_factory=Counter)  # ops that changed nothing, by reason
 
     def hear(self, message: DynamicMessage, *, sender_id: str) -> None:

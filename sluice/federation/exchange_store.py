@@ -6,6 +6,7 @@ A change checks and writes what it changes, and nothing else: it costs by its ow
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -24,8 +25,11 @@ from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, w
 from sluice.federation.matching.indexes import Arguments, BoundKeys
 from sluice.federation.matching.site import SiteBindings
 from sluice.federation.matching.typed_values import same, to_stored
-from sluice.federation.ports import MAX_CHANGE_BYTES, ChangeLog
+from sluice.federation.ports import MAX_CHANGE_BYTES
 from sluice.federation.stored import MAX_RACES, TooBusy
+
+if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
+    from sluice.aws.change_logs import DynamoChangeLog
 
 Change = Callable[[SiteBindings], BindingsChange | None]  # None where nothing changes
 
@@ -37,7 +41,7 @@ class ExchangeStore:
     Every change raises `BadBinding` where it can't be.
     """
 
-    log: ChangeLog
+    log: "DynamoChangeLog"
     _site: Followed[SiteBindings] = field(init=False)
 
     def __post_init__(self) -> None:

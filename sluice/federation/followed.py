@@ -2,10 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sluice.federation.matching.bindings import Bindings, Replica, follow, replica_of
-from sluice.federation.ports import ChangeLog, Document, NowMs
+from sluice.federation.ports import NowMs
+
+if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
+    from sluice.aws.change_logs import DynamoChangeLog
+    from sluice.aws.documents import DynamoDocument
 
 CACHED_MS = 1_000
 
@@ -17,7 +21,7 @@ R = TypeVar("R", bound=Replica)
 class Seen(Generic[T]):
     """A document: decoded once a version, never older than a second. `decode` gets None before the first save."""
 
-    document: Document
+    document: "DynamoDocument"
     decode: Callable[[bytes | None], T]
     now_ms: NowMs
     _version: int = -1
@@ -43,7 +47,7 @@ class Followed(Generic[R]):
     With a clock the log is asked once a second, without one each time.
     """
 
-    log: ChangeLog
+    log: "DynamoChangeLog"
     make: Callable[[Bindings], R]
     now_ms: NowMs | None = None
     _replica: R | None = None

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
@@ -18,9 +18,12 @@ from sluice.dead_letter_reasons import Reason
 from sluice.errors import HeldBack, NotDelivered, QueueGone, SenderFault, SluiceError
 from sluice.federation.links.registry import Forward
 from sluice.federation.messages.deliveries import Drop, Receipt, forward
-from sluice.federation.ports import PeerRefused, Peers, PeerUnreachable
+from sluice.federation.ports import PeerRefused, PeerUnreachable
 from sluice.message import Message
 from sluice.ulids import ulid_of
+
+if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
+    from sluice.aws.federation.peers import PeerQueues
 
 FIFO_SUFFIX = ".fifo"
 
@@ -63,7 +66,7 @@ def forward_all(
     fifo: bool,
     site: str,
     now_ms: int,
-    peers: Peers,
+    peers: "PeerQueues",
     executor: Executor,
     lets_over: Callable[[Message], bool] | None = None,
 ) -> ForwardOutcome:
@@ -130,7 +133,7 @@ class _Way:
     """The way to the route's peer. Once the peer can't be reached, nothing more is tried."""
 
     route: Forward
-    peers: Peers
+    peers: "PeerQueues"
     outage: PeerUnreachable | PeerRefused | None = None
 
     def send(self, url: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:

@@ -6,6 +6,7 @@ to do again, and what has become of it comes back as an event.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import UNSET
@@ -45,14 +46,16 @@ from sluice.federation.links.transitions import (
     apply,
 )
 from sluice.federation.ports import (
-    Document,
     NowMs,
     PeerRefused,
-    Peers,
     PeerUnreachable,
 )
 from sluice.federation.stored import Stored
 from sluice.splitting.filters.values import Filter
+
+if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
+    from sluice.aws.documents import DynamoDocument
+    from sluice.aws.federation.peers import PeerQueues
 
 MAX_ROUNDS = 8
 SOON_MS = 2_000  # while a bridge or a link closes or drains, or a bridge is being changed
@@ -69,10 +72,10 @@ class Registrar(msgspec.Struct, frozen=True, kw_only=True):
     """One invocation's. Raises `BadRoute`, `BadBinding`, or `CallFailed` for what AWS refuses."""
 
     here: Address
-    document: Document
+    document: "DynamoDocument"
     exchanges: ExchangeStore
     works: BridgeWorks
-    peers: Peers
+    peers: "PeerQueues"
     peer_accounts: frozenset[str]
     known: Stored[dict[str, Peer]]  # by tag
     peer_role_id: str | None  # of the role that this site has for its peers in other accounts

@@ -8,11 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 import msgspec
 
-from sluice.batches import Dispatcher, Entry
+from sluice.batches import Dispatcher, Entry, Send
 from sluice.dead_letter_reasons import Reason
 from sluice.errors import QueueGone, SenderFault, SluiceError, dead_letter_text
 from sluice.federation.links.peers import KnownPeers, Peer
@@ -34,16 +33,6 @@ class Ingress(msgspec.Struct, frozen=True, kw_only=True):
     from_links: bool = False
     trusted: bool = False
     exchange: str | None = None
-
-
-class BoundQueues(Protocol):
-    """The queues that are bound, by URL."""
-
-    def send_batch(self, url: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
-        """Send up to ten entries; the ids of those that SQS refused, with its reason.
-
-        Raises `QueueGone` for a queue that doesn't exist and `CallFailed` for what else goes wrong with all of them.
-        """
 
 
 class NoPeer(SenderFault):
@@ -119,7 +108,7 @@ def route(
     site: str,
     peers: Callable[[], KnownPeers],
     now_ms: int,
-    queues: BoundQueues,
+    send: Send,
     executor: Executor,
     absent: AbsentQueues,
 ) -> RoutingOutcome:
@@ -151,7 +140,7 @@ def route(
         entries.extend(
             Entry(position=position, target=copy.destination.url, outgoing=copy.outgoing) for copy in published.copies
         )
-    dispatcher = Dispatcher(fifo=ingress.fifo, send=queues.send_batch, executor=executor)
+    dispatcher = Dispatcher(fifo=ingress.fifo, send=send, executor=executor)
     gone: list[Undeliverable] = []
     said_so: set[str] = set()
     left: Sequence[Entry] = entries

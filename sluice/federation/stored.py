@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sluice.codec import Format
 from sluice.errors import SluiceError
-from sluice.federation.ports import Document
+
+if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
+    from sluice.aws.documents import DynamoDocument
 
 MAX_RACES = 50
 
@@ -21,7 +23,7 @@ class TooBusy(SluiceError):
 class Stored(Generic[T]):
     """One document's value; `empty` makes the one before the first save."""
 
-    document: Document
+    document: "DynamoDocument"
     format: Format[T]
     empty: Callable[[], T]
 

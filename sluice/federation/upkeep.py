@@ -6,6 +6,7 @@ with it; copies that were dead letters meanwhile go back into their queue. All o
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -17,9 +18,12 @@ from sluice.federation.links.registry import BridgeRecord, Registry
 from sluice.federation.links.transitions import Done
 from sluice.federation.links.watch import GONE_AFTER_MS, UNBOUND_AFTER_MS, WATCH, SiteWatch
 from sluice.federation.matching.site import SiteBindings
-from sluice.federation.ports import Document, MappingGone
+from sluice.federation.ports import MappingGone
 from sluice.federation.registrar import Registrar
 from sluice.federation.stored import Stored
+
+if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
+    from sluice.aws.documents import DynamoDocument
 
 MAX_LOOKED_AT = 50  # of the bound queues, at one sweep; where there are more, others each time
 SWEEP_MS = 60_000
@@ -43,7 +47,7 @@ class Upkeep(msgspec.Struct, frozen=True, kw_only=True):
     """One invocation's. `declared` are the queues that declared bindings name. `mended` is for whoever tells of it."""
 
     registrar: Registrar
-    document: Document
+    document: "DynamoDocument"
     declared: frozenset[str]
     redrive: Callable[[str], int]  # of dead letters of the queue with this name, back into it: how many
     mended: list[Mended] = msgspec.field(default_factory=list)

@@ -13,7 +13,6 @@ from sluice.aws.federation.forwards import Forwards
 from sluice.aws.federation.rates import MAX_WAIT_MS, RouteRates
 from sluice.aws.ticks import Ticks
 from sluice.errors import CallFailed
-from sluice.federation.ports import Document
 from tests.federation_fakes import FakeDocument
 from tests.tables import table_in_memory
 
@@ -63,7 +62,7 @@ def stored(client: Any, name: str = "d") -> DynamoDocument:
 
 
 @pytest.fixture(params=["dynamodb", "fake"])
-def document(request: pytest.FixtureRequest, client: Any) -> Document:
+def document(request: pytest.FixtureRequest, client: Any) -> DynamoDocument:
     return stored(client) if request.param == "dynamodb" else FakeDocument()
 
 
@@ -74,17 +73,17 @@ def items(client: Any) -> list[str]:
 LARGE = bytes(range(256)) * (3 * PART_BYTES // 256) + b"end"
 
 
-def test_before_the_first_save_there_is_nothing(document: Document) -> None:
+def test_before_the_first_save_there_is_nothing(document: DynamoDocument) -> None:
     assert (document.load(), document.version()) == ((None, 0), 0)
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"x" * PART_BYTES, b"x" * (PART_BYTES + 1), LARGE])
-def test_what_is_saved_is_loaded(document: Document, content: bytes) -> None:
+def test_what_is_saved_is_loaded(document: DynamoDocument, content: bytes) -> None:
     assert document.save(content, after=0)
     assert (document.load(), document.version()) == ((content, 1), 1)
 
 
-def test_of_two_who_read_the_same_version_one_writes_and_the_other_changes_nothing(document: Document) -> None:
+def test_of_two_who_read_the_same_version_one_writes_and_the_other_changes_nothing(document: DynamoDocument) -> None:
     assert document.save(LARGE, after=0)
     assert document.save(b"winner", after=1)
     assert not document.save(b"loser" * PART_BYTES, after=1)

@@ -10,7 +10,7 @@ from botocore.stub import ANY, Stubber
 
 from sluice.aws.federation.mappings import MAX_UNWINDOWED, WINDOW_S, BridgeMappings, PeerMappings
 from sluice.errors import CallFailed
-from sluice.federation.ports import MappingGone, MappingPace, Mappings
+from sluice.federation.ports import MappingGone, MappingPace
 from tests.federation_fakes import FakeMappings
 
 PREFIX = "arn:aws:sqs:eu-central-1:123456789012:"
@@ -208,7 +208,7 @@ def test_the_fake_says_so_too(call: str) -> None:
         ask(FakeMappings(), call)
 
 
-def ask(mappings: Mappings, call: str) -> None:
+def ask(mappings: BridgeMappings, call: str) -> None:
     if call == "switch":
         mappings.switch(ONE, on=True)
     else:

@@ -12,7 +12,6 @@ from functions.exchange import handler as exchange
 from functions.links import handler as links
 from sluice.errors import BadTopology, SenderFault
 from sluice.federation.administration import Administration
-from sluice.federation.declared import Declared
 from sluice.federation.dynamic_shell import Dynamics
 from sluice.federation.exchange_store import with_binding
 from sluice.federation.links.links import Bridge
@@ -30,7 +29,7 @@ from sluice.federation.topology.desired import desired_topology
 from sluice.federation.upkeep import Upkeep
 from sluice.message import Message, Value
 from sluice.operator.documents import BadFile, located_document_of_file
-from tests.federation_fakes import FakeDocument, Site, World, role_of
+from tests.federation_fakes import FakeDocument, Site, World, administration_of, role_of
 from tests.functions.conftest import CONTEXT
 from tests.hostile.events import NOW_MS, Given, became, event, put_together, record, reporter
 from tests.hostile.strict_sqs import StrictClient, as_json, refusal
@@ -193,16 +192,11 @@ class Links:
         return self.site.upkeep(registrar, redrive=lambda _: 0)
 
     def administration(self, registrar: Registrar, dynamics: Dynamics, upkeep: Upkeep) -> Administration:
-        return Administration(
-            registrar=registrar,
-            senders=(),
-            peers=(),
+        return administration_of(
+            registrar,
+            upkeep,
             names=SiteNames(queues={"orders": "ingress"}, patterns=("source*",)),
-            declared=Declared(),
-            applied=FakeDocument(),
             ways=dynamics.ways,
-            hear_peers=lambda: None,
-            upkeep=upkeep,
         )
 
     def arm_tick(self, registrar: Registrar, upkeep: Upkeep) -> None:

@@ -1,4 +1,4 @@
-"""Event source mappings: the bridge function's, `sluice.federation.ports.Mappings`, and those of what peers send."""
+"""Event source mappings: the bridge function's, and those of what peers send."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress

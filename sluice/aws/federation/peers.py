@@ -1,4 +1,4 @@
-"""Peer sites' queues: `sluice.federation.ports.Peers`. By the peer's resource policies, or by a role of the peer's.
+"""Peer sites' queues. By the peer's resource policies, or by a role of the peer's.
 
 What goes wrong is told apart: what may pass, what somebody has to put right, and what is one message's fault.
 """

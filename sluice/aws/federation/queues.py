@@ -12,7 +12,7 @@ REDRIVE_POLICY, POLICY = "RedrivePolicy", "Policy"
 
 @dataclass(frozen=True, slots=True)
 class SqsSiteQueues(SplitQueues):
-    """`sluice.federation.ports.SiteQueues`. `arn_prefix` is an ARN of the site's queues without the name."""
+    """The site's own queues, by name. `arn_prefix` is an ARN of the site's queues without the name."""
 
     arn_prefix: str = ""
 

@@ -23,7 +23,7 @@ from sluice.federation.sieves import BATCH_S, NotSifted, Sieve
 from sluice.message import MAX_MESSAGE_BYTES, Message, Value
 from sluice.splitting.filters.jq import NotRunning, ProgramTimedOut
 from sluice.splitting.filters.values import Filter
-from tests.federation_fakes import Inline
+from tests.federation_fakes import ADAPTER, Inline
 
 NOW = 1_700_000_000_000
 ENDPOINT = Endpoint(region="r", account="1", control_queue_url="control")
@@ -41,7 +41,7 @@ LUCK = ("sent", "refused in part", "failed", "unreachable", "refused")
 
 
 @dataclass
-class FicklePeers:
+class FicklePeers(ADAPTER):
     """Each call has its own luck."""
 
     luck: list[str] = field(default_factory=list)

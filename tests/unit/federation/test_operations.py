@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from sluice.codec import encode
 from sluice.errors import BadBinding, BadConfiguration, BadRoute
-from sluice.federation.administration import Administration
 from sluice.federation.bridge_works import bridge_queue_name
 from sluice.federation.declared import BindingDeclaration, Declared
 from sluice.federation.links.links import Bridge, Link
@@ -38,7 +37,7 @@ from sluice.federation.operations import (
 )
 from sluice.federation.settings import SiteNames
 from sluice.operations import Operation, R, reply_of, request_of, result_of
-from tests.federation_fakes import FIFO_INGRESS, SOURCE, FakeDocument, World
+from tests.federation_fakes import FIFO_INGRESS, SOURCE, FakeDocument, World, administration_of
 
 PUSH = Bridge(name="push", link="to-B", src="amq.fanout", dest="amq.direct", src_is_local=True)
 QUEUE = Bridge(name="queue", link="to-B", src="orders", dest="amq.direct", src_is_local=True, src_is_queue=True)
@@ -71,16 +70,14 @@ class Desk:
         """As the wire has it."""
         registrar = self.here.registrar()
         declared = frozenset(NAMES.physical(each.queue) for each in self.declared.bindings)
-        administration = Administration(
-            registrar=registrar,
-            senders=(),
-            peers=self.peers,
+        administration = administration_of(
+            registrar,
+            self.here.upkeep(registrar, redrive=self._redrive, declared=declared),
             names=NAMES,
+            hear_peers=self._hear_peers,
+            peers=self.peers,
             declared=self.declared,
             applied=self.applied,
-            ways=dict,
-            hear_peers=self._hear_peers,
-            upkeep=self.here.upkeep(registrar, redrive=self._redrive, declared=declared),
         )
         reply = reply_of(administration.perform(request_of(encode(operation), OPERATIONS)))
         return result_of(operation, json.dumps(reply))

@@ -93,7 +93,7 @@ def run(
         site="HERE",
         peers=lambda: KnownPeers(known),
         now_ms=NOW,
-        queues=queues,
+        send=queues.send_batch,
         executor=Inline(),
         absent=AbsentQueues() if absent is None else absent,
     )

@@ -5,7 +5,7 @@ The sites' operations, registries and peers' messages are the real ones; only qu
 
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,6 @@ from typer.testing import CliRunner, Result
 from sluice.cli.main import app
 from sluice.codec import encode
 from sluice.errors import BadConfiguration, QueueGone, SenderFault
-from sluice.federation.administration import Administration
-from sluice.federation.declared import Declared
 from sluice.federation.dynamic.ops import Want
 from sluice.federation.dynamic.paths import Way
 from sluice.federation.links.links import Address, Bridge, BridgeDeclaration, Link
@@ -40,7 +38,7 @@ from sluice.operator.federated_sites import Client, asked_by
 from sluice.operator.routes import MAX_NAME_CHARACTERS, route_name
 from sluice.operator.site_names import BadSiteName, SiteName
 from sluice.splitting.filters.values import Filter
-from tests.federation_fakes import FakeDocument, Site, World
+from tests.federation_fakes import Site, World, administration_of
 
 NAMES = SiteNames(queues={"orders": "stack-orders-1"}, patterns=("sluice-queue-*",))
 
@@ -54,6 +52,7 @@ class Asked(Site):
     role_arn: str | None = None
     asked: list[FederationOperation] = field(default_factory=list)
     redriven: list[str] = field(default_factory=list)
+    readable: Callable[[str], str] = NAMES.readable
     known_ways: dict[str, list[Way]] = field(default_factory=dict)
 
     @property
@@ -64,7 +63,7 @@ class Asked(Site):
 
     def registrar(self) -> Registrar:
         accounts = frozenset({"000000000000", "000000000001"})
-        return replace(super().registrar(), peer_accounts=accounts, readable=NAMES.readable)
+        return replace(super().registrar(), peer_accounts=accounts)
 
     def ask(self, operation: Operation[R], /) -> R:
         """As it would go over the wire."""
@@ -73,16 +72,12 @@ class Asked(Site):
     def reply(self, request: bytes) -> bytes:
         """What the links function says."""
         registrar = self.registrar()
-        administration = Administration(
-            registrar=registrar,
-            senders=self.introduction.senders,
-            peers=(),
+        administration = administration_of(
+            registrar,
+            self.upkeep(registrar, redrive=self._redrive),
             names=NAMES,
-            declared=Declared(),
-            applied=FakeDocument(),
             ways=lambda: self.known_ways,
-            hear_peers=lambda: None,
-            upkeep=self.upkeep(registrar, redrive=self._redrive),
+            senders=self.introduction.senders,
         )
         try:
             operation = request_of(request, OPERATIONS)

@@ -14,15 +14,13 @@ from sluice.aws.federation.queues import SqsSiteQueues
 from sluice.cli.main import app
 from sluice.codec import encode
 from sluice.errors import BadConfiguration, QueueGone, SenderFault
-from sluice.federation.administration import Administration
-from sluice.federation.declared import Declared
 from sluice.federation.links.links import Bridge, Endpoint, Link
 from sluice.federation.links.peers import Peer
 from sluice.federation.operations import OPERATIONS, AddBridge, AddLink, AddPeer, BindQueue
 from sluice.federation.settings import SiteNames
 from sluice.operations import Operation, R, refusal_of, reply_of, request_of, result_of
 from sluice.operator.federated_sites import asked_by
-from tests.federation_fakes import FakeDocument, Site, World
+from tests.federation_fakes import Site, World, administration_of
 
 REGION = "eu-central-1"
 NAME, FIFO_NAME = "sluice-queue-orders", "sluice-queue-orders.fifo"
@@ -37,17 +35,7 @@ class OfMoto(Site):
 
     def ask(self, operation: Operation[R], /) -> R:
         registrar = self.registrar()
-        administration = Administration(
-            registrar=registrar,
-            senders=(),
-            peers=(),
-            names=NAMES,
-            declared=Declared(),
-            applied=FakeDocument(),
-            ways=dict,
-            hear_peers=lambda: None,
-            upkeep=self.upkeep(registrar, redrive=lambda _: 0),
-        )
+        administration = administration_of(registrar, self.upkeep(registrar, redrive=lambda _: 0), names=NAMES)
         try:
             asked = request_of(encode(operation), OPERATIONS)
             if isinstance(asked, BindQueue) and self.late:
@@ -79,13 +67,13 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[OfMoto]:
         beside = sqs.create_queue(QueueName="stack-orders-1")["QueueUrl"]
         sqs.create_queue(QueueName="somebody-elses")
         made = OfMoto("EAST", World(()))
-        # It stands in for the stand-in: both keep the port's promises.
-        made.queues = SqsSiteQueues(sqs, beside, "arn:aws:sqs:eu-central-1:123456789012:")  # type: ignore[assignment]
+        # It stands in for the stand-in: both keep the same promises.
+        made.queues = SqsSiteQueues(sqs, beside, "arn:aws:sqs:eu-central-1:123456789012:")  # type: ignore[assignment]  # see above
         yield made
 
 
 def tags_of(site: OfMoto, name: str) -> dict[str, str]:
-    return dict(site.queues.describe(name)[1])  # type: ignore[attr-defined]  # moto's
+    return dict(site.queues.describe(name)[1])
 
 
 def test_a_queue_is_made_with_the_sites_tag_and_once_more_changes_nothing(site: OfMoto) -> None:
