@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, cast
 
 from msgspec import Meta
 
-from sluice.codec import Struct
+from sluice.codec import Struct, shared_fields
 from sluice.federation.declared import BindingDeclaration, Declared
 from sluice.federation.links.links import Address, Bridge, Introduction, Link
 from sluice.federation.links.peers import Peer
@@ -36,7 +36,7 @@ class LinkView(Link, frozen=True, kw_only=True):
 
     def declared_link(self) -> Link:
         """Return the link itself."""
-        return Link(**{name: getattr(self, name) for name in Link.__struct_fields__})
+        return Link(**shared_fields(self, Link))
 
 
 class BridgeView(Bridge, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ class BridgeView(Bridge, frozen=True, kw_only=True):
 
     def declared_bridge(self) -> Bridge:
         """Return the bridge itself."""
-        return Bridge(**{name: getattr(self, name) for name in Bridge.__struct_fields__})
+        return Bridge(**shared_fields(self, Bridge))
 
 
 class SiteView(Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 from msgspec.structs import asdict
 
+from sluice.codec import shared_fields
 from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
 from sluice.federation.declared import BindingDeclaration, Declared
 from sluice.federation.dynamic.paths import Way
@@ -60,8 +61,8 @@ class SiteViews(msgspec.Struct, frozen=True, kw_only=True):
                     **asdict(record.bridge),
                     served=record.served,
                     declared=record.declared,
-                    state=LinkState.CLOSING if link is None else state_of(record, link),
                     error=record.error,
+                    state=LinkState.CLOSING if link is None else state_of(record, link),
                     reads=None if record.queue is None else self.names.shown(record.queue),
                     last_forward_ms=forwards.get(name),
                     mends=mends.get(name, Mends()),
@@ -118,24 +119,13 @@ class SiteViews(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _shown_link(record: LinkRecord) -> LinkView:
-    return LinkView(
-        **asdict(record.link),
-        served=record.served,
-        declared=record.declared,
-        status=record.status,
-        exchanges=record.exchanges,
-        address=record.address,
-    )
+    return LinkView(**asdict(record.link), **shared_fields(record, LinkView))
 
 
 def _shown_way(exchange: str, way: Way) -> WayView:
     return WayView(
+        **{**shared_fields(way, WayView), "wants": len(way.wants)},
         exchange=exchange,
-        origin=way.origin,
         route=way.bridge,
-        path=way.path,
-        active=way.active,
-        outages=way.outages,
-        wants=len(way.wants),
         keys=tuple(sorted(want.key for want in way.wants)[:MAX_KEYS]),
     )

@@ -16,7 +16,7 @@ from typing import Annotated
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 
-from sluice.codec import Format, Struct
+from sluice.codec import Format, Struct, shared_fields
 from sluice.errors import BadRoute
 from sluice.federation.links.links import Address, Bridge, Introduction, RouteKind
 from sluice.federation.matching.topics import covers
@@ -72,17 +72,7 @@ class Peer(Struct, frozen=True, kw_only=True):
         queues: tuple[str, ...] = (),
     ) -> "Peer":
         """Return the peer that is at this address, as its site says it to who declares it."""
-        return cls(
-            tag=address.tag,
-            account=address.account,
-            region=address.region,
-            senders=address.senders,
-            pulls=pulls,
-            pushes=pushes,
-            queues=queues,
-            sqs_url=address.sqs_url,
-            stage=address.stage,
-        )
+        return cls(**shared_fields(address, cls), pulls=pulls, pushes=pushes, queues=queues)
 
     def with_rules_of(self, other: "Peer") -> "Peer":
         """Return the peer with all that it may, and that the other may, as far as there may be so many rules."""

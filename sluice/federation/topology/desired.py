@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import fields, replace
 
-from sluice.codec import Struct, encode
+from sluice.codec import Struct, encode, shared_fields
 from sluice.errors import BadBinding, BadTopology, Malformed
 from sluice.federation.declared import BindingDeclaration
 from sluice.federation.links.links import Address, Bridge, Endpoint, Introduction, Link
@@ -51,31 +51,16 @@ class DesiredPeer(Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, peer: Peer, *, address: Introduction | None) -> "DesiredPeer":
         """Return what a file says of the peer, which is at `address` where that is known."""
-        place = PeerPlace(
-            account=peer.account, region=peer.region, senders=peer.senders, sqs_url=peer.sqs_url, stage=peer.stage
-        )
-        said = cls(tag=peer.tag, pulls=peer.pulls, pushes=peer.pushes, queues=peer.queues)
+        said = cls(**shared_fields(peer, cls))
         is_there = address is not None and said.peer(address) == replace(peer, tags=(), declared=False)
-        return said if is_there else replace(said, place=place)
+        return said if is_there else replace(said, place=PeerPlace(**shared_fields(peer, PeerPlace)))
 
     def peer(self, address: Introduction | None) -> Peer:
         """Return the peer, which is at `address` where it has no place. Raises `Malformed` where there is neither."""
-        place = self.place
+        place = self.place or address
         if place is None:
-            if address is None:
-                raise Malformed(f"{self.tag} is no site of this file: it needs a place")
-            return Peer.at(address, pulls=self.pulls, pushes=self.pushes, queues=self.queues)
-        return Peer(
-            tag=self.tag,
-            account=place.account,
-            region=place.region,
-            senders=place.senders,
-            sqs_url=place.sqs_url,
-            stage=place.stage,
-            pulls=self.pulls,
-            pushes=self.pushes,
-            queues=self.queues,
-        )
+            raise Malformed(f"{self.tag} is no site of this file: it needs a place")
+        return Peer(**{**shared_fields(place, Peer), **shared_fields(self, Peer)})
 
 
 class LinkAccess(Struct, frozen=True, kw_only=True):
@@ -107,7 +92,7 @@ class DesiredLink(Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, link: Link, *, here: Address, peer: Address | None) -> "DesiredLink":
         """Return what a file says of a link of the site `here`; `peer` is the other one's address, where known."""
-        access = LinkAccess(endpoints=link.endpoints, role_arn=link.role_arn, external_id=link.external_id)
+        access = LinkAccess(**shared_fields(link, LinkAccess))
         follows = peer is not None and access == LinkAccess.to(peer, here=here)
         return cls(name=link.name, peer=link.peer, durable=link.durable, access=None if follows else access)
 
@@ -118,14 +103,7 @@ class DesiredLink(Struct, frozen=True, kw_only=True):
             if peer is None:
                 raise Malformed(f"{self.peer} is no site of this file: the link needs access")
             access = LinkAccess.to(peer, here=here)
-        return Link(
-            name=self.name,
-            peer=self.peer,
-            endpoints=access.endpoints,
-            role_arn=access.role_arn,
-            external_id=access.external_id,
-            durable=self.durable,
-        )
+        return Link(**shared_fields(self, Link), **shared_fields(access, Link))
 
 
 class DesiredSite(Struct, frozen=True, kw_only=True):

@@ -16,28 +16,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from sluice.codec import encode
 from sluice.errors import BadBinding, BadRoute, Malformed
 from sluice.federation.declared import BindingDeclaration
 from sluice.federation.links.links import Bridge, Link, check_bridge, check_link
 from sluice.federation.links.peers import Peer, check_peer, no_peer
 from sluice.federation.links.states import LinkState
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange
-from sluice.federation.operations import (
-    AddBridge,
-    AddExchange,
-    AddLink,
-    AddPeer,
-    BindQueue,
-    ChangeBridge,
-    CloseBridge,
-    CloseLink,
-    DeleteExchange,
-    DeletePeer,
-    UnbindQueue,
-)
 from sluice.federation.topology.desired import DesiredSite, DesiredTopology
-from sluice.federation.topology.states import (
+from sluice.federation.topology.entries import (
     BINDING,
     EXCHANGE,
     LINK,
@@ -46,12 +32,16 @@ from sluice.federation.topology.states import (
     Entries,
     Entry,
     Key,
-    SiteState,
     by_key,
-    closing,
+    changed_fields,
+    cost_of,
+    creation,
+    deletion,
+    differ,
     key_of,
+    shown,
 )
-from sluice.federation.topology.wording import changed_fields, cost_of, shown
+from sluice.federation.topology.states import SiteState, closing
 from sluice.operations import Operation
 
 MADE_IN_ORDER = (PEER, EXCHANGE, BINDING, LINK, ROUTE)  # what an entry needs comes before it
@@ -262,7 +252,7 @@ class _Comparison:
         for key, entry in self.wanted.items():
             with self.at(self.places[key]):
                 was = self.actual.get(key)
-                if was is not None and _differ(was, entry) and key in self.state.declared:
+                if was is not None and differ(was, entry) and key in self.state.declared:
                     raise BadRoute(
                         f"{key[1]}: the deployment declares it otherwise, in cdk.json: {changed_fields(was, entry)}"
                     )
@@ -326,7 +316,7 @@ class _Comparison:
         used = {each.link for each in self.there.values() if isinstance(each, Bridge)}
         if not link.durable and link.name not in used:
             raise BadRoute(f"{link.name}: it isn't durable, and goes with its last route: there is none")
-        if was is None or not _differ(was, link) or self.prune:
+        if was is None or not differ(was, link) or self.prune:
             return
         others = [each.name for each in self.routes_over(link.name) if key_of(each) not in self.wanted]
         if others:
@@ -386,7 +376,7 @@ class _Comparison:
         late_links = {
             entry.name
             for key, entry in self.wanted.items()
-            if isinstance(entry, Link) and (key in going or _differ(self.actual.get(key, entry), entry))
+            if isinstance(entry, Link) and (key in going or differ(self.actual.get(key, entry), entry))
         }
         gone = [each for key, each in self.state.kept.items() if key not in self.there]
         ways = {each.way for each in self.wanted.values() if isinstance(each, Bridge)}
@@ -412,74 +402,43 @@ class _Comparison:
             if was.link not in late_links:  # else it goes with its link
                 yield self.taken_away(was, Stage.MAKE_WAY, Act.REMAKE)
             yield self.made(entry, Stage.REMAKE)
-        elif isinstance(entry, Bridge) and isinstance(was, Bridge) and _differ(was, entry) and was.can_become(entry):
+        elif isinstance(entry, Bridge) and isinstance(was, Bridge) and differ(was, entry) and was.can_become(entry):
             yield self.made(entry, Stage.MAKE, was=was)
-        elif isinstance(was, Link | Bridge) and _differ(was, entry):
+        elif isinstance(was, Link | Bridge) and differ(was, entry):
             yield self.taken_away(was, Stage.MAKE_WAY, Act.REMAKE)
             yield self.made(entry, Stage.REMAKE)
         elif isinstance(entry, Peer) and isinstance(was, Peer):
             # What it may no longer closes its routes at once: that comes when all is there that takes their place.
             both = entry.with_rules_of(was)
-            if _differ(was, both):
+            if differ(was, both):
                 yield self.made(both, Stage.MAKE, was=was)
-            if _differ(both, entry):
+            if differ(both, entry):
                 yield self.made(entry, Stage.CLOSE, was=both)
-        elif _differ(was, entry):
+        elif differ(was, entry):
             yield self.made(entry, Stage.MAKE, was=was)
 
     def made(self, entry: Entry, stage: Stage, *, was: Entry | None = None) -> Turn:
         """Plan to make an entry, or to change it from what it was."""
+        act, change = (Act.ADD, shown(entry)) if was is None else (Act.CHANGE, changed_fields(was, entry))
         what, name = key_of(entry)
-        match entry:
-            case Peer():
-                operation: Operation[Any] = AddPeer(peer=entry)
-            case Exchange():
-                operation = AddExchange(name=entry.name, type=entry.type, alternate=entry.alternate)
-            case BindingDeclaration():
-                operation = BindQueue.to(entry, replaces=was is not None)
-            case Link():
-                operation = AddLink(link=entry)
-            case Bridge():
-                operation = AddBridge(bridge=entry) if was is None else ChangeBridge(bridge=entry)
-        step = PlannedStep(
-            site=self.tag,
-            act=Act.ADD if was is None else Act.CHANGE,
-            what=what,
-            name=name,
-            change=shown(entry) if was is None else changed_fields(was, entry),
-            operation=operation,
-        )
-        place = self.exchanges_in_order().index(name) if what == EXCHANGE else 0
-        rank = TAKEN_IN_ORDER.index(what) if stage is Stage.CLOSE else MADE_IN_ORDER.index(what)
-        return stage, (rank, place, self.tag, name), step
+        step = PlannedStep(site=self.tag, act=act, what=what, name=name, change=change, operation=creation(entry, was))
+        rank = (TAKEN_IN_ORDER if stage is Stage.CLOSE else MADE_IN_ORDER).index(what)
+        return stage, (rank, self.place(entry), self.tag, name), step
 
     def taken_away(self, entry: Entry, stage: Stage, act: Act) -> Turn:
         """Plan to take an entry away."""
-        what, name = key_of(entry)
-        match entry:
-            case Peer():
-                operation: Operation[Any] = DeletePeer(name=name)
-            case Exchange():
-                operation = DeleteExchange(name=name)
-            case BindingDeclaration():
-                operation = UnbindQueue(exchange=entry.exchange, queue=entry.queue, key=entry.key)
-            case Link():
-                operation = CloseLink(name=name)
-            case Bridge():
-                operation = CloseBridge(name=name)
+        wanted, (what, name) = self.wanted.get(key_of(entry)), key_of(entry)
         step = PlannedStep(
             site=self.tag,
             act=act,
             what=what,
             name=name,
-            change=changed_fields(entry, self.wanted[key_of(entry)]) if key_of(entry) in self.wanted else shown(entry),
+            change=shown(entry) if wanted is None else changed_fields(entry, wanted),
             costs=cost_of(entry) if act is Act.REMAKE else "",
-            operation=operation,
+            operation=deletion(entry),
         )
-        place = -self.exchanges_in_order().index(name) if what == EXCHANGE else 0
-        return stage, (TAKEN_IN_ORDER.index(what), place, self.tag, name), step
+        return stage, (TAKEN_IN_ORDER.index(what), -self.place(entry), self.tag, name), step
 
-
-def _differ(one: Entry, other: Entry) -> bool:
-    """Compare them as JSON, for to Python 1 and True are equal."""
-    return encode(one) != encode(other)
+    def place(self, entry: Entry) -> int:
+        """Say where an exchange stands in the order of alternates; nothing else has an order among its kind."""
+        return self.exchanges_in_order().index(entry.name) if isinstance(entry, Exchange) else 0

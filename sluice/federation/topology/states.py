@@ -14,32 +14,7 @@ from sluice.federation.links.states import LinkState
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange
 from sluice.federation.operations import QueuesView, SiteView
 from sluice.federation.topology.desired import PAUSED, DesiredLink, DesiredPeer, DesiredSite, DesiredTopology
-
-Entry = Peer | Exchange | BindingDeclaration | Link | Bridge
-Key = tuple[str, str]  # what an entry is, and its name: no other entry of its site has both
-Entries = Mapping[Key, Entry]
-
-PEER, EXCHANGE, BINDING, LINK, ROUTE = "peer", "exchange", "binding", "link", "route"
-
-
-def key_of(entry: Entry) -> Key:
-    """Return what an entry is known by."""
-    match entry:
-        case Peer():
-            return PEER, entry.tag
-        case BindingDeclaration():
-            return BINDING, f"{entry.exchange} {entry.queue}" + (f" {entry.key}" if entry.key else "")
-        case Exchange():
-            return EXCHANGE, entry.name
-        case Link():
-            return LINK, entry.name
-        case Bridge():
-            return ROUTE, entry.name
-
-
-def by_key(entries: Iterable[Entry]) -> dict[Key, Entry]:
-    """Return the entries by what they are known by."""
-    return {key_of(each): each for each in entries}
+from sluice.federation.topology.entries import LINK, ROUTE, Entries, Key, by_key, key_of
 
 
 @dataclass(frozen=True)
