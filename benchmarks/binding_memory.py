@@ -12,8 +12,7 @@ from pathlib import Path
 
 from sluice.aws.clients import dynamodb_client, sqs_client
 from sluice.federation.matching.bindings import replica_of
-from sluice.federation.matching.routing import RoutingTable
-from sluice.federation.matching.site import SiteBindings
+from sluice.federation.matching.replicas import RoutingTable, SiteBindings
 
 KB_IN_MB = 1_000_000 / 1024
 _PEAK = re.compile(r"VmHWM:\s+(\d+) kB")

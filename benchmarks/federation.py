@@ -53,7 +53,7 @@ from sluice.federation.links.registry import Forward
 from sluice.federation.matching.bindings import Destination
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.matching.indexes import Publication
-from sluice.federation.matching.routing import RoutingTable
+from sluice.federation.matching.replicas import RoutingTable
 from sluice.federation.matching.tracing import Crossing
 from sluice.federation.matching.typed_values import TypedValue
 from sluice.federation.messages.deliveries import Receipt, publish

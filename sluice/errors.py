@@ -5,13 +5,22 @@ SluiceError
 │   ├── Malformed        its JSON doesn't decode, or a field has the wrong type
 │   ├── OfferRefused     a client's offer that gets an error reply; the text is the protocol's
 │   ├── TooLarge         with federation's metadata it is more than SQS carries
-│   └── UnknownExchange  it names an exchange that isn't there
+│   ├── UnknownExchange  it names an exchange that isn't there
+│   ├── NoPeer           it is in a queue for peers, and of none
+│   ├── NotPermitted     a peer's, for an exchange that the peer may not push to
+│   ├── WentAround       it has crossed too many bridges
+│   ├── Dropped          a queue route's, that may not go over
+│   └── NotSifted        a route's filter fails on it
 ├── DestinationFault     the other end, for now: retried by the queue, dead-lettered when it keeps failing
 │   ├── QueueGone        the queue doesn't exist
 │   ├── CallFailed       AWS refused or failed a call
 │   ├── NotDelivered     a message didn't get to one of its receivers
-│   └── HeldBack         a message waits for an earlier one of its group: never dead-lettered for that
-│       └── NotReached   a message waits for a batch with time for it
+│   ├── HeldBack         a message waits for an earlier one of its group: never dead-lettered for that
+│   │   └── NotReached   a message waits for a batch with time for it
+│   ├── PeerUnreachable  a call to a peer failed in a way that may pass
+│   ├── PeerRefused      a peer's queue isn't there, or may not be sent to
+│   └── MappingGone      an event source mapping doesn't exist
+├── TooBusy              too many wrote at once; the request may be repeated
 └── BadConfiguration     ours or the operator's: found at synth or at the first call, never per message
     ├── BadBinding       a binding, or an exchange, that can't be
     ├── BadBridgeList    one line of a bridge list
@@ -90,6 +99,36 @@ class UnknownExchange(SenderFault):
         self.exchange = exchange
 
 
+class NoPeer(SenderFault):
+    """A message in a queue that is for peers, of somebody who is none."""
+
+    dead_letter_reason = Reason.NO_PEER
+
+
+class NotPermitted(SenderFault):
+    """A peer's message for an exchange that the peer may not push to."""
+
+    dead_letter_reason = Reason.NOT_PERMITTED
+
+
+class WentAround(SenderFault):
+    """A copy whose way has turned so often that sites don't agree, or mean it."""
+
+    dead_letter_reason = Reason.WENT_AROUND
+
+
+class Dropped(SenderFault):
+    """A queue route's message that may not go over: it was in nobody's hands yet, so it isn't thrown away."""
+
+    dead_letter_reason = Reason.DROPPED
+
+
+class NotSifted(SenderFault):
+    """A message on which a route's filter fails: whether it may go over isn't known."""
+
+    dead_letter_reason = Reason.NOT_SIFTED
+
+
 class DestinationFault(SluiceError):
     """The other end fails, for now."""
 
@@ -166,6 +205,28 @@ class HeldBack(DestinationFault):
 
 class NotReached(HeldBack):
     """A batch's time was up before the message's turn came, by no fault of its own or of its receivers."""
+
+
+class PeerUnreachable(DestinationFault):
+    """A call to a peer failed in a way that may pass."""
+
+    dead_letter_reason = Reason.PEER_UNREACHABLE
+
+
+class PeerRefused(DestinationFault):
+    """A peer's queue isn't there, or may not be sent to: it needs somebody to put it right."""
+
+    dead_letter_reason = Reason.PEER_REFUSED
+
+
+class MappingGone(DestinationFault):
+    """The mapping doesn't exist, or no longer."""
+
+    dead_letter_reason = Reason.MAPPING_GONE
+
+
+class TooBusy(SluiceError):
+    """Written by too many at once; the request may be repeated."""
 
 
 class BadConfiguration(SluiceError):

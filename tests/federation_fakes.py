@@ -14,32 +14,39 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import asdict
 
-from sluice.errors import CallFailed, DestinationFault, QueueGone, SenderFault, SluiceError
+from sluice.errors import (
+    CallFailed,
+    DestinationFault,
+    MappingGone,
+    PeerRefused,
+    PeerUnreachable,
+    QueueGone,
+    SenderFault,
+    SluiceError,
+)
 from sluice.federation.administration import Administration
 from sluice.federation.bridge_works import BridgeWorks
 from sluice.federation.declarations import Declarations
 from sluice.federation.declared import Declared
 from sluice.federation.exchange_store import ExchangeStore
-from sluice.federation.followed import Followed
 from sluice.federation.forwarder import forward_all, shared_out
 from sluice.federation.link_operations import LinkOperations
-from sluice.federation.links.links import Address, Bridge, Endpoint, Introduction, Link
+from sluice.federation.links.links import Address, Bridge, Endpoint, Introduction, Link, MappingPace
 from sluice.federation.links.messages import decode_control
 from sluice.federation.links.peers import KNOWN_PEERS, KnownPeers, Peer
 from sluice.federation.links.registry import REGISTRY, Forward, Registry, forwards_of
 from sluice.federation.links.states import AccessRefused, Unreachable
 from sluice.federation.links.transitions import LinkTold
 from sluice.federation.links.watch import WATCH, SiteWatch
-from sluice.federation.matching.bindings import CHANGE, BindingsChange
-from sluice.federation.matching.routing import RoutingTable
+from sluice.federation.matching.bindings import CHANGE, BindingsChange, News
+from sluice.federation.matching.replicas import RoutingTable
 from sluice.federation.messages.deliveries import Drop
-from sluice.federation.ports import MappingGone, MappingPace, News, PeerRefused, PeerUnreachable
 from sluice.federation.registrar import Registrar
 from sluice.federation.router import AbsentQueues, Ingress, route
 from sluice.federation.settings import SiteNames
 from sluice.federation.sieves import Sieve, problem
 from sluice.federation.site_views import SiteViews
-from sluice.federation.stored import Stored
+from sluice.federation.stored import Followed, Stored
 from sluice.federation.upkeep import Upkeep
 from sluice.message import DeadLetter, Message, Value
 

@@ -14,18 +14,17 @@ from msgspec import UNSET
 from functions.bootstrap import ask, make_reporter, read_settings
 from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, new_id, now_ms, now_s
 from sluice.aws.documents import LINKS, DynamoDocument
-from sluice.aws.federation.forwards import Forwards
 from sluice.aws.federation.peers import PeerQueues
-from sluice.aws.federation.rates import RouteRates
+from sluice.aws.federation.routes import Forwards, RouteRates
 from sluice.aws.metrics import publish
 from sluice.aws.records import Batch, BatchResponse, Reporter
-from sluice.errors import DestinationFault, HeldBack
+from sluice.errors import DestinationFault, HeldBack, PeerRefused
 from sluice.federation.followed import Seen
 from sluice.federation.forwarder import FIFO_SUFFIX, ForwardOutcome, forward_all, shared_out
 from sluice.federation.links.registry import REGISTRY, Forward, Registry, forwards_of
 from sluice.federation.operations import ReportOutage
-from sluice.federation.ports import PeerRefused
 from sluice.federation.settings import BridgeSettings
+from sluice.federation.stored import Seen
 from sluice.message import Message
 from sluice.splitting.filters.values import Filter
 

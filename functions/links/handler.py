@@ -20,11 +20,11 @@ from sluice.aws.change_logs import DynamoChangeLog
 from sluice.aws.clients import dynamodb_client, lambda_client, new_id, now_ms, sqs_client
 from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.documents import EXCHANGES, LINKS, PEERS, DynamoDocument
-from sluice.aws.federation.forwards import Forwards
 from sluice.aws.federation.mappings import BridgeMappings, PeerMappings
 from sluice.aws.federation.peers import PeerQueues
 from sluice.aws.federation.queues import SqsSiteQueues
 from sluice.aws.federation.redrives import Redrives
+from sluice.aws.federation.routes import Forwards
 from sluice.aws.metrics import publish
 from sluice.aws.records import Batch, BatchResponse, Reporter
 from sluice.aws.ticks import Ticks

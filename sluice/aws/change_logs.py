@@ -36,7 +36,7 @@ from sluice.aws.items import (
     text,
 )
 from sluice.errors import CallFailed
-from sluice.federation.ports import News
+from sluice.federation.matching.bindings import News
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_dynamodb import DynamoDBClient

@@ -4,5 +4,5 @@ Pure rooms: `matching` (exchanges, bindings, which messages they match, loops), 
 sent where of it), `links` (links and bridges, how they live), `dynamic` (routes that follow what is wanted), `map`
 (what operators see). Shells: `router` (an exchange's messages), `forwarder` (a bridge's), `registrar` (links),
 `bridge_works` (what bridges need), `dynamic_shell` (dynamic routes), `administration` (applies what is asked, which is
-`operations`); `ports` is what they and their adapters have in common.
+`operations`).
 """

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET
 
 from sluice.dead_letter_reasons import ROUTE_GONE
-from sluice.errors import BadBinding, BadConfiguration, CallFailed, QueueGone
+from sluice.errors import BadBinding, BadConfiguration, CallFailed, MappingGone, QueueGone
 from sluice.federation.exchange_store import (
     ExchangeStore,
     feeding,
@@ -21,11 +21,10 @@ from sluice.federation.exchange_store import (
     without_queue,
 )
 from sluice.federation.links.due import Act, Due
-from sluice.federation.links.links import MAX_SYNC, Address, Bridge, RouteKind
+from sluice.federation.links.links import MAX_SYNC, Address, Bridge, MappingPace, RouteKind
 from sluice.federation.links.registry import NOT_YET, BridgeRecord, Registry, bridge_destination, fed_queues
 from sluice.federation.links.transitions import BridgeGone, Counted, Done, Refitted
 from sluice.federation.matching.bindings import Binding
-from sluice.federation.ports import MappingGone, MappingPace
 from sluice.message import DeadLetter
 from sluice.stages import staged
 

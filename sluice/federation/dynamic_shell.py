@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from sluice.codec import encode
-from sluice.errors import Malformed
+from sluice.errors import Malformed, PeerRefused, PeerUnreachable
 from sluice.federation.dynamic.ops import NO_WANTS, Want, Wants, bindings_for, decode_op
 from sluice.federation.dynamic.paths import Way, origins_of, wants_of, ways_in_use, ways_of
 from sluice.federation.dynamic.state import (
@@ -41,9 +41,8 @@ from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, Registry
 from sluice.federation.links.transitions import LinkTold
 from sluice.federation.matching.bindings import Destination
 from sluice.federation.matching.exchanges import ExchangeType
-from sluice.federation.matching.site import SiteBindings
+from sluice.federation.matching.replicas import SiteBindings
 from sluice.federation.matching.typed_values import of_stored
-from sluice.federation.ports import PeerRefused, PeerUnreachable
 from sluice.federation.registrar import Registrar, news_of
 from sluice.federation.stored import Stored
 
@@ -78,7 +77,7 @@ class Dynamics(msgspec.Struct, frozen=True, kw_only=True):
         states, sendings = self._taken(registry, bound, heard or {}, heartbeat=heartbeat)
         for exchange, routes in states.items():
             binding = self._binding(registry, routes, exchange_type(bound, exchange))
-            self.registrar.exchanges.change(all_of(binding))
+            self.registrar.exchanges.change(all_of(tuple(binding)))
         self._send(registry, sendings)
 
     @property

@@ -6,14 +6,14 @@ A change checks and writes what it changes, and nothing else: it costs by its ow
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 from msgspec.structs import replace
 
-from sluice.errors import BadBinding
-from sluice.federation.followed import Followed
+from sluice.errors import BadBinding, TooBusy
 from sluice.federation.matching.bindings import (
     CHANGE,
+    MAX_CHANGE_BYTES,
     Binding,
     BindingId,
     BindingsChange,
@@ -23,14 +23,14 @@ from sluice.federation.matching.bindings import (
 )
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, way
 from sluice.federation.matching.indexes import Arguments, BoundKeys
-from sluice.federation.matching.site import SiteBindings
+from sluice.federation.matching.replicas import SiteBindings
 from sluice.federation.matching.typed_values import same, to_stored
-from sluice.federation.ports import MAX_CHANGE_BYTES
-from sluice.federation.stored import MAX_RACES, TooBusy
+from sluice.federation.stored import MAX_RACES, Followed
 
 if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
     from sluice.aws.change_logs import DynamoChangeLog
 
+P = ParamSpec("P")
 Change = Callable[[SiteBindings], BindingsChange | None]  # None where nothing changes
 
 
@@ -85,94 +85,85 @@ def _packed(site: SiteBindings) -> bytes:
     return b"".join(map(pack, site.pages()))
 
 
-def with_exchange(exchange: Exchange) -> Change:
+def _change(
+    make: Callable[Concatenate[SiteBindings, P], BindingsChange | None],
+) -> Callable[P, Change]:
+    """Let a change be described by all but the bindings that it is of."""
+    return lambda *args, **options: lambda site: make(site, *args, **options)
+
+
+@_change
+def with_exchange(site: SiteBindings, exchange: Exchange) -> BindingsChange | None:
     """Add an exchange; one that is there already stays."""
-
-    def change(site: SiteBindings) -> BindingsChange | None:
-        exchanges = {each.name: each for each in site.exchanges}
-        existing = exchanges.setdefault(exchange.name, exchange)
-        if existing != exchange:
-            raise BadBinding(f"{exchange.name}: there is an exchange of this name, of type {existing.type}")
-        if len(exchanges) == len(site.exchanges):
-            return None
-        way(exchange.name, exchanges)
-        return BindingsChange(exchanges=(exchange,))
-
-    return change
+    exchanges = {each.name: each for each in site.exchanges}
+    existing = exchanges.setdefault(exchange.name, exchange)
+    if existing != exchange:
+        raise BadBinding(f"{exchange.name}: there is an exchange of this name, of type {existing.type}")
+    if len(exchanges) == len(site.exchanges):
+        return None
+    way(exchange.name, exchanges)
+    return BindingsChange(exchanges=(exchange,))
 
 
-def without_exchange(name: str) -> Change:
+@_change
+def without_exchange(site: SiteBindings, name: str) -> BindingsChange:
     """Take an exchange away that nothing is bound to, and that is no other's alternate."""
-
-    def change(site: SiteBindings) -> BindingsChange:
-        if site.exchange(name) in STANDARD_EXCHANGES:
-            raise BadBinding(f"{name}: every site has this exchange")
-        bound = sum(map(len, site.keys_at(name).values()))
-        if bound:
-            raise BadBinding(f"{name} has {bound} bindings: unbind them first")
-        users = [each.name for each in site.exchanges if each.alternate == name and each.name != name]
-        if users:
-            raise BadBinding(f"{name} is the alternate exchange of {', '.join(users)}")
-        return BindingsChange(gone_exchanges=(name,))
-
-    return change
+    if site.exchange(name) in STANDARD_EXCHANGES:
+        raise BadBinding(f"{name}: every site has this exchange")
+    bound = sum(map(len, site.keys_at(name).values()))
+    if bound:
+        raise BadBinding(f"{name} has {bound} bindings: unbind them first")
+    users = [each.name for each in site.exchanges if each.alternate == name and each.name != name]
+    if users:
+        raise BadBinding(f"{name} is the alternate exchange of {', '.join(users)}")
+    return BindingsChange(gone_exchanges=(name,))
 
 
-def with_binding(binding: Binding, destination: Destination, *, replaces: bool = False) -> Change:
+@_change
+def with_binding(
+    site: SiteBindings, binding: Binding, destination: Destination, *, replaces: bool = False
+) -> BindingsChange | None:
     """Bind a queue; the same binding once more changes nothing but what is known of the queue.
 
     One with other arguments is refused, but where this one `replaces` it, in one change.
     """
-
-    def change(site: SiteBindings) -> BindingsChange | None:
-        queues = () if site.destination(binding.queue) == destination else (destination,)
-        arguments = to_stored(binding.arguments)
-        bound = {binding.exchange: {binding.queue: {binding.key: arguments}}}
-        known = site.keys(binding.exchange, binding.queue).get(binding.key)
-        if replaces and known is not None and not same(arguments, known):
-            binding.check(site.exchange(binding.exchange).type)
-            unbound = {binding.exchange: {binding.queue: {binding.key: known}}}
-            return BindingsChange(queues=queues, unbound=unbound, bound=bound)
-        if site.lacks(binding):
-            return BindingsChange(queues=queues, bound=bound)
-        return BindingsChange(queues=queues) if queues else None
-
-    return change
+    queues = () if site.destination(binding.queue) == destination else (destination,)
+    arguments = to_stored(binding.arguments)
+    bound = {binding.exchange: {binding.queue: {binding.key: arguments}}}
+    known = site.keys(binding.exchange, binding.queue).get(binding.key)
+    if replaces and known is not None and not same(arguments, known):
+        binding.check(site.exchange(binding.exchange).type)
+        unbound = {binding.exchange: {binding.queue: {binding.key: known}}}
+        return BindingsChange(queues=queues, unbound=unbound, bound=bound)
+    if site.lacks(binding):
+        return BindingsChange(queues=queues, bound=bound)
+    return BindingsChange(queues=queues) if queues else None
 
 
-def known_anew(destination: Destination) -> Change:
+@_change
+def known_anew(site: SiteBindings, destination: Destination) -> BindingsChange | None:
     """Change what is known of a bound queue; one that isn't bound is left alone."""
-
-    def change(site: SiteBindings) -> BindingsChange | None:
-        is_known = site.destination(destination.queue) in {None, destination}
-        return None if is_known else BindingsChange(queues=(destination,))
-
-    return change
+    is_known = site.destination(destination.queue) in {None, destination}
+    return None if is_known else BindingsChange(queues=(destination,))
 
 
-def without_binding(id_: BindingId, *, missing_ok: bool = False) -> Change:
+@_change
+def without_binding(site: SiteBindings, id_: BindingId, *, missing_ok: bool = False) -> BindingsChange | None:
     """Take one binding away; one that isn't there is an error unless `missing_ok`."""
     exchange, queue, key = id_
-
-    def change(site: SiteBindings) -> BindingsChange | None:
-        keys = site.keys(exchange, queue)
-        if key in keys:
-            return _unbinding(site, queue, {exchange: {key: keys[key]}})
-        if missing_ok:
-            return None
-        raise BadBinding(f"{queue} is not bound to {exchange} by {key!r}")
-
-    return change
+    keys = site.keys(exchange, queue)
+    if key in keys:
+        return _unbinding(site, queue, {exchange: {key: keys[key]}})
+    if missing_ok:
+        return None
+    raise BadBinding(f"{queue} is not bound to {exchange} by {key!r}")
 
 
-def without_queue(queue: str) -> Change:
+@_change
+def without_queue(site: SiteBindings, queue: str) -> BindingsChange | None:
     """Take all of a queue's bindings away."""
-
-    def change(site: SiteBindings) -> BindingsChange | None:
-        gone = site.keys_of(queue)
-        return _unbinding(site, queue, gone) if gone else None
-
-    return change
+    gone = site.keys_of(queue)
+    return _unbinding(site, queue, gone) if gone else None
 
 
 def _unbinding(site: SiteBindings, queue: str, gone: Mapping[str, BoundKeys]) -> BindingsChange:
@@ -182,44 +173,37 @@ def _unbinding(site: SiteBindings, queue: str, gone: Mapping[str, BoundKeys]) ->
     return BindingsChange(unbound=unbound, forgotten=(queue,) if is_last else ())
 
 
-def bound_exactly(destination: Destination, wanted: Sequence[Binding]) -> Change:
+@_change
+def bound_exactly(site: SiteBindings, destination: Destination, wanted: Sequence[Binding]) -> BindingsChange | None:
     """Let a queue have these bindings, of which no two have one id, and no others."""
     queue = destination.queue
-
-    def change(site: SiteBindings) -> BindingsChange | None:
-        before = site.keys_of(queue)
-        after: dict[str, dict[str, Arguments]] = {}
-        for binding in wanted:
-            if binding.arguments or binding.key not in before.get(binding.exchange, {}):  # most are there, and good
-                binding.check(site.exchange(binding.exchange).type)
-            after.setdefault(binding.exchange, {})[binding.key] = to_stored(binding.arguments)
-        if not after:
-            return _unbinding(site, queue, before) if before else None
-        queues = () if site.destination(queue) == destination else (destination,)
-        unbound, bound = _lacking(before, after, queue), _lacking(after, before, queue)
-        if not (queues or unbound or bound):
-            return None
-        return BindingsChange(queues=queues, unbound=unbound, bound=bound)
-
-    return change
+    before = site.keys_of(queue)
+    after: dict[str, dict[str, Arguments]] = {}
+    for binding in wanted:
+        if binding.arguments or binding.key not in before.get(binding.exchange, {}):  # most are there, and good
+            binding.check(site.exchange(binding.exchange).type)
+        after.setdefault(binding.exchange, {})[binding.key] = to_stored(binding.arguments)
+    if not after:
+        return _unbinding(site, queue, before) if before else None
+    queues = () if site.destination(queue) == destination else (destination,)
+    unbound, bound = _lacking(before, after, queue), _lacking(after, before, queue)
+    if not (queues or unbound or bound):
+        return None
+    return BindingsChange(queues=queues, unbound=unbound, bound=bound)
 
 
-def all_of(changes: Iterable[Change]) -> Change:
+@_change
+def all_of(site: SiteBindings, changes: Sequence[Change]) -> BindingsChange | None:
     """Make changes of different queues' bindings at once."""
-    changes = tuple(changes)
-
-    def change(site: SiteBindings) -> BindingsChange | None:
-        made = [each for each in (one(site) for one in changes) if each is not None]
-        if not made:
-            return None
-        return BindingsChange(
-            queues=tuple(chain.from_iterable(each.queues for each in made)),
-            unbound=_merged(each.unbound for each in made),
-            bound=_merged(each.bound for each in made),
-            forgotten=tuple(chain.from_iterable(each.forgotten for each in made)),
-        )
-
-    return change
+    made = [each for each in (one(site) for one in changes) if each is not None]
+    if not made:
+        return None
+    return BindingsChange(
+        queues=tuple(chain.from_iterable(each.queues for each in made)),
+        unbound=_merged(each.unbound for each in made),
+        bound=_merged(each.bound for each in made),
+        forgotten=tuple(chain.from_iterable(each.forgotten for each in made)),
+    )
 
 
 def _merged(parts: Iterable[Mapping[str, Mapping[str, BoundKeys]]]) -> dict[str, dict[str, BoundKeys]]:
@@ -242,16 +226,13 @@ def _lacking(
     return found
 
 
-def feeding(queues: Iterable[str]) -> Change:
+@_change
+def feeding(site: SiteBindings, queues: Iterable[str]) -> BindingsChange | None:
     """Note which bound queues are read by queue routes."""
     fed = frozenset(queues)
-
-    def change(site: SiteBindings) -> BindingsChange | None:
-        noted = []
-        for queue in sorted(fed ^ site.fed):
-            destination = site.destination(queue)
-            if destination is not None:
-                noted.append(replace(destination, feeds_route=queue in fed))
-        return BindingsChange(queues=tuple(noted)) if noted else None
-
-    return change
+    noted = []
+    for queue in sorted(fed ^ site.fed):
+        destination = site.destination(queue)
+        if destination is not None:
+            noted.append(replace(destination, feeds_route=queue in fed))
+    return BindingsChange(queues=tuple(noted)) if noted else None

@@ -14,11 +14,18 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET
 
 from sluice.batches import Dispatcher, Entry
-from sluice.dead_letter_reasons import Reason
-from sluice.errors import HeldBack, NotDelivered, QueueGone, SenderFault, SluiceError
+from sluice.errors import (
+    Dropped,
+    HeldBack,
+    NotDelivered,
+    PeerRefused,
+    PeerUnreachable,
+    QueueGone,
+    SenderFault,
+    SluiceError,
+)
 from sluice.federation.links.registry import Forward
 from sluice.federation.messages.deliveries import Drop, Receipt, forward
-from sluice.federation.ports import PeerRefused, PeerUnreachable
 from sluice.message import Message
 from sluice.ulids import ulid_of
 
@@ -26,12 +33,6 @@ if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports no
     from sluice.aws.federation.peers import PeerQueues
 
 FIFO_SUFFIX = ".fifo"
-
-
-class Dropped(SenderFault):
-    """A queue route's message that may not go over: it was in nobody's hands yet, so it isn't thrown away."""
-
-    dead_letter_reason = Reason.DROPPED
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from sluice.errors import BadRoute
+from sluice.errors import BadRoute, PeerRefused, PeerUnreachable
 from sluice.federation.bridge_works import BridgeWorks
 from sluice.federation.exchange_store import ExchangeStore
 from sluice.federation.links.due import EMPTY_FOR_MS, Act, Due, due
@@ -44,11 +44,6 @@ from sluice.federation.links.transitions import (
     Parted,
     RegistryEvent,
     apply,
-)
-from sluice.federation.ports import (
-    NowMs,
-    PeerRefused,
-    PeerUnreachable,
 )
 from sluice.federation.stored import Stored
 from sluice.splitting.filters.values import Filter
@@ -83,7 +78,7 @@ class Registrar(msgspec.Struct, frozen=True, kw_only=True):
     filter_problem: Callable[[Filter], str | None]  # why no route can have it, or None
     last_forwards: Callable[[], Mapping[str, int]]  # by bridge: ms since 1970
     waiting_since: Callable[[], Mapping[str, int]]  # by queue: since when, at least, it hasn't been empty
-    now_ms: NowMs
+    now_ms: Callable[[], int]
     jitter: Callable[[], float]
     empty_for_ms: int = EMPTY_FOR_MS
     peer_stages: frozenset[str] = ONLY_UNSTAGED

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from sluice.batches import Dispatcher, Entry, Send
-from sluice.dead_letter_reasons import Reason
-from sluice.errors import QueueGone, SenderFault, SluiceError, dead_letter_text
+from sluice.errors import NoPeer, QueueGone, SenderFault, SluiceError, dead_letter_text
 from sluice.federation.links.peers import KnownPeers, Peer
-from sluice.federation.matching.routing import RoutingTable
+from sluice.federation.matching.replicas import RoutingTable
 from sluice.federation.messages.deliveries import Drop, Receipt, publish
 from sluice.message import Message, Outgoing
 from sluice.ulids import ulid_of
@@ -33,12 +32,6 @@ class Ingress(msgspec.Struct, frozen=True, kw_only=True):
     from_links: bool = False
     trusted: bool = False
     exchange: str | None = None
-
-
-class NoPeer(SenderFault):
-    """A message in a queue that is for peers, of somebody who is none."""
-
-    dead_letter_reason = Reason.NO_PEER
 
 
 def senders_of(message: Message, peers: KnownPeers) -> Sequence[Peer]:

@@ -10,8 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from sluice.dead_letter_reasons import Reason
-from sluice.errors import BadFilter, HeldBack, SenderFault
+from sluice.errors import BadFilter, HeldBack, NotSifted
 from sluice.message import Message
 from sluice.splitting.filters.files import check
 from sluice.splitting.filters.jq import CompileProblem, Decide
@@ -22,12 +21,6 @@ from sluice.splitting.routing.router import FaultKind, Meter, Router, is_ready
 BATCH_S = 10.0  # for the filters of one batch: the bridge function has thirty seconds, and is to send, too
 OUT_OF_TIME = "its route's filter has had its time in this batch"
 NOT_RUNNING = "what runs jq can't be started for now"
-
-
-class NotSifted(SenderFault):
-    """A message on which a route's filter fails: whether it may go over isn't known."""
-
-    dead_letter_reason = Reason.NOT_SIFTED
 
 
 class Sieve(msgspec.Struct, frozen=True, kw_only=True):

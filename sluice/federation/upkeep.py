@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from sluice.errors import CallFailed, DestinationFault, QueueGone
+from sluice.errors import CallFailed, DestinationFault, MappingGone, QueueGone
 from sluice.federation.exchange_store import without_queue
 from sluice.federation.links.links import RouteKind
 from sluice.federation.links.registry import BridgeRecord, Registry
 from sluice.federation.links.transitions import Done
 from sluice.federation.links.watch import GONE_AFTER_MS, UNBOUND_AFTER_MS, WATCH, SiteWatch
-from sluice.federation.matching.site import SiteBindings
-from sluice.federation.ports import MappingGone
+from sluice.federation.matching.replicas import SiteBindings
 from sluice.federation.registrar import Registrar
 from sluice.federation.stored import Stored
 

@@ -13,7 +13,7 @@ import pytest
 from sluice.aws.change_logs import MAX_CHANGES, MAX_LOG_BYTES, DynamoChangeLog
 from sluice.aws.documents import MAX_READS, PART_BYTES
 from sluice.errors import CallFailed
-from sluice.federation.ports import MAX_CHANGE_BYTES, News
+from sluice.federation.matching.bindings import MAX_CHANGE_BYTES, News
 from tests.federation_fakes import FakeChangeLog
 from tests.tables import table_in_memory
 

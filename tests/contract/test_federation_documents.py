@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from sluice.aws.documents import MAX_READS, PART_BYTES, DynamoDocument
-from sluice.aws.federation.forwards import Forwards
-from sluice.aws.federation.rates import MAX_WAIT_MS, RouteRates
+from sluice.aws.federation.routes import MAX_WAIT_MS, Forwards, RouteRates
 from sluice.aws.ticks import Ticks
 from sluice.errors import CallFailed
 from tests.federation_fakes import FakeDocument

@@ -9,8 +9,8 @@ import pytest
 from botocore.stub import ANY, Stubber
 
 from sluice.aws.federation.mappings import MAX_UNWINDOWED, WINDOW_S, BridgeMappings, PeerMappings
-from sluice.errors import CallFailed
-from sluice.federation.ports import MappingGone, MappingPace
+from sluice.errors import CallFailed, MappingGone
+from sluice.federation.links.links import MappingPace
 from tests.federation_fakes import FakeMappings
 
 PREFIX = "arn:aws:sqs:eu-central-1:123456789012:"

@@ -16,9 +16,8 @@ from sluice.aws.federation.peers import PeerQueues, _classified, _outages
 from sluice.aws.federation.queues import SqsSiteQueues
 from sluice.aws.federation.redrives import Redrives
 from sluice.aws.queues import QueuesByUrl
-from sluice.errors import CallFailed, QueueGone
+from sluice.errors import CallFailed, PeerRefused, PeerUnreachable, QueueGone
 from sluice.federation.links.links import Endpoint, Link
-from sluice.federation.ports import PeerRefused, PeerUnreachable
 from sluice.message import DeadLetter, Message, Outgoing, Value
 
 REGION = "eu-central-1"

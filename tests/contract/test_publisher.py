@@ -18,7 +18,7 @@ from sluice import BadPublishing, NotPublished, Publisher, Publishing
 from sluice.aws.federation import publisher as module
 from sluice.errors import BadSetting, Malformed, QueueGone, SenderFault, TooLarge
 from sluice.federation.matching.bindings import Bindings
-from sluice.federation.matching.routing import RoutingTable
+from sluice.federation.matching.replicas import RoutingTable
 from sluice.federation.matching.typed_values import headers_of, same
 from sluice.federation.messages.deliveries import Receipt
 from sluice.federation.messages.deliveries import publish as at_the_exchange

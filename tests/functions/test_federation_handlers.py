@@ -13,7 +13,7 @@ from functions.exchange import handler as exchange
 from functions.links import handler as links
 from sluice.aws.clients import lambda_client, new_id, now_ms
 from sluice.aws.documents import LINKS, PEERS, DynamoDocument
-from sluice.aws.federation.rates import RouteRates
+from sluice.aws.federation.routes import RouteRates
 from sluice.codec import encode
 from sluice.federation.links.links import Address, Bridge, Endpoint, Link
 from sluice.federation.links.messages import Hello, decode_control, encode_control

@@ -18,8 +18,7 @@ from sluice.federation.links.links import Bridge
 from sluice.federation.links.peers import KnownPeers
 from sluice.federation.links.transitions import BridgeAdded, LinkAdded
 from sluice.federation.matching.bindings import Binding, Bindings, Destination
-from sluice.federation.matching.routing import RoutingTable
-from sluice.federation.matching.site import SiteBindings
+from sluice.federation.matching.replicas import RoutingTable, SiteBindings
 from sluice.federation.matching.tracing import Crossing
 from sluice.federation.messages.deliveries import Drop, Receipt, forward
 from sluice.federation.registrar import Registrar

@@ -17,11 +17,11 @@ from sluice.errors import (
     HeldBack,
     Malformed,
     NotReached,
+    PeerRefused,
     SenderFault,
     SluiceError,
     dead_letter_text,
 )
-from sluice.federation.ports import PeerRefused
 from sluice.message import DeadLetter, Message, Value
 
 RUNBOOK = Path(__file__).parents[2] / "docs" / "runbook.md"

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sluice.aws.clients import calls
-from sluice.errors import CallFailed
-from sluice.federation.ports import MappingGone, MappingPace
+from sluice.errors import CallFailed, MappingGone
+from sluice.federation.links.links import MappingPace
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_lambda import LambdaClient

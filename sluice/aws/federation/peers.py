@@ -15,9 +15,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.session import Session, get_session
 
 from sluice.aws.clients import GONE, MAX_CONNECTIONS, USER_AGENT, FastBatches, error_code
-from sluice.errors import CallFailed
+from sluice.errors import CallFailed, PeerRefused, PeerUnreachable
 from sluice.federation.links.links import Endpoint, Link
-from sluice.federation.ports import PeerRefused, PeerUnreachable
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_sqs import SQSClient

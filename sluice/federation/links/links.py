@@ -7,6 +7,7 @@ it pushes to the peer. Whatever the way, the forwarder is the source's.
 from collections.abc import Iterable
 from enum import StrEnum
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from sluice.codec import Struct
@@ -164,6 +165,13 @@ class Bridge(BridgeDeclaration, frozen=True, kw_only=True):
         )
         stays = (self.name, self.way, self.fifo, self.queue) == (other.name, other.way, other.fifo, other.queue)
         return stays and not told
+
+
+class MappingPace(msgspec.Struct, frozen=True, kw_only=True):
+    """How many messages a function gets at once, and how many functions side by side; None for no limit."""
+
+    batch_size: int
+    max_concurrency: int | None = None
 
 
 def ends(bridge: Bridge, link: Link, *, here: str) -> tuple[str, str]:

@@ -1,23 +1,24 @@
 """Bindings: which queue gets what of an exchange; all of a site's as they are stored, and as they change. Pure.
 
 A snapshot is all of them at one version, in pages; what came after it is stored as changes. Whoever works with them
-makes a replica of its own, with what it needs: the writer's is `site`, the one that messages find their way by is
-`routing`.
+makes a replica of its own, with what it needs: the writer's, and the one that messages find
+their way by, are in `replicas`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from sluice.codec import Format, Struct, encode
 from sluice.errors import BadBinding, BadSnapshot
-from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType, way
+from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.federation.matching.indexes import MAX_ARGUMENTS, MAX_KEY_CHARACTERS, BoundKeys
 from sluice.federation.matching.tracing import Crossing
 from sluice.federation.matching.typed_values import Headers, to_stored
 
 BindingId = tuple[str, str, str]
+MAX_CHANGE_BYTES = 380 * 1024  # of a change as it is stored: an item has 400 KB, keys and all
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,6 +119,19 @@ def _unpack(snapshot: bytes | None) -> Iterator[Bindings]:
         yield page
 
 
+class News(msgspec.Struct, frozen=True, kw_only=True):
+    """What has come in the bindings' log after a version. `changes` lead to `version`, one by one.
+
+    They begin at the version that was asked for; or, where that is too long ago, or none was, at `base`, the version
+    of `snapshot`, which is None for a site where there never was one.
+    """
+
+    version: int
+    changes: Sequence[bytes] = ()
+    base: int | None = None
+    snapshot: bytes | None = None
+
+
 class Replica(Protocol):
     """Bindings as one program needs them, at one version."""
 
@@ -155,86 +169,3 @@ def follow(replica: Replica, changes: Iterable[bytes]) -> None:
         except BadBinding as error:
             raise BadSnapshot(f"change {replica.version + 1} of the bindings: {error}") from None
         replica.version += 1
-
-
-class QueueTable(MutableMapping[str, Destination]):
-    """Bound queues by name, in little memory: there may be a hundred thousand.
-
-    The URLs of a site's queues are all one text and the queue's name, as the first queue's is, and most queues have
-    nothing else to be known of: of these the name is enough.
-    """
-
-    __slots__ = ("_base", "_short")
-
-    def __init__(self) -> None:
-        self._base: str | None = None
-        self._short: dict[str, Destination | str] = {}
-
-    def __getitem__(self, queue: str) -> Destination:
-        short = self._short[queue]
-        return Destination(queue=short, url=f"{self._base}{short}") if isinstance(short, str) else short
-
-    def __setitem__(self, queue: str, destination: Destination) -> None:
-        if self._base is None:
-            self._base = destination.url.removesuffix(queue)
-        is_plain = destination == Destination(queue=queue, url=f"{self._base}{queue}")
-        self._short[queue] = queue if is_plain else destination
-
-    def __delitem__(self, queue: str) -> None:
-        del self._short[queue]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._short)
-
-    def __len__(self) -> int:
-        return len(self._short)
-
-    def name(self, queue: str) -> str:
-        """Give the one text in memory that is the queue's name. Raises `BadBinding` for one that isn't there."""
-        short = self._short.get(queue)
-        if short is None:
-            raise BadBinding(f"no such queue: {queue}")
-        return short if isinstance(short, str) else short.queue
-
-
-class BindingsReplica:
-    """What every replica knows that has queues: a `Replica`, changed in place. Subclasses know what is bound."""
-
-    __slots__ = ("_exchanges", "_queues", "version")
-
-    def __init__(self, bindings: Bindings) -> None:
-        """Take bindings in. Raises `BadBinding` where something refers to what isn't there."""
-        self.version = bindings.version
-        self._exchanges: dict[str, Exchange] = {}
-        self._queues = QueueTable()
-        self.apply(BindingsChange(exchanges=bindings.exchanges, queues=bindings.queues, bound=bindings.bound))
-
-    def exchange(self, name: str) -> Exchange:
-        """Find the exchange of this name. Raises `BadBinding` where there is none."""
-        if name not in self._exchanges:
-            raise BadBinding(f"no such exchange: {name}")
-        return self._exchanges[name]
-
-    def apply(self, change: BindingsChange) -> None:
-        """Take in the next version, as `Replica` says."""
-        self._exchanges.update((exchange.name, exchange) for exchange in change.exchanges)
-        for exchange in change.exchanges:
-            way(exchange.name, self._exchanges)
-        for destination in change.queues:
-            self._queues[destination.queue] = destination
-        for name, queue, keys in parts_of(change.unbound):
-            self._unbind(self.exchange(name), self._queues.name(queue), keys)
-        for name, queue, keys in parts_of(change.bound):
-            self._bind(self.exchange(name), self._queues.name(queue), keys)
-        for queue in change.forgotten:
-            self._queues.pop(queue, None)
-        for name in change.gone_exchanges:
-            self._exchanges.pop(name, None)
-
-    def _bind(self, exchange: Exchange, queue: str, keys: BoundKeys) -> None:
-        """Note bindings. Raises `BadBinding` for arguments that can't be."""
-        raise NotImplementedError
-
-    def _unbind(self, exchange: Exchange, queue: str, keys: BoundKeys) -> None:
-        """Forget bindings. Raises `BadBinding` where one isn't there."""
-        raise NotImplementedError

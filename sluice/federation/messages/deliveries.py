@@ -11,12 +11,11 @@ import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from sluice.dead_letter_reasons import Reason
-from sluice.errors import Malformed, SenderFault
+from sluice.errors import Malformed, NotPermitted, WentAround
 from sluice.federation.links.peers import Peer, marked
 from sluice.federation.matching.bindings import Destination
 from sluice.federation.matching.indexes import MAX_KEY_CHARACTERS, Publication
-from sluice.federation.matching.routing import RoutingTable
+from sluice.federation.matching.replicas import RoutingTable
 from sluice.federation.matching.tracing import (
     MAX_TURNS,
     Crossing,
@@ -39,18 +38,6 @@ from sluice.federation.messages.metadata import (
 from sluice.message import MAX_ATTRIBUTES, Attributes, Message, Outgoing
 
 HASH_CHARACTERS = 16  # of what tells a message's copies apart
-
-
-class NotPermitted(SenderFault):
-    """A peer's message for an exchange that the peer may not push to."""
-
-    dead_letter_reason = Reason.NOT_PERMITTED
-
-
-class WentAround(SenderFault):
-    """A copy whose way has turned so often that sites don't agree, or mean it."""
-
-    dead_letter_reason = Reason.WENT_AROUND
 
 
 class Receipt(Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from sluice.dead_letter_reasons import LAMBDAS_REASON
 from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
 from sluice.federation.links.links import RouteKind
 from sluice.federation.matching.bindings import Destination, follow, replica_of
-from sluice.federation.matching.site import SiteBindings
+from sluice.federation.matching.replicas import SiteBindings
 from sluice.federation.matching.tracing import Sites
 from sluice.federation.messages.metadata import ATTRIBUTE, KEY_ATTRIBUTE
 from tests.simulation.kernel.world import World

@@ -19,23 +19,21 @@ from sluice.federation.exchange_store import (
     without_exchange,
     without_queue,
 )
-from sluice.federation.followed import Followed
 from sluice.federation.matching.bindings import (
     Binding,
     Bindings,
     BindingsChange,
     Destination,
-    QueueTable,
     pack,
     parts_of,
     replica_of,
 )
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.federation.matching.indexes import Publication
-from sluice.federation.matching.routing import RoutingTable
-from sluice.federation.matching.site import MAX_PAGE, SiteBindings
+from sluice.federation.matching.replicas import MAX_PAGE, QueueTable, RoutingTable, SiteBindings
 from sluice.federation.matching.tracing import Crossing
 from sluice.federation.matching.typed_values import Headers
+from sluice.federation.stored import Followed
 from tests.bindings import bound
 from tests.federation_fakes import FakeChangeLog
 

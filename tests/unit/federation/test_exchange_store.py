@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.errors import BadBinding, BadSnapshot, CallFailed
+from sluice.errors import BadBinding, BadSnapshot, CallFailed, TooBusy
 from sluice.federation.exchange_store import (
     Change,
     ExchangeStore,
@@ -19,12 +19,10 @@ from sluice.federation.exchange_store import (
     without_exchange,
     without_queue,
 )
-from sluice.federation.followed import CACHED_MS, Followed, Seen
-from sluice.federation.matching.bindings import CHANGE, Binding, Bindings, BindingsChange, Destination
+from sluice.federation.matching.bindings import CHANGE, Binding, Bindings, BindingsChange, Destination, News
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
-from sluice.federation.matching.site import SiteBindings
-from sluice.federation.ports import News
-from sluice.federation.stored import MAX_RACES, TooBusy
+from sluice.federation.matching.replicas import SiteBindings
+from sluice.federation.stored import CACHED_MS, MAX_RACES, Followed, Seen
 from tests.federation_fakes import NOTHING, FakeChangeLog, FakeDocument
 
 OWN = Exchange(name="own", type=ExchangeType.TOPIC, alternate="amq.fanout")

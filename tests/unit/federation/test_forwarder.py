@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from sluice.errors import CallFailed, HeldBack, Malformed, TooLarge
-from sluice.federation.forwarder import Dropped, ForwardOutcome, forward_all, shared_out
+from sluice.errors import CallFailed, Dropped, HeldBack, Malformed, NotSifted, PeerRefused, PeerUnreachable, TooLarge
+from sluice.federation.forwarder import ForwardOutcome, forward_all, shared_out
 from sluice.federation.links.links import Address, Bridge, Endpoint, Link
 from sluice.federation.links.registry import Forward
 from sluice.federation.matching.tracing import Crossing, DropReason
 from sluice.federation.messages.metadata import ATTRIBUTE, open_attributes
-from sluice.federation.ports import PeerRefused, PeerUnreachable
-from sluice.federation.sieves import BATCH_S, NotSifted, Sieve
+from sluice.federation.sieves import BATCH_S, Sieve
 from sluice.message import MAX_MESSAGE_BYTES, Message, Value
 from sluice.splitting.filters.jq import NotRunning, ProgramTimedOut
 from sluice.splitting.filters.values import Filter

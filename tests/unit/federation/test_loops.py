@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sluice.federation.matching.bindings import Binding, Destination
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
-from sluice.federation.matching.routing import RoutingTable
+from sluice.federation.matching.replicas import RoutingTable
 from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS, Crossing, DropReason
 from sluice.federation.messages.deliveries import Drop, Receipt, forward, publish
 from sluice.federation.messages.metadata import open_attributes

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from sluice.errors import BadRoute, CallFailed
 from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX, bridge_queue_name, pace_of
 from sluice.federation.exchange_store import with_binding
-from sluice.federation.links.links import Bridge
+from sluice.federation.links.links import Bridge, MappingPace
 from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, bridge_destination
 from sluice.federation.links.states import CARRYING, Command, LinkEvent, LinkState
 from sluice.federation.links.transitions import (
@@ -26,7 +26,6 @@ from sluice.federation.links.transitions import (
     RegistryEvent,
 )
 from sluice.federation.matching.bindings import Binding, Destination
-from sluice.federation.ports import MappingPace
 from sluice.splitting.filters.values import Filter
 from tests.federation_fakes import FIFO_INGRESS, INGRESS, SOURCE, Crash, Site, World, queue_attributes
 from tests.many_cases import some_of

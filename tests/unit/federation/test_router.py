@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from sluice.errors import CallFailed, HeldBack, Malformed, QueueGone, UnknownExchange
 from sluice.federation.links.peers import KnownPeers, Peer
 from sluice.federation.matching.bindings import Binding, Destination
-from sluice.federation.matching.routing import RoutingTable
+from sluice.federation.matching.replicas import RoutingTable
 from sluice.federation.matching.tracing import Crossing, DropReason
 from sluice.federation.messages.metadata import ATTRIBUTE
 from sluice.federation.router import AbsentQueues, Ingress, RoutingOutcome, Undeliverable, route

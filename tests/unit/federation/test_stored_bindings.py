@@ -13,7 +13,7 @@ from sluice.codec import decode, encode
 from sluice.errors import BadSnapshot
 from sluice.federation.matching.bindings import CHANGE, Bindings, BindingsChange, Destination, follow, pack, replica_of
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
-from sluice.federation.matching.site import SiteBindings
+from sluice.federation.matching.replicas import SiteBindings
 from sluice.federation.matching.tracing import Crossing
 from sluice.federation.matching.typed_values import Base64
 from sluice.federation.messages.metadata import ATTRIBUTE, Metadata, open_attributes, seal

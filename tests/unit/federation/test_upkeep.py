@@ -9,13 +9,12 @@ from msgspec.structs import replace
 from sluice.errors import CallFailed
 from sluice.federation.bridge_works import bridge_queue_name
 from sluice.federation.exchange_store import with_binding, without_binding
-from sluice.federation.links.links import Bridge
+from sluice.federation.links.links import Bridge, MappingPace
 from sluice.federation.links.registry import state_of
 from sluice.federation.links.states import LinkState
 from sluice.federation.links.transitions import BridgeAdded, BridgeChanged, Done, LinkAdded
 from sluice.federation.links.watch import NOTHING_LEFT_AFTER_MS, UNBOUND_AFTER_MS, Mends
 from sluice.federation.matching.bindings import Binding, Destination
-from sluice.federation.ports import MappingPace
 from sluice.federation.upkeep import MAX_LOOKED_AT, Mended
 from tests import federation_fakes
 from tests.federation_fakes import SOURCE, Site, World, queue_attributes

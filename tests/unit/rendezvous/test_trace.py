@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from sluice.aws.federation.publisher import Publishing
 from sluice.federation.matching.bindings import Binding, Destination
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
-from sluice.federation.matching.routing import RoutingTable
+from sluice.federation.matching.replicas import RoutingTable
 from sluice.federation.matching.tracing import Crossing
 from sluice.federation.messages.deliveries import Receipt, forward, publish
 from sluice.message import TRACE_HEADER, Message, Outgoing

@@ -21,7 +21,7 @@ from sluice.codec import encode
 from sluice.errors import BadConfiguration, QueueGone, SenderFault
 from sluice.federation.dynamic.ops import Want
 from sluice.federation.dynamic.paths import Way
-from sluice.federation.links.links import Address, Bridge, BridgeDeclaration, Link
+from sluice.federation.links.links import Address, Bridge, BridgeDeclaration, Link, MappingPace
 from sluice.federation.operations import (
     OPERATIONS,
     AddBridge,
@@ -30,7 +30,6 @@ from sluice.federation.operations import (
     TellBridge,
     TellLink,
 )
-from sluice.federation.ports import MappingPace
 from sluice.federation.registrar import Registrar
 from sluice.federation.settings import SiteNames
 from sluice.operations import Operation, R, refusal_of, reply_of, request_of, result_of

@@ -13,8 +13,7 @@ from sluice.errors import BadBinding, BadSnapshot, UnknownExchange
 from sluice.federation.matching.bindings import Binding, Bindings, Destination, pack, replica_of
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.federation.matching.indexes import Publication
-from sluice.federation.matching.routing import RoutingTable
-from sluice.federation.matching.site import SiteBindings
+from sluice.federation.matching.replicas import RoutingTable, SiteBindings
 from sluice.federation.matching.tracing import Crossing
 from tests.bindings import bound
 
