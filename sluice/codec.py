@@ -28,7 +28,7 @@ class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """
 
 
-def shared_fields(value: msgspec.Struct, type_: type[msgspec.Struct]) -> dict[str, Any]:
+def shared_fields(value: object, type_: type[msgspec.Struct]) -> dict[str, Any]:
     """Return those of a value's fields that a type has too, by name."""
     return {name: getattr(value, name) for name in type_.__struct_fields__ if hasattr(value, name)}
 

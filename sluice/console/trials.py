@@ -42,7 +42,7 @@ def try_message(site: KnownSite, fields: Mapping[str, Any]) -> Document:
     With `filters` a session that has them stands at the end of the line. Raises `BadFile`, `BadFilter`, `BadRequest`.
     """
     queue = _queue(site, text_in(fields, "queue"))
-    sight = sight_of(document_of_text(text_in(fields, "message"), MESSAGE), MESSAGE, sns=queue.sns)
+    sight = sight_of(document_of_text(text_in(fields, "message"), MESSAGE), MESSAGE, envelope=queue)
     asked = None
     if fields.get("filters"):
         asked = filter_of(filters_of_form(fields), queue.queue_id)

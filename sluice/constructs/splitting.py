@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from sluice.building.project import PROJECT
 from sluice.bundles.assets import Assets
+from sluice.codec import shared_fields
 from sluice.constructs import repointing, storage
 from sluice.constructs.alarms import Capability, ours
 from sluice.constructs.functions import (
@@ -40,6 +41,7 @@ from sluice.parameters.splitting import SplitQueueParameters, SplittingParameter
 from sluice.parameters.values import id_of, of_kind
 from sluice.splitting.adoption import CONSUMED, DECRYPTED, DESCRIBED, SPLITTER_TIMEOUT_S
 from sluice.splitting.consumers.temporary_queues import PREFIX as TEMPORARY_PREFIX
+from sluice.splitting.filters.texts import Envelope
 from sluice.splitting.operations import SweepQueues
 from sluice.splitting.settings import ControlSettings, Repointed, SplitConfig, SplitterSettings
 from sluice.stages import staged
@@ -439,8 +441,7 @@ def _settings(made: Splitting) -> SplitterSettings:
                 queue_id=queues.parameters.queue_id,
                 source=queues.source.queue_name,
                 main=None if queues.main is None else queues.main.queue_name,
-                sns=queues.parameters.sns,
-                s3_event=queues.parameters.s3_event,
+                **shared_fields(queues.parameters, Envelope),
                 drain_timeout_s=queues.parameters.drain_timeout_s,
                 tags=queues.parameters.tags,
             )

@@ -11,6 +11,7 @@ from msgspec import Meta
 from sluice.codec import Struct
 from sluice.operations import Operation
 from sluice.splitting.consumers.targets import Target
+from sluice.splitting.filters.texts import Envelope
 from sluice.splitting.filters.values import MAX_QUEUES, Mode, QueueFilter
 from sluice.splitting.sessions.state import Status
 
@@ -26,7 +27,7 @@ Outcome: TypeAlias = Literal["seen", "moved", "waits", "refused", "failed"]
 # What it says
 
 
-class QueueView(Struct, frozen=True, kw_only=True):
+class QueueView(Envelope, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A queue that can be split. `source` is the URL that producers send to, `main` that of its consumer now.
 
     `rules` are what policies ask of its sessions, each in a few words.
@@ -36,8 +37,6 @@ class QueueView(Struct, frozen=True, kw_only=True):
     source: str
     main: str
     fifo: bool
-    sns: bool
-    s3_event: bool
     rules: tuple[str, ...] = ()
 
 

@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from sluice.codec import shared_fields
 from sluice.splitting.control import Control
 from sluice.splitting.filters.files import check_filters
 from sluice.splitting.filters.jq import CompileProblem
+from sluice.splitting.filters.texts import Envelope
 from sluice.splitting.operations import (
     AnySession,
     ConsumerSteps,
@@ -118,8 +120,7 @@ class Performer(msgspec.Struct, frozen=True, kw_only=True):
                 source=self.url(config.source),
                 main=self.url(config.main or splits[config.queue_id].consumer_at or config.source),
                 fifo=splits[config.queue_id].fifo,
-                sns=config.sns,
-                s3_event=config.s3_event,
+                **shared_fields(config, Envelope),
                 rules=tuple(
                     rule
                     for policy in self.control.policies

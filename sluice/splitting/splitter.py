@@ -21,7 +21,7 @@ from sluice.errors import DestinationFault, HeldBack, NotDelivered, NotReached, 
 from sluice.message import Message
 from sluice.splitting.consumers.temporary_queues import FIFO_SUFFIX
 from sluice.splitting.filters.jq import Decide
-from sluice.splitting.filters.texts import S3Object, Sight, s3_objects
+from sluice.splitting.filters.texts import Envelope, S3Object, Sight
 from sluice.splitting.filters.values import Share
 from sluice.splitting.routing.routed import Routed
 from sluice.splitting.routing.router import FaultKind, Lack, Meter, Recipients, Router, for_main, for_session, is_ready
@@ -210,7 +210,7 @@ def split(
     batch = _Batch(
         main=queue.main,
         messages=messages,
-        queue=queue,
+        envelope=Envelope.of(queue),
         routes=routes,
         executor=executor,
         metadata=metadata,
@@ -237,7 +237,7 @@ class _Batch:
     """A batch on its way. `out` are the sessions that it passes over."""
 
     messages: Sequence[Message]
-    queue: SplitConfig
+    envelope: Envelope
     main: str
     routes: Routes
     executor: Executor
@@ -308,7 +308,7 @@ class _Batch:
         found = self.answered.get(position)
         if found is not None:
             return found
-        return Sight.of(self.messages[position], sns=self.queue.sns, s3_event=self.queue.s3_event)
+        return Sight.of(self.messages[position], envelope=self.envelope)
 
     def decided(self, found: dict[int, Recipients]) -> dict[int, Recipients]:
         """Give those that are decided, once S3 has been asked where a program wants it; the others have failed."""
@@ -325,7 +325,7 @@ class _Batch:
 
         Yields the positions that have their answers; where S3 fails, that message alone has failed.
         """
-        objects = {each: s3_objects(self.messages[each].body, sns=self.queue.sns) for each in positions}
+        objects = {each: self.envelope.objects(self.messages[each].body) for each in positions}
         asked = {each: self.executor.submit(self.metadata, each) for of_one in objects.values() for each in of_one}
         wait(asked.values(), timeout=max(0.0, (self.meter.until - self.conduct.now_s()) / 2))
         for future in asked.values():

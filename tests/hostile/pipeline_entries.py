@@ -26,7 +26,7 @@ from sluice.message import Message, Value
 from sluice.parameters import Parameters
 from sluice.pipeline.operations import JobOutcome
 from sluice.pipeline.runs import JobStep
-from sluice.splitting.filters.texts import MAX_OBJECTS, s3_objects
+from sluice.splitting.filters.texts import MAX_OBJECTS, Envelope
 from tests.functions.conftest import CONTEXT
 from tests.hostile.events import put_together
 from tests.hostile.strict_sqs import as_json
@@ -39,7 +39,7 @@ MAX_ROWS = 100_000  # that a body of 1 MiB may become
 
 def notification(body: str) -> str:
     """A body as splitting reads it, and by each wrapping as Spark does: what is no notification is a bad record."""
-    objects = s3_objects(body, sns=True) or s3_objects(body, sns=False)
+    objects = Envelope(sns=True).objects(body) or Envelope().objects(body)
     assert len(objects) <= MAX_OBJECTS
     said = [f"objects: {len(objects)}"]
     for wrapping in WRAPPINGS:

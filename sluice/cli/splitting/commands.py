@@ -42,6 +42,7 @@ from sluice.operator.queues import look
 from sluice.operator.sessions import OpenSession, owner_here, session, session_document
 from sluice.operator.site_names import SiteOptions
 from sluice.splitting.adoption import planned, remarks
+from sluice.splitting.filters.texts import Envelope
 from sluice.splitting.jq_runner import JqRunner
 from sluice.splitting.operations import FindSession, ListQueues, ListSessions, StopSession
 from sluice.splitting.routing.trials import tried
@@ -190,7 +191,7 @@ def try_filters(
 
     The exit code is 0 where one takes it, and 1 where none does.
     """
-    filters, sight = filters_of(filter_file, [], key=key), sight_of_file(message_file, sns=sns)
+    filters, sight = filters_of(filter_file, [], key=key), sight_of_file(message_file, envelope=Envelope(sns=sns))
     with closing(JqRunner()) as decide:
         trials = {queue_id: tried(asked.filter, sight, decide=decide) for queue_id, asked in filters.items()}
     tell(trials, lambda: show_trials(trials))

@@ -24,6 +24,52 @@ MAX_OBJECTS = 10  # of one event whose metadata is asked for; S3 puts one into e
 Texts = Mapping[str, tuple[str, ...]]  # by folded attribute name
 
 
+class S3Object(msgspec.Struct, frozen=True, kw_only=True):
+    """An object that an S3 event is about; the shell asks S3 for its metadata."""
+
+    bucket: str
+    key: str
+    version_id: str | None = None
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    """What a split queue's bodies are: SNS notifications, S3 events, or S3 events in SNS notifications.
+
+    What has an envelope says so in fields of its own: queues as they are configured, and as they are shown.
+    """
+
+    sns: bool = False
+    s3_event: bool = False
+
+    @classmethod
+    def of(cls, queue: object) -> "Envelope":
+        """Return the envelope of a queue as it is configured: its fields of the same names."""
+        return cls(**{name: getattr(queue, name) for name in cls.__struct_fields__})
+
+    def attributes(self, message: Message) -> Sequence[Mapping[str, Value]]:
+        """Return a message's attributes: its own, and its envelope's."""
+        return (message.attributes, notified_attributes(message.body)) if self.sns else (message.attributes,)
+
+    def objects(self, body: str) -> tuple[S3Object, ...]:
+        """Read the objects of an S3 event notification; of a body that is none there are none."""
+        notification = _notification(body) if self.sns else None
+        event = _object(notification["Message"] if notification is not None else body)
+        records = event.get("Records") if event is not None else None
+        found: list[S3Object] = []
+        for record in records[:MAX_OBJECTS] if isinstance(records, list) else []:
+            bucket = _at(record, "s3", "bucket", "name")
+            key = _at(record, "s3", "object", "key")
+            version_id = _at(record, "s3", "object", "versionId")
+            if _at(record, "eventSource") == "aws:s3" and isinstance(bucket, str) and isinstance(key, str):
+                version = version_id if isinstance(version_id, str) else None
+                # Keys are form-encoded in events: a space is a plus.
+                found.append(S3Object(bucket=bucket, key=unquote_plus(key), version_id=version))
+        return tuple(found)
+
+
+NO_ENVELOPE = Envelope()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
     """One message, prepared once for all sessions. `awaits_metadata` where S3 hasn't been asked for it yet."""
@@ -37,16 +83,16 @@ class Sight:
     _documents: dict[bool, str] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def of(cls, message: Message, *, sns: bool = False, s3_event: bool = False) -> "Sight":
-        """Prepare a message of a split queue, which has SNS notifications or S3 events for its bodies."""
+    def of(cls, message: Message, *, envelope: Envelope = NO_ENVELOPE) -> "Sight":
+        """Prepare a message of a split queue, whose bodies are in this envelope."""
         texts: dict[str, tuple[str, ...]] = {}
-        found = (message.attributes, envelope_attributes(message.body)) if sns else (message.attributes,)
+        found = envelope.attributes(message)
         for attributes in found:
             for name, value in attributes.items():
                 if (text := _text_of(value)) is not None:
                     folded = fold_name(name)
                     texts[folded] = (*texts[folded], text) if folded in texts else (text,)
-        return cls(message=message, texts=texts, awaits_metadata=s3_event, _attributes=found)
+        return cls(message=message, texts=texts, awaits_metadata=envelope.s3_event, _attributes=found)
 
     def lines(self) -> Sequence[str]:
         """Give each attribute as `name: value`, made when the first filter asks."""
@@ -77,23 +123,15 @@ def fold_name(name: str) -> str:
     return name.casefold()
 
 
-class S3Object(msgspec.Struct, frozen=True, kw_only=True):
-    """An object that an S3 event is about; the shell asks S3 for its metadata."""
-
-    bucket: str
-    key: str
-    version_id: str | None = None
-
-
-def envelope_attributes(body: str) -> Mapping[str, Value]:
+def notified_attributes(body: str) -> Mapping[str, Value]:
     """Read the attributes of an SNS notification, `{Type, Value}` each; an attribute without both as text is left out.
 
     A FIFO topic's notification lacks the signature fields, so only what all have is asked for.
     """
-    envelope = _envelope(body)
-    if envelope is None:
+    notification = _notification(body)
+    if notification is None:
         return {}
-    attributes = envelope.get("MessageAttributes")
+    attributes = notification.get("MessageAttributes")
     if not isinstance(attributes, dict):
         return {}
     return {
@@ -103,33 +141,16 @@ def envelope_attributes(body: str) -> Mapping[str, Value]:
     }
 
 
-def s3_objects(body: str, *, sns: bool) -> tuple[S3Object, ...]:
-    """Read the objects of an S3 event notification, also within an SNS envelope where `sns`."""
-    envelope = _envelope(body) if sns else None
-    event = _object(envelope["Message"] if envelope is not None else body)
-    records = event.get("Records") if event is not None else None
-    found: list[S3Object] = []
-    for record in records[:MAX_OBJECTS] if isinstance(records, list) else []:
-        bucket = _at(record, "s3", "bucket", "name")
-        key = _at(record, "s3", "object", "key")
-        version_id = _at(record, "s3", "object", "versionId")
-        if _at(record, "eventSource") == "aws:s3" and isinstance(bucket, str) and isinstance(key, str):
-            version = version_id if isinstance(version_id, str) else None
-            # Keys are form-encoded in events: a space is a plus.
-            found.append(S3Object(bucket=bucket, key=unquote_plus(key), version_id=version))
-    return tuple(found)
-
-
-def _envelope(body: str) -> dict[str, Any] | None:
+def _notification(body: str) -> dict[str, Any] | None:
     # Most bodies are told apart without being decoded.
     if '"Notification"' not in body:
         return None
-    envelope = _object(body)
-    if envelope is None or envelope.get("Type") != "Notification":
+    notification = _object(body)
+    if notification is None or notification.get("Type") != "Notification":
         return None
-    if not isinstance(envelope.get("TopicArn"), str) or not isinstance(envelope.get("Message"), str):
+    if not isinstance(notification.get("TopicArn"), str) or not isinstance(notification.get("Message"), str):
         return None
-    return envelope
+    return notification
 
 
 def _object(text: str) -> dict[str, Any] | None:

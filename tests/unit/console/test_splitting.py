@@ -17,6 +17,7 @@ from sluice.operations import Operation
 from sluice.operator.documents import BadFile
 from sluice.operator.functions import ControlClient
 from sluice.operator.messages import sight_of_file
+from sluice.splitting.filters.texts import Envelope
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter
 from sluice.splitting.operations import (
     EndedSession,
@@ -125,7 +126,7 @@ def test_what_is_wrong_is_said_in_the_commands_words(fields: dict[str, str], err
 
 def test_a_file_and_a_form_read_a_message_alike(tmp_path: Any) -> None:
     (tmp_path / "message.json").write_text(MESSAGE)
-    assert sight_of_file(tmp_path / "message.json", sns=False).texts == {"user": ("ada",)}
+    assert sight_of_file(tmp_path / "message.json", envelope=Envelope()).texts == {"user": ("ada",)}
 
 
 @dataclass(slots=True)

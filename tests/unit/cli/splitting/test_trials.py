@@ -17,7 +17,7 @@ from sluice.message import Message, Value
 from sluice.operator.documents import BadFile
 from sluice.operator.messages import sight_of_file
 from sluice.splitting.filters.jq import ProgramTimedOut
-from sluice.splitting.filters.texts import Sight
+from sluice.splitting.filters.texts import Envelope, Sight
 from sluice.splitting.filters.values import Filter
 from sluice.splitting.routing.trials import Condition, tried
 
@@ -116,7 +116,7 @@ def test_a_file_that_is_no_message_is_named_with_the_place(tmp_path: Path, messa
     file = tmp_path / "message.json"
     file.write_text(json.dumps(message))
     with pytest.raises(BadFile, match=place):
-        sight_of_file(file, sns=False)
+        sight_of_file(file, envelope=Envelope())
 
 
 KEYS = st.text(max_size=5) | st.sampled_from(
@@ -134,14 +134,14 @@ def test_any_document_is_a_message_or_refused(document: object) -> None:
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(BadFile):
         file = Path(folder) / "message.json"
         file.write_text(json.dumps(document))
-        sight_of_file(file, sns=True).lines()
+        sight_of_file(file, envelope=Envelope(sns=True)).lines()
 
 
 def test_a_binary_attribute_is_read_from_base64(tmp_path: Path) -> None:
     file = tmp_path / "message.json"
     value = {"DataType": "Binary", "BinaryValue": "YQ=="}
     file.write_text(json.dumps(BODY | {"MessageAttributes": {"a": value}}))
-    assert sight_of_file(file, sns=False).message.attributes == {"a": Value("Binary", b"a")}
+    assert sight_of_file(file, envelope=Envelope()).message.attributes == {"a": Value("Binary", b"a")}
 
 
 def test_a_program_that_times_out_is_its_own_answer() -> None:

@@ -16,7 +16,7 @@ from sluice.errors import BadFilter
 from sluice.message import Message, Value
 from sluice.splitting.filters import jq
 from sluice.splitting.filters.files import document_of, left_out_of, parse_filters
-from sluice.splitting.filters.texts import S3Object, envelope_attributes, s3_objects
+from sluice.splitting.filters.texts import Envelope, S3Object, notified_attributes
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter, filter_of
 
 
@@ -315,7 +315,7 @@ ENVELOPE = {
 
 
 def test_an_sns_envelope_has_attributes() -> None:
-    attributes = envelope_attributes(json.dumps(ENVELOPE))
+    attributes = notified_attributes(json.dumps(ENVELOPE))
     assert attributes == {"author": Value("String", "me"), "b": Value("Binary", "AA==")}
 
 
@@ -332,7 +332,7 @@ def test_an_sns_envelope_has_attributes() -> None:
     ],
 )
 def test_what_is_no_envelope_has_none(body: str) -> None:
-    assert envelope_attributes(body) == {}
+    assert notified_attributes(body) == {}
 
 
 def test_an_s3_event_names_its_objects_also_within_an_envelope() -> None:
@@ -342,7 +342,7 @@ def test_an_s3_event_names_its_objects_also_within_an_envelope() -> None:
     }
     event = json.dumps({"Records": [record, {"eventSource": "aws:s3"}, 1]})
     expected = (S3Object(bucket="b", key="a b/c.txt", version_id="v"),)
-    assert s3_objects(event, sns=False) == expected
-    assert s3_objects(json.dumps({**ENVELOPE, "Message": event}), sns=True) == expected
-    assert s3_objects(json.dumps({**ENVELOPE, "Message": event}), sns=False) == ()
-    assert s3_objects('{"Event": "s3:TestEvent"}', sns=False) == ()
+    assert Envelope().objects(event) == expected
+    assert Envelope(sns=True).objects(json.dumps({**ENVELOPE, "Message": event})) == expected
+    assert Envelope().objects(json.dumps({**ENVELOPE, "Message": event})) == ()
+    assert Envelope().objects('{"Event": "s3:TestEvent"}') == ()

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from sluice.message import Message, Value
 from sluice.splitting.filters import jq
 from sluice.splitting.filters.index import Index
-from sluice.splitting.filters.texts import Sight
+from sluice.splitting.filters.texts import Envelope, Sight
 from sluice.splitting.filters.values import Filter, Mode, Share
 from sluice.splitting.routing.router import Fault, FaultKind, Lack, Meter, Recipients, Router
 
@@ -83,7 +83,7 @@ def test_a_pattern_on_lines_sees_a_notifications_attributes_and_no_binary_one() 
     envelope = json.dumps(body | {"MessageAttributes": {"Tenant": {"Type": "String", "Value": "blue"}}})
     message = Message(message_id="m", body=envelope, attributes={"b": Value("Binary", b"blue")})
     session = Share(session_id="A", key="A", started_at_ms=0, filter=Filter(all_of=("^Tenant: blue$",)))
-    assert route(Sight.of(message, sns=True), session)[0] == "A"
+    assert route(Sight.of(message, envelope=Envelope(sns=True)), session)[0] == "A"
     assert route(Sight.of(message), session)[0] is None
 
 
@@ -160,10 +160,13 @@ def test_an_envelopes_attributes_come_beside_the_messages_own() -> None:
     attributes = '{"a": {"Type": "String", "Value": "x"}}'
     body = f'{{"Type": "Notification", "TopicArn": "t", "Message": "", "MessageAttributes": {attributes}}}'
     message = Message(message_id="m", body=body, attributes={"A": Value("String", "y")})
-    assert route(Sight.of(message, sns=True), share("A", a="^x$"))[0] == "A"
-    assert route(Sight.of(message, sns=True), share("A", a="^y$"))[0] == "A"
+    assert route(Sight.of(message, envelope=Envelope(sns=True)), share("A", a="^x$"))[0] == "A"
+    assert route(Sight.of(message, envelope=Envelope(sns=True)), share("A", a="^y$"))[0] == "A"
     assert route(Sight.of(message), share("A", a="^x$"))[0] is None
-    assert route(Sight.of(replace(message, body="no envelope"), sns=True), share("A", a="^y$"))[0] == "A"
+    assert (
+        route(Sight.of(replace(message, body="no envelope"), envelope=Envelope(sns=True)), share("A", a="^y$"))[0]
+        == "A"
+    )
 
 
 # jq and faults
@@ -219,7 +222,7 @@ def test_nothing_is_asked_when_the_time_is_up_and_what_was_asked_is_said() -> No
 
 def test_metadata_is_asked_for_where_a_program_names_it_and_can_matter() -> None:
     names = share("A", "S3Metadata", at=2, a="b")
-    waiting = Sight.of(sight(a="b").message, s3_event=True)
+    waiting = Sight.of(sight(a="b").message, envelope=Envelope(s3_event=True))
     for sessions, lacks in (
         ([names], Lack.METADATA),
         ([share("B", at=1, a="b"), names], None),
