@@ -19,7 +19,6 @@ from sluice.aws.federation.routes import Forwards, RouteRates
 from sluice.aws.metrics import publish
 from sluice.aws.records import Batch, BatchResponse, Reporter
 from sluice.errors import DestinationFault, HeldBack, PeerRefused
-from sluice.federation.followed import Seen
 from sluice.federation.forwarder import FIFO_SUFFIX, ForwardOutcome, forward_all, shared_out
 from sluice.federation.links.registry import REGISTRY, Forward, Registry, forwards_of
 from sluice.federation.operations import ReportOutage
