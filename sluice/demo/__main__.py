@@ -104,8 +104,7 @@ def main(
             reconciled = _use(terminal)
             _show(out, reconciled)
             if watched is not None:
-                out.print("\nthe console stays until ctrl-C")
-                watched.wait_for_ctrl_c()
+                watched.wait_for_ctrl_c(lambda: out.print("\nthe console stays until ctrl-C"))
                 out.print("\nstopping…")
     except KeyboardInterrupt:
         sys.exit(SIGNALLED + signal.SIGINT)

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,9 +40,13 @@ class Elsewhere:
         if code:
             raise CommandFailed(f"{self.line}: exit code {code}\n{tail(self.log)}")
 
-    def wait_for_ctrl_c(self) -> None:
-        """Wait until ctrl-C, or until it has ended."""
+    def wait_for_ctrl_c(self, announce: Callable[[], None]) -> None:
+        """Announce that ctrl-C ends the wait, and wait for it or for the command's end.
+
+        Ctrl-C may come as soon as it is announced, so the announcement is part of the wait.
+        """
         with suppress(KeyboardInterrupt):
+            announce()
             # A wait without a time-out would miss a signal that comes just before it begins, until the next one comes.
             while self.process.poll() is None:
                 time.sleep(LOOK_EVERY_S)

@@ -22,8 +22,7 @@ from sluice.demo.terminal import Terminal
 terminal = Terminal(Path(sys.argv[1]), {"PATH": "/usr/bin:/bin"}, Console())
 with terminal.elsewhere("echo it runs; exec sleep 600", name="sleeper") as sleeper:
     sleeper.wait_until_it_says("it runs")
-    print(sleeper.process.pid, flush=True)
-    sleeper.wait_for_ctrl_c()
+    sleeper.wait_for_ctrl_c(lambda: print(sleeper.process.pid, flush=True))
 print("ended")
 """
 
