@@ -24,10 +24,16 @@ CONNECTIONS = 24
 
 @contextmanager
 def receiving(
-    sqs: Any, folder: Path, queues: int, buffer_bytes: int = BUFFER_DEFAULT_BYTES, **limits: Any
+    sqs: Any,
+    folder: Path,
+    queues: int,
+    *,
+    buffer_bytes: int = BUFFER_DEFAULT_BYTES,
+    store: FileStore | None = None,
+    **limits: Any,
 ) -> Iterator[Receiver]:
     """Of queues q0 and so on."""
-    staged = StagedLog(FileStore(folder))
+    staged = StagedLog(store or FileStore(folder))
     staged.take_over(staged.oldest())
     urls = tuple(sqs.queue_url(f"q{number}") for number in range(queues))
     options = Options(queue_urls=urls, connections=CONNECTIONS, wait_s=1, buffer_bytes=buffer_bytes)
@@ -74,6 +80,25 @@ def test_nothing_is_received_while_spark_is_far_behind_and_all_once_it_is_not(sq
             receiver.consumed(receiver.staged.log.end)
             until(lambda there=there: staged_by(receiver) > there)  # type: ignore[misc]  # of each
         until(lambda: set(queue.counts(time.time()).values()) == {0})
+
+
+class SlowStore(FileStore):
+    """A store that takes half a second for a file."""
+
+    def publish(self, name: str, content: Any) -> None:
+        time.sleep(0.5)
+        super().publish(name, content)
+
+
+def test_what_waits_to_be_staged_counts_as_received_also_by_a_slow_store(sqs: Any, tmp_path: Path) -> None:
+    [queue] = made(sqs, 1)
+    queue.fill(map(str, range(20_000)), time.time())
+    slow = SlowStore(tmp_path)
+    with receiving(sqs, tmp_path, 1, store=slow, backlog_messages=1_000, segment_messages=100) as receiver:
+        until(lambda: staged_by(receiver) >= 1_000)
+        receiver.join(1)  # it has time to stage more, and has nothing
+        in_flight_at_most = CONNECTIONS * 10
+        assert staged_by(receiver) <= 1_000 + in_flight_at_most
 
 
 class Killed(Exception):

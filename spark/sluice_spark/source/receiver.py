@@ -68,7 +68,7 @@ class Receiver:
         self._thread = threading.Thread(target=self._thread_main, name="sluice-spark-receiver")
         self._stopping = False  # no Event: whoever is killed amid setting one has its lock for good
         self._error: BaseException | None = None
-        self._room = True  # Spark isn't too far behind
+        self._receive_limit = 0  # messages, of all that are ever received
         self._position = self._committed = Position(0)
 
     def start(self, position: Position) -> None:
@@ -120,7 +120,7 @@ class Receiver:
             if options.delete:
                 await client.check_deletion(options.queue_urls)
             if self._backfilling:
-                await self._backfilling.run(self.staged, room=self._has_room, ending=self._ends)
+                await self._backfilling.run(self.staged, room=lambda: self._free_messages() > 0, ending=self._ends)
             await self._receive(client)
 
     async def _receive(self, client: SqsClient) -> None:
@@ -136,7 +136,7 @@ class Receiver:
             rate_limit=self._rate_limit,
             failed=staging.fail,
             ending=lambda: self._stopping or staging.failed is not None,
-            may=lambda: self._room and staging.undeleted < self._limits.undeleted,
+            may=lambda: receives.received < self._receive_limit and staging.undeleted < self._limits.undeleted,
         )
         beside = Tasks(staging.fail)
         beside.begin(keep_status(self.staged, receives, lambda: self._position))
@@ -146,7 +146,8 @@ class Receiver:
             while not (self._ends() or staging.failed):
                 if receives.over and not (buffer.messages or staging.held.messages):
                     break
-                self._room = self._has_room()
+                # What is in the buffer will be staged, too, however long that takes.
+                self._receive_limit = receives.received - buffer.messages + self._free_messages()
                 receives.hire()
                 staging.delete_committed(self._committed)
                 if buffer.due([fleet.expectation.size for fleet in receives.fleets]):
@@ -163,10 +164,12 @@ class Receiver:
         if staging.failed:
             raise staging.failed
 
-    def _has_room(self) -> bool:
-        """Whether Spark isn't too far behind."""
+    def _free_messages(self) -> int:
+        """Return how many messages may be staged before Spark is too far behind; 0 if it is."""
         ahead = self.staged.log.backlog(self._position)
-        return ahead.messages < self._limits.backlog_messages and ahead.size < self._limits.backlog_bytes
+        if ahead.size >= self._limits.backlog_bytes:
+            return 0
+        return max(0, self._limits.backlog_messages - ahead.messages)
 
     def _ends(self) -> bool:
         """Find out whether to stop: as asked, or with the process.
@@ -211,6 +214,11 @@ class QueueReceives(Receives):
         self._payload_chunks = 0  # of what came, beyond the first 64 KiB of an answer: each is billed as a request
         self.reception = Reception(options.queue_urls, time.monotonic())
         self.ripe = asyncio.Event()  # a segment may be due
+
+    @property
+    def received(self) -> int:
+        """How many messages have come so far."""
+        return self._messages
 
     @property
     def over(self) -> bool:
