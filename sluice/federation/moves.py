@@ -16,6 +16,7 @@ from sluice.message import Message, Outgoing, emptied
 FIFO_SUFFIX = ".fifo"
 HIDDEN_S = 120  # from everybody else, while a message is on its way, or waits for the move's end
 MAX_FRUITLESS = 5  # receipts in a row of which nothing could be moved
+MAX_REMEMBERED = 100_000  # ids of moved messages: SQS may deliver one again soon after it was deleted
 
 
 class CantGo(BadConfiguration):
@@ -63,6 +64,7 @@ class Move:
     stays: dict[str, str] = field(default_factory=dict)
     _held: set[str] = field(default_factory=set)  # groups of which a message stays: nothing may overtake it
     _passed: set[str] = field(default_factory=set)  # that aren't meant
+    _moved_ids: dict[str, None] = field(default_factory=dict)  # the oldest first
 
     def run(self) -> Iterator[int]:
         """Move, and yield the number of what is moved, batch by batch. Raises `QueueGone`, `CallFailed`."""
@@ -76,22 +78,31 @@ class Move:
                     return
                 kept += map(emptied, received)
                 passed = len(self._passed)
-                sent = self._sent([each for each in received if self._is_meant(each)])
-                if sent:
-                    self.source.delete(sent)
-                    ids = {message.message_id for message in sent}
-                    kept = [message for message in kept if message.message_id not in ids]
+                once = {message.message_id: message for message in received}.values()
+                sent = self._sent([message for message in once if self._is_meant(message)])
+                self._remember(sent)
+                # A standard queue may deliver a message twice, also within one answer: its copies go with it.
+                done = [message for message in received if message.message_id in self._moved_ids]
+                if done:
+                    self.source.delete(done)
+                    kept = [message for message in kept if message.message_id not in self._moved_ids]
                     self.moved += len(sent)
                     yield self.moved
-                fruitless = 0 if sent or len(self._passed) > passed else fruitless + 1
+                fruitless = 0 if done or len(self._passed) > passed else fruitless + 1
         finally:
             self.source.give_back(kept)
+
+    def _remember(self, sent: Sequence[Message]) -> None:
+        self._moved_ids |= dict.fromkeys(message.message_id for message in sent)
+        while len(self._moved_ids) > MAX_REMEMBERED:
+            del self._moved_ids[next(iter(self._moved_ids))]
 
     def _is_meant(self, message: Message) -> bool:
         is_newer = self.until_ms is not None and (message.sent_at_ms or 0) > self.until_ms
         if self.fifo and message.group_id in self._held:
             self.stays.setdefault(message.message_id, HELD_BACK)
-        return not is_newer and message.message_id not in self.stays
+        is_done = message.message_id in self._moved_ids or message.message_id in self.stays
+        return not is_newer and not is_done
 
     def _sent(self, messages: Sequence[Message]) -> list[Message]:
         """Send a batch, in order; what of it the other queue has.

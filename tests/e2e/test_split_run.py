@@ -95,7 +95,7 @@ def send_once_ready(splitting: Splitting) -> None:
 def test_with_local_a_program_reaches_that_cloud_and_no_other_whatever_its_caller_is_at(
     deployed: Deployed, splitting: Splitting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sluice.local.cloud.find", lambda: deployed.cloud)
+    monkeypatch.setattr("sluice.operator.site_names.find", lambda: deployed.cloud)
     for name in ("AWS_ENDPOINT_URL_SQS", "AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_REGION"):
         monkeypatch.setenv(name, "elsewhere")
     where = ["--local", str(deployed.site), "--queue", f"ORDERS_URL={QUEUE}"]

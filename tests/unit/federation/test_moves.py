@@ -153,3 +153,27 @@ def test_it_may_be_stopped_between_batches_and_goes_on() -> None:
     assert move(source, target, fifo=True, may_go_on=lambda: next(goes)).moved == 20
     assert move(source, target, fifo=True).moved == 10
     assert target.bodies == [f"{n}" for n in range(30)]
+
+
+@dataclass
+class Twice(Left):
+    """A queue that delivers a message twice in its answer, and once more after it was deleted."""
+
+    deleted: Sequence[Message] = ()
+
+    def receive(self, *, most: int) -> Sequence[Message]:
+        again, self.deleted = self.deleted, ()
+        received = super().receive(most=2)
+        return [*again, *received, *received]
+
+    def delete(self, messages: Sequence[Message]) -> None:
+        there = {held.message.message_id for held in self.queues.queues[self.name]}
+        self.deleted = [message for message in messages if message.message_id in there][:2]
+        super().delete(self.deleted)
+
+
+def test_a_message_that_is_delivered_again_goes_and_counts_once() -> None:
+    source, target = Twice(left(["a"] * 5, fifo=False).queues, PLAIN), Target()
+    moved = move(source, target, fifo=False).moved
+    assert (moved, sorted(target.bodies)) == (5, ["0", "1", "2", "3", "4"])
+    assert not source.queues.queues[PLAIN]
