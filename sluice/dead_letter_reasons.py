@@ -5,8 +5,10 @@ What a letter says begins with the reason that its error declares (`sluice.error
 """
 
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from sluice.message import DeadLetter
+if TYPE_CHECKING:  # errors declare reasons, and `--help` has errors: it shall not wait for messages' codec
+    from sluice.message import DeadLetter
 
 MOVED_FROM = "DeadLetterQueueSourceArn"  # the system attribute of what SQS itself has moved
 LAMBDAS_REASON = "ErrorMessage"  # the attribute with which Lambda itself sends a dead letter
@@ -40,7 +42,7 @@ class Reason(StrEnum):
     UNEXPECTED = "Unexpected"
 
 
-def reason_of(letter: DeadLetter) -> Reason:
+def reason_of(letter: "DeadLetter") -> Reason:
     """Name what the letter died of."""
     if LAMBDAS_REASON in letter.message.attributes or letter.message.body.startswith('{"requestContext"'):
         return Reason.GIVEN_UP
