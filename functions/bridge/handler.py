@@ -43,8 +43,8 @@ AGAIN_AFTER_S = (5, 20, 80)
 logger = Logger()
 
 
-class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """What an environment keeps between its batches.
+class BridgeDependencies(msgspec.Struct, frozen=True, kw_only=True):
+    """Clients and caches that an environment keeps between its batches.
 
     `found` gives the bridges that read a queue, and looks for them once for each version of the registry.
     """
@@ -108,7 +108,7 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @cache
-def dependencies() -> Dependencies:
+def dependencies() -> BridgeDependencies:
     """Make what this environment keeps, at its first call."""
     settings = read_settings(BridgeSettings)
     document = DynamoDocument(client=dynamodb_client(), table=settings.table, name=LINKS, new_token=new_id)
@@ -118,7 +118,7 @@ def dependencies() -> Dependencies:
         return lru_cache(partial(forwards_of, registry))
 
     executor = ThreadPoolExecutor(MAX_CONNECTIONS)
-    return Dependencies(
+    return BridgeDependencies(
         settings=settings,
         found=Seen(document, decode, now_ms),
         peers=PeerQueues(settings.account),

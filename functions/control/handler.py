@@ -41,8 +41,8 @@ client_of = cache(make_client)  # by service, each when a target needs it
 clusters = EksClusters(client=client_of)  # asked when a target needs one
 
 
-class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """What an environment keeps between its invocations."""
+class ControlDependencies(msgspec.Struct, frozen=True, kw_only=True):
+    """Clients and caches that an environment keeps between its invocations."""
 
     settings: ControlSettings
     known: KnownRegistry
@@ -93,10 +93,10 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @cache
-def dependencies() -> Dependencies:
+def dependencies() -> ControlDependencies:
     """Make what this environment keeps, at its first call."""
     settings = read_settings(ControlSettings)
-    return Dependencies(
+    return ControlDependencies(
         settings=settings,
         known=KnownRegistry(DynamoRegistryStore(dynamodb_client(), settings.table)),
         queues=SplitQueues(sqs_client(), settings.dead_letters_url),

@@ -32,8 +32,8 @@ SAMPLED_DROPS = 3  # of a batch, in the log; all are counted
 logger = Logger()
 
 
-class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """What an environment keeps between its batches."""
+class ExchangeDependencies(msgspec.Struct, frozen=True, kw_only=True):
+    """Clients and caches that an environment keeps between its batches."""
 
     settings: ExchangeSettings
     table: Followed[RoutingTable]
@@ -44,7 +44,7 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @cache
-def dependencies() -> Dependencies:
+def dependencies() -> ExchangeDependencies:
     """Make what this environment keeps, at its first call."""
     settings = read_settings(ExchangeSettings)
     log = DynamoChangeLog(client=dynamodb_client(), table=settings.table, name=EXCHANGES, new_token=new_id)
@@ -53,7 +53,7 @@ def dependencies() -> Dependencies:
     def peers(content: bytes | None) -> KnownPeers:
         return KnownPeers({} if content is None else KNOWN_PEERS.unpack(content), settings.peer_role_id)
 
-    return Dependencies(
+    return ExchangeDependencies(
         settings=settings,
         table=Followed(log, RoutingTable, now_ms),
         peers=Seen(known, peers, now_ms),

@@ -63,8 +63,8 @@ MAX_DELAY_S = 900  # of SQS
 logger = Logger()
 
 
-class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """What an environment keeps between its invocations."""
+class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
+    """Clients and caches that an environment keeps between its invocations."""
 
     settings: LinksSettings
     queues: SqsSiteQueues
@@ -185,10 +185,10 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @cache
-def dependencies() -> Dependencies:
+def dependencies() -> LinksDependencies:
     """Make what this environment keeps, at its first call."""
     settings = read_settings(LinksSettings)
-    return Dependencies(
+    return LinksDependencies(
         settings=settings,
         queues=SqsSiteQueues(sqs_client(), settings.dead_letters_url, settings.arn_prefix),
         peers=PeerQueues(settings.here.account),

@@ -31,8 +31,8 @@ MAX_RECEIVES = 10
 logger = Logger()
 
 
-class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """What an environment keeps between its batches. `by_source` is by the source queue's name."""
+class SplitterDependencies(msgspec.Struct, frozen=True, kw_only=True):
+    """Clients and caches that an environment keeps between its batches. `by_source` is by the source queue's name."""
 
     by_source: Mapping[str, SplitConfig]
     store: DynamoRegistryStore
@@ -66,11 +66,11 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @cache
-def dependencies() -> Dependencies:
+def dependencies() -> SplitterDependencies:
     """Make what this environment keeps, at its first call."""
     settings = read_settings(SplitterSettings)
     store, jq = DynamoRegistryStore(dynamodb_client(), settings.table), JqRunner()
-    return Dependencies(
+    return SplitterDependencies(
         by_source=settings.by_source,
         store=store,
         seen=CachedRegistry(store, splitter_id=new_id(), decide=lambda: jq, now_ms=now_ms, ready=jq.ready),

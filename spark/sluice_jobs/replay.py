@@ -23,7 +23,7 @@ from sluice.message import Value
 from sluice_jobs.landing import classified, messages_layout
 from sluice_jobs.table_schemas import MESSAGES, REASON
 from sluice_jobs.tables import open_table
-from sluice_spark.sink.outgoing import Addressing, Place, Unsent, outgoing
+from sluice_spark.sink.outgoing import Addressing, RowPosition, Unsent, outgoing
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +143,7 @@ def _sent(row: Mapping[str, Any], exchange: str, queue_url: str) -> Sent:
         "message_deduplication_id": made.deduplication_id if fifo else None,
         "trace_header": row["trace_header"],
     }
-    checked = outgoing(sent, Place(0, 0), Addressing(queue_urls=(queue_url,), deduplication="position", write=""))
+    checked = outgoing(sent, RowPosition(0, 0), Addressing(queue_urls=(queue_url,), deduplication="position", write=""))
     return _unsendable(row, checked.why) if isinstance(checked, Unsent) else (*sent.values(), None)
 
 

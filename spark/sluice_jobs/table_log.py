@@ -95,7 +95,7 @@ class TableLog:
 
     def __init__(self, location: str, *, schema: str, partition_columns: Sequence[str]) -> None:
         """Touch nothing yet. `schema`: the columns as Spark writes them as JSON, partition columns among them."""
-        self._place = Place(location)
+        self._place = TableLocation(location)
         self._schema, self._partition_columns = schema, list(partition_columns)
         self._table: DeltaTable | None = None
         self._options: Mapping[str, str] = {}
@@ -372,7 +372,7 @@ def _instant(moment: Any) -> str:
 AWS_ENDPOINTS = (".amazonaws.com", ".amazonaws.com.cn")
 
 
-class Place:
+class TableLocation:
     """A table's: a path, `file:`, or `s3:`, `s3a:`."""
 
     def __init__(self, location: str) -> None:

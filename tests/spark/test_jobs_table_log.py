@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sluice_jobs.compact import closed_days, merges, optimize_statement, rewrite_statement
-from sluice_jobs.table_log import CHECKPOINT_EVERY, Change, DataFile, Place, TableLog, Transaction, encoded
+from sluice_jobs.table_log import CHECKPOINT_EVERY, Change, DataFile, TableLocation, TableLog, Transaction, encoded
 from sluice_jobs.table_schemas import evolved
 from sluice_spark.errors import LogError, SegmentMissing, UnknownFormat
 
@@ -345,18 +345,18 @@ def test_on_s3_a_version_is_one_writer_s(s3: str) -> None:
 
 def test_keys_of_s3_are_botocore_s_and_an_endpoint_of_aws_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SESSION_TOKEN", "token")
-    assert Place("s3://bucket/t").options() == {
+    assert TableLocation("s3://bucket/t").options() == {
         "AWS_ACCESS_KEY_ID": "AKIATEST",
         "AWS_SECRET_ACCESS_KEY": "secret",
         "AWS_SESSION_TOKEN": "token",
         "AWS_REGION": "eu-west-1",
     }
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
-    options = Place("s3://bucket/t").options()
+    options = TableLocation("s3://bucket/t").options()
     assert (options["AWS_ENDPOINT_URL"], options["AWS_ALLOW_HTTP"]) == ("http://127.0.0.1:9", "true")
-    assert (Place("/t").options(), Place("file:/t").uri) == ({}, "/t")
+    assert (TableLocation("/t").options(), TableLocation("file:/t").uri) == ({}, "/t")
     with pytest.raises(LogError, match="'hdfs'"):
-        Place("hdfs://host/t")
+        TableLocation("hdfs://host/t")
 
 
 # What is merged

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sluice_spark.errors import InvalidColumn, InvalidOption, QueueRefused, RowsNotSent
 from sluice_spark.sink.options import CONNECTIONS_DEFAULT, sink_options
-from sluice_spark.sink.outgoing import BATCH_BYTES, Addressing, Batch, Outgoing, Packer, Place, Unsent, outgoing
+from sluice_spark.sink.outgoing import BATCH_BYTES, Addressing, Batch, Outgoing, Packer, RowPosition, Unsent, outgoing
 from sluice_spark.sink.sending import PLACES_LIMIT, Report, send_all
 from sluice_spark.sqs.client import ATTEMPTS, SqsClient
 
@@ -17,7 +17,7 @@ from tests.spark.clients import client_of
 
 QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/q"
 FIFO = QUEUE + ".fifo"
-HERE = Place(3, 7)
+HERE = RowPosition(3, 7)
 
 
 def addressing(*queue_urls: str, deduplication: Any = "position", write: str = "w") -> Addressing:
@@ -139,7 +139,7 @@ def test_every_message_is_in_one_batch_and_no_batch_is_too_much(
     rows: Sequence[tuple[str | None, int]], lanes: int
 ) -> None:
     messages = [
-        Outgoing(Place(0, number), FIFO if group else QUEUE, {}, size, group)
+        Outgoing(RowPosition(0, number), FIFO if group else QUEUE, {}, size, group)
         for number, (group, size) in enumerate(rows)
     ]
     batches = packed(messages, lanes)
@@ -164,7 +164,7 @@ class Sending:
 
     def run(self, rows: Sequence[Mapping[str, Any]], *, fail_on_error: bool = True, lanes: int = 2) -> Report:
         where = addressing(self.sqs.queue_url("q"))
-        parts = iter([[outgoing(row, Place(0, number), where)] for number, row in enumerate(rows)])
+        parts = iter([[outgoing(row, RowPosition(0, number), where)] for number, row in enumerate(rows)])
         return asyncio.run(send_all(parts, self.client(), lanes=lanes, fail_on_error=fail_on_error))
 
     def client(self) -> SqsClient:

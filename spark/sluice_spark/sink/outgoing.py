@@ -29,7 +29,7 @@ _TOKEN = re.compile(r"[!-~]{1,128}")  # a group's or deduplication id: letters, 
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RowPosition:
     """Where a row is: its partition, and its number in it from 0. The same in every attempt of a task."""
 
     partition: int
@@ -43,7 +43,7 @@ class Place:
 class Outgoing:
     """A message to send. `entry` as SendMessageBatch wants it, without its Id."""
 
-    place: Place
+    place: RowPosition
     queue_url: str
     entry: Mapping[str, Any]
     size: int
@@ -54,7 +54,7 @@ class Outgoing:
 class Unsent:
     """A row that is no message, or one that SQS doesn't take, and why. Never the body: it may be confidential."""
 
-    place: Place
+    place: RowPosition
     why: str
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ class Addressing:
     write: str
 
 
-def outgoing(row: Mapping[str, Any], place: Place, addressing: Addressing) -> Outgoing | Unsent:
+def outgoing(row: Mapping[str, Any], place: RowPosition, addressing: Addressing) -> Outgoing | Unsent:
     """Make a message of the row, or say why it is none."""
     try:
         return _message(row, place, addressing)
@@ -78,7 +78,7 @@ def outgoing(row: Mapping[str, Any], place: Place, addressing: Addressing) -> Ou
         return Unsent(place, str(error))
 
 
-def _message(row: Mapping[str, Any], place: Place, addressing: Addressing) -> Outgoing:
+def _message(row: Mapping[str, Any], place: RowPosition, addressing: Addressing) -> Outgoing:
     queue_url = _queue_url(row.get("queue_url"), addressing.queue_urls)
     body = _text("body", row.get("body"))
     entry: dict[str, Any] = {"MessageBody": body}
@@ -200,7 +200,7 @@ def _identifiers(row: Mapping[str, Any], *, fifo: bool) -> dict[str, str]:
     return found
 
 
-def _deduplication_id(entry: Mapping[str, Any], place: Place, addressing: Addressing) -> str:
+def _deduplication_id(entry: Mapping[str, Any], place: RowPosition, addressing: Addressing) -> str:
     if addressing.deduplication == "position":
         return f"{addressing.write}/{place.partition}/{place.row}"
     attributes = sorted((name, sorted(value.items())) for name, value in entry.get("MessageAttributes", {}).items())

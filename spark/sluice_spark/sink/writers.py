@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from sluice_spark.errors import InvalidOption
 from sluice_spark.options import clients_of
 from sluice_spark.sink.options import SinkOptions, check_columns, sink_options
-from sluice_spark.sink.outgoing import Addressing, Outgoing, Place, Unsent, outgoing
+from sluice_spark.sink.outgoing import Addressing, Outgoing, RowPosition, Unsent, outgoing
 from sluice_spark.sink.sending import Report, send_all
 from sluice_spark.workers import run, spare_tasks
 
@@ -115,7 +115,7 @@ def _parts(iterator: Iterator[Any], partition: int, addressing: Addressing) -> I
             yield _messages(given, number, partition, addressing)
             number += given.num_rows
         else:
-            yield [outgoing(given.asDict(recursive=True), Place(partition, number), addressing)]
+            yield [outgoing(given.asDict(recursive=True), RowPosition(partition, number), addressing)]
             number += 1
 
 
@@ -125,4 +125,4 @@ def _messages(
     for start in range(0, batch.num_rows, ROWS_AT_ONCE):
         rows = batch.slice(start, ROWS_AT_ONCE).to_pylist()
         for place, row in enumerate(rows, number + start):
-            yield outgoing(row, Place(partition, place), addressing)
+            yield outgoing(row, RowPosition(partition, place), addressing)
