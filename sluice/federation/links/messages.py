@@ -9,6 +9,7 @@ from typing import Annotated, cast
 from msgspec import Meta, Raw
 
 from sluice.codec import Format, Struct
+from sluice.documents import NestedTooDeep, check_depth
 from sluice.errors import BadSnapshot, Malformed
 from sluice.federation.links.links import Address, Bridge
 
@@ -66,8 +67,14 @@ def encode_control(message: ControlMessage) -> str:
 
 
 def decode_control(body: str) -> ControlMessage:
-    """Read what `encode_control` wrote. Raises `Malformed`, which names the place."""
+    """Read what `encode_control` wrote. Raises `Malformed`, which names the place.
+
+    `DynamicMessage.said` is kept unread, at any depth that the stack has room for, so the depth is checked before.
+    """
     try:
+        check_depth(body)
         return _CONTROL.of_text(body)
+    except NestedTooDeep as error:
+        raise Malformed(f"control: {error}") from None
     except BadSnapshot as error:
         raise Malformed(str(error)) from None

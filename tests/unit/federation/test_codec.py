@@ -1,6 +1,7 @@
 """The registry and control messages as JSON and back; whatever else comes is Malformed."""
 
 import json
+import sys
 import zlib
 from typing import Any
 
@@ -243,6 +244,17 @@ def test_what_is_no_control_message_is_malformed(body: str) -> None:
 
 FIELDS = sorted(HELLO)
 PULL_FIELDS = sorted(PULL)
+
+
+def test_what_is_kept_unread_has_a_limit_of_depth_whatever_room_the_stack_has() -> None:
+    message = said({"op": "dynamic", "link": "to-HERE", "sender": HELLO["sender"], "said": "DEEP"})
+    deep = message.replace('"DEEP"', "[" * 500 + "]" * 500)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(limit + 10_000)
+    try:
+        assert "nested too deep, more than 100 levels" in refused(deep)
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 @given(field=st.sampled_from(FIELDS), pull_field=st.sampled_from(PULL_FIELDS), value=JSON, inside=st.booleans())
