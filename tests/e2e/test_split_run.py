@@ -25,7 +25,8 @@ MINE = ["--filter", f"{QUEUE}:client=^run$"]
 # Says when it has a message; with `delete` it is done with it, else it is amid it until it is ended.
 PROGRAM = """
 import os, sys, time, boto3
-sqs = boto3.client("sqs")
+from botocore.config import Config
+sqs = boto3.client("sqs", config=Config(retries={"mode": "standard", "total_max_attempts": 10}))  # the cloud throttles
 url = os.environ["ORDERS_URL"]
 assert sqs.get_queue_url(QueueName=os.environ["ORDERS_NAME"])["QueueUrl"] == url
 print("reading", flush=True)

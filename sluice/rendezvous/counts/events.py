@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
+from sluice.codec import convert
 from sluice.errors import Malformed
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 from sluice.times import day_of, iso, ms_of
@@ -145,10 +146,7 @@ def event_of(document: object) -> Event | None:
     if kind is None:
         return None
     given = {name: value for name, value in document.items() if value is not None}
-    try:
-        return msgspec.convert(given | {"at_ms": ms_of(document["at"])}, kind)
-    except msgspec.ValidationError as error:
-        raise Malformed(str(error)) from None
+    return convert(given | {"at_ms": ms_of(document["at"])}, kind, of="an event")
 
 
 def _check_common(document: Mapping[str, Any]) -> None:
