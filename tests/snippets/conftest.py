@@ -57,6 +57,16 @@ def deployed_folder(environment: dict[str, str]) -> Iterator[Path]:
 
 
 @pytest.fixture
+def no_cloud(environment: dict[str, str]) -> Iterator[None]:
+    """As on a machine where Sluice was never used: the reader starts the cloud."""
+    folder = Path(environment["SLUICE_LOCAL_FOLDER"])
+    _end(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    yield
+    _end(folder)
+
+
+@pytest.fixture
 def fresh_cloud(deployed_folder: Path, environment: dict[str, str]) -> None:
     """The cloud as it was just after its sites were deployed, running."""
     folder = Path(environment["SLUICE_LOCAL_FOLDER"])

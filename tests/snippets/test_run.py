@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from _pytest.mark.structures import ParameterSet
 
 from tests.snippets.documents import (
     COMMANDS,
@@ -41,21 +40,26 @@ def shell_commands(block: Block) -> list[Command]:
 TO_RUN = [path for path in DOCUMENTS if any(runs(block) and block.mark != SLOW for block in blocks(path))]
 SLOW_ONES = [path for path in DOCUMENTS if any(block.mark == SLOW for block in blocks(path))]
 OTHERS = [path for path in DOCUMENTS if path not in TO_RUN]
-# Their commands are the guides' once more, in other situations.
-LONG = frozenset({"docs/federation.md", "docs/operations.md", "docs/rendezvous.md", "docs/runbook.md"})
+# The tutorial uses all four capabilities, from an empty machine on. The guides' commands take four minutes more.
+TUTORIAL = ROOT / "docs" / "tutorial.md"
+GUIDES = [path for path in TO_RUN if path != TUTORIAL]
 
 
 def names(document: Path) -> str:
     return str(document.relative_to(ROOT))
 
 
-def typed(document: Path) -> ParameterSet:
-    return pytest.param(document, marks=[pytest.mark.slow] if names(document) in LONG else [], id=names(document))
+@pytest.mark.usefixtures("no_cloud")
+def test_the_tutorial_can_be_typed_from_its_first_line_to_its_last(
+    tmp_path: Path, environment: dict[str, str], count: Count
+) -> None:
+    read(Reader(tmp_path, environment), TUTORIAL, count)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fresh_cloud")
-@pytest.mark.parametrize("document", list(map(typed, TO_RUN)))
-def test_a_document_can_be_typed_from_its_first_line_to_its_last(
+@pytest.mark.parametrize("document", GUIDES, ids=names)
+def test_a_guide_can_be_typed_from_its_first_line_to_its_last(
     document: Path, tmp_path: Path, environment: dict[str, str], count: Count
 ) -> None:
     read(Reader(tmp_path, environment), document, count)

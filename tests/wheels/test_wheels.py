@@ -118,6 +118,7 @@ def test_the_tutorial_goes_to_its_end(toured: Reader) -> None:
     assert toured.counts[PASSED] == toured.counts[TRIED] > COMMANDS
 
 
+@pytest.mark.slow
 def test_a_package_makes_the_templates_and_assets_that_a_clone_makes(
     install: Callable[..., Installed], tmp_path: Path
 ) -> None:

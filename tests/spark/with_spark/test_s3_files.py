@@ -58,6 +58,7 @@ def options(sqs: Any, s3: Any, tmp_path: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 def test_each_object_is_read_once_over_the_bucket_messages_and_a_restart(
     spark: Any, sqs: Any, s3: Any, options: dict[str, str], tmp_path: Path
 ) -> None:

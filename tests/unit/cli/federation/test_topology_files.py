@@ -643,6 +643,7 @@ def in_order(desired: DesiredTopology) -> Any:
 
 @settings(deadline=None)
 @given(topologies, topologies, st.lists(st.integers(0, 12), max_size=3))
+@pytest.mark.slow
 def test_sites_become_what_the_file_says_also_where_it_is_killed_anywhere(
     before: DesiredTopology, after: DesiredTopology, kills: list[int]
 ) -> None:
