@@ -15,7 +15,7 @@ from sluice_spark.formats.s3_files import check_columns
 from sluice_spark.log.segments import SPARK_SCHEMA
 from sluice_spark.options import parsed
 from sluice_spark.sink.writers import SqsStreamWriter, SqsWriter, checked_options
-from sluice_spark.source.readers import PlannedReader, PlannedStreamReader, SqsReader, StreamReader
+from sluice_spark.source.readers import SqsReader, SqsStreamReader
 from sluice_spark.source.reading import arrow_type
 
 
@@ -45,10 +45,6 @@ class SqsDataSource(DataSource):
             raise InvalidOption("payloadDelete", "a batch read has no commit, after which payloads may go")
         if options.files.backfill and options.queue_urls:
             raise InvalidOption("s3Backfill", "comes before a stream's first notification: a batch can list by itself")
-        if options.executors and options.queue_urls:
-            if options.rate_limit is not None:
-                raise InvalidOption("rateLimit", "the tasks of a batch read have none in common: mode driver")
-            return PlannedReader(options, schema)
         check_columns(options.files, arrow_type(schema, VALUE))
         return SqsReader(options, schema)
 
@@ -58,7 +54,7 @@ class SqsDataSource(DataSource):
         if not options.queue_urls:
             raise InvalidOption("queueUrl", "missing: a stream needs at least one")
         check_columns(options.files, arrow_type(schema, VALUE))
-        return PlannedStreamReader(options, schema) if options.executors else StreamReader(options, schema)
+        return SqsStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001  Spark's signature
         """Make a bounded write to queues."""

@@ -85,10 +85,6 @@ class SegmentMissing(LogError):
     """The log has no such segment, or no longer: it is never skipped over."""
 
 
-class OutOfTime(LogError):
-    """Others might have received a task's messages before it could publish them: it releases them, and begins again."""
-
-
 class UnknownFormat(LogError):
     """A format or version that this package can't read."""
 

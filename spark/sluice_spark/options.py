@@ -23,8 +23,6 @@ VISIBILITY_LIMIT_S = 43_200
 RETENTION_DEFAULT_S = 3600.0
 PATIENCE_DEFAULT_S = 600.0
 BUFFER_DEFAULT_BYTES = 64 * 2**20
-EXECUTORS_VISIBILITY_S = 120  # asked for with each receive, unless the option says another
-EXECUTORS_VISIBILITY_LEAST_S = 10  # a task receives for a quarter of it, less a long poll
 ASCII_LIMIT = 127
 _FUNCTION = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"  # package.module:name
 _SIZES = {"": 1, "b": 1, "k": 2**10, "kb": 2**10, "m": 2**20, "mb": 2**20, "g": 2**30, "gb": 2**30}
@@ -67,7 +65,6 @@ class Options:
     s3: S3Choice = field(default_factory=S3Choice)
     files: S3Files = field(default_factory=S3Files)
     retention_s: float = RETENTION_DEFAULT_S
-    executors: bool = False
     payload_delete: bool = False
     check_md5: bool = False
 
@@ -191,19 +188,6 @@ def _rules(options: Options) -> Iterator[tuple[object, str, str]]:
     yield as_received and wanted.quarantine and not buckets, "badRecords", path
     choice = "s3Glob" if options.s3.glob != "*" else "s3Removed"
     yield options.s3 != S3Choice() and "s3" not in wanted.envelopes, choice, "needs envelope s3"
-    if options.executors:
-        yield from _rules_of_executors(options, fifo=fifo)
-
-
-def _rules_of_executors(options: Options, *, fifo: bool) -> Iterator[tuple[object, str, str]]:
-    yield fifo, "mode", "'executors' can't keep a FIFO queue's order, which is not of one task: driver"
-    outlives = "'afterCommit' needs a receiver that outlives the tasks: mode driver, or staged, or none"
-    yield options.after_commit, "deleteMode", outlives
-    yield options.files.read, "s3Format", "which objects were read is known in one place: mode driver"
-    visibility_s, least_s = options.visibility_s or EXECUTORS_VISIBILITY_S, EXECUTORS_VISIBILITY_LEAST_S
-    yield visibility_s < least_s, "visibilityTimeout", f"with mode executors at least {least_s} seconds"
-    twice = f"with mode executors at least twice the visibility timeout, {visibility_s} s"
-    yield options.retention_s < 2 * visibility_s, "retention", twice
 
 
 def sparks_own(lowered: str) -> bool:
@@ -340,7 +324,6 @@ _OFFERED: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "visibilityTimeout": ("visibility_s", _number(1, VISIBILITY_LIMIT_S)),
     "waitTimeSeconds": ("wait_s", _number(1, WAIT_LIMIT_S)),  # long polls only
     "deleteMode": ("", one_of(_DELETE_MODES)),
-    "mode": ("executors", one_of({"driver": False, "executors": True})),
     "retention": ("retention_s", _time),
     "format": ("deserialisation.format", _format),
     "schema": ("deserialisation.schema", _TEXT),

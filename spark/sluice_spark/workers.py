@@ -6,8 +6,8 @@ import gc
 import importlib
 import sys
 import zipimport
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Coroutine
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -46,17 +46,6 @@ def spare_collections() -> None:
     """
     spare_modules()
     gc.set_threshold(COLLECT_EVERY, *gc.get_threshold()[1:])
-
-
-@contextmanager
-def fewer_collections() -> Iterator[None]:
-    """Make the garbage collector look rarely while a task receives, and then as before: others use its worker too."""
-    before = gc.get_threshold()
-    gc.set_threshold(COLLECT_EVERY, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 def spare_memory() -> None:

@@ -15,7 +15,7 @@ from sluice_jobs.arguments import parse
 from sluice_spark.errors import LogError
 from sluice_spark.formats.envelopes import S3Choice, unwrapped
 from sluice_spark.log.notified import Notified
-from sluice_spark.log.segments import FOLDER, HEAD_BYTES, header_of, numbers_since, rows_of
+from sluice_spark.log.segments import FOLDER, HEAD_BYTES, header_of, published_at, rows_of
 from sluice_spark.log.store import FileStore
 from sluice_spark.sqs.received import Received, messages_in
 
@@ -81,7 +81,7 @@ def names(lines: str) -> str:
         for name in lines.split("\n"):
             (Path(folder) / FOLDER / name).touch()
         try:
-            return f"segments: {sorted(numbers_since(FileStore(Path(folder))))}"
+            return f"segments: {sorted(published_at(FileStore(Path(folder))))}"
         except LogError as fault:
             return f"refused: {type(fault).__name__}: {fault}"
 

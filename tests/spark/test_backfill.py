@@ -18,7 +18,7 @@ from sluice_spark.errors import InvalidOption, ObjectRefused, SluiceSparkError
 from sluice_spark.formats.envelopes import LISTED, S3Choice, listed, unwrapped
 from sluice_spark.log.latest import read_progress
 from sluice_spark.log.notified import Backfill, Notified
-from sluice_spark.log.segments import numbers_since, rows_of, segment_name, table
+from sluice_spark.log.segments import published_at, rows_of, segment_name
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
 from sluice_spark.options import Options, parsed
@@ -27,7 +27,7 @@ from sluice_spark.source.receiver import Receiver
 from sluice_spark.sqs.received import Message, Received
 from sluice_spark.sqs.signing import Credentials
 
-from tests.spark.clients import client_of
+from tests.spark.clients import client_of, table
 
 CHOICE = S3Choice()
 KEY = Credentials(access_key="A", secret_key="s")
@@ -87,7 +87,7 @@ def staged_keys(folder: Path) -> list[str]:
     store = FileStore(folder)
     bodies = [
         body
-        for number in sorted(numbers_since(store))
+        for number in sorted(published_at(store))
         for body in rows_of(store.read(segment_name(number))).column("body").to_pylist()
     ]
     return [each.facts["key"].removeprefix("in/") for body in bodies for each in unwrapped(body, ["s3"], CHOICE)]

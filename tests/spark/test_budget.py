@@ -1,18 +1,15 @@
 """Bytes that may be held: leases, answers that turn out larger, and who waits for room."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sluice_spark.source.budget import (
     ANSWER_BYTES,
     COPIES,
-    LARGEST_BYTES,
     LEAST_BYTES,
     OBJECTS_BYTES,
     ByteBudget,
     Expectation,
     Lease,
-    careful,
     sizes_of,
 )
 from sluice_spark.sqs.received import messages_in
@@ -59,22 +56,6 @@ def test_of_large_messages_fewer_are_asked_for() -> None:
     for size, most in ((ANSWER_BYTES // 10, 10), (ANSWER_BYTES // 2, 2), (4 * ANSWER_BYTES, 1)):
         expectation = after(size, 1)
         assert (expectation.most, expectation.size) == (most, (COPIES * size - (COPIES - 1) * OBJECTS_BYTES) * most)
-
-
-@pytest.mark.parametrize(("queues", "most"), [(1, 10), (2, 10), (3, 7), (8, 2), (21, 1), (22, 1), (1000, 1)])
-def test_first_answers_have_room_however_large_their_messages_are(queues: int, most: int) -> None:
-    limit = 64 * LARGEST_BYTES
-    first = careful(limit, queues, 0.0)
-    assert (first.most, first.size) == (most, COPIES * LARGEST_BYTES * most)
-    assert full(ByteBudget(limit=limit), first.size) >= min(queues, 21)
-
-
-def test_where_messages_are_mostly_small_all_queues_are_asked_at_once() -> None:
-    limit = 64 * LARGEST_BYTES
-    first = careful(limit, 1_000, 300.0)
-    assert first == Expectation(1, LEAST_BYTES)
-    assert full(ByteBudget(limit=limit), first.size) >= 1_000
-    assert careful(limit, 1_000, 300_000.0) == careful(limit, 1_000, 0.0)
 
 
 def test_receives_that_wait_for_messages_fill_no_budget() -> None:
@@ -151,32 +132,3 @@ def test_no_more_is_held_than_the_limit_or_one_answer(steps: list[tuple[int, int
     for lease in leases.values():
         lease.end()
     assert (budget.held, budget.leased) == (0, 0)
-
-
-def test_where_nothing_is_freed_what_has_no_room_goes_elsewhere_one_at_a_time() -> None:
-    went = list[str]()
-    budget = ByteBudget(limit=LIMIT, overflow=ByteBudget(limit=0))
-    leases = [budget.lease(LEAST_BYTES) for _ in range(4)]
-    for name, lease in zip("abcd", leases, strict=True):
-        lease.room(LIMIT // (2 * COPIES), lambda name=name: went.append(name))  # type: ignore[misc]  # a name of each
-    assert (went, [lease.moved for lease in leases]) == (["a", "b", "c"], [False, False, True, True])
-    assert not budget.open(LEAST_BYTES)
-    leases[0].end()  # what it brought is held by now
-    budget.hold(LIMIT // 2)
-    leases[2].end()
-    assert went == ["a", "b", "c", "d"]
-    for lease in leases:
-        lease.end()
-    assert (budget.held, budget.leased, budget.open(LEAST_BYTES)) == (LIMIT // 2, 0, False)
-    budget.free(LIMIT // 2)
-    assert budget.open(LEAST_BYTES)  # what was granted room never came
-
-
-def test_what_is_spare_is_for_answers_that_are_larger_than_expected() -> None:
-    budget = ByteBudget(limit=LIMIT, spare=LIMIT // 4)
-    assert full(budget) == (LIMIT - LIMIT // 4) // LEAST_BYTES
-    lease = budget.lease(LEAST_BYTES)
-    budget.hold(LIMIT // 2)
-    went = list[bool]()
-    lease.room(LIMIT // (2 * COPIES), lambda: went.append(True))
-    assert went == [True]

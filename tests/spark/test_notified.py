@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from sluice_spark.formats.envelopes import S3Choice, unwrapped
 from sluice_spark.log.notified import Notified, identity, sift
 from sluice_spark.log.planning import Position
-from sluice_spark.log.segments import table
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
 from sluice_spark.sqs.received import Message, Received
+
+from tests.spark.clients import table
 
 PLAIN = S3Choice()
 EVERYTHING = S3Choice(removed=True)

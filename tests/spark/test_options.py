@@ -115,22 +115,6 @@ def test_payload_options() -> None:
     assert options.s3.glob == "*.json"
 
 
-@pytest.mark.parametrize(
-    ("option", "others"),
-    [
-        ("mode", {"queueUrl": "http://h/1/a.fifo"}),
-        ("deleteMode", {"deleteMode": "afterCommit"}),
-        ("visibilityTimeout", {"visibilityTimeout": "9"}),
-        ("retention", {"retention": "3m"}),
-        ("retention", {"visibilityTimeout": "3600"}),
-        ("s3Format", {"envelope": "s3", "s3Format": "csv", "schema": "a int"}),
-    ],
-)
-def test_what_executors_do_not_offer_is_named(option: str, others: dict[str, str]) -> None:
-    with pytest.raises(InvalidOption, match=option):
-        parsed({**MINIMUM, "mode": "executors", **others})
-
-
-def test_a_mode() -> None:
-    assert parsed({**MINIMUM, "mode": "Executors", "deleteMode": "none"}).executors
-    assert not parsed({**MINIMUM, "mode": "driver"}).executors
+def test_there_is_no_mode() -> None:
+    with pytest.raises(InvalidOption, match="'mode': unknown; there are"):
+        parsed({**MINIMUM, "mode": "executors"})

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from sluice_spark.errors import InvalidOption, ObjectRefused
 from sluice_spark.formats.payloads import AT_ONCE, Pointer, pointer_of, pointers_of, portions
 from sluice_spark.log.planning import Position
-from sluice_spark.log.segments import table
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
 from sluice_spark.options import parsed
 from sluice_spark.sqs.received import Message, Received, messages_in
+
+from tests.spark.clients import table
 
 JAVA = "software.amazon.payloadoffloading.PayloadS3Pointer"
 EARLIER = "com.amazon.sqs.javamessaging.MessageS3Pointer"

@@ -15,7 +15,6 @@ from sluice_spark.log.planning import Position
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
 from sluice_spark.options import Options
-from sluice_spark.source.depth import Depth
 from sluice_spark.source.receiver import Receiver
 from sluice_spark.source.reception import QUIET_S, Reception
 from sluice_spark.sqs.access import Identity, credentials_of
@@ -95,16 +94,6 @@ def test_too_many_in_flight_is_an_answer_and_no_failure(sqs: Any, fill: Callable
     waiting.check()
     waiting.stop()
     waiting.join(WITHIN_S)
-
-
-def test_the_depth_too_is_not_asked_for_ever(sqs: Any) -> None:
-    async def at_once(seconds: float) -> None:
-        del seconds
-
-    options = Options(queue_urls=(sqs.queue_url("q"),), delete=False, patience_s=0.0)
-    depth = Depth(lambda: client_at("http://127.0.0.1:9", connections=1, sleep=at_once), options)
-    with pytest.raises(NothingReceived):
-        depth.visible(Position(0))
 
 
 def test_what_botocore_cannot_refresh_may_be_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,10 +18,9 @@ from sluice_spark.errors import InvalidOffset, SluiceSparkError, UnknownFormat
 from sluice_spark.log.latest import Status, read_status
 from sluice_spark.log.notes import count_errors
 from sluice_spark.log.planning import Offset, Position, Totals
-from sluice_spark.log.segments import Header, header_at, numbers_since, rows_of, segment_name
+from sluice_spark.log.segments import Header, header_at, published_at, rows_of, segment_name
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
-from sluice_spark.source.executors import deletions, message_ids
 
 STORED = Path(__file__).parent / "stored" / "1"
 COLUMNS = '{"type": "struct", "fields": [{"name": "date", "type": "date", "nullable": true, "metadata": {}}]}'
@@ -65,7 +64,7 @@ def stored(name: str) -> Any:
 
 
 def test_segments_are_read_with_their_headers() -> None:
-    assert sorted(numbers_since(STAGING)) == [0, 1, 2]
+    assert sorted(published_at(STAGING)) == [0, 1]
     assert header_at(STAGING, 0) == Header(number=0, epoch=0, writer="w0", published_ms=1_700_000_002_000)
     assert header_at(STAGING, 1) == Header(
         number=1,
@@ -78,47 +77,30 @@ def test_segments_are_read_with_their_headers() -> None:
         size_before=0,
         deletions_failed=1,
     )
-    of_task = header_at(STAGING, 2)
-    assert (of_task.planned, of_task.writer, of_task.messages, of_task.size) == (True, "t0", 2, 7)
-    for number in (1, 2):
-        assert rows_of(STAGING.read(segment_name(number))).to_pylist() == ROWS
+    assert rows_of(STAGING.read(segment_name(1))).to_pylist() == ROWS
 
 
 def test_the_log_goes_on_where_it_ended() -> None:
     view = StagedLog(STAGING).view()
-    assert view.offset(view.end) == Offset(position=Position(3), totals=Totals(messages=4, size=14), deletions_failed=1)
+    assert view.offset(view.end) == Offset(position=Position(2), totals=Totals(messages=2, size=7), deletions_failed=1)
 
 
 def test_what_tasks_noted_beside_the_segments_is_read() -> None:
-    assert deletions(STAGING, 0) == {2: 1}
     assert count_errors(STAGING, Position(0), Position(9)) == 1
-    assert message_ids(STAGING, "seen/00000000000000000003-w1.arrow") == ["m-1", "m-2"]
     bad = STORED / "staging" / "00000000000000000001-0-2-0-1.parquet"
     assert pq.read_table(bad).to_pylist() == [{"body": "{", "bad_record": "not JSON"}]
 
 
-@pytest.mark.parametrize(
-    ("name", "offset"),
-    [
-        (
-            "driver",
-            Offset(
-                position=Position(3, 2),
-                totals=Totals(messages=12, size=345),
-                deletions_failed=1,
-                errors=2,
-                errors_until=Position(3),
-            ),
-        ),
-        (
-            "executors",
-            Offset(position=Position(9), totals=Totals(messages=12, size=345), counted_until=Position(4)),
-        ),
-    ],
-)
-def test_offsets_are_read_and_written_as_they_stand_in_checkpoints(name: str, offset: Offset) -> None:
-    assert Offset.parse(stored(f"offset-{name}.json")) == offset
-    assert offset.json() == stored(f"offset-{name}.json")
+def test_an_offset_is_read_and_written_as_it_stands_in_checkpoints() -> None:
+    offset = Offset(
+        position=Position(3, 2),
+        totals=Totals(messages=12, size=345),
+        deletions_failed=1,
+        errors=2,
+        errors_until=Position(3),
+    )
+    assert Offset.parse(stored("offset.json")) == offset
+    assert offset.json() == stored("offset.json")
 
 
 def test_a_table_s_stream_goes_on_where_it_was() -> None:
@@ -144,11 +126,6 @@ def later_note(folder: Path) -> None:
     count_errors(FileStore(folder / "staging"), Position(0), Position(9))
 
 
-def later_deletion(folder: Path) -> None:
-    (folder / "staging" / "deletions" / "00000000000000000003-1-5.v2").touch()
-    deletions(FileStore(folder / "staging"), 0)
-
-
 def later_table(folder: Path) -> None:
     log = TableLog(str(folder / "table"), schema=COLUMNS, partition_columns=["date"])
     log.append([], Transaction(app_id="query", version=0))
@@ -158,7 +135,7 @@ def later_table(folder: Path) -> None:
 
 
 def later_offset(_: Path) -> None:
-    Offset.parse({**stored("offset-driver.json"), "version": 2})
+    Offset.parse({**stored("offset.json"), "version": 2})
 
 
 def later_table_offset(_: Path) -> None:
@@ -170,7 +147,6 @@ def later_table_offset(_: Path) -> None:
     [
         (later_segment, UnknownFormat),
         (later_note, UnknownFormat),
-        (later_deletion, UnknownFormat),
         (later_table, UnknownFormat),
         (later_offset, InvalidOffset),
         (later_table_offset, InvalidOffset),

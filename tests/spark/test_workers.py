@@ -14,7 +14,6 @@ from sluice_spark.workers import (
     COLLECT_EVERY,
     SWITCH_S,
     answer_soon,
-    fewer_collections,
     spare_collections,
     spare_modules,
     spare_tasks,
@@ -86,13 +85,6 @@ def test_the_collector_leaves_a_workers_modules_alone_and_what_comes_later_it_co
     assert gc.get_freeze_count() <= kept
 
 
-def test_the_collector_of_a_worker_that_others_use_looks_as_before_afterwards() -> None:
-    before = gc.get_threshold()
-    with fewer_collections():
-        assert gc.get_threshold() == (COLLECT_EVERY, *before[1:])
-    assert gc.get_threshold() == before
-
-
 def test_a_thread_that_computes_gives_way_to_the_network_soon() -> None:
     answer_soon()
     assert sys.getswitchinterval() == pytest.approx(SWITCH_S)
@@ -101,14 +93,14 @@ def test_a_thread_that_computes_gives_way_to_the_network_soon() -> None:
 PROGRAM = """
 import sys
 import pyarrow as pa
-from sluice_spark.log.segments import Header, encoded, table
+from sluice_spark.log.segments import Header, encoded, rows
 from sluice_spark.sqs.received import Received, messages_in
 from sluice_spark.workers import spare_memory
 
 spare_memory()
 message = b'{"MessageId":"i","Body":"b","MessageAttributes":{"a":{"DataType":"String","StringValue":"v"}}}'
-rows = table([Received("http://q/1/q", messages_in(b'{"Messages":[%s,%s]}' % (message, message)))])
-encoded(rows, Header(number=0, writer="w", published_ms=0))
+received = [Received("http://q/1/q", messages_in(b'{"Messages":[%s,%s]}' % (message, message)))]
+encoded(pa.Table.from_batches([rows(received)]), Header(number=0, writer="w", published_ms=0))
 print(pa.default_memory_pool().backend_name == "system", "pandas" in sys.modules, "pyarrow.compute" in sys.modules)
 """
 

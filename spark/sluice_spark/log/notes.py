@@ -39,10 +39,10 @@ def note(store: Store, folder: str, number: int, *numbers: int) -> None:
         store.publish(f"{folder}/{name}.v{VERSION}", pa.py_buffer(b""))
 
 
-def notes(store: Store, folder: str, since: int = 0) -> Sequence[Note]:
-    """Read the folder's notes about segments from `since` on. Raises UnknownFormat for those of a later version."""
+def notes(store: Store, folder: str) -> Sequence[Note]:
+    """Read the folder's notes. Raises UnknownFormat for those of a later version."""
     listed = []
-    for name, at in store.names(folder, after=f"{folder}/{since:020d}").items():
+    for name, at in store.names(folder).items():
         parsed = _NAME.fullmatch(name.removeprefix(f"{folder}/"))
         if not parsed:
             continue

@@ -39,23 +39,13 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offset:
-    """A position with what lies before it. `counters` by FLIP-477's and FLIP-33's names.
-
-    `counted_until`: `totals` and `deletions_failed` are of what lies before that, where it isn't the position itself.
-    With `mode=executors` it is where the batch begins: its tasks have yet to receive the rest.
-    """
+    """A position with what lies before it. `counters` by FLIP-477's and FLIP-33's names."""
 
     position: Position
     totals: Totals = field(default_factory=Totals)
     deletions_failed: int = 0
     errors: int = 0  # bad records that lie before `errors_until`
     errors_until: Position = Position(0)
-    counted_until: Position | None = None
-
-    @property
-    def counted(self) -> Position:
-        """How far the totals reach."""
-        return self.counted_until or self.position
 
     def json(self) -> dict[str, Any]:
         """Make what Spark stores."""
@@ -68,7 +58,6 @@ class Offset:
             "numSqsDeletionsFailed": self.deletions_failed,
             "numRecordsInErrors": self.errors,
             "errorsUntil": [self.errors_until.segment, self.errors_until.row],
-            **({"countedUntil": [self.counted.segment, self.counted.row]} if self.counted_until else {}),
         }
 
     @classmethod
@@ -82,8 +71,6 @@ class Offset:
             )
             errors = int(offset["numRecordsInErrors"])
             errors_until = Position(*(int(number) for number in offset["errorsUntil"]))
-            counted = offset.get("countedUntil")
-            counted_until = Position(*(int(number) for number in counted)) if counted is not None else None
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidOffset(f"malformed offset: {offset}") from error
         if segment < 0 or row < 0:
@@ -95,7 +82,6 @@ class Offset:
             deletions_failed=failed,
             errors=errors,
             errors_until=errors_until,
-            counted_until=counted_until,
         )
 
 
@@ -199,13 +185,6 @@ class Admission:
     def bounded(self, other: "Admission") -> "Admission":
         """Allow what both do."""
         return Admission(messages=_least(self.messages, other.messages), size=_least(self.size, other.size))
-
-    def less(self, messages: int, size: int) -> "Admission":
-        """Take off what has been taken."""
-        return Admission(
-            messages=None if self.messages is None else max(0, self.messages - messages),
-            size=None if self.size is None else max(0, self.size - size),
-        )
 
 
 def _least(one: int | None, other: int | None) -> int | None:

@@ -7,9 +7,8 @@ import json
 import logging
 import re
 import time
-import uuid
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import accumulate
@@ -72,8 +71,7 @@ EMPTY = pa.Table.from_batches([], schema=SCHEMA)
 class Header:
     """What is known of a segment without its rows.
 
-    `*_before` and `deletions_failed` are cumulative over the log, and None and 0 where a task published the segment
-    (`mode=executors`): it doesn't know the others.
+    `*_before` and `deletions_failed` are cumulative over the log.
 
     `epoch` orders the drivers of a log: the number of the empty segment with which the writer's driver claimed it.
     """
@@ -83,15 +81,10 @@ class Header:
     published_ms: int
     messages: int = 0
     size: int = 0
-    messages_before: int | None = 0
-    size_before: int | None = 0
+    messages_before: int = 0
+    size_before: int = 0
     deletions_failed: int = 0
     epoch: int = -1
-
-    @property
-    def planned(self) -> bool:
-        """Whether a task published it, under the number that it was given."""
-        return self.messages_before is None
 
     def following(self) -> "Header":
         """Begin the next one, with the counters so far."""
@@ -99,8 +92,8 @@ class Header:
             number=self.number + 1,
             writer="",
             published_ms=0,
-            messages_before=(self.messages_before or 0) + self.messages,
-            size_before=(self.size_before or 0) + self.size,
+            messages_before=self.messages_before + self.messages,
+            size_before=self.size_before + self.size,
             deletions_failed=self.deletions_failed,
         )
 
@@ -110,14 +103,13 @@ def segment_name(number: int) -> str:
     return f"{FOLDER}/{number:020d}.arrow"
 
 
-def numbers_since(store: Store, since: int = 0) -> Collection[int]:
-    """Find the segments that exist, from `since` on. What others put beside them is passed over."""
-    return {number for number, _ in _numbered(store.names(FOLDER, after=segment_name(since - 1) if since else ""))}
-
-
 def published_at(store: Store) -> Mapping[int, float]:
-    """Find when each segment was published, in epoch seconds."""
-    return dict(_numbered(store.names(FOLDER)))
+    """Find the segments that exist, by number, and when each was published, in epoch seconds.
+
+    What others put beside them is passed over: an S3 console's marker of a folder, a README, a half copied file.
+    """
+    matches = ((_NAME.fullmatch(name), at) for name, at in store.names(FOLDER).items())
+    return {int(match[1]): at for match, at in matches if match}
 
 
 def header_at(store: Store, number: int) -> Header:
@@ -131,26 +123,12 @@ def headers_at(store: Store, numbers: Iterable[int]) -> Sequence[Header]:
         return list(readers.map(lambda number: header_at(store, number), sorted(numbers)))
 
 
-def planned_header(number: int, epoch: int, rows: pa.Table, writer: str | None = None) -> Header:
-    """Make the header of a segment that is published out of turn: who does so knows no totals."""
-    return Header(
-        number=number,
-        writer=writer or uuid.uuid4().hex,
-        published_ms=int(time.time() * 1000),
-        messages=rows.num_rows,
-        size=body_size(rows),
-        messages_before=None,
-        size_before=None,
-        epoch=epoch,
-    )
-
-
-def publish(store: Store, header: Header, rows: pa.Table | pa.Buffer) -> None:
-    """Publish rows, or what `encoded` made of them, under the header's number.
+def publish(store: Store, header: Header, rows: pa.Table) -> None:
+    """Publish rows under the header's number.
 
     Raises SegmentTaken if another writer was first. Any other error leaves open whether it came through.
     """
-    name, content = segment_name(header.number), encoded(rows, header) if isinstance(rows, pa.Table) else rows
+    name, content = segment_name(header.number), encoded(rows, header)
     for attempt in range(1, PUBLISH_ATTEMPTS + 1):
         try:
             store.publish(name, content)
@@ -185,11 +163,6 @@ def rows(received: Sequence[Received]) -> pa.RecordBatch:
         _alike([values.trace_header for values in system]),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
-
-
-def table(received: Sequence[Received]) -> pa.Table:
-    """Make a table of them."""
-    return pa.Table.from_batches([rows(received)])
 
 
 def table_with(columns: Mapping[str, Sequence[Any]]) -> pa.Table:
@@ -329,10 +302,3 @@ def _pairs(attributes: Mapping[str, Attribute] | None) -> Sequence[tuple[str, Ma
         (name, {"type": value.data_type, "string": value.string_value, "binary": value.binary_value})
         for name, value in attributes.items()
     ]
-
-
-def _numbered(names: Mapping[str, float]) -> Iterator[tuple[int, float]]:
-    """Pass over what is nobody's segment: an S3 console's marker of a folder, a README, a half copied file."""
-    for name, at in names.items():
-        if match := _NAME.fullmatch(name):
-            yield int(match[1]), at

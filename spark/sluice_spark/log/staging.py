@@ -16,13 +16,12 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from sluice_spark.errors import Fenced, LogError, SegmentMissing, SegmentTaken
+from sluice_spark.errors import Fenced, SegmentMissing, SegmentTaken
 from sluice_spark.log import segments
 from sluice_spark.log.notified import Notified
 from sluice_spark.log.planning import (
     DEDUPLICATION_LIMIT,
     Log,
-    Offset,
     Position,
     Seen,
     Slice,
@@ -55,20 +54,17 @@ class StagedLog:
 
     def oldest(self) -> Position:
         """Where a new query begins: orphans of one that died before its first offset are adopted so."""
-        return Position(checked_numbers(segments.numbers_since(self.store)).start)
+        return Position(self._numbers().start)
 
-    def take_over(self, start: Position, known: Offset | None = None) -> None:
-        """Claims the log and reads what is in it from `start` on. Raises Fenced if others keep claiming it.
-
-        `known`: the offset at `start`, for the totals of segments that tasks published and could not count.
-        """
+    def take_over(self, start: Position) -> None:
+        """Claims the log and reads what is in it from `start` on. Raises Fenced if others keep claiming it."""
         for _ in range(CLAIM_ATTEMPTS):
-            numbers = self._consecutive(whole=True)
+            numbers = self._numbers()
             if numbers and start.segment < numbers.start:
                 raise SegmentMissing(f"the offset names segment {start.segment}, the log begins at {numbers.start}")
             if start.segment > numbers.stop or (start.row and start.segment == numbers.stop):
                 raise SegmentMissing(f"the offset names segment {start.segment}, the log ends before {numbers.stop}")
-            self._load(numbers, start, known)
+            self._load(numbers, start)
             self._remember(numbers)
             self._epoch = None
             try:
@@ -80,7 +76,7 @@ class StagedLog:
 
     def view(self, start: Position | None = None) -> Log:
         """Read the log from `start`, or from its oldest segment, as it is now; claim nothing. Raises SegmentMissing."""
-        numbers = self._consecutive()
+        numbers = self._numbers()
         position = start or Position(numbers.start)
         if position.segment < numbers.start:
             raise SegmentMissing(f"the offset names segment {position.segment}, the log begins at {numbers.start}")
@@ -89,7 +85,7 @@ class StagedLog:
 
     def end(self) -> Position:
         """After the newest segment."""
-        return Position(checked_numbers(segments.numbers_since(self.store)).stop)
+        return Position(self._numbers().stop)
 
     def append(self, rows: pa.Table, *, deletions_failed: int = 0) -> segments.Header:
         """Publish the next segment. Raises Fenced if another writer has taken its number."""
@@ -152,31 +148,17 @@ class StagedLog:
         self.store.remove([segments.segment_name(number) for number in numbers])
         return len(numbers)
 
-    def _consecutive(self, *, whole: bool = False) -> range:
-        """List the retained segments' numbers.
+    def _numbers(self) -> range:
+        """List the retained segments' numbers. Raises SegmentMissing for a hole."""
+        return checked_numbers(segments.published_at(self.store))
 
-        A gap before one that a task published is a batch of `mode=executors`, not all of whose tasks are done: they end
-        there, or if they must be the whole log, raises LogError.
-        """
-        numbers = segments.numbers_since(self.store)
-        try:
-            return checked_numbers(numbers)
-        except SegmentMissing:
-            gap = next(number for number in range(min(numbers), max(numbers)) if number not in numbers)
-            if not segments.header_at(self.store, min(number for number in numbers if number > gap)).planned:
-                raise
-            if whole:
-                raise LogError(f"a batch of mode executors lacks segment {gap}: run the query in that mode") from None
-        return range(min(numbers), gap)
-
-    def _load(self, numbers: range, start: Position, known: Offset | None = None) -> None:
+    def _load(self, numbers: range, start: Position) -> None:
         self.log, self.seen, self._next = Log(first=start.segment), Seen(), FIRST
         if not numbers:
             return
-        first = min(start.segment - 1, known.counted.segment) if known else start.segment - 1
-        wanted = range(max(numbers.start, first), numbers.stop)  # the one before says what came before
-        headers = _counted(segments.headers_at(self.store, wanted), known)
-        before = Totals(messages=headers[0].messages_before or 0, size=headers[0].size_before or 0)
+        wanted = range(max(numbers.start, start.segment - 1), numbers.stop)  # the one before says what came before
+        headers = segments.headers_at(self.store, wanted)
+        before = Totals(messages=headers[0].messages_before, size=headers[0].size_before)
         whole = Log(first=wanted.start, before=before)
         for header in headers:
             whole = whole.appended(header)
@@ -232,36 +214,3 @@ def batches(store: Store, slices: Sequence[Slice]) -> Iterator[pa.RecordBatch]:
 
 def _ids(received: Iterable[Received]) -> list[str]:
     return [message.message_id for answer in received for message in answer.messages]
-
-
-def _counted(headers: Sequence[segments.Header], known: Offset | None) -> list[segments.Header]:
-    """With the counters that tasks left out: from the offset's on, or from none."""
-    counted: list[segments.Header] = []
-    for header in headers:
-        if header.planned:
-            before = counted[-1].following() if counted else _totals_before(header.number, headers, known)
-            counted.append(
-                replace(
-                    header,
-                    messages_before=before.messages_before,
-                    size_before=before.size_before,
-                    deletions_failed=before.deletions_failed,
-                )
-            )
-        else:
-            counted.append(header)
-    return counted
-
-
-def _totals_before(number: int, headers: Sequence[segments.Header], known: Offset | None) -> segments.Header:
-    """Make a header with the totals of what lies before segment `number`, the first of `headers`."""
-    if known is None:
-        return replace(FIRST, number=number)
-    since = [header for header in headers if header.number < known.counted.segment]
-    return replace(
-        FIRST,
-        number=number,
-        messages_before=known.totals.messages - known.counted.row - sum(header.messages for header in since),
-        size_before=known.totals.size - sum(header.size for header in since),
-        deletions_failed=known.deletions_failed,
-    )

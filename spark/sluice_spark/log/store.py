@@ -42,8 +42,8 @@ class Store(Protocol):
     def read(self, name: str, size: int | None = None) -> pa.Buffer:
         """Read the whole, or the first `size` bytes. Raises SegmentMissing."""
 
-    def names(self, prefix: str, after: str = "") -> Mapping[str, float]:
-        """Names right under `prefix/`, or with none at the top, that sort after `after`, and the epoch second of each.
+    def names(self, prefix: str) -> Mapping[str, float]:
+        """Names right under `prefix/`, or with none at the top, and the epoch second of each.
 
         Others' files are among them, and a folder may be.
         """
@@ -116,13 +116,13 @@ class FileStore:
         except FileNotFoundError as error:
             raise SegmentMissing(f"{self._root / name}") from error
 
-    def names(self, prefix: str, after: str = "") -> Mapping[str, float]:
+    def names(self, prefix: str) -> Mapping[str, float]:
         """Without files that are still being written."""
         published = {}
         with suppress(FileNotFoundError), os.scandir(self._root / prefix) as entries:
             for entry in entries:
                 name = _under(prefix, entry.name)
-                if name > after and not entry.name.startswith("."):
+                if not entry.name.startswith("."):
                     with suppress(FileNotFoundError):  # it was removed since it was listed
                         published[name] = entry.stat().st_mtime
         return published
@@ -170,11 +170,9 @@ class S3Store:
                     raise SegmentMissing(f"s3://{self._bucket}/{self._prefix}{name}") from error
                 raise
 
-    def names(self, prefix: str, after: str = "") -> Mapping[str, float]:
+    def names(self, prefix: str) -> Mapping[str, float]:
         """All pages."""
         place = {"Bucket": self._bucket, "Prefix": self._prefix + _under(prefix, ""), "Delimiter": "/"}
-        if after:
-            place["StartAfter"] = self._prefix + after
         pages = self._client.get_paginator("list_objects_v2").paginate(**place)
         found = (item for page in pages for item in page.get("Contents", ()))
         with self._asked(prefix):
@@ -225,8 +223,8 @@ class FsspecStore:
             except FileNotFoundError as error:
                 raise SegmentMissing(self._path(name)) from error
 
-    def names(self, prefix: str, after: str = "") -> Mapping[str, float]:
-        """All of the folder, as fsspec can't begin within."""
+    def names(self, prefix: str) -> Mapping[str, float]:
+        """One listing."""
         folder = self._path(prefix).rstrip("/")
         with _translated(folder):
             try:
@@ -234,7 +232,7 @@ class FsspecStore:
             except FileNotFoundError:
                 return {}
         named = ((_under(prefix, info["name"].rstrip("/").rpartition("/")[2]), info) for info in found)
-        return {name: _written_at(info) for name, info in named if name > after and info["type"] == "file"}
+        return {name: _written_at(info) for name, info in named if info["type"] == "file"}
 
     def remove(self, names: Iterable[str]) -> None:
         """One by one."""

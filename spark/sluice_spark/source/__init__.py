@@ -1,4 +1,4 @@
-"""Reading: Spark's readers, and who receives for them, a receiver beside the driver or the tasks themselves.
+"""Reading: Spark's readers, and the receiver beside the driver that fills the log for them.
 
 What is stored is the log's, what a body means the formats'.
 """

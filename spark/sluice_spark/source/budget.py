@@ -18,8 +18,6 @@ OBJECTS_BYTES = 1024  # of a message beside its body: its id and receipt handle,
 # what is free between these in memory, in holes too small for the next
 COPIES = 3
 FORGETS = 0.9  # how much of the largest message's size is still expected after the next answer
-LARGEST_BYTES = 2**20  # of a message
-LIKELY = 4  # times the mean size: messages of one queue, beside others
 LEAST_BYTES = 16 * 2**10  # of a receive: what a connection keeps for its answers is not counted by itself
 # Of large messages fewer are asked for than a receive may bring: at the same price, as SQS bills each 64 KiB, and what
 # is held comes and goes in small pieces
@@ -42,32 +40,14 @@ class Expectation:
         self.size = max(LEAST_BYTES, int((COPIES * self._message_bytes - beside) * self.most))
 
 
-def careful(limit: int, queues: int, mean_size: float) -> Expectation:
-    """Make what to expect of each queue's first answer: so few messages that all have room, were they the largest.
-
-    `mean_size`: of a message lately, over all queues, in bytes; 0: nobody knows. Where it is small all are asked at
-    once, however many they are.
-    """
-    most = max(1, min(BATCH_LIMIT, limit // (COPIES * LARGEST_BYTES * queues)))
-    likely = min(LARGEST_BYTES, LIKELY * (mean_size + OBJECTS_BYTES)) if mean_size else LARGEST_BYTES
-    return Expectation(most, max(LEAST_BYTES, int(most * COPIES * likely)))
-
-
 @dataclass(slots=True, kw_only=True)
 class ByteBudget:
-    """At most `limit` bytes, but for one answer that is larger by itself.
-
-    `spare` bytes of it are for answers that turn out larger than expected. Where nothing is freed before the end, a
-    lease for which there is no room goes to `overflow`, and nothing more is asked for.
-    """
+    """At most `limit` bytes, but for one answer that is larger by itself."""
 
     limit: int
-    spare: int = 0
-    overflow: "ByteBudget | None" = None
     held: int = 0  # in memory: answers that are being read, and what was made of them until it is durable
     leased: int = 0  # receives that aren't answered yet
     _waiting: deque["Lease"] = field(default_factory=deque)
-    _closed: bool = False
 
     def full(self, size: int) -> bool:
         """Whether what is held leaves no room for another answer, however many receives wait for one."""
@@ -75,18 +55,12 @@ class ByteBudget:
 
     def open(self, size: int) -> bool:
         """Whether another receive may be asked for."""
-        if not (self.held or self.leased):
-            return True
-        return not self._closed and self.held + self.leased + size + self.spare <= self.limit
+        return not (self.held or self.leased) or self.held + self.leased + size <= self.limit
 
     def lease(self, size: int) -> "Lease":
         """For one receive, from before it is asked until `Lease.end`."""
         self.leased += size
         return Lease(self, size)
-
-    def close(self) -> None:
-        """Let nothing more be asked for, while anything is held or on its way."""
-        self._closed = True
 
     def hold(self, size: int) -> None:
         """Count what is in memory from now on."""
@@ -102,9 +76,6 @@ class ByteBudget:
         """Grant it now, or in its turn."""
         if not self._waiting and self.fits(lease.wanted):
             lease.grant()
-        elif self.overflow is not None:
-            self.close()
-            lease.move(self.overflow)
         else:
             self._waiting.append(lease)
 
@@ -119,13 +90,12 @@ class ByteBudget:
 
 
 class Lease:
-    """What one receive may bring. `moved`: to the budget's `overflow`, as there was no room."""
+    """What one receive may bring."""
 
-    __slots__ = ("_budget", "_go_on", "_held", "moved", "size", "wanted")
+    __slots__ = ("_budget", "_go_on", "_held", "size", "wanted")
 
     def __init__(self, budget: ByteBudget, size: int) -> None:
         self._budget, self.size, self.wanted, self._held = budget, size, 0, 0
-        self.moved = False
         self._go_on: Callable[[], None] = lambda: None
 
     def room(self, size: int, go_on: Callable[[], None]) -> None:
@@ -140,12 +110,6 @@ class Lease:
         self.size = 0
         self._budget.hold(self._held)
         self._go_on()
-
-    def move(self, budget: ByteBudget) -> None:
-        """Wait for room in another budget."""
-        self._budget.leased -= self.size
-        self._budget, self.size, self.moved = budget, 0, True
-        budget.wait(self)
 
     def end(self) -> None:
         """Give all of it back, once: what has come is counted by who holds it."""

@@ -10,7 +10,6 @@ from typing import Any
 from sluice_spark.errors import InvalidOption
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.options import Options, clients_of, parsed
-from sluice_spark.source.dispatching import reached
 from sluice_spark.sqs.client import IN_FLIGHT, VISIBLE
 
 LOOK_EVERY_S = 0.5
@@ -43,7 +42,7 @@ def drain(writer: Any, options: Mapping[str, Any], *, within_s: float | None = N
         empty = _seen_empty(source, query, deadline)
         if empty:
             _until_staged(source, query, deadline)
-        total = _taken(source, query) if source.executors else _read(source, query)
+        total = _read(source, query)
     finally:
         query.stop()
     return Drained(total, empty)
@@ -94,16 +93,6 @@ def _read(source: Options, query: Any) -> int:
     while (int(end["numRecordsIn"]) if (end := _end(query)) else 0) < total:
         _wait(query)
     return total
-
-
-def _taken(source: Options, query: Any) -> int:
-    """How many messages were received.
-
-    With `mode=executors` none is staged outside batches, and an offset counts up to its batch.
-    """
-    query.processAllAvailable()
-    end = _end(query)
-    return reached(source.store(), end).totals.messages if end else 0
 
 
 def _end(query: Any) -> Mapping[str, Any] | None:

@@ -13,8 +13,7 @@ import signal
 import sys
 import threading
 import time
-from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -33,11 +32,8 @@ from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import Store
 from sluice_spark.options import Options, clients_of
 from sluice_spark.source.backfill import backfilling_of
-from sluice_spark.source.depth import Depth
-from sluice_spark.source.dispatching import Dispatcher, adopted
 from sluice_spark.source.drain import held
-from sluice_spark.source.rate import limit_of
-from sluice_spark.source.reading import Reads, Rows, as_partitions
+from sluice_spark.source.reading import Reads, as_partitions
 from sluice_spark.source.receiver import Receiver
 from sluice_spark.sqs.client import VISIBLE
 from sluice_spark.workers import spare_memory
@@ -55,11 +51,14 @@ _TriggerAvailableNow: Any = _newer.SupportsTriggerAvailableNow if _newer else ob
 
 
 class SqsStreamReader(Reads, DataSourceStreamReader, _TriggerAvailableNow):
-    """What both ways of filling the log have in common."""
+    """A receiver beside Spark's calls fills the log."""
 
     def __init__(self, options: Options, schema: StructType | None = None) -> None:
         spare_memory()
         super().__init__(options, schema)
+        self._staged: StagedLog | None = None
+        self._receiver: Receiver | None = None
+        self._end = Position(0)
         self._last: Mapping[str, Any] | None = None  # the newest offset that Spark has
         self._available_now = False
         self._retained_at = 0.0
@@ -75,47 +74,6 @@ class SqsStreamReader(Reads, DataSourceStreamReader, _TriggerAvailableNow):
     def getDefaultReadLimit(self) -> Any:  # noqa: N802  Spark's name, 4.2 and later
         """Says that our own limits apply by themselves, so that they do on every version."""
         return _newer.ReadAllAvailable()
-
-    def _admission(self, limit: Any) -> Admission:
-        """Bound by the options' limits, and by a read limit that Spark asks for in addition."""
-        return self._options.admission.bounded(Admission(messages=getattr(limit, "max_rows", None)))
-
-    def _with_errors(self, end: Offset, known: Offset, start: Position) -> Offset:
-        """With the bad records before the batch's start: those of the batch itself its tasks have yet to find."""
-        if self._options.deserialisation.raw:
-            return end
-        errors = known.errors + count_errors(self._options.store(), known.errors_until, start)
-        return replace(end, errors=errors, errors_until=start)
-
-    def commit(self, end: Mapping[str, Any]) -> None:
-        """Note that Spark has written the batch; old segments may go, now and then, in the background."""
-        offset = Offset.parse(end)
-        retain = self._note_committed(offset)
-        if time.monotonic() - self._retained_at > RETAIN_EVERY_S:
-            self._retained_at = time.monotonic()
-            threading.Thread(target=self._remove_old, args=(retain, offset.position), daemon=True).start()
-
-    @abstractmethod
-    def _note_committed(self, offset: Offset) -> Callable[..., int]:
-        """Forget what lies before; return what removes segments older than the retention: see `_remove_old`."""
-
-    def _remove_old(self, retain: Callable[..., int], committed: Position) -> None:
-        store, retention_s = self._options.store(), self._options.retention_s
-        try:
-            retain(retention_s, going=partial(remove_payloads, self._options, store))
-            forget_errors(store, committed, before=time.time() - retention_s)
-        except Exception as error:  # noqa: BLE001  old segments cost money, not rows: the next commit tries again
-            log.warning("old segments stay for now: %s", error)
-
-
-class StreamReader(SqsStreamReader):
-    """`mode=driver`: a receiver beside Spark's calls fills the log."""
-
-    def __init__(self, options: Options, schema: StructType | None = None) -> None:
-        super().__init__(options, schema)
-        self._staged: StagedLog | None = None
-        self._receiver: Receiver | None = None
-        self._end = Position(0)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         """Names the oldest retained segment: what an earlier query staged and never committed is adopted."""
@@ -133,7 +91,7 @@ class StreamReader(SqsStreamReader):
         given = start if start is not None else self._last
         offset = Offset.parse(given) if given is not None else None
         position = offset.position if offset else self._end
-        staged = self._started(position, offset)
+        staged = self._started(position)
         assert self._receiver is not None  # noqa: S101  tells mypy what _started did
         self._receiver.check()
         self._receiver.committed(position)
@@ -160,7 +118,7 @@ class StreamReader(SqsStreamReader):
         Spark 4.0 and 4.1 call this with twice the same offset at a restart, to say where it begins.
         """
         first, last = Offset.parse(start).position, Offset.parse(end).position
-        staged = self._started(first, Offset.parse(start))
+        staged = self._started(first)
         if self._last is None or last >= self._end:
             self._end, self._last = last, end
         view = staged.log
@@ -168,20 +126,35 @@ class StreamReader(SqsStreamReader):
             view = StagedLog(self._options.store()).view(first)
         return as_partitions(self._options, view.between(first, last))
 
-    def _note_committed(self, offset: Offset) -> Callable[..., int]:
-        staged = self._started(offset.position, offset)
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """Note that Spark has written the batch; old segments may go, now and then, in the background."""
+        offset = Offset.parse(end)
+        staged = self._started(offset.position)
         staged.consumed(offset.position)
-        return partial(staged.retain, offset.position)
+        if time.monotonic() - self._retained_at > RETAIN_EVERY_S:
+            self._retained_at = time.monotonic()
+            threading.Thread(target=self._remove_old, args=(staged, offset.position), daemon=True).start()
 
     def stop(self) -> None:
         """Drains in the background; the process ends when that is done."""
         if self._receiver:
             self._receiver.stop()
 
-    def _started(self, start: Position, known: Offset | None = None) -> StagedLog:
+    def _admission(self, limit: Any) -> Admission:
+        """Bound by the options' limits, and by a read limit that Spark asks for in addition."""
+        return self._options.admission.bounded(Admission(messages=getattr(limit, "max_rows", None)))
+
+    def _with_errors(self, end: Offset, known: Offset, start: Position) -> Offset:
+        """With the bad records before the batch's start: those of the batch itself its tasks have yet to find."""
+        if self._options.deserialisation.raw:
+            return end
+        errors = known.errors + count_errors(self._options.store(), known.errors_until, start)
+        return replace(end, errors=errors, errors_until=start)
+
+    def _started(self, start: Position) -> StagedLog:
         if self._staged is None:
             staged = writable_log(self._options)
-            staged.take_over(start, known)
+            staged.take_over(start)
             # What is in the queues at the start bounds a run of `availableNow`, while producers still send.
             enough = Admission(messages=held(self._options, VISIBLE) or None) if self._available_now else Admission()
             self._receiver = _receiver(self._options, staged, until_empty=self._available_now, enough=enough)
@@ -190,72 +163,13 @@ class StreamReader(SqsStreamReader):
             _unwind_at_termination()
         return self._staged
 
-
-class PlannedStreamReader(SqsStreamReader):
-    """`mode=executors`: plans here what the tasks receive in `read`."""
-
-    def __init__(self, options: Options, schema: StructType | None = None) -> None:
-        super().__init__(options, schema)
-        self._dispatcher: Dispatcher | None = None
-
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
-        """Names the oldest retained segment, as with `mode=driver`."""
-        start = Offset(position=adopted(self._options.store()))
-        self._started(start.position)
-        self._last = start.json()
-        return dict(self._last)
-
-    def latestOffset(  # noqa: N802  Spark's name
-        self, start: Mapping[str, Any] | None = None, limit: Any = None
-    ) -> dict[str, Any]:
-        """Names the end of the segments that the next batch's tasks are to receive; `start` if the queues are empty.
-
-        Never waits for a message. Its totals are of what lies before `start`: see `Offset.counted_until`. Raises
-        InvalidOffset, and what the log or asking for the queues' depth raises.
-        """
-        given = start if start is not None else self._last
-        known = Offset.parse(given) if given is not None else Offset(position=adopted(self._options.store()))
-        end = self._started(known.position).planned(known, self._admission(limit))
-        if end is None:
-            return dict(given) if given is not None else known.json()
-        self._last = self._with_errors(end, known, known.position).json()
-        return dict(self._last)
-
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  Spark's name, 4.2 and later
-        """Names the last offset, with what the queues hold counted in: shows how far behind the query is."""
-        if self._dispatcher is None or self._last is None:
-            return None
-        return self._dispatcher.pending(Offset.parse(self._last)).json()
-
-    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
-        """Make a task for each planned segment, there or not.
-
-        At a restart 4.0 and 4.1 first call this with twice the newest offset that they have, even if the batch that
-        ends there is to be run again: nothing can be said of the log then.
-        """
-        first, last = Offset.parse(start).position, Offset.parse(end).position
-        if self._last is None or last >= Offset.parse(self._last).position:
-            self._last = end
-        if first == last:
-            return [Rows()]
-        tasks = self._started(first).tasks(first, last, self._options.admission)
-        rows = [Rows(slices) for slices in tasks.staged] + [Rows(order=order) for order in tasks.orders]
-        return rows or [Rows()]
-
-    def _note_committed(self, offset: Offset) -> Callable[..., int]:
-        return partial(self._started(offset.position).retain, offset)
-
-    def _started(self, start: Position) -> Dispatcher:
-        if self._dispatcher is None:
-            options = self._options
-            self._dispatcher = Dispatcher(
-                options.store(),
-                Depth(clients_of(options, options.connections), options),
-                start,
-                rate_limit=limit_of(options.rate_limit),
-                ending=self._available_now,
-            )
-        return self._dispatcher
+    def _remove_old(self, staged: StagedLog, committed: Position) -> None:
+        store, retention_s = self._options.store(), self._options.retention_s
+        try:
+            staged.retain(committed, retention_s, going=partial(remove_payloads, self._options, store))
+            forget_errors(store, committed, before=time.time() - retention_s)
+        except Exception as error:  # noqa: BLE001  old segments cost money, not rows: the next commit tries again
+            log.warning("old segments stay for now: %s", error)
 
 
 def _unwind_at_termination() -> None:
@@ -289,18 +203,6 @@ class SqsReader(Reads, DataSourceReader):
         receiver.join()
         receiver.check()
         return as_partitions(self._options, staged.log.between(start, staged.log.end))
-
-
-class PlannedReader(Reads, DataSourceReader):
-    """`mode=executors`: plans what the tasks receive in `read`, each until the queues have nothing new."""
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """Claims the log; each action of a plan does so once. Waits for no message."""
-        options = self._options
-        store = options.store()
-        depth = Depth(clients_of(options, options.connections), options)
-        planned = Dispatcher(store, depth, adopted(store)).chains(options.admission)
-        return [Rows(order=chain) for chain in planned]
 
 
 def writable_log(options: Options) -> StagedLog:

@@ -17,12 +17,10 @@ from sluice_spark.formats.s3_objects import fetched
 from sluice_spark.formats.s3_rows import object_rows
 from sluice_spark.log.notes import note_errors, quarantine
 from sluice_spark.log.planning import ROWS_PER_TASK, Extent, Slice, sliced
-from sluice_spark.log.segments import SCHEMA, rows_of
+from sluice_spark.log.segments import SCHEMA
 from sluice_spark.log.staging import batches
-from sluice_spark.log.store import Store, open_store
-from sluice_spark.options import Options, clients_of
-from sluice_spark.source.chains import Chain, links
-from sluice_spark.source.executors import Order, segment
+from sluice_spark.log.store import open_store
+from sluice_spark.options import Options
 from sluice_spark.source.fifo import Share, is_fifo, shared
 from sluice_spark.workers import spare_tasks
 
@@ -32,13 +30,11 @@ _UTC: Mapping[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arro
 
 
 class Rows(InputPartition):
-    """Rows of the log for one task, or of a segment or chain that it is to receive."""
+    """Rows of the log for one task."""
 
-    def __init__(
-        self, slices: Sequence[Slice] = (), share: Share | None = None, order: Order | Chain | None = None
-    ) -> None:
+    def __init__(self, slices: Sequence[Slice] = (), share: Share | None = None) -> None:
         super().__init__(None)
-        self.slices, self.share, self.order = slices, share, order
+        self.slices, self.share = slices, share
 
 
 class Reads:
@@ -48,26 +44,14 @@ class Reads:
         self._options, self._schema = options, schema
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the partition's rows, the same at every call. Raises what the log, the queue or S3 raise."""
+        """Yield the partition's rows, the same at every call. Raises what the log or S3 raise."""
         assert isinstance(partition, Rows)  # noqa: S101  tells mypy what our own partitions() made
         spare_tasks()
         store, share = self._options.store(), partition.share
-        if partition.order is not None:
-            for number, rows in self._received(partition.order, store):
-                part = Slice(number, 0, rows.num_rows)
-                yield from self._deserialised(part, rows.replace_schema_metadata(None).to_batches(), share)
         for part in partition.slices:
             found = batches(store, [part])
             mine = (shared(batch, share) for batch in found) if share else found
             yield from self._deserialised(part, mine, share)
-
-    def _received(self, order: Order | Chain, store: Store) -> Iterator[tuple[int, pa.Table]]:
-        """Yield the segments that a task is to have, by number."""
-        options, clients = self._options, clients_of(self._options, self._options.connections)
-        if isinstance(order, Chain):
-            yield from links(order, store, clients, options)
-        else:
-            yield order.number, rows_of(segment(order, store, clients, options))
 
     def _deserialised(
         self, part: Slice, given: Iterable[pa.RecordBatch], share: Share | None

@@ -9,33 +9,27 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from sluice_spark.errors import QueueBusy, SluiceSparkError, TooManyInFlight
+from sluice_spark.errors import SluiceSparkError
 from sluice_spark.log.latest import Status, write_status
 from sluice_spark.log.planning import Admission, Position
 from sluice_spark.log.staging import StagedLog
-from sluice_spark.options import WAIT_LIMIT_S, Options
+from sluice_spark.options import Options
 from sluice_spark.source.backfill import Backfilling
-from sluice_spark.source.budget import LEAST_BYTES, sizes_of
 from sluice_spark.source.buffer import Buffer, Chunk, Limits
 from sluice_spark.source.deletions import Deletions, Held
-from sluice_spark.source.rate import Limit, Rate, limit_of
-from sluice_spark.source.receives import Ask, Failed, Fleet, Receives, Tasks
-from sluice_spark.source.reception import Reception
+from sluice_spark.source.rate import limit_of
+from sluice_spark.source.receives import TICK_S, Receives, Tasks
 from sluice_spark.sqs.client import SqsClient
-from sluice_spark.sqs.received import Message
 from sluice_spark.workers import answer_soon, run, spare_collections, waited
 
 log = logging.getLogger(__name__)
 
-BATCH_WAIT_S = 2  # a bounded read ends with an empty long poll: not the twenty seconds that suit a stream
-BILLED_BYTES = 64 * 2**10  # https://aws.amazon.com/sqs/pricing/
 STATUS_LOOK_S = 1.0
 STATUS_EVERY_S, STATUS_QUIET_S = 10.0, 60.0
-TICK_S = 0.05  # how soon a stop, room in the backlog or a segment that is due by its age is noticed
 NO_LIMITS = Limits()
 ALL = Admission()
 
@@ -127,7 +121,7 @@ class Receiver:
         """Receive until told to end, then drain."""
         options, staging = self._options, Staging(client, self.staged, self._options)
         buffer = Buffer(self.staged, self._limits, options.buffer_bytes, options.queue_urls)
-        receives = QueueReceives(
+        receives = Receives(
             client,
             buffer,
             options,
@@ -181,130 +175,6 @@ class Receiver:
         return self._stopping
 
 
-class QueueReceives(Receives):
-    """A receiver's: for as long as Spark isn't too far behind, and at the rate that the user says."""
-
-    def __init__(
-        self,
-        client: SqsClient,
-        buffer: Buffer,
-        options: Options,
-        *,
-        until_empty: bool,
-        enough: Admission,
-        rate_limit: Limit | None,
-        failed: Failed,
-        ending: Callable[[], bool],
-        may: Callable[[], bool],
-    ) -> None:
-        """Receive nothing yet. `ending`: whether no more begin. `may`: whether what is staged leaves room for more."""
-        super().__init__(
-            client,
-            options.queue_urls,
-            buffer.budget,
-            connections=options.connections,
-            wait_s=options.wait_s or (BATCH_WAIT_S if until_empty else WAIT_LIMIT_S),
-            visibility_s=options.visibility_s,
-            failed=failed,
-        )
-        self.buffer, self._until_empty, self._enough, self._ending, self._may = buffer, until_empty, enough, ending, may
-        self._rate = Rate(limit=rate_limit)
-        self._patience_s = options.patience_s
-        self._messages = self._bytes = 0  # received
-        self._payload_chunks = 0  # of what came, beyond the first 64 KiB of an answer: each is billed as a request
-        self.reception = Reception(options.queue_urls, time.monotonic())
-        self.ripe = asyncio.Event()  # a segment may be due
-
-    @property
-    def received(self) -> int:
-        """How many messages have come so far."""
-        return self._messages
-
-    @property
-    def over(self) -> bool:
-        """Whether a bounded read has all that it is to receive."""
-        empty = self._until_empty and all(fleet.empty_answers and not fleet.running for fleet in self.fleets)
-        return empty or (self._has_enough and not self.under_way)
-
-    @property
-    def billed(self) -> int:
-        """How many requests SQS bills so far."""
-        return sum(self.client.requests.values()) + self._payload_chunks
-
-    def ask(self, fleet: Fleet, others: int) -> Ask | None:
-        """Ask where there is room.
-
-        The queue's first has no more of the budget than a small answer takes: else many that are idle, or of which one
-        had large messages, would keep the others from being asked. A large answer waits for room as any does.
-        """
-        if self._ending() or (self._until_empty and fleet.empty_answers):
-            return None
-        size = fleet.expectation.size if others else LEAST_BYTES
-        has_room = self.budget.open(size) if others else self.budget.fits(size)
-        if not has_room or not self._may() or self._has_enough or not self._rate.open(time.monotonic()):
-            return None
-        return Ask(self.budget.lease(size), fleet.expectation.most)
-
-    def ask_again(self, fleet: Fleet, ask: Ask) -> Ask | None:
-        """Ask in any case: a FIFO queue gives the messages of a receive that failed to none but its retry."""
-        if self._ending() or fleet.running > fleet.wanted:
-            return None
-        return Ask(self.budget.lease(fleet.expectation.size), ask.most)
-
-    def note_failure(self, fleet: Fleet, ask: Ask, error: QueueBusy | TooManyInFlight) -> None:
-        """Tell how receiving goes. Raises NothingReceived where it has gone badly for too long."""
-        del ask
-        if isinstance(error, QueueBusy):  # too many in flight are SQS's answer as any other
-            self.reception.broke(fleet.queue_url, time.monotonic(), error)
-            self.reception.check(time.monotonic(), self._patience_s)
-
-    def take(self, fleet: Fleet, messages: Sequence[Message], ask: Ask, since: float) -> Awaitable[None] | None:
-        """Put messages into the buffer."""
-        del since
-        self.reception.worked(fleet.queue_url, time.monotonic(), len(messages))
-        if not messages:
-            ask.lease.end()
-            return self._note_empty(fleet)
-        sizes = sizes_of(messages)
-        fleet.expectation.learn(sizes.memory, len(messages))
-        self._messages, self._bytes = self._messages + len(messages), self._bytes + sizes.bodies
-        self._payload_chunks += sizes.payload // BILLED_BYTES
-        self._rate.took(len(messages))
-        self.buffer.add(fleet.queue_url, messages, sizes)
-        if self.buffer.whole:
-            self.ripe.set()
-        del messages
-        ask.lease.end()
-        if fleet.running < fleet.wanted:
-            self.hire()
-        return None
-
-    async def _note_empty(self, fleet: Fleet) -> None:
-        """Ask the queue's own count: an empty answer alone ends nothing, as SQS may have asked too few of its hosts."""
-        fleet.empty_answers += not self._until_empty or not await self.client.count([fleet.queue_url])
-
-    async def receive_in_a_row(self, fleet: Fleet, ask: Ask | None) -> None:
-        """Receive, and then have it looked whether a segment is due, which makes room."""
-        await super().receive_in_a_row(fleet, ask)
-        self.ripe.set()
-
-    async def drain(self) -> None:
-        """Await receives under way, and give back what they bring: others of them may wait for the room it takes."""
-        while self.under_way:
-            await self.under_way.wait(TICK_S)
-            await self._release_all()
-        await self._release_all()
-
-    async def _release_all(self) -> None:
-        with self.buffer.emptied() as chunks:
-            await self.client.release([each for chunk in chunks for each in chunk.handles])
-
-    @property
-    def _has_enough(self) -> bool:
-        messages, size = self._enough.messages, self._enough.size
-        return (messages is not None and self._messages >= messages) or (size is not None and self._bytes >= size)
-
-
 class Staging:
     """Makes what has come durable, and then orders its deletion. One event loop's."""
 
@@ -352,7 +222,7 @@ class Staging:
             self.deletions.order(number, handles)
 
 
-async def keep_status(staged: StagedLog, receives: QueueReceives, position: Callable[[], Position]) -> None:
+async def keep_status(staged: StagedLog, receives: Receives, position: Callable[[], Position]) -> None:
     """Write how it goes, whenever that changes, and now and then: in a place that the query's metrics look at."""
     began_ms, last = int(time.time() * 1000), None
     while True:
@@ -382,7 +252,7 @@ async def keep_status(staged: StagedLog, receives: QueueReceives, position: Call
             log.warning("what the receiver does isn't told: %s", error)
 
 
-async def _count_waiting(receives: QueueReceives) -> int | None:
+async def _count_waiting(receives: Receives) -> int | None:
     """Count what the queues say can be received; None where they don't say."""
     try:
         return await receives.client.count([fleet.queue_url for fleet in receives.fleets])

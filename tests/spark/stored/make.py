@@ -13,11 +13,10 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "spark"))
 import pyarrow as pa
 from sluice_jobs.table_log import offset_at
 from sluice_spark.log.latest import Status, write_status
-from sluice_spark.log.notes import note, note_errors, quarantine
+from sluice_spark.log.notes import note_errors, quarantine
 from sluice_spark.log.planning import Offset, Position, Slice, Totals
-from sluice_spark.log.segments import EMPTY, Header, encoded, planned_header, publish, table
+from sluice_spark.log.segments import EMPTY, Header, publish, rows
 from sluice_spark.log.store import FileStore
-from sluice_spark.source.executors import DELETIONS
 from sluice_spark.sqs.received import Received, messages_in
 
 QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/orders.fifo"
@@ -38,38 +37,30 @@ MESSAGES = (
     {"MessageId": "m-1", "Body": "one", "Attributes": SYSTEM, "MessageAttributes": ATTRIBUTES},
     {"MessageId": "m-2", "Body": "zwö"},
 )
-OFFSETS = {
-    "driver": Offset(
-        position=Position(3, 2),
-        totals=Totals(messages=12, size=345),
-        deletions_failed=1,
-        errors=2,
-        errors_until=Position(3),
-    ),
-    "executors": Offset(position=Position(9), totals=Totals(messages=12, size=345), counted_until=Position(4)),
-}
+OFFSET = Offset(
+    position=Position(3, 2),
+    totals=Totals(messages=12, size=345),
+    deletions_failed=1,
+    errors=2,
+    errors_until=Position(3),
+)
 
 
 def main(folder: Path) -> None:
     """Write them all."""
     staging = FileStore(folder / "staging")
-    rows = table([Received(QUEUE, messages_in(json.dumps({"Messages": MESSAGES}).encode()))])
+    received = [Received(QUEUE, messages_in(json.dumps({"Messages": MESSAGES}).encode()))]
     publish(staging, Header(number=0, epoch=0, writer="w0", published_ms=1_700_000_002_000), EMPTY)
     own = Header(number=1, epoch=0, writer="w0", published_ms=1_700_000_003_000, messages=2, size=7, deletions_failed=1)
-    publish(staging, own, rows)
-    publish(staging, planned_header(2, 0, rows, "t0"), rows)
-    note(staging, DELETIONS, 2, 1)
+    publish(staging, own, pa.Table.from_batches([rows(received)]))
     write_status(
         staging,
         Status(at_ms=1_700_000_005_000, began_ms=1_700_000_000_000, state="failing", reason="Timeout", requests=7),
     )
     note_errors(staging, Slice(1, 0, 2), errors=1)
-    seen = Header(number=3, epoch=3, writer="w1", published_ms=1_700_000_004_000)
-    staging.publish("seen/00000000000000000003-w1.arrow", encoded(rows, seen))
     bad = pa.RecordBatch.from_pydict({"body": ["{"], "bad_record": ["not JSON"]})
     quarantine(staging, Slice(1, 0, 2), bad)
-    for name, offset in OFFSETS.items():
-        (folder / f"offset-{name}.json").write_text(json.dumps(offset.json()))
+    (folder / "offset.json").write_text(json.dumps(OFFSET.json()))
     (folder / "offset-table.json").write_text(json.dumps(offset_at(7)))
 
 

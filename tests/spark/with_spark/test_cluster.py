@@ -44,12 +44,10 @@ def has_rows(spark: Any, given: dict[str, Any], count: int) -> bool:
     return len(bodies(spark, given)) >= count
 
 
-@pytest.mark.parametrize("mode", ["driver", "executors"])
 def test_a_twin_beside_tasks_that_fail_reads_the_same_rows(  # noqa: PLR0917  fixtures
-    spark: Any, sqs: Any, fill: Any, given: Any, drivers: Drivers, tmp_path: Path, mode: str
+    spark: Any, sqs: Any, fill: Any, given: Any, drivers: Drivers, tmp_path: Path
 ) -> None:
     fill(MESSAGES)
-    given["options"]["mode"] = mode
     given["conf"] |= SPECULATION
     driver = drivers.start({**given, "twin_in": str(tmp_path)})
     until(lambda: driver.poll() is not None or len(bodies(spark, given)) >= MESSAGES, within_s=WITHIN_S)
@@ -58,12 +56,11 @@ def test_a_twin_beside_tasks_that_fail_reads_the_same_rows(  # noqa: PLR0917  fi
     assert bodies(spark, given) == EXPECTED
 
 
-@pytest.mark.parametrize("mode", ["driver", "executors"])
 def test_executors_that_are_killed_lose_and_double_nothing(  # noqa: PLR0917  fixtures
-    spark: Any, sqs: Any, fill: Any, given: Any, drivers: Drivers, hosts: Cluster, mode: str
+    spark: Any, sqs: Any, fill: Any, given: Any, drivers: Drivers, hosts: Cluster
 ) -> None:
     """Twice, while there is more to read."""
-    given["options"] |= {"mode": mode, "maxMessagesPerTrigger": "3000"}
+    given["options"]["maxMessagesPerTrigger"] = "3000"
     fill(MESSAGES)
     driver = drivers.start(given)
     for rows in (3000, 9000):

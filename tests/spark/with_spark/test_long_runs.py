@@ -81,13 +81,11 @@ def asked(url: str, command: str, **request: Any) -> Any:
         return json.loads(answer.read())
 
 
-@pytest.mark.parametrize("mode", ["driver", "executors"])
-def test_a_backlog_of_a_million_is_read_once(spark: Any, large: str, tmp_path: Path, mode: str) -> None:
+def test_a_backlog_of_a_million_is_read_once(spark: Any, large: str, tmp_path: Path) -> None:
     options = {
         "queueUrl": f"{large}/000000000000/queue-0",
         "endpoint": large,
         "stagingLocation": str(tmp_path / "staging"),
-        "mode": mode,
     }
     frame = spark.readStream.format("sqs").options(**options).load().selectExpr("message_id", "body")
     writer = frame.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))

@@ -10,16 +10,13 @@ import pytest
 from tests.spark.with_spark.driver import started
 from tests.spark.with_spark.killed import EXPECTED, MESSAGES, bodies, finished, until
 
-MODES = ["driver", pytest.param("executors", marks=pytest.mark.slow)]
-
 
 @pytest.fixture
-def given(sqs: Any, tmp_path: Path, mode: str) -> dict[str, Any]:
+def given(sqs: Any, tmp_path: Path) -> dict[str, Any]:
     options = {
         "queueUrl": sqs.queue_url("q"),
         "endpoint": sqs.url,
         "stagingLocation": str(tmp_path / "staging"),
-        "mode": mode,
         "visibilityTimeout": "10",
         "waitTimeSeconds": "1",
         "maxMessagesPerTrigger": "1000",
@@ -34,7 +31,6 @@ def another(given: dict[str, Any], **options: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
 def test_of_two_queries_on_one_staging_location_the_newer_has_every_row_and_the_older_fails(
     spark: Any, sqs: Any, fill: Any, given: Any
 ) -> None:
@@ -65,7 +61,6 @@ def test_of_two_queries_on_one_staging_location_the_newer_has_every_row_and_the_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
 def test_two_queries_on_one_queue_divide_its_messages(
     spark: Any, sqs: Any, fill: Any, given: Any, tmp_path: Path
 ) -> None:
@@ -85,7 +80,6 @@ def test_two_queries_on_one_queue_divide_its_messages(
     assert sorted(bodies(spark, given) + bodies(spark, other)) == EXPECTED
 
 
-@pytest.mark.parametrize("mode", MODES)
 def test_a_query_whose_checkpoint_is_lost_reads_all_that_is_retained_again(
     spark: Any, sqs: Any, fill: Any, given: Any
 ) -> None:
@@ -98,7 +92,6 @@ def test_a_query_whose_checkpoint_is_lost_reads_all_that_is_retained_again(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
 def test_a_query_whose_staging_location_is_lost_fails_and_takes_nothing_from_the_queue(
     spark: Any, sqs: Any, fill: Any, given: Any
 ) -> None:
