@@ -17,7 +17,7 @@ from sluice.federation.messages.metadata import ATTRIBUTE, EXCHANGE_ATTRIBUTE, K
 
 from sluice_jobs.table_schemas import ENVELOPE, OWN_COLUMNS, REASON
 from sluice_jobs.tables import Layout
-from sluice_spark.formats.deserialisation import REASON as BAD_RECORD
+from sluice_spark.formats.bodies import REASON as SOURCES_REASON
 from sluice_spark.log.segments import SPARK_SCHEMA
 
 NO_EXCHANGE = "none"
@@ -94,7 +94,7 @@ def classified(received: DataFrame, *, late_days: int, extras: Extras = NO_EXTRA
         F.col("_metadata.trace").alias("sites"),
         F.when(published.between(0, MAX_PUBLISHED_MS), F.timestamp_millis(published)).alias("published_at"),
         exchange.alias("exchange"),
-        F.coalesce(*([BAD_RECORD] if BAD_RECORD in received.columns else []), _reason(exchange)).alias(REASON),
+        F.coalesce(*([SOURCES_REASON] if SOURCES_REASON in received.columns else []), _reason(exchange)).alias(REASON),
         "_sent",
     )
     late = F.datediff(F.to_date("_sent"), F.to_date("happened_at")) > late_days

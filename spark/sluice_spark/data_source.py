@@ -10,7 +10,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from sluice_spark.errors import InvalidOption
-from sluice_spark.formats.deserialisation import VALUE, added_columns, file_columns
+from sluice_spark.formats.bodies import VALUE
 from sluice_spark.formats.s3_files import check_columns
 from sluice_spark.log.segments import SPARK_SCHEMA
 from sluice_spark.options import parsed
@@ -33,7 +33,7 @@ class SqsDataSource(DataSource):
     def schema(self) -> str:
         """Says the columns; the first thing that Spark asks, so options are checked here."""
         options = parsed(self.options)
-        added = file_columns(options.deserialisation) if options.files.read else added_columns(options.deserialisation)
+        added = options.files.columns if options.files.read else options.bodies.columns
         return ", ".join([SPARK_SCHEMA, *added])
 
     def reader(self, schema: StructType) -> DataSourceReader:

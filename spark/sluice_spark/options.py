@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, TypeVar
 
-from sluice_spark.errors import InvalidOption, LogError
-from sluice_spark.formats.deserialisation import FORMATS, Deserialisation
+from sluice_spark.errors import InvalidOption
+from sluice_spark.formats.bodies import Bodies
 from sluice_spark.formats.envelopes import ENVELOPES, S3Choice
 from sluice_spark.formats.payloads import PAYLOAD_LIMIT
-from sluice_spark.formats.s3_files import CSV, FILE_FORMATS, MISSING_POLICIES, S3Files
+from sluice_spark.formats.s3_files import CSV, FILE_FORMATS, MISSING_POLICIES, TEXT, S3Files
 from sluice_spark.formats.s3_objects import open_objects
 from sluice_spark.log.planning import Admission
 from sluice_spark.log.store import FSSPEC_SCHEMES, Store, open_store
@@ -61,7 +61,7 @@ class Options:
     after_commit: bool = False
     patience_s: float | None = PATIENCE_DEFAULT_S  # with receives that fail; None: for ever
     rate_limit: int | str | None = None  # messages/s, or a function that says it, as `package.module:name`
-    deserialisation: Deserialisation = field(default_factory=Deserialisation)
+    bodies: Bodies = field(default_factory=Bodies)
     s3: S3Choice = field(default_factory=S3Choice)
     files: S3Files = field(default_factory=S3Files)
     retention_s: float = RETENTION_DEFAULT_S
@@ -133,7 +133,7 @@ def _with(values: Any, place: str, value: Any) -> Any:
 
 def _rules(options: Options) -> Iterator[tuple[object, str, str]]:
     """Tell what doesn't go together: whether it is given so, the option to complain of, and why."""
-    wanted, files, urls = options.deserialisation, options.files, options.queue_urls
+    bodies, files, urls = options.bodies, options.files, options.queue_urls
     fifo = any(url.endswith(".fifo") for url in urls)
     yield (
         fifo and not options.delete,
@@ -151,43 +151,31 @@ def _rules(options: Options) -> Iterator[tuple[object, str, str]]:
     one_each = "several roles are of one account: each is for the queues of its account"
     yield len({account_of_role(arn) for arn in roles}) < len(roles), "roleArn", one_each
     as_one = "several, but s3Format and payloadBuckets read all objects as one"
-    yield (files.read or wanted.payload_buckets) and len(roles) > 1, "roleArn", as_one
-
-    of_protobuf = {"descriptorFile": wanted.descriptors, "messageName": wanted.message}
-    protobuf, raw = wanted.format == "protobuf", wanted.format == "raw"
-    yield protobuf and wanted.schema, "schema", "with format protobuf the descriptor file says the columns"
-    for name, value in of_protobuf.items():
-        yield protobuf and value is None, name, "missing: format protobuf needs descriptorFile and messageName"
-        yield not protobuf and value is not None, name, "needs format protobuf"
-    yield not (raw or protobuf or wanted.schema), "schema", f"missing: format {wanted.format!r} needs one"
+    yield (files.read or bodies.payload_buckets) and len(roles) > 1, "roleArn", as_one
 
     places = {name: place.removeprefix("files.") for name, (place, _) in _OFFERED.items() if place.startswith("files.")}
     given = [name for name, place in places.items() if getattr(files, place) != getattr(S3Files(), place)]
     for name in given:
-        needless = not files.read and not (wanted.payload_buckets and name in _OF_PAYLOADS_TOO)
-        yield needless, name, "needs s3Format: csv, json or parquet"
+        needless = not files.read and not (bodies.payload_buckets and name in _OF_PAYLOADS_TOO)
+        yield needless, name, "needs s3Format: csv, text or parquet"
         yield files.read and files.format != CSV and name in _OF_CSV, name, "needs s3Format csv"
-    yield files.read and wanted.envelopes[-1:] != ("s3",), "s3Format", "needs an envelope that ends in s3"
-    notified = f"the body is S3's notification: not with format {wanted.format!r}"
-    yield files.read and not raw, "s3Format", notified
+    yield files.read and bodies.envelopes[-1:] != ("s3",), "s3Format", "needs an envelope that ends in s3"
     columns = f"missing: s3Format {files.format!r} needs the columns of the files"
-    yield files.read and not wanted.schema, "schema", columns
+    yield files.read and files.format != TEXT and not files.schema, "schema", columns
 
-    buckets = wanted.payload_buckets
+    buckets = bodies.payload_buckets
     yield options.payload_delete and not buckets, "payloadDelete", "needs payloadBuckets"
     never = "S3's notifications are never elsewhere: not with envelope s3"
-    yield buckets and "s3" in wanted.envelopes, "payloadBuckets", never
+    yield buckets and "s3" in bodies.envelopes, "payloadBuckets", never
     stay = "with deleteMode 'none' the messages stay, and so must their payloads"
     yield options.payload_delete and not options.delete, "payloadDelete", stay
     body = "with payloadBuckets at most 256m: a payload is a row's body"
     yield buckets and files.object_bytes > PAYLOAD_LIMIT, "s3MaxObjectBytes", body
 
-    as_received = raw and not files.read
-    yield as_received and wanted.schema, "schema", "needs a format: json, avro, protobuf, or a function"
-    path = "a path needs a format: json, avro, protobuf, or a function"
-    yield as_received and wanted.quarantine and not buckets, "badRecords", path
+    opened = "a path needs an envelope or payloadBuckets: other bodies are rows as they are"
+    yield bodies.quarantine and bodies.as_received, "badRecords", opened
     choice = "s3Glob" if options.s3.glob != "*" else "s3Removed"
-    yield options.s3 != S3Choice() and "s3" not in wanted.envelopes, choice, "needs envelope s3"
+    yield options.s3 != S3Choice() and "s3" not in bodies.envelopes, choice, "needs envelope s3"
 
 
 def sparks_own(lowered: str) -> bool:
@@ -268,24 +256,6 @@ def _location(value: str) -> str:
     return value.rstrip("/")
 
 
-def _content(value: str) -> bytes:
-    """Read a file at a location, as the queries' own credentials may: here, once, for all tasks."""
-    folder, _, name = _location(value).rpartition("/")
-    try:
-        content: bytes = open_store(folder or "/").read(name).to_pybytes()
-    except (LogError, OSError) as error:
-        raise ValueError(f"{value!r} can't be read: {error}") from error
-    return content
-
-
-def _format(value: str) -> str:
-    if value.lower() in FORMATS:
-        return value.lower()
-    if not re.fullmatch(_FUNCTION, value):
-        raise ValueError(f"{value!r} is none of {', '.join(FORMATS)}, nor a function as package.module:name")
-    return value
-
-
 def _envelopes(value: str) -> tuple[str, ...]:
     names = tuple(name.strip().lower() for name in value.split(","))
     if names == ("none",):
@@ -325,13 +295,10 @@ _OFFERED: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "waitTimeSeconds": ("wait_s", _number(1, WAIT_LIMIT_S)),  # long polls only
     "deleteMode": ("", one_of(_DELETE_MODES)),
     "retention": ("retention_s", _time),
-    "format": ("deserialisation.format", _format),
-    "schema": ("deserialisation.schema", _TEXT),
-    "descriptorFile": ("deserialisation.descriptors", _content),
-    "messageName": ("deserialisation.message", _text_of(r"\.?[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", "a message's full name")),
-    "badRecords": ("deserialisation.quarantine", _either("(?i)column", lambda _: None, _location)),
-    "envelope": ("deserialisation.envelopes", _envelopes),
-    "payloadBuckets": ("deserialisation.payload_buckets", _list_of(r"[A-Za-z0-9._-]{3,255}", "a bucket's name")),
+    "schema": ("files.schema", _TEXT),
+    "badRecords": ("bodies.quarantine", _either("(?i)column", lambda _: None, _location)),
+    "envelope": ("bodies.envelopes", _envelopes),
+    "payloadBuckets": ("bodies.payload_buckets", _list_of(r"[A-Za-z0-9._-]{3,255}", "a bucket's name")),
     "payloadDelete": ("payload_delete", FLAG),
     "s3Glob": ("s3.glob", _TEXT),
     "s3Removed": ("s3.removed", FLAG),

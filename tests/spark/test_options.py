@@ -51,7 +51,7 @@ def test_several_queues() -> None:
         ("maxMessagesPerTrigger", "0"),
         ("retention", "1 fortnight"),
         ("deleteMode", "later"),
-        ("mode", "workers"),
+        ("mode", "executors"),
         ("roleArn", "me"),
         ("roleArn", "arn:aws:iam::123456789012:role/a,arn:aws:iam::123456789012:role/b"),
         ("roleArn", "arn:aws:iam::123456789012:role/a,arn:aws:iam::210987654321:role/b"),
@@ -59,8 +59,7 @@ def test_several_queues() -> None:
         ("maxMessagePerTrigger", "1"),
         ("rateLimit", "0"),
         ("rateLimit", "fast"),
-        ("format", "xml"),
-        ("format", "os.path:"),
+        ("format", "json"),
         ("schema", "a int"),
         ("badRecords", "somewhere"),
         ("badRecords", "/bad"),
@@ -79,11 +78,6 @@ def test_a_complaint_names_its_option(option: str, value: str) -> None:
 def test_a_staging_location_is_needed() -> None:
     with pytest.raises(InvalidOption, match="stagingLocation"):
         parsed({"queueUrl": MINIMUM["queueUrl"]})
-
-
-def test_a_format_needs_a_schema() -> None:
-    with pytest.raises(InvalidOption, match="schema"):
-        parsed({**MINIMUM, "format": "json"})
 
 
 def test_queues_of_several_regions_have_no_endpoint_in_common() -> None:
@@ -110,11 +104,12 @@ def test_a_fifo_queue_goes_on_only_once_messages_are_deleted() -> None:
 
 
 def test_payload_options() -> None:
-    options = parsed({**MINIMUM, "FORMAT": "JSON", "schema": "a int", "envelope": "sns, S3", "s3glob": "*.json"})
-    assert (options.deserialisation.format, options.deserialisation.envelopes) == ("json", ("sns", "s3"))
+    options = parsed({**MINIMUM, "ENVELOPE": "sns, S3", "s3glob": "*.json"})
+    assert options.bodies.envelopes == ("sns", "s3")
     assert options.s3.glob == "*.json"
 
 
-def test_there_is_no_mode() -> None:
-    with pytest.raises(InvalidOption, match="'mode': unknown; there are"):
-        parsed({**MINIMUM, "mode": "executors"})
+@pytest.mark.parametrize("option", ["mode", "format", "descriptorFile"])
+def test_what_is_not_offered_any_more_is_unknown(option: str) -> None:
+    with pytest.raises(InvalidOption, match=f"'{option}': unknown; there are"):
+        parsed({**MINIMUM, option: "json"})

@@ -33,7 +33,8 @@ from sluice_spark.sqs.access import Identity
 KIND = pa.struct([("id", pa.int32()), ("name", pa.string()), ("day", pa.date32())])
 CSV = S3Files(format="csv")
 WITH_HEADER = S3Files(format="csv", csv_header=True)
-JSON = S3Files(format="json")
+TEXT = S3Files(format="text")
+LINES = pa.struct([("line", pa.string()), ("day", pa.date32())])
 PARQUET = S3Files(format="parquet")
 BUCKET = "bucket"
 
@@ -91,7 +92,7 @@ def read(batches: Callable[..., list[pa.RecordBatch]]) -> Read:
 
 
 def values(rows: list[dict[str, Any]]) -> list[Any]:
-    assert [row["bad_record"] for row in rows] == [None] * len(rows)
+    assert [row["bad_reason"] for row in rows] == [None] * len(rows)
     return [tuple(row["value"].values()) for row in rows]
 
 
@@ -118,7 +119,6 @@ def flat(found: list[Records]) -> list[tuple[Any, str | None]]:
         (CSV, b"1,a\r\n2,\n"),
         (WITH_HEADER, b"name,more,id\na,x,1\n,y,2\n"),
         (S3Files(format="csv", csv_delimiter=";"), b'1;"a"\n\n2;'),
-        (JSON, b'{"id": 1, "name": "a"}\n\n{"id": 2, "other": []}'),
         (PARQUET, parquet(name=["a", None], id=pa.array([1, 2], pa.int64()))),
     ],
 )
@@ -154,7 +154,7 @@ def test_objects_follow_each_other_and_small_ones_share_a_batch(bucket: Bucket, 
 
 
 def test_an_empty_object_has_no_rows(bucket: Bucket, read: Read) -> None:
-    assert [read(files, bucket.put("f", b"")) for files in (CSV, WITH_HEADER, JSON)] == [[], [], []]
+    assert [read(files, bucket.put("f", b"")) for files in (CSV, WITH_HEADER, TEXT)] == [[], [], []]
 
 
 def test_a_key_is_read_as_s3_encodes_it(bucket: Bucket, read: Read) -> None:
@@ -166,13 +166,13 @@ def test_a_key_is_read_as_s3_encodes_it(bucket: Bucket, read: Read) -> None:
 def test_a_removed_object_is_a_row_without_a_value(bucket: Bucket, read: Read) -> None:
     gone, tagged = notification("f", "ObjectRemoved:Delete"), notification("f", "ObjectTagging:Put")
     (first, second) = read(CSV, gone, tagged, removed=True)
-    assert (first["value"], first["bad_record"], second["value"], second["bad_record"]) == (None,) * 4
+    assert (first["value"], first["bad_reason"], second["value"], second["bad_reason"]) == (None,) * 4
     assert read(CSV, gone) == []
 
 
 def test_a_bad_notification_is_one_bad_record_and_harms_no_other(bucket: Bucket, read: Read) -> None:
     good, bad = read(CSV, bucket.put("f", b"1,a,"), "nonsense")
-    assert (good["value"]["id"], bad["value"], bad["bad_record"][:8]) == (1, None, "not JSON")
+    assert (good["value"]["id"], bad["value"], bad["bad_reason"][:8]) == (1, None, "not JSON")
     assert read(CSV, '{"Event": "s3:TestEvent"}') == []
 
 
@@ -193,7 +193,7 @@ def test_a_missing_object_is_a_bad_record_nothing_or_an_error(bucket: Bucket, re
     missing = notification("no")
     good, bad = read(CSV, there, missing)
     assert (good["value"]["id"], bad["value"]) == (1, None)
-    assert bad["bad_record"] == "s3://bucket/no is gone: NoSuchKey"
+    assert bad["bad_reason"] == "s3://bucket/no is gone: NoSuchKey"
     assert len(read(S3Files(format="csv", missing="ignore"), there, missing)) == 1
     with pytest.raises(ObjectGone, match="s3://bucket/no is gone"):
         read(S3Files(format="csv", missing="fail"), there, missing)
@@ -203,7 +203,7 @@ def test_an_object_that_was_overwritten_since_is_not_read(bucket: Bucket, read: 
     first = bucket.put("f", b"1,a,")
     second = bucket.put("f", b"2,b,")
     old, new = read(CSV, first, second)
-    assert (old["value"], old["bad_record"]) == (None, "s3://bucket/f was overwritten since")
+    assert (old["value"], old["bad_reason"]) == (None, "s3://bucket/f was overwritten since")
     assert new["value"]["id"] == 2
 
 
@@ -214,21 +214,21 @@ def test_a_version_is_read_though_it_was_overwritten_and_until_it_is_removed(buc
     bucket.client.delete_object(Bucket=BUCKET, Key="f")
     assert values(read(CSV, first)) == [(1, "a", None)]
     bucket.client.delete_object(Bucket=BUCKET, Key="f", VersionId=first["s3"]["object"]["versionId"])
-    assert read(CSV, first)[0]["bad_record"] == "s3://bucket/f is gone: NoSuchVersion"
+    assert read(CSV, first)[0]["bad_reason"] == "s3://bucket/f is gone: NoSuchVersion"
 
 
 def test_an_object_beyond_the_limit_is_a_bad_record(bucket: Bucket, read: Read) -> None:
     at = bucket.put("f", b"1,a,\n" * 10)
     assert len(read(S3Files(format="csv", object_bytes=50), at)) == 10
     (row,) = read(S3Files(format="csv", object_bytes=49), at)
-    assert row["bad_record"] == "s3://bucket/f has 50 bytes, s3MaxObjectBytes is 49"
+    assert row["bad_reason"] == "s3://bucket/f has 50 bytes, s3MaxObjectBytes is 49"
 
 
 @pytest.mark.parametrize("name", ["arn:aws:s3:eu-west-1:123456789012:accesspoint/a", "no/bucket", ""])
 def test_a_name_that_no_bucket_has_is_a_bad_record(read: Read, name: str) -> None:
     at = notification("f")
     at["s3"]["bucket"]["name"] = name
-    assert "not a bucket's name" in read(CSV, at)[0]["bad_record"]
+    assert "not a bucket's name" in read(CSV, at)[0]["bad_reason"]
 
 
 class Refusing:
@@ -289,26 +289,20 @@ def test_a_role_is_assumed_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "content", "reason"),
+    ("content", "reason"),
     [
-        (CSV, b"1,a\n", "line 2: 2 columns, 3 are expected"),
-        (CSV, b"1,a,,\n", "line 2: 4 columns, 3 are expected"),
-        (CSV, b"x,a,\n", "line 2: column 'id': Failed to parse string"),
-        (CSV, b"3000000000,a,\n", "line 2: column 'id': Failed"),
-        (CSV, b"1,a,soon\n", "line 2: column 'day': Failed"),
-        (CSV, b'1,"a"b,\n', "line 2: ',' expected"),
-        (CSV, b"1,\xff,\n", "line 2: 'utf-8' codec"),
-        (JSON, b"nonsense\n", "line 2: JSONDecodeError"),
-        (JSON, b'"\xff"\n', "line 2: JSONDecodeError"),
-        (JSON, b"[1]\n", "line 2: list where an object is expected"),
-        (JSON, b'{"id": "1"}\n', "line 2: "),
-        (JSON, b'{"id": 3000000000}\n', "line 2: ArrowInvalid"),
-        (JSON, b'{"day": "soon"}\n', "line 2: ValueError"),
+        (b"1,a\n", "line 2: 2 columns, 3 are expected"),
+        (b"1,a,,\n", "line 2: 4 columns, 3 are expected"),
+        (b"x,a,\n", "line 2: column 'id': Failed to parse string"),
+        (b"3000000000,a,\n", "line 2: column 'id': Failed"),
+        (b"1,a,soon\n", "line 2: column 'day': Failed"),
+        (b'1,"a"b,\n', "line 2: ',' expected"),
+        (b"1,\xff,\n", "line 2: 'utf-8' codec"),
     ],
 )
-def test_a_bad_line_says_where_and_why_and_harms_no_other(files: S3Files, content: bytes, reason: str) -> None:
-    good = {"csv": b"%d,a,2026-01-02\n", "json": b'{"id": %d, "name": "a", "day": "2026-01-02"}\n'}[files.format]
-    first, bad, last = flat(content_of(files, good % 1 + content + good % 2))
+def test_a_bad_line_says_where_and_why_and_harms_no_other(content: bytes, reason: str) -> None:
+    good = b"%d,a,2026-01-02\n"
+    first, bad, last = flat(content_of(CSV, good % 1 + content + good % 2))
     expected = {"name": "a", "day": date(2026, 1, 2)}
     assert (first, last) == (({"id": 1, **expected}, None), ({"id": 2, **expected}, None))
     assert bad[0] is None
@@ -326,12 +320,27 @@ def test_a_quote_that_never_ends_is_a_bad_line() -> None:
     assert (value, reason) == (None, "line 2: unexpected end of data")
 
 
-@pytest.mark.parametrize("files", [CSV, JSON])
-def test_a_line_that_is_too_long_is_passed_over(monkeypatch: pytest.MonkeyPatch, files: S3Files) -> None:
+def test_a_text_has_a_record_a_line_whatever_is_in_it() -> None:
+    found = flat(content_of(TEXT, b'\xef\xbb\xbf{"id": 1}\r\n\n  \n\xff\n last', LINES, key="day=2026-01-02/f"))
+    day = date(2026, 1, 2)
+    assert [value for value, _ in found] == [{"line": '{"id": 1}', "day": day}, None, {"line": " last", "day": day}]
+    assert str(found[1][1]).startswith("line 4: 'utf-8' codec")
+
+
+def test_a_text_has_its_lines_in_a_column() -> None:
+    check_columns(TEXT, LINES)
+    for kind in (KIND, pa.struct([("line", pa.int32())])):
+        with pytest.raises(InvalidOption, match="line string"):
+            check_columns(TEXT, kind)
+
+
+@pytest.mark.parametrize(("files", "column"), [(CSV, "id"), (TEXT, "line")])
+def test_a_line_that_is_too_long_is_passed_over(monkeypatch: pytest.MonkeyPatch, files: S3Files, column: str) -> None:
     monkeypatch.setattr(s3_files, "LINE_LIMIT", 20)
-    good = b"1,a,\n" if files is CSV else b'{"id": 1}\n'
-    found = flat(content_of(files, good + b"x" * 100 + b"\n" + good))
-    assert [value and value["id"] for value, _ in found] == [1, None, 1]
+    good = b"1,a,\n"
+    found = flat(content_of(files, good + b"x" * 100 + b"\n" + good, KIND if files is CSV else LINES))
+    value = {"id": 1, "line": "1,a,"}[column]
+    assert [row and row[column] for row, _ in found] == [value, None, value]
     assert found[1][1] == "line 2: longer than 20 bytes"
 
 
@@ -352,7 +361,6 @@ def test_a_header_that_can_not_be_is_one_bad_record(content: bytes, reason: str)
 
 def test_a_byte_order_mark_is_no_part_of_the_first_name() -> None:
     assert flat(content_of(WITH_HEADER, b"\xef\xbb\xbfid,name\n1,a\n"))[0][0]["id"] == 1
-    assert flat(content_of(JSON, b'\xef\xbb\xbf{"id": 1}'))[0][0]["id"] == 1
 
 
 @pytest.mark.parametrize(
@@ -383,7 +391,7 @@ def test_what_comes_before_the_break_is_read() -> None:
 
 
 @given(
-    st.sampled_from([CSV, WITH_HEADER, JSON, PARQUET]),
+    st.sampled_from([CSV, WITH_HEADER, TEXT, PARQUET]),
     st.sampled_from(["f", "f.gz", "f.bz2", "f.zst", "f.lz4", "day=x/f"]),
     st.one_of(st.binary(), st.text('01a,"\n\r{}[]:- ').map(str.encode)),
     st.integers(0, 400),
@@ -432,19 +440,16 @@ def test_wide_rows_come_in_smaller_batches() -> None:
     assert [value["id"] for value, _ in flat(found)] == list(range(100))
 
 
-def test_nested_columns_come_from_json_and_parquet() -> None:
+def test_nested_columns_come_from_parquet() -> None:
     kind = pa.struct([("o", pa.struct([("a", pa.int64()), ("b", pa.string())])), ("l", pa.list_(pa.int64()))])
     row = {"o": {"a": 1, "b": None}, "l": [1, None]}
-    assert flat(content_of(JSON, b'{"o": {"a": 1}, "l": [1, null]}', kind)) == [(row, None)]
     content = parquet(o=pa.array([{"a": 1}]), l=pa.array([[1, None]]))
     assert flat(content_of(PARQUET, content, kind)) == [(row, None)]
     with pytest.raises(InvalidOption, match="schema"):
         check_columns(CSV, kind)
 
 
-@pytest.mark.parametrize(
-    ("files", "content"), [(CSV, b",a,\n"), (JSON, b'{"name": "a"}'), (PARQUET, parquet(id=[None], name=["a"]))]
-)
+@pytest.mark.parametrize(("files", "content"), [(CSV, b",a,\n"), (PARQUET, parquet(id=[None], name=["a"]))])
 def test_a_column_that_must_not_be_null_makes_a_bad_record(files: S3Files, content: bytes) -> None:
     kind = pa.struct([pa.field("id", pa.int32(), nullable=False), pa.field("name", pa.string()), ("day", pa.date32())])
     ((value, reason),) = flat(content_of(files, content, kind))
@@ -454,7 +459,7 @@ def test_a_column_that_must_not_be_null_makes_a_bad_record(files: S3Files, conte
 
 
 @pytest.mark.parametrize(
-    ("files", "content"), [(WITH_HEADER, b"z\n1\n2\n"), (JSON, b"{}\n{}"), (PARQUET, parquet(z=[1, 2]))]
+    ("files", "content"), [(WITH_HEADER, b"z\n1\n2\n"), (TEXT, b"{}\n{}"), (PARQUET, parquet(z=[1, 2]))]
 )
 def test_all_columns_may_be_the_keys(files: S3Files, content: bytes) -> None:
     found = content_of(files, content, pa.struct([("n", pa.int64())]), key="n=7/f")
@@ -501,7 +506,7 @@ def test_options_are_parsed_in_any_case() -> None:
     given = {**GIVEN, "S3FORMAT": "CSV", "s3missing": "Ignore", "s3CsvHeader": "true", "s3CsvDelimiter": "tab"}
     more = {"s3MaxObjectBytes": "1g", "s3Endpoint": "http://127.0.0.1:9000"}
     assert parsed({**given, **more}).files == S3Files(
-        format="csv", missing="ignore", csv_header=True, csv_delimiter="\t", object_bytes=2**30,
+        format="csv", schema="id int", missing="ignore", csv_header=True, csv_delimiter="\t", object_bytes=2**30,
         endpoint="http://127.0.0.1:9000",
     )  # fmt: skip
 
@@ -510,8 +515,8 @@ def test_the_columns_are_those_of_the_objects() -> None:
     pytest.importorskip("pyspark", reason="make test-spark has it")
     from sluice_spark.data_source import SqsDataSource  # noqa: PLC0415  may be missing here
 
-    added = SqsDataSource({**GIVEN, "s3Format": "json", "badRecords": "/bad"}).schema().rpartition("trace_header")[2]
-    assert added == " string, envelope map<string, string>, value struct<id int>, bad_record string"
+    added = SqsDataSource({**GIVEN, "s3Format": "csv", "badRecords": "/bad"}).schema().rpartition("trace_header")[2]
+    assert added == " string, envelope map<string, string>, value struct<id int>, bad_reason string"
 
 
 @pytest.mark.parametrize(
@@ -520,13 +525,12 @@ def test_the_columns_are_those_of_the_objects() -> None:
         ({"s3Format": "xml"}, "s3Format"),
         ({"s3Format": "csv", "envelope": "sns"}, "s3Format"),
         ({"s3Format": "csv", "envelope": "none"}, "s3Format"),
-        ({"s3Format": "csv", "format": "json"}, "s3Format"),
         ({"s3Format": "csv", "s3Missing": "maybe"}, "s3Missing"),
         ({"s3Format": "csv", "s3CsvDelimiter": "::"}, "s3CsvDelimiter"),
         ({"s3Format": "csv", "s3CsvDelimiter": '"'}, "s3CsvDelimiter"),
         ({"s3Format": "csv", "s3MaxObjectBytes": "0"}, "s3MaxObjectBytes"),
         ({"s3Format": "csv", "s3Endpoint": "somewhere"}, "s3Endpoint"),
-        ({"s3Format": "json", "s3CsvHeader": "true"}, "s3CsvHeader"),
+        ({"s3Format": "text", "s3CsvHeader": "true"}, "s3CsvHeader"),
         ({"s3Missing": "fail", "schema": None}, "s3Missing"),
         ({"s3Endpoint": "http://x", "schema": None}, "s3Endpoint"),
         ({"s3Format": "csv", "schema": None}, "schema"),
@@ -552,8 +556,8 @@ def test_an_object_that_was_older_than_the_limit_is_no_row(bucket: Bucket, serve
     bodies.append("nonsense")
     given = {"message_id": list("abcde"), "body": bodies, "first_received_at": [received] * len(bodies)}
     client = open_objects(Identity(), region="eu-west-1", endpoint=server.url)
-    files = S3Files(format="json", max_age_s=7 * 86_400)
+    files = S3Files(format="text", max_age_s=7 * 86_400)
     get = partial(fetched, client, limit=files.object_bytes)
     batch = pa.RecordBatch.from_pydict(given)
-    found = object_rows(batch, ("s3",), S3Choice(), files=files, kind=KIND, get=get)
+    found = object_rows(batch, ("s3",), S3Choice(), files=files, kind=LINES, get=get)
     assert [row["message_id"] for part in found for row in part.to_pylist()] == ["a", "b", "d", "e"]

@@ -29,8 +29,6 @@ ASSETS = SparkAssets(Project.clone(PROJECT))
 OF_SPARK = ("pyspark", "py4j")  # what the image has of Spark
 ELF_MACHINES = {0xB7: "aarch64", 0x3E: "x86_64"}  # https://refspecs.linuxfoundation.org/elf/gabi4+/ch4.eheader.html
 MACHINES = {Architecture.ARM64: "aarch64", Architecture.X86_64: "x86_64"}
-# Each of them has its own requirement, which whoever asks for that format installs: docs/spark.md
-OPTIONAL = {"fastavro"}
 OF_OTHERS = {"maxminddb"}  # imported by a module of `sluice` that no job imports
 
 
@@ -188,7 +186,7 @@ def imports(source: str) -> Iterator[str]:
 
 def test_whatever_our_code_imports_is_in_an_archive_or_the_image(packed: tuple[str, list[str]]) -> None:
     _, found = packed
-    third_party = top_levels(found) | set(OF_SPARK) | OPTIONAL | OF_OTHERS
+    third_party = top_levels(found) | set(OF_SPARK) | OF_OTHERS
     known = third_party | {*PACKAGES, "sluice"} | set(sys.stdlib_module_names)
     with tarfile.open(ASSETS.code().folder) as tar:
         sources = {name: tar.extractfile(name).read().decode() for name in tar.getnames() if name.endswith(".py")}  # type: ignore[union-attr]

@@ -171,7 +171,7 @@ def uploads(world: World, names: Names) -> Iterator[None]:
         query.stop()
     good, bad = spark.read.parquet(str(place)).orderBy("id", ascending=False).collect()
     assert (good.id, str(good.price), str(good.day), good.shop) == (7, "1.25", "2026-11-21", "Malmö"), good
-    assert bad.bad_record.startswith("line 3"), bad
+    assert bad.bad_reason.startswith("line 3"), bad
 
 
 @contextmanager

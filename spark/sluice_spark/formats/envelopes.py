@@ -5,6 +5,7 @@ A body that isn't such an envelope raises ValueError with the reason: the caller
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import quote_plus, unquote_plus
@@ -138,6 +139,12 @@ def listed(facts: Mapping[str, str], envelopes: Sequence[str]) -> str:
         else:
             body = {"detail-type": "Backfill", "detail": body}
     return orjson.dumps(body).decode()
+
+
+def utc_time(text: str) -> datetime:
+    """Read a time of a notification, which is UTC without an offset. Raises ValueError."""
+    at = datetime.fromisoformat(text)
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def _detail_facts(detail: Mapping[str, Any], outer: Mapping[str, str]) -> dict[str, str]:

@@ -15,6 +15,7 @@ import orjson
 import pyarrow as pa
 
 from sluice_spark.errors import ObjectGone, ObjectUnreadable
+from sluice_spark.formats.bodies import REASON
 from sluice_spark.formats.envelopes import Follow, S3Choice, unwrapped
 from sluice_spark.formats.s3_objects import Get
 
@@ -25,7 +26,7 @@ SIZES = frozenset({"ExtendedPayloadSize", "SQSLargePayloadSize"})  # attributes 
 AT_ONCE = 6  # payloads that a task fetches side by side, and holds
 PAYLOAD_LIMIT = 256 * 2**20  # AT_ONCE of these fit a column of Arrow's
 _HINT = "S3Pointer"  # in every pointer, however it is wrapped
-_ATTRIBUTES, _REASON = "attributes", "bad_record"
+_ATTRIBUTES = "attributes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ def without_sizes(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Hide the libraries' own attribute where the payload is in its place; a bad record stays as it came."""
     kept = [
         [pair for pair in pairs if pair[0] not in SIZES] if pairs and reason is None else pairs
-        for pairs, reason in zip(rows.column(_ATTRIBUTES).to_pylist(), rows.column(_REASON).to_pylist(), strict=True)
+        for pairs, reason in zip(rows.column(_ATTRIBUTES).to_pylist(), rows.column(REASON).to_pylist(), strict=True)
     ]
     at = rows.schema.get_field_index(_ATTRIBUTES)
     return rows.set_column(at, rows.schema.field(at), pa.array(kept, rows.schema.field(at).type))

@@ -1,4 +1,4 @@
-"""What is in an object: records of CSV, JSON lines or Parquet, with the partition columns that its key says.
+"""What is in an object: records of CSV or Parquet, or lines, with the partition columns that its key says.
 
 No network here: the content comes as a file.
 
@@ -8,19 +8,23 @@ record says so. What comes out follows from the key, the content and the options
 
 import csv
 import io
+from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 from typing import IO, Any
 from urllib.parse import unquote
 
-import orjson
 import pyarrow as pa
 
 from sluice_spark.errors import InvalidOption
-from sluice_spark.formats.deserialisation import from_text, values_of
+from sluice_spark.formats.bodies import ENVELOPE, REASON, VALUE
+from sluice_spark.formats.envelopes import utc_time
 
-NONE, CSV, JSON, PARQUET = "none", "csv", "json", "parquet"
-FILE_FORMATS = (NONE, CSV, JSON, PARQUET)
+NONE, CSV, TEXT, PARQUET = "none", "csv", "text", "parquet"
+FILE_FORMATS = (NONE, CSV, TEXT, PARQUET)
+LINE = "line"  # the column of a text's lines
 FAIL, IGNORE, BAD = "fail", "ignore", "bad"
 MISSING_POLICIES = (FAIL, IGNORE, BAD)
 BATCH_ROWS = 4096
@@ -38,6 +42,7 @@ class S3Files:
     """How the objects that notifications name are read, if at all."""
 
     format: str = NONE
+    schema: str | None = None  # DDL of a value's columns
     missing: str = BAD
     csv_header: bool = False
     csv_delimiter: str = ","
@@ -50,6 +55,12 @@ class S3Files:
     def read(self) -> bool:
         """Whether there is a row for each record of an object, not for each object."""
         return self.format != NONE
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """DDL of the columns beside a message's own: a value is a record."""
+        value = self.schema or f"{LINE} string"
+        return [f"{ENVELOPE} map<string, string>", f"{VALUE} struct<{value}>", f"{REASON} string"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +132,8 @@ def check_columns(files: S3Files, kind: pa.DataType) -> None:
     nested = [each.name for each in kind if pa.types.is_nested(each.type)]
     if files.format == CSV and nested:
         raise InvalidOption("schema", f"CSV has no nested columns: {', '.join(nested)}")
+    if files.format == TEXT and pa.field(LINE, pa.string()) not in list(kind):
+        raise InvalidOption("schema", f"s3Format text has its lines in a column `{LINE} string`, which isn't there")
 
 
 def records(content: IO[bytes], key: str, files: S3Files, kind: pa.DataType) -> Iterator[Records]:
@@ -248,29 +261,24 @@ def _lines_of(chunk: Sequence[_Line]) -> Callable[[int], str]:
     return lambda index: f"line {chunk[index].number}"
 
 
-def _json_parts(content: IO[bytes], key: str, _: S3Files, inside: pa.DataType) -> Iterator[_Part]:
-    for chunk in _chunks(_json_lines(content, key)):
-        bodies = [line.content for line in chunk]
-        values, reasons = values_of(bodies, [line.reason for line in chunk], inside, orjson.loads)
-        placed = [
-            f"line {line.number}: {reason}" if reason and not line.reason else reason
-            for line, reason in zip(chunk, reasons, strict=True)
-        ]
-        yield _Part([values.field(index) for index in range(inside.num_fields)], placed, _lines_of(chunk))
+def _text_parts(content: IO[bytes], key: str, _: S3Files, inside: pa.DataType) -> Iterator[_Part]:
+    for chunk in _chunks(_text_lines(content, key)):
+        lines = pa.array([line.content for line in chunk], pa.string())
+        columns = [lines if each.name == LINE else pa.nulls(len(chunk), each.type) for each in inside]
+        yield _Part(columns, [line.reason for line in chunk], _lines_of(chunk))
 
 
-def _json_lines(content: IO[bytes], key: str) -> Iterator[_Line]:
+def _text_lines(content: IO[bytes], key: str) -> Iterator[_Line]:
     lines = _Lines(_unpacked(content, key))
     while True:
         try:
             line = next(lines)
+            if not line.isspace():
+                yield _Line(lines.number, line.decode().rstrip("\r\n"), size=len(line))
         except StopIteration:
             return
         except ValueError as error:
             yield _Line(lines.number, reason=f"line {lines.number}: {error}")
-            continue
-        if not line.isspace():
-            yield _Line(lines.number, line, size=len(line))
 
 
 def _chunks(lines: Iterator[_Line]) -> Iterator[Sequence[_Line]]:
@@ -372,12 +380,18 @@ def _each_of(
 
 
 def _of_texts(texts: Sequence[str | None], kind: pa.DataType) -> pa.Array:
-    """Empty is null. Times without an offset are UTC, binary is base64, as in JSON."""
+    """Empty is null. Times without an offset are UTC, binary is base64."""
     given = [text or None for text in texts]
     if pa.types.is_timestamp(kind) or pa.types.is_binary(kind):
-        read = from_text(kind)
+        read = _reader_of_text(kind)
         return pa.array([None if text is None else read(text) for text in given], kind)
     return pa.array(given, pa.string()).cast(kind)
+
+
+def _reader_of_text(kind: pa.DataType) -> Callable[[str], Any]:
+    if pa.types.is_binary(kind):
+        return partial(b64decode, validate=True)
+    return utc_time if kind.tz else datetime.fromisoformat
 
 
 def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -390,6 +404,6 @@ def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
 _CODECS = {"gz": "gzip", "gzip": "gzip", "bz2": "bz2", "zst": "zstd", "lz4": "lz4"}
 _READERS: Mapping[str, Callable[[IO[bytes], str, S3Files, pa.DataType], Iterator[_Part]]] = {
     CSV: _csv_parts,
-    JSON: _json_parts,
+    TEXT: _text_parts,
     PARQUET: _parquet_parts,
 }

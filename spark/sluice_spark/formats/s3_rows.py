@@ -7,8 +7,8 @@ from datetime import datetime
 import pyarrow as pa
 
 from sluice_spark.errors import ObjectGone, ObjectUnreadable
-from sluice_spark.formats.deserialisation import ENVELOPE, REASON, VALUE, aware, facts_of, opened
-from sluice_spark.formats.envelopes import CREATED, S3Choice, Unwrapped
+from sluice_spark.formats.bodies import ENVELOPE, REASON, VALUE, facts_of, opened
+from sluice_spark.formats.envelopes import CREATED, S3Choice, Unwrapped, utc_time
 from sluice_spark.formats.s3_files import BATCH_BYTES, BATCH_ROWS, FAIL, IGNORE, Records, S3Files, records, unread
 from sluice_spark.formats.s3_objects import Get
 
@@ -49,7 +49,7 @@ def _too_old(facts: Mapping[str, str], received: datetime | None, limit_s: float
     if limit_s is None or received is None or "eventTime" not in facts or not facts["event"].startswith(CREATED):
         return False
     try:
-        return (received - aware(facts["eventTime"])).total_seconds() > limit_s
+        return (received - utc_time(facts["eventTime"])).total_seconds() > limit_s
     except ValueError:
         return False
 

@@ -13,8 +13,7 @@ from typing import Any
 import orjson
 from msgspec.structs import replace
 
-from sluice_spark.formats.deserialisation import aware
-from sluice_spark.formats.envelopes import CREATED, LISTED, S3Choice, object_facts, unwrapped
+from sluice_spark.formats.envelopes import CREATED, LISTED, S3Choice, object_facts, unwrapped, utc_time
 from sluice_spark.sqs.received import Message, Received, divided
 
 RECORDS_LIMIT = 250_000  # that are remembered, the oldest forgotten first
@@ -176,7 +175,7 @@ def sift(
 
 def _epoch_s(facts: Mapping[str, str]) -> float | None:
     try:
-        return aware(facts["eventTime"]).timestamp()
+        return utc_time(facts["eventTime"]).timestamp()
     except (KeyError, ValueError):
         return None
 

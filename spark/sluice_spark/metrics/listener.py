@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from sluice_spark.errors import LogError
-from sluice_spark.formats.deserialisation import REASON
+from sluice_spark.formats.bodies import REASON
 from sluice_spark.log.latest import Status, read_status
 from sluice_spark.log.store import open_store
 from sluice_spark.metrics.measures import (

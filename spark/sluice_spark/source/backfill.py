@@ -111,7 +111,7 @@ def backfilling_of(options: Options, staged: StagedLog) -> Backfilling | None:
         options.files.backfill,
         options.store(),
         staged.notified,
-        options.deserialisation.envelopes,
+        options.bodies.envelopes,
         options.objects,
     )
 

@@ -3,6 +3,7 @@
 How fast it fills is a number, or what a function of the user's says, once a second.
 """
 
+import importlib
 import logging
 import math
 import time
@@ -11,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from sluice_spark.errors import InvalidOption
-from sluice_spark.formats.deserialisation import user_function
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ def limit_of(given: int | str | None) -> Limit | None:
         return None
     if isinstance(given, int):
         return lambda: given
-    limit = Asked(user_function("rateLimit", given))
+    limit = Asked(_import_function(given))
     limit.first()
     return limit
 
@@ -92,6 +92,17 @@ class Rate:
     def took(self, messages: int) -> None:
         """So many came: possibly more than were left, which the next ones wait for."""
         self._left -= messages
+
+
+def _import_function(name: str) -> Callable[[], Any]:
+    module, _, attribute = name.partition(":")
+    try:
+        function = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise InvalidOption("rateLimit", f"{name!r} can't be imported here: {error}") from error
+    if not callable(function):
+        raise InvalidOption("rateLimit", f"{name!r} is not a function")
+    return function  # type: ignore[no-any-return]  # it is what the user wrote
 
 
 def _checked(said: Any) -> float | None:

@@ -146,7 +146,7 @@ class SqsStreamReader(Reads, DataSourceStreamReader, _TriggerAvailableNow):
 
     def _with_errors(self, end: Offset, known: Offset, start: Position) -> Offset:
         """With the bad records before the batch's start: those of the batch itself its tasks have yet to find."""
-        if self._options.deserialisation.raw:
+        if self._options.bodies.as_received:
             return end
         errors = known.errors + count_errors(self._options.store(), known.errors_until, start)
         return replace(end, errors=errors, errors_until=start)
@@ -211,7 +211,7 @@ def writable_log(options: Options) -> StagedLog:
     if not options.files.read:
         return StagedLog(store)
     made = read_progress(store)
-    envelopes = options.deserialisation.envelopes
+    envelopes = options.bodies.envelopes
     return StagedLog(store, Notified(envelopes, options.s3, backfill=made.backfill if made else None))
 
 
@@ -233,12 +233,12 @@ def remove_payloads(options: Options, store: Store, numbers: Sequence[int]) -> N
     If we die between the two, the segment is read once more, and the payload is gone already. Raises ObjectRefused:
     then the segments stay too.
     """
-    wanted = options.deserialisation
+    bodies = options.bodies
     for number in numbers if options.payload_delete else ():
         keys: dict[str, list[str]] = {}
         for body in rows_of(store.read(segment_name(number))).column("body").to_pylist():
-            for pointer in pointers_of(body, wanted.envelopes):
-                if pointer.bucket in wanted.payload_buckets:
+            for pointer in pointers_of(body, bodies.envelopes):
+                if pointer.bucket in bodies.payload_buckets:
                     keys.setdefault(pointer.bucket, []).append(pointer.key)
         for bucket, names in keys.items():
             removed(options.objects(), bucket, names)

@@ -1,4 +1,4 @@
-"""What a task does for a read, bounded or streaming: rows of the log, made typed values. And which rows are whose."""
+"""What a task does for a read, bounded or streaming: rows of the log, opened. And which rows are whose."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +11,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
-from sluice_spark.formats.deserialisation import ENVELOPE, REASON, VALUE, deserialised, parser, split
+from sluice_spark.formats.bodies import REASON, VALUE, open_rows, split
 from sluice_spark.formats.payloads import AT_ONCE, following, portions, without_sizes
 from sluice_spark.formats.s3_objects import fetched
 from sluice_spark.formats.s3_rows import object_rows
@@ -51,21 +51,19 @@ class Reads:
         for part in partition.slices:
             found = batches(store, [part])
             mine = (shared(batch, share) for batch in found) if share else found
-            yield from self._deserialised(part, mine, share)
+            yield from self._opened(part, mine, share)
 
-    def _deserialised(
-        self, part: Slice, given: Iterable[pa.RecordBatch], share: Share | None
-    ) -> Iterator[pa.RecordBatch]:
+    def _opened(self, part: Slice, given: Iterable[pa.RecordBatch], share: Share | None) -> Iterator[pa.RecordBatch]:
         """Yield a part's rows. Bad ones are counted, and left out where they have a place of their own."""
         options, index, errors = self._options, share.index if share else 0, 0
-        if options.deserialisation.raw:
+        if options.bodies.as_received:
             yield from given
             return
         # One note and one file are written for each part, which so has its rows in one piece.
         for batch in pa.Table.from_batches(given, schema=SCHEMA).combine_chunks().to_batches():  # one, or none
-            for piece, rows in enumerate(self._values(batch)):
+            for piece, rows in enumerate(self._pieces(batch)):
                 errors += rows.num_rows - rows.column(REASON).null_count
-                if location := options.deserialisation.quarantine:
+                if location := options.bodies.quarantine:
                     good, bad = split(rows)
                     quarantine(open_store(location, options.identity.profile), part, bad, index, piece)
                     yield good
@@ -73,22 +71,21 @@ class Reads:
                     yield rows
         note_errors(options.store(), part, errors, index)
 
-    def _values(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield what becomes of the rows: at once, or in pieces where objects or payloads of S3 are read for them."""
-        options, wanted = self._options, self._options.deserialisation
-        added = [name for name in (ENVELOPE, VALUE, REASON) if self._schema and name in self._schema.names]
-        types = {name: arrow_type(self._schema, name) for name in added} if self._schema else {}
-        if not (options.files.read or wanted.payload_buckets):
-            yield deserialised(batch, wanted, options.s3, types, parser(wanted))
+        options, bodies = self._options, self._options.bodies
+        if not (options.files.read or bodies.payload_buckets):
+            yield open_rows(batch, bodies, options.s3)
             return
         get = partial(fetched, options.objects(), limit=options.files.object_bytes)
         if options.files.read:
-            yield from object_rows(batch, wanted.envelopes, options.s3, files=options.files, kind=types[VALUE], get=get)
+            kind = arrow_type(self._schema or StructType(), VALUE)
+            yield from object_rows(batch, bodies.envelopes, options.s3, files=options.files, kind=kind, get=get)
             return
-        follow, parse = following(get, wanted.payload_buckets), parser(wanted)
+        follow = following(get, bodies.payload_buckets)
         with ThreadPoolExecutor(AT_ONCE) as pool:
             for some in portions(batch):
-                yield without_sizes(deserialised(some, wanted, options.s3, types, parse, follow=follow, each=pool.map))
+                yield without_sizes(open_rows(some, bodies, options.s3, follow=follow, each=pool.map))
 
 
 def arrow_type(schema: StructType, name: str) -> pa.DataType:

@@ -57,7 +57,8 @@ def test_progress_becomes_metrics_that_go_on_over_a_restart(spark: Any, sqs: Any
 
 
 def test_bad_records_are_counted(spark: Any, sqs: Any, tmp_path: Path) -> None:
-    from sluice_spark.metrics.listener import MetricsListener, observed  # noqa: PLC0415  may be missing here
+    from sluice_spark.decoding import decode  # noqa: PLC0415  may be missing here
+    from sluice_spark.metrics.listener import MetricsListener, observed  # noqa: PLC0415  as above
 
     for body in ('{"n": 1}', "no json", '{"n": 2}'):
         sqs.queues["q"].send({"MessageBody": body}, time.time())
@@ -65,7 +66,7 @@ def test_bad_records_are_counted(spark: Any, sqs: Any, tmp_path: Path) -> None:
     listener = MetricsListener(seen.append)
     spark.streams.addListener(listener)
     try:
-        frame = observed(messages(spark, sqs, tmp_path, format="json", schema="n int"))
+        frame = observed(decode(messages(spark, sqs, tmp_path), "json", "n int"))
         writer = frame.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
         query = writer.format("parquet").start(str(tmp_path / "out"))
         try:

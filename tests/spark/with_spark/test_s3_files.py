@@ -80,7 +80,7 @@ def test_each_object_is_read_once_over_the_bucket_messages_and_a_restart(
 
     def table() -> list[Any]:
         value = "struct<id: int, name: string, day: date>"
-        given = f"message_id string, envelope map<string, string>, value {value}, bad_record string"
+        given = f"message_id string, envelope map<string, string>, value {value}, bad_reason string"
         return list(spark.read.schema(given).parquet(str(tmp_path / "out")).collect())
 
     sqs.queues["q"].visibility_s = 3  # of what a receive took that the first run no longer awaits
@@ -97,12 +97,12 @@ def test_each_object_is_read_once_over_the_bucket_messages_and_a_restart(
     notify(sqs, first, third, gone)
     run(7)
 
-    good = sorted((row.value.id, row.value.name, str(row.value.day)) for row in table() if row.bad_record is None)
+    good = sorted((row.value.id, row.value.name, str(row.value.day)) for row in table() if row.bad_reason is None)
     assert good == [
         (0, "z", "2026-01-01"), (1, "a", "2026-01-02"), (2, "c", "2026-01-02"), (3, "d", "2026-01-03"),
         (4, "e", "2026-01-04"),
     ]  # fmt: skip
-    bad = sorted(row.bad_record for row in table() if row.bad_record)
+    bad = sorted(row.bad_reason for row in table() if row.bad_reason)
     assert [reason.partition(":")[0] for reason in bad] == ["line 2", "s3"]
     assert bad[1] == "s3://bucket/in/gone.csv is gone: NoSuchKey"
     assert sorted(gets(s3)) == ["first.csv", "gone.csv", "second.csv.gz", "third.csv", "zero.csv"]
@@ -119,7 +119,7 @@ def test_bad_records_go_to_a_table_and_a_bounded_read_sees_the_log_again(
         number for number in range(10_000) if number % 1000
     )
     bad = spark.read.parquet(str(tmp_path / "bad")).collect()
-    assert sorted(int(row.bad_record.split()[1].strip(":")) for row in bad) == [1000 * n + 1 for n in range(10)]
+    assert sorted(int(row.bad_reason.split()[1].strip(":")) for row in bad) == [1000 * n + 1 for n in range(10)]
     again = {name: value for name, value in options.items() if name not in {"queueUrl", "endpoint"}}
     assert spark.read.format("sqs").options(**again).load().count() == 10_000
 

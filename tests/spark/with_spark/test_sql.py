@@ -40,12 +40,12 @@ def test_a_temporary_view_is_selected_from(spark: Any, options: Mapping[str, str
     assert (row.n, row.low, row.times) == (120, "000000", 1)
 
 
-def test_a_temporary_view_with_a_format_has_typed_values(
+def test_a_temporary_view_with_an_envelope_has_its_columns(
     spark: Any, sqs: Any, options: Mapping[str, str], table: str
 ) -> None:
-    sqs.queues["q"].send({"MessageBody": '{"price": 3}'}, time.time())
-    spark.sql(f"CREATE TEMPORARY VIEW sqs_view USING sqs OPTIONS {listed(options, format='json', schema='price int')}")
-    assert [tuple(row) for row in spark.sql("SELECT value.price + 1 FROM sqs_view").collect()] == [(4,)]
+    sqs.queues["q"].send({"MessageBody": '{"Type": "Notification", "Message": "7"}'}, time.time())
+    spark.sql(f"CREATE TEMPORARY VIEW sqs_view USING sqs OPTIONS {listed(options, envelope='sns')}")
+    assert [tuple(row) for row in spark.sql("SELECT body, bad_reason FROM sqs_view").collect()] == [("7", None)]
 
 
 @pytest.mark.usefixtures("_inserts_columns")

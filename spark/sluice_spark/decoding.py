@@ -1,0 +1,250 @@
+"""Bodies as values, by Spark's own readers: no row passes through Python.
+
+The source gives bodies as text, and expressions of Spark's stand beside them. What a body's bytes may have before their
+content, a schema registry's header, is known here alone.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
+from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.protobuf.functions import from_protobuf
+from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
+
+from sluice_spark.errors import InvalidOption
+from sluice_spark.formats.bodies import REASON, VALUE
+
+BAD_RECORD = "bad_record"
+JSON, VARIANT, AVRO, PROTOBUF = "json", "variant", "avro", "protobuf"
+CONFLUENT, GLUE, NONE = "confluent", "glue", "none"
+# https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html#wire-format
+CONFLUENT_MARK, CONFLUENT_BYTES = b"\x00", 5
+CONFLUENT_LIKELY = b"\x00\x00"  # with the first byte of a schema's id, which is a small number
+FIRST_MESSAGE = b"\x00"  # after that: a Protobuf message's place in its file
+# https://github.com/awslabs/aws-glue-schema-registry: a version, how the content is compressed, and the schema's id
+GLUE_MARK, GLUE_ZLIB_MARK, GLUE_BYTES = b"\x03\x00", b"\x03\x05", 18
+CONTAINER_MARK = b"Obj\x01"  # of an Avro object container file
+ALL_BYTES = 2**31 - 1
+END = bytes.fromhex("9d1f6a0c53e8b742")  # put after a datum: what it leaves over would be read in its place
+_CONTENT, _PARSED = "_sluice_content", "_sluice_parsed"  # columns that don't stay
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reader:
+    """One of Spark's readers, and how to see that it has read the whole content and nothing else."""
+
+    parse: Callable[[Column], Column]
+    is_read: Callable[[DataFrame], Column]  # the frame has what was parsed
+    value: Column
+    failure: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Content:
+    """A body without its header. `flaw`: why there is no content; `hint`: what the reader may have failed by."""
+
+    content: Column
+    flaw: Column
+    hint: Column
+
+
+def decode(
+    frame: DataFrame,
+    format: str,  # noqa: A002  as Spark's readers name it
+    schema: str | bytes | StructType | None = None,
+    *,
+    message: str | None = None,
+    header: str | None = None,
+    column: str = "body",
+    into: str = VALUE,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Add what one of Spark's readers makes of a column of text, and which rows it can't read.
+
+    `format` is `json` (`from_json`), `variant` (`try_parse_json`), `avro` (`from_avro`, of Spark's package spark-avro)
+    or `protobuf` (`from_protobuf`, of spark-protobuf); bodies of the last two are base64. `schema` is DDL or a
+    StructType for JSON, a schema as JSON for Avro, and for Protobuf the content of a descriptor file, of which
+    `message` is the full name of one. `options` are the reader's own, without `mode`.
+
+    `header` says what comes before the content, all of it base64 then in any format: `confluent`, `glue`, or `none`.
+    If it isn't given, a body that begins like one of these is a bad record that says so.
+
+    The columns are `into`, null in a bad row; `bad_record`, the text that can't be read, else null; and `bad_reason`,
+    why. A row that is bad already stays so. Raises InvalidOption for arguments that don't fit.
+    """
+    reader = _reader(format, schema, message, options or {})
+    text, content = F.col(column), _content(F.col(column), format, header)
+    known = F.col(REASON) if REASON in frame.columns else _no_text()
+    unpacked = frame.withColumn(
+        _CONTENT,
+        F.struct(
+            F.when(content.flaw.isNull(), content.content).alias("content"),
+            content.flaw.alias("flaw"),
+            content.hint.alias("hint"),
+        ),
+    )
+    parsed = unpacked.withColumn(_PARSED, reader.parse(F.col(f"{_CONTENT}.content")))
+    is_unread = text.isNotNull() & ~F.coalesce(reader.is_read(parsed), F.lit(False))  # noqa: FBT003  a literal column
+    failure = F.when(is_unread, F.coalesce(F.col(f"{_CONTENT}.hint"), F.lit(reader.failure)))
+    reason = F.coalesce(known, F.col(f"{_CONTENT}.flaw"), failure)
+    raw = F.coalesce(text, F.col("body")) if "body" in frame.columns else text
+    return parsed.withColumns(
+        {
+            into: F.when(reason.isNull(), reader.value),
+            BAD_RECORD: F.when(reason.isNotNull(), raw),
+            REASON: reason,
+        }
+    ).drop(_CONTENT, _PARSED)
+
+
+def _content(text: Column, format_: str, header: str | None) -> _Content:
+    """Take the header off."""
+    if header not in {CONFLUENT, GLUE, NONE, None}:
+        raise InvalidOption("header", f"{header!r} is none of {CONFLUENT}, {GLUE}, {NONE}")
+    is_binary = format_ in {AVRO, PROTOBUF}
+    held = F.try_to_binary(text, F.lit("base64"))
+    flaw = F.when(text.isNotNull() & held.isNull(), "not base64")
+    if header is None:
+        likely = F.when(_begins(held, CONFLUENT_LIKELY), _advice("Confluent", CONFLUENT))
+        likely = likely.when(_begins(held, GLUE_MARK) | _begins(held, GLUE_ZLIB_MARK), _advice("Glue", GLUE))
+        if not is_binary:
+            return _Content(content=text, flaw=_no_text(), hint=likely)
+        flaw = F.coalesce(flaw, likely)
+    size = 0
+    if header == CONFLUENT:
+        size = CONFLUENT_BYTES
+        flaw = flaw.when(~_begins(held, CONFLUENT_MARK) | (F.octet_length(held) < size), "no Confluent header")
+        if format_ == PROTOBUF:
+            size += len(FIRST_MESSAGE)
+            place = F.substring(held, size, 1)
+            flaw = flaw.when(place != F.lit(FIRST_MESSAGE), "Confluent's header names another message than the first")
+    elif header == GLUE:
+        size = GLUE_BYTES
+        flaw = flaw.when(_begins(held, GLUE_ZLIB_MARK), "Glue's header with zlib, which Spark has no function for")
+        flaw = flaw.when(~_begins(held, GLUE_MARK) | (F.octet_length(held) < size), "no Glue header")
+    content = F.substring(held, size + 1, ALL_BYTES)
+    if format_ == AVRO:
+        flaw = F.coalesce(flaw, F.when(_begins(content, CONTAINER_MARK), "an Avro container file, not one datum"))
+    text_of = content if is_binary else F.try_validate_utf8(content.cast("string"))
+    return _Content(content=text_of, flaw=flaw, hint=_no_text())
+
+
+def _begins(content: Column, mark: bytes) -> Column:
+    return F.startswith(content, F.lit(mark))
+
+
+def _advice(name: str, header: str) -> str:
+    return f"it begins like {name}'s header: header={header!r} takes that off, header={NONE!r} reads it as content"
+
+
+def _no_text() -> Column:
+    return F.lit(None).cast("string")
+
+
+def _reader(
+    format_: str, schema: str | bytes | StructType | None, message: str | None, options: Mapping[str, str]
+) -> _Reader:
+    if "mode" in options:
+        raise InvalidOption("mode", "not for the reader: what it can't read is a bad record")
+    if message is not None and format_ != PROTOBUF:
+        raise InvalidOption("message", "needs format protobuf")
+    given = {**options, "mode": "PERMISSIVE"}
+    if format_ == JSON and isinstance(schema, str | StructType):
+        return _json_reader(StructType.fromDDL(schema) if isinstance(schema, str) else schema, given)
+    if format_ == VARIANT and schema is None and not options:
+        return _variant_reader()
+    if format_ == AVRO and isinstance(schema, str):
+        return _avro_reader(schema, given)
+    if format_ == PROTOBUF and isinstance(schema, bytes) and message is not None:
+        return _protobuf_reader(schema, message, given)
+    needs = {
+        JSON: "a schema as DDL or a StructType",
+        VARIANT: "neither a schema nor options",
+        AVRO: "a schema as JSON",
+        PROTOBUF: "a descriptor file's content (bytes) as its schema, and a message",
+    }
+    if format_ in needs:
+        raise InvalidOption("schema", f"format {format_} needs {needs[format_]}")
+    raise InvalidOption("format", f"{format_!r} is none of {', '.join(needs)}")
+
+
+def _in_json(content: Column) -> Column:
+    """Enclose a body in JSON, as Spark's readers say nothing of what comes after the first value of a text."""
+    return F.concat(F.lit('{"v":['), content, F.lit('],"end":true}'))
+
+
+def _json_reader(schema: StructType, options: Mapping[str, str]) -> _Reader:
+    """Read records; one that fits in part has its text in a column of the reader's, and is bad as a whole."""
+    whole = StructType(
+        [StructField("v", ArrayType(schema)), StructField("end", BooleanType()), StructField("bad", StringType())]
+    )
+    parsed = F.col(_PARSED)
+    value = F.get(parsed["v"], F.lit(0))
+    is_read = parsed["end"] & parsed["bad"].isNull() & (F.size(parsed["v"]) == 1) & value.isNotNull()
+    return _Reader(
+        parse=lambda content: F.from_json(_in_json(content), whole, {**options, "columnNameOfCorruptRecord": "bad"}),
+        is_read=lambda _: is_read,
+        value=value,
+        failure="not JSON of the schema",
+    )
+
+
+def _variant_reader() -> _Reader:
+    def held(path: str, kind: str = "variant") -> Column:
+        return F.try_variant_get(F.col(_PARSED), path, kind)
+
+    return _Reader(
+        parse=lambda content: F.try_parse_json(_in_json(content)),
+        is_read=lambda _: held("$.end", "boolean") & held("$.v[0]").isNotNull() & held("$.v[1]").isNull(),
+        value=held("$.v[0]"),
+        failure="not JSON",
+    )
+
+
+def _avro_reader(schema: str, options: Mapping[str, str]) -> _Reader:
+    """Read a datum as a field of a record, with another after it whose value is known.
+
+    By itself the reader passes over bytes that a datum leaves over, and makes a row of nulls of what is no datum.
+    """
+    if "avroSchemaUrl" in options:
+        raise InvalidOption("avroSchemaUrl", "give what is there as avroSchema")
+    given = dict(options)
+    if "avroSchema" in options:
+        given["avroSchema"] = _with_end(options["avroSchema"])
+    whole = _with_end(schema)
+    return _Reader(
+        parse=lambda content: from_avro(F.concat(content, F.lit(END)), whole, given),
+        is_read=lambda _: F.col(_PARSED)["end"] == F.lit(END),
+        value=F.col(_PARSED)["value"],
+        failure="no Avro datum of the schema",
+    )
+
+
+def _with_end(schema: str) -> str:
+    try:
+        value = json.loads(schema)
+    except json.JSONDecodeError as error:
+        raise InvalidOption("schema", f"no Avro schema, which is JSON: {error}") from error
+    end = {"type": "fixed", "name": "SluiceEnd", "size": len(END)}
+    fields = [{"name": "value", "type": value}, {"name": "end", "type": end}]
+    return json.dumps({"type": "record", "name": "SluiceBody", "fields": fields})
+
+
+def _protobuf_reader(descriptors: bytes, message: str, options: Mapping[str, str]) -> _Reader:
+    """Read messages; of what is none the reader makes a row of nulls, as of one without bytes."""
+
+    def is_read(parsed: DataFrame) -> Column:
+        kind = parsed.schema[_PARSED].dataType
+        names = kind.names if isinstance(kind, StructType) else []
+        is_empty = F.octet_length(F.col(_CONTENT)["content"]) == 0
+        return is_empty | F.coalesce(*(F.when(F.col(_PARSED)[name].isNotNull(), F.lit(True)) for name in names))  # noqa: FBT003  a literal column
+
+    return _Reader(
+        parse=lambda content: from_protobuf(content, message, options=dict(options), binaryDescriptorSet=descriptors),
+        is_read=is_read,
+        value=F.col(_PARSED),
+        failure=f"no message {message}, or one without any of its fields",
+    )
