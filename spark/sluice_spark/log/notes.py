@@ -1,12 +1,13 @@
-"""What tasks write beside the segments, for the driver to find: notes, counts of bad records, and the bad records.
+"""What tasks write beside the segments, for the driver to find: counts of bad records, and the bad records.
 
-A note is an empty object, whose name is numbers, a segment's first, and the format's version. A task that is tried
-again writes the same names, so each is there once. What others put beside them is passed over.
+A count is an empty object, whose name is numbers and the format's version: the rows' segment and place in it, the share
+of its groups, and how many are bad. A task that is tried again writes the same names, so each is there once. What
+others put beside them is passed over.
 """
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -18,44 +19,26 @@ from sluice_spark.log.store import Store
 
 log = logging.getLogger(__name__)
 
-ERRORS = "errors"  # the folder of notes that count records which could not be read
+ERRORS = "errors"  # the folder of counts
 VERSION = 1
-_NAME = re.compile(r"([0-9]{20}(?:-[0-9]+)+)\.v([0-9]+)")
+_NAME = re.compile(rf"{ERRORS}/([0-9]{{20}}(?:-[0-9]+)+)\.v([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """A note that was read. `noted_at`: epoch seconds."""
+class _Count:
+    """A count that was read. `noted_at`: epoch seconds."""
 
     name: str
     numbers: Sequence[int]
     noted_at: float
 
 
-def note(store: Store, folder: str, number: int, *numbers: int) -> None:
-    """Publish a note about segment `number`."""
-    name = "-".join([f"{number:020d}", *map(str, numbers)])
-    with suppress(SegmentTaken):
-        store.publish(f"{folder}/{name}.v{VERSION}", pa.py_buffer(b""))
-
-
-def notes(store: Store, folder: str) -> Sequence[Note]:
-    """Read the folder's notes. Raises UnknownFormat for those of a later version."""
-    listed = []
-    for name, at in store.names(folder).items():
-        parsed = _NAME.fullmatch(name.removeprefix(f"{folder}/"))
-        if not parsed:
-            continue
-        if int(parsed[2]) != VERSION:
-            raise UnknownFormat(f"{name} is no note of version {VERSION}, which this package reads")
-        listed.append(Note(name, [int(number) for number in parsed[1].split("-")], at))
-    return listed
-
-
 def note_errors(store: Store, part: Slice, errors: int, share: int = 0) -> None:
     """Note how many records of a part could not be read. Nothing is written for none."""
     if errors:
-        note(store, ERRORS, part.number, part.low, part.high, share, errors)
+        name = f"{ERRORS}/{part.number:020d}-{part.low}-{part.high}-{share}-{errors}.v{VERSION}"
+        with suppress(SegmentTaken):
+            store.publish(name, pa.py_buffer(b""))
 
 
 def count_errors(store: Store, start: Position, end: Position) -> int:
@@ -63,14 +46,25 @@ def count_errors(store: Store, start: Position, end: Position) -> int:
 
     A batch's errors are all there once it is committed. Raises UnknownFormat.
     """
-    noted = (one.numbers for one in notes(store, ERRORS))
+    noted = (count.numbers for count in _counts(store))
     return sum(errors for number, low, _, _, errors in noted if start <= Position(number, low) < end)
 
 
 def forget_errors(store: Store, committed: Position, *, before: float) -> None:
     """Remove what was noted of committed segments before the time, in epoch seconds: offsets have counted it."""
-    noted = notes(store, ERRORS)
-    store.remove([one.name for one in noted if one.noted_at < before and one.numbers[0] < committed.segment])
+    noted = _counts(store)
+    store.remove([count.name for count in noted if count.noted_at < before and count.numbers[0] < committed.segment])
+
+
+def _counts(store: Store) -> Iterator[_Count]:
+    """Yield what is noted. Raises UnknownFormat for a later version's."""
+    for name, at in store.names(ERRORS).items():
+        parsed = _NAME.fullmatch(name)
+        if not parsed:
+            continue
+        if int(parsed[2]) != VERSION:
+            raise UnknownFormat(f"{name} is no note of version {VERSION}, which this package reads")
+        yield _Count(name, [int(number) for number in parsed[1].split("-")], at)
 
 
 def quarantine(store: Store, part: Slice, rows: pa.RecordBatch, share: int = 0, piece: int = 0) -> None:
