@@ -1,7 +1,6 @@
 """`sluice console`: what it is told. The console itself stands beside the command line, and is imported by its name."""
 
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -35,12 +34,6 @@ def console(
     allow_actions: Annotated[
         bool, typer.Option("--allow-actions", help="Let pages do what commands do; else they only show.")
     ] = False,
-    history: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", dir_okay=False, help="Keep what was seen in a file of SQLite's, for the next time."
-        ),
-    ] = None,
     port: Annotated[
         int, typer.Option(min=0, max=HIGHEST_PORT, help="On loopback.", show_default="any that is free")
     ] = 0,
@@ -58,7 +51,7 @@ def console(
     def tell_address(address: str) -> None:
         tell({"address": address}, f"console at {address} until ctrl-C")
 
-    program.run(_named(site, sites), options, history=history, browser=not no_browser, tell=tell_address)
+    program.run(_named(site, sites), options, browser=not no_browser, tell=tell_address)
 
 
 def _named(said: SiteOptions, texts: list[str]) -> list[SiteName]:

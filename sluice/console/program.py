@@ -9,29 +9,22 @@ from html import escape
 from pathlib import Path
 from tempfile import mkdtemp
 
-from sluice.console.history import History
 from sluice.console.server import Options, Served
-from sluice.console.sites import SiteMemory, WatchedSite
+from sluice.console.sites import WatchedSite
 from sluice.console.watching import ACTIONS, QUESTIONS, READERS, WatchedSites
 from sluice.operator.site_names import SiteName
 
 OPENED_WITHIN_S = 30.0
 
 
-def run(
-    names: Sequence[SiteName], options: Options, *, history: Path | None, browser: bool, tell: Callable[[str], None]
-) -> None:
-    """Serve until ctrl-C; `tell` is told the address. Raises `PortTaken`, `BadHistory`."""
-    kept = History.at(history)
-    sites = [WatchedSite(name, memory=SiteMemory(history=kept)) for name in names]
+def run(names: Sequence[SiteName], options: Options, *, browser: bool, tell: Callable[[str], None]) -> None:
+    """Serve until ctrl-C; `tell` is told the address. Raises `PortTaken`."""
+    sites = list(map(WatchedSite, names))
     served = Served.at(WatchedSites(sites=sites, readers=READERS, questions=QUESTIONS, actions=ACTIONS), options)
     tell(served.address)
     if browser:
         open_in_browser(served.address)
-    try:
-        served.run()
-    finally:
-        kept.close()
+    served.run()
 
 
 def open_in_browser(address: str) -> None:

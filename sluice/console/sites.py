@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 from sluice.aws.connections import Connection
 from sluice.aws.deployment import NotDeployed, StackView
-from sluice.console.history import History
 from sluice.errors import SluiceError
 from sluice.operations import QueueDepth
 from sluice.operator.functions import ControlClient
@@ -58,7 +57,6 @@ class Kept:
 class SiteMemory:
     """What is known of a site from round to round, and what pages keep for it. Safe for threads."""
 
-    history: History = field(default_factory=History.at)
     kept: dict[object, Kept] = field(default_factory=dict)
     stacks: Mapping[str, StackView] | None = None
     outputs: dict[str, Mapping[str, str]] = field(default_factory=dict)

@@ -64,16 +64,8 @@ function card({ name, title, detail, goesIn, goesOut }, found, place, site) {
         stat("Dead", holds?.dead, { name: "dead", kind: holds?.dead ? "bad" : "" })),
       counters?.minutes?.in ? spark("The last hour, minute by minute", [
         { name: goesIn, values: counters.minutes.in, kind: "in" }, { name: goesOut, values: counters.minutes.out, kind: "out" }]) : null,
-      seen(found.history[name]),
       detail(part, counters, found),
     ] : null);
-}
-
-// What was held while somebody looked; minutes in which nobody did are left out.
-function seen(history) {
-  if (!history || history.waiting.filter((each) => each !== null).length < 2) return null;
-  return spark("Held in the last three hours, while somebody looked", [
-    { name: "Waiting", values: history.waiting, kind: "in" }, { name: "Dead", values: history.dead, kind: "bad" }]);
 }
 
 function rendezvous(part, counters) {
@@ -114,8 +106,7 @@ function changes(found, site) {
   return el("section", { class: "card", "data-key": "changes", "aria-label": `What changed in the last hour at ${site.name}` },
     el("h3", {}, "What changed in the last hour"),
     table("What changed in the last hour", [{ name: "When" }, { name: "Part" }, { name: "What" }],
-      found.changes.map((each) => [el("time", { datetime: new Date(each.at_ms).toISOString() }, clock(each.at_ms).slice(11)), each.part.replace("_", " "), each.what]),
-      { empty: "Nothing that was seen." }),
+      found.changes.map((each) => [el("time", { datetime: new Date(each.at_ms).toISOString() }, clock(each.at_ms).slice(11)), each.part.replace("_", " "), each.what]),),
     el("p", { class: "quiet" }, found.alarms_watched === null ? "" : `${number(found.alarms_watched)} alarms watch this site; ${number(found.alarms?.length ?? 0)} are on.`));
 }
 
