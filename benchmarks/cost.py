@@ -89,7 +89,6 @@ class Costs:
             on=prices.on.isoformat(),
             region=prices.region,
             month_usd={thing: _rounded(prices.usd(quantities)) for thing, quantities in used.items()},
-            message_usd={kind: _rounded(prices.usd(taken)) for kind, taken in self.counts.messages.items()},
         )
 
     def used(self, numbers: Numbers) -> Used:

@@ -1,8 +1,7 @@
-"""What a site costs in a month without messages, by what its templates have, and what a message costs.
+"""What a site costs in a month without messages, by what its templates have.
 
-The prices are those of `costs.json`, which `python -m benchmarks.cost --write` writes: it knows AWS's price list, and
-counts what a message takes. No AWS here, and no synth: values only. Tables, queues and buckets that hold nothing are
-free.
+The prices are those of `costs.json`, which `python -m benchmarks.cost --write` writes: it knows AWS's price list. No
+AWS here, and no synth: values only. Tables, queues and buckets that hold nothing are free.
 """
 
 import json
@@ -30,12 +29,11 @@ Month = Mapping[str, Numbers]  # by parts of a site
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostTable:
-    """Dollars by AWS's prices of one day in one region: for a month of a thing, and for one message of a kind."""
+    """Dollars by AWS's prices of one day in one region: for a month of a thing."""
 
     on: str
     region: str
     month_usd: Mapping[str, float]
-    message_usd: Mapping[str, float]
 
     def usd_by_part(self, month: Month) -> Mapping[str, float]:
         """Dollars for each part of a month. Raises KeyError for what has no price."""

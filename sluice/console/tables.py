@@ -115,15 +115,13 @@ def document_of(versions: Sequence[TableVersion], rows: int | None) -> Document:
     }
 
 
-def rows_of(files: Files, table: KnownTable, *, most: int, where: Mapping[str, str] | None = None) -> Sequence[Any]:
+def rows_of(files: Files, table: KnownTable, *, most: int) -> Sequence[Any]:
     """Read rows, those of the newest versions first, with the values of their partitions.
 
-    `where` asks for a partition. Raises `NotInstalled` without pyarrow, `CallFailed`, `Malformed`.
+    Raises `NotInstalled` without pyarrow, `CallFailed`, `Malformed`.
     """
     rows = list[dict[str, Any]]()
     for added in _files_of(table):
-        if where and any(added.partition.get(name) != value for name, value in where.items()):
-            continue
         rows += _rows(files, table, added)
         if len(rows) >= most:
             break

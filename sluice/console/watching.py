@@ -33,7 +33,6 @@ READERS: Mapping[str, Reader] = {
 QUESTIONS: Mapping[str, Asked] = {
     "try-message": trials.try_message,
     "trace-key": maps.trace,
-    "hours": pipeline.hours,
     "quarantine": pipeline.quarantine,
     "dead-letters": dead_letters.look,
     "dead-letter": dead_letters.show,

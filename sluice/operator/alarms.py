@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from sluice.aws.clients import calls
 from sluice.aws.connections import Connection
@@ -79,12 +78,6 @@ def deployments(stacks: Mapping[str, StackView], *, stage: str | None) -> Sequen
         for name, stack in stacks.items()
         if name.startswith(staged(OURS, stage))
     ]
-
-
-def read_template(connection: Connection, stack: str) -> Any:
-    """Read a stack's template, by its whole name, as it was deployed. Raises `CallFailed`."""
-    with calls("GetTemplate"):
-        return connection.client("cloudformation").get_template(StackName=stack)["TemplateBody"]
 
 
 def _prefix(connection: Connection) -> str:

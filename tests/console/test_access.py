@@ -34,7 +34,7 @@ OPENED = {
     "#/rendezvous": [],
     "#/splitting?session=00000005-lin": ["With a filter of yours", "Who takes it?"],
     "#/federation": ["go from here?"],
-    "#/pipeline": ["Show", "Look at the newest"],
+    "#/pipeline": ["Look at the newest"],
     "#/dead-letters?queue=federation": [],
     "#/log": [],
 }
@@ -47,7 +47,6 @@ def sites(sites: RecordedSites) -> RecordedSites:
         "try-message": VERDICT,
         "trace-key": TRACED,
         "quarantine": {"rows": [QUARANTINED], "more": 3},
-        "hours": {"day": "2026-09-21", "hours": [{"matched": 3, "denied": 1, "timed out": 0}] * 24},
         "dead-letters": looked([letter(1), letter(2)]),
     }
     return sites

@@ -18,7 +18,7 @@ def stats(page: Page) -> dict[str, str]:
 def test_landing_is_told_in_numbers_and_drawn_minute_by_minute(look: Looking) -> None:
     page = look.at("#/pipeline")
     told = stats(page)
-    assert (told["Waiting"], told["Batches a minute"], told["An hour costs"]) == ("1,200", "2", "$0.24")
+    assert (told["Waiting"], told["Batches a minute"]) == ("1,200", "2")
     plots = page.get_by_role("region", name="Landing").locator("figure svg > g")
     expect(plots).to_have_count(120)
 
@@ -43,15 +43,9 @@ def test_a_link_to_a_table_that_isnt_there_shows_the_messages(look: Looking) -> 
     expect(page.get_by_role("navigation", name="Tables").locator("[aria-current]")).to_contain_text("Messages")
 
 
-def test_days_are_drawn_and_a_days_hours_on_request(look: Looking, sites: RecordedSites) -> None:
-    hour = {"matched": 3, "denied": 1, "timed out": 0}
-    sites.answers["hours"] = {"day": "2026-09-21", "hours": [hour] * 24}
-    page = look.at("#/pipeline")
-    days = page.get_by_role("region", name="Daily statistics")
+def test_days_are_drawn(look: Looking) -> None:
+    days = look.at("#/pipeline").get_by_role("region", name="Daily statistics")
     expect(days.locator("figure svg > g")).to_have_count(14)
-    days.get_by_role("button", name="Show").click()
-    expect(days.locator("figure svg > g")).to_have_count(14 + 24)
-    assert sites.asked == [("hours", 0, {"day": "2026-09-21"})]
 
 
 def quarantined(reason: str) -> dict[str, Any]:
@@ -124,9 +118,8 @@ def test_jobs_are_told_what_the_commands_tell_them(look: Looking, sites: Recorde
 def test_before_anything_was_landed_the_page_says_so(look: Looking, sites: RecordedSites) -> None:
     said = json.loads(json.dumps(recorded("pipeline")))
     empty: dict[str, Any] = {"rows": None, "versions": []}
-    said |= {"runs": [], "tables": dict.fromkeys(said["tables"], empty), "days": [], "local": True, "minutes": []}
+    said |= {"runs": [], "tables": dict.fromkeys(said["tables"], empty), "days": [], "minutes": []}
     sites.documents["pipeline"] = said
     page = look.at("#/pipeline")
     expect(page.get_by_text("Nothing has been written yet.")).to_be_visible()
     expect(page.get_by_text("No day has been reckoned yet")).to_be_visible()
-    assert stats(page)["An hour costs"] == "nothing here"

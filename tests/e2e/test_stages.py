@@ -11,7 +11,6 @@ import pytest
 
 from sluice.aws.deployment import NotDeployed, stack_output, stack_outputs
 from sluice.aws.rendezvous.clients import ClientUser, revoke
-from sluice.console.readings.dollars import STACKS
 from sluice.console.requests import Topic
 from sluice.console.sites import WatchedSite
 from sluice.console.watching import ACTIONS, QUESTIONS, READERS, WatchedSites
@@ -32,6 +31,7 @@ pytestmark = pytest.mark.slow
 
 UNSTAGED = Site("999999999999", "eu-central-1")
 STAGED = Site("999999999999", "eu-central-1", "dev")
+PARTS = "State", "Rendezvous", "Splitting", "Federation", "Pipeline", "Operations"
 PARAMETERS: dict[str, object] = {
     "sluice.rendezvous.held_proxies_min": 10,
     **shares.PARAMETERS,
@@ -166,12 +166,12 @@ def test_where_one_is_destroyed_the_other_goes_on(deployer: Deployer, sites: lis
     assert at_both(divided, [unstaged]) == [shares.DIVIDED]
 
 
-def test_the_console_has_of_each_its_own_alarms_deployments_dollars_and_functions(
+def test_the_console_has_of_each_its_own_alarms_deployments_and_functions(
     sites: list[FederatedSite], tmp_path: Path
 ) -> None:
     both = [seen_on_the_console(site, tmp_path) for site in sites]
     assert [deployed for deployed, _ in both] == [
-        {f"stack {staged(name, site.site.stage)}" for name in STACKS} for site in sites
+        {f"stack {staged(f'Sluice{part}', site.site.stage)}" for part in PARTS} for site in sites
     ]
     (_, here), (_, dev) = both
     assert here == dev  # the one is deployed as the other
@@ -180,7 +180,7 @@ def test_the_console_has_of_each_its_own_alarms_deployments_dollars_and_function
 
 
 def seen_on_the_console(site: FederatedSite, landed: Path) -> tuple[set[str], dict[str, Any]]:
-    """Which stacks it says were deployed, and how many alarms, what dollars, which functions it finds."""
+    """Which stacks it says were deployed, and how many alarms, which functions it finds."""
     name = SiteName(site.site.region, local_account=site.site.account, stage=site.site.stage)
     shown = WatchedSite(name, lambda _: site.connection, landed)
     watched = WatchedSites(sites=[shown], readers=READERS, questions=QUESTIONS, actions=ACTIONS)
@@ -188,7 +188,6 @@ def seen_on_the_console(site: FederatedSite, landed: Path) -> tuple[set[str], di
     def seen() -> tuple[set[str], dict[str, Any]]:
         overview, log = (watched.read(Topic(reading=reading)) for reading in ("overview", "log"))
         deployed = {each["what"].split(":")[0] for each in overview["changes"] if each["part"] == "deployment"}
-        dollars = overview["dollars"]["at_rest"]
-        return deployed, {"alarms": overview["alarms_watched"], "dollars": dollars, "functions": log["functions"]}
+        return deployed, {"alarms": overview["alarms_watched"], "functions": log["functions"]}
 
     return until(seen, lambda found: all(found[1].values()))

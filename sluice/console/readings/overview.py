@@ -7,7 +7,6 @@ from typing import Any
 from sluice.aws.clients import now_ms
 from sluice.codec import plain
 from sluice.console.readings.counters import counters_of, holds_of, metrics_of, offers_of, statistics_of_today
-from sluice.console.readings.dollars import dollars_of
 from sluice.console.readings.shared import tried
 from sluice.console.sites import Document, KnownSite, Query
 from sluice.operator.alarms import deployments, read_alarm_changes, read_alarms
@@ -33,7 +32,6 @@ def read(site: KnownSite, _: Query) -> Document:
     alarms = tried(
         troubles, "alarms", lambda: site.kept("alarms", lambda: read_alarms(site.connection), every_s=_often(site))
     )
-    dollars = tried(troubles, "dollars", lambda: dollars_of(site, status, offers, series))
     return {
         "status": status,
         "counters": counters_of(status, offers, series),
@@ -41,7 +39,6 @@ def read(site: KnownSite, _: Query) -> Document:
         "alarms": None if alarms is None else [asdict(each) for each in alarms if each.state == "ALARM"],
         "alarms_watched": None if alarms is None else len(alarms),
         "changes": _lately(site, status, troubles, since_ms=now_ms() - HOUR_MS),
-        "dollars": dollars,
         "troubles": troubles,
     }
 

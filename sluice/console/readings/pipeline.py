@@ -1,4 +1,4 @@
-"""Page *Pipeline*: runs, how landing goes, what it costs an hour, tables with their versions, daily statistics."""
+"""Page *Pipeline*: runs, how landing goes, tables with their versions, daily statistics."""
 
 import json
 from collections import Counter
@@ -8,25 +8,23 @@ from functools import partial
 from threading import Lock
 from typing import Any
 
-from sluice.aws.clients import calls, now_ms
+from sluice.aws.clients import now_ms
 from sluice.aws.deployment import output
 from sluice.codec import plain
 from sluice.console.readings.shared import last, series_of, tried
 from sluice.console.requests import text_in
 from sluice.console.sites import Document, KnownSite, Query
 from sluice.console.tables import KnownTable, document_of, iceberg_versions, rows_of
-from sluice.costs import MONTH_H, cost_table
 from sluice.local.landed_files import FolderFiles
 from sluice.operations import request_of
 from sluice.operator.metrics import Metric, Series
 from sluice.operator.pipelines import STACK, BucketFiles, start_operation
 from sluice.pipeline.jobs import ICEBERG_NAMESPACE, LAND, TableFormat
 from sluice.pipeline.operations import DrainQueue, PipelineView, RunView, ShowPipeline, StopJob
-from sluice.pipeline.runs import ENDED, RunState
 from sluice.pipeline.tables import Files
 from sluice.rendezvous.protocol.addresses import masked
 from sluice.stages import staged
-from sluice.times import HOUR_MS, MINUTE_MS
+from sluice.times import MINUTE_MS
 
 MINUTES = 60  # of landing that are drawn
 LINES = 4_000  # of a local run's log: an hour's batches
@@ -34,7 +32,6 @@ LOGS = 5  # of local runs
 SPARK_NAMESPACE = "Sluice/Spark"
 TABLES_EVERY_S = 20.0
 LOCAL_TABLES_EVERY_S = 2.0
-COST_EVERY_S = 120.0
 SHOWN_VERSIONS = 20
 SHOWN_RUNS = 20
 SHOWN_DAYS = 14
@@ -58,14 +55,11 @@ def read(site: KnownSite, _: Query) -> Document:
     found: PipelineView = site.pipeline().ask(ShowPipeline())
     files = tried(troubles, "what is landed", lambda: files_at(site))
     [queue] = site.held([output(outputs, STACK, "QueueUrl")])
-    land = next((each for each in found.runs if each.job == LAND), None)
     return {
         **plain(found),
         "runs": [plain(each) for each in found.runs[:SHOWN_RUNS]],
         "queue": queue,
         "minutes": tried(troubles, "how landing goes", lambda: _minutes(site, found.runs)),
-        "cost_an_hour": tried(troubles, "the cost", lambda: _cost_an_hour(site, land)),
-        "local": site.is_local,
         "tables": files and tried(troubles, "tables", lambda: _tables(site, files, outputs)),
         "days": files and tried(troubles, "statistics", lambda: _days(site, files)),
         "troubles": troubles,
@@ -167,31 +161,6 @@ def minutes_of(batches: Iterable[Sample], *, at_ms: int) -> Sequence[Document]:
     ]
 
 
-def _cost_an_hour(site: KnownSite, land: RunView | None) -> float | None:
-    """Reckon dollars an hour of the stream that runs, by what EMR Serverless says of it; nothing here costs nothing."""
-    if land is None or land.state in ENDED:
-        return 0.0
-    if site.is_local:
-        return 0.0
-
-    def ask() -> Mapping[str, Any]:
-        application = output(site.outputs(STACK), STACK, "ApplicationId")
-        with calls("GetJobRun"):
-            run: Mapping[str, Any] = site.connection.client("emr-serverless").get_job_run(
-                applicationId=application, jobRunId=land.run
-            )["jobRun"]
-        return run
-
-    run = site.kept(("job run", land.run), ask, every_s=COST_EVERY_S)
-    used = (run or {}).get("totalResourceUtilization")
-    hours = (now_ms() - land.started_at_ms) / HOUR_MS
-    if land.state is not RunState.RUNNING or not used or hours <= 0:
-        return None
-    workers = {"worker vCPU": used.get("vCPUHour", 0.0) / hours, "worker GB": used.get("memoryGBHour", 0.0) / hours}
-    [month_usd] = cost_table().usd_by_part({LAND: workers}).values()
-    return month_usd / MONTH_H
-
-
 # What is landed
 
 
@@ -270,18 +239,6 @@ def _whole(text: str | None) -> int:
 
 
 # Questions
-
-
-def hours(site: KnownSite, fields: Mapping[str, Any]) -> Document:
-    """Say of a day's hours how many offers ended how. Raises `BadConfiguration`, `CallFailed`, `Malformed`."""
-    day, files = text_in(fields, "day"), files_at(site)
-    rows = rows_of(files, table_at(site, files, "hourly", HOURLY, in_full=True), most=100_000, where={"date": day})
-    counts = [dict.fromkeys(OFFERS, 0) for _ in range(24)]
-    names = {"matched": "matched", "denied": "denied", "timeout": "timed out"}
-    for row in rows:
-        if row["kind"] == "offer" and row["outcome"] in names:
-            counts[row["hour"].hour][names[row["outcome"]]] += int(row["events"])
-    return {"day": day, "hours": counts}
 
 
 def quarantine(site: KnownSite, _: Mapping[str, Any]) -> Document:

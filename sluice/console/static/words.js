@@ -2,7 +2,6 @@
 
 const NUMBER = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const FRACTION = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
-const DOLLARS = new Intl.NumberFormat("en", { style: "currency", currency: "USD" });
 const UNITS = [["d", 86_400], ["h", 3_600], ["min", 60], ["s", 1]];
 
 export const NOTHING = "–";
@@ -13,10 +12,6 @@ export function number(value) {
 
 export function fraction(value) {
   return value === null || value === undefined ? NOTHING : FRACTION.format(value);
-}
-
-export function dollars(value) {
-  return value === null || value === undefined ? NOTHING : DOLLARS.format(value);
 }
 
 export function bytes(value) {

@@ -2,7 +2,7 @@
 
 import { el } from "../dom.js";
 import { badge, facts, spark, stat, stats, table, trouble, troubles } from "../widgets.js";
-import { ago, clock, dollars, number } from "../words.js";
+import { ago, clock, number } from "../words.js";
 
 const topic = (site) => `overview@${site.number}`;
 const PARTS = [
@@ -40,7 +40,7 @@ function whole(found, place, site) {
       at ? el("span", { class: "arrow", "aria-hidden": "true", "data-key": `to ${part.name}` }) : null,
       card(part, found, place, site),
     ])),
-    el("div", { class: "cards", "data-key": "beside" }, changes(found, site), costs(found, site)),
+    el("div", { class: "cards", "data-key": "beside" }, changes(found, site)),
     troubles(found),
   ];
 }
@@ -108,15 +108,4 @@ function changes(found, site) {
     table("What changed in the last hour", [{ name: "When" }, { name: "Part" }, { name: "What" }],
       found.changes.map((each) => [el("time", { datetime: new Date(each.at_ms).toISOString() }, clock(each.at_ms).slice(11)), each.part.replace("_", " "), each.what]),),
     el("p", { class: "quiet" }, found.alarms_watched === null ? "" : `${number(found.alarms_watched)} alarms watch this site; ${number(found.alarms?.length ?? 0)} are on.`));
-}
-
-function costs(found, site) {
-  const { dollars: cost } = found;
-  if (!cost) return null;
-  const rest = cost.at_rest ? Object.values(cost.at_rest).reduce((all, each) => all + each, 0) : null;
-  return el("section", { class: "card", "data-key": "costs", "aria-label": `Dollars a day of ${site.name}` },
-    el("h3", {}, "Dollars a day"),
-    stats(stat("At rest", dollars(rest), { name: "rest" }), stat("Today's messages", dollars(cost.messages_today), { name: "messages" })),
-    cost.at_rest ? facts(...Object.entries(cost.at_rest).map(([part, usd]) => [part, dollars(usd)])) : null,
-    el("p", { class: "quiet" }, `By prices of ${cost.prices_of}, ${cost.prices_on}; without Spark's jobs.`));
 }

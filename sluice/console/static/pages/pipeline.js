@@ -4,20 +4,20 @@ import { bars, colour, redrawnWhenResized, room } from "../charts.js";
 import { el } from "../dom.js";
 import { act, ask } from "../stream.js";
 import { badge, ofReading, pair, section, since, stat, stats, table, tabs, troubles } from "../widgets.js";
-import { bytes, clock, dollars, milliseconds, number } from "../words.js";
+import { bytes, clock, milliseconds, number } from "../words.js";
 
 const OUTCOMES = [["matched", colour(1)], ["denied", colour(2)], ["timed out", colour(3)]];
 const A_TABLE = 10; // versions in the list
 const TABLES = { messages: "Messages", quarantine: "Quarantine", hourly: "Hourly statistics" };
 
-const state = { of: null, place: null, hours: null, hoursWrong: null, rows: null, rowsWrong: null, busy: false };
+const state = { of: null, place: null, rows: null, rowsWrong: null, busy: false };
 redrawnWhenResized(() => state.place?.redraw());
 
 export const { topics, render } = ofReading("pipeline", whole);
 
 function whole(place, found) {
   state.place = place;
-  if (state.of !== place.site.name) Object.assign(state, { of: place.site.name, hours: null, hoursWrong: null, rows: null, rowsWrong: null });
+  if (state.of !== place.site.name) Object.assign(state, { of: place.site.name, rows: null, rowsWrong: null });
   return [troubles(found), landing(place, found), runs(place, found), tables(place, found), statistics(place, found), quarantine(place, found)];
 }
 
@@ -33,8 +33,7 @@ function landing(place, found) {
       found.application ? el("span", { class: "quiet" }, ` · ${found.application}`) : null),
     stats(stat("Waiting", found.queue.visible), stat("In flight", found.queue.in_flight),
       stat("Rows a minute", mean("rows") === null ? null : Math.round(mean("rows"))), stat("Batches a minute", mean("batches") === null ? null : Math.round(mean("batches") * 10) / 10),
-      stat("Lag", lag < 0 ? null : milliseconds(lag)), stat("Quarantined", found.tables?.quarantine?.rows ?? null, { kind: found.tables?.quarantine?.rows ? "bad" : "" }),
-      stat("An hour costs", found.local ? "nothing here" : dollars(found.cost_an_hour), { name: "cost" })),
+      stat("Lag", lag < 0 ? null : milliseconds(lag)), stat("Quarantined", found.tables?.quarantine?.rows ?? null, { kind: found.tables?.quarantine?.rows ? "bad" : "" })),
     minutes.length
       ? el("div", { class: "cards two plots" },
           plot("Rows landed, a minute", minutes, "rows", colour(0), number), plot("Largest lag of a batch, a minute", minutes, "lag_ms", colour(2), milliseconds))
@@ -114,27 +113,9 @@ function statistics(place, found) {
           el("h3", {}, "Offers a day, rounded up to eights as they are published"),
           bars({ label: `Offers a day: ${days.map((each) => `${each.day} ${OUTCOMES.map(([name]) => `${each.offers[name]} ${name}`).join(", ")}`).join("; ")}`,
             columns: days.map((each) => ({ label: each.day, short: each.day.slice(5), values: OUTCOMES.map(([name]) => each.offers[name]) })), series, width: room(), height: 200 }),
-          el("div", { class: "row" }, el("label", { class: "field" }, "Hours of ", el("select", { id: "hours-day", "data-kept": true }, [...days].reverse().map((each) => el("option", { value: each.day }, each.day)))),
-            el("button", { type: "button", onclick: () => hours(place) }, "Show")),
-          state.hoursWrong ? el("p", { class: "error", role: "alert" }, state.hoursWrong) : null,
-          state.hours
-            ? el("div", {}, el("h3", {}, `Offers an hour of ${state.hours.day}`),
-                bars({ label: `Offers an hour of ${state.hours.day}`, series, width: room(), height: 160,
-                  columns: state.hours.hours.map((each, hour) => ({ label: `${String(hour).padStart(2, "0")}:00`, values: OUTCOMES.map(([name]) => each[name]) })) }))
-            : null,
           el("p", { class: "quiet" }, `On ${days.at(-1).day} ${number(days.at(-1).addresses)} addresses of proxies polled${countries.length ? `: ${countries.slice(0, 8).map(([country, many]) => `${country} ${number(many)}`).join(", ")}` : ""}.`),
         ]
       : el("p", { class: "quiet" }, "No day has been reckoned yet: ", el("code", {}, "sluice pipeline start statistics"), " does it."));
-}
-
-async function hours(place) {
-  try {
-    state.hours = await ask("hours", place.site.number, { day: document.getElementById("hours-day").value });
-    state.hoursWrong = null;
-  } catch (error) {
-    Object.assign(state, { hours: null, hoursWrong: error.message });
-  }
-  state.place.redraw();
 }
 
 // Quarantine
