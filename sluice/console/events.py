@@ -6,17 +6,16 @@ They are read in threads. Who ends the program doesn't wait for AWS: a call's ti
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Sequence
-from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
-from queue import SimpleQueue
-from threading import Thread
-from typing import Any, ParamSpec, TypeVar
+from functools import partial
+from typing import Any
 
 import msgspec
 
 from sluice.console.requests import Topic
 from sluice.console.sites import Document
 from sluice.errors import SluiceError
+from sluice.operator.site_status import begin
 
 EVERY_S = 2.0  # between the end of a reading and the next
 BEAT_S = 15.0  # so that whoever stands between doesn't take a quiet stream for a dead one
@@ -52,10 +51,9 @@ class _Feed:
 
 @dataclass(slots=True, kw_only=True)
 class Feeds:
-    """All topics that somebody follows. `read` blocks, and is called on the executor. For one event loop."""
+    """All topics that somebody follows. `read` blocks, and has a thread of its own. For one event loop."""
 
     read: Callable[[Topic], Document]
-    executor: Executor
     every_s: float = EVERY_S
     _feeds: dict[str, _Feed] = field(default_factory=dict)
     _under_way: dict[str, "asyncio.Future[str]"] = field(default_factory=dict)  # also of pages that have gone
@@ -126,7 +124,7 @@ class Feeds:
         """Read, or wait for the reading that is under way: a page that comes back again and again takes one thread."""
         name = str(topic)
         if name not in self._under_way:
-            reading = asyncio.get_running_loop().run_in_executor(self.executor, self._said, topic)
+            reading = asyncio.wrap_future(begin(partial(self._said, topic)))
             self._under_way[name] = reading
             reading.add_done_callback(lambda _: self._under_way.pop(name))
         return await asyncio.shield(self._under_way[name])
@@ -147,38 +145,3 @@ def json_of(document: Any) -> str:
     Raises `TypeError` or `ValueError` for what JSON has no word for: a page would stumble over it.
     """
     return json.dumps(msgspec.to_builtins(document), allow_nan=False)
-
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-class UnawaitedThreads(Executor):
-    """So many threads, which end with the program whatever they do: a `ThreadPoolExecutor`'s would be waited for."""
-
-    def __init__(self, number: int) -> None:
-        self._number = number
-        self._calls = SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]()
-        for place in range(number):
-            Thread(target=self._run, name=f"console-{place}", daemon=True).start()
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Have a thread call it."""
-        future = Future[T]()
-        self._calls.put((future, lambda: fn(*args, **kwargs)))
-        return future
-
-    def shutdown(self, wait: bool = False, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - as it is called
-        """Have each thread end after what is asked of it; nobody waits."""
-        for _ in range(self._number):
-            self._calls.put(None)
-
-    def _run(self) -> None:
-        while (asked := self._calls.get()) is not None:
-            future, call = asked
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                future.set_result(call())
-            except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
-                future.set_exception(error)

@@ -16,17 +16,17 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from sluice.console.events import EVERY_S, MAX_TOPICS, Feeds, UnawaitedThreads, json_of
+from sluice.console.events import EVERY_S, MAX_TOPICS, Feeds, json_of
 from sluice.console.requests import Topic, form_of
 from sluice.console.security import Door, Guarded, new_token
 from sluice.console.sites import Document
 from sluice.console.watching import WatchedSites
 from sluice.errors import BadConfiguration, BadRequest, Malformed, SluiceError
 from sluice.local.cloud import LOOPBACK
+from sluice.operator.site_status import begin
 
 STATIC = Path(__file__).with_name("static")
 MAX_BODY = 4 * 1024 * 1024  # bytes of a question: a message has one MiB, and JSON may spell a character by six
-THREADS = 16
 ENDS_WITHIN_S = 1
 
 
@@ -49,15 +49,12 @@ class Console:
 
     watching: WatchedSites
     options: Options
-    executor: UnawaitedThreads
     feeds: Feeds
 
     @classmethod
     def of(cls, watching: WatchedSites, options: Options) -> "Console":
         """Make it. Nobody is asked for anything yet."""
-        executor = UnawaitedThreads(THREADS)
-        feeds = Feeds(read=watching.read, executor=executor, every_s=options.every_s)
-        return cls(watching=watching, options=options, executor=executor, feeds=feeds)
+        return cls(watching=watching, options=options, feeds=Feeds(read=watching.read, every_s=options.every_s))
 
     def app(self) -> ASGIApp:
         """Make the app, below its token."""
@@ -115,9 +112,8 @@ class Console:
         def answered() -> str:
             return json_of(what(request.path_params["name"], form.site, form.fields))
 
-        loop = asyncio.get_running_loop()
         try:
-            found = await loop.run_in_executor(self.executor, answered)
+            found = await asyncio.wrap_future(begin(answered))
         except SluiceError as error:
             return _refused(str(error), HTTPStatus.UNPROCESSABLE_ENTITY)
         except asyncio.CancelledError:  # uvicorn's, as it ends: raised again it would be told of as an error
@@ -194,7 +190,6 @@ class Served:
             self.server.run(sockets=[self.listening])
         finally:
             self.listening.close()
-            self.console.executor.shutdown()
 
     def end(self) -> None:
         """Have it end, from whatever thread."""

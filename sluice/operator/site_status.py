@@ -97,6 +97,7 @@ def read_site(site: "AskedSite", *, within_s: float = WITHIN_S) -> SiteReport:
 def begin(task: Callable[[], T]) -> "Future[T]":
     """Run a task beside others. Nobody waits for what hasn't ended when the program does."""
     future = Future[T]()
+    future.set_running_or_notify_cancel()  # whoever gives up waiting for it doesn't end it
 
     def run() -> None:
         try:

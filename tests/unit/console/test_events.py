@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Event, Semaphore
 from typing import Any
@@ -33,16 +32,15 @@ class Reading:
 def followed(look: Callable[[Feeds, Reading], Any]) -> Any:
     """What somebody sees who follows topics of a reading that lasts."""
     reading = Reading()
-    with ThreadPoolExecutor(4) as threads:
 
-        async def looked() -> Any:
-            async with asyncio.timeout(WITHIN_S):
-                return await look(Feeds(read=reading, executor=threads, every_s=WITHIN_S), reading)
+    async def looked() -> Any:
+        async with asyncio.timeout(WITHIN_S):
+            return await look(Feeds(read=reading, every_s=WITHIN_S), reading)
 
-        try:
-            return asyncio.run(looked())
-        finally:
-            reading.may_end.set()
+    try:
+        return asyncio.run(looked())
+    finally:
+        reading.may_end.set()
 
 
 def test_a_page_that_comes_back_waits_for_the_reading_that_is_under_way() -> None:
