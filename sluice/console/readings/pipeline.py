@@ -2,10 +2,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from threading import Lock
 from typing import Any
 
 from sluice.aws.clients import now_ms
@@ -61,7 +59,7 @@ def read(site: KnownSite, _: Query) -> Document:
         "queue": queue,
         "minutes": tried(troubles, "how landing goes", lambda: _minutes(site, found.runs)),
         "tables": files and tried(troubles, "tables", lambda: _tables(site, files, outputs)),
-        "days": files and tried(troubles, "statistics", lambda: _days(site, files)),
+        "days": files and tried(troubles, "statistics", lambda: days_of(site, files)),
         "troubles": troubles,
     }
 
@@ -180,46 +178,35 @@ def _tables(site: KnownSite, files: Files, outputs: Mapping[str, str]) -> Mappin
     return found
 
 
+def _often(site: KnownSite) -> tuple[float, int]:
+    """Say how many seconds apart a folder is looked at, and how many calls to AWS a look is."""
+    return (LOCAL_TABLES_EVERY_S, 0) if site.is_local else (TABLES_EVERY_S, 1)
+
+
 def table_at(site: KnownSite, files: Files, name: str, folder: str, *, in_full: bool = False) -> KnownTable:
     """Give a table as it is known after a look at what is new: as far as the round's calls go, unless `in_full`."""
     table = site.memory.of(f"table {name}", lambda: KnownTable(folder))
-    every_s, cost = (LOCAL_TABLES_EVERY_S, 0) if site.is_local else (TABLES_EVERY_S, 1)
+    every_s, cost = _often(site)
     site.kept(("table", name), lambda: table.look(files), every_s=every_s, calls=cost)
     table.read(files, may_read=lambda: in_full or site.spend(cost))
     return table
 
 
-@dataclass(slots=True)
-class KnownDays:
-    """The daily logs: each is read once, and the newest again with each look, as late events come. Safe for threads."""
+def days_of(site: KnownSite, files: Files) -> Sequence[Document]:
+    """Read the last daily logs, as far as the round's calls go: each once, but the newest, as late events come."""
+    every_s, cost = _often(site)
+    names = site.kept("days", partial(files.names, "statistics"), every_s=every_s, calls=cost) or ()
+    *older, newest = [each for each in names if each.startswith(DAY)][-SHOWN_DAYS:] or [""]
+    known = site.memory.of("days", dict[str, Document])
 
-    documents: Mapping[str, Document] = field(default_factory=dict)
-    unread: list[str] = field(default_factory=list)  # the newest last
-    _turn: Lock = field(default_factory=Lock)
+    def read(name: str) -> Document:
+        return day_of_log(name, files.read(f"statistics/{name}").decode())
 
-    def look(self, files: Files) -> None:
-        """See which there are, in one request. Raises `CallFailed`."""
-        with self._turn:
-            names = [each for each in files.names("statistics") if each.startswith(DAY)][-SHOWN_DAYS:]
-            self.documents = {name: document for name, document in self.documents.items() if name in names}
-            self.unread = [name for name in names if name not in self.documents or name == names[-1]]
-
-    def read(self, files: Files, *, may_read: Callable[[], bool]) -> None:
-        """Read the newest first, a request each, while that is allowed. Raises `CallFailed`."""
-        with self._turn:
-            while self.unread and may_read():
-                name = self.unread.pop()
-                document = day_of_log(name, files.read(f"statistics/{name}").decode())
-                self.documents = {**self.documents, name: document}
-
-
-def _days(site: KnownSite, files: Files) -> Sequence[Document]:
-    """Read the last days' statistics, as the daily logs have them."""
-    days = site.memory.of("days", KnownDays)
-    every_s, cost = (LOCAL_TABLES_EVERY_S, 0) if site.is_local else (TABLES_EVERY_S, 1)
-    site.kept("days", lambda: days.look(files), every_s=every_s, calls=cost)
-    days.read(files, may_read=lambda: site.spend(cost))
-    return [document for _, document in sorted(days.documents.items())]
+    last = site.kept(("day", newest), partial(read, newest), every_s=every_s, calls=cost) if newest else None
+    for name in reversed(older):
+        if name not in known and site.spend(cost):
+            known[name] = read(name)
+    return [day for day in (*map(known.get, older), last) if day is not None]
 
 
 def day_of_log(name: str, text: str) -> Document:

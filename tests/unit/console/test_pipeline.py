@@ -8,7 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Barrier, BrokenBarrierError
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -18,13 +19,15 @@ from sluice.console.readings.pipeline import (
     DAY,
     LINES,
     MINUTES,
-    KnownDays,
+    TABLES_EVERY_S,
     day_of_log,
+    days_of,
     landed_by,
     minutes_of,
     minutes_of_logs,
     samples_of,
 )
+from sluice.console.sites import KnownSite, SiteMemory
 from sluice.console.tables import MAX_FIRST, KnownTable, document_of, iceberg_versions, rows_of
 from sluice.errors import CallFailed, Malformed
 from sluice.local.landed_files import FolderFiles
@@ -118,12 +121,16 @@ def test_the_newest_day_is_read_again_with_each_look() -> None:
     files = MemoryFiles()
     days = [f"statistics/{DAY}2026-11-{day}.log" for day in (21, 22, 23)]
     files.content = dict.fromkeys(days, b"client-denied-count 3")
-    known = KnownDays()
-    known.look(files)
-    known.read(files, may_read=iter([True, True, False]).__next__)
-    assert sorted(known.documents) == [f"{DAY}2026-11-22.log", f"{DAY}2026-11-23.log"]
-    known.look(files)
-    known.read(files, may_read=lambda: True)
+    now_s, connection = 0.0, SimpleNamespace()
+    memory = SiteMemory(now_s=lambda: now_s)
+
+    def shown(calls: int) -> Sequence[str]:
+        site = KnownSite(cast("Any", connection), memory, is_local=False, calls=calls)
+        return [each["day"] for each in days_of(site, files)]
+
+    assert shown(3) == ["2026-11-22", "2026-11-23"]  # a look, and two reads
+    now_s += TABLES_EVERY_S
+    assert shown(3) == ["2026-11-21", "2026-11-22", "2026-11-23"]
     assert files.read_paths == [days[2], days[1], days[2], days[0]]
 
 
@@ -158,10 +165,9 @@ def test_a_version_that_nobody_can_read_keeps_no_other_from_being_read() -> None
     assert list(table.versions) == [0]
 
 
-@pytest.mark.parametrize("known", [KnownTable("t"), KnownDays()], ids=["a table", "days"])
-def test_two_who_read_at_once_read_each_file_once(known: KnownTable | KnownDays) -> None:
-    files, both = MemoryFiles({f"statistics/{DAY}2026-11-21.log": b"client-denied-count 3"}), Barrier(2)
-    a_table(files, 1)
+def test_two_who_read_at_once_read_each_file_once() -> None:
+    files, both = MemoryFiles(), Barrier(2)
+    known = a_table(files, 1)
     known.look(files)
 
     def may_read() -> bool:
