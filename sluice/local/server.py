@@ -13,7 +13,7 @@ import ministack.app
 
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.harsh.hardening import harden
-from sluice.local.patches import cloud, dynamodb, functions, iam, metrics, sqs, streams
+from sluice.local.patches import cloud, functions, iam, metrics, sqs, streams
 from sluice.local.patches.expiry import expire_items
 from sluice.local.processes import end_session
 from sluice.local.requests import RequestLog
@@ -29,7 +29,6 @@ def main(runtime_python: str, request_log: str, harsh: str = "", parent: str = "
     cloud.name_by_region()
     functions.patch(Path(runtime_python))
     sqs.patch()
-    dynamodb.patch()
     streams.patch()
     cloud.keep_state_whole(lambda: end_session(os.getpid()))
     cloud.log_requests(RequestLog(Path(request_log)))

@@ -10,9 +10,9 @@ import pytest
 from sluice.aws.connections import Connection, of_environment
 from sluice.local.cloud import Cloud, start
 from sluice.local.harsh.behaviours import Behaviours
-from sluice.local.patches import dynamodb as dynamodb_patches
 from sluice.local.patches import sqs as sqs_patches
 from sluice.local.sites import DEFAULT_SITE
+from tests.harsh import dynamodb_patches
 
 DELAY_S = 2.0  # long enough for a call to come before its end on a busy machine
 THERE_AT_ONCE = "excepted-"  # a queue whose name begins so
@@ -48,7 +48,7 @@ def harsh_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 
 @pytest.fixture(scope="session")
 def patched() -> None:
-    """Patch ministack in this process, as its server does. Importing it raises the process's limit of recursion."""
+    """Patch ministack in this process. Importing it raises the process's limit of recursion."""
     sqs_patches.patch()
     dynamodb_patches.patch()
 

@@ -1,4 +1,4 @@
-"""The simulation's models answer random programs of calls as the embedded cloud does, patched as its server patches it.
+"""The simulation's models answer random programs of calls as ministack does, once it is patched as AWS answers.
 
 So neither is wrong alone. Where they differed, AWS's documentation said which of them to mend.
 """

@@ -1,4 +1,8 @@
-"""Patches of ministack's DynamoDB: which requests and expressions it refuses."""
+"""Patches of ministack's DynamoDB: which requests and expressions it refuses.
+
+The simulation's model refuses them, too, and is compared with ministack patched so. The embedded cloud does without:
+what our adapters ask is tried on the model.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +42,7 @@ def refuse_unused_placeholders() -> None:
     ministack looks for the text, so `:p` counts as used in `pk = :pk`. AWS refuses the request.
     https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Expressions.ExpressionAttributeValues.html
     """
-    validate = dynamodb._validate_expression_attrs  # noqa: SLF001 - no public hook
+    validate = dynamodb._validate_expression_attrs
 
     def validate_used(data: Any, fields: Sequence[str], *arguments: Any, **named: Any) -> Any:
         refused = validate(data, fields, *arguments, **named)
@@ -49,7 +53,7 @@ def refuse_unused_placeholders() -> None:
                 return _refused(f"Value provided in {kind} unused in expressions: keys: {{{min(unused)}}}")
         return refused
 
-    dynamodb._validate_expression_attrs = validate_used  # noqa: SLF001 - see above
+    dynamodb._validate_expression_attrs = validate_used
 
 
 def refuse_operands_at_once() -> None:
@@ -61,17 +65,17 @@ def refuse_operands_at_once() -> None:
     https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Expressions.OperatorsAndFunctions.html
     https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Expressions.UpdateExpressions.html
     """
-    validate = dynamodb._validate_expression_attrs  # noqa: SLF001 - no public hook
+    validate = dynamodb._validate_expression_attrs
 
     def validate_operands(data: Any, fields: Sequence[str], *arguments: Any, **named: Any) -> Any:
         refused = validate(data, fields, *arguments, **named)
         for field in fields:
             if not refused and data.get(field):
-                tokens = dynamodb._tokenize(data[field])  # noqa: SLF001 - see above
+                tokens = dynamodb._tokenize(data[field])
                 refused = _fault_of(field, tokens, data)
         return refused
 
-    dynamodb._validate_expression_attrs = validate_operands  # noqa: SLF001 - see above
+    dynamodb._validate_expression_attrs = validate_operands
 
 
 def compare_only_texts_with_texts() -> None:
@@ -80,8 +84,8 @@ def compare_only_texts_with_texts() -> None:
     ministack refuses the request, as it does for a value of such a type. AWS evaluates the condition as false.
     https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Expressions.OperatorsAndFunctions.html
     """
-    evaluator = dynamodb._ExprEval  # noqa: SLF001 - no public hook
-    begins_with = evaluator._fn_begins_with  # noqa: SLF001 - see above
+    evaluator = dynamodb._ExprEval
+    begins_with = evaluator._fn_begins_with
 
     def begins_with_text(self: Any) -> bool:
         at = self.pos
@@ -93,7 +97,7 @@ def compare_only_texts_with_texts() -> None:
                 raise
             return False
 
-    evaluator._fn_begins_with = begins_with_text  # noqa: SLF001 - see above
+    evaluator._fn_begins_with = begins_with_text
 
 
 def add_only_numbers() -> None:
@@ -102,7 +106,7 @@ def add_only_numbers() -> None:
     ministack sets the attribute to the left operand. AWS refuses the update.
     https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Expressions.UpdateExpressions.html
     """
-    evaluate = dynamodb._eval_set_value  # noqa: SLF001 - no public hook
+    evaluate = dynamodb._eval_set_value
 
     def evaluate_numbers(tokens: Sequence[Token], item: Any, values: Values, names: Mapping[str, str]) -> Any:
         depth = 0
@@ -114,7 +118,7 @@ def add_only_numbers() -> None:
                     raise ValueError(WRONG_TYPE)
         return evaluate(tokens, item, values, names)
 
-    dynamodb._eval_set_value = evaluate_numbers  # noqa: SLF001 - see above
+    dynamodb._eval_set_value = evaluate_numbers
 
 
 def _fault_of(field: str, tokens: Sequence[Token], data: Mapping[str, Any]) -> Any:
@@ -126,7 +130,7 @@ def _fault_of(field: str, tokens: Sequence[Token], data: Mapping[str, Any]) -> A
             text = f"operator or function: {operator}, operand type: {kind}"
             return _refused(f"Invalid {field}: Incorrect operand type for operator or function; {text}")
     for low, high in _bounds(tokens):
-        if values[low].keys() != values[high].keys() or dynamodb._between_bounds_error(values[low], values[high]):  # noqa: SLF001
+        if values[low].keys() != values[high].keys() or dynamodb._between_bounds_error(values[low], values[high]):
             return _refused(f"Invalid {field}: {BOUNDS}")
     if field == "UpdateExpression":
         paths = list(_changed(tokens, data.get("ExpressionAttributeNames") or {}))
@@ -165,9 +169,9 @@ def _changed(tokens: Sequence[Token], names: Mapping[str, str]) -> Iterator[list
     """List the paths that an update changes."""
     starts = [at for at, (kind, text) in enumerate(tokens) if kind == "IDENT" and text.upper() in CLAUSES]
     for start, end in zip(starts, [*starts[1:], len(tokens) - 1], strict=True):
-        for part in dynamodb._split_by_comma(tokens[start + 1 : end]):  # noqa: SLF001 - no public hook
+        for part in dynamodb._split_by_comma(tokens[start + 1 : end]):
             ends = [at for at, (kind, _) in enumerate(part) if kind in {"EQ", "VALUE_REF"}]
-            yield dynamodb._parse_path_from_tokens(part[: ends[0] if ends else None], names)  # noqa: SLF001 - see above
+            yield dynamodb._parse_path_from_tokens(part[: ends[0] if ends else None], names)
 
 
 def _refused(text: str) -> Any:
