@@ -18,7 +18,7 @@ from pathlib import Path
 from sluice.building.project import PROJECT, need
 from sluice.errors import SluiceError
 from sluice.local.harsh.behaviours import Behaviours
-from sluice.local.processes import end_session
+from sluice.local.processes import end_session, is_running
 from sluice.local.runtime import install_lambda_python, runtime_python
 from sluice.local.sites import Site
 
@@ -275,22 +275,7 @@ def _write(cloud: Cloud) -> None:
 
 
 def _runs(pid: int) -> bool:
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)  # where we started it, a dead server would else stay as a zombie
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    if sys.platform != "linux":
-        return True
-    # The pid may be another program's by now, or a server's that has ended unseen.
-    process = Path(f"/proc/{pid}")
-    try:
-        command, state = (process / "cmdline").read_bytes(), (process / "stat").read_text().rsplit(") ", 1)[1][0]
-    except FileNotFoundError:
-        return False
-    # In the moment in which it is being started it has no command line yet, as an ended one has none any more.
-    return state != "Z" and (not command or f"/{REQUEST_LOG}\0".encode() in command)
+    return is_running(pid, f"/{REQUEST_LOG}\0")
 
 
 def _answers(endpoint: str) -> bool:

@@ -22,6 +22,7 @@ from sluice.building.project import PROJECT
 from sluice.errors import BadConfiguration
 from sluice.local.cloud import BUILD
 from sluice.local.job_process import SUFFIX
+from sluice.local.processes import is_running
 from sluice.pipeline.jobs import Job
 from sluice.pipeline.runs import Run, RunName, RunState
 from sluice.pipeline.states import DESIRED_STATE, DesiredState
@@ -182,7 +183,7 @@ class LocalRuns:
 
 def _state(record: Path, fields: Mapping[str, object]) -> tuple[RunState, str]:
     ended = record.with_suffix(SUFFIX)
-    if not ended.exists() and _runs(record, int(str(fields["pid"]))):
+    if not ended.exists() and is_running(int(str(fields["pid"])), str(record)):
         return (RunState.CANCELLING if fields.get("cancelled") else RunState.RUNNING), f"process {fields['pid']}"
     if fields.get("cancelled"):
         return RunState.CANCELLED, ""
@@ -190,22 +191,9 @@ def _state(record: Path, fields: Mapping[str, object]) -> tuple[RunState, str]:
     return (RunState.SUCCESS, "") if code == "0" else (RunState.FAILED, f"exit code {code}")
 
 
-def _runs(record: Path, pid: int) -> bool:
-    """Whether the process is there, and is still the one of this record and not another of the same number."""
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)  # where we started it, it would else stay as a zombie
-    try:
-        os.kill(pid, 0)
-        said = Path(f"/proc/{pid}/cmdline").read_bytes() if sys.platform == "linux" else b""
-    except (ProcessLookupError, FileNotFoundError):
-        return False
-    # In the moment in which it is being started it has no command line yet.
-    return not said or str(record).encode() in said
-
-
 def _ends(record: Path, pid: int, *, within_s: float) -> bool:
     deadline = time.monotonic() + within_s
-    while _runs(record, pid):
+    while is_running(pid, str(record)):
         if time.monotonic() > deadline:
             return False
         time.sleep(LOOK_EVERY_S)

@@ -1,13 +1,30 @@
-"""Processes that have to end with the cloud that started them, in whatever group they are."""
+"""Processes of the embedded cloud: whether one is there still, and their end, in whatever group they are."""
 
 import contextlib
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 PROCESSES = Path("/proc")
+
+
+def is_running(pid: int, command: str) -> bool:
+    """Whether there is this process, with this in its command line: its pid may be another program's by now."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)  # where we started it, it would else stay as a zombie
+    try:
+        os.kill(pid, 0)
+        if sys.platform != "linux":
+            return True
+        process = PROCESSES / str(pid)
+        said, state = (process / "cmdline").read_bytes(), (process / "stat").read_text().rsplit(") ", 1)[1][0]
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+    # In the moment in which it is being started it has no command line yet, as an ended one has none any more.
+    return state != "Z" and (not said or command.encode() in said)
 
 
 def end_session(session: int) -> None:

@@ -31,8 +31,7 @@ def main(runtime_python: str, request_log: str, harsh: str = "", parent: str = "
     sqs.patch()
     streams.patch()
     cloud.keep_state_whole(lambda: end_session(os.getpid()))
-    cloud.log_requests(RequestLog(Path(request_log)))
-    metrics.patch()
+    metrics.patch(RequestLog(Path(request_log)))
     functions.fill_batches()
     if harsh:
         harden(Behaviours.parse(harsh))

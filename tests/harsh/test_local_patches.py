@@ -95,7 +95,8 @@ def test_parameters_are_asked_for_by_their_names(
     monkeypatch: pytest.MonkeyPatch, operation: str, asked: dict[str, Any], resource: str
 ) -> None:
     monkeypatch.setattr(iam_actions, "extract_resource_arn", iam_actions.extract_resource_arn)
-    iam.name_the_parameters_that_are_asked_for()
+    monkeypatch.setattr(iam_actions, "request_tag_context", iam_actions.request_tag_context)
+    iam.name_what_is_asked_for()
     target, body = {"x-amz-target": f"AmazonSSM.{operation}"}, json.dumps(asked).encode()
     found = iam_actions.extract_resource_arn("ssm", "POST", "/", target, body, {}, "000000000000", "us-east-1")
     assert found.split(":", 5)[5] == resource

@@ -1,4 +1,4 @@
-"""Patches of ministack's server: physical names, saved state, and a log of every SQS request."""
+"""Patches of ministack's server: physical names, and saved state."""
 
 import contextlib
 from collections.abc import Callable
@@ -8,10 +8,6 @@ from typing import Any
 import ministack.app
 import ministack.core.responses
 import ministack.services.cloudformation.provisioners
-import ministack.services.sqs
-
-from sluice.local.patches.functions import PER_REQUEST
-from sluice.local.requests import BY_CALL, BY_TRIGGER, RequestLog, action_and_queue
 
 STATE_READS = 100
 
@@ -58,33 +54,3 @@ def keep_state_whole(end: Callable[[], None]) -> None:
         end()
 
     app.save_all = save_whole
-
-
-def log_requests(log: RequestLog) -> None:
-    """Note every SQS request, and what the triggers do where AWS's would make one."""
-    sqs = ministack.services.sqs
-    handle = sqs.handle_request
-
-    async def handle_logged(
-        method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, Any]
-    ) -> tuple[int, Any, Any]:
-        response: tuple[int, Any, Any] = await handle(method, path, headers, body, query)
-        action, queue = action_and_queue(headers, body, query)
-        log.note(action=action, queue=queue or path.rsplit("/", 1)[-1], by=BY_CALL, status=response[0])
-        return response
-
-    sqs.handle_request = handle_logged
-    receive, delete = sqs._receive_messages_for_esm, sqs._delete_messages_for_esm  # noqa: SLF001 - no public hook
-
-    def receive_logged(queue_url: str, max_number: int) -> list[dict[str, Any]]:
-        messages: list[dict[str, Any]] = receive(queue_url, max_number)
-        if messages:
-            log.note(action="ReceiveMessage", queue=queue_url.rsplit("/", 1)[-1], by=BY_TRIGGER)
-        return messages
-
-    def delete_logged(queue_url: str, receipt_handles: set[str]) -> None:
-        delete(queue_url, receipt_handles)
-        for _ in range(0, len(receipt_handles), PER_REQUEST):
-            log.note(action="DeleteMessageBatch", queue=queue_url.rsplit("/", 1)[-1], by=BY_TRIGGER)
-
-    sqs._receive_messages_for_esm, sqs._delete_messages_for_esm = receive_logged, delete_logged  # noqa: SLF001

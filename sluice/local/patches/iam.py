@@ -35,8 +35,7 @@ def patch() -> None:
     read_policy_variables()
     take_loopback_as_secure()
     know_mappings_functions()
-    name_what_ecs_is_asked_for()
-    name_the_parameters_that_are_asked_for()
+    name_what_is_asked_for()
 
 
 def authorize_batches_as_aws_does() -> None:
@@ -123,23 +122,26 @@ def know_mappings_functions() -> None:
     actions.request_tag_context, evaluator.enforce = tags_and_function, enforce_with_function
 
 
-def name_what_ecs_is_asked_for() -> None:
-    """Check requests to ECS on the service, task or revision that they name.
+def name_what_is_asked_for() -> None:
+    """Check requests to ECS on the service, task or revision that they name, and `GetParameters` on the first one.
 
-    ministack checks them on the cluster. AWS does so for none of these actions, and gives `ListTasks` the cluster as
-    the condition key `ecs:cluster`.
+    ministack checks the former on the cluster, the latter on `*`. AWS does so for none of these actions: it gives
+    `ListTasks` the cluster as the condition key `ecs:cluster`, and checks `GetParameters` on each parameter.
     https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonelasticcontainerservice.html
+    https://docs.aws.amazon.com/service-authorization/latest/reference/list_awssystemsmanager.html
     """
     actions, responses = ministack.core.iam_actions, ministack.core.responses
     extract, tags = actions.extract_resource_arn, actions.request_tag_context
 
-    def arn(resource: str) -> str:
+    def arn(resource: str, service: str = "ecs") -> str:
         if resource.startswith("arn:"):
             return resource
-        return f"arn:aws:ecs:{responses.get_region()}:{responses.get_account_id()}:{resource}"
+        return f"arn:aws:{service}:{responses.get_region()}:{responses.get_account_id()}:{resource}"
 
     def extract_real(service: str, method: str, path: str, headers: dict[str, str], body: bytes, *more: Any) -> str:
         operation = headers.get("x-amz-target", "").rpartition(".")[2]
+        if (service, operation) == ("ssm", "GetParameters") and (names := json.loads(body).get("Names")):
+            return arn(f"parameter/{str(names[0]).removeprefix('/')}", service)
         if service != "ecs" or operation not in ECS_RESOURCES:
             return str(extract(service, method, path, headers, body, *more))
         asked = json.loads(body)
@@ -155,23 +157,3 @@ def name_what_ecs_is_asked_for() -> None:
         return context
 
     actions.extract_resource_arn, actions.request_tag_context = extract_real, tags_and_cluster
-
-
-def name_the_parameters_that_are_asked_for() -> None:
-    """Check `GetParameters` on the first parameter that it names.
-
-    ministack checks it on `*`. AWS checks it on each parameter.
-    https://docs.aws.amazon.com/service-authorization/latest/reference/list_awssystemsmanager.html
-    """
-    actions, responses = ministack.core.iam_actions, ministack.core.responses
-    extract = actions.extract_resource_arn
-
-    def extract_real(service: str, method: str, path: str, headers: dict[str, str], body: bytes, *more: Any) -> str:
-        operation = headers.get("x-amz-target", "").rpartition(".")[2]
-        names = json.loads(body).get("Names") if (service, operation) == ("ssm", "GetParameters") else None
-        if not names:
-            return str(extract(service, method, path, headers, body, *more))
-        here = f"{responses.get_region()}:{responses.get_account_id()}"
-        return f"arn:aws:ssm:{here}:parameter/{str(names[0]).removeprefix('/')}"
-
-    actions.extract_resource_arn = extract_real

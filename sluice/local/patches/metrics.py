@@ -1,4 +1,4 @@
-"""Patches of ministack's CloudWatch: functions' logs, the metrics embedded in them, and SQS's metrics.
+"""Patches of ministack's CloudWatch: functions' logs, the metrics embedded in them, SQS's, and a log of its requests.
 
 What is published is added up second by second: an hour of traffic is no more points than an hour has seconds.
 """
@@ -17,7 +17,8 @@ import ministack.services.cloudwatch
 import ministack.services.lambda_svc
 import ministack.services.sqs
 
-from sluice.local.requests import action_and_queue
+from sluice.local.patches.functions import PER_REQUEST
+from sluice.local.requests import BY_CALL, BY_TRIGGER, RequestLog, action_and_queue
 
 EMBEDDED = '"CloudWatchMetrics"'  # what a line of the format has
 OK = 200
@@ -91,8 +92,10 @@ def _publish(document: Mapping[str, Any]) -> None:
                     add(directive["Namespace"], metric["Name"], float(value), dimensions, at_s=at_s)
 
 
-def count_messages() -> None:
+def count_messages(log: RequestLog) -> None:
     """Publish how many messages are sent to queues, received and deleted, by requests and by event source mappings.
+
+    All of it is noted in the log as well; of a mapping what would be a request of Lambda's.
 
     ministack publishes no metrics of SQS. AWS does.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-available-cloudwatch-metrics.html
@@ -101,27 +104,32 @@ def count_messages() -> None:
     handle = sqs.handle_request
     receive, delete = sqs._receive_messages_for_esm, sqs._delete_messages_for_esm  # noqa: SLF001 - no public hook
 
-    async def handle_counted(
+    async def handle_noted(
         method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, Any]
     ) -> tuple[int, Any, Any]:
         response: tuple[int, Any, Any] = await handle(method, path, headers, body, query)
         action, queue = action_and_queue(headers, body, query)
+        log.note(action=action, queue=queue or path.rsplit("/", 1)[-1], by=BY_CALL, status=response[0])
         if response[0] == OK:
             _count(action, queue, body, response[2])
         return response
 
-    def receive_counted(queue_url: str, max_number: int) -> Any:
-        messages = receive(queue_url, max_number)
+    def receive_noted(queue_url: str, max_number: int) -> Any:
+        messages, queue = receive(queue_url, max_number), queue_url.rsplit("/", 1)[-1]
         if messages:
-            _add(RECEIVED, queue_url.rsplit("/", 1)[-1], len(messages))
+            log.note(action="ReceiveMessage", queue=queue, by=BY_TRIGGER)
+            _add(RECEIVED, queue, len(messages))
         return messages
 
-    def delete_counted(queue_url: str, receipt_handles: set[str]) -> None:
+    def delete_noted(queue_url: str, receipt_handles: set[str]) -> None:
         delete(queue_url, receipt_handles)
-        _add(DELETED, queue_url.rsplit("/", 1)[-1], len(receipt_handles))
+        queue = queue_url.rsplit("/", 1)[-1]
+        for _ in range(0, len(receipt_handles), PER_REQUEST):
+            log.note(action="DeleteMessageBatch", queue=queue, by=BY_TRIGGER)
+        _add(DELETED, queue, len(receipt_handles))
 
-    sqs.handle_request = handle_counted
-    sqs._receive_messages_for_esm, sqs._delete_messages_for_esm = receive_counted, delete_counted  # noqa: SLF001
+    sqs.handle_request = handle_noted
+    sqs._receive_messages_for_esm, sqs._delete_messages_for_esm = receive_noted, delete_noted  # noqa: SLF001
 
 
 def _count(action: str, queue: str, asked: bytes, answer: Any) -> None:
@@ -164,8 +172,8 @@ def _set(value: float) -> dict[str, Any]:
     return {"Value": value, "_stat": {"SampleCount": 1, "Sum": value, "Minimum": value, "Maximum": value}}
 
 
-def patch() -> None:
+def patch(log: RequestLog) -> None:
     """Make all of them."""
     keep_logs_whole()
     publish_embedded_metrics()
-    count_messages()
+    count_messages(log)
