@@ -73,20 +73,8 @@ def _bindings(ctx: typer.Context) -> Iterable[Any]:
             yield each
 
 
-def _bound_queues(ctx: typer.Context) -> list[str]:
-    return [each.name for each in _open(ctx).client.ask(ListBoundQueues()).queues]
-
-
-def _split_queues(_: Any) -> list[str]:
-    return [each.queue_id for each in ControlClient.of(options_said().connect()).ask(ListQueues())]
-
-
-def _sessions(_: Any) -> list[str]:
-    return [each.session_id for each in ControlClient.of(options_said().connect()).ask(ListSessions()).sessions]
-
-
-def _dead_letter_queues(_: Any) -> list[str]:
-    return list(urls_of(options_said().connect()))
+def _control() -> ControlClient:
+    return ControlClient.of(options_said().connect())
 
 
 complete_sites = offered(_sites)
@@ -108,8 +96,8 @@ complete_exchanges = offered(lambda ctx: [each.name for each in _open(ctx).view(
 complete_links = offered(lambda ctx: [each.name for each in _open(ctx).view().links])
 complete_peers = offered(lambda ctx: [each.tag for each in _open(ctx).view().peers])
 complete_routes = offered(lambda ctx: [each.name for each in _open(ctx).view().bridges])
-complete_bound_queues = offered(_bound_queues)
+complete_bound_queues = offered(lambda ctx: [each.name for each in _open(ctx).client.ask(ListBoundQueues()).queues])
 complete_keys = offered(lambda ctx: sorted({each.key for each in _bindings(ctx)}))
-complete_split_queues = offered(_split_queues)
-complete_sessions = offered(_sessions)
-complete_dead_letter_queues = offered(_dead_letter_queues)
+complete_split_queues = offered(lambda _: [each.queue_id for each in _control().ask(ListQueues())])
+complete_sessions = offered(lambda _: [each.session_id for each in _control().ask(ListSessions()).sessions])
+complete_dead_letter_queues = offered(lambda _: urls_of(options_said().connect()))

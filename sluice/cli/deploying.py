@@ -25,6 +25,7 @@ from sluice.cli.sites import SiteTyper
 from sluice.cli.terminal import note
 from sluice.costs import SiteTemplates, cost_table, streamed
 from sluice.errors import BadConfiguration, SluiceError
+from sluice.local.assemblies import Assembly
 from sluice.operator.deployments import Application, RemovedQueue, is_deployed, removed_queues
 from sluice.operator.functions import ControlClient
 from sluice.operator.pipelines import FUNCTION
@@ -32,7 +33,6 @@ from sluice.operator.pipelines import STACK as PIPELINE_STACK
 from sluice.operator.site_names import SiteOptions
 from sluice.pipeline.operations import StopJob
 
-STACK_ARTIFACT = "aws:cloudformation:stack"
 STANDARD_ERROR = 2
 LEAST_USD = 0.005  # what is less isn't said
 STACKS_AT_ONCE = "3"  # those that need nothing of each other
@@ -80,8 +80,8 @@ def deploy(*, context: Context = None, remove: Remove = None, approve: Approve =
         wanted = templates(assembly)
         progress("looking what would go")
         check_removals(connection, wanted, agreed=remove or ())
-        if not site.is_local:
-            _say_costs(connection, wanted, context or [])
+        if not site.is_local and not any(is_deployed(connection, stack) for stack in wanted):
+            note(describe_idle_costs(wanted, context or []))
         progress(f"deploying what has changed of {len(wanted)} stacks")
         asks = sys.stdin.isatty() if approve is None else approve
         _cdk(
@@ -138,13 +138,8 @@ def synth(assembly: Path, context: Iterable[str], *, is_local: bool, stage: str 
 
 def templates(assembly: Path) -> Mapping[str, Mapping[str, Any]]:
     """Read the templates of a cloud assembly, by their stacks' names."""
-    artifacts = json.loads((assembly / "manifest.json").read_text())["artifacts"]
-    found = {
-        each["properties"].get("stackName", id_): each["properties"]["templateFile"]
-        for id_, each in artifacts.items()
-        if each["type"] == STACK_ARTIFACT
-    }
-    return {name: json.loads((assembly / file).read_text()) for name, file in found.items()}
+    stacks = Assembly(assembly).stacks
+    return {name: json.loads((assembly / each["templateFile"]).read_text()) for name, each in stacks.items()}
 
 
 def check_removals(
@@ -164,12 +159,6 @@ def check_removals(
         listed = "\n".join(f"  {_told(each)}" for each in held)
         options = " ".join(f"--remove {each.name}" for each in held)
         raise HoldsMessages(f"queues hold messages that nobody would read any more:\n{listed}\nor say {options}")
-
-
-def _say_costs(connection: Connection, wanted: Mapping[str, Mapping[str, Any]], context: Sequence[str]) -> None:
-    """Say what a month at rest costs, where none of the stacks is there yet."""
-    if not any(is_deployed(connection, stack) for stack in wanted):
-        note(describe_idle_costs(wanted, context))
 
 
 def describe_idle_costs(templates: Mapping[str, Mapping[str, Any]], context: Sequence[str]) -> str:

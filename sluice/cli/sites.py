@@ -253,15 +253,15 @@ def _check(ctx: Any, sites: Sequence[Any]) -> None:
     against = [*_against_local(said, named)] if said.local is not None else []
     for option in ("profile", "region", "stage"):
         value = getattr(said, option)
-        others = [text for text, name in named.items() if not _takes(name, option, value)]
+        others = [
+            text
+            for text, name in named.items()
+            if getattr(name, option) not in {None, value} or (option == "profile" and name.is_local)
+        ]
         if value is not None and others and len(others) == len(named):
             against.append((others[0], f"--{option} {value}"))
     for one, other in against:
         ctx.fail(f"{one} and {other} contradict each other: leave out one of them")
-
-
-def _takes(name: WrittenName, option: str, value: str | None) -> bool:
-    return getattr(name, option) in {None, value} and not (option == "profile" and name.is_local)
 
 
 def _against_local(said: SiteOptions, named: Mapping[str, WrittenName]) -> Iterator[tuple[str, str]]:

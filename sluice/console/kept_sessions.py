@@ -86,19 +86,14 @@ class KeptSessions:
 
 def start_session(site: KnownSite, fields: Mapping[str, Any]) -> Document:
     """Start a session with the filters of a form. Raises what `sluice split start` raises."""
+    limit_s = number_in(fields, "time_limit_s", least=1, most=MAX_TIME_LIMIT_S) if "time_limit_s" in fields else None
     asked = StartSession(
         filters=filters_of_form(fields),
         owner=owner_here(),
         key=text_in(fields, "key", default="") or None,
-        time_limit_s=_time_limit_s(fields),
+        time_limit_s=limit_s,
     )
     return session_document(_kept(site).start(site.client(SPLITTING), asked))
-
-
-def _time_limit_s(fields: Mapping[str, Any]) -> int | None:
-    if "time_limit_s" not in fields:
-        return None
-    return number_in(fields, "time_limit_s", least=1, most=MAX_TIME_LIMIT_S, default=MAX_TIME_LIMIT_S)
 
 
 def stop_session(site: KnownSite, fields: Mapping[str, Any]) -> Document:

@@ -5,6 +5,7 @@ A page's reading and its module in `static/pages` have one name.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from sluice.aws.connections import NoConnection
@@ -14,6 +15,7 @@ from sluice.console.readings import dead_letters, federation, log, overview, pip
 from sluice.console.requests import Topic
 from sluice.console.sites import Document, Reader, WatchedSite
 from sluice.errors import BadRequest
+from sluice.federation.operations import TellBridge, TellLink
 from sluice.local.cloud import CloudFailed
 
 T = TypeVar("T")
@@ -43,8 +45,8 @@ ACTIONS: Mapping[str, Asked] = {
     "peek": trials.peek,
     "start-session": kept_sessions.start_session,
     "stop-session": kept_sessions.stop_session,
-    "tell-route": federation.tell_route,
-    "tell-link": federation.tell_link,
+    "tell-route": partial(federation.tell, TellBridge),
+    "tell-link": partial(federation.tell, TellLink),
     "redrive-route": federation.redrive_route,
     "start-job": pipeline.start_job,
     "stop-job": pipeline.stop_job,

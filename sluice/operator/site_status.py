@@ -175,6 +175,19 @@ class AskedSite:
         asked = [(url, self.depth(url)) for url in urls]
         return [{"url": url, **plain(depth.result())} for url, depth in asked]
 
+    def held_by(self, bridge: BridgeView, *, ingress_url: str) -> dict[str, Any] | None:
+        """Say what the queue holds that a route reads here: None where its messages wait at its peer.
+
+        Of a queue that isn't there it is the name alone.
+        """
+        url = _read_here(bridge, ingress_url)
+        if url is None:
+            return None
+        with suppress(CallFailed):
+            [held] = self.held([url])
+            return {"name": bridge.reads, **held}
+        return {"name": bridge.reads}
+
     def once(self, what: str, task: Callable[[], T]) -> "Future[T]":
         """Begin a task under this name, or give the one that has begun."""
         with self._lock:
@@ -206,12 +219,17 @@ def _splitting(site: AskedSite) -> Part:
 def _federation(site: AskedSite) -> Part:
     """Exchanges, links, and routes with what their queue holds and how late they are."""
     found = site.client(FEDERATION).ask(ShowSite())
-    beside = found.address.ingress_url.rsplit("/", 1)[0]
+    ingress_url = found.address.ingress_url
     for bridge in found.bridges:
-        if (name := _read_here(bridge)) is not None:
-            site.depth(f"{beside}/{name}")
+        if (url := _read_here(bridge, ingress_url)) is not None:
+            site.depth(url)
     lags, unknown = _lags(site, found.bridges)
-    routes = [_route(site, bridge, beside=beside) | dict(lags.get(bridge.name, {})) for bridge in found.bridges]
+    told = ("name", "link", "src", "dest", "key", "state", "error", "last_forward_ms")
+    routes = [
+        {name: getattr(bridge, name) for name in told}
+        | {"queue": site.held_by(bridge, ingress_url=ingress_url), **lags.get(bridge.name, {})}
+        for bridge in found.bridges
+    ]
     links = [
         {"name": each.name, "peer": each.peer, "state": each.status.state.value, "error": each.status.last_error}
         for each in found.links
@@ -226,20 +244,10 @@ def _federation(site: AskedSite) -> Part:
     }
 
 
-def _read_here(bridge: BridgeView) -> str | None:
-    """Name the queue that a route reads here; None where its messages wait at its peer."""
-    return bridge.reads if bridge.src_is_local or bridge.served else None
-
-
-def _route(site: AskedSite, bridge: BridgeView, *, beside: str) -> dict[str, Any]:
-    """`queue` is None where the route's messages wait at its peer; of one that isn't there it is the name alone."""
-    told = ("name", "link", "src", "dest", "key", "state", "error", "last_forward_ms")
-    reads, held = _read_here(bridge), dict[str, Any]()
-    if reads is not None:
-        with suppress(CallFailed):
-            [held] = site.held([f"{beside}/{reads}"])
-    queue = None if reads is None else {"name": reads, **held}
-    return {name: getattr(bridge, name) for name in told} | {"queue": queue}
+def _read_here(bridge: BridgeView, ingress_url: str) -> str | None:
+    """Give the URL of the queue that a route reads here; None where its messages wait at its peer."""
+    is_here = bridge.reads is not None and (bridge.src_is_local or bridge.served)
+    return f"{ingress_url.rsplit('/', 1)[0]}/{bridge.reads}" if is_here else None
 
 
 def _lags(site: AskedSite, bridges: Sequence[BridgeView]) -> tuple[Mapping[str, Mapping[str, Any]], str | None]:

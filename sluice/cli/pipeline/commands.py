@@ -153,8 +153,8 @@ def run_local(
         arguments = landing(place, queue_url=url, reach=reach).arguments()
     else:
         arguments = _elsewhere(job, landing(place, queue_url="", reach=reach))
-    code = _run(python, [*arguments, *context.args], program_variables(connection))
-    raise typer.Exit(code)
+    job_command = command(python, [*arguments, *context.args])
+    raise typer.Exit(run_in_foreground(job_command, environment(python, program_variables(connection))))
 
 
 def _elsewhere(job: str, told: Any) -> list[str]:
@@ -164,10 +164,6 @@ def _elsewhere(job: str, told: Any) -> list[str]:
     reach = told.reach.arguments if job == "replay" else ()
     output = ("--output", told.places.folder("statistics")) if job == STATISTICS else ()
     return [job, *told.places.tables, *output, *reach]
-
-
-def _run(python: Path, arguments: list[str], variables: Mapping[str, str]) -> int:
-    return run_in_foreground(command(python, arguments), environment(python, variables))
 
 
 def _pipeline(site: SiteOptions, python: str | None = None) -> AskedPipeline:

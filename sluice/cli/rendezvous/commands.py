@@ -14,7 +14,6 @@ from sluice.building.project import need
 from sluice.cli.output import show_pairs, show_table, tell, time_of
 from sluice.cli.sites import SiteTyper
 from sluice.cli.terminal import note
-from sluice.operations import QueueDepth
 from sluice.operator import rendezvous_status
 from sluice.operator.rendezvous_status import RendezvousStatus, read_status
 from sluice.operator.site_names import SiteOptions
@@ -204,14 +203,14 @@ def _network(*, loopback: bool | None, site: SiteOptions, stun: list[str] | None
 
 def _show_status(rendezvous: RendezvousStatus) -> None:
     """Show it to people."""
-    deployment = rendezvous.deployment
+    deployment, offers = rendezvous.deployment, rendezvous.offers_queue
     said = [f"{rendezvous.recent_offers[state]} {words}" for state, words in SAID.items()]
     show_pairs(
         [
             ("region", rendezvous.region),
             ("broker", deployment.broker_url),
             ("offers queue", deployment.offers_queue_url),
-            ("  holds", _depth(rendezvous.offers_queue)),
+            ("  holds", f"{offers.visible} waiting, {offers.in_flight} in flight"),
             ("proxies waiting", ", ".join(f"{number} {pool}" for pool, number in rendezvous.waiting.items())),
             ("offers in two minutes", f"{sum(rendezvous.recent_offers.values())}: {', '.join(said)}"),
             ("dead letters", f"{rendezvous.dead_letters} in {deployment.dead_letters_url}"),
@@ -223,10 +222,6 @@ def _show_status(rendezvous: RendezvousStatus) -> None:
             for letter in rendezvous.latest_dead_letters
         ]
         show_table(("dead since", "queue", "reason"), rows)
-
-
-def _depth(depth: QueueDepth) -> str:
-    return f"{depth.visible} waiting, {depth.in_flight} in flight"
 
 
 def _show_credentials(deployment: Deployment, user: str, rotation: Rotation) -> None:

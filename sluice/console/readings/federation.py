@@ -1,7 +1,7 @@
 """Page *Federation*: the map of all sites, this one's routes and links with their rates, exchanges and bindings."""
 
 from collections.abc import Mapping
-from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from sluice.aws.clients import now_ms
@@ -10,11 +10,10 @@ from sluice.console.maps import drawn, view_of, walked_from, warnings_of
 from sluice.console.readings.shared import last, own_metric, series_of, tried
 from sluice.console.requests import text_in
 from sluice.console.sites import Document, KnownSite, Query
-from sluice.errors import BadRequest, CallFailed
+from sluice.errors import BadRequest
 from sluice.federation.links.links import ends
 from sluice.federation.links.states import Command
 from sluice.federation.operations import (
-    BindingsView,
     BridgeView,
     ListBindings,
     Redrive,
@@ -37,7 +36,8 @@ def read(site: KnownSite, query: Query) -> Document:
     """Read it. What can't be read of it is null, with the reason in `troubles`. Raises `NotUsable`, `CallFailed`."""
     view, troubles = view_of(site), dict[str, str]()
     # Its own functions come before peers', which take what the round has left.
-    bindings = tried(troubles, "bindings", lambda: _bindings(site))
+    ask = partial(site.kept, "bindings", lambda: site.client(FEDERATION).ask(ListBindings()), calls=0)
+    bindings = tried(troubles, "bindings", lambda: ask(every_s=BINDINGS_EVERY_S))
     walked = tried(troubles, "the map", lambda: walked_from(site))
     series = tried(troubles, "rates", lambda: _series(site, view)) or {}
     lags = tried(troubles, "lags", lambda: site.lags({each.name: each.reads for each in view.bridges})) or {}
@@ -75,21 +75,11 @@ def read_rates(site: KnownSite, _: Query) -> Document:
     return {"tag": view.tag, "routes": {name: _minutes(each) for name, each in series.items()}}
 
 
-def _bindings(site: KnownSite) -> BindingsView | None:
-    return site.kept("bindings", lambda: site.client(FEDERATION).ask(ListBindings()), every_s=BINDINGS_EVERY_S, calls=0)
-
-
 def _route(site: KnownSite, view: SiteView, shown: BridgeView, series: Mapping[str, Series]) -> dict[str, Any]:
     """Say a route with the queue that it reads here; `queue` is null where its messages wait at its peer."""
     link = view.link_named(shown.link)
     here = (view.tag, "?") if shown.src_is_local else ("?", view.tag)
     source, dest = here if link is None else ends(shown, link, here=view.tag)
-    queue = None
-    if shown.reads is not None and (shown.src_is_local or shown.served):
-        queue = {"name": shown.reads}
-        with suppress(CallFailed):
-            [held] = site.held([f"{view.address.ingress_url.rsplit('/', 1)[0]}/{shown.reads}"])
-            queue |= held
     counted = series.get(shown.name)
     return {
         "name": shown.name,
@@ -106,7 +96,7 @@ def _route(site: KnownSite, view: SiteView, shown: BridgeView, series: Mapping[s
         "declared": shown.declared,
         "link": shown.link,
         "last_forward_ms": shown.last_forward_ms,
-        "queue": queue,
+        "queue": site.held_by(shown, ingress_url=view.address.ingress_url),
         "minutes": None if counted is None else _minutes(counted),
     }
 
@@ -131,28 +121,16 @@ def _minutes(series: Series) -> list[int]:
 # Actions
 
 
-def tell_route(site: KnownSite, fields: Mapping[str, Any]) -> Document:
-    """Pause, resume, drain or retry a route. Raises what the command raises."""
-    name, what = text_in(fields, "name"), _command(fields)
-    site.client(FEDERATION).ask(TellBridge(name=name, what=what))
-    return {"route": name, "done": what.value}
-
-
-def tell_link(site: KnownSite, fields: Mapping[str, Any]) -> Document:
-    """Pause, resume, drain or retry a link. Raises what the command raises."""
-    name, what = text_in(fields, "name"), _command(fields)
-    site.client(FEDERATION).ask(TellLink(name=name, what=what))
-    return {"link": name, "done": what.value}
+def tell(operation: type[TellBridge | TellLink], site: KnownSite, fields: Mapping[str, Any]) -> Document:
+    """Pause, resume, drain or retry a route or a link. Raises what the command raises."""
+    name, what = text_in(fields, "name"), text_in(fields, "what")
+    if what not in set(Command):
+        raise BadRequest(f"what: {what[:80]!r} is none of {', '.join(Command)}")
+    site.client(FEDERATION).ask(operation(name=name, what=Command(what)))
+    return {"name": name, "done": what}
 
 
 def redrive_route(site: KnownSite, fields: Mapping[str, Any]) -> Document:
     """Put a route's dead letters back into its queue. Raises what the command raises."""
     done = site.client(FEDERATION).ask(Redrive(name=text_in(fields, "name")))
     return {"redriven": done.redriven}
-
-
-def _command(fields: Mapping[str, Any]) -> Command:
-    said = text_in(fields, "what")
-    if said not in set(Command):
-        raise BadRequest(f"what: {said[:80]!r} is none of {', '.join(Command)}")
-    return Command(said)
