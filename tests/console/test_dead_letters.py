@@ -274,7 +274,7 @@ def test_ten_thousand_letters_are_told_and_drawn_by_the_fifty(look: Looking, sit
         "1,000 of about 10,000 were looked at."
     )
     expect(page.locator(".letters > li")).to_have_count(50)
-    page.get_by_role("button", name="Later").click()
+    page.get_by_role("button", name="After").click()
     expect(page.locator(".letters > li").first).to_have_attribute("data-key", "letter-50")
     page.get_by_role("button", name="Look at 10,000").click()
     expect(page.get_by_role("button", name="Look again")).to_be_enabled()

@@ -120,3 +120,46 @@ export function troubles(found) {
   return Object.entries(found.troubles).map(([what, why]) =>
     el("p", { class: "error", "data-key": `trouble ${what}` }, `${what} can't be read: ${why}`));
 }
+
+const A_PAGE = 50; // rows of a long list
+
+/**
+ * A long list, of which a page is shown, and what fits what one looks for: `textOf` says what an entry is found by.
+ * Gives `shown`, `find` and `pager` as nodes, and `sought`, `from` for addresses.
+ */
+export function paged(place, all, textOf, told) {
+  const sought = place.query.get("find") ?? "";
+  const fitting = all.filter((each) => textOf(each).toLowerCase().includes(sought.toLowerCase()));
+  const from = Math.min(Math.max(Number(place.query.get("from")) || 0, 0), Math.max(fitting.length - 1, 0));
+  const look = (event) => place.go({ find: event.target.value, from: null }, { replace: true });
+  return {
+    shown: fitting.slice(from, from + A_PAGE), sought, from,
+    find: all.length > 8
+      ? el("div", { class: "row", "data-key": "find" }, el("label", { class: "field" }, "Find ", el("input", { type: "search", value: sought, oninput: look })),
+          el("span", { class: "quiet", role: "status" }, told(number(fitting.length))))
+      : null,
+    pager: pager(from, A_PAGE, fitting.length, (to) => place.go({ from: to || null })),
+  };
+}
+
+/** Leads through the pages of a list; nothing where there is one. */
+export function pager(from, size, all, go) {
+  if (all <= size) return null;
+  return el("div", { class: "row pager", "data-key": "pager" },
+    el("button", { type: "button", disabled: from === 0, onclick: () => go(Math.max(0, from - size)) }, "Before"),
+    el("span", { class: "quiet" }, `${number(from + 1)} to ${number(Math.min(from + size, all))} of ${number(all)}`),
+    el("button", { type: "button", disabled: from + size >= all, onclick: () => go(from + size) }, "After"));
+}
+
+/** Asks for what a page's `state` has under a name, none where that fails: the state is `busy` meanwhile, or `wrong` then. */
+export async function asking(place, state, name, asked) {
+  Object.assign(state, { busy: true, wrong: null });
+  place.redraw();
+  try {
+    state[name] = await asked();
+  } catch (error) {
+    Object.assign(state, { [name]: null, wrong: error.message });
+  }
+  state.busy = false;
+  (state.place ?? place).redraw();
+}

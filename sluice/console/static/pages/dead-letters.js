@@ -2,7 +2,7 @@
 
 import { el } from "../dom.js";
 import { act, ask } from "../stream.js";
-import { ofReading, pair, section, table } from "../widgets.js";
+import { ofReading, pager, pair, section, table } from "../widgets.js";
 import { ago, bytes, clock, number } from "../words.js";
 
 const A_PAGE = 50; // letters that are drawn at once
@@ -152,10 +152,7 @@ function list(place, state) {
   const go = (from) => { state.from = from; place.redraw(); };
   return [
     el("ul", { class: "letters" }, shown.map((letter) => one(place, state, letter))),
-    all.length > A_PAGE ? el("div", { class: "row" },
-      el("button", { type: "button", disabled: !state.from, onclick: () => go(Math.max(0, state.from - A_PAGE)) }, "Earlier"),
-      el("span", {}, `${number(state.from + 1)} to ${number(state.from + shown.length)} of ${number(all.length)}`),
-      el("button", { type: "button", disabled: state.from + A_PAGE >= all.length, onclick: () => go(state.from + A_PAGE) }, "Later")) : null,
+    pager(state.from, A_PAGE, all.length, go),
   ];
 }
 

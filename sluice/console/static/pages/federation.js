@@ -3,11 +3,10 @@
 import { redrawnWhenResized, room } from "../charts.js";
 import { el, svg } from "../dom.js";
 import { act, ask } from "../stream.js";
-import { badge, section, stat, stats, table, trouble, troubles } from "../widgets.js";
+import { asking, badge, paged, section, stat, stats, table, tabs, trouble, troubles } from "../widgets.js";
 import { ago, fraction, milliseconds, number } from "../words.js";
 
 const NARROW = "(max-width: 48rem)";
-const A_PAGE = 50; // bindings in the table
 const DASHES = { queue: null, static: null, dynamic: "6 4" };
 const WIDTHS = { queue: 3.5, static: 1.75, dynamic: 1.75 };
 const STATES = { good: "operational", slow: "stalled", bad: "failed", quiet: "waiting, paused or closing" };
@@ -160,17 +159,9 @@ function tracer(place, found) {
     state.found ? el("button", { type: "button", onclick: () => { state.found = null; place.redraw(); } }, "Clear") : null);
 }
 
-async function trace(place) {
-  Object.assign(state, { busy: true, wrong: null });
-  place.redraw();
-  try {
-    const headers = state.headers.split(/[,\n]/).map((each) => each.trim()).join("\n");
-    state.found = await ask("trace-key", place.site.number, { exchange: state.exchange, key: state.key, headers });
-  } catch (error) {
-    Object.assign(state, { found: null, wrong: error.message });
-  }
-  state.busy = false;
-  state.place.redraw();
+function trace(place) {
+  const headers = state.headers.split(/[,\n]/).map((each) => each.trim()).join("\n");
+  return asking(place, state, "found", () => ask("trace-key", place.site.number, { exchange: state.exchange, key: state.key, headers }));
 }
 
 function routeName(route) {
@@ -263,14 +254,7 @@ function links(place, found) {
 
 function commands(place, action, what) {
   if (!place.actions || !what) return null;
-  const told = async (name, fields, said) => {
-    try {
-      await act(name, place.site.number, { name: what.name, ...fields });
-      place.notice(`${what.name}: ${said}`);
-    } catch (error) {
-      place.notice(error.message, "bad");
-    }
-  };
+  const told = (name, fields, said) => place.done(act(name, place.site.number, { name: what.name, ...fields }), `${what.name}: ${said}`);
   return el("div", { class: "commands" },
     COMMANDS.map(([command, title]) => el("button", { type: "button", class: "small", "aria-label": `${title} ${what.name}`, onclick: () => told(action, { what: command }, command) }, title)),
     action === "tell-route" ? el("button", { type: "button", class: "small", "aria-label": `Redrive ${what.name}`, onclick: () => told("redrive-route", {}, "dead letters go back") }, "Redrive") : null);
@@ -280,28 +264,21 @@ function commands(place, action, what) {
 
 function bindings(place, found) {
   const chosen = place.query.get("exchange");
-  const sought = (place.query.get("find") ?? "").toLowerCase();
   const all = found.bindings ?? [];
   const counts = new Map();
   for (const each of all) counts.set(each.exchange, (counts.get(each.exchange) ?? 0) + 1);
-  const fitting = all.filter((each) => (!chosen || each.exchange === chosen) && (!sought || `${each.queue} ${each.key}`.toLowerCase().includes(sought)));
-  const from = Math.min(Math.max(Number(place.query.get("from")) || 0, 0), Math.max(fitting.length - 1, 0));
+  const page = paged(place, all.filter((each) => !chosen || each.exchange === chosen), (each) => `${each.queue} ${each.key}`, (many) => `${many} of ${number(found.bindings_number)}`);
   const columns = [{ name: "Exchange" }, { name: "Queue" }, { name: "Key" }, { name: "Arguments" }];
-  const rows = fitting.slice(from, from + A_PAGE).map((each) => [each.exchange, each.queue, each.key ? el("code", {}, each.key) : "–", Object.keys(each.arguments ?? {}).length ? el("code", {}, JSON.stringify(each.arguments)) : "–"]);
+  const rows = page.shown.map((each) => [each.exchange, each.queue, each.key ? el("code", {}, each.key) : "–", Object.keys(each.arguments ?? {}).length ? el("code", {}, JSON.stringify(each.arguments)) : "–"]);
   return section("Exchanges and bindings",
-    el("nav", { class: "tabs", "aria-label": "Exchanges" }, el("ul", {},
-      el("li", { "data-key": "" }, el("a", { href: place.href("federation", {}), "aria-current": chosen ? null : "true" }, "All")),
-      found.exchanges.map((each) => el("li", { "data-key": `x ${each.name}` }, el("a", { href: place.href("federation", { exchange: each.name }), "aria-current": chosen === each.name ? "true" : null },
-        el("strong", {}, each.name), el("span", { class: "quiet" }, ` ${each.type}, ${number(counts.get(each.name) ?? 0)}${each.alternate ? `, else ${each.alternate}` : ""}`)))))),
-    all.length > 8
-      ? el("div", { class: "row", "data-key": "find" }, el("label", { class: "field" }, "Find ", el("input", { type: "search", value: sought, oninput: (event) => place.go({ find: event.target.value, from: null }, { replace: true }) })),
-          el("span", { class: "quiet", role: "status" }, `${number(fitting.length)} of ${number(found.bindings_number)}`))
-      : null,
-    found.bindings ? table("Bindings", columns, rows, { empty: "Nothing is bound.", key: (_, at) => `${fitting[from + at].exchange} ${fitting[from + at].queue} ${fitting[from + at].key}` }) : null,
-    fitting.length > A_PAGE
-      ? el("div", { class: "row pager", "data-key": "pager" },
-          el("button", { type: "button", disabled: from === 0, onclick: () => place.go({ from: Math.max(0, from - A_PAGE) || null }) }, "Before"),
-          el("span", { class: "quiet" }, `${number(from + 1)} to ${number(Math.min(from + A_PAGE, fitting.length))}`),
-          el("button", { type: "button", disabled: from + A_PAGE >= fitting.length, onclick: () => place.go({ from: from + A_PAGE }) }, "After"))
-      : null);
+    tabs("Exchanges", [
+      { name: "All", note: "", key: "", href: place.href("federation", {}), current: !chosen },
+      ...found.exchanges.map((each) => ({
+        name: each.name, key: `x ${each.name}`, href: place.href("federation", { exchange: each.name }), current: chosen === each.name,
+        note: `${each.type}, ${number(counts.get(each.name) ?? 0)}${each.alternate ? `, else ${each.alternate}` : ""}`,
+      })),
+    ]),
+    page.find,
+    found.bindings ? table("Bindings", columns, rows, { empty: "Nothing is bound.", key: (_, at) => `${page.shown[at].exchange} ${page.shown[at].queue} ${page.shown[at].key}` }) : null,
+    page.pager);
 }

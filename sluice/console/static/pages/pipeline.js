@@ -3,21 +3,21 @@
 import { bars, colour, redrawnWhenResized, room } from "../charts.js";
 import { el } from "../dom.js";
 import { act, ask } from "../stream.js";
-import { badge, ofReading, pair, section, since, stat, stats, table, tabs, troubles } from "../widgets.js";
+import { asking, badge, ofReading, pair, section, since, stat, stats, table, tabs, troubles } from "../widgets.js";
 import { bytes, clock, milliseconds, number } from "../words.js";
 
 const OUTCOMES = [["matched", colour(1)], ["denied", colour(2)], ["timed out", colour(3)]];
 const A_TABLE = 10; // versions in the list
 const TABLES = { messages: "Messages", quarantine: "Quarantine", hourly: "Hourly statistics" };
 
-const state = { of: null, place: null, rows: null, rowsWrong: null, busy: false };
+const state = { of: null, place: null, rows: null, wrong: null, busy: false };
 redrawnWhenResized(() => state.place?.redraw());
 
 export const { topics, render } = ofReading("pipeline", whole);
 
 function whole(place, found) {
   state.place = place;
-  if (state.of !== place.site.name) Object.assign(state, { of: place.site.name, rows: null, rowsWrong: null });
+  if (state.of !== place.site.name) Object.assign(state, { of: place.site.name, rows: null, wrong: null });
   return [troubles(found), landing(place, found), runs(place, found), tables(place, found), statistics(place, found), quarantine(place, found)];
 }
 
@@ -125,7 +125,7 @@ function quarantine(place, found) {
   return section("Quarantine",
     el("p", {}, "What couldn't be landed, with the reason. Addresses and session descriptions aren't shown.", many ? ` It has ${number(many)}.` : ""),
     el("div", { class: "row" }, el("button", { type: "button", disabled: state.busy, onclick: () => look(place) }, state.busy ? "Reading…" : "Look at the newest")),
-    state.rowsWrong ? el("p", { class: "error", role: "alert" }, state.rowsWrong) : null,
+    state.wrong ? el("p", { class: "error", role: "alert" }, state.wrong) : null,
     state.rows && !state.rows.rows.length ? el("p", { class: "quiet", role: "status" }, "It is empty.") : null,
     state.rows?.rows.length
       ? [el("ul", { class: "letters", "aria-label": "Quarantined messages" }, state.rows.rows.map((each) => el("li", { "data-key": each.message_id },
@@ -136,15 +136,6 @@ function quarantine(place, found) {
       : null);
 }
 
-async function look(place) {
-  state.busy = true;
-  place.redraw();
-  try {
-    state.rows = await ask("quarantine", place.site.number, {});
-    state.rowsWrong = null;
-  } catch (error) {
-    Object.assign(state, { rows: null, rowsWrong: error.message });
-  }
-  state.busy = false;
-  state.place.redraw();
+function look(place) {
+  return asking(place, state, "rows", () => ask("quarantine", place.site.number, {}));
 }

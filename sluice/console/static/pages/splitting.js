@@ -3,11 +3,10 @@
 import { colour, redrawnWhenResized, room, sankey, swatch } from "../charts.js";
 import { el } from "../dom.js";
 import { act, ask } from "../stream.js";
-import { badge, ofReading, pair, section, since, stat, stats, table, tabs } from "../widgets.js";
+import { asking, badge, ofReading, paged, pair, section, since, stat, stats, table, tabs } from "../widgets.js";
 import { ago, clock, number } from "../words.js";
 
 const MAX_FLOWS = 12; // sessions that are drawn; the others are one flow
-const A_PAGE = 50; // sessions in the table
 const EXAMPLE = JSON.stringify({ Body: "hello", MessageAttributes: { user: { DataType: "String", StringValue: "me" } } }, null, 2);
 const MAIN_COLOUR = "var(--quiet)";
 
@@ -107,36 +106,24 @@ function asked(session, queueId) {
 // Sessions
 
 function list(place, found, queue, sessions, colours) {
-  const sought = place.query.get("find") ?? "";
-  const fitting = sought
-    ? sessions.filter((each) => [each.session_id, each.owner, each.key, each.status].some((text) => text.toLowerCase().includes(sought.toLowerCase())))
-    : sessions;
-  const from = Math.min(Math.max(Number(place.query.get("from")) || 0, 0), Math.max(fitting.length - 1, 0));
+  const page = paged(place, sessions, (each) => [each.session_id, each.owner, each.key, each.status].join("\n"),
+    (many) => `${many} of ${number(sessions.length)}, in the order in which they are asked`);
   const columns = [{ name: "Owner" }, { name: "State" }, { name: "Mode" }, { name: "Filter" }, { name: `${found.minutes} min`, number: true },
     { name: "In all", number: true }, { name: "Returned", number: true }, { name: "Began" }, { name: "Heartbeat" }];
-  const rows = fitting.slice(from, from + A_PAGE).map((session) => {
+  const rows = page.shown.map((session) => {
     const own = session.queues.find((each) => each.queue_id === queue.queue_id);
     return [
       el("span", { class: "named" }, swatch(colours.get(session.session_id)),
-        el("a", { href: place.href("splitting", { queue: queue.queue_id, session: session.session_id, find: sought, from: from || null }), "aria-label": `${session.owner}, session ${session.session_id}` }, session.owner || session.session_id)),
+        el("a", { href: place.href("splitting", { queue: queue.queue_id, session: session.session_id, find: page.sought, from: page.from || null }), "aria-label": `${session.owner}, session ${session.session_id}` }, session.owner || session.session_id)),
       badge(session.status), own?.mode ?? "steal", el("code", { class: "brief" }, filterText(asked(session, queue.queue_id))),
       session.counted[queue.queue_id] ?? "–", session.messages, own?.returned ?? 0,
       since(session.started_at_ms), el("span", { class: "nowrap" }, ago(session.heartbeat_at_ms)),
     ];
   });
   return section("Sessions",
-    sessions.length > 8
-      ? el("div", { class: "row", "data-key": "find" }, el("label", { class: "field" }, "Find ",
-          el("input", { type: "search", value: sought, oninput: (event) => place.go({ find: event.target.value, from: null }, { replace: true }) })),
-        el("span", { class: "quiet", role: "status" }, `${number(fitting.length)} of ${number(sessions.length)}, in the order in which they are asked`))
-      : null,
-    table("Sessions", columns, rows, { empty: "Nobody has a session: all messages go to main.", key: (_, at) => fitting[from + at].session_id }),
-    fitting.length > A_PAGE
-      ? el("div", { class: "row pager", "data-key": "pager" },
-          el("button", { type: "button", disabled: from === 0, onclick: () => place.go({ from: Math.max(0, from - A_PAGE) || null }) }, "Before"),
-          el("span", { class: "quiet" }, `${number(from + 1)} to ${number(Math.min(from + A_PAGE, fitting.length))}`),
-          el("button", { type: "button", disabled: from + A_PAGE >= fitting.length, onclick: () => place.go({ from: from + A_PAGE }) }, "After"))
-      : null);
+    page.find,
+    table("Sessions", columns, rows, { empty: "Nobody has a session: all messages go to main.", key: (_, at) => page.shown[at].session_id }),
+    page.pager);
 }
 
 function filterText(queueFilter) {
@@ -246,37 +233,21 @@ function take(place, message) {
   place.redraw();
 }
 
-async function look(place, queue, of) {
-  await asking(place, async () => {
-    state.peeked = (await act("peek", place.site.number, { queue: queue.queue_id, of })).messages;
-  });
+function look(place, queue, of) {
+  return asking(place, state, "peeked", async () => (await act("peek", place.site.number, { queue: queue.queue_id, of })).messages);
 }
 
-async function attempt(place, queue) {
-  await asking(place, async () => {
-    state.found = await ask("try-message", place.site.number, { queue: queue.queue_id, message: state.message, filters: state.filters, key: state.key });
-  });
+function attempt(place, queue) {
+  const fields = { queue: queue.queue_id, message: state.message, filters: state.filters, key: state.key };
+  return asking(place, state, "found", () => ask("try-message", place.site.number, fields));
 }
 
-async function start(place) {
-  await asking(place, async () => {
+function start(place) {
+  return asking(place, state, "found", async () => {
     const begun = await act("start-session", place.site.number, { filters: state.filters, key: state.key, ...(state.limit.trim() ? { time_limit_s: Number(state.limit) || state.limit } : {}) });
     place.notice(`Session ${begun.session_id} starts.`);
     place.go({ session: begun.session_id });
   });
-}
-
-async function asking(place, task) {
-  Object.assign(state, { busy: true, wrong: null });
-  place.redraw();
-  try {
-    await task();
-  } catch (error) {
-    state.wrong = error.message;
-    state.found = null;
-  }
-  state.busy = false;
-  (state.place ?? place).redraw();
 }
 
 const VERDICTS = {
