@@ -57,7 +57,9 @@ def show(report: SiteReport) -> None:
         "splitting": _show_splitting,
         "federation": _show_federation,
         "pipeline": _show_pipeline,
-        "dead_letters": _show_dead_letters,
+        "dead_letters": lambda part: show_table(
+            ("of", "messages"), [(told, held["visible"] + held["in_flight"]) for told, held in part.items()]
+        ),
     }
     console().print(f"[bold]site {report.region}[/bold]")
     for name, show_part in shown.items():
@@ -127,10 +129,6 @@ def _show_pipeline(part: Part) -> None:
             for run in part["runs"][:SHOWN_RUNS]
         ]
         show_table(("run", "job", "state", "started", ""), rows)
-
-
-def _show_dead_letters(part: Part) -> None:
-    show_table(("of", "messages"), [(told, held["visible"] + held["in_flight"]) for told, held in part.items()])
 
 
 def _words(held: Part) -> str:

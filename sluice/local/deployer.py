@@ -90,7 +90,7 @@ class Deployer:
         made = {stage: self.assembly(stage) for stage in stages}
         with ThreadPoolExecutor(len(sites)) as executor:
             there = dict(zip(sites, executor.map(lambda site: self.stacks_of(self.cloud, site), sites), strict=True))
-            due = [site for site in sites if self._noted(site) != _note(made[site.stage], there[site])]
+            due = [site for site in sites if self.cloud.deployed.get(str(site)) != _note(made[site.stage], there[site])]
             # What bootstrapping makes is for all sites of an account and region.
             places = {(site.account, site.region): site for site in due}.values()
             bare = [site for site in places if _bootstrapped(there[site]) < made[site.stage].bootstrap_version]
@@ -127,9 +127,6 @@ class Deployer:
             self._run(synth, clean_environment(), log="cdk.log", folder=PROJECT.workspace)
             take_place(new, self.assemblies / key)
         return Assembly(self.assemblies / key)
-
-    def _noted(self, site: Site) -> Mapping[str, str] | None:
-        return self.cloud.deployed.get(str(site))
 
     def _bootstrap(self, site: Site) -> None:
         self.progress(f"{site}: bootstrapping")

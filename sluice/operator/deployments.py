@@ -71,25 +71,17 @@ def _removed(connection: Connection, stack: str, wanted: Template) -> Iterable[R
         if found["ResourceType"] != QUEUE or not url:
             continue
         before, after = deployed["Resources"].get(id_, {}), wanted.get("Resources", {}).get(id_)
-        if after is not None and not _is_replaced(before, after):
+        old, new = (each.get("Properties", {}) for each in (before, after or {}))
+        if after is not None and all(old.get(name) == new.get(name) for name in REPLACING):
             continue
         try:
-            messages = _count(sqs, url)
+            with calls("GetQueueAttributes", queue=url):
+                held = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=list(COUNTS))["Attributes"]
         except QueueGone:
             continue
+        messages = sum(int(held[name]) for name in COUNTS)
         policy = before.get("DeletionPolicy" if after is None else "UpdateReplacePolicy")
         yield RemovedQueue(stack=stack, name=url.rsplit("/", 1)[-1], messages=messages, kept=policy in KEPT)
-
-
-def _is_replaced(before: Template, after: Template) -> bool:
-    properties = before.get("Properties", {}), after.get("Properties", {})
-    return any(properties[0].get(name) != properties[1].get(name) for name in REPLACING)
-
-
-def _count(sqs: "SQSClient", url: str) -> int:
-    with calls("GetQueueAttributes", queue=url):
-        found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=list(COUNTS))["Attributes"]
-    return sum(int(found[name]) for name in COUNTS)
 
 
 # The pipeline's application: one that has started isn't deleted.

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeVar
 
 from sluice.aws.clients import calls
@@ -83,7 +84,8 @@ def read_lags(
     if not routes:
         return {}
     oldest = {"namespace": "AWS/SQS", "name": "ApproximateAgeOfOldestMessage", "statistic": "Maximum"}
-    wanted = {("forwarded", route): _lag_metric(namespace, route) for route in routes} | {
+    lag = partial(Metric, namespace=namespace, name="LagMs", statistic="Maximum")
+    wanted = {("forwarded", route): lag(dimensions={"route": route, "service": "bridge"}) for route in routes} | {
         ("waiting", route): Metric(**oldest, dimensions={"QueueName": name})
         for route in routes
         if (name := queues[route])
@@ -94,11 +96,6 @@ def read_lags(
         route: Lag(forwarded_ms=latest.get(("forwarded", route)), waiting_s=latest.get(("waiting", route)))
         for route in routes
     }
-
-
-def _lag_metric(namespace: str, route: str) -> Metric:
-    told = {"route": route, "service": "bridge"}
-    return Metric(namespace=namespace, name="LagMs", dimensions=told, statistic="Maximum")
 
 
 def quantile(values: Sequence[float], part: float) -> float | None:

@@ -2,7 +2,7 @@
 
 import json
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -46,13 +46,10 @@ class Tail:
     lines: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=MAX_LINES))
     logs: dict[str, FunctionLogs] = field(default_factory=dict)
 
-    def note(self, service: str, lines: Iterator[LogLine]) -> int:
-        """Add the lines that a function has said since it was asked last."""
-        number = 0
-        for line in lines:
+    def note(self, service: str, logs: FunctionLogs, word: str, *, may_go_on: Callable[[], bool]) -> None:
+        """Add the lines that a function has said since it was asked last, as far as the calls go."""
+        for line in logs.new_lines(word, now_ms=now_ms(), may_go_on=may_go_on):
             self.lines.append(line_of(service, line))
-            number += 1
-        return number
 
 
 @dataclass(slots=True)
@@ -86,15 +83,11 @@ def read(site: KnownSite, query: Query) -> Document:
     troubles: dict[str, str] = {}
     for service, group in groups.items():
         logs = tail.logs.setdefault(group, FunctionLogs(client, group, tail.since_ms))
-        ask = partial(_asked, site, tail, service, logs, word)
+        may_go_on = partial(site.spend, 1)
+        ask = partial(tail.note, service, logs, word, may_go_on=may_go_on)
         tried(troubles, service, partial(site.kept_in_turn, "log", (word, group), ask, every_s=LINES_EVERY_S))
     lines = sorted(tail.lines, key=lambda line: -line["at_ms"])
     return {"functions": sorted(groups), "lines": lines, "since_ms": tail.since_ms, "troubles": troubles}
-
-
-def _asked(site: KnownSite, tail: Tail, service: str, logs: FunctionLogs, word: str) -> int:
-    """Note what a function has said, as far as the round's calls go."""
-    return tail.note(service, logs.new_lines(word, now_ms=now_ms(), may_go_on=partial(site.spend, 1)))
 
 
 def trace(site: KnownSite, fields: Mapping[str, Any]) -> Document:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from sluice.aws.clients import now_ms
@@ -29,9 +30,9 @@ def read(site: KnownSite, _: Query) -> Document:
     counts = tried(troubles, "statistics", lambda: statistics_of_today(site) if status["rendezvous"] else None)
     offers = offers_of(counts)
     series = tried(troubles, "metrics", lambda: metrics_of(site, status))
-    alarms = tried(
-        troubles, "alarms", lambda: site.kept("alarms", lambda: read_alarms(site.connection), every_s=_often(site))
-    )
+    every_s = LOCAL_ALARMS_EVERY_S if site.is_local else ALARMS_EVERY_S
+    ask = partial(site.kept, "alarms", partial(read_alarms, site.connection), every_s=every_s)
+    alarms = tried(troubles, "alarms", ask)
     return {
         "status": status,
         "counters": counters_of(status, offers, series),
@@ -41,10 +42,6 @@ def read(site: KnownSite, _: Query) -> Document:
         "changes": _lately(site, status, troubles, since_ms=now_ms() - HOUR_MS),
         "troubles": troubles,
     }
-
-
-def _often(site: KnownSite) -> float:
-    return LOCAL_ALARMS_EVERY_S if site.is_local else ALARMS_EVERY_S
 
 
 def _lately(

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from sluice.aws.clients import now_ms
@@ -15,7 +16,7 @@ from sluice.console.sites import Document, KnownSite, Query
 from sluice.console.tables import KnownTable, document_of, iceberg_versions, rows_of
 from sluice.local.landed_files import FolderFiles
 from sluice.operations import request_of
-from sluice.operator.metrics import Metric, Series
+from sluice.operator.metrics import Metric
 from sluice.operator.pipelines import STACK, BucketFiles, start_operation
 from sluice.pipeline.jobs import ICEBERG_NAMESPACE, LAND, TableFormat
 from sluice.pipeline.operations import DrainQueue, PipelineView, RunView, ShowPipeline, StopJob
@@ -86,7 +87,11 @@ def _minutes(site: KnownSite, runs: Sequence[RunView]) -> Sequence[Document] | N
         "lag": metric(name="currentEmitEventTimeLag", statistic="Maximum"),
     }
     series = series_of(site, "landing", wanted, last(MINUTES + 1))
-    return None if series is None else minutes_of(landed_by(_samples_of_series(series)), at_ms=now_ms())
+    if series is None:
+        return None
+    batches, lags = dict(series["batches"]), dict(series["lag"])
+    samples = ((at_ms, round(batches.get(at_ms, 0)), rows, lags.get(at_ms)) for at_ms, rows in series["rows"])
+    return minutes_of(landed_by(samples), at_ms=now_ms())
 
 
 Sample = tuple[int, int, float, float | None]  # when, how many batches, rows since the query began, lag in ms
@@ -101,12 +106,9 @@ def _logs(site: KnownSite, runs: Sequence[RunView]) -> Sequence[str]:
 
 def minutes_of_logs(texts: Sequence[str], *, at_ms: int) -> Sequence[Document]:
     """Add up what runs' logs have. Of a log that is cut what came before isn't known."""
-    return minutes_of((batch for text in texts for batch in _batches_of_log(text)), at_ms=at_ms)
-
-
-def _batches_of_log(text: str) -> Iterator[Sample]:
-    is_whole = text.count("\n") < LINES - 1
-    return landed_by(samples_of(text), before=0.0 if is_whole else None)
+    cut = {text for text in texts if text.count("\n") >= LINES - 1}
+    landed = (landed_by(samples_of(text), before=None if text in cut else 0.0) for text in texts)
+    return minutes_of(chain.from_iterable(landed), at_ms=at_ms)
 
 
 def samples_of(text: str) -> Iterator[Sample]:
@@ -121,12 +123,6 @@ def samples_of(text: str) -> Iterator[Sample]:
                 yield at_ms, 1, rows, said.get("currentEmitEventTimeLag")
         except (ValueError, TypeError, KeyError):
             continue  # a line that was cut
-
-
-def _samples_of_series(series: Mapping[str, Series]) -> Iterator[Sample]:
-    batches, lags = dict(series["batches"]), dict(series["lag"])
-    for at_ms, rows in series["rows"]:
-        yield at_ms, round(batches.get(at_ms, 0)), rows, lags.get(at_ms)
 
 
 def landed_by(samples: Iterable[Sample], *, before: float | None = None) -> Iterator[Sample]:

@@ -13,7 +13,7 @@ from sluice.aws.rendezvous.pace import DynamoPaceStore
 from sluice.console.readings.counters import offers_of, statistics_of_today, today_of
 from sluice.console.readings.shared import own_metric, series_of, today_or_last, tried
 from sluice.console.sites import Document, KnownSite, Query
-from sluice.operator.metrics import Series, quantile
+from sluice.operator.metrics import quantile
 from sluice.operator.rendezvous_status import LatestOffer, document, newest_first, offers_of_shard, status_of
 from sluice.rendezvous.counts.statistics import ADDRESSES, OFFERS, POLLS, PROXIES, Counts, by_label
 from sluice.rendezvous.protocol.ends import End, metrics_of
@@ -35,9 +35,12 @@ def read(site: KnownSite, _: Query) -> Document:
     status = document(status_of(site.rendezvous().result(), deployment, region=site.connection.region))
     troubles: dict[str, str] = {}
     counts = tried(troubles, "statistics", lambda: statistics_of_today(site))
-    polls = tried(troubles, "metrics", lambda: _polls(site))
+    wanted = {name: own_metric(site, name, service="proxy") for name in POLL_METRICS}
+    polls = tried(troubles, "metrics", lambda: series_of(site, "polls", wanted, today_or_last(0)))
     pace = tried(troubles, "how many poll", lambda: _pace(site, deployment))
-    keys = tried(troubles, "credentials", lambda: _keys(site, deployment))
+    user = ClientUser(site.connection.client("iam"), deployment.client_user_name)
+    ask = partial(site.kept, "keys", user.access_keys, every_s=KEYS_EVERY_S, calls=KEYS_CALLS)
+    keys = tried(troubles, "credentials", ask)
     latest = tried(troubles, "the last offers", lambda: _latest(site, deployment))
     return {
         "status": status,
@@ -55,7 +58,13 @@ def _today(counts: Counts | None) -> Document | None:
     """Count today's offers and polls; what is told apart by several labels stands under each."""
     if counts is None:
         return None
-    offers = {label: _most(counts, label) for label in ("cc", "nat", "rendezvous_method")}
+    offers = {
+        label: {
+            value: dict(by_label(counts, OFFERS, "status", **{label: value}))
+            for value, _ in by_label(counts, OFFERS, label).most_common()
+        }
+        for label in ("cc", "nat", "rendezvous_method")
+    }
     return {
         "offers": offers_of(counts),
         "by_country": offers["cc"],
@@ -67,12 +76,6 @@ def _today(counts: Counts | None) -> Document | None:
             "addresses_by_country": dict(by_label(counts, ADDRESSES, "cc").most_common()),
         },
     }
-
-
-def _most(counts: Counts, label: str) -> Mapping[str, Mapping[str, int]]:
-    """Count offers by a label's values, the most first, each by outcome."""
-    order = by_label(counts, OFFERS, label).most_common()
-    return {value: dict(by_label(counts, OFFERS, "status", **{label: value})) for value, _ in order}
 
 
 def _pace(site: KnownSite, deployment: Deployment) -> Pace | None:
@@ -101,11 +104,6 @@ def _pools(waiting: Mapping[str, int], pace: Pace | None) -> Sequence[Document]:
     return pools
 
 
-def _polls(site: KnownSite) -> Mapping[str, Series] | None:
-    wanted = {name: own_metric(site, name, service="proxy") for name in POLL_METRICS}
-    return series_of(site, "polls", wanted, today_or_last(0))
-
-
 def _latest(site: KnownSite, deployment: Deployment) -> Sequence[LatestOffer] | None:
     """Read the shards by turns; None until one is known."""
     client = site.connection.client("dynamodb")
@@ -120,11 +118,6 @@ def _latest(site: KnownSite, deployment: Deployment) -> Sequence[LatestOffer] | 
     ]
     shards = [each for each in known if each is not None]
     return newest_first(shards) if shards else None
-
-
-def _keys(site: KnownSite, deployment: Deployment) -> Sequence[AccessKey] | None:
-    user = ClientUser(site.connection.client("iam"), deployment.client_user_name)
-    return site.kept("keys", user.access_keys, every_s=KEYS_EVERY_S, calls=KEYS_CALLS)
 
 
 def _key(key: AccessKey) -> Document:

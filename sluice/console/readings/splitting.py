@@ -1,6 +1,6 @@
 """Page *Splitting*: split queues, their sessions, and how many messages went to each of them lately."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sluice.console.readings.shared import last, own_metric, series_of
@@ -25,12 +25,14 @@ def read(site: KnownSite, _: Query) -> Document:
         counts, uncounted = _counts(site, found), None
     except CallFailed as error:  # to read metrics is a permission of its own
         counts, uncounted = None, str(error)
+    endpoint = site.connection.endpoint_url
     return {
         "queues": [_queue(each, held, counts) for each in found.queues],
         "sessions": [_session(each, counts) for each in found.sessions],
         "minutes": MINUTES,
         "uncounted": uncounted,
-        "environment": _environment(site),
+        # Beside credentials, which aren't shown, what leads a program to the site.
+        "environment": {"AWS_REGION": site.connection.region, **({"AWS_ENDPOINT_URL": endpoint} if endpoint else {})},
     }
 
 
@@ -38,12 +40,6 @@ def splitting_of(site: KnownSite) -> SplittingView:
     """Ask for queues and sessions, once a round. Raises `NotUsable`, `CallFailed`."""
     found: SplittingView = site.once("splitting", lambda: site.client(SPLITTING).ask(ShowSplitting())).result()
     return found
-
-
-def _environment(site: KnownSite) -> Mapping[str, str]:
-    """Name the variables that lead a program to the site, beside credentials, which aren't shown."""
-    endpoint, region = site.connection.endpoint_url, site.connection.region
-    return {"AWS_REGION": region, **({"AWS_ENDPOINT_URL": endpoint} if endpoint else {})}
 
 
 def _queue(queue: QueueView, held: Mapping[str, Any], counts: Counts | None) -> dict[str, Any]:
@@ -74,13 +70,9 @@ def _wanted(site: KnownSite, found: SplittingView) -> Iterator[tuple[str, str, M
     for queue in found.queues[:MAX_COUNTED]:
         for what, name in OF_QUEUES.items():
             yield queue.queue_id, what, own_metric(site, name, service="splitter", queue=queue.queue_id)
-    for session in _busiest(found.sessions):
+    # The others are counted since their start, which the function knows itself.
+    for session in sorted(found.sessions, key=lambda each: -each.messages)[:MAX_COUNTED]:
         told = {"service": "splitter", "session": session.session_id}
         for each in session.queues:
             metric = own_metric(site, "SessionMessages", queue=each.queue_id, **told)
             yield each.queue_id, session.session_id, metric
-
-
-def _busiest(sessions: Sequence[SessionView]) -> Sequence[SessionView]:
-    """Take those that were sent the most: the others are counted since their start, which the function knows itself."""
-    return sorted(sessions, key=lambda each: -each.messages)[:MAX_COUNTED]

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import accumulate
@@ -234,7 +234,9 @@ def fill_batches() -> None:
         if len(waiting) < max_number and waits(arn, window_s):
             return []
         began.pop(arn, None)
-        wanted = min(max_number, _fitting(waiting))
+        sizes = (len(json.dumps([each["body"], each.get("message_attributes")])) for each in waiting)
+        fitting = sum(size <= PAYLOAD_BYTES for size in accumulate(size + RECORD_BYTES for size in sizes))
+        wanted = min(max_number, max(1, fitting))
         batch: list[dict[str, Any]] = []
         while len(batch) < wanted and (part := receive(queue_url, min(PER_REQUEST, wanted - len(batch)))):
             batch += part
@@ -249,9 +251,3 @@ def fill_batches() -> None:
         return time.monotonic() - began[arn] < window_s
 
     sqs._receive_messages_for_esm = receive_full  # noqa: SLF001 - see above
-
-
-def _fitting(messages: Iterable[dict[str, Any]]) -> int:
-    """How many of the first a function can be handed, at least one."""
-    sizes = (len(json.dumps([message["body"], message.get("message_attributes")])) for message in messages)
-    return max(1, sum(size <= PAYLOAD_BYTES for size in accumulate(size + RECORD_BYTES for size in sizes)))

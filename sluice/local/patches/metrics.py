@@ -157,7 +157,9 @@ def add(namespace: str, name: str, value: float, dimensions: Mapping[str, str], 
     second = float(int(at_s))
     last: dict[str, Any] | None = points[-1] if points else None
     if last is None or last["Timestamp"] != second or "_stat" not in last:
-        points.append({"Timestamp": second, "Unit": "Count", "Dimensions": dict(dimensions), **_set(value)})
+        begun = {"SampleCount": 1, "Sum": value, "Minimum": value, "Maximum": value}
+        told = {"Timestamp": second, "Unit": "Count", "Dimensions": dict(dimensions)}
+        points.append({**told, "Value": value, "_stat": begun})
         return
     before = last["_stat"]
     last["_stat"] = {
@@ -166,10 +168,6 @@ def add(namespace: str, name: str, value: float, dimensions: Mapping[str, str], 
         "Minimum": min(before["Minimum"], value),
         "Maximum": max(before["Maximum"], value),
     }
-
-
-def _set(value: float) -> dict[str, Any]:
-    return {"Value": value, "_stat": {"SampleCount": 1, "Sum": value, "Minimum": value, "Maximum": value}}
 
 
 def patch(log: RequestLog) -> None:
