@@ -71,7 +71,7 @@ def texts_in(fields: Mapping[str, Any], name: str) -> Sequence[str]:
     return value
 
 
-def number_in(fields: Mapping[str, Any], name: str, *, least: int, most: int, default: int = 0) -> int:
+def number_in(fields: Mapping[str, Any], name: str, *, least: int, most: int, default: int) -> int:
     """Read a whole number within its limits."""
     value = fields.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:

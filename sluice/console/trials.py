@@ -17,7 +17,7 @@ from sluice.operator.messages import sight_of
 from sluice.splitting.filters.files import parse_filters
 from sluice.splitting.filters.jq import Decide
 from sluice.splitting.filters.texts import Sight
-from sluice.splitting.filters.values import Filter, QueueFilter, QueueFilters, Share, filter_of
+from sluice.splitting.filters.values import Filter, QueueFilter, Share, filter_of
 from sluice.splitting.jq_runner import JqRunner, compile_problem
 from sluice.splitting.operations import QueueView, SessionView
 from sluice.splitting.routing.router import Router
@@ -30,12 +30,6 @@ MAX_TOLD = 200  # sessions that leave the message
 YOURS = ""  # the id of a session that isn't started yet
 
 
-def filters_of_form(fields: Mapping[str, Any]) -> QueueFilters:
-    """Read the text of a filter file. Raises `BadFile`, `BadFilter`, `BadRequest`."""
-    document = document_of_text(text_in(fields, "filters"), FILTERS)
-    return parse_filters(document, compile_problem=compile_problem, key=text_in(fields, "key", default="") or None)
-
-
 def try_message(site: KnownSite, fields: Mapping[str, Any]) -> Document:
     """Say which sessions of a queue would take a message, and why the others don't, as the splitter would.
 
@@ -45,7 +39,9 @@ def try_message(site: KnownSite, fields: Mapping[str, Any]) -> Document:
     sight = sight_of(document_of_text(text_in(fields, "message"), MESSAGE), MESSAGE, envelope=queue)
     asked = None
     if fields.get("filters"):
-        asked = filter_of(filters_of_form(fields), queue.queue_id)
+        document, key = document_of_text(text_in(fields, "filters"), FILTERS), text_in(fields, "key", default="")
+        filters = parse_filters(document, compile_problem=compile_problem, key=key or None)
+        asked = filter_of(filters, queue.queue_id)
         if asked is None:
             raise BadRequest(f"filters: there is none for queue {queue.queue_id}")
     named = ((each, filter_of(each.filters, queue.queue_id)) for each in splitting_of(site).sessions)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from sluice.aws.connections import NoConnection
 from sluice.aws.deployment import NotDeployed, NotUsable
-from sluice.console import kept_sessions, maps, trials
+from sluice.console import maps, trials
 from sluice.console.readings import dead_letters, federation, log, overview, pipeline, rendezvous, splitting
 from sluice.console.requests import Topic
 from sluice.console.sites import Document, Reader, WatchedSite
@@ -43,8 +43,7 @@ QUESTIONS: Mapping[str, Asked] = {
 # With --allow-actions alone. A peek is a receive: after as many as the queue allows SQS takes the message for dead.
 ACTIONS: Mapping[str, Asked] = {
     "peek": trials.peek,
-    "start-session": kept_sessions.start_session,
-    "stop-session": kept_sessions.stop_session,
+    "stop-session": splitting.stop_session,
     "tell-route": partial(federation.tell, TellBridge),
     "tell-link": partial(federation.tell, TellLink),
     "redrive-route": federation.redrive_route,

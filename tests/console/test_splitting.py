@@ -135,19 +135,13 @@ def test_the_commands_own_error_is_shown(look: Looking, sites: RecordedSites) ->
     expect(page.get_by_role("region", name="Answer").get_by_role("alert")).to_contain_text("'(' is no pattern")
 
 
-def test_a_session_is_started_and_stopped(look: Looking, sites: RecordedSites) -> None:
+def test_a_session_is_stopped(look: Looking, sites: RecordedSites) -> None:
     begun: dict[str, Any] = recorded("splitting")["sessions"][0]
-    sites.answers |= {"start-session": begun, "stop-session": RequestRefused("no such session: it has ended")}
-    page = look.at("#/splitting", allow_actions=True)
-    page.get_by_text("With a filter of yours").click()
-    page.get_by_label("A filter file").fill("split_queues: {pipeline: {}}")
-    page.get_by_label("Time limit, s").fill("600")
-    page.get_by_role("button", name="Start a session").click()
+    sites.answers["stop-session"] = RequestRefused("no such session: it has ended")
+    page = look.at(f"#/splitting?session={begun['session_id']}", allow_actions=True)
     page.get_by_role("button", name="Stop session").click()
     expect(page.get_by_role("log")).to_contain_text("no such session: it has ended")
-    assert [each[0] for each in sites.asked] == ["start-session", "stop-session"]
-    assert sites.asked[0][2] == {"filters": "split_queues: {pipeline: {}}", "key": "", "time_limit_s": 600}
-    assert sites.asked[1][2] == {"session_id": begun["session_id"]}
+    assert [(each[0], each[2]) for each in sites.asked] == [("stop-session", {"session_id": begun["session_id"]})]
 
 
 def test_who_may_only_look_finds_no_button_to_act(look: Looking) -> None:

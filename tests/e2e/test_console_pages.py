@@ -54,21 +54,16 @@ def test_messages_are_seen_to_flow_and_a_message_is_tried(deployed: Deployed, pa
         splitting.bodies(splitting.main("standard"), 1)
 
 
-def test_a_session_is_started_kept_and_stopped_by_the_page(deployed: Deployed, page: Page) -> None:
-    goto(page, "#/splitting?queue=standard")
-    page.get_by_text("With a filter of yours").click()
-    filters = page.get_by_label("A filter file")
-    filters.fill("split_queues: {standard: {message_filter: {client: '('}}}")
-    page.get_by_role("button", name="Start a session").click()
-    expect(page.get_by_role("region", name="Answer").get_by_role("alert")).to_contain_text("split_queues.standard")
-    filters.fill("split_queues: {standard: {message_filter: {client: '^of the console$'}}}")
-    page.get_by_role("button", name="Start a session").click()
+def test_a_session_is_stopped_by_the_page(deployed: Deployed, page: Page) -> None:
+    splitting = Splitting(deployed)
+    opened = splitting.until_ready(splitting.ask_for({"standard": by_attribute("client", "^of the console$")}))
+    goto(page, f"#/splitting?queue=standard&session={opened.session_id}")
     session = page.get_by_role("region", name="Session", exact=True)
     expect(session.locator(".badge").first).to_have_text("Ready")
     expect(session.locator("pre")).to_contain_text("export SLUICE_QUEUE_URL='http")
     session.get_by_role("button", name="Stop session").click()
     expect(page.get_by_role("log")).to_contain_text("goes back")
-    Splitting(deployed).until_all_ended()
+    splitting.until_all_ended()
 
 
 def test_a_key_is_followed_to_a_bound_queue(deployed: Deployed, page: Page) -> None:

@@ -4,12 +4,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sluice.console.readings.shared import last, own_metric, series_of
+from sluice.console.requests import text_in
 from sluice.console.sites import Document, KnownSite, Query
 from sluice.errors import CallFailed
 from sluice.operator.functions import SPLITTING
 from sluice.operator.metrics import Metric
 from sluice.operator.sessions import session_document
-from sluice.splitting.operations import QueueView, SessionView, ShowSplitting, SplittingView
+from sluice.splitting.operations import QueueView, SessionView, ShowSplitting, SplittingView, StopSession
 
 MINUTES = 15  # of which messages are counted
 MAX_COUNTED = 100  # queues; so many sessions too: each is a metric, and CloudWatch takes money for each that it gives
@@ -34,6 +35,12 @@ def read(site: KnownSite, _: Query) -> Document:
         # Beside credentials, which aren't shown, what leads a program to the site.
         "environment": {"AWS_REGION": site.connection.region, **({"AWS_ENDPOINT_URL": endpoint} if endpoint else {})},
     }
+
+
+def stop_session(site: KnownSite, fields: Mapping[str, Any]) -> Document:
+    """End a session, whoever started it. Raises what `sluice split stop` raises."""
+    stopped = site.client(SPLITTING).ask(StopSession(session_id=text_in(fields, "session_id")))
+    return session_document(stopped)
 
 
 def splitting_of(site: KnownSite) -> SplittingView:

@@ -10,7 +10,7 @@ const MAX_FLOWS = 12; // sessions that are drawn; the others are one flow
 const EXAMPLE = JSON.stringify({ Body: "hello", MessageAttributes: { user: { DataType: "String", StringValue: "me" } } }, null, 2);
 const MAIN_COLOUR = "var(--quiet)";
 
-const state = { message: EXAMPLE, filters: "", key: "", limit: "", found: null, wrong: null, peeked: null, busy: false, of: null, place: null };
+const state = { message: EXAMPLE, filters: "", key: "", found: null, wrong: null, peeked: null, busy: false, of: null, place: null };
 redrawnWhenResized(() => state.place?.redraw());
 
 export const { topics, render } = ofReading("splitting", whole);
@@ -203,13 +203,8 @@ function tester(place, queue, colours) {
       el("details", {}, el("summary", {}, "With a filter of yours"),
         el("div", { class: "labelled" }, el("label", { for: "try-filters" }, "A filter file, which stands last in line"),
           el("textarea", { id: "try-filters", spellcheck: "false", oninput: field("filters"), "data-kept": true, placeholder: `split_queues:\n  ${queue.queue_id}:\n    message_filter: {user: "^me$"}` }, state.filters)),
-        el("div", { class: "row" },
-          el("label", { class: "field" }, "Key ", el("input", { type: "text", id: "try-key", oninput: field("key") })),
-          place.actions ? el("label", { class: "field" }, "Time limit, s ", el("input", { type: "text", inputmode: "numeric", size: "6", id: "try-limit", oninput: field("limit") })) : null),
-        place.actions
-          ? el("div", { class: "row" }, el("button", { type: "button", onclick: () => start(place) }, "Start a session"),
-              el("span", { class: "quiet" }, "It lasts until it is stopped, or the console ends."))
-          : el("p", { class: "quiet" }, "A console with --allow-actions starts a session with it.")),
+        el("label", { class: "field" }, "Key ", el("input", { type: "text", id: "try-key", oninput: field("key") })),
+        el("p", { class: "quiet" }, el("code", {}, "sluice split start -f FILE"), " starts a session with it.")),
       el("div", { class: "row" }, el("button", { class: "main", type: "submit", disabled: state.busy }, state.busy ? "Asking…" : "Who takes it?"))));
 }
 
@@ -240,14 +235,6 @@ function look(place, queue, of) {
 function attempt(place, queue) {
   const fields = { queue: queue.queue_id, message: state.message, filters: state.filters, key: state.key };
   return asking(place, state, "found", () => ask("try-message", place.site.number, fields));
-}
-
-function start(place) {
-  return asking(place, state, "found", async () => {
-    const begun = await act("start-session", place.site.number, { filters: state.filters, key: state.key, ...(state.limit.trim() ? { time_limit_s: Number(state.limit) || state.limit } : {}) });
-    place.notice(`Session ${begun.session_id} starts.`);
-    place.go({ session: begun.session_id });
-  });
 }
 
 const VERDICTS = {
