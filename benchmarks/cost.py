@@ -21,11 +21,11 @@ from benchmarks import rest
 from benchmarks.counts import BATCH_S, Counts, count
 from benchmarks.limits import tables as limit_tables
 from benchmarks.pool_costs import BROKER_S, QUICK_S
-from benchmarks.prices import Used, price_list, times, together
+from benchmarks.prices import MONTH_H, Used, price_list, times, together
 from benchmarks.report import Figure, report
 from benchmarks.rest import PEERED, POLLED, SCHEDULED_S, Months, used_in_a_month
 from sluice import costs as product
-from sluice.costs import ENDPOINTS, MONTH_H, CostTable, Numbers
+from sluice.costs import ENDPOINTS, CostTable, Numbers
 from sluice.parameters import Parameters
 
 PROJECT = Path(__file__).parents[1]

@@ -24,8 +24,8 @@ from rich.table import Table
 from benchmarks.pool_cases import CASES, DAY_LATER, honest_part, served
 from benchmarks.pool_costs import early_usd, month
 from benchmarks.pool_population import Demand, Manner, Outcome, Population, Run
+from benchmarks.prices import MONTH_H
 from benchmarks.report import Figure, report
-from sluice.costs import MONTH_H
 from sluice.times import HOUR_MS, MINUTE_MS
 
 DENIED_EXCESS = 0.01

@@ -7,9 +7,8 @@ from datetime import date
 from functools import cache
 from pathlib import Path
 
-from sluice.costs import MONTH_H
-
 FILE = Path(__file__).with_name("prices.toml")
+MONTH_H = 730.0
 MONTH_MIN = MONTH_H * 60
 MONTH_S = MONTH_MIN * 60
 POLL_S = 20  # that a trigger's long poll takes, in vain

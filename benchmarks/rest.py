@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 from app import add_stacks
 from benchmarks.counts import Counts
 from benchmarks.pool_costs import held
-from benchmarks.prices import MONTH_MIN, MONTH_S, POLL_S, Used, times, together
+from benchmarks.prices import MONTH_H, MONTH_MIN, MONTH_S, POLL_S, Used, times, together
 from sluice.building.project import PROJECT
-from sluice.costs import MONTH_H, POLLERS, Month, Numbers, SiteTemplates, streamed
+from sluice.costs import POLLERS, Month, Numbers, SiteTemplates, streamed
 from sluice.parameters import Parameters
 from sluice.rendezvous.protocol.matching import HOLD_MS
 from stacks.reproducible import reproducible_app

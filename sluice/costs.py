@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 FILE = Path(__file__).with_name("costs.json")
-MONTH_H = 730.0
 # A trigger looks at a queue with five long polls at a time; with two, AWS says, at a standard queue with little
 # traffic, where its concurrency has no maximum:
 # https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html

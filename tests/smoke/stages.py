@@ -14,14 +14,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from benchmarks.prices import POLL_S, Used, price_list, together
+from benchmarks.prices import MONTH_H, POLL_S, Used, price_list, together
 from sluice.aws.clients import calls
 from sluice.aws.connections import Connection, account_of, environment_of, of_environment, of_user
 from sluice.aws.deployment import Deployment, read_deployment, stack_outputs
 from sluice.aws.rendezvous.clients import ClientCredentials, ClientUser, open_client, rotate
 from sluice.building.interpreters import cdk
 from sluice.building.project import PROJECT
-from sluice.costs import MONTH_H, POLLERS
+from sluice.costs import POLLERS
 from sluice.errors import BadConfiguration, CallFailed, SluiceError
 from sluice.local.cloud import BUILD, Cloud, clean_environment, start, tail
 from sluice.local.deployer import UNATTENDED

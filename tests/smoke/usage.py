@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from benchmarks.prices import POLL_S, Used
+from benchmarks.prices import MONTH_H, POLL_S, Used
 from sluice.aws.clients import calls
 from sluice.aws.connections import Connection
-from sluice.costs import MONTH_H, POLLERS, metrics_of
+from sluice.costs import POLLERS, metrics_of
 from sluice.operator.metrics import Metric, read_series
 from tests.smoke.stage_contents import StageContents
 

@@ -8,11 +8,11 @@ import pytest
 from benchmarks.cost import PLACE, Costs, documents, written
 from benchmarks.limits import FIRST, first, limits
 from benchmarks.pool_costs import METRICS_KB
-from benchmarks.prices import MONTH_MIN, POLL_S, price_list, times, together
+from benchmarks.prices import MONTH_H, MONTH_MIN, POLL_S, price_list, times, together
 from benchmarks.rest import SCHEDULED_S
 from sluice.aws.metrics import publish
 from sluice.cli.deploying import describe_idle_costs
-from sluice.costs import ENDPOINTS, LEAST_POLLERS, MONTH_H, POLLERS, Numbers, SiteTemplates, cost_table
+from sluice.costs import ENDPOINTS, LEAST_POLLERS, POLLERS, Numbers, SiteTemplates, cost_table
 from sluice.parameters import Parameters
 
 LINE_OVERHEAD_BYTES = 26  # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
