@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from sluice.errors import CallFailed, QueueGone
 from sluice.rendezvous.broker import Matchmaker, RendezvousDependencies
 from sluice.rendezvous.counts import statistics
-from sluice.rendezvous.counts.statistics import Position, Tally
+from sluice.rendezvous.counts.statistics import Tally
 from sluice.rendezvous.event_recorder import EventRecorder
 from sluice.rendezvous.pacing import Pacing
 from sluice.rendezvous.protocol.ends import End
@@ -293,26 +293,23 @@ class FakeQueues:
 
 @dataclass
 class FakeStatisticsStore:
-    """Counts in dicts, and remembers every position. `failing` is why nothing can be counted."""
+    """Counts in dicts. `failing` is why nothing can be counted."""
 
     counts: statistics.Counts = field(default_factory=Counter)
     days: dict[str, statistics.Counts] = field(default_factory=lambda: defaultdict(Counter))
     marks: set[tuple[str, str, str]] = field(default_factory=set)
-    positions: set[Position] = field(default_factory=set)
     failing: str = ""
 
-    def add(self, tallies: Sequence[Tally]) -> Mapping[Position, str]:
+    def add(self, tallies: Sequence[Tally]) -> None:
         if self.failing:
-            return {tally.position: self.failing for tally in tallies}
-        uncounted = [tally for tally in tallies if tally.position not in self.positions]
-        for tally in uncounted:
-            new = [mark.count for mark in tally.marks if (tally.day, mark.address, mark.what) not in self.marks]
-            self.marks |= {(tally.day, mark.address, mark.what) for mark in tally.marks}
+            raise CallFailed("UpdateItem", "Throttled", self.failing)
+        for tally in tallies:
             self.counts.update(tally.counts)
             self.days[tally.day].update(tally.counts)
-            self.days[tally.day].update(new)
-            self.positions.add(tally.position)
-        return {}
+            for address, (what, count) in itertools.product(tally.addresses, tally.marks.items()):
+                if (tally.day, address, what) not in self.marks:
+                    self.marks.add((tally.day, address, what))
+                    self.days[tally.day][count] += 1
 
     def totals(self) -> statistics.Counts:
         return Counter(self.counts)

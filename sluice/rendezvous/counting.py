@@ -1,7 +1,7 @@
-"""Counts the events of a batch of the stream, and has those published that were counted, up to the first that can't be.
+"""Publishes the events of a batch of the stream, and counts those that needn't be published again.
 
-A batch comes again from that record on: what was counted is counted no more, as every count knows its position; what
-was published of the record itself is published once more, under the same id.
+A batch is redelivered from the first record that isn't done. What was published of it is published again, under the
+same id; what was counted of it is counted again, so counts are at least what happened.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # the adapter's type; a shell is given it, and imports none
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a batch. `done` is how many of its records, from the first on, are counted and published."""
 
-    done: int
+    done: int = 0
     counted: int = 0
     published: int = 0
     reason: str = ""  # why the first of the others isn't done
@@ -39,23 +39,20 @@ class Counting(msgspec.Struct, frozen=True, kw_only=True):
     publish: Callable[[Sequence[Event]], int]
 
     def count(self, records: Sequence[StreamRecord]) -> Counted:
-        """Count the events of records that are in order, and publish them where that is wanted."""
-        failed = self.statistics.add([tally(event, record.position) for record in records for event in record.events])
-        counted = next((place for place, each in enumerate(records) if each.position in failed), len(records))
+        """Publish the events of records that are in order where that is wanted, and count them."""
         # By the place of its record in the batch, each event that may be published.
-        events = [(place, event) for place, record in enumerate(records[:counted]) for event in record.events]
-        sent, reason = self._published([event for _, event in events])
-        if sent is not None and sent < len(events):
-            return Counted(done=events[sent][0], counted=len(events), published=sent, reason=reason)
-        reason = failed[records[counted].position] if counted < len(records) else ""
-        return Counted(done=counted, counted=len(events), published=sent or 0, reason=reason)
-
-    def _published(self, events: Sequence[Event]) -> tuple[int | None, str]:
-        """Publish events: how many, and why no more; None where nobody wants any."""
+        events = [(place, event) for place, record in enumerate(records) for event in record.events]
+        sent, done, reason = 0, len(records), ""
         try:
-            if not events or not self.is_wanted():
-                return None, ""
+            if events and self.is_wanted():
+                sent = self.publish([event for _, event in events])
+                if sent < len(events):
+                    done, reason = (
+                        events[sent][0],
+                        f"{len(events) - sent} of {len(events)} events couldn't be published",
+                    )
+            counted = [event for place, event in events if place < done]
+            self.statistics.add([counts for event in counted if (counts := tally(event))])
         except SluiceError as error:
-            return 0, f"who is bound isn't known: {error}"
-        sent = self.publish(events)
-        return sent, f"{len(events) - sent} of {len(events)} events couldn't be published"
+            return Counted(published=sent, reason=str(error))
+        return Counted(done=done, counted=len(counted), published=sent, reason=reason)

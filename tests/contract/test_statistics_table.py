@@ -1,8 +1,6 @@
 """The statistics keep their promises: in DynamoDB on moto, and the fake beside it; and the day's key."""
 
-import contextlib
 import itertools
-import random
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,16 +10,15 @@ import pytest
 from botocore.exceptions import ClientError
 
 from sluice.aws.rendezvous.address_keys import KEPT_MS, AddressHasher
-from sluice.aws.rendezvous.offers import SHARDS
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
-from sluice.rendezvous.counts.events import AnswerEvent, OfferEvent, PollEvent, event_id
-from sluice.rendezvous.counts.statistics import OFFERS, POLLS, Count, Position, Tally, tally, total
+from sluice.errors import CallFailed
+from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id
+from sluice.rendezvous.counts.statistics import OFFERS, POLLS, Count, Tally, tally, total
 from sluice.rendezvous.protocol.addresses import KEY_BYTES, keyed_hash
 from sluice.rendezvous.protocol.ends import outcomes_of
 from sluice.rendezvous.protocol.matching import Nat
 from sluice.times import DAY_MS, day_of, day_start_ms
 from tests.fakes import Clock, FakeStatisticsStore
-from tests.many_cases import some_of
 from tests.tables import table_in_memory
 
 NOW = 1_700_000_000_000
@@ -40,30 +37,27 @@ def statistics(request: pytest.FixtureRequest, client: Any) -> Any:
     return FakeStatisticsStore() if request.param == "fake" else DynamoStatisticsStore(client, TABLE, Clock(NOW))
 
 
-def at(place: int, lane: str = "told") -> Position:
-    return Position.of(lane, str(10**27 + place))  # as long as the stream's are
-
-
-places = itertools.count(1)  # each event is told after all those before
+def tallied(event: Event) -> Tally:
+    found = tally(event)
+    assert found is not None
+    return found
 
 
 def offer(
     country: str = "DE",
     *,
-    position: Position | None = None,
     method: str = "sqs",
     nat: str = "unknown",
     at_ms: int = NOW,
 ) -> Tally:
     id_ = event_id("offer", "c", at_ms=at_ms)
     event = OfferEvent(id=id_, at_ms=at_ms, outcome="denied", country=country, method=method, nat=nat)
-    return tally(event, position or at(next(places)))
+    return tallied(event)
 
 
 def poll(
     address: str | None = "a",
     *,
-    position: Position | None = None,
     nat: str = "unknown",
     type_: str = "webext",
     outcome: str = "idle",
@@ -80,12 +74,12 @@ def poll(
         address=address,
         relay_extension=relay_extension,
     )
-    return tally(event, position or at(next(places)))
+    return tallied(event)
 
 
 def test_counts_add_up_for_ever_and_by_day(statistics: Any) -> None:
     for at_ms in (NOW, NOW, NOW + DAY_MS):
-        assert statistics.add([offer(at_ms=at_ms), offer("FR", at_ms=at_ms)]) == {}
+        statistics.add([offer(at_ms=at_ms), offer("FR", at_ms=at_ms)])
     assert total(statistics.totals(), OFFERS) == 6
     assert total(statistics.totals(), OFFERS, cc="DE") == 3
     assert total(statistics.of_day(DAY), OFFERS) == 4
@@ -94,9 +88,8 @@ def test_counts_add_up_for_ever_and_by_day(statistics: Any) -> None:
 
 
 def test_a_batch_may_be_of_several_days_and_empty(statistics: Any) -> None:
-    assert statistics.add([]) == {}
-    assert statistics.add([Tally(position=at(next(places)), day=DAY)]) == {}
-    assert statistics.add([offer(), offer(at_ms=NOW - DAY_MS), poll(), poll(at_ms=NOW - DAY_MS)]) == {}
+    statistics.add([])
+    statistics.add([offer(), offer(at_ms=NOW - DAY_MS), poll(), poll(at_ms=NOW - DAY_MS)])
     assert total(statistics.totals(), OFFERS) == 2
     for day in (DAY, day_of(NOW - DAY_MS)):
         assert statistics.of_day(day)[Count("addresses", ("DE",))] == 1
@@ -114,29 +107,12 @@ def test_an_address_counts_once_a_day_also_in_later_batches(statistics: Any) -> 
     assert not [count for count in statistics.totals() if count.family.startswith("addresses")]
 
 
-def test_what_comes_again_is_counted_once(statistics: Any) -> None:
+def test_what_is_added_again_counts_again_and_its_addresses_dont(statistics: Any) -> None:
     batch = [offer(), poll(), offer(), poll("b")]
-    for again in (batch, batch, batch[2:], [*batch[1:], offer()]):
-        assert statistics.add(again) == {}
-    assert total(statistics.totals(), OFFERS) == 3
-    assert total(statistics.of_day(DAY), POLLS) == 2
-    assert statistics.of_day(DAY)[Count("addresses", ("DE",))] == 2
-
-
-def test_positions_of_two_lanes_have_nothing_to_do_with_each_other(statistics: Any) -> None:
-    assert statistics.add([offer(position=at(5, "told")), offer(position=at(2, "offers#0"))]) == {}
-    assert statistics.add([offer(position=at(5, "told")), offer(position=at(3, "offers#0"))]) == {}
-    assert statistics.add([offer(position=at(9, "told")), offer(position=at(3, "offers#0"))]) == {}
-    assert total(statistics.totals(), OFFERS) == 4
-
-
-def test_a_record_that_tells_of_several_events_counts_all_of_them(statistics: Any) -> None:
-    position = at(next(places))
     for _ in range(2):
-        assert (
-            statistics.add([offer(position=position), offer("FR", position=position), offer(position=position)]) == {}
-        )
-    assert total(statistics.totals(), OFFERS) == 3
+        statistics.add(batch)
+    assert total(statistics.totals(), OFFERS) == total(statistics.of_day(DAY), POLLS) == 4
+    assert statistics.of_day(DAY)[Count("addresses", ("DE",))] == 2
 
 
 def test_many_are_counted_side_by_side(client: Any) -> None:
@@ -144,7 +120,7 @@ def test_many_are_counted_side_by_side(client: Any) -> None:
         statistics = DynamoStatisticsStore(client, TABLE, Clock(NOW), executor.map)
         polls = [poll(f"a{number}") for number in range(40)]
         offers = [offer(f"c{number}") for number in range(50)]
-        assert statistics.add([*polls, *offers]) == {}
+        statistics.add([*polls, *offers])
     assert statistics.of_day(DAY)[Count("addresses", ("DE",))] == len(polls)
     assert total(statistics.totals(), OFFERS) == len(offers)
 
@@ -155,82 +131,22 @@ def test_another_environment_sees_what_was_there(client: Any) -> None:
     assert DynamoStatisticsStore(client, TABLE, Clock(NOW)).of_day(DAY)[Count("addresses", ("DE",))] == 1
 
 
-class Dying:
-    """A client whose function dies at a write: before it is done, or after."""
-
-    def __init__(self, client: Any, writes: float, *, done: bool = False) -> None:
-        self._client, self._left, self._done = client, writes, done
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
-
-    def update_item(self, **request: Any) -> Any:
-        self._left -= 1
-        if self._left < 0 and not self._done:
-            raise Died
-        found = self._client.update_item(**request)
-        if self._left < 0:
-            raise Died
-        return found
-
-
-class Died(BaseException):
-    """Of nothing that may be caught."""
-
-
-@pytest.mark.parametrize("seed", some_of(range(12), every=4))
-def test_whatever_dies_and_however_batches_are_cut_each_event_is_counted_once(client: Any, seed: int) -> None:
-    """The oracle counts every event as it is told."""
-    chance = random.Random(seed)
-    told = [
-        poll(
-            chance.choice("abc"),
-            nat=chance.choice(["unknown", "restricted"]),
-            outcome=chance.choice(["idle", "rejected"]),
-        )
-        if chance.random() < 0.5
-        else offer(chance.choice(["DE", "FR"]), at_ms=chance.choice([NOW, NOW + DAY_MS]))
-        for _ in range(25)
-    ]
-    oracle = FakeStatisticsStore()
-    oracle.add(told)
-    done, environment = 0, DynamoStatisticsStore(client, TABLE, Clock(NOW))
-    while done < len(told):
-        batch = told[done : done + chance.randrange(1, 10)]
-        if chance.random() < 0.5:
-            dying: Any = Dying(client, chance.randrange(8), done=chance.random() < 0.5)
-            with contextlib.suppress(Died):
-                DynamoStatisticsStore(dying, TABLE, Clock(NOW)).add(batch)
-            continue
-        if chance.random() < 0.5:
-            environment = DynamoStatisticsStore(client, TABLE, Clock(NOW))
-        assert environment.add(batch) == {}
-        done += chance.randrange(len(batch) + 1)  # what comes again from a checkpoint
-    assert environment.totals() == oracle.totals()
-    for day in (DAY, day_of(NOW + DAY_MS)):
-        assert environment.of_day(day) == oracle.of_day(day)
-
-
-def test_what_cant_be_written_is_named_and_is_counted_when_it_comes_again(client: Any) -> None:
+def test_a_row_that_cant_be_written_is_named(client: Any) -> None:
     statistics = DynamoStatisticsStore(client, TABLE, Clock(NOW))
     key = {"pk": {"S": f"counters#{DAY}"}, "sk": {"S": "offers|sqs|DE"}}
     client.put_item(TableName=TABLE, Item=key | {"=c|unknown|denied": {"S": "no number"}})
-    batch = [poll(), offer(), offer("FR"), offer()]
-    failed = statistics.add(batch)
-    assert failed.keys() == {batch[1].position, batch[3].position}
-    assert all("UpdateItem" in reason for reason in failed.values())
-    client.delete_item(TableName=TABLE, Key=key)
-    assert statistics.add(batch[1:]) == {}
-    assert total(statistics.totals(), OFFERS) == total(statistics.of_day(DAY), OFFERS) == 3
+    with pytest.raises(CallFailed, match="UpdateItem"):
+        statistics.add([poll(), offer(), offer("FR"), offer()])
 
 
-def test_what_follows_an_address_that_cant_be_noted_waits_for_it(client: Any) -> None:
+def test_where_an_address_cant_be_marked_nothing_is_counted(client: Any) -> None:
     key = {"pk": {"S": f"seen#{DAY}"}, "sk": {"S": "a"}}
     statistics = DynamoStatisticsStore(Refusing(client, key), TABLE, Clock(NOW))  # type: ignore[arg-type]  # a client all the same
     batch = [offer(), poll(), offer()]
-    assert statistics.add(batch).keys() == {batch[1].position, batch[2].position}
-    assert total(statistics.totals(), OFFERS) == 1
-    assert DynamoStatisticsStore(client, TABLE, Clock(NOW)).add(batch[1:]) == {}
+    with pytest.raises(CallFailed):
+        statistics.add(batch)
+    assert statistics.totals() == Counter()
+    DynamoStatisticsStore(client, TABLE, Clock(NOW)).add(batch)
     assert total(statistics.totals(), OFFERS) == 2
 
 
@@ -255,28 +171,22 @@ def item_bytes(item: Any) -> int:
     return sum(sizes)
 
 
-def lanes(name: str, number: int) -> list[str]:
-    return [f"{name}#{each}" for each in range(number)]
-
-
 def test_a_row_stays_below_a_kilobyte_whatever_is_counted(client: Any) -> None:
-    """With all lanes that tell of its kind, and all labels that there are."""
+    """With all labels that there are."""
     statistics = DynamoStatisticsStore(client, TABLE, Clock(NOW))
-    type_, told, ends = "t" * 32, ["told"], lanes("offers", SHARDS)
-    for nat, outcome, lane, extended in itertools.product(Nat, outcomes_of("poll"), told, (True, False)):
-        position = at(next(places), lane)
-        polled = poll(f"{nat}", position=position, nat=nat, type_=type_, outcome=outcome, relay_extension=extended)
-        assert statistics.add([polled]) == {}
-    for nat, status, lane in itertools.product(Nat, outcomes_of("offer"), ends):
+    type_ = "t" * 32
+    for nat, outcome, extended in itertools.product(Nat, outcomes_of("poll"), (True, False)):
+        statistics.add([poll(f"{nat}", nat=nat, type_=type_, outcome=outcome, relay_extension=extended)])
+    for nat, status in itertools.product(Nat, outcomes_of("offer")):
         event = OfferEvent(
             id=event_id("offer", "c", at_ms=NOW), at_ms=NOW, outcome=status, nat=nat, country="DE", method="ampcache"
         )
-        assert statistics.add([tally(event, at(next(places), lane))]) == {}
-    for answered, lane in itertools.product(outcomes_of("answer"), [*told, *ends]):
+        statistics.add([tallied(event)])
+    for answered in outcomes_of("answer"):
         answer = AnswerEvent(
             id=event_id("answer", "c", at_ms=NOW), at_ms=NOW, outcome=answered, country="DE", proxy_type=type_
         )
-        assert statistics.add([tally(answer, at(next(places), lane))]) == {}
+        statistics.add([tallied(answer)])
     rows = [item for item in client.scan(TableName=TABLE)["Items"] if item["pk"]["S"].startswith("counters")]
     assert len(rows) == 4
     assert max(map(item_bytes, rows)) < 1_024
@@ -288,7 +198,7 @@ def test_an_event_is_one_write_of_all_time_one_of_its_day_and_one_of_a_new_addre
     client.meta.events.register("before-call.*", lambda model, **_: made.append(model.name))
     for each, writes in ((poll("a"), 3), (poll("a"), 2), (poll(None), 2), (offer(), 2)):
         made.clear()
-        assert statistics.add([each]) == {}
+        statistics.add([each])
         assert made == ["UpdateItem"] * writes
 
 

@@ -23,7 +23,7 @@ from sluice.aws.rendezvous.waiting import DynamoMailboxStore, DynamoWaitingOffer
 from sluice.aws.rendezvous.waiting import unpacked as unpack_description
 from sluice.rendezvous.broker import offer_letter
 from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id, event_of
-from sluice.rendezvous.counts.statistics import Count, Position, tally
+from sluice.rendezvous.counts.statistics import Count, tally
 from sluice.rendezvous.counts.stream import read_record
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import (
@@ -260,7 +260,9 @@ def test_a_days_key(table: Table) -> None:
 
 
 def test_statistics(table: Table) -> None:
-    assert table.statistics.add([tally(POLL_EVENT, Position.of("told", "4421584500000000017450439091"))]) == {}
+    counted = tally(POLL_EVENT)
+    assert counted is not None
+    table.statistics.add([counted])
     names = ("row", "row_of_day", "address")
     assert table.items() == in_order(*names)
     for name in names:
@@ -271,7 +273,7 @@ def test_statistics(table: Table) -> None:
     assert (counts[polled], counts[Count("addresses", ("DE",))]) == (1, 1)
     # The mark is there, so its address counts no more.
     other = DynamoStatisticsStore(table.client, "t", Clock(NOW))
-    assert other.add([tally(POLL_EVENT, Position.of("told", "9" * 40))]) == {}
+    other.add([counted])
     assert other.of_day(DAY)[Count("addresses", ("DE",))] == 1
 
 

@@ -8,7 +8,7 @@ import pytest
 from sluice.aws.dead_letters import outgoing
 from sluice.message import DeadLetter, Message, Value
 from sluice.rendezvous.counts.events import OfferEvent, event_of
-from sluice.rendezvous.counts.statistics import Position, Row, in_row, tally
+from sluice.rendezvous.counts.statistics import Row, in_row, tally
 from tests.hostile.events import NOW_MS
 from tests.hostile.strict_sqs import MAX_BYTES, refusal
 
@@ -45,7 +45,9 @@ def test_what_an_event_is_remembered_by_is_a_key() -> None:
     )
     found = event_of(json.loads(body))
     assert found is not None
-    assert all(len(mark.address.encode()) <= KEY_BYTES for mark in tally(found, Position("told", "1")).marks)
+    counted = tally(found)
+    assert counted is not None
+    assert all(len(address.encode()) <= KEY_BYTES for address in counted.addresses)
 
 
 def test_a_row_has_so_many_labels_and_no_more() -> None:
@@ -53,7 +55,7 @@ def test_a_row_has_so_many_labels_and_no_more() -> None:
     sizes: Counter[Row] = Counter()
     for number in range(10_000):
         event = OfferEvent(id="i", at_ms=NOW_MS, outcome="denied", country=f"X{number:030}", method=f"m{number:030}")
-        found = tally(event, Position("told", "1"))
-        assert found.row is not None
+        found = tally(event)
+        assert found is not None
         sizes[found.row] += sum(len(in_row(count)) + ITEM_BYTES_A_NUMBER for count in found.counts)
     assert max(sizes.values()) <= ITEM_BYTES

@@ -13,13 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from sluice.rendezvous.counts.events import (
-    UNKNOWN_TYPE,
-    AnswerEvent,
-    Event,
-    OfferEvent,
-    PollEvent,
-)
+from sluice.rendezvous.counts.events import UNKNOWN_TYPE, Event, OfferEvent, PollEvent
 from sluice.rendezvous.protocol.ends import End, outcomes_of
 from sluice.times import day_of
 
@@ -121,27 +115,6 @@ class Count(NamedTuple):
 Counts = Counter[Count]
 
 
-class Position(NamedTuple):
-    """Where in the table's stream an event was told: positions of one lane are in order, those of two are not.
-
-    A lane is a partition key of the table: Lambda doesn't name a record's shard, and the records of one key are in one
-    shard, or in its child once that is read, where numbers go on: "each stream record is assigned a sequence number,
-    reflecting the order in which the record was published to the stream". Where DynamoDB divides a busy key by its sort
-    keys, two shards have it; as those of what is told, and of offers, only grow, both are written for seconds at most,
-    and what is read of the one after greater numbers of the other is passed over.
-    `sequence` is DynamoDB's number of up to 40 digits after how many it has, so that texts compare as numbers do.
-    https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Streams.html
-    """
-
-    lane: str
-    sequence: str
-
-    @classmethod
-    def of(cls, lane: str, number: str) -> "Position":
-        """Write it down, of the stream's number as text."""
-        return cls(lane, f"{len(number):02}{number}")
-
-
 class Row(NamedTuple):
     """Counts that are kept together: what they are about, and the values of the labels that all of them have."""
 
@@ -149,64 +122,47 @@ class Row(NamedTuple):
     values: tuple[str, ...]
 
 
-class Mark(msgspec.Struct, frozen=True):
-    """Something of an address that counts once a day: the first event that says `what` has the count.
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
+    """What one event counts as, on its day, in one row.
 
-    `address` is the keyed hash, never the address.
+    `marks` count once a day for each of the `addresses`, by names of their own. An address is the keyed hash of one.
     """
 
-    address: str
-    what: str
-    count: Count
-
-
-class Tally(msgspec.Struct, frozen=True, kw_only=True):
-    """What one event counts as, on its day. Without a row it is nothing."""
-
-    position: Position
     day: str
-    row: Row | None = None
-    counts: Mapping[Count, int] = msgspec.field(default_factory=dict)
-    marks: tuple[Mark, ...] = ()
+    row: Row
+    counts: Counts
+    addresses: tuple[str, ...] = ()
+    marks: Mapping[str, Count] = msgspec.field(default_factory=dict)
 
 
-def tally(event: Event, position: Position) -> Tally:
-    """Say what an event counts as: nothing, where Snowflake doesn't count its kind or its outcome.
+def tally(event: Event) -> Tally | None:
+    """Count an event; None if Snowflake doesn't count its kind or its outcome.
 
     As Snowflake's, an address counts once, once for each NAT, and once for each type; those of rejected polls don't.
     """
-    day, type_ = day_of(event.at_ms), event.proxy_type or UNKNOWN_TYPE
-    match event:
-        case OfferEvent(outcome=status) if status in outcomes_of("offer"):
-            counts = {_count(OFFERS, event.nat, status, event.country, event.method): 1}
-            row = _row(RowKind.OFFERS, event.method, event.country)
-            return Tally(position=position, day=day, row=row, counts=counts)
-        case AnswerEvent(outcome=status) if status in outcomes_of("answer"):
-            row = _row(RowKind.PROXIES, type_, event.country)
-            return Tally(position=position, day=day, row=row, counts={_count(ANSWERS, type_, status): 1})
-        case PollEvent(outcome=status) if status in outcomes_of("poll"):
-            extended = WITH_RELAY_URL if event.relay_extension else WITHOUT_RELAY_URL
-            counted = [_count(extended, event.nat, type_)]
-            marks: tuple[Mark, ...] = ()
-            if status == End.POLL_REFUSED.event:
-                counted.append(_count(REJECTED, event.nat, type_))
-            else:
-                counted.append(_count(POLLS, event.nat, type_, status))
-                counted.append(_count(PROXIES, type_, event.nat, event.country))
-                marks = tuple(_marks(event, type_))
-            row = _row(RowKind.PROXIES, type_, event.country)
-            return Tally(position=position, day=day, row=row, counts=dict.fromkeys(counted, event.polls), marks=marks)
-    return Tally(position=position, day=day)
-
-
-def _marks(event: PollEvent, type_: str) -> Iterator[Mark]:
-    of_country = _count(ADDRESSES, event.country)
-    by_value = [_count(ADDRESSES_BY_NAT, event.nat), _count(ADDRESSES_BY_TYPE, type_)]
-    for address in event.all_addresses:
-        if 0 < len(address) <= MAX_ADDRESS:
-            yield Mark(address, ADDRESSES.code, of_country)
-            for count in by_value:
-                yield Mark(address, SEPARATOR.join((FAMILIES[count.family].code, *count.values)), count)
+    if event.outcome not in outcomes_of(event.kind):
+        return None
+    day, type_, status = day_of(event.at_ms), event.proxy_type or UNKNOWN_TYPE, event.outcome
+    if isinstance(event, OfferEvent):
+        count = _count(OFFERS, event.nat, status, event.country, event.method)
+        return Tally(day=day, row=_row(RowKind.OFFERS, event.method, event.country), counts=Counter({count: 1}))
+    row = _row(RowKind.PROXIES, type_, event.country)
+    if not isinstance(event, PollEvent):
+        return Tally(day=day, row=row, counts=Counter({_count(ANSWERS, type_, status): 1}))
+    counted = [_count(WITH_RELAY_URL if event.relay_extension else WITHOUT_RELAY_URL, event.nat, type_)]
+    if status == End.POLL_REFUSED.event:
+        counted.append(_count(REJECTED, event.nat, type_))
+        return Tally(day=day, row=row, counts=Counter(dict.fromkeys(counted, event.polls)))
+    counted += [_count(POLLS, event.nat, type_, status), _count(PROXIES, type_, event.nat, event.country)]
+    by_nat, by_type = _count(ADDRESSES_BY_NAT, event.nat), _count(ADDRESSES_BY_TYPE, type_)
+    marks = {SEPARATOR.join((FAMILIES[count.family].code, *count.values)): count for count in (by_nat, by_type)}
+    return Tally(
+        day=day,
+        row=row,
+        counts=Counter(dict.fromkeys(counted, event.polls)),
+        addresses=tuple(address for address in event.all_addresses if 0 < len(address) <= MAX_ADDRESS),
+        marks={ADDRESSES.code: _count(ADDRESSES, event.country)} | marks,
+    )
 
 
 def _count(family: Family, *values: str) -> Count:

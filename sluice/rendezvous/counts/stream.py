@@ -13,14 +13,7 @@ import msgspec
 
 from sluice.documents import NestedTooDeep, read_json
 from sluice.errors import Malformed
-from sluice.rendezvous.counts.events import (
-    AnswerEvent,
-    Event,
-    OfferEvent,
-    event_id,
-    event_of,
-)
-from sluice.rendezvous.counts.statistics import Position
+from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, event_id, event_of
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 from sluice.rendezvous.protocol.ends import OPEN, End
 
@@ -59,7 +52,6 @@ class StreamRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A record of the stream with the events that it tells of. `sequence_number` is the stream's own text."""
 
     sequence_number: str
-    position: Position
     events: tuple[Event, ...] = ()
     bad: tuple[BadEvent, ...] = ()
 
@@ -72,17 +64,14 @@ def together(bodies: Iterable[str]) -> str:
 def read_record(record: Mapping[str, Any]) -> StreamRecord:
     """Read a record of Lambda's event. One that nothing lets through tells of nothing; events of the future neither."""
     change = record["dynamodb"]
-    lane = _text(change["Keys"], "pk")
-    sequence_number = change["SequenceNumber"]
-    position = Position.of(lane, sequence_number)
-    image = change.get("NewImage", {})
+    partition, image = _text(change["Keys"], "pk"), change.get("NewImage", {})
     events: Sequence[Event] = ()
     bad: Sequence[BadEvent] = ()
-    if lane == TOLD:
+    if partition == TOLD:
         events, bad = _told(_text(image, "events"))
-    elif lane.startswith(OFFERS_PREFIX) and _text(image, "state") in ENDS:
+    elif partition.startswith(OFFERS_PREFIX) and _text(image, "state") in ENDS:
         events, bad = _ended(image)
-    return StreamRecord(sequence_number=sequence_number, position=position, events=tuple(events), bad=tuple(bad))
+    return StreamRecord(sequence_number=change["SequenceNumber"], events=tuple(events), bad=tuple(bad))
 
 
 def _told(text: str) -> tuple[list[Event], list[BadEvent]]:

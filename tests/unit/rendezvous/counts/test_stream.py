@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id
-from sluice.rendezvous.counts.statistics import Position
 from sluice.rendezvous.counts.stream import read_record, together
 
 AT = 1_700_000_000_000
@@ -44,16 +43,7 @@ def test_an_item_tells_of_its_events_in_order() -> None:
     found = read_record(told(together(bodies(OFFER, POLLS))))
     assert found.events == (OFFER, POLLS)
     assert found.bad == ()
-    assert (found.sequence_number, found.position) == (SEQUENCE, Position.of("told", SEQUENCE))
-
-
-def test_positions_of_a_lane_are_in_order_as_their_numbers_are() -> None:
-    numbers = ["99", "100", "300000000000000499659", "4421584500000000017450439091"]
-    changes = [told("[]") for _ in numbers]
-    for change, number in zip(changes, numbers, strict=True):
-        change["dynamodb"]["SequenceNumber"] = number
-    positions = [read_record(change).position for change in changes]
-    assert positions == sorted(positions)
+    assert found.sequence_number == SEQUENCE
 
 
 def test_what_is_no_event_is_named_and_keeps_no_other_from_being_told() -> None:
@@ -89,7 +79,6 @@ def answered(**changes: Any) -> dict[str, Any]:
 
 def test_an_answered_offer_tells_of_its_end_and_of_the_answer() -> None:
     found = read_record(answered())
-    assert found.position == Position.of("offers#2", SEQUENCE)
     assert found.events == (
         OfferEvent(
             id=event_id("offer", "0123456789abcdef", at_ms=AT),

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent
-from sluice.rendezvous.counts.statistics import Position, tally
+from sluice.rendezvous.counts.statistics import tally
 from sluice.rendezvous.counts.stream import FILTERS
 from sluice.rendezvous.protocol.ends import BY_STATE, OPEN, End, metrics_of, outcomes_of
 
@@ -28,7 +28,7 @@ def test_each_outcome_that_events_tell_of_is_counted(kind: str) -> None:
     more = {"method": "sqs"} if kind == "offer" else {}
     for outcome in outcomes_of(kind):
         event = EVENTS[kind](id="i", at_ms=1, outcome=outcome, **more)
-        assert tally(event, Position("lane", "1")).row is not None
+        assert tally(event) is not None
 
 
 def test_the_stream_tells_of_each_end_that_is_stored_and_that_an_event_tells_of() -> None:
