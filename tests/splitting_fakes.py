@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from sluice.errors import BadConsumer, CallFailed, QueueGone
 from sluice.message import Message, Value
 from sluice.splitting.consumers.targets import Target, name_of
-from sluice.splitting.filters.literals import Need, fold
 from sluice.splitting.pointing import Pointing
 from sluice.splitting.sessions.state import Registry, Session, Sighting
 from sluice.splitting.settings import Repointed
@@ -234,11 +233,3 @@ def _received(entry: Mapping[str, Any]) -> Message:
         attributes=attributes,
         system={"MessageGroupId": entry["MessageGroupId"]} if "MessageGroupId" in entry else {},
     )
-
-
-def meets_need(text: str, need: Need) -> bool:
-    """Whether the text can have the pattern in it whose need this is."""
-    folded = fold(text)
-    if need.equal is not None:
-        return folded in need.equal
-    return all(any(literal in folded for literal in literals) for literals in need.within)

@@ -1,157 +1,111 @@
-"""Which filters a message can match at all, found without a search: an index over what their patterns need. Pure.
+r"""Which filters a message can match at all, found without a search: an index over literals in their patterns. Pure.
 
-Each filter stands in the index under one condition of its own, the most telling one: an attribute that must be one of
-some literals, or hold one of them, or just be there. A message's attributes lead to the filters whose condition it
-meets; only those are evaluated. So the cost of a message follows the filters that it nearly matches, not the number of
-sessions. Patterns on lines stand under a name of their own, which no attribute has.
-
-A literal within a text is found by a window: a stretch of the literal, of one of few lengths, looked up for each place
-of the text.
+Each filter stands in the index under one condition of its own: an attribute that must be one of some literals, or hold
+one, or just be there. Only filters whose condition a message meets are evaluated. Literals are told of the patterns
+that people write most (`^alice$`, `^(alice|bob)$`, `.*session=alice(,|$)`); of any other, the attribute must be there.
+Patterns on lines stand under a name of their own, which no attribute has.
 """
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import msgspec
 
-from sluice.splitting.filters.literals import fold, need_of
 from sluice.splitting.filters.texts import Sight, fold_name
 from sluice.splitting.filters.values import Filter
 
+_Condition = Sequence[tuple[str, "Need"]]  # a name and the need of its text, one of which is met
 LINES = ""  # the name under which patterns on lines stand
-WINDOWS = (8, 4, 2, 1)  # characters
-PLACES_A_WINDOW = 2  # a text with as many places for each window of a table is searched for the windows
+
+# Quantifiers are possessive, so that no pattern takes more than one pass.
+_LITERAL = r"(?:[A-Za-z0-9_ :/@,=~!'\"%&;<>`#-]|\\[!-/:-@\[-`{-~])++"
+_OPAQUE = r"\.[*+]?|\\[dDwWsSbB][*+]?|\((?:\?:|(?!\?))[^()\[\]\\]*+\)[*+?]?"
+_WHOLE = re.compile(rf"\^(?:({_LITERAL})|\((?:\?:)?({_LITERAL}(?:\|{_LITERAL})*+)\))\$")
+_HOLDING = re.compile(rf"\^?(?:{_LITERAL}|{_OPAQUE})*+\$?")
+_PIECE = re.compile(rf"(?P<literal>{_LITERAL})|{_OPAQUE}")
+_TURKISH = str.maketrans("\u0130\u0131", "ii")  # the dialect takes them for i and I; str.casefold doesn't
 
 
-class _Key(NamedTuple):
-    """A place in the index: `window` 0 is a whole text; `text` None is any text."""
+class Need(msgspec.Struct, frozen=True):
+    """What a folded text must be (`is_whole`: one of the literals), or else hold: one, empty if nothing is known."""
 
-    name: str
-    window: int
-    text: str | None
+    literals: tuple[str, ...] = ("",)
+    is_whole: bool = False
 
-
-class _Choice(NamedTuple):
-    """A literal, and the keys of which it can stand under any one."""
-
-    literal: str
-    keys: Sequence[_Key]
+    def is_met_by(self, folded: str) -> bool:
+        """Whether the pattern may be found in the text."""
+        return folded in self.literals if self.is_whole else self.literals[0] in folded
 
 
-class _Place(NamedTuple):
-    """A literal under the key that was chosen."""
-
-    key: _Key
-    literal: str
+def fold(text: str) -> str:
+    """Write the text as needs are: what the dialect takes for equal to an ASCII character becomes that one."""
+    return text.lower() if text.isascii() else text.translate(_TURKISH).casefold()
 
 
-_Option = Sequence[_Choice]  # one condition of a filter: the literals any of which would do
+def need_of(pattern: str) -> Need:
+    """Tell the need of a pattern that compiles. A text in which the pattern is found meets it, never the reverse."""
+    if whole := _WHOLE.fullmatch(pattern):
+        return Need(tuple(map(_unescaped, re.findall(_LITERAL, whole[1] or whole[2]))), is_whole=True)
+    if not _HOLDING.fullmatch(pattern):
+        return Need()
+    literals = [_unescaped(piece["literal"] or "") for piece in _PIECE.finditer(pattern)]
+    return Need((max(literals, key=len, default=""),))
+
+
+def _unescaped(literal: str) -> str:
+    return re.sub(r"\\(.)", r"\1", literal).lower()
 
 
 @dataclass(slots=True)
 class _Entries:
     """The filters that stand under one attribute's name."""
 
-    present: list[int] = field(default_factory=list)
-    equal: dict[str, list[int]] = field(default_factory=dict)
-    windows: dict[int, dict[str, list[tuple[str, int]]]] = field(default_factory=dict)  # with the literal it is part of
-
-    def add(self, place: _Place, number: int) -> None:
-        key, literal = place
-        if key.text is None:
-            self.present.append(number)
-        elif key.window:
-            self.windows.setdefault(key.window, {}).setdefault(key.text, []).append((literal, number))
-        else:
-            self.equal.setdefault(key.text, []).append(number)
-
-    def met_by(self, text: str) -> Iterator[Iterable[int]]:
-        yield self.present
-        if not self.equal and not self.windows:
-            return
-        folded = fold(text)
-        yield self.equal.get(folded, ())
-        for length, table in self.windows.items():
-            places = len(folded) - length + 1
-            # All windows, where they are few, as their literals are looked for anyway.
-            held: Iterable[str] = table
-            if PLACES_A_WINDOW * len(table) > places:
-                held = {folded[at : at + length] for at in range(places)} & table.keys()
-            yield [number for window in held for literal, number in table[window] if literal in folded]
+    equal: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    holding: list[tuple[str, int]] = field(default_factory=list)
 
 
 class Index(msgspec.Struct, frozen=True):
     """Filters by what they need. Numbers are positions in the sequence that it was built from."""
 
     _by_name: Mapping[str, _Entries]
-    _unconditional: tuple[int, ...]  # filters without patterns: jq alone
+    _unconditional: Sequence[int]  # filters without patterns: jq alone
 
     @classmethod
     def of(cls, filters: Sequence[Filter]) -> "Index":
         """Build the index: once for each version of the sessions."""
-        options = [list(_options(filter_)) for filter_ in filters]
-        crowds = Counter(
-            key
-            for of_filter in options
-            for option in of_filter
-            for key in {key for choice in option for key in choice.keys}
-        )
+        conditions = [_conditions(filter_) for filter_ in filters]
+        crowds = Counter(one for of_filter in conditions for condition in of_filter for one in condition)
+
+        def worth(condition: _Condition) -> tuple[int, int]:
+            """Prefer what few filters ask for; of equals, what asks for a longer literal."""
+            shortest = min(len(literal) for _, need in condition for literal in need.literals)
+            return -max(crowds[one] for one in condition), shortest
+
         by_name: defaultdict[str, _Entries] = defaultdict(_Entries)
-        for number, of_filter in enumerate(options):
-            for place in _most_telling(of_filter, crowds):
-                by_name[place.key.name].add(place, number)
-        unconditional = tuple(number for number, of_filter in enumerate(options) if not of_filter)
-        return cls(dict(by_name), unconditional)
+        for number, of_filter in enumerate(conditions):
+            for name, need in max(of_filter, key=worth, default=()):
+                for literal in need.literals:
+                    if need.is_whole:
+                        by_name[name].equal[literal].append(number)
+                    else:
+                        by_name[name].holding.append((literal, number))
+        unconditional = [number for number, of_filter in enumerate(conditions) if not of_filter]
+        return cls(by_name, unconditional)
 
     def candidates(self, sight: Sight) -> list[int]:
         """List the filters that this message can match, in order, each once; it can't match any other."""
         found = set(self._unconditional)
-        for name, values in sight.texts.items():
-            entries = self._by_name.get(name)
-            if entries is not None:
-                for value in values:
-                    found.update(*entries.met_by(value))
-        of_lines = self._by_name.get(LINES)
-        if of_lines is not None:
-            for line in sight.lines():
-                found.update(*of_lines.met_by(line))
+        for name, entries in self._by_name.items():
+            for text in sight.lines() if name == LINES else sight.texts.get(name, ()):
+                folded = fold(text)
+                found.update(entries.equal.get(folded, ()))
+                found.update(number for literal, number in entries.holding if literal in folded)
         return sorted(found)
 
 
-def _options(filter_: Filter) -> Iterator[_Option]:
-    """List the filter's conditions: a message that matches meets them all, so it may stand under any one."""
-    for attribute, pattern in filter_.attributes:
-        yield from _options_of(fold_name(attribute), pattern)
-    for any_of in filter_.lines:
-        options = [list(_options_of(LINES, pattern)) for pattern in any_of]
-        if len(options) == 1:
-            yield from options[0]
-        else:
-            # One condition of each pattern: the first literals are the longest, and presence comes before them.
-            yield [choice for of_pattern in options for choice in of_pattern[:2][-1]]
-
-
-def _options_of(name: str, pattern: str) -> Iterator[_Option]:
-    need = need_of(pattern)
-    if need.equal is not None:
-        yield [_Choice(literal, [_Key(name, 0, literal)]) for literal in need.equal]
-        return
-    yield [_Choice("", [_Key(name, 0, None)])]
-    for literals in need.within:
-        yield [_Choice(literal, _windows(name, literal)) for literal in literals]
-
-
-def _windows(name: str, literal: str) -> list[_Key]:
-    length = next(length for length in WINDOWS if length <= len(literal))
-    return [_Key(name, length, literal[at : at + length]) for at in range(len(literal) - length + 1)]
-
-
-def _most_telling(options: list[_Option], crowds: Counter[_Key]) -> Iterable[_Place]:
-    """Choose the condition whose keys lead to the fewest filters; of equals, one that asks for more than presence."""
-    chosen = [
-        [_Place(min(choice.keys, key=lambda key: (crowds[key], key)), choice.literal) for choice in option]
-        for option in options
-    ]
-    return min(chosen, key=lambda places: max((crowds[at.key], at.key.text is None) for at in places), default=())
+def _conditions(filter_: Filter) -> Sequence[_Condition]:
+    """List what a message that matches meets, each: so the filter may stand under any one of these."""
+    of_attributes = [[(fold_name(name), need_of(pattern))] for name, pattern in filter_.attributes]
+    return [*of_attributes, *([(LINES, need_of(pattern)) for pattern in any_of] for any_of in filter_.lines)]
