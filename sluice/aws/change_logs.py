@@ -31,6 +31,7 @@ from sluice.aws.items import (
     attributes,
     cancellation_codes,
     delete_all,
+    get_item,
     number,
     query_pages,
     text,
@@ -228,9 +229,7 @@ class DynamoChangeLog:
         return changes if len(changes) == last - after else None
 
     def _item(self, sort_key: str) -> Item:
-        with calls("GetItem"):
-            found = self.client.get_item(TableName=self.table, Key=self._key(sort_key), ConsistentRead=True)
-        return found.get("Item", {})
+        return get_item(self.client, self.table, self._key(sort_key))
 
     def _delete(self, keys: Sequence[str]) -> None:
         delete_all(self.client, self.table, [self._key(key) for key in keys])

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sluice.aws.clients import calls
-from sluice.aws.items import Item, attributes, delete_all, number, text
+from sluice.aws.items import CONDITION_FAILED, Item, attributes, delete_all, get_item, number, text
 from sluice.errors import CallFailed
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
@@ -25,7 +25,6 @@ LINKS = "links"  # the document that the registry of links is in
 PEERS = "peers"
 HEAD = "head"
 PART_BYTES = 380 * 1024  # an item has 400 KB, keys and all
-CONDITION_FAILED = "ConditionalCheckFailedException"
 MAX_READS = 10  # of a value that is replaced while its parts are read
 
 
@@ -96,9 +95,7 @@ class DynamoDocument:
         return is_ours
 
     def _item(self, sort_key: str) -> Item:
-        with calls("GetItem"):
-            found = self.client.get_item(TableName=self.table, Key=self._key(sort_key), ConsistentRead=True)
-        return found.get("Item", {})
+        return get_item(self.client, self.table, self._key(sort_key))
 
     def _key(self, sort_key: str) -> dict[str, dict[str, str]]:
         return attributes({"pk": f"document#{self.name}", "sk": sort_key})

@@ -43,6 +43,56 @@ def standing_item(error: CallFailed) -> Item | None:
     return None
 
 
+def get_item(client: "DynamoDBClient", table: str, key: Any, *, consistent: bool = True) -> Item:
+    """Read an item; empty if it isn't there. Raises `CallFailed`."""
+    with calls("GetItem"):
+        return client.get_item(TableName=table, Key=key, ConsistentRead=consistent).get("Item", {})
+
+
+def put_if(
+    client: "DynamoDBClient",
+    table: str,
+    item: Any,
+    condition: str,
+    values: Mapping[str, str | int] | None = None,
+    **request: Any,
+) -> Item | None:
+    """Write an item on a condition; the item that stands there if the condition fails, else None. Raises `CallFailed`.
+
+    A write whose answer was lost fails the condition by itself: then the item that stands there is the one written.
+    """
+    if values:
+        request["ExpressionAttributeValues"] = attributes(values)
+    try:
+        with calls("PutItem"):
+            client.put_item(
+                TableName=table,
+                Item=item,
+                ConditionExpression=condition,
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+                **request,
+            )
+    except CallFailed as error:
+        standing = standing_item(error)
+        if standing is None:
+            raise
+        return standing
+    return None
+
+
+def delete_if(client: "DynamoDBClient", table: str, key: Any, condition: str, values: Any = None) -> bool:
+    """Delete an item on a condition; False if the condition fails. Raises `CallFailed`."""
+    given: dict[str, Any] = {"ExpressionAttributeValues": attributes(values)} if values else {}
+    try:
+        with calls("DeleteItem"):
+            client.delete_item(TableName=table, Key=key, ConditionExpression=condition, **given)
+    except CallFailed as error:
+        if error.code != CONDITION_FAILED:
+            raise
+        return False
+    return True
+
+
 def cancellation_codes(error: CallFailed) -> list[str]:
     """Say why each write of a cancelled transaction wasn't done, in their order; `None` for those that could be."""
     cause = error.__cause__

@@ -19,7 +19,6 @@ from sluice.splitting.sessions.events import (
     ConsumerMoved,
     ConsumerPointed,
     ConsumerRefused,
-    ConsumersFreed,
     ConsumersHeld,
     ConsumersSeen,
     ConsumersSent,
@@ -96,7 +95,7 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
         """Let others take steps, at the end of the invocation."""
         for known in registry.consumers.values():
             if known.held_by == self.holder:
-                yield ConsumersFreed(known.queue_id, self.holder)
+                yield ConsumersHeld(known.queue_id, self.holder)
 
     def _held(self, known: Consumers) -> tuple[Event, ...] | None:
         """Say what is to come first: None where this invocation may go on, nothing where another may."""
@@ -197,7 +196,7 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
                 case "failed":
                     self.warn("ConsumerNotMoved", each.queue_id, each.text)
         for queue_id in dict.fromkeys(each.queue_id for each in reports):
-            yield ConsumersFreed(queue_id, self.holder)
+            yield ConsumersHeld(queue_id, self.holder)
 
 
 def _unseen(known: Consumers) -> dict[int, Target]:

@@ -9,6 +9,7 @@ import msgspec
 from botocore.exceptions import ClientError
 
 from sluice.aws.clients import calls, error_code
+from sluice.aws.items import get_item
 from sluice.pipeline.jobs import Job, Mode
 from sluice.pipeline.runs import LIVE, Run, RunName, RunState, request
 from sluice.pipeline.schedule import moment
@@ -95,8 +96,7 @@ class DynamoDesiredStates(msgspec.Struct, frozen=True, kw_only=True):
 
     def load(self) -> DesiredState | None:
         """Read what was asked for last. Raises `BadSnapshot` for what another version has written, and `CallFailed`."""
-        with calls("GetItem"):
-            item = self.client.get_item(TableName=self.table, Key=dict(KEY), ConsistentRead=True).get("Item")
+        item = get_item(self.client, self.table, KEY)
         return DESIRED_STATE.of_text(item["value"]["S"]) if item else None
 
     def save(self, state: DesiredState) -> None:

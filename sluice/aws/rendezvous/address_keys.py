@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from aws_lambda_powertools.logging import Logger
 
-from sluice.aws.clients import calls
-from sluice.aws.items import attributes, standing_item
+from sluice.aws.items import attributes, put_if
 from sluice.errors import CallFailed
 from sluice.rendezvous.protocol.addresses import KEY_BYTES, keyed_hash, parse_address
 from sluice.times import DAY_MS, NowMs, day_of, day_start_ms
@@ -44,18 +43,8 @@ class AddressHasher:
         key = self.draw(KEY_BYTES)
         expires_at = (day_start_ms(day) + KEPT_MS) // 1000
         item = attributes({"pk": PARTITION, "sk": day, "expires_at": expires_at})
-        try:
-            with calls("PutItem"):
-                self.client.put_item(
-                    TableName=self.table,
-                    Item={**item, "key": {"B": key}},
-                    ConditionExpression="attribute_not_exists(pk)",
-                    ReturnValuesOnConditionCheckFailure="ALL_OLD",
-                )
-        except CallFailed as error:
-            earlier = standing_item(error)
-            if earlier is None:
-                raise
+        earlier = put_if(self.client, self.table, {**item, "key": {"B": key}}, "attribute_not_exists(pk)")
+        if earlier is not None:
             key = bytes(earlier["key"]["B"])
         self._day, self._key = day, key
         return key

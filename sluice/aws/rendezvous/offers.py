@@ -14,7 +14,6 @@ offer needs three, so offers stand in shards. Every method may raise `CallFailed
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,7 +22,18 @@ from aws_lambda_powertools.logging import Logger
 from msgspec.structs import asdict, replace
 
 from sluice.aws.clients import calls
-from sluice.aws.items import CONDITION_FAILED, Item, attributes, delete_all, number, query_pages, standing_item, text
+from sluice.aws.items import (
+    CONDITION_FAILED,
+    Item,
+    attributes,
+    delete_all,
+    delete_if,
+    get_item,
+    number,
+    put_if,
+    query_pages,
+    text,
+)
 from sluice.errors import CallFailed
 from sluice.rendezvous.counts.stream import OFFERS_PREFIX
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
@@ -77,7 +87,8 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
             "trace": offer.trace or "",
             "token": offer.token,
         }
-        standing = self._put(_offer_key(offer) | attributes(values), "attribute_not_exists(pk)", {})
+        item = _offer_key(offer) | attributes(values)
+        standing = put_if(self.client, self.table, item, "attribute_not_exists(pk)")
         return standing is None or text(standing, "token") == offer.token
 
     def match(self, offer: OpenOffer, proxy: WaitingProxy, *, now_ms: int) -> bool:
@@ -113,27 +124,8 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
     def _of_poll(self, proxy: WaitingProxy, values: dict[str, Any], *, over_ms: int) -> Item | None:
         """Write what became of a poll, once; what stands there where that can't be, and None where it is done."""
         is_free = "attribute_not_exists(answers_until) OR (answers_until < :over AND poll_id <> :poll_id)"
-        return self._put(
-            _match_key(proxy.sid) | attributes(values), is_free, {":over": over_ms, ":poll_id": proxy.poll_id}
-        )
-
-    def _put(self, item: dict[str, Any], condition: str, values: dict[str, str | int]) -> Item | None:
-        given: dict[str, Any] = {"ExpressionAttributeValues": attributes(values)} if values else {}
-        try:
-            with calls("PutItem"):
-                self.client.put_item(
-                    TableName=self.table,
-                    Item=item,
-                    ConditionExpression=condition,
-                    ReturnValuesOnConditionCheckFailure="ALL_OLD",
-                    **given,
-                )
-        except CallFailed as error:
-            standing = standing_item(error)
-            if standing is None:
-                raise
-            return standing
-        return None
+        item = _match_key(proxy.sid) | attributes(values)
+        return put_if(self.client, self.table, item, is_free, {":over": over_ms, ":poll_id": proxy.poll_id})
 
     def answer(self, sid: str, *, token: str, now_ms: int) -> Match | None:
         """Take the answer of the proxy with this Sid: once, and only in time. None where nobody waits for it.
@@ -182,9 +174,7 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
     def _match_of(self, sid: str, *, now_ms: int) -> Match | None:
         """Read what may be answered now: most find it by a read at half the price."""
         for consistent in (False, True):
-            with calls("GetItem"):
-                found = self.client.get_item(TableName=self.table, Key=_match_key(sid), ConsistentRead=consistent)
-            item = found.get("Item", {})
+            item = get_item(self.client, self.table, _match_key(sid), consistent=consistent)
             if number(item, "answers_until") > now_ms:
                 return _match(item)
         return None
@@ -238,17 +228,7 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
 
     def leave(self, proxy: WaitingProxy) -> None:
         """Take a proxy out."""
-        try:
-            with calls("DeleteItem"):
-                self.client.delete_item(
-                    TableName=self.table,
-                    Key=_proxy_key(proxy),
-                    ConditionExpression="poll_id = :poll_id",
-                    ExpressionAttributeValues=attributes({":poll_id": proxy.poll_id}),
-                )
-        except CallFailed as error:
-            if error.code != CONDITION_FAILED:
-                raise
+        delete_if(self.client, self.table, _proxy_key(proxy), "poll_id = :poll_id", {":poll_id": proxy.poll_id})
 
     def waiting(
         self, pool: Pool, *, now_ms: int, limit: int, shards: int, consistent: bool = True
@@ -271,43 +251,27 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
 
     def _pages(self, partition: str, *, limit: int, consistent: bool) -> Iterator[Sequence[Item]]:
         """Read a partition: at once what is small, and else from a place in it that is drawn, round about."""
-        ask = partial(self._page, partition, limit=limit, consistent=consistent)
+
+        def ask(condition: str = "", values: Mapping[str, str | int] | None = None) -> Iterator[Sequence[Item]]:
+            return query_pages(
+                self.client,
+                TableName=self.table,
+                ConsistentRead=consistent,
+                KeyConditionExpression="pk = :pk" + condition,
+                ExpressionAttributeValues=attributes({":pk": partition} | dict(values or {})),
+                Limit=limit,
+            )
+
         if partition not in self._large:
-            page, more = ask()
-            if not more:
+            page = next(ask())
+            if len(page) < limit:
                 yield page
                 return
         self._large.add(partition)
         start = f"{int(self.random() * 16**ADDRESS_DIGITS):0{ADDRESS_DIGITS}x}"
         for condition in ("sk > :start", "sk <= :start"):
-            after: Any = {}
-            while after is not None:
-                page, after = ask(condition, {":start": start}, after=after)
-                yield page
+            yield from ask(f" AND {condition}", {":start": start})
         self._large.discard(partition)  # or there would have been enough
-
-    def _page(
-        self,
-        partition: str,
-        condition: str = "",
-        values: dict[str, str | int] | None = None,
-        *,
-        limit: int,
-        consistent: bool,
-        after: Any = None,
-    ) -> tuple[Sequence[Item], Any]:
-        """Read one page, and where the next one begins, or None."""
-        start = {"ExclusiveStartKey": after} if after else {}
-        with calls("Query"):
-            found = self.client.query(
-                TableName=self.table,
-                ConsistentRead=consistent,
-                KeyConditionExpression="pk = :pk" + (f" AND {condition}" if condition else ""),
-                ExpressionAttributeValues=attributes({":pk": partition} | (values or {})),
-                Limit=limit,
-                **start,
-            )
-        return found["Items"], found.get("LastEvaluatedKey")
 
     def _delete_dead(self, items: Sequence[Item], *, now_ms: int) -> None:
         dead = [item for item in items if number(item, "waits_until") < now_ms - DEAD_AFTER_MS]

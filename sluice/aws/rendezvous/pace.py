@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sluice.aws.clients import calls
-from sluice.aws.items import Item, attributes, number, standing_item, text
-from sluice.errors import CallFailed
+from sluice.aws.items import Item, attributes, number, put_if, text
 from sluice.rendezvous.protocol.pace import LATELY_MINUTES, Counts, ToldTurns, Turn
 from sluice.times import DAY_MS, HOUR_MS, MINUTE_MS
 
@@ -77,23 +76,11 @@ class DynamoPaceStore(msgspec.Struct, frozen=True):
     def take_turn(self, address: str, turn: Turn, *, now_ms: int) -> Turn | None:
         """Begin an address's turn; the one that isn't over yet where there is one, and None where ours has begun."""
         values = {"since": turn.since_ms, "next": turn.next_ms, "expires_at": turn.next_ms // 1000 + KEPT_S}
-        try:
-            with calls("PutItem"):
-                self.client.put_item(
-                    TableName=self.table,
-                    Item=attributes({"pk": f"turn#{address}", "sk": "turn", **values}),
-                    ConditionExpression="attribute_not_exists(pk) OR #next <= :now",
-                    ExpressionAttributeNames={"#next": "next"},
-                    ExpressionAttributeValues=attributes({":now": now_ms}),
-                    ReturnValuesOnConditionCheckFailure="ALL_OLD",
-                )
-        except CallFailed as error:
-            standing = standing_item(error)
-            if standing is None:
-                raise
-            earlier = Turn(number(standing, "since"), number(standing, "next"))
-            return None if earlier == turn else earlier  # written by an attempt whose answer was lost
-        return None
+        item = attributes({"pk": f"turn#{address}", "sk": "turn", **values})
+        is_over, names = "attribute_not_exists(pk) OR #next <= :now", {"#next": "next"}  # a reserved word
+        standing = put_if(self.client, self.table, item, is_over, {":now": now_ms}, ExpressionAttributeNames=names)
+        earlier = None if standing is None else Turn(number(standing, "since"), number(standing, "next"))
+        return None if earlier == turn else earlier  # ours was written by an attempt whose answer was lost
 
     def tell_turns(self, told: ToldTurns) -> None:
         """Tell other environments of turns, by the first 16 digits of an address: one item, of 20 bytes a turn."""

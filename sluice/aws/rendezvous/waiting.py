@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sluice.aws.clients import calls
-from sluice.aws.items import CONDITION_FAILED, Item, attributes, delete_all, number, put_all, query_pages, text
+from sluice.aws.items import Item, attributes, delete_all, delete_if, number, put_all, query_pages, text
 from sluice.aws.rendezvous.offers import KEPT_S, milliseconds, read_each
-from sluice.errors import CallFailed
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 from sluice.rendezvous.protocol.matching import (
     ANSWERING_MS,
@@ -95,16 +94,7 @@ class DynamoWaitingOffers(msgspec.Struct, frozen=True):
 
     def take(self, offer: OpenOffer) -> bool:
         """Take an offer that waits, which one caller can; False for the others."""
-        try:
-            with calls("DeleteItem"):
-                self.client.delete_item(
-                    TableName=self.table, Key=_offer_key(offer), ConditionExpression="attribute_exists(pk)"
-                )
-        except CallFailed as error:
-            if error.code == CONDITION_FAILED:
-                return False
-            raise
-        return True
+        return delete_if(self.client, self.table, _offer_key(offer), "attribute_exists(pk)")
 
     def left(self, *, until_ms: int, shards: int) -> Iterator[Sequence[LeftOffer]]:
         """Read those that nobody took and that were sent before, page by page."""

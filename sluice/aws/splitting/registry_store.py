@@ -23,7 +23,7 @@ from botocore.exceptions import ClientError
 from msgspec.structs import replace
 
 from sluice.aws.clients import calls
-from sluice.aws.items import Item, attributes, number, query_pages, text
+from sluice.aws.items import Item, attributes, get_item, number, query_pages, text
 from sluice.aws.ticks import Ticks
 from sluice.codec import Format, T
 from sluice.errors import BadConfiguration, CallFailed
@@ -189,9 +189,7 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
 
     def _item(self, partition: str, sort_key: str) -> Item:
         """Read an item, empty where it isn't there."""
-        key = attributes({"pk": partition, "sk": sort_key})
-        with calls("GetItem"):
-            return self.client.get_item(TableName=self.table, Key=key, ConsistentRead=True).get("Item", {})
+        return get_item(self.client, self.table, attributes({"pk": partition, "sk": sort_key}))
 
     def _items(self, partition: str) -> Iterator[Item]:
         pages = query_pages(

@@ -391,29 +391,17 @@ class SplitterSwitched(msgspec.Struct, frozen=True):
 
 
 class ConsumersHeld(msgspec.Struct, frozen=True):
-    """An invocation is to change a split's consumers, and no other until then."""
+    """An invocation is to change a split's consumers, and no other until then; 0 lets the next one."""
 
     queue_id: str
     by: str
-    until_ms: int
+    until_ms: int = 0
 
     def __call__(self, registry: Registry, now_ms: int) -> Registry:
         """Remember it, unless another was first."""
         known = registry.consumers_of(self.queue_id)
-        if known.held_by not in {"", self.by} and now_ms < known.held_until_ms:
+        if known.held_by != self.by and (not self.until_ms or (known.held_by and now_ms < known.held_until_ms)):
             return registry
-        return registry.with_consumers(replace(known, held_by=self.by, held_until_ms=self.until_ms))
-
-
-class ConsumersFreed(msgspec.Struct, frozen=True):
-    """An invocation won't change a split's consumers any more."""
-
-    queue_id: str
-    by: str
-
-    def __call__(self, registry: Registry, _now_ms: int) -> Registry:
-        """Let the next one."""
-        known = registry.consumers_of(self.queue_id)
-        if known.held_by != self.by:
-            return registry
-        return registry.with_consumers(replace(known, held_by="", held_until_ms=0))
+        return registry.with_consumers(
+            replace(known, held_by=self.by if self.until_ms else "", held_until_ms=self.until_ms)
+        )
