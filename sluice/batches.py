@@ -207,7 +207,9 @@ class Dispatcher:
         for place, entry in enumerate(request.entries):
             if str(place) in refused:
                 reason = refused[str(place)]
-                if request.target in self.optional and _is_refusal(reason.partition(":")[0] if code is None else code):
+                # With or without the query protocol's prefix.
+                said = (reason.partition(":")[0] if code is None else code).removeprefix("AWS.SimpleQueueService.")
+                if request.target in self.optional and said in REFUSALS:
                     lost.append(Lost(entry, NotDelivered(reason)))
                 else:
                     self.fail(entry, NotDelivered(reason))
@@ -227,8 +229,3 @@ class Dispatcher:
             elif entry.position not in self.failures:
                 self.fail(entry, HeldBack(HELD_BACK))
         return Request(target=request.target, entries=tuple(left)) if left else None
-
-
-def _is_refusal(code: str) -> bool:
-    """Whether an error's code, with or without the query protocol's prefix, is one of a queue that won't take it."""
-    return code.removeprefix("AWS.SimpleQueueService.") in REFUSALS

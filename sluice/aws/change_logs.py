@@ -141,7 +141,7 @@ class DynamoChangeLog:
         if head is None:
             return False
         token, starts = self.new_token(), range(0, max(len(snapshot), 1), PART_BYTES)
-        named = _named(token, len(starts))
+        named = f"{token}*{len(starts)}"
         stale = " ".join(filter(None, (head.stale, head.pending)))
         announced = replace(head, token=head.token or self.new_token(), pending=named, stale=stale)
         # Nobody whose snapshot was pending can finish it any more, so its parts may go.
@@ -248,10 +248,6 @@ _OF_HEAD = ("version", "token", *_OF_SNAPSHOT)
 
 def _change_key(version: int) -> str:
     return f"change#{version:012}"
-
-
-def _named(token: str, parts: int) -> str:
-    return f"{token}*{parts}"
 
 
 def _parts(snapshot: str) -> list[str]:

@@ -63,16 +63,13 @@ class Target:
     @classmethod
     def here(cls, python: Interpreter) -> "Target":
         """Describe this machine, with one of its interpreters."""
-        return cls(machine=_host_machine(), python=python.version, interpreter=python.path)
+        machine = Architecture.ARM64 if platform.machine() in {"arm64", "aarch64"} else Architecture.X86_64
+        return cls(machine=machine, python=python.version, interpreter=python.path)
 
     @property
     def name(self) -> str:
         """What a bundle's key covers."""
         return f"{self.python} {' '.join(self.wheels) or f'{sys.platform} {platform.machine()}'}"
-
-
-def _host_machine() -> Architecture:
-    return Architecture.ARM64 if platform.machine() in {"arm64", "aarch64"} else Architecture.X86_64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ def statements(
     if arns:
         yield allow("lambda", ["GetEventSourceMapping", "UpdateEventSourceMapping"], *arns)
     if mapped := [each.function for each in consumers if isinstance(each, LambdaTriggerParameters)]:
-        yield from _of_mappings(stack, mapped)
+        yield from event_source_mappings(_once(arn for each in mapped for arn in _function_arns(stack, each)))
     if functions := [each.function for each in consumers if isinstance(each, LambdaVariableParameters)]:
         actions = ["GetFunctionConfiguration", "UpdateFunctionConfiguration"]
         yield allow("lambda", actions, *_once(_arn(stack, "lambda:function", each) for each in functions))
@@ -47,11 +47,6 @@ def statements(
     if clusters := [each.cluster for each in consumers if isinstance(each, KubernetesParameters) and not each.agent]:
         # What is done in a cluster, its own Roles allow.
         yield allow("eks", ["DescribeCluster"], *_once(_arn(stack, "eks:cluster", each) for each in clusters))
-
-
-def _of_mappings(stack: Stack, functions: Sequence[str]) -> Iterator[Statement]:
-    arns = _once(arn for each in functions for arn in _function_arns(stack, each))
-    yield from event_source_mappings(arns)
 
 
 def _of_services(stack: Stack, services: Sequence[EcsVariableParameters]) -> Iterator[Statement]:

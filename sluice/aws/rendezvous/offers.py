@@ -242,7 +242,8 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
         found: list[WaitingProxy] = []
         for shard in chain(range(first, shards), range(first)):
             for page in self._pages(f"polls#{pool}#{shard}", limit=limit, consistent=consistent):
-                self._delete_dead(page, now_ms=now_ms)
+                dead = [item for item in page if number(item, "waits_until") < now_ms - DEAD_AFTER_MS]
+                delete_all(self.client, self.table, [{"pk": item["pk"], "sk": item["sk"]} for item in dead])
                 proxies = read_each(page, waiting_proxy)
                 found += [proxy for proxy in proxies if proxy.waits_until_ms > now_ms]
                 if len(found) >= limit:
@@ -272,10 +273,6 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
         for condition in ("sk > :start", "sk <= :start"):
             yield from ask(f" AND {condition}", {":start": start})
         self._large.discard(partition)  # or there would have been enough
-
-    def _delete_dead(self, items: Sequence[Item], *, now_ms: int) -> None:
-        dead = [item for item in items if number(item, "waits_until") < now_ms - DEAD_AFTER_MS]
-        delete_all(self.client, self.table, [{"pk": item["pk"], "sk": item["sk"]} for item in dead])
 
     def profiles(self, pool: Pool, *, now_ms: int, shards: int) -> Sequence[Profile]:
         """Read what is known of all who wait (eventually consistent)."""

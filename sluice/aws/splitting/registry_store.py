@@ -19,11 +19,19 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from botocore.exceptions import ClientError
 from msgspec.structs import replace
 
 from sluice.aws.clients import calls
-from sluice.aws.items import Item, attributes, get_item, number, query_pages, text
+from sluice.aws.items import (
+    TRANSACTION_CANCELED,
+    Item,
+    attributes,
+    cancellation_codes,
+    get_item,
+    number,
+    query_pages,
+    text,
+)
 from sluice.aws.ticks import Ticks
 from sluice.codec import Format, T
 from sluice.errors import BadConfiguration, CallFailed
@@ -51,7 +59,7 @@ KEPT_S = 60 * 60  # of what nobody renews
 COUNTED_FOR_S = 7 * 24 * 60 * 60
 MAX_CHANGES = 99  # of a transaction, beside the head
 MAX_READS = 10  # of a registry that changes while its pages are read
-TRANSACTION_CANCELED = "TransactionCanceledException"
+BEATEN = frozenset({"None", "ConditionalCheckFailed", "TransactionConflict"})
 
 
 class TooManyChanges(BadConfiguration):
@@ -142,7 +150,8 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
             with calls("TransactWriteItems"):
                 self.client.transact_write_items(TransactItems=[new_head, *changes])
         except CallFailed as error:
-            if error.code == TRANSACTION_CANCELED and cancelled_by_a_condition(error):
+            # By somebody else's write, and not throttling or an item that is too large.
+            if error.code == TRANSACTION_CANCELED and {*cancellation_codes(error)} <= BEATEN:
                 return None
             raise
         return revision + 1
@@ -215,10 +224,3 @@ def values_of(registry: Registry) -> Mapping[str, tuple[Format[Any], Any]]:
         )
         for name, value in values.items()
     }
-
-
-def cancelled_by_a_condition(error: CallFailed) -> bool:
-    """Whether somebody else's write cancelled a transaction, and not throttling or an item that is too large."""
-    cause = error.__cause__
-    found = cause.response.get("CancellationReasons", []) if isinstance(cause, ClientError) else []
-    return {reason.get("Code", "None") for reason in found} <= {"None", "ConditionalCheckFailed", "TransactionConflict"}

@@ -5,9 +5,7 @@ in front, in short words that a cache doesn't truncate, inside `pre` elements.
 """
 
 import base64
-import itertools
 import re
-from collections.abc import Iterator, Sequence
 
 from sluice.rendezvous.protocol.messages import go_text
 
@@ -54,12 +52,8 @@ def armor(text: str) -> str:
     """Write the page that carries `text`."""
     encoded = VERSION + base64.b64encode(text.encode()).decode()
     words = [encoded[start : start + WORD] for start in range(0, len(encoded), WORD)]
-    return "".join(itertools.chain([_head()], _pre_elements(words), [_FOOT]))
-
-
-def _pre_elements(words: Sequence[str]) -> Iterator[str]:
-    for start in range(0, len(words), WORDS_IN_PRE):
-        yield "<pre>\n" + "\n".join(words[start : start + WORDS_IN_PRE]) + "\n</pre>\n"
+    elements = ("\n".join(words[start : start + WORDS_IN_PRE]) for start in range(0, len(words), WORDS_IN_PRE))
+    return "".join([_head(), *(f"<pre>\n{element}\n</pre>\n" for element in elements), _FOOT])
 
 
 def _head() -> str:

@@ -59,7 +59,8 @@ def obstacle(workload: Json) -> str | None:
 def progress(workload: Json) -> Progress:
     """Read how far the workload is, as its own kind says it."""
     status: Json = workload.get("status") or {}
-    if not _is_seen(workload, status):
+    # Argo Rollouts writes the number as a text.
+    if str(status.get("observedGeneration", "")) != str(workload["metadata"].get("generation")):
         return Progress(waits_for="its controller")
     given_up = _given_up(status)
     if given_up:
@@ -77,11 +78,6 @@ def progress(workload: Json) -> Progress:
     if status.get("phase", "Healthy") != "Healthy":
         return Progress(waits_for=_phase(status).removesuffix(": "))
     return Progress()
-
-
-def _is_seen(workload: Json, status: Mapping[str, Any]) -> bool:
-    """Whether the status is about the workload as it is. Argo Rollouts writes the number as a text."""
-    return str(status.get("observedGeneration", "")) == str(workload["metadata"].get("generation"))
 
 
 def _given_up(status: Mapping[str, Any]) -> str | None:

@@ -148,7 +148,10 @@ class _Reader(msgspec.Struct, frozen=True):
             raise BadFilter(f"{place}.message_filter", f"names more than {MAX_NAMED_ATTRIBUTES} attributes")
         in_lines = {} if lines is None else self._lines(f"{place}.filter", lines)
         of_attributes = tuple((name, self._pattern(f"{place}.message_filter.{name}", named[name])) for name in named)
-        jq_filter = None if program is None else self._program(f"{place}.jq_filter", program)
+        jq_filter = None
+        if program is not None:  # in which the key can only stand in a text
+            text = _text(f"{place}.jq_filter", program)
+            jq_filter = self._with_key(f"{place}.jq_filter", text, spelled=lambda key: json.dumps(key)[1:-1])
         return QueueFilter(filter=Filter(attributes=of_attributes, jq=jq_filter, **in_lines), mode=Mode(mode))
 
     def _lines(self, place: str, value: object) -> dict[str, tuple[str, ...]]:
@@ -175,10 +178,6 @@ class _Reader(msgspec.Struct, frozen=True):
 
     def _pattern(self, place: str, value: object) -> str:
         return self._with_key(place, _text(place, value), spelled=re.escape)
-
-    def _program(self, place: str, value: object) -> str:
-        """Read a jq program, in which the key can only stand in a text."""
-        return self._with_key(place, _text(place, value), spelled=lambda key: json.dumps(key)[1:-1])
 
     def _with_key(self, place: str, text: str, *, spelled: Callable[[str], str]) -> str:
         if not _KEY.search(text):
@@ -259,12 +258,9 @@ def left_out_of(document: object) -> str | None:
         return None
     names = [str(name) for name in document if name != FEATURE]
     names += [f"{FEATURE}.{name}" for name in feature if name != ROOT]
-    names += [f"{WHOLE_ROOT}.{name}" for name in _of_other_brokers(feature.get(ROOT))]
+    queues = feature.get(ROOT)
+    entries = queues.items() if isinstance(queues, dict) else enumerate(queues) if isinstance(queues, list) else ()
+    names += [f"{WHOLE_ROOT}.{name}" for name, entry in entries if is_of_another_broker(entry)]
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     said = ", ".join(name[:80] for name in sorted(names)[:MAX_NAMES])
     return f"left out, as it isn't about SQS queues: {said}{more}" if names else None
-
-
-def _of_other_brokers(queues: object) -> Iterator[object]:
-    entries = queues.items() if isinstance(queues, dict) else enumerate(queues) if isinstance(queues, list) else ()
-    return (name for name, entry in entries if is_of_another_broker(entry))
