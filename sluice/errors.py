@@ -23,15 +23,16 @@ SluiceError
 ├── TooBusy              too many wrote at once; the request may be repeated
 └── BadConfiguration     ours or the operator's: found at synth or at the first call, never per message
     ├── BadBinding       a binding, or an exchange, that can't be
-    ├── BadBridgeList    one line of a bridge list
-    ├── BadConsumer      a place where a consumer's queue is configured
-    ├── BadFilter        one place of a session's filter file
-    ├── BadParameter     one parameter of the stacks
+    ├── BadPlace         one place of what the operator wrote
+    │   ├── BadBridgeList    one line of a bridge list
+    │   ├── BadConsumer      a place where a consumer's queue is configured
+    │   ├── BadFilter        one place of a session's filter file
+    │   ├── BadParameter     one parameter of the stacks
+    │   ├── BadSetting       one environment variable of a function
+    │   └── BadTopology      one place of a topology file
     ├── BadRequest       it names no operation of a function, or lacks a field
     ├── BadRoute         a link or a route that is refused
-    ├── BadSetting       one environment variable of a function
     ├── BadSnapshot      a routing snapshot that this version can't read
-    ├── BadTopology      one place of a topology file
     └── RequestRefused   a function says what is wrong with what it was asked
 """
 
@@ -237,44 +238,42 @@ class BadBinding(BadConfiguration):
     """A binding, or an exchange, that can't be. The text says why."""
 
 
-class BadBridgeList(BadConfiguration):
-    """A bridge list with a bad line; the whole list is rejected."""
+class BadPlace(BadConfiguration):
+    """A place in what the operator wrote that can't be used, and why; an empty place is all of it."""
 
-    def __init__(self, line: int, cause: str) -> None:
-        """`line` counts from 1."""
-        super().__init__(f"bridge list, line {line}: {cause}")
-        self.line = line
+    of: ClassVar[str] = ""  # what is said before the place
+
+    def __init__(self, place: str | int, cause: str) -> None:
+        """`place` is what an error's class says: a path with dots, a key, a name or a line's number."""
+        super().__init__(f"{self.of}{place}: {cause}" if place else cause)
+        self.place = str(place)
         self.cause = cause
 
 
-class BadConsumer(BadConfiguration):
-    """What says which queue a consumer reads, and can't be made to say another; nothing was changed."""
+class BadBridgeList(BadPlace):
+    """A bridge list with a bad line, by its number from 1; the whole list is rejected."""
 
-    def __init__(self, place: str, cause: str) -> None:
-        """`place` is what was looked at and where in it, for example `parameter /orders/config .queues.[]`."""
-        super().__init__(f"{place}: {cause}")
-        self.place = place
-        self.cause = cause
+    of = "bridge list, line "
 
 
-class BadFilter(BadConfiguration):
-    """A place in a session's filters that can't be used; nothing is created for the session."""
+class BadConsumer(BadPlace):
+    """What says which queue a consumer reads, and can't be made to say another; nothing was changed.
 
-    def __init__(self, place: str, cause: str) -> None:
-        """`place` is a path with dots, for example `split_queues.meme-queue.message_filter.author`."""
-        super().__init__(f"{place}: {cause}")
-        self.place = place
-        self.cause = cause
+    The place is what was looked at and where in it, for example `parameter /orders/config .queues.[]`.
+    """
 
 
-class BadParameter(BadConfiguration):
-    """A parameter of the stacks that is unknown or can't be used."""
+class BadFilter(BadPlace):
+    """A place in a session's filters that can't be used; nothing is created for the session.
 
-    def __init__(self, key: str, cause: str) -> None:
-        """`key` is the context's, with dots: what `cdk -c` takes."""
-        super().__init__(f"parameter {key}: {cause}")
-        self.key = key
-        self.cause = cause
+    It is a path with dots, for example `split_queues.meme-queue.message_filter.author`.
+    """
+
+
+class BadParameter(BadPlace):
+    """A parameter of the stacks that is unknown or can't be used, by the context's key: what `cdk -c` takes."""
+
+    of = "parameter "
 
 
 class BadRequest(BadConfiguration):
@@ -291,23 +290,14 @@ class BadSnapshot(BadConfiguration):
     dead_letter_reason = Reason.BAD_SNAPSHOT
 
 
-class BadSetting(BadConfiguration):
-    """An environment variable of a function that is missing or can't be read."""
+class BadSetting(BadPlace):
+    """An environment variable of a function that is missing or can't be read, by its name."""
 
-    def __init__(self, name: str, cause: str) -> None:
-        """`name` is the variable's."""
-        super().__init__(f"environment variable {name}: {cause}")
-        self.name = name
+    of = "environment variable "
 
 
-class BadTopology(BadConfiguration):
-    """A place in a topology file that can't be used; nothing was changed at any site."""
-
-    def __init__(self, place: str, cause: str) -> None:
-        """`place` is a path with dots, for example `sites.eu.routes[3].key`."""
-        super().__init__(f"{place}: {cause}" if place else cause)
-        self.place = place
-        self.cause = cause
+class BadTopology(BadPlace):
+    """A place in a topology file that can't be used, such as `sites.eu.routes[3].key`; nothing was changed."""
 
 
 class RequestRefused(BadConfiguration):

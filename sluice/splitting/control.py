@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from sluice.batches import Dispatcher, Entry
-from sluice.errors import BadConfiguration, CallFailed, DestinationFault, QueueGone, SluiceError
+from sluice.errors import BadConfiguration, CallFailed, DestinationFault, QueueGone, TooBusy
 from sluice.message import Message
 from sluice.splitting.consumers.temporary_queues import (
     FIFO_SUFFIX,
@@ -72,10 +72,6 @@ LATER_S = 10  # while sessions only live: a third of what a heartbeat may be lat
 
 class NoSuchSession(BadConfiguration):
     """There is no session of this id, or no longer."""
-
-
-class TooBusy(SluiceError):
-    """The registry is written by too many at once; the request may be repeated."""
 
 
 @dataclass(slots=True)

@@ -293,7 +293,7 @@ MANY_BRIDGES = [BRIDGE | {"fingerprint": f"{number:040x}"} for number in range(4
 def test_a_bad_value_names_its_key(name: str, value: object) -> None:
     with pytest.raises(BadParameter) as caught:
         Parameters.read(nested(name, value))
-    assert caught.value.key == f"sluice.rendezvous.{name}"
+    assert caught.value.place == f"sluice.rendezvous.{name}"
     assert str(caught.value).startswith(f"parameter sluice.rendezvous.{name}: ")
     assert caught.value.cause
     assert isinstance(caught.value, BadConfiguration)
@@ -317,7 +317,7 @@ def test_a_bad_value_names_its_key(name: str, value: object) -> None:
 def test_a_bad_override_names_its_key(key: str, value: object) -> None:
     with pytest.raises(BadParameter) as caught:
         Parameters.read({key: value})
-    assert caught.value.key == key
+    assert caught.value.place == key
 
 
 LINK = {"name": "far", "peer": "FAR", "endpoints": [{"region": "r", "account": "1", "control_queue_url": "u"}]}

@@ -102,4 +102,4 @@ def test_other_variables_are_left_alone() -> None:
 def test_a_bad_variable_is_named(name: str, value: str, cause: str) -> None:
     with pytest.raises(BadSetting, match=f"environment variable {name}: .*(?:{cause})") as caught:
         Trial.read({"TABLE": "t", "HELD_MAX": "1", name: value})
-    assert caught.value.name == name
+    assert caught.value.place == name

@@ -9,6 +9,7 @@ import pytest
 from msgspec import structs
 from msgspec.structs import replace
 
+from sluice.errors import TooBusy
 from sluice.message import Message, Value
 from sluice.splitting.control import (
     LATER_S,
@@ -19,7 +20,6 @@ from sluice.splitting.control import (
     Control,
     KnownRegistry,
     NoSuchSession,
-    TooBusy,
     next_tick_s,
 )
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter
