@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from sluice.errors import BadConsumer, CallFailed, QueueGone
 from sluice.message import Message, Value
 from sluice.splitting.consumers.targets import Target, name_of
+from sluice.splitting.filters.index import Need, fold
 from sluice.splitting.pointing import Pointing
 from sluice.splitting.sessions.state import Registry, Session, Sighting
 from sluice.splitting.settings import Repointed
@@ -233,3 +234,9 @@ def _received(entry: Mapping[str, Any]) -> Message:
         attributes=attributes,
         system={"MessageGroupId": entry["MessageGroupId"]} if "MessageGroupId" in entry else {},
     )
+
+
+def meets_need(text: str, need: Need) -> bool:
+    """Whether the text can have the pattern in it whose need this is."""
+    folded = fold(text)
+    return folded in need.literals if need.is_whole else need.literals[0] in folded

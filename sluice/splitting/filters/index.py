@@ -34,10 +34,6 @@ class Need(msgspec.Struct, frozen=True):
     literals: tuple[str, ...] = ("",)
     is_whole: bool = False
 
-    def is_met_by(self, folded: str) -> bool:
-        """Whether the pattern may be found in the text."""
-        return folded in self.literals if self.is_whole else self.literals[0] in folded
-
 
 def fold(text: str) -> str:
     """Write the text as needs are: what the dialect takes for equal to an ASCII character becomes that one."""
