@@ -124,12 +124,12 @@ class BridgeWorks(msgspec.Struct, frozen=True, kw_only=True):
         return BridgeGone(name)
 
     def make_queue(self, bridge: Bridge, registry: Registry) -> str:
-        """Return the queue that the bridge reads, which is made unless it is an existing one. Raises `QueueGone`."""
-        queue, name = self.queue_of(bridge), self.name_queue(bridge)
-        if queue != name:
-            self.queues.count(queue)  # it has to be there
-            self.exchanges.change(feeding(fed_queues(registry) | {queue}))
-            return queue
+        """Return the queue that the bridge reads, which is made unless it is a queue route's. Raises `QueueGone`."""
+        name = self.queue_of(bridge)
+        if bridge.src_is_queue:
+            self.queues.count(name)  # it has to be there
+            self.exchanges.change(feeding(fed_queues(registry) | {name}))
+            return name
         tags = {SITE_TAG: self.here.tag, "sluice:bridge": bridge.name}
         attributes = self.bridge_queue_attributes(bridge)
         try:
@@ -147,8 +147,7 @@ class BridgeWorks(msgspec.Struct, frozen=True, kw_only=True):
 
     def queue_of(self, bridge: Bridge) -> str:
         """Name the queue that the bridge reads, whether it is there or not. Raises `BadBinding`."""
-        existing = bridge.src if bridge.kind is RouteKind.QUEUE else bridge.queue
-        return self.name_queue(bridge) if existing is None else self.readable(existing)
+        return self.readable(bridge.src) if bridge.src_is_queue else self.name_queue(bridge)
 
     def set_binding(self, record: BridgeRecord, registry: Registry, *, bound: bool) -> None:
         """Binds a static route's queue, or unbinds it. Raises `BadBinding`."""
@@ -163,7 +162,7 @@ class BridgeWorks(msgspec.Struct, frozen=True, kw_only=True):
         self.exchanges.change(with_binding(binding, destination))
 
     def unbind(self, bridge: Bridge, queue: str) -> None:
-        """Take the bridge's binding away; of its own queue there is no other, of an existing one there may be."""
+        """Take the bridge's binding away, or the bindings of a dynamic one."""
         id_ = bridge.src, queue, bridge.key
         self.exchanges.change(without_queue(queue) if bridge.dynamic else without_binding(id_, missing_ok=True))
 

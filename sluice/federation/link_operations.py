@@ -114,9 +114,8 @@ class LinkOperations(msgspec.Struct, frozen=True, kw_only=True):
     def add_bridge(self, bridge: Bridge) -> None:
         """Declare a route. Raises `BadRoute` or `BadBinding` for one that can't be."""
         self.check_filter(bridge)
-        existing = bridge.src if bridge.src_is_queue else bridge.queue
-        if bridge.src_is_local and existing is not None:
-            self.names.readable(existing)  # said at once; of one that is pulled the source says it
+        if bridge.src_is_local and bridge.src_is_queue:
+            self.names.readable(bridge.src)  # said at once; of one that is pulled the source says it
         self.registrar.advance([BridgeAdded(bridge)])
         self.note_tag(bridge)
 

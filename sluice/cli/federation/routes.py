@@ -33,7 +33,6 @@ from sluice.errors import BadRoute
 from sluice.federation.links.links import BridgeDeclaration, RouteKind, ends
 from sluice.federation.links.states import Command
 from sluice.federation.links.watch import Mends
-from sluice.federation.moves import FIFO_SUFFIX
 from sluice.federation.operations import (
     BridgeView,
     ChangeBridge,
@@ -75,24 +74,18 @@ def add(
     standard: Annotated[
         bool, typer.Option("--standard", help="A bridge queue that keeps no order, knows no duplicates, is cheaper.")
     ] = False,
-    existing_queue: Annotated[
-        str | None, typer.Option(metavar="NAME", help="A queue at SRC to take for the bridge queue.")
-    ] = None,
 ) -> None:
     """Let an exchange's messages with a key go from SRC to DEST, which pulls them. The link is made if need be.
 
     By two ways of such routes a message comes once only where FIFO queues get it twice within five minutes: take
     dynamic routes there.
     """
-    if standard and existing_queue is not None:
-        raise typer.BadParameter("--existing-queue is what it is: no --standard with it")
     wanted = options.declaration(
         src=exchange,
         dest=dest_exchange or exchange,
         key=key,
-        queue=existing_queue,
         filter=filter_of(patterns or (), jq, filter_file),
-        fifo=existing_queue.endswith(FIFO_SUFFIX) if existing_queue is not None else not standard,
+        fifo=not standard,
     )
     declare(dest, src, wanted, options)
 

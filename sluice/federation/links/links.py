@@ -101,9 +101,9 @@ class RouteKind(StrEnum):
 class BridgeDeclaration(Struct, frozen=True, kw_only=True):
     """A route as somebody wants it, from `src` to the exchange `dest`, before it has a name and a link.
 
-    `src` is a queue where `src_is_queue`, else an exchange, to which a bridge queue is bound by `key`; `queue` is an
-    existing queue to take for that; else one is made, a FIFO queue where `fifo`: that keeps order, and lets a message
-    that comes by several ways within five minutes arrive once. `tag` None is the source site's. `sync` is the batch
+    `src` is a queue where `src_is_queue`, else an exchange, to which a bridge queue is bound by `key`: a FIFO queue
+    where `fifo`, which keeps order, and lets a message that comes by several ways within five minutes arrive once.
+    `tag` None is the source site's. `sync` is the batch
     that is acknowledged at once, `credit` the messages under way, 0 for no limit. `expires_s` is for dynamic routes:
     how long what is wanted over a link that is down is kept, None for ever. `dest_key` is the key that messages have at
     the destination, where not their own. `retention_s` is how long the queue that is made keeps a message, where not as
@@ -124,7 +124,6 @@ class BridgeDeclaration(Struct, frozen=True, kw_only=True):
     durable: bool = True
     sync: int = 10
     credit: int = 0
-    queue: str | None = None
     max_hops: int = DEFAULT_MAX_HOPS
     fifo: bool = True
     expires_s: int | None = None
@@ -163,8 +162,7 @@ class Bridge(BridgeDeclaration, frozen=True, kw_only=True):
             other.max_hops,
             other.expires_s,
         )
-        stays = (self.name, self.way, self.fifo, self.queue) == (other.name, other.way, other.fifo, other.queue)
-        return stays and not told
+        return (self.name, self.way, self.fifo) == (other.name, other.way, other.fifo) and not told
 
 
 class MappingPace(msgspec.Struct, frozen=True, kw_only=True):
@@ -224,8 +222,6 @@ def check_bridge(bridge: Bridge, *, links: Iterable[Link], existing: Iterable[Br
         "a dynamic route is pulled: only the destination knows its bindings": bridge.dynamic and bridge.src_is_local,
         "a queue has no bindings to follow: a queue route isn't dynamic": bridge.dynamic and bridge.src_is_queue,
         "a dynamic route is between exchanges of one name": bridge.dynamic and bridge.src != bridge.dest,
-        "a queue route has its queue: an existing one is for an exchange's": bridge.src_is_queue
-        and bridge.queue is not None,
         "only a static exchange route has a key": bridge.kind is not RouteKind.STATIC and bridge.key != "",
         f"{wrong_tag!r} is no tag": wrong_tag is not None,
         f"{len(bridge.excludes)} excludes, more than {MAX_EXCLUDES}": len(bridge.excludes) > MAX_EXCLUDES,
@@ -235,11 +231,10 @@ def check_bridge(bridge: Bridge, *, links: Iterable[Link], existing: Iterable[Br
         and not 1 <= len(dest_key) <= MAX_KEY_CHARACTERS,
         f"a queue keeps messages for {LEAST_RETENTION_S} to {MAX_RETENTION_S} s": bridge.retention_s is not UNSET
         and not LEAST_RETENTION_S <= bridge.retention_s <= MAX_RETENTION_S,
-        "how long an existing queue keeps messages is its own": bridge.retention_s is not UNSET
-        and (bridge.src_is_queue or bridge.queue is not None),
+        "how long a queue route's queue keeps messages is its own": bridge.src_is_queue
+        and bridge.retention_s is not UNSET,
         "a queue route has no filter: what doesn't match would have to stay, and SQS can't keep it": has_filter
         and bridge.src_is_queue,
-        "an existing queue is others' too: a filter would drop what is theirs": has_filter and bridge.queue is not None,
         "a dynamic route has no filter: what is wanted decides what goes over it": has_filter and bridge.dynamic,
         "the filter is empty: nothing would go over": bridge.filter is not UNSET and bridge.filter.matches_nothing,
         f"a rate is 1 to {MAX_RATE} messages a second": bridge.rate is not UNSET and not 1 <= bridge.rate <= MAX_RATE,

@@ -83,7 +83,7 @@ class BridgeRecord(Struct, frozen=True, kw_only=True):
     @property
     def makes_queue(self) -> bool:
         """Whether its queue is made here, and goes with it."""
-        return self.bridge.src_is_local and self.bridge.queue is None and not self.bridge.src_is_queue
+        return self.bridge.src_is_local and not self.bridge.src_is_queue
 
 
 class Registry(Struct, frozen=True, kw_only=True):

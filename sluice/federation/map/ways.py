@@ -67,8 +67,7 @@ class Edge:
         if self.route is None:
             return self.dest.name.endswith(_FIFO_SUFFIX)
         bridge = self.route.bridge
-        read = bridge.src if bridge.src_is_queue else bridge.queue
-        return bridge.fifo if read is None else read.endswith(_FIFO_SUFFIX)
+        return bridge.src.endswith(_FIFO_SUFFIX) if bridge.src_is_queue else bridge.fifo
 
 
 Way = tuple[Edge, ...]
@@ -170,34 +169,29 @@ def _edges(topology: Topology) -> Iterator[Edge]:
     """Over routes, and over bindings on to what routes read; but for routes that are about to go."""
     for route in topology.routes:
         if route.state != LinkState.CLOSING:
-            yield from _edges_of(route, topology)
+            yield _edge(route, topology)
     for site in topology.sites.values():
         for binding in site.feeds:
-            yield _binding(topology, Stop(site.tag, binding.exchange, is_queue=False), binding.queue, binding.key)
+            exchange, dest = (
+                Stop(site.tag, binding.exchange, is_queue=False),
+                Stop(site.tag, binding.queue, is_queue=True),
+            )
+            type_ = topology.type_of(site.tag, binding.exchange)
+            yield Edge(source=exchange, dest=dest, key=binding.key if _by_key(type_) else None, type=type_)
 
 
-def _edges_of(route: Route, topology: Topology) -> Iterator[Edge]:
+def _edge(route: Route, topology: Topology) -> Edge:
     bridge, site = route.bridge, route.source
-    source = Stop(site, bridge.src, bridge.src_is_queue)
-    key = bridge.key if bridge.kind is RouteKind.STATIC else None
-    if bridge.queue is not None:  # several routes may have it for theirs: a message goes over one of them
-        yield _binding(topology, source, bridge.queue, key)
-        source, key = Stop(site, bridge.queue, is_queue=True), None
-    yield Edge(
-        source=source,
+    type_ = topology.type_of(site, bridge.src)
+    return Edge(
+        source=Stop(site, bridge.src, bridge.src_is_queue),
         dest=Stop(route.dest, bridge.dest, is_queue=False),
-        key=key if _by_key(topology.type_of(site, bridge.src)) else None,
-        type=topology.type_of(site, bridge.src),
+        key=bridge.key if bridge.kind is RouteKind.STATIC and _by_key(type_) else None,
+        type=type_,
         route=route,
         crossing=Crossing(peer=route.dest, tag=bridge.tag or site, excludes=bridge.excludes, max_hops=bridge.max_hops),
         dest_key=None if bridge.dest_key is UNSET else bridge.dest_key,
     )
-
-
-def _binding(topology: Topology, exchange: Stop, queue: str, key: str | None) -> Edge:
-    type_ = topology.type_of(exchange.site, exchange.name)
-    dest = Stop(exchange.site, queue, is_queue=True)
-    return Edge(source=exchange, dest=dest, key=key if _by_key(type_) else None, type=type_)
 
 
 def _by_key(type_: ExchangeType | None) -> bool:

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from sluice.errors import BadRoute, CallFailed
 from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX, bridge_queue_name, pace_of
-from sluice.federation.exchange_store import with_binding
 from sluice.federation.links.links import Bridge, MappingPace
 from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, bridge_destination
 from sluice.federation.links.states import CARRYING, Command, LinkEvent, LinkState
@@ -20,12 +19,10 @@ from sluice.federation.links.transitions import (
     BridgeChanged,
     BridgeClosed,
     BridgeTold,
-    Done,
     LinkAdded,
     LinkTold,
     RegistryEvent,
 )
-from sluice.federation.matching.bindings import Binding, Destination
 from sluice.splitting.filters.values import Filter
 from tests.federation_fakes import FIFO_INGRESS, INGRESS, SOURCE, Crash, Site, World, queue_attributes
 from tests.many_cases import some_of
@@ -388,28 +385,6 @@ def test_a_shared_queue_is_read_as_the_others_ask_once_the_strictest_is_gone() -
     world.settle(120_000)
     assert [each.pace for each in here.mappings.made.values()] == [MappingPace(batch_size=10)]
     assert leftovers(world) == []
-
-
-def test_an_existing_queue_and_its_other_bindings_stay_when_its_route_goes() -> None:
-    world = linked(queue=SOURCE, src_is_local=True)
-    here = world["A"]
-    store = here.registrar().exchanges
-    own = Binding(exchange="amq.direct", queue=SOURCE, key="by hand")
-    store.change(with_binding(own, Destination(queue=SOURCE, url=here.queues.url(SOURCE))))
-    advance(here, BridgeClosed("route"))
-    world.settle()
-    assert (list(store.bindings()), here.mappings.made, lost(world)) == ([own], {}, [])
-    assert SOURCE in here.queues.queues
-
-
-def test_a_route_that_is_closed_while_its_existing_queue_is_gone_leaves_no_binding() -> None:
-    world = linked(queue=SOURCE, src_is_local=True)
-    here = world["A"]
-    del here.queues.queues[SOURCE]
-    here.registrar().take_in([Done(bridge="route", queue="", mapping="", on=False, error="gone")])
-    advance(here, BridgeClosed("route"))
-    world.settle()
-    assert (list(here.registrar().exchanges.bindings()), here.registry().bridges) == ([], {})
 
 
 def test_a_site_that_takes_anothers_tag_is_not_heard() -> None:

@@ -86,7 +86,6 @@ PULL = Bridge(
     durable=False,
     sync=3,
     credit=7,
-    queue="sluice-queue-1",
     max_hops=2,
     fifo=False,
     paused=True,

@@ -190,11 +190,6 @@ def test_queue_routes_that_share_a_queue_are_no_two_ways() -> None:
     assert findings(sites_with(*shared, feeds=(Binding(exchange="x", queue="jobs", key="#"),))) == ()
 
 
-def test_routes_that_share_an_existing_queue_are_no_two_ways() -> None:
-    ends = [("A", push("B", key=key, queue="sluice-queue-1")) for key in ("a", "#")]
-    assert findings(sites_with(*ends)) == ()
-
-
 def test_an_exchange_that_is_not_there_loses_what_comes() -> None:
     [finding] = findings(sites_with(("A", push("B", to="y"))))
     assert str(finding) == "missing exchange: B has no exchange y, which to-B/x-#-B goes to"

@@ -408,14 +408,6 @@ def test_flushing_pushes_closes_their_links_though_they_hold_something(sites: Si
     assert [body for queue, body in sites[WEST].queues.taken_in if "ingress" in queue] == ["kept"]
 
 
-def test_an_existing_queue_says_itself_whether_it_keeps_order(sites: Sites) -> None:
-    sites.run("route", "add", WEST, EAST, "amq.topic", "a", "--existing-queue", "sluice-queue-1", "--timeout", "0")
-    [made] = sites[WEST].bridges().values()
-    assert (made.queue, made.fifo) == ("sluice-queue-1", False)
-    both = ("--existing-queue", "sluice-queue-1", "--standard")
-    assert "no --standard with it" in sites.run("route", "add", WEST, EAST, "amq.topic", "a", *both, code=2).stderr
-
-
 def test_what_can_be_told_to_a_route(sites: Sites) -> None:
     sites.run("route", "add", WEST, EAST, "amq.topic", "a", "--src-local")
     name = "to-WEST:amq.topic:amq.topic:a"
