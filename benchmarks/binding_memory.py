@@ -11,8 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 from sluice.aws.clients import dynamodb_client, sqs_client
-from sluice.federation.matching.bindings import replica_of
-from sluice.federation.matching.replicas import RoutingTable, SiteBindings
+from sluice.federation.matching.bindings import RoutingTable, SiteBindings, replica_of
 
 KB_IN_MB = 1_000_000 / 1024
 _PEAK = re.compile(r"VmHWM:\s+(\d+) kB")

@@ -29,11 +29,9 @@ from benchmarks.report import Figure, report
 from sluice.aws.change_logs import DynamoChangeLog
 from sluice.aws.clients import new_id
 from sluice.federation.exchange_store import ExchangeStore, with_binding, without_binding
-from sluice.federation.matching.bindings import Binding, Destination, pack
+from sluice.federation.matching.bindings import Binding, Destination, Followed, RoutingTable, SiteBindings, pack
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
-from sluice.federation.matching.replicas import RoutingTable, SiteBindings
 from sluice.federation.matching.typed_values import TypedValue
-from sluice.federation.stored import Followed
 from tests.bindings import bound
 from tests.simulation.models.dynamodb import DynamoDb
 

@@ -50,14 +50,12 @@ from sluice.federation.forwarder import forward_all
 from sluice.federation.links.links import Address, Bridge, BridgeDeclaration, Endpoint, Link
 from sluice.federation.links.peers import KnownPeers
 from sluice.federation.links.registry import Forward
-from sluice.federation.matching.bindings import Destination
+from sluice.federation.matching.bindings import Destination, RoutingTable
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.matching.indexes import Publication
-from sluice.federation.matching.replicas import RoutingTable
-from sluice.federation.matching.tracing import Crossing
+from sluice.federation.matching.metadata import Crossing, Receipt
 from sluice.federation.matching.typed_values import TypedValue
-from sluice.federation.messages.deliveries import Receipt, publish
-from sluice.federation.router import AbsentQueues, Ingress, route
+from sluice.federation.router import AbsentQueues, Ingress, publish, route
 from sluice.local.cloud import BUILD, Cloud, clean_environment, start
 from sluice.local.deployer import Deployer
 from sluice.local.sites import DEFAULT_SITE

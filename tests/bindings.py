@@ -4,9 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from sluice.federation.exchange_store import bound_exactly
-from sluice.federation.matching.bindings import Binding, Bindings, Destination
+from sluice.federation.matching.bindings import Binding, Bindings, Destination, SiteBindings
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange
-from sluice.federation.matching.replicas import SiteBindings
 
 
 def bound(

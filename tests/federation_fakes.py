@@ -38,15 +38,14 @@ from sluice.federation.links.registry import REGISTRY, Forward, Registry, forwar
 from sluice.federation.links.states import AccessRefused, Unreachable
 from sluice.federation.links.transitions import LinkTold
 from sluice.federation.links.watch import WATCH, SiteWatch
-from sluice.federation.matching.bindings import CHANGE, BindingsChange, News
-from sluice.federation.matching.replicas import RoutingTable
-from sluice.federation.messages.deliveries import Drop
+from sluice.federation.matching.bindings import CHANGE, BindingsChange, Followed, News, RoutingTable
+from sluice.federation.matching.metadata import Drop
 from sluice.federation.registrar import Registrar
 from sluice.federation.router import AbsentQueues, Ingress, route
 from sluice.federation.settings import SiteNames
 from sluice.federation.sieves import Sieve, problem
 from sluice.federation.site_views import SiteViews
-from sluice.federation.stored import Followed, Stored
+from sluice.federation.stored import Stored
 from sluice.federation.upkeep import Upkeep
 from sluice.message import DeadLetter, Message, Value
 

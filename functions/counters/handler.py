@@ -20,7 +20,7 @@ from sluice.aws.records import BatchResponse
 from sluice.aws.rendezvous.exchange_publisher import Demand, ExchangePublisher
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 from sluice.errors import CallFailed
-from sluice.federation.stored import Followed
+from sluice.federation.matching.bindings import Followed
 from sluice.message import DeadLetter, Message
 from sluice.rendezvous.counting import Counting
 from sluice.rendezvous.counts.stream import StreamRecord, read_record

@@ -19,11 +19,11 @@ from sluice.aws.queues import QueuesByUrl
 from sluice.aws.records import Batch, BatchResponse, Reporter
 from sluice.errors import CallFailed, DestinationFault
 from sluice.federation.links.peers import KNOWN_PEERS, KnownPeers
-from sluice.federation.matching.replicas import RoutingTable
+from sluice.federation.matching.bindings import Followed, RoutingTable
 from sluice.federation.operations import MAX_REPORTED, ReportGone
 from sluice.federation.router import AbsentQueues, route
 from sluice.federation.settings import ExchangeSettings
-from sluice.federation.stored import Followed, Seen
+from sluice.federation.stored import Seen
 
 SERVICE = "exchange"
 MAX_RECEIVES = 10  # a bound queue may refuse for a while

@@ -39,9 +39,8 @@ from sluice.federation.exchange_store import Change, all_of, bound_exactly
 from sluice.federation.links.messages import DynamicMessage, encode_control
 from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, Registry, bridge_destination
 from sluice.federation.links.transitions import LinkTold
-from sluice.federation.matching.bindings import Destination
+from sluice.federation.matching.bindings import Destination, SiteBindings
 from sluice.federation.matching.exchanges import ExchangeType
-from sluice.federation.matching.replicas import SiteBindings
 from sluice.federation.matching.typed_values import of_stored
 from sluice.federation.registrar import Registrar, news_of
 from sluice.federation.stored import Stored

@@ -18,14 +18,15 @@ from sluice.federation.matching.bindings import (
     BindingId,
     BindingsChange,
     Destination,
+    Followed,
+    SiteBindings,
     pack,
     parts_of,
 )
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, way
 from sluice.federation.matching.indexes import Arguments, BoundKeys
-from sluice.federation.matching.replicas import SiteBindings
 from sluice.federation.matching.typed_values import same, to_stored
-from sluice.federation.stored import MAX_RACES, Followed
+from sluice.federation.stored import MAX_RACES
 
 if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
     from sluice.aws.change_logs import DynamoChangeLog
@@ -168,7 +169,7 @@ def without_queue(site: SiteBindings, queue: str) -> BindingsChange | None:
 
 def _unbinding(site: SiteBindings, queue: str, gone: Mapping[str, BoundKeys]) -> BindingsChange:
     """Take these away; a queue that has no others is forgotten."""
-    is_last = sum(map(len, gone.values())) == site.number_of(queue)
+    is_last = sum(map(len, gone.values())) == sum(map(len, site.keys_of(queue).values()))
     unbound = {exchange: {queue: keys} for exchange, keys in gone.items()}
     return BindingsChange(unbound=unbound, forgotten=(queue,) if is_last else ())
 

@@ -1,4 +1,4 @@
-"""Sends a batch of a bridge's queue to the peer's ingress: what goes is `deliveries`' to decide; here it is sent.
+"""Sends a batch of a bridge's queue to the peer's ingress: decides what goes of each message, or why it doesn't.
 
 Forward, then delete: nothing is deleted here; the trigger deletes what isn't reported as failed. Once the peer can't be
 reached, nothing more of the batch is tried: it stays, and the link is told.
@@ -11,7 +11,9 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from sluice.batches import Dispatcher, Entry
 from sluice.errors import (
@@ -23,11 +25,25 @@ from sluice.errors import (
     QueueGone,
     SenderFault,
     SluiceError,
+    WentAround,
 )
 from sluice.federation.links.registry import Forward
-from sluice.federation.messages.deliveries import Drop, Receipt, forward
-from sluice.message import Message
-from sluice.ulids import ulid_of
+from sluice.federation.matching.metadata import (
+    MAX_TURNS,
+    Crossing,
+    Drop,
+    DropReason,
+    Metadata,
+    Receipt,
+    crossed,
+    deduplication_id,
+    held_back,
+    make_outgoing,
+    open_attributes,
+    seal,
+    stamp,
+)
+from sluice.message import Message, Outgoing
 
 if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
     from sluice.aws.federation.peers import PeerQueues
@@ -82,11 +98,9 @@ def forward_all(
     url = route.peer.fifo_ingress_url if fifo else route.peer.ingress_url
     dest, dest_key = route.bridge.dest, None if route.bridge.dest_key is UNSET else route.bridge.dest_key
     for position, message in enumerate(messages):
-        sent_at_ms = now_ms if message.sent_at_ms is None else message.sent_at_ms
-        ulid = ulid_of(message.message_id, sent_at_ms=sent_at_ms)
-        receipt = Receipt(message=message, site=site, ulid=ulid, now_ms=now_ms)
+        receipt = Receipt.of(message, site=site, now_ms=now_ms)
         try:
-            crossed = forward(
+            over = forward(
                 receipt, crossing=route.crossing, dest=dest, dest_key=dest_key, fifo=fifo, lets_over=lets_over
             )
         except SenderFault as fault:
@@ -95,10 +109,10 @@ def forward_all(
         except HeldBack as fault:
             unasked[position] = fault
             continue
-        if isinstance(crossed, Drop):
-            drops[position] = crossed
+        if isinstance(over, Drop):
+            drops[position] = over
         else:
-            entries.append(Entry(position=position, target=url, outgoing=crossed))
+            entries.append(Entry(position=position, target=url, outgoing=over))
 
     way = _Way(route, peers)
     dispatcher = Dispatcher(fifo=fifo, send=way.send, executor=executor, abreast=not fifo)
@@ -127,6 +141,49 @@ def forward_all(
         counts=counts,
         lag_ms=now_ms - min((sent_at_ms for sent_at_ms in gone if sent_at_ms is not None), default=now_ms),
     )
+
+
+def forward(
+    receipt: Receipt,
+    *,
+    crossing: Crossing,
+    dest: str,
+    dest_key: str | None = None,
+    fifo: bool,
+    lets_over: Callable[[Message], bool] | None = None,
+) -> Outgoing | Drop:
+    """Decide what a bridge sends to its peer's ingress, FIFO or not, for the exchange `dest`; or why it sends nothing.
+
+    Where `dest_key` is None it keeps its key. `lets_over` is asked last, with the publisher's own attributes,
+    and what it raises is raised.
+
+    What the message claims is always believed: a trace that were forgotten here would let opposite queue routes pass a
+    message on for ever, while a false one only stops the message that has it. Raises `SenderFault`.
+    """
+    opened = open_attributes(receipt.message.attributes)
+    metadata, message_id = stamp(opened.metadata or Metadata(), opened.attributes, receipt)
+    if crossing.origins is UNSET:  # what isn't put there by an exchange has no address to be believed
+        metadata = replace(metadata, to=None, turns=0)
+    is_addressed = metadata.to is not None
+    reason = held_back(metadata.trace, crossing, addressed=is_addressed) or metadata.expired(receipt.now_ms)
+    if reason is None and lets_over is not None:
+        published = msgspec.structs.replace(receipt.message, attributes=opened.attributes)
+        reason = None if lets_over(published) else DropReason.FILTERED
+    if reason is not None:
+        return Drop(reason=reason, message_id=message_id)
+    if metadata.turns >= MAX_TURNS:
+        raise WentAround(f"has crossed {metadata.turns} bridges on its way to {', '.join(sorted(metadata.to or ()))}")
+    gone = replace(
+        metadata,
+        exchange=dest,
+        key=metadata.key if dest_key is None else dest_key,
+        trace=crossed(metadata.trace, crossing, addressed=is_addressed),
+        ttl_ms=metadata.ttl_left_ms(receipt.now_ms),
+        stamped_at_ms=receipt.now_ms,
+        turns=metadata.turns + is_addressed,
+    )
+    attributes = seal(receipt.message.body, opened.attributes, gone)
+    return make_outgoing(receipt.message, attributes, message_id, fifo=fifo, known_as=deduplication_id(gone))
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Routes a batch of an ingress queue: the copies are `deliveries`' to decide; here they are sent and counted.
+"""Routes a batch of an ingress queue: what an exchange sends where of each message, or why it doesn't; and sends it.
 
 Copy, then delete: a message is done only when every queue has its copy. Nothing is deleted here; the trigger deletes
 what isn't reported as failed.
@@ -10,14 +10,39 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from sluice.batches import Dispatcher, Entry, Send
-from sluice.errors import NoPeer, QueueGone, SenderFault, SluiceError, dead_letter_text
-from sluice.federation.links.peers import KnownPeers, Peer
-from sluice.federation.matching.replicas import RoutingTable
-from sluice.federation.messages.deliveries import Drop, Receipt, publish
-from sluice.message import Message, Outgoing
-from sluice.ulids import ulid_of
+from sluice.errors import (
+    Malformed,
+    NoPeer,
+    NotPermitted,
+    QueueGone,
+    SenderFault,
+    SluiceError,
+    dead_letter_text,
+)
+from sluice.federation.links.peers import KnownPeers, Peer, marked
+from sluice.federation.matching.bindings import Destination, RoutingTable
+from sluice.federation.matching.indexes import Publication
+from sluice.federation.matching.metadata import (
+    ATTRIBUTE,
+    EXCHANGE_ATTRIBUTE,
+    Drop,
+    DropReason,
+    Metadata,
+    Receipt,
+    attribute_text,
+    deduplication_id,
+    held_back,
+    make_outgoing,
+    open_attributes,
+    seal,
+    stamp,
+)
+from sluice.federation.matching.typed_values import headers_of
+from sluice.message import MAX_ATTRIBUTES, Attributes, Message, Outgoing
 
 GONE_AFTER_MS = 5_000  # of answers that a queue doesn't exist
 
@@ -118,9 +143,7 @@ def route(
     entries: list[Entry] = []
     known = peers() if ingress.from_links else None
     for position, message in enumerate(messages):
-        sent_at_ms = now_ms if message.sent_at_ms is None else message.sent_at_ms
-        ulid = ulid_of(message.message_id, sent_at_ms=sent_at_ms)
-        receipt = Receipt(message=message, site=site, ulid=ulid, now_ms=now_ms)
+        receipt = Receipt.of(message, site=site, now_ms=now_ms)
         try:
             senders = None if known is None else senders_of(message, known)
             published = publish(
@@ -163,3 +186,100 @@ def route(
         drops=drops,
         counts=+counts,
     )
+
+
+# One message
+
+
+class Copy(msgspec.Struct, frozen=True, kw_only=True):
+    """What goes to one queue."""
+
+    destination: Destination
+    outgoing: Outgoing
+
+
+class Published(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of a message at an exchange. There is at least one copy or one drop."""
+
+    message_id: str
+    copies: tuple[Copy, ...] = ()
+    drops: tuple[Drop, ...] = ()
+
+
+def publish(
+    receipt: Receipt,
+    *,
+    table: RoutingTable,
+    trusted: bool,
+    senders: Sequence[Peer] | None = None,
+    exchange: str | None = None,
+) -> Published:
+    """Decide what the exchange does with a message; where `exchange` is None, the one that the message names.
+
+    `senders` are the peers one of which it came from, over a link. What they say is believed, and what is said where a
+    site chooses to trust its publishers. Otherwise the trace, the id and the times that a message claims are forgotten,
+    as if it had none.
+
+    Raises `SenderFault` for a message that can never succeed: its metadata can't be read, its key is too long, it is
+    too large with metadata, the exchange isn't there, or isn't one that the peer may push to.
+    """
+    opened = open_attributes(receipt.message.attributes)
+    claimed = opened.metadata or Metadata()
+    if senders is not None:
+        claimed = replace(claimed, trace=marked(claimed.trace, senders))
+    elif not trusted:
+        claimed = Metadata(exchange=claimed.exchange, key=claimed.key, ttl_ms=claimed.ttl_ms, headers=claimed.headers)
+    metadata, message_id = stamp(claimed, opened.attributes, receipt)
+    named = exchange or claimed.exchange or attribute_text(opened.attributes, EXCHANGE_ATTRIBUTE)
+    if not named:
+        raise Malformed(f"names no exchange: neither {ATTRIBUTE} nor an attribute `{EXCHANGE_ATTRIBUTE}` does")
+    if senders and not any(each.may_push(named) for each in senders):
+        raise NotPermitted(senders[0].push_refusal(named))
+    reason = (DropReason.LOOP if receipt.site in metadata.trace else None) or metadata.expired(receipt.now_ms)
+    if reason is not None:
+        return Published(message_id=message_id, drops=(Drop(reason=reason, message_id=message_id),))
+    headers = headers_of(opened.attributes, metadata.headers)
+    destinations = table.route(Publication(exchange=named, key=metadata.key or "", headers=headers))
+    if not destinations:
+        return Published(message_id=message_id, drops=(Drop(reason=DropReason.UNROUTABLE, message_id=message_id),))
+    return _shared_out(receipt, opened.attributes, replace(metadata, exchange=named), destinations)
+
+
+def _shared_out(
+    receipt: Receipt, attributes: Attributes, metadata: Metadata, destinations: Sequence[Destination]
+) -> Published:
+    """Give each destination its copy: those on dynamic bridges share out whom the message is for."""
+    message, message_id = receipt.message, metadata.message_id or ""
+    is_addressed, is_for_here = metadata.to is not None, metadata.to is None or receipt.site in metadata.to
+    unaddressed = replace(metadata, to=None, turns=0)
+    sealed = seal(message.body, attributes, unaddressed)
+    # SQS's ten are the user's again where the message ends its way: a plain consumer knows nothing of `x-qpid`.
+    fills_up = len(attributes) == MAX_ATTRIBUTES and not metadata.headers
+    at_the_end = attributes if fills_up else sealed
+    copies: list[Copy] = []
+    drops: list[Drop] = []
+    for destination in destinations:
+        crossing, held, known_as = destination.crossing, None, message_id
+        if crossing is not None and crossing.origins is not UNSET:
+            # Without an address it is for all who haven't had it.
+            to = crossing.origins.difference(metadata.trace) if metadata.to is None else crossing.origins & metadata.to
+            addressed = replace(metadata, to=to)
+            if is_addressed and not addressed.to:
+                continue  # other copies are for those
+            held = held_back(metadata.trace, crossing, addressed=is_addressed)
+            held = held or (None if addressed.to else DropReason.LOOP)
+            carried, known_as = seal(message.body, attributes, addressed), deduplication_id(addressed)
+        elif is_for_here:
+            if crossing is not None:
+                held, known_as = held_back(metadata.trace, crossing), deduplication_id(unaddressed)
+            carried = sealed if destination.goes_on else at_the_end
+        else:
+            continue
+        if held is not None:
+            drops.append(Drop(reason=held, message_id=message_id, queue=destination.queue))
+            continue
+        sent = make_outgoing(message, carried, message_id, fifo=destination.is_fifo, known_as=known_as)
+        copies.append(Copy(destination=destination, outgoing=sent))
+    if not (copies or drops):
+        drops.append(Drop(reason=DropReason.UNROUTABLE, message_id=message_id))
+    return Published(message_id=message_id, copies=tuple(copies), drops=tuple(drops))

@@ -17,7 +17,7 @@ from sluice.federation.links.links import RouteKind
 from sluice.federation.links.registry import BridgeRecord, Registry
 from sluice.federation.links.transitions import Done
 from sluice.federation.links.watch import GONE_AFTER_MS, UNBOUND_AFTER_MS, WATCH, SiteWatch
-from sluice.federation.matching.replicas import SiteBindings
+from sluice.federation.matching.bindings import SiteBindings
 from sluice.federation.registrar import Registrar
 from sluice.federation.stored import Stored
 

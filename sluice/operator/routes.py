@@ -16,7 +16,7 @@ from sluice.federation.links.links import Address, Bridge, BridgeDeclaration, In
 from sluice.federation.links.peers import Peer
 from sluice.federation.links.states import ENDING, LinkState
 from sluice.federation.map.findings import Finding, of_route
-from sluice.federation.matching.tracing import is_tag
+from sluice.federation.matching.metadata import is_tag
 from sluice.federation.operations import AddBridge, AddLink, AddPeer, BridgeView, CloseLink, LinkView, SiteView
 from sluice.operator.federated_sites import OpenSite, open_site, walk
 from sluice.operator.site_names import REGION

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from sluice.documents import read_json
 from sluice.errors import SluiceError
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
-from sluice.federation.matching.tracing import is_tag
+from sluice.federation.matching.metadata import is_tag
 from sluice.pipeline.schedule import Daily
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, Bridge, parse_bridges

@@ -17,12 +17,10 @@ import sluice
 from sluice import BadPublishing, NotPublished, Publisher, Publishing
 from sluice.aws.federation import publisher as module
 from sluice.errors import BadSetting, Malformed, QueueGone, SenderFault, TooLarge
-from sluice.federation.matching.bindings import Bindings
-from sluice.federation.matching.replicas import RoutingTable
+from sluice.federation.matching.bindings import Bindings, RoutingTable
+from sluice.federation.matching.metadata import Receipt, open_attributes
 from sluice.federation.matching.typed_values import headers_of, same
-from sluice.federation.messages.deliveries import Receipt
-from sluice.federation.messages.deliveries import publish as at_the_exchange
-from sluice.federation.messages.metadata import open_attributes
+from sluice.federation.router import publish as at_the_exchange
 from sluice.message import MAX_MESSAGE_BYTES, Message, Value
 
 TYPED: dict[str, Any] = {

@@ -14,7 +14,7 @@ from sluice.aws.dead_letters import REASON
 from sluice.aws.deployment import stack_outputs
 from sluice.federation.links.links import Bridge, Introduction, Link
 from sluice.federation.links.peers import Peer
-from sluice.federation.messages.metadata import ATTRIBUTE
+from sluice.federation.matching.metadata import ATTRIBUTE
 from sluice.federation.operations import (
     AddBridge,
     AddLink,

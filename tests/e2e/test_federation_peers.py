@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from sluice.federation.links.links import Address, Bridge
 from sluice.federation.links.messages import Hello, LinkMessage, Parting, encode_control
 from sluice.federation.links.peers import Peer
-from sluice.federation.messages.metadata import ATTRIBUTE
+from sluice.federation.matching.metadata import ATTRIBUTE
 from sluice.federation.operations import AddPeer, ListBindings
 from tests.e2e.conftest import Lending
 from tests.e2e.federated import FederatedSite

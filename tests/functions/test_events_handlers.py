@@ -23,7 +23,7 @@ from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 from sluice.aws.rendezvous.waiting import DynamoWaitingOffers
 from sluice.federation.matching.bindings import Bindings, Destination, pack
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
-from sluice.federation.messages.metadata import ATTRIBUTE
+from sluice.federation.matching.metadata import ATTRIBUTE
 from sluice.rendezvous.counts.events import OfferEvent, PollEvent, event_id
 from sluice.rendezvous.counts.stream import read_record
 from sluice.rendezvous.protocol.matching import OfferMethod, OfferRecord, OpenOffer

@@ -14,13 +14,12 @@ from sluice.errors import BadTopology, SenderFault
 from sluice.federation.administration import Administration
 from sluice.federation.dynamic_shell import Dynamics
 from sluice.federation.exchange_store import with_binding
+from sluice.federation.forwarder import forward
 from sluice.federation.links.links import Bridge
 from sluice.federation.links.peers import KnownPeers
 from sluice.federation.links.transitions import BridgeAdded, LinkAdded
-from sluice.federation.matching.bindings import Binding, Bindings, Destination
-from sluice.federation.matching.replicas import RoutingTable, SiteBindings
-from sluice.federation.matching.tracing import Crossing
-from sluice.federation.messages.deliveries import Drop, Receipt, forward
+from sluice.federation.matching.bindings import Binding, Bindings, Destination, RoutingTable, SiteBindings
+from sluice.federation.matching.metadata import Crossing, Drop, Receipt
 from sluice.federation.registrar import Registrar
 from sluice.federation.router import AbsentQueues, Ingress
 from sluice.federation.settings import SiteNames

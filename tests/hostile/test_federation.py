@@ -17,8 +17,7 @@ from sluice.errors import BadSnapshot, Malformed
 from sluice.federation.dynamic.ops import MAX_SNAPSHOT_BYTES, read_snapshot
 from sluice.federation.links.links import Bridge
 from sluice.federation.links.registry import REGISTRY
-from sluice.federation.matching.bindings import CHANGE, replica_of
-from sluice.federation.matching.replicas import RoutingTable, SiteBindings
+from sluice.federation.matching.bindings import CHANGE, RoutingTable, SiteBindings, replica_of
 from sluice.federation.operations import OPERATIONS
 from sluice.message import Value
 from sluice.splitting.filters.values import Filter

@@ -27,15 +27,13 @@ from sluice.federation.dynamic.state import (
 )
 from sluice.federation.dynamic.steps import step
 from sluice.federation.links.registry import served_name
-from sluice.federation.matching.tracing import (
+from sluice.federation.matching.metadata import (
     DEFAULT_MAX_HOPS,
     Crossing,
     Sites,
     Trace,
     crossed,
     held_back,
-    share,
-    turned_away,
 )
 
 EXCHANGE = "amq.direct"
@@ -250,7 +248,7 @@ class Fabric:
     def sent_on(self, flight: "Flight") -> Iterator[tuple[str, "Flight"]]:
         """Find the bridges that the site puts a message on, and what comes out there."""
         here, trace = flight.here, flight.trace
-        assert turned_away(trace, site=here) is None, f"{flight.key} comes to {here} by {trace}"
+        assert here not in trace, f"{flight.key} comes to {here} by {trace}"
         routes, is_addressed = self.sites[here], flight.to is not None
         ways = ways_in_use(routes)
         for name, served in routes.served.items():
@@ -259,7 +257,7 @@ class Fabric:
                 continue
             origins = origins_of(ways, name)
             crossing = Crossing(peer=served.peer, tag=served.tag, max_hops=edge.max_hops, origins=origins)
-            to = share(trace, flight.to, origins)
+            to = origins.difference(trace) if flight.to is None else origins & flight.to
             if to and held_back(trace, crossing, addressed=is_addressed) is None:
                 yield edge.name, Flight(served.peer, flight.key, crossed(trace, crossing, addressed=True), to)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from sluice_jobs.replay import ID_ATTRIBUTE, Replayed, replayed
 
-from sluice.federation.messages.metadata import Metadata, Opened, open_attributes
+from sluice.federation.matching.metadata import Metadata, Opened, open_attributes
 from sluice.message import Value
 
 ORIGIN = "SITE1.01ARZ3NDEKTSV4RRFFQ69G5FAV"

@@ -20,8 +20,7 @@ from sluice.batches import MAX_ENTRIES, Entry, Request, standard_round
 from sluice.errors import BadSetting, CallFailed, DestinationFault, Malformed, SluiceError, TooLarge
 from sluice.federation.matching.exchanges import MAX_NAME_CHARACTERS
 from sluice.federation.matching.indexes import MAX_KEY_CHARACTERS
-from sluice.federation.matching.typed_values import Headers, TypedValue, of_attribute
-from sluice.federation.messages.metadata import (
+from sluice.federation.matching.metadata import (
     ATTRIBUTE,
     MAX_HEADERS,
     MAX_MS,
@@ -30,6 +29,7 @@ from sluice.federation.messages.metadata import (
     open_attributes,
     seal,
 )
+from sluice.federation.matching.typed_values import Headers, TypedValue, of_attribute
 from sluice.message import NOT_TEXT, Outgoing, Value, is_attribute_name
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them

@@ -16,8 +16,8 @@ from sluice.cli.output import is_json, show_json, tell
 from sluice.cli.sites import SiteText, SiteTyper
 from sluice.cli.terminal import note
 from sluice.errors import BadConfiguration, CallFailed, Malformed, RequestRefused
+from sluice.federation.matching.metadata import Metadata, Opened, open_attributes
 from sluice.federation.matching.typed_values import headers_of, to_json
-from sluice.federation.messages.metadata import Metadata, Opened, open_attributes
 from sluice.message import Message
 from sluice.operator.federated_sites import need_exchange, open_named
 from sluice.operator.messages import attributes, typed_values

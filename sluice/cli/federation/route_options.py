@@ -22,7 +22,7 @@ from sluice.cli.terminal import note
 from sluice.codec import plain
 from sluice.errors import BadFilter
 from sluice.federation.links.links import MAX_CREDIT, MAX_RATE, MAX_SYNC, BridgeDeclaration, RouteKind
-from sluice.federation.matching.tracing import MAX_TRACE_TAGS
+from sluice.federation.matching.metadata import MAX_TRACE_TAGS
 from sluice.federation.operations import CloseBridge
 from sluice.operator.federated_sites import OpenSite
 from sluice.operator.routes import Duplicate, Ends, add_route, find_route, wait_until_operational, warnings_of

@@ -20,7 +20,7 @@ from sluice.errors import BadBinding, BadSnapshot, Malformed
 from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.indexes import MAX_ARGUMENTS, MAX_KEY_CHARACTERS
-from sluice.federation.matching.tracing import MAX_ORIGINS, MAX_TAG_CHARACTERS, MAX_TRACE_TAGS
+from sluice.federation.matching.metadata import MAX_ORIGINS, MAX_TAG_CHARACTERS, MAX_TRACE_TAGS
 from sluice.federation.matching.typed_values import Headers, of_json, to_json
 
 MAX_NAME_CHARACTERS = 512  # of a bridge or an exchange

@@ -26,7 +26,7 @@ import msgspec
 
 from sluice.federation.dynamic.ops import NO_WANTS, Reach, Wants
 from sluice.federation.dynamic.state import DynamicRoutes, Former, Pull, Served
-from sluice.federation.matching.tracing import MAX_TRACE_TAGS, Sites
+from sluice.federation.matching.metadata import MAX_TRACE_TAGS, Sites
 
 Ways = Mapping[str, str]  # by origin, the name of the bridge that leads to it
 _Rank = tuple[int, int, str, int, str]  # outages, hops, peer, hops that the bridge lacks, bridge

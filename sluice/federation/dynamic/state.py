@@ -10,7 +10,7 @@ from sluice.codec import Format, Struct
 from sluice.federation.dynamic.ops import NO_WANTS, DynamicOp, Reach, Version, Wants
 from sluice.federation.links.registry import served_name
 from sluice.federation.matching.exchanges import ExchangeType
-from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS
+from sluice.federation.matching.metadata import DEFAULT_MAX_HOPS
 
 
 class Ignored(StrEnum):

@@ -45,7 +45,7 @@ from sluice.federation.dynamic.state import (
 )
 from sluice.federation.links.registry import served_name
 from sluice.federation.matching.exchanges import ExchangeType
-from sluice.federation.matching.tracing import MAX_ORIGINS
+from sluice.federation.matching.metadata import MAX_ORIGINS
 
 MAX_BEATS = 2  # in which sites agree on how an origin is reached, or that it isn't
 MAX_WANTS = 500_000  # of one origin

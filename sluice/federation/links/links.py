@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 from sluice.codec import Struct
 from sluice.errors import BadRoute
 from sluice.federation.matching.indexes import MAX_KEY_CHARACTERS
-from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS, MAX_TRACE_TAGS, Crossing, is_tag
+from sluice.federation.matching.metadata import DEFAULT_MAX_HOPS, MAX_TRACE_TAGS, Crossing, is_tag
 from sluice.splitting.filters.values import Filter
 
 MAX_ENDPOINTS = 8

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from sluice.codec import Format, Struct, shared_fields
 from sluice.errors import BadRoute
 from sluice.federation.links.links import Address, Bridge, Introduction, RouteKind
+from sluice.federation.matching.metadata import Trace, is_tag
 from sluice.federation.matching.topics import covers
-from sluice.federation.matching.tracing import Trace, is_tag
 from sluice.stages import is_stage, stage_of
 
 MAX_PEERS = 200

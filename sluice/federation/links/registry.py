@@ -15,7 +15,7 @@ from sluice.codec import Format, Struct
 from sluice.federation.links.links import Address, Bridge, Endpoint, Link, RouteKind, crossing
 from sluice.federation.links.states import CARRYING, ENDING, LinkState, LinkStatus
 from sluice.federation.matching.bindings import Destination
-from sluice.federation.matching.tracing import Crossing
+from sluice.federation.matching.metadata import Crossing
 
 NOT_YET = "not yet: "  # so the error begins of what AWS will do in a minute at most
 SERVED_MARK = "@"  # in the names of links and bridges that a peer asked for: `<name>@<peer's tag>`

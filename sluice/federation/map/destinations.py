@@ -17,7 +17,7 @@ from sluice.federation.map.topology import Route, Topology
 from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.exchanges import Exchange, ExchangeType, way
 from sluice.federation.matching.indexes import Publication
-from sluice.federation.matching.tracing import Crossing, Trace, crossed, held_back
+from sluice.federation.matching.metadata import Crossing, Trace, crossed, held_back
 from sluice.federation.matching.typed_values import Headers, to_stored
 from sluice.federation.operations import WayView
 

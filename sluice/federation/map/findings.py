@@ -13,8 +13,8 @@ from sluice.federation.links.states import LinkState, LinkStatus
 from sluice.federation.map.topology import Route, Topology
 from sluice.federation.map.ways import Followed, HeldBack, Meeting, Stop, Way, follow, graphs, routes_of, sites_of
 from sluice.federation.matching.exchanges import ExchangeType
+from sluice.federation.matching.metadata import DropReason
 from sluice.federation.matching.topics import ANY, ONE, SEPARATOR
-from sluice.federation.matching.tracing import DropReason
 
 FOR_FIVE_MINUTES = "twice, where one way is five minutes later than the other"
 ALWAYS = "twice, as standard queues know no duplicates"

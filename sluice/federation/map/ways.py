@@ -19,8 +19,8 @@ from sluice.federation.links.states import LinkState
 from sluice.federation.map.topology import Route, Topology
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.indexes import Publication
+from sluice.federation.matching.metadata import Crossing, DropReason, Trace, crossed, held_back
 from sluice.federation.matching.topics import ANY, ONE, SEPARATOR
-from sluice.federation.matching.tracing import Crossing, DropReason, Trace, crossed, held_back
 
 MAX_IN_THREES = 16  # different patterns, up to which also keys of three of them at once are followed
 MAX_IN_PAIRS = 200

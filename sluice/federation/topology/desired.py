@@ -19,7 +19,7 @@ from sluice.federation.declared import BindingDeclaration
 from sluice.federation.links.links import Address, Bridge, Endpoint, Introduction, Link
 from sluice.federation.links.peers import EVERYTHING, Peer, Rules
 from sluice.federation.matching.exchanges import Exchange
-from sluice.federation.matching.tracing import is_tag
+from sluice.federation.matching.metadata import is_tag
 
 MAX_SITES = 200
 PAUSED = "paused"  # of a route, which `sluice route pause` says: neither written nor changed by a file

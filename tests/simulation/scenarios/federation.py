@@ -16,7 +16,7 @@ from sluice.errors import SluiceError
 from sluice.federation.links.links import RouteKind
 from sluice.federation.links.peers import Peer
 from sluice.federation.links.states import LinkState
-from sluice.federation.messages.metadata import KEY_ATTRIBUTE
+from sluice.federation.matching.metadata import KEY_ATTRIBUTE
 from sluice.federation.operations import (
     AddBridge,
     AddLink,

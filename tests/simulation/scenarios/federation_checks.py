@@ -17,10 +17,8 @@ from sluice.aws.dead_letters import REASON
 from sluice.dead_letter_reasons import LAMBDAS_REASON
 from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
 from sluice.federation.links.links import RouteKind
-from sluice.federation.matching.bindings import Destination, follow, replica_of
-from sluice.federation.matching.replicas import SiteBindings
-from sluice.federation.matching.tracing import Sites
-from sluice.federation.messages.metadata import ATTRIBUTE, KEY_ATTRIBUTE
+from sluice.federation.matching.bindings import Destination, SiteBindings, follow, replica_of
+from sluice.federation.matching.metadata import ATTRIBUTE, KEY_ATTRIBUTE, Sites
 from tests.simulation.kernel.world import World
 from tests.simulation.models.dynamodb import Item, Key
 from tests.simulation.models.queues import DEDUPLICATION_S, Queue, Stored

@@ -20,20 +20,23 @@ from sluice.federation.exchange_store import (
     without_queue,
 )
 from sluice.federation.matching.bindings import (
+    MAX_PAGE,
     Binding,
     Bindings,
     BindingsChange,
     Destination,
+    Followed,
+    QueueTable,
+    RoutingTable,
+    SiteBindings,
     pack,
     parts_of,
     replica_of,
 )
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.federation.matching.indexes import Publication
-from sluice.federation.matching.replicas import MAX_PAGE, QueueTable, RoutingTable, SiteBindings
-from sluice.federation.matching.tracing import Crossing
+from sluice.federation.matching.metadata import Crossing
 from sluice.federation.matching.typed_values import Headers
-from sluice.federation.stored import Followed
 from tests.bindings import bound
 from tests.federation_fakes import FakeChangeLog
 

@@ -19,10 +19,19 @@ from sluice.federation.exchange_store import (
     without_exchange,
     without_queue,
 )
-from sluice.federation.matching.bindings import CHANGE, Binding, Bindings, BindingsChange, Destination, News
+from sluice.federation.matching.bindings import (
+    CACHED_MS,
+    CHANGE,
+    Binding,
+    Bindings,
+    BindingsChange,
+    Destination,
+    Followed,
+    News,
+    SiteBindings,
+)
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
-from sluice.federation.matching.replicas import SiteBindings
-from sluice.federation.stored import CACHED_MS, MAX_RACES, Followed, Seen
+from sluice.federation.stored import MAX_RACES, Seen
 from tests.federation_fakes import NOTHING, FakeChangeLog, FakeDocument
 
 OWN = Exchange(name="own", type=ExchangeType.TOPIC, alternate="amq.fanout")

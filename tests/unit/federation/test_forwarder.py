@@ -16,8 +16,7 @@ from sluice.errors import CallFailed, Dropped, HeldBack, Malformed, NotSifted, P
 from sluice.federation.forwarder import ForwardOutcome, forward_all, shared_out
 from sluice.federation.links.links import Address, Bridge, Endpoint, Link
 from sluice.federation.links.registry import Forward
-from sluice.federation.matching.tracing import Crossing, DropReason
-from sluice.federation.messages.metadata import ATTRIBUTE, open_attributes
+from sluice.federation.matching.metadata import ATTRIBUTE, Crossing, DropReason, open_attributes
 from sluice.federation.sieves import BATCH_S, Sieve
 from sluice.message import MAX_MESSAGE_BYTES, Message, Value
 from sluice.splitting.filters.jq import NotRunning, ProgramTimedOut

@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.federation.matching.bindings import Binding, Destination
+from sluice.federation.forwarder import forward
+from sluice.federation.matching.bindings import Binding, Destination, RoutingTable
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
-from sluice.federation.matching.replicas import RoutingTable
-from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS, Crossing, DropReason
-from sluice.federation.messages.deliveries import Drop, Receipt, forward, publish
-from sluice.federation.messages.metadata import open_attributes
+from sluice.federation.matching.metadata import DEFAULT_MAX_HOPS, Crossing, Drop, DropReason, Receipt, open_attributes
+from sluice.federation.router import publish
 from sluice.message import Message, Outgoing
 from tests.bindings import bound
 

@@ -11,10 +11,8 @@ from msgspec.structs import replace
 
 from sluice.errors import CallFailed, HeldBack, Malformed, QueueGone, UnknownExchange
 from sluice.federation.links.peers import KnownPeers, Peer
-from sluice.federation.matching.bindings import Binding, Destination
-from sluice.federation.matching.replicas import RoutingTable
-from sluice.federation.matching.tracing import Crossing, DropReason
-from sluice.federation.messages.metadata import ATTRIBUTE
+from sluice.federation.matching.bindings import Binding, Destination, RoutingTable
+from sluice.federation.matching.metadata import ATTRIBUTE, Crossing, DropReason
 from sluice.federation.router import AbsentQueues, Ingress, RoutingOutcome, Undeliverable, route
 from sluice.message import Message, Value
 from tests.bindings import bound

@@ -11,12 +11,19 @@ import pytest
 
 from sluice.codec import decode, encode
 from sluice.errors import BadSnapshot
-from sluice.federation.matching.bindings import CHANGE, Bindings, BindingsChange, Destination, follow, pack, replica_of
+from sluice.federation.matching.bindings import (
+    CHANGE,
+    Bindings,
+    BindingsChange,
+    Destination,
+    SiteBindings,
+    follow,
+    pack,
+    replica_of,
+)
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
-from sluice.federation.matching.replicas import SiteBindings
-from sluice.federation.matching.tracing import Crossing
+from sluice.federation.matching.metadata import ATTRIBUTE, Crossing, Metadata, open_attributes, seal
 from sluice.federation.matching.typed_values import Base64
-from sluice.federation.messages.metadata import ATTRIBUTE, Metadata, open_attributes, seal
 from sluice.message import Attributes, Value
 
 STORED = Path(__file__).parents[2] / "stored" / "federation"

@@ -7,11 +7,11 @@ import pytest
 from msgspec.structs import replace
 
 from sluice.aws.federation.publisher import Publishing
-from sluice.federation.matching.bindings import Binding, Destination
+from sluice.federation.forwarder import forward
+from sluice.federation.matching.bindings import Binding, Destination, RoutingTable
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
-from sluice.federation.matching.replicas import RoutingTable
-from sluice.federation.matching.tracing import Crossing
-from sluice.federation.messages.deliveries import Receipt, forward, publish
+from sluice.federation.matching.metadata import Crossing, Receipt
+from sluice.federation.router import publish
 from sluice.message import TRACE_HEADER, Message, Outgoing
 from sluice.rendezvous.counts.events import OfferEvent
 from sluice.rendezvous.counts.stream import read_record

@@ -18,7 +18,7 @@ from sluice.cli.main import app
 from sluice.codec import encode
 from sluice.errors import CallFailed, RequestRefused
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES
-from sluice.federation.messages.metadata import Metadata, open_attributes, seal
+from sluice.federation.matching.metadata import Metadata, open_attributes, seal
 from sluice.federation.operations import ExchangesView, ListExchanges
 from sluice.message import Message, Outgoing, Value
 from sluice.operations import Operation, R, reply_of, result_of

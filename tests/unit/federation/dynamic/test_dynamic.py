@@ -47,10 +47,9 @@ from sluice.federation.dynamic.state import (
     Surveyed,
 )
 from sluice.federation.dynamic.steps import step
-from sluice.federation.matching.bindings import Destination
+from sluice.federation.matching.bindings import Destination, RoutingTable
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.indexes import Publication
-from sluice.federation.matching.replicas import RoutingTable
 from tests.bindings import bound as of_site
 
 EXCHANGE = "amq.topic"

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from sluice.codec import decode, encode
 from sluice.errors import BadRoute
 from sluice.federation.links.links import Bridge, Endpoint, Link, RouteKind, check_bridge, check_link, crossing, ends
-from sluice.federation.matching.tracing import Crossing
+from sluice.federation.matching.metadata import Crossing
 from sluice.splitting.filters.values import Filter
 
 

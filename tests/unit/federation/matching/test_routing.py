@@ -10,11 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import BadBinding, BadSnapshot, UnknownExchange
-from sluice.federation.matching.bindings import Binding, Bindings, Destination, pack, replica_of
+from sluice.federation.matching.bindings import (
+    Binding,
+    Bindings,
+    Destination,
+    RoutingTable,
+    SiteBindings,
+    pack,
+    replica_of,
+)
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.federation.matching.indexes import Publication
-from sluice.federation.matching.replicas import RoutingTable, SiteBindings
-from sluice.federation.matching.tracing import Crossing
+from sluice.federation.matching.metadata import Crossing
 from tests.bindings import bound
 
 QUEUES = [

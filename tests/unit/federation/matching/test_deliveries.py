@@ -7,11 +7,21 @@ import pytest
 from msgspec.structs import replace
 
 from sluice.errors import Malformed, TooLarge, UnknownExchange, WentAround
-from sluice.federation.matching.bindings import Binding, Destination
-from sluice.federation.matching.replicas import RoutingTable
-from sluice.federation.matching.tracing import Crossing, DropReason, is_tag
-from sluice.federation.messages.deliveries import Drop, Receipt, forward, publish
-from sluice.federation.messages.metadata import ATTRIBUTE, KEY_ATTRIBUTE, Metadata, open_attributes, seal
+from sluice.federation.forwarder import forward
+from sluice.federation.matching.bindings import Binding, Destination, RoutingTable
+from sluice.federation.matching.metadata import (
+    ATTRIBUTE,
+    KEY_ATTRIBUTE,
+    Crossing,
+    Drop,
+    DropReason,
+    Metadata,
+    Receipt,
+    is_tag,
+    open_attributes,
+    seal,
+)
+from sluice.federation.router import publish
 from sluice.message import MAX_MESSAGE_BYTES, Attributes, Message, Outgoing, Value
 from tests.bindings import bound
 

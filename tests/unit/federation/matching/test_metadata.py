@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import Malformed, SenderFault, TooLarge
-from sluice.federation.messages.metadata import ATTRIBUTE, Metadata, message_id_of, open_attributes, seal
+from sluice.federation.matching.metadata import ATTRIBUTE, Metadata, open_attributes, seal
 from sluice.message import MAX_ATTRIBUTES, MAX_MESSAGE_BYTES, Value, size_of
 from sluice.ulids import is_ulid, ulid_of
 
@@ -106,18 +106,10 @@ def test_metadata_that_makes_a_message_too_large_is_refused_with_the_size() -> N
     assert refused.value.size == MAX_MESSAGE_BYTES + 1
 
 
-def test_a_message_id_is_a_tag_and_a_ulid() -> None:
-    assert message_id_of("SITE1", ULID) == f"SITE1.{ULID}"
-    for site, ulid in [("", ULID), ("a.b", ULID), ("x" * 33, ULID), ("A", ULID.lower()), ("A", "8" + ULID[1:])]:
-        with pytest.raises(ValueError, match="no tag and ULID"):
-            message_id_of(site, ulid)
-
-
 @given(st.text(max_size=40), st.integers(0, (1 << 48) - 1), st.integers(0, (1 << 48) - 1))
 def test_a_ulid_is_the_same_for_the_same_message_and_sorts_by_time(sqs_id: str, one_ms: int, other_ms: int) -> None:
     one, other = ulid_of(sqs_id, sent_at_ms=one_ms), ulid_of(sqs_id, sent_at_ms=other_ms)
     assert is_ulid(one)
-    assert message_id_of("A", one) == f"A.{one}"
     assert (one < other) == (one_ms < other_ms)
     assert one == ulid_of(sqs_id, sent_at_ms=one_ms) != ulid_of(sqs_id + "x", sent_at_ms=one_ms)
 

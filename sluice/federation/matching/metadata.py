@@ -8,34 +8,42 @@ Every field may be missing. `ttl` is what was left when the message was `stamped
 type for. `overflow` holds the user's attributes that find no room beside `x-qpid`. `to` are the sites that a copy on a
 dynamic bridge is for, `turns` how many such bridges it has crossed. The JSON is ASCII, so whatever it quotes is text
 that SQS takes. Attributes come out as they went in, with type and value, byte for byte.
+
+A message carries the tags of the sites, or bridges, that it has left, oldest first: that decides whether it may go over
+a bridge. A tag is compared whole. On dynamic bridges each copy is *addressed*: it says which sites it is for, and the
+copies that a site sends on share those out among them. So no trace has to stop it, and a copy that finds the way turned
+back goes back.
 """
 
 import base64
+import hashlib
 import json
 import re
 from collections.abc import Mapping
+from enum import StrEnum
+from functools import lru_cache
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
+from msgspec.structs import replace
 
-from sluice.codec import decode
+from sluice.codec import Struct, decode
 from sluice.errors import Malformed, TooLarge
-from sluice.federation.matching.indexes import Key
-from sluice.federation.matching.tracing import (
-    MAX_ORIGINS,
-    MAX_TRACE_TAGS,
-    MAX_TURNS,
-    TAG,
-    DropReason,
-    Sites,
-    Tag,
-    Trace,
-    is_tag,
-)
+from sluice.federation.matching.indexes import MAX_KEY_CHARACTERS, Key
 from sluice.federation.matching.typed_values import Base64, Headers, StoredValue, of_stored, to_json
-from sluice.message import MAX_ATTRIBUTES, MAX_MESSAGE_BYTES, NOT_TEXT, Attributes, Value, is_attribute_name, size_of
-from sluice.ulids import ULID, is_ulid
+from sluice.message import (
+    MAX_ATTRIBUTES,
+    MAX_MESSAGE_BYTES,
+    NOT_TEXT,
+    Attributes,
+    Message,
+    Outgoing,
+    Value,
+    is_attribute_name,
+    size_of,
+)
+from sluice.ulids import ULID, ulid_of
 
 ATTRIBUTE = "x-qpid"
 # Attributes of a producer that knows nothing of it.
@@ -45,6 +53,18 @@ MAX_USER_ATTRIBUTES = MAX_ATTRIBUTES - 1  # that stay attributes on the way
 MAX_OVERFLOW = 256
 MAX_HEADERS = 256
 MAX_MS = 1 << 53  # of time and of TTL: what any reader of JSON keeps exactly
+HASH_CHARACTERS = 16  # of what tells a message's copies apart
+DEFAULT_MAX_HOPS = 8
+MAX_TRACE_TAGS = 64  # no site may ask for more hops than that
+MAX_TAG_CHARACTERS = 32
+MAX_ORIGINS = 1_000  # sites that can be reached by one bridge
+MAX_TURNS = 1_000  # bridges that an addressed copy crosses, however often ways turn meanwhile
+TAG = f"[A-Za-z0-9_-]{{1,{MAX_TAG_CHARACTERS}}}"
+_TAG = re.compile(TAG)
+
+Tag = Annotated[str, Meta(pattern=rf"\A{TAG}\Z")]
+Trace = tuple[str, ...]
+Sites = frozenset[str]
 
 _NUMBER = re.compile(r"[+-]?(\d{1,128}(\.\d{0,128})?|\.\d{1,128})([eE][+-]?\d{1,10})?")
 
@@ -52,6 +72,55 @@ _NUMBER = re.compile(r"[+-]?(\d{1,128}(\.\d{0,128})?|\.\d{1,128})([eE][+-]?\d{1,
 # leaves text as it is: then sites would write bytes that others don't.
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _PLAIN = msgspec.json.Encoder()  # of ASCII and integers it writes the same, in a tenth of the time
+
+
+class DropReason(StrEnum):
+    """Why a message isn't sent on. Every drop is counted under its reason."""
+
+    LOOP = "loop"
+    HOPS = "hops"
+    TTL = "ttl"
+    UNROUTABLE = "unroutable"
+    FILTERED = "filtered"
+
+
+class Crossing(Struct, frozen=True, kw_only=True):
+    """What a bridge asks of a message's trace: `peer` is the tag of the site behind it, `tag` what it appends.
+
+    `origins` are the sites that a dynamic bridge leads to; no other bridge has any.
+    """
+
+    peer: str
+    tag: str
+    excludes: frozenset[str] = frozenset()
+    max_hops: int = DEFAULT_MAX_HOPS
+    origins: Sites | UnsetType = UNSET
+
+
+def is_tag(text: str) -> bool:
+    """Whether the text can be a site's tag."""
+    return _TAG.fullmatch(text) is not None
+
+
+def held_back(trace: Trace, crossing: Crossing, *, addressed: bool = False) -> DropReason | None:
+    """Why a message with this trace isn't put on the bridge; None where it may cross.
+
+    An addressed copy may go back to where it was: it is for others. Who they are says how far it goes.
+    """
+    if not crossing.excludes.isdisjoint(trace):
+        return DropReason.LOOP
+    if addressed:
+        return None
+    if crossing.peer in trace:
+        return DropReason.LOOP
+    return DropReason.HOPS if len(trace) >= crossing.max_hops else None
+
+
+def crossed(trace: Trace, crossing: Crossing, *, addressed: bool = False) -> Trace:
+    """Append the bridge's tag: the trace on the other side. An addressed copy's has no tag twice, nor the peer's."""
+    if addressed:
+        trace = tuple(tag for tag in trace if tag not in {crossing.peer, crossing.tag})
+    return (*trace, crossing.tag)
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,11 +159,91 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
     metadata: Metadata | None
 
 
-def message_id_of(site: str, ulid: str) -> str:
-    """Make the id of a message first published at the site. Raises `ValueError` for what is no tag or no ULID."""
-    if not is_tag(site) or not is_ulid(ulid):
-        raise ValueError(f"no tag and ULID: {site!r}, {ulid!r}")
-    return f"{site}.{ulid}"
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as it was received: at which site, and when.
+
+    `ulid` is for a message without an id. It must be the same each time that the message is received, as `ulid_of` is.
+    """
+
+    message: Message
+    site: str
+    ulid: str
+    now_ms: int
+
+    @classmethod
+    def of(cls, message: Message, *, site: str, now_ms: int) -> "Receipt":
+        """Take a message in."""
+        sent_at_ms = now_ms if message.sent_at_ms is None else message.sent_at_ms
+        return cls(message=message, site=site, ulid=ulid_of(message.message_id, sent_at_ms=sent_at_ms), now_ms=now_ms)
+
+
+class Drop(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that isn't sent on: to the bridge queue `queue`, or to no queue at all where that is None."""
+
+    reason: DropReason
+    message_id: str
+    queue: str | None = None
+
+
+def stamp(believed: Metadata, attributes: Attributes, receipt: Receipt) -> tuple[Metadata, str]:
+    """Complete the metadata, and give the message's id. What an exchange has sent is so already."""
+    if believed.message_id is not None and None not in {believed.key, believed.published_at_ms, believed.stamped_at_ms}:
+        return believed, believed.message_id
+    message_id = believed.message_id or f"{receipt.site}.{receipt.ulid}"
+    sent_at_ms = receipt.message.sent_at_ms
+    first_seen_ms = receipt.now_ms if sent_at_ms is None else sent_at_ms
+    published_at_ms = first_seen_ms if believed.published_at_ms is None else believed.published_at_ms
+    complete = replace(
+        believed,
+        key=attribute_text(attributes, KEY_ATTRIBUTE) if believed.key is None else believed.key,
+        message_id=message_id,
+        published_at_ms=published_at_ms,
+        stamped_at_ms=published_at_ms if believed.stamped_at_ms is None else believed.stamped_at_ms,
+    )
+    return complete, message_id
+
+
+def attribute_text(attributes: Attributes, name: str) -> str:
+    """Read what a producer that knows nothing of `x-qpid` says in an attribute of its own; "" where there is none."""
+    attribute = attributes.get(name)
+    if attribute is None:
+        return ""
+    if attribute.text is None:
+        raise Malformed(f"{name} is no text")
+    if len(attribute.text) > MAX_KEY_CHARACTERS:
+        raise Malformed(f"{name} of {len(attribute.text)} characters, more than {MAX_KEY_CHARACTERS}")
+    return attribute.text
+
+
+def make_outgoing(message: Message, attributes: Attributes, message_id: str, *, fifo: bool, known_as: str) -> Outgoing:
+    """Make what is sent of a message to a queue, which knows it by `known_as` where it is a FIFO queue."""
+    # From a standard queue no order was promised: each message is a group of its own, and none waits for another.
+    return Outgoing(
+        body=message.body,
+        attributes=attributes,
+        group_id=message.group_id or (message_id if fifo else None),
+        deduplication_id=known_as if fifo else None,
+        trace_header=message.trace_header,
+    )
+
+
+def deduplication_id(metadata: Metadata) -> str:
+    """Give the id by which FIFO queues know a copy on its way from site to site.
+
+    By several ways a message comes to one exchange once, and to each of several exchanges; by each of several keys that
+    routes give it, too. Copies for different sites are none of each other's, and one that has come back isn't the one
+    that went.
+    """
+    said = f"{metadata.exchange}\0{metadata.key}"
+    if metadata.to is not None:
+        said = f"{said} {sorted(metadata.to)} {metadata.turns}"
+    return f"{metadata.message_id}.{mark_of(said)}"
+
+
+@lru_cache  # a route has one destination, and few addresses
+def mark_of(said: str) -> str:
+    """Hash where a copy goes."""
+    return hashlib.sha256(said.encode()).hexdigest()[:HASH_CHARACTERS]
 
 
 def seal(body: str, attributes: Attributes, metadata: Metadata) -> Attributes:

@@ -1,1 +1,0 @@
-"""What a message carries from site to site, and what is sent where of it. Pure."""
