@@ -26,17 +26,15 @@ from sluice.errors import (
 )
 from sluice.federation.administration import Administration
 from sluice.federation.bridge_works import BridgeWorks
-from sluice.federation.declarations import Declarations
 from sluice.federation.declared import Declared
 from sluice.federation.exchange_store import ExchangeStore
 from sluice.federation.forwarder import forward_all, shared_out
-from sluice.federation.link_operations import LinkOperations
 from sluice.federation.links.links import Address, Bridge, Endpoint, Introduction, Link, MappingPace
 from sluice.federation.links.messages import decode_control
 from sluice.federation.links.peers import KNOWN_PEERS, KnownPeers, Peer
 from sluice.federation.links.registry import REGISTRY, Forward, Registry, forwards_of
 from sluice.federation.links.states import AccessRefused, Unreachable
-from sluice.federation.links.transitions import LinkTold
+from sluice.federation.links.transitions import tell_link
 from sluice.federation.links.watch import WATCH, SiteWatch
 from sluice.federation.matching.bindings import CHANGE, BindingsChange, Followed, News, RoutingTable
 from sluice.federation.matching.metadata import Drop
@@ -409,12 +407,17 @@ def administration_of(
 ) -> Administration:
     """What applies operations, of a site where nothing is declared unless a test says so."""
     declared = declared or Declared()
-    links = LinkOperations(registrar=registrar, names=names, hear_peers=hear_peers)
     views = SiteViews(registrar=registrar, upkeep=upkeep, names=names, declared=declared, senders=senders, ways=ways)
-    declarations = Declarations(
-        links=links, upkeep=upkeep, peers=peers, declared=declared, applied=applied or FakeDocument()
+    return Administration(
+        registrar=registrar,
+        views=views,
+        upkeep=upkeep,
+        names=names,
+        hear_peers=hear_peers,
+        peers=peers,
+        declared=declared,
+        applied=applied or FakeDocument(),
     )
-    return Administration(links=links, views=views, declarations=declarations, upkeep=upkeep)
 
 
 INGRESS, FIFO_INGRESS, SOURCE = "ingress", "ingress.fifo", "source.fifo"
@@ -638,7 +641,7 @@ class Site:
 
     def _outage(self, link: str, outage: PeerUnreachable | PeerRefused) -> None:
         event = AccessRefused(str(outage)) if isinstance(outage, PeerRefused) else Unreachable(str(outage))
-        self.registrar().advance([LinkTold(link, event)], ticks=False)
+        self.registrar().advance([tell_link(link, event)], ticks=False)
 
 
 @dataclass

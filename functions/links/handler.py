@@ -31,10 +31,8 @@ from sluice.aws.ticks import Ticks
 from sluice.errors import BadConfiguration, BadSnapshot, Malformed, QueueGone, SenderFault
 from sluice.federation.administration import Administration
 from sluice.federation.bridge_works import RETENTION, BridgeWorks
-from sluice.federation.declarations import Declarations
 from sluice.federation.dynamic_shell import Dynamics
 from sluice.federation.exchange_store import ExchangeStore
-from sluice.federation.link_operations import LinkOperations
 from sluice.federation.links.links import MAX_RETENTION_S, Bridge
 from sluice.federation.links.messages import DynamicMessage, decode_control
 from sluice.federation.links.peers import KNOWN_PEERS, url_beside
@@ -146,7 +144,6 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
         """Give what performs operations."""
         settings, declared = self.settings, self.settings.declared
         hear_peers = PeerMappings(client=lambda_client(), queue_arns=self._peers_queues).switch_on
-        links = LinkOperations(registrar=registrar, names=settings.names, hear_peers=hear_peers)
         views = SiteViews(
             registrar=registrar,
             upkeep=upkeep,
@@ -156,10 +153,16 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
             ways=dynamics.ways,
             kms_key_arn=settings.kms_key_arn,
         )
-        declarations = Declarations(
-            links=links, upkeep=upkeep, peers=settings.peers, declared=declared, applied=self.documents[DECLARED]
+        return Administration(
+            registrar=registrar,
+            views=views,
+            upkeep=upkeep,
+            names=settings.names,
+            hear_peers=hear_peers,
+            peers=settings.peers,
+            declared=declared,
+            applied=self.documents[DECLARED],
         )
-        return Administration(links=links, views=views, declarations=declarations, upkeep=upkeep)
 
     @property
     def _peers_queues(self) -> Sequence[str]:

@@ -23,7 +23,7 @@ from sluice.federation.exchange_store import (
 from sluice.federation.links.due import Act, Due
 from sluice.federation.links.links import MAX_SYNC, Address, Bridge, MappingPace, RouteKind
 from sluice.federation.links.registry import NOT_YET, BridgeRecord, Registry, bridge_destination, fed_queues
-from sluice.federation.links.transitions import BridgeGone, Counted, Done, Refitted
+from sluice.federation.links.transitions import Change, drop_bridge, note_count, note_refitted, note_things
 from sluice.federation.matching.bindings import Binding
 from sluice.message import DeadLetter
 from sluice.stages import staged
@@ -80,48 +80,48 @@ class BridgeWorks(msgspec.Struct, frozen=True, kw_only=True):
     readable: Callable[[str], str]  # the name that SQS knows a queue by; raises `BadBinding` for one out of bounds
     may_go_on: Callable[[], bool]
 
-    def perform(self, due: Due, registry: Registry) -> Done | Refitted | Counted | BridgeGone:
+    def perform(self, due: Due, registry: Registry) -> Change:
         """Do what is due; what has become of it, also where AWS refuses it, or it can't be."""
         record, name = registry.bridges[due.name], due.name
         try:
             return self._perform(due, record, registry)
         except MappingGone:
-            return Done(bridge=name, mapping="", on=False)
+            return note_things(name, mapping="", on=False)
         except (CallFailed, BadConfiguration, QueueGone) as error:
             not_yet = isinstance(error, CallFailed) and error.passes
-            return Done(bridge=name, error=f"{NOT_YET}{error}" if not_yet else str(error))
+            return note_things(name, error=f"{NOT_YET}{error}" if not_yet else str(error))
 
     def _perform(  # noqa: PLR0911 - one case an act
         self, due: Due, record: BridgeRecord, registry: Registry
-    ) -> Done | Refitted | Counted | BridgeGone:
+    ) -> Change:
         bridge, name, queue = record.bridge, due.name, record.queue or ""
         match due.act:
             case Act.MAKE_QUEUE:
-                return Done(bridge=name, queue=self.make_queue(bridge, registry), made_for=bridge)
+                return note_things(name, queue=self.make_queue(bridge, registry), made_for=bridge)
             case Act.BIND | Act.UNBIND:
                 bound = due.act is Act.BIND
                 self.set_binding(record, registry, bound=bound)
-                return Done(bridge=name, bound=bound, made_for=bridge)
+                return note_things(name, bound=bound, made_for=bridge)
             case Act.MAKE_MAPPING:
                 pace = pace_of(registry.bridges_reading(queue), queue)
-                return Done(
-                    bridge=name, mapping=self.mappings.create(queue, pace, on=due.on), on=due.on, made_for=bridge
+                return note_things(
+                    name, mapping=self.mappings.create(queue, pace, on=due.on), on=due.on, made_for=bridge
                 )
             case Act.SWITCH_MAPPING:
                 self.mappings.switch(record.mapping or "", on=due.on)
-                return Done(bridge=name, on=due.on)
+                return note_things(name, on=due.on)
             case Act.REFIT:
                 self.refit(record, registry)
-                return Refitted(bridge)
+                return note_refitted(bridge)
             case Act.COUNT_QUEUE:
-                return Counted(name, self.count(queue))
+                return note_count(name, self.count(queue))
             case Act.BURY_LEFTOVERS:
-                return Counted(name, self.tear_down(record, registry))
+                return note_count(name, self.tear_down(record, registry))
         if bridge.src_is_local and self.tear_down(record, registry):
-            return Counted(name, 1)  # it isn't empty after all
+            return note_count(name, 1)  # it isn't empty after all
         if record.makes_queue:
             self.queues.delete(self.name_queue(bridge))
-        return BridgeGone(name)
+        return drop_bridge(name)
 
     def make_queue(self, bridge: Bridge, registry: Registry) -> str:
         """Return the queue that the bridge reads, which is made unless it is a queue route's. Raises `QueueGone`."""

@@ -38,7 +38,7 @@ from sluice.federation.dynamic.steps import step
 from sluice.federation.exchange_store import Change, all_of, bound_exactly
 from sluice.federation.links.messages import DynamicMessage, encode_control
 from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, Registry, bridge_destination
-from sluice.federation.links.transitions import LinkTold
+from sluice.federation.links.transitions import tell_link
 from sluice.federation.matching.bindings import Destination, SiteBindings
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.typed_values import of_stored
@@ -198,7 +198,7 @@ class Dynamics(msgspec.Struct, frozen=True, kw_only=True):
                 self.registrar.peers.tell(record.link, record.endpoint, encode_control(message))
             except (PeerUnreachable, PeerRefused) as error:
                 silent.add(sending.link)
-                self.registrar.take_in([LinkTold(sending.link, news_of(error))])
+                self.registrar.take_in([tell_link(sending.link, news_of(error))])
 
 
 def exchange_type(bound: SiteBindings, exchange: str) -> ExchangeType:

@@ -1,7 +1,7 @@
-"""Looks after a site's links and bridges: takes events into the registry, and does what falls due.
+"""Looks after a site's links and bridges: takes changes into the registry, and does what falls due.
 
 One invocation's. What it does may be done by another at the same time, or was done by one that died: all of it is safe
-to do again, and what has become of it comes back as an event.
+to do again, and what has become of it comes back as a change.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,13 +37,13 @@ from sluice.federation.links.registry import (
 )
 from sluice.federation.links.states import AccessRefused, LinkEvent, LinkState, TimePassed, Unreachable
 from sluice.federation.links.transitions import (
-    Greeted,
-    HelloAnswered,
-    HelloSent,
-    LinkTold,
-    Parted,
-    RegistryEvent,
+    Change,
     apply,
+    greet,
+    note_hello_sent,
+    part,
+    take_answer,
+    tell_link,
 )
 from sluice.federation.stored import Stored
 from sluice.splitting.filters.values import Filter
@@ -91,14 +91,14 @@ class Registrar(msgspec.Struct, frozen=True, kw_only=True):
     def _stored(self) -> Stored[Registry]:
         return Stored(self.document, REGISTRY, lambda: Registry(here=self.here.tag))
 
-    def advance(self, events: Sequence[RegistryEvent] = (), *, ticks: bool = True) -> Registry:
-        """Take events in and do what is due, until nothing more can be done now; the registry then."""
-        registry = self.take_in(events)
+    def advance(self, changes: Sequence[Change] = (), *, ticks: bool = True) -> Registry:
+        """Take changes in and do what is due, until nothing more can be done now; the registry then."""
+        registry = self.take_in(changes)
         if ticks:
             registry = self.take_in(self._ticks(registry))
         done: set[tuple[Due, object]] = set()
         for _ in range(MAX_ROUNDS):
-            followed: list[RegistryEvent] = []
+            followed: list[Change] = []
             for action in due(registry, now_ms=self.now_ms(), empty_for_ms=self.empty_for_ms):
                 # Each action once in a state of its bridge or link: what isn't settled by doing it again must wait.
                 is_links = action.act in {Act.SEND_HELLO, Act.SEND_PARTING}
@@ -118,23 +118,23 @@ class Registrar(msgspec.Struct, frozen=True, kw_only=True):
             registry = self.take_in(followed)
         return registry
 
-    def take_in(self, events: Sequence[RegistryEvent]) -> Registry:
-        """Write the registry after the events, all or none of them. Raises `BadRoute`, `TooBusy`."""
+    def take_in(self, changes: Sequence[Change]) -> Registry:
+        """Write the registry after the changes, all or none of them. Raises `BadRoute`, `TooBusy`."""
 
         def change(registry: Registry) -> Registry:
-            for event in events:
-                registry = apply(registry, event, now_ms=self.now_ms(), jitter=self.jitter())
+            for each in changes:
+                registry = apply(registry, each, now_ms=self.now_ms(), jitter=self.jitter())
             return registry
 
         return self._stored.change(change)
 
-    def _ticks(self, registry: Registry) -> list[RegistryEvent]:
-        forwards, waiting, events = self.last_forwards(), self.waiting_since(), list[RegistryEvent]()
+    def _ticks(self, registry: Registry) -> list[Change]:
+        forwards, waiting, events = self.last_forwards(), self.waiting_since(), list[Change]()
         for name, record in registry.links.items():
             bridges = registry.bridges_of(name)
             last_ms = max((forwards.get(each.bridge.name, 0) for each in bridges), default=0)
             if last_ms > (record.status.last_forward_ms or 0):
-                events.append(LinkTold(name, LinkEvent.FORWARDED))
+                events.append(tell_link(name, LinkEvent.FORWARDED))
             queued = 0  # nobody asks what is left, unless the link drains
             if record.status.draining:
                 queued = sum(each.bound for each in bridges)
@@ -145,7 +145,7 @@ class Registrar(msgspec.Struct, frozen=True, kw_only=True):
                 for each in bridges
                 if (since_ms := waiting.get(each.queue or "")) is not None and registry.may_flow(each)
             ]
-            events.append(LinkTold(name, TimePassed(queued=queued, waiting_since_ms=min(oldest, default=None))))
+            events.append(tell_link(name, TimePassed(queued=queued, waiting_since_ms=min(oldest, default=None))))
         return events
 
     def next_tick_ms(self, registry: Registry) -> int | None:
@@ -171,20 +171,14 @@ class Registrar(msgspec.Struct, frozen=True, kw_only=True):
         match message:
             case Hello(served=True):
                 return self._greet_server(link, sender)
-            case Hello(pulls=pulls, draining=draining):
-                rules = self.known.value()[sender.tag]
-                reasons = {pull.name: rules.refusal_of(pull) or self.filter_refusal(pull) for pull in pulls}
-                refused = {name: reason for name, reason in reasons.items() if reason is not None}
-                allowed = tuple(pull for pull in pulls if pull.name not in refused)
-                return self._greet(Greeted(link=link, peer=sender, pulls=allowed, draining=draining), refused)
+            case Hello():
+                return self._greet(message, sender)
             case HelloAnswer(exchanges=exchanges, bridges=bridges):
-                event: RegistryEvent = HelloAnswered(
-                    link=link, peer=sender, exchanges=exchanges, bridges=bridges, ours=self._types()
-                )
+                event = take_answer(link, peer=sender, exchanges=exchanges, bridges=bridges, ours=self._types())
             case HelloRefusal(reason=reason):
-                event = LinkTold(link, AccessRefused(reason))
+                event = tell_link(link, AccessRefused(reason))
             case Parting():
-                event = Parted(link, sender.tag)
+                event = part(link, sender.tag)
         return self.advance([event], ticks=False)
 
     def filter_refusal(self, bridge: Bridge) -> str | None:
@@ -206,25 +200,28 @@ class Registrar(msgspec.Struct, frozen=True, kw_only=True):
             if record is not None and record.link.peer != sender.tag:
                 raise BadRoute(f"{sender.tag}: {message.link[:100]} is a link to {record.link.peer}")
 
-    def _greet(self, greeted: Greeted, refused: Mapping[str, str]) -> Registry:
-        """Take in a hello, and answer it. `refused` are reasons, by name, of what the peer may not pull."""
-        peer, name = greeted.peer, served_name(greeted.link, greeted.peer.tag)
+    def _greet(self, hello: Hello, peer: Address) -> Registry:
+        """Take in a hello, and answer it, with the reasons for what the peer may not pull."""
+        rules, name = self.known.value()[peer.tag], served_name(hello.link, peer.tag)
+        reasons = {pull.name: rules.refusal_of(pull) or self.filter_refusal(pull) for pull in hello.pulls}
+        allowed = [pull for pull in hello.pulls if reasons[pull.name] is None]
         try:
-            registry = self.advance([greeted], ticks=False)
+            registry = self.advance([greet(hello.link, peer=peer, pulls=allowed, draining=hello.draining)], ticks=False)
         except BadRoute as error:
-            self._reply(peer, HelloRefusal(link=greeted.link, sender=self.here, reason=str(error)))
+            self._reply(peer, HelloRefusal(link=hello.link, sender=self.here, reason=str(error)))
             return self.registry()
         record = registry.links.get(name)
         if record is None:
             return registry  # a parting has come in between
+        refused = {pull: reason for pull, reason in reasons.items() if reason is not None}
         bridges = {pull: f"{LinkState.FAILED}: {reason}" for pull, reason in refused.items()} | {
             each.bridge.name.removesuffix(SERVED_MARK + peer.tag): state_of(each, record)
             for each in registry.bridges_of(name)
         }
         try:
-            self._tell(record.link, self._answer(greeted.link, bridges))
+            self._tell(record.link, self._answer(hello.link, bridges))
         except (PeerUnreachable, PeerRefused) as error:  # the evidence that a served link has
-            return self.advance([LinkTold(name, news_of(error))], ticks=False)
+            return self.advance([tell_link(name, news_of(error))], ticks=False)
         return self.registry()
 
     def _greet_server(self, link: str, peer: Address) -> Registry:
@@ -251,7 +248,7 @@ class Registrar(msgspec.Struct, frozen=True, kw_only=True):
 
     # What is due of links
 
-    def _hello_sent(self, link: str, registry: Registry) -> list[RegistryEvent]:
+    def _hello_sent(self, link: str, registry: Registry) -> list[Change]:
         record = registry.links[link]
         hello = Hello(
             link=link,
@@ -263,10 +260,10 @@ class Registrar(msgspec.Struct, frozen=True, kw_only=True):
         try:
             self.peers.tell(record.link, record.endpoint, encode_control(hello))
         except PeerRefused as error:
-            return [HelloSent(link), LinkTold(link, AccessRefused(f"{error}{self._why_refused(record)}"))]
+            return [note_hello_sent(link), tell_link(link, AccessRefused(f"{error}{self._why_refused(record)}"))]
         except PeerUnreachable as error:
-            return [HelloSent(link), LinkTold(link, news_of(error))]
-        return [HelloSent(link)]
+            return [note_hello_sent(link), tell_link(link, news_of(error))]
+        return [note_hello_sent(link)]
 
     def _why_refused(self, record: LinkRecord) -> str:
         """Say which setting may be missing: AWS's own words name none."""
@@ -277,7 +274,7 @@ class Registrar(msgspec.Struct, frozen=True, kw_only=True):
             return f": federation.peer_accounts at {self.here.tag} doesn't list {account}, {record.link.peer}'s"
         return f": does federation.peer_accounts at {record.link.peer} list {ours}, {self.here.tag}'s?"
 
-    def _parting_sent(self, link: str, registry: Registry) -> list[RegistryEvent]:
+    def _parting_sent(self, link: str, registry: Registry) -> list[Change]:
         record = registry.links[link]
         if not record.served:
             try:
@@ -286,4 +283,4 @@ class Registrar(msgspec.Struct, frozen=True, kw_only=True):
                 return []  # told once it can be
             except PeerRefused:
                 pass  # it will never be told
-        return [LinkTold(link, LinkEvent.TORN_DOWN)]
+        return [tell_link(link, LinkEvent.TORN_DOWN)]

@@ -15,7 +15,7 @@ from sluice.errors import CallFailed, DestinationFault, MappingGone, QueueGone
 from sluice.federation.exchange_store import without_queue
 from sluice.federation.links.links import RouteKind
 from sluice.federation.links.registry import BridgeRecord, Registry
-from sluice.federation.links.transitions import Done
+from sluice.federation.links.transitions import Change, note_things
 from sluice.federation.links.watch import GONE_AFTER_MS, UNBOUND_AFTER_MS, WATCH, SiteWatch
 from sluice.federation.matching.bindings import SiteBindings
 from sluice.federation.registrar import Registrar
@@ -182,7 +182,7 @@ class Upkeep(msgspec.Struct, frozen=True, kw_only=True):
         except CallFailed:
             return  # it is on its way into another state: the looks find the queue missing again
         error = f"{QueueGone(name)}: it was deleted"
-        self.registrar.take_in([Done(bridge=route, queue="", mapping="", on=False, error=error) for route in routes])
+        self.registrar.take_in([note_things(route, queue="", mapping="", on=False, error=error) for route in routes])
         self.mended.append(Mended(what=QUEUE, name=name, routes=routes, lost=lost))
 
     def _unbind(self, name: str, bindings: SiteBindings) -> None:
@@ -202,7 +202,7 @@ class Upkeep(msgspec.Struct, frozen=True, kw_only=True):
         failed: list[CallFailed] = []
         for record in registry.bridges.values():
             if _lacks_binding(record, bindings):
-                self._lacks(record, BINDING, Done(bridge=record.bridge.name, bound=False))
+                self._lacks(record, BINDING, note_things(record.bridge.name, bound=False))
             try:
                 self._compare_queue(record)
                 self._compare_mapping(record)
@@ -229,12 +229,12 @@ class Upkeep(msgspec.Struct, frozen=True, kw_only=True):
         try:
             on = self.registrar.works.mappings.is_on(record.mapping)
         except MappingGone:
-            self._lacks(record, MAPPING, Done(bridge=record.bridge.name, mapping="", on=False))
+            self._lacks(record, MAPPING, note_things(record.bridge.name, mapping="", on=False))
         else:
             if on != record.on:
-                self.registrar.take_in([Done(bridge=record.bridge.name, on=on)])
+                self.registrar.take_in([note_things(record.bridge.name, on=on)])
 
-    def _lacks(self, record: BridgeRecord, what: str, *found: Done) -> None:
+    def _lacks(self, record: BridgeRecord, what: str, *found: Change) -> None:
         self.registrar.take_in(found)
         routes, now_ms = (record.bridge.name,), self.registrar.now_ms()
         self._stored.change(lambda watch: watch.mended(routes, what, now_ms=now_ms))

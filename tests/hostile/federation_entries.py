@@ -17,7 +17,7 @@ from sluice.federation.exchange_store import with_binding
 from sluice.federation.forwarder import forward
 from sluice.federation.links.links import Bridge
 from sluice.federation.links.peers import KnownPeers
-from sluice.federation.links.transitions import BridgeAdded, LinkAdded
+from sluice.federation.links.transitions import add_bridge, add_link
 from sluice.federation.matching.bindings import Binding, Bindings, Destination, RoutingTable, SiteBindings
 from sluice.federation.matching.metadata import Crossing, Drop, Receipt
 from sluice.federation.registrar import Registrar
@@ -166,7 +166,7 @@ class Sites(World):
         """A link from one to the other, and a route that pulls over it; both sites have talked of it."""
         link = self.link(dest, src)
         bridge = Bridge(name=name, link=link.name, src=exchange, dest=exchange, dynamic=dynamic)
-        self[dest].registrar().advance([LinkAdded(link), BridgeAdded(bridge)])
+        self[dest].registrar().advance([add_link(link), add_bridge(bridge)])
         self.talk()
 
 

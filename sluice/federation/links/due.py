@@ -19,19 +19,19 @@ _HEARING = CARRYING | {LinkState.CONNECTING, LinkState.PAUSED}  # the peer may b
 
 
 class Act(StrEnum):
-    """What may have to be done for a link or a bridge. Each is answered with the event that its comment names."""
+    """What may have to be done for a link or a bridge. Each is answered with the change that its comment names."""
 
-    SEND_HELLO = "send hello"  # `HelloSent`, or also `LinkTold` where that fails
-    SEND_PARTING = "send parting"  # `LinkTold` of TORN_DOWN, whether the peer was told or not
-    MAKE_QUEUE = "make queue"  # or look at the existing one: `Done`
-    BIND = "bind"  # `Done`
-    UNBIND = "unbind"  # `Done`
-    MAKE_MAPPING = "make mapping"  # by which the bridge function reads the queue: `Done`
-    SWITCH_MAPPING = "switch mapping"  # `Done`
-    REFIT = "refit"  # let queue, binding and mapping be as the bridge's options have become: `Refitted`
-    COUNT_QUEUE = "count queue"  # `Counted`
-    BURY_LEFTOVERS = "bury leftovers"  # delete the mapping; what is in the queue is dead: `Counted`
-    TEAR_DOWN = "tear down"  # the same, and delete the queue if we made it: `BridgeGone`
+    SEND_HELLO = "send hello"  # `note_hello_sent`, or also `tell_link` where that fails
+    SEND_PARTING = "send parting"  # `tell_link` of TORN_DOWN, whether the peer was told or not
+    MAKE_QUEUE = "make queue"  # or look at the existing one: `note_things`
+    BIND = "bind"  # `note_things`
+    UNBIND = "unbind"  # `note_things`
+    MAKE_MAPPING = "make mapping"  # by which the bridge function reads the queue: `note_things`
+    SWITCH_MAPPING = "switch mapping"  # `note_things`
+    REFIT = "refit"  # let queue, binding and mapping be as the bridge's options have become: `note_refitted`
+    COUNT_QUEUE = "count queue"  # `note_count`
+    BURY_LEFTOVERS = "bury leftovers"  # delete the mapping; what is in the queue is dead: `note_count`
+    TEAR_DOWN = "tear down"  # the same, and delete the queue if we made it: `drop_bridge`
 
 
 class Due(msgspec.Struct, frozen=True):

@@ -1,13 +1,12 @@
 """What becomes of a site's links and bridges. Pure: time and jitter come in.
 
-`apply` takes an event into the registry. Events that come late or twice change nothing.
+`apply` takes a change into the registry. Changes that come late or twice change nothing.
 """
 
 import re
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Concatenate, NamedTuple, ParamSpec
 
-import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
@@ -31,192 +30,85 @@ MAX_NAME_CHARACTERS = 128  # of a peer's link or route: a link's is the group of
 NAME = re.compile(rf"[!-~]{{1,{MAX_NAME_CHARACTERS}}}")
 
 
-class LinkAdded(msgspec.Struct, frozen=True):
-    """An operator's, or the configuration's."""
+class Now(NamedTuple):
+    """When a change happens, and a random number from 0 to 1."""
 
-    link: Link
-    declared: bool = False
-
-
-class BridgeAdded(msgspec.Struct, frozen=True):
-    """An operator's, or the configuration's."""
-
-    bridge: Bridge
-    declared: bool = False
-
-
-class BridgeChanged(msgspec.Struct, frozen=True):
-    """A bridge that is there goes on with other options; whether it is paused stays as it is."""
-
-    bridge: Bridge
-
-
-class BridgeClosed(msgspec.Struct, frozen=True):
-    """A bridge is to go; what it holds goes over first, if the link carries."""
-
-    name: str
-
-
-class BridgeTold(msgspec.Struct, frozen=True):
-    """An operator pauses a bridge, lets it drain, or lets it go on."""
-
-    name: str
-    command: Command
-
-
-class LinkTold(msgspec.Struct, frozen=True):
-    """There is news of a link."""
-
-    link: str
-    news: LinkNews
-
-
-class Greeted(msgspec.Struct, frozen=True, kw_only=True):
-    """A peer's hello over a link of its own: who it is, as was checked, and all that it pulls and may."""
-
-    link: str
-    peer: Address
-    pulls: tuple[Bridge, ...] = ()
-    draining: bool = False
-
-
-class HelloAnswered(msgspec.Struct, frozen=True, kw_only=True):
-    """A peer's answer to a hello: who it is, what exchanges it has, how its bridges for us are.
-
-    `ours` are the exchanges here, both with their types.
-    """
-
-    link: str
-    peer: Address
-    exchanges: Mapping[str, str]
-    bridges: Mapping[str, str]
-    ours: Mapping[str, str] = msgspec.field(default_factory=dict)
-
-
-class Parted(msgspec.Struct, frozen=True):
-    """A peer has closed its link."""
-
-    link: str
-    peer: str
-
-
-class HelloSent(msgspec.Struct, frozen=True):
-    """A link's hello is on its way."""
-
-    link: str
-
-
-class Done(msgspec.Struct, frozen=True, kw_only=True):
-    """What has become of a bridge's things; None leaves what is known as it is. `mapping` "" is one that is gone.
-
-    `made_for` is the bridge as it was known to who made something.
-    """
-
-    bridge: str
-    queue: str | None = None
-    mapping: str | None = None
-    on: bool | None = None
-    bound: bool | None = None
-    error: str | None = None
-    made_for: Bridge | None = None
-
-
-class Refitted(msgspec.Struct, frozen=True):
-    """A bridge's things are as its options were when it was `bridge`."""
-
-    bridge: Bridge
-
-
-class BridgeGone(msgspec.Struct, frozen=True):
-    """Nothing of the bridge is left."""
-
-    name: str
-
-
-class Counted(msgspec.Struct, frozen=True):
-    """How many messages a closing or draining bridge's queue has."""
-
-    bridge: str
-    messages: int
-
-
-RegistryEvent = (
-    LinkAdded | BridgeAdded | BridgeChanged | BridgeClosed | BridgeTold | LinkTold | Greeted | HelloAnswered
-    | Parted | HelloSent | Done | Refitted | BridgeGone | Counted
-)  # fmt: skip
-
-
-class _Now(NamedTuple):
     ms: int
     jitter: float
 
 
-def apply(  # noqa: C901, PLR0912 - one case an event
-    registry: Registry, event: RegistryEvent, *, now_ms: int, jitter: float
-) -> Registry:
-    """Return the registry after the event. Raises `BadRoute` for what can't be."""
-    now = _Now(now_ms, jitter)
-    match event:
-        case LinkAdded():
-            registry = _link_added(registry, event)
-        case BridgeAdded():
-            registry = _bridge_added(registry, event)
-        case BridgeChanged():
-            registry = _bridge_changed(registry, event.bridge)
-        case BridgeClosed():
-            registry = _changed(registry, event.name, closing=True)
-        case BridgeTold():
-            registry = _bridge_told(registry, event)
-        case LinkTold():
-            registry = _link_told(registry, event.link, event.news, now)
-        case Greeted():
-            registry = _greeted(registry, event, now)
-        case HelloAnswered():
-            registry = _hello_answered(registry, event, now)
-        case Parted():
-            registry = _link_told(registry, served_name(event.link, event.peer), LinkEvent.CLOSE, now)
-        case HelloSent() if event.link in registry.links:
-            registry = registry.with_link(replace(registry.links[event.link], hello_due=False))
-        case Done():
-            said = {"queue": event.queue, "mapping": event.mapping, "on": event.on, "bound": event.bound}
-            changes = {name: None if value == "" else value for name, value in said.items() if value is not None}
-            registry = _changed(registry, event.bridge, **changes)
-            # Another may have done meanwhile what failed here.
-            error = event.error if is_unfinished(registry, event.bridge) else None
-            registry = _changed(registry, event.bridge, error=error)
-            if event.made_for is not None and _is_of_another(registry, event.made_for):
-                registry = _changed(registry, event.bridge, changed=True)
-        case Refitted(bridge):
-            if _is_of_another(registry, bridge):
-                registry = _changed(registry, bridge.name, changed=True)
-            else:
-                registry = _changed(registry, bridge.name, changed=UNSET, error=None)
-        case BridgeGone():
-            registry = _bridge_gone(registry, event.name, now)
-        case Counted() if event.bridge in registry.bridges:
-            since_ms = registry.bridges[event.bridge].empty_since_ms
-            empty_since_ms = None if event.messages else now_ms if since_ms is None else since_ms
-            registry = _changed(registry, event.bridge, empty_since_ms=empty_since_ms)
-    return _settled(registry)
+P = ParamSpec("P")
+Change = Callable[[Registry, Now], Registry]
 
 
-def _is_of_another(registry: Registry, bridge: Bridge) -> bool:
-    """Whether the bridge has been given other options since it was so: what was made of it isn't as it should be."""
-    record = registry.bridges.get(bridge.name)
-    return record is not None and replace(bridge, paused=record.bridge.paused) != record.bridge
-
-
-def _settled(registry: Registry) -> Registry:
-    """Do what follows by itself: a link that closes takes its bridges along, and goes once they are gone."""
+def apply(registry: Registry, change: Change, *, now_ms: int, jitter: float) -> Registry:
+    """Return the registry after the change, with all that follows by itself. Raises `BadRoute` for what can't be."""
+    registry = change(registry, Now(now_ms, jitter))
     for name, record in registry.links.items():
         if not record.is_ending:
             continue
         bridges = registry.bridges_of(name)
         if record.status.state is LinkState.CLOSED and not bridges:
             registry = replace(registry, links={each: link for each, link in registry.links.items() if each != name})
-        for each in bridges:
+        for each in bridges:  # a link that closes takes its bridges along, and goes once they are gone
             registry = _changed(registry, each.bridge.name, closing=True)
     return registry
+
+
+def _timed(make: Callable[Concatenate[Registry, Now, P], Registry]) -> Callable[P, Change]:
+    """Let a change be described by all but the registry that it is of, and the time."""
+    return lambda *args, **options: lambda registry, now: make(registry, now, *args, **options)
+
+
+def _change(make: Callable[Concatenate[Registry, P], Registry]) -> Callable[P, Change]:
+    """Let a change be described by all but the registry that it is of."""
+    return lambda *args, **options: lambda registry, _: make(registry, *args, **options)
+
+
+# What becomes of a bridge's things
+
+
+@_change
+def note_things(
+    registry: Registry,
+    bridge: str,
+    *,
+    error: str | None = None,
+    made_for: Bridge | None = None,
+    **things: str | bool,
+) -> Registry:
+    """Note what has become of a bridge's `queue`, `mapping`, `on` and `bound`; of what isn't said nothing has changed.
+
+    A queue or mapping "" is gone. `made_for` is the bridge as it was known to who made something.
+    """
+    registry = _changed(registry, bridge, **{name: None if value == "" else value for name, value in things.items()})
+    # Another may have done meanwhile what failed here.
+    registry = _changed(registry, bridge, error=error if is_unfinished(registry, bridge) else None)
+    if made_for is not None and _is_of_another(registry, made_for):
+        registry = _changed(registry, bridge, changed=True)
+    return registry
+
+
+@_change
+def note_refitted(registry: Registry, bridge: Bridge) -> Registry:
+    """Note that a bridge's things are as its options were when it was `bridge`."""
+    if _is_of_another(registry, bridge):
+        return _changed(registry, bridge.name, changed=True)
+    return _changed(registry, bridge.name, changed=UNSET, error=None)
+
+
+@_timed
+def note_count(registry: Registry, now: Now, bridge: str, messages: int) -> Registry:
+    """Note how many messages a closing or draining bridge's queue has."""
+    record = registry.bridges.get(bridge)
+    since_ms = now.ms if record is None or record.empty_since_ms is None else record.empty_since_ms
+    return _changed(registry, bridge, empty_since_ms=None if messages else since_ms)
+
+
+def _is_of_another(registry: Registry, bridge: Bridge) -> bool:
+    """Whether the bridge has been given other options since it was so: what was made of it isn't as it should be."""
+    record = registry.bridges.get(bridge.name)
+    return record is not None and replace(bridge, paused=record.bridge.paused) != record.bridge
 
 
 def _changed(registry: Registry, bridge: str, **changes: Any) -> Registry:
@@ -239,8 +131,9 @@ def _announced(registry: Registry, bridge: Bridge) -> Registry:
 # What operators say
 
 
-def _link_added(registry: Registry, event: LinkAdded) -> Registry:
-    link = event.link
+@_change
+def add_link(registry: Registry, link: Link, *, declared: bool = False) -> Registry:
+    """Add an operator's link, or the configuration's."""
     existing = registry.links.get(link.name)
     if existing is not None and existing.link == link:
         return registry
@@ -248,11 +141,12 @@ def _link_added(registry: Registry, event: LinkAdded) -> Registry:
         raise BadRoute(f"{link.name}: {SERVED_MARK} is for links that a peer asked for")
     # A peer's link to here and ours to it are two links between the same sites, as they should be.
     check_link(link, here=registry.here, existing=[each.link for each in registry.links.values()])
-    return registry.with_link(LinkRecord(link=link, declared=event.declared))
+    return registry.with_link(LinkRecord(link=link, declared=declared))
 
 
-def _bridge_added(registry: Registry, event: BridgeAdded) -> Registry:
-    bridge = event.bridge
+@_change
+def add_bridge(registry: Registry, bridge: Bridge, *, declared: bool = False) -> Registry:
+    """Add an operator's bridge, or the configuration's."""
     existing = registry.bridges.get(bridge.name)
     if existing is not None and existing.bridge == bridge and not existing.closing:
         return registry
@@ -260,10 +154,12 @@ def _bridge_added(registry: Registry, event: BridgeAdded) -> Registry:
         raise BadRoute(f"{bridge.name}: {SERVED_MARK} is for routes that a peer asked for")
     links = [each.link for each in registry.links.values() if not each.served and not each.is_ending]
     check_bridge(bridge, links=links, existing=[each.bridge for each in registry.bridges.values()])
-    return _announced(registry.with_bridge(BridgeRecord(bridge=bridge, declared=event.declared)), bridge)
+    return _announced(registry.with_bridge(BridgeRecord(bridge=bridge, declared=declared)), bridge)
 
 
-def _bridge_changed(registry: Registry, bridge: Bridge) -> Registry:
+@_change
+def change_bridge(registry: Registry, bridge: Bridge) -> Registry:
+    """Let a bridge that is there go on with other options; whether it is paused stays as it is."""
     record = registry.bridges.get(bridge.name)
     if record is None or record.closing:
         raise BadRoute(f"{bridge.name}: no such route, or it is about to go")
@@ -282,19 +178,29 @@ def _bridge_changed(registry: Registry, bridge: Bridge) -> Registry:
     return _announced(registry.with_bridge(record.becoming(bridge)), bridge)
 
 
-def _bridge_told(registry: Registry, event: BridgeTold) -> Registry:
-    record = registry.bridges.get(event.name)
+@_change
+def tell_bridge(registry: Registry, name: str, command: Command) -> Registry:
+    """Pause a bridge, let it drain, or let it go on."""
+    record = registry.bridges.get(name)
     if record is None:
         return registry
-    bridge = replace(record.bridge, paused=event.command is Command.PAUSE)
-    changed = replace(record, bridge=bridge, draining=event.command is Command.DRAIN, empty_since_ms=None)
+    bridge = replace(record.bridge, paused=command is Command.PAUSE)
+    changed = replace(record, bridge=bridge, draining=command is Command.DRAIN, empty_since_ms=None)
     return _announced(registry.with_bridge(changed), bridge)
+
+
+@_change
+def close_bridge(registry: Registry, name: str) -> Registry:
+    """Let a bridge go; what it holds goes over first, if the link carries."""
+    return _changed(registry, name, closing=True)
 
 
 # What becomes of links
 
 
-def _link_told(registry: Registry, name: str, news: LinkNews, now: _Now) -> Registry:
+@_timed
+def tell_link(registry: Registry, now: Now, name: str, news: LinkNews) -> Registry:
+    """Take in news of a link."""
     record = registry.links.get(name)
     if record is None:
         return registry
@@ -309,7 +215,9 @@ def _link_told(registry: Registry, name: str, news: LinkNews, now: _Now) -> Regi
     return registry
 
 
-def _bridge_gone(registry: Registry, name: str, now: _Now) -> Registry:
+@_timed
+def drop_bridge(registry: Registry, now: Now, name: str) -> Registry:
+    """Forget a bridge of which nothing is left."""
     record = registry.bridges.get(name)
     if record is None:
         return registry
@@ -318,83 +226,100 @@ def _bridge_gone(registry: Registry, name: str, now: _Now) -> Registry:
     for other in registry.bridges_reading(record.queue or ""):  # which was read as this one asked, too
         registry = _changed(registry, other.bridge.name, changed=True)
     if link in registry.links and not registry.links[link].link.durable and not registry.bridges_of(link):
-        return _link_told(registry, link, LinkEvent.CLOSE, now)
+        return tell_link(link, LinkEvent.CLOSE)(registry, now)
     return registry
 
 
-def _hello_answered(registry: Registry, event: HelloAnswered, now: _Now) -> Registry:
-    record = registry.links.get(event.link)
+@_change
+def note_hello_sent(registry: Registry, link: str) -> Registry:
+    """Note that a link's hello is on its way."""
+    record = registry.links.get(link)
+    return registry if record is None else registry.with_link(replace(record, hello_due=False))
+
+
+@_timed
+def take_answer(
+    registry: Registry,
+    now: Now,
+    link: str,
+    *,
+    peer: Address,
+    exchanges: Mapping[str, str],
+    bridges: Mapping[str, str],
+    ours: Mapping[str, str],
+) -> Registry:
+    """Take in a peer's answer to a hello: who it is, what exchanges it has, how its bridges for us are.
+
+    `ours` are the exchanges here, both with their types.
+    """
+    record = registry.links.get(link)
     if record is None:
         return registry
-    if event.peer.tag != record.link.peer:
-        error = f"the site there has the tag {event.peer.tag}, not {record.link.peer}"
-        return _link_told(registry, event.link, AccessRefused(error), now)
-    answered = replace(record, address=event.peer, exchanges=dict(event.exchanges), remote=dict(event.bridges))
-    registry = _types_compared(registry.with_link(answered), event)
-    return _link_told(registry, event.link, LinkEvent.ANSWERED, now)
-
-
-def _types_compared(registry: Registry, event: HelloAnswered) -> Registry:
-    """Fail the dynamic routes whose exchanges differ: bindings of the one mean something else at the other.
-
-    The peer hears of what changes: what fails isn't asked for.
-    """
-    for each in registry.bridges_of(event.link):
+    if peer.tag != record.link.peer:
+        error = f"the site there has the tag {peer.tag}, not {record.link.peer}"
+        return tell_link(link, AccessRefused(error))(registry, now)
+    answered = replace(record, address=peer, exchanges=dict(exchanges), remote=dict(bridges))
+    registry = registry.with_link(answered)
+    for each in registry.bridges_of(link):
         bridge = each.bridge
         if not bridge.dynamic or bridge.src_is_local or each.closing:
             continue
-        there, here = event.exchanges.get(bridge.src), event.ours.get(bridge.dest)
-        error = None
+        # Where the exchanges differ, bindings of the one mean something else at the other. The peer hears of what
+        # changes: what fails isn't asked for.
+        there, here, error = exchanges.get(bridge.src), ours.get(bridge.dest), None
         if there is not None and here is not None and there != here:
-            ends = f"{bridge.src} is {there} at {event.peer.tag}, {here} at {registry.here}"
+            ends = f"{bridge.src} is {there} at {peer.tag}, {here} at {registry.here}"
             error = f"{ends}: a dynamic route needs one type"
         if error != each.error:
             registry = _announced(_changed(registry, bridge.name, error=error), bridge)
-    return registry
+    return tell_link(link, LinkEvent.ANSWERED)(registry, now)
 
 
 # What peers ask for
 
 
-def _greeted(registry: Registry, event: Greeted, now: _Now) -> Registry:
-    _check_greeting(registry, event)
-    name = served_name(event.link, event.peer.tag)
-    link = Link.to(event.peer, name=name)
+@_timed
+def greet(
+    registry: Registry, now: Now, link: str, *, peer: Address, pulls: Sequence[Bridge] = (), draining: bool = False
+) -> Registry:
+    """Take in a peer's hello over a link of its own: who it is, as was checked, and all that it pulls and may."""
+    _check_greeting(registry, link, peer, pulls)
+    name = served_name(link, peer.tag)
+    over = Link.to(peer, name=name)
     known = registry.links.get(name)
-    record = LinkRecord(link=link, served=True, address=event.peer)
+    record = LinkRecord(link=over, served=True, address=peer)
     if known is not None and not known.is_ending:
-        record = replace(known, link=link, address=event.peer)
+        record = replace(known, link=over, address=peer)
     registry = registry.with_link(record)
     for news in (Command.RETRY, LinkEvent.ANSWERED):  # the peer is there: it has sent us something
-        registry = _link_told(registry, name, news, now)
+        registry = tell_link(name, news)(registry, now)
     registry = registry.with_link(replace(registry.links[name], hello_due=False))  # it gets an answer
     wanted = {
-        served_name(pull.name, event.peer.tag): replace(
-            pull, name=served_name(pull.name, event.peer.tag), link=name, src_is_local=True
+        served_name(pull.name, peer.tag): replace(
+            pull, name=served_name(pull.name, peer.tag), link=name, src_is_local=True
         )
-        for pull in event.pulls
+        for pull in pulls
     }
     for each in registry.bridges_of(name):
         if each.bridge.name not in wanted:
             registry = _changed(registry, each.bridge.name, closing=True)
     for bridge in wanted.values():
         registry = _served(registry, bridge)
-    if registry.links[name].status.draining != event.draining:
-        registry = _link_told(registry, name, Command.DRAIN if event.draining else Command.RESUME, now)
+    if registry.links[name].status.draining != draining:
+        registry = tell_link(name, Command.DRAIN if draining else Command.RESUME)(registry, now)
     return registry
 
 
-def _check_greeting(registry: Registry, event: Greeted) -> None:
+def _check_greeting(registry: Registry, link: str, peer: Address, asked: Sequence[Bridge]) -> None:
     """Check who asks, and for what: its own checks are its own. Raises `BadRoute`."""
-    peer = event.peer
     served = {name for name, each in registry.links.items() if each.served and each.link.peer == peer.tag}
-    if len(served - {served_name(event.link, peer.tag)}) >= MAX_LINKS_OF_A_PEER:
+    if len(served - {served_name(link, peer.tag)}) >= MAX_LINKS_OF_A_PEER:
         raise BadRoute(f"{peer.tag}: has {len(served)} links here, as many as a peer may have")
-    wrong = [name for name in (event.link, *(pull.name for pull in event.pulls)) if not NAME.fullmatch(name)]
+    wrong = [name for name in (link, *(pull.name for pull in asked)) if not NAME.fullmatch(name)]
     if wrong:
         raise BadRoute(f"{wrong[0][:MAX_NAME_CHARACTERS]!r}: a name is 1 to {MAX_NAME_CHARACTERS} printable characters")
-    over = Link.to(peer, name=event.link)
-    pulls = [replace(pull, link=over.name) for pull in event.pulls]
+    over = Link.to(peer, name=link)
+    pulls = [replace(pull, link=over.name) for pull in asked]
     for pull in pulls:
         if pull.src_is_local:
             raise BadRoute(f"{pull.name}: it isn't pulled")
@@ -413,3 +338,9 @@ def _served(registry: Registry, bridge: Bridge) -> Registry:
     if known.bridge.can_become(bridge):
         return registry.with_bridge(known.becoming(bridge))
     return _changed(registry, bridge.name, closing=True)
+
+
+@_timed
+def part(registry: Registry, now: Now, link: str, peer: str) -> Registry:
+    """Close what is served over a link that its peer has closed."""
+    return tell_link(served_name(link, peer), LinkEvent.CLOSE)(registry, now)

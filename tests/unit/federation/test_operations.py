@@ -14,7 +14,7 @@ from sluice.federation.declared import BindingDeclaration, Declared
 from sluice.federation.links.links import Bridge, Link
 from sluice.federation.links.peers import Peer
 from sluice.federation.links.states import Command, LinkState
-from sluice.federation.links.transitions import BridgeAdded, LinkAdded
+from sluice.federation.links.transitions import add_bridge, add_link
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.operations import (
     OPERATIONS,
@@ -237,9 +237,9 @@ def test_a_link_and_a_route_are_told(what: Command) -> None:
 
 def test_a_peer_that_is_declared_again_has_other_rules_and_what_they_forbid_goes() -> None:
     desk = Desk()
-    desk.world["B"].registrar().advance([LinkAdded(desk.world.link("B", "A"))])
+    desk.world["B"].registrar().advance([add_link(desk.world.link("B", "A"))])
     pull = Bridge(name="pull", link="to-A", src="amq.fanout", dest="amq.direct")
-    desk.world["B"].registrar().advance([BridgeAdded(pull)])
+    desk.world["B"].registrar().advance([add_bridge(pull)])
     desk.world.settle(60_000)
     assert desk.names("bridges") == ["pull@B"]
     [peer] = desk.ask(ShowSite()).peers
@@ -256,7 +256,7 @@ def test_a_peer_goes_with_what_it_asked_for_and_not_while_links_of_this_site_go_
         desk.ask(DeletePeer(name="B"))
     desk.ask(CloseLink(name="to-B"))
     desk.world.settle()
-    desk.world["B"].registrar().advance([LinkAdded(desk.world.link("B", "A"))])
+    desk.world["B"].registrar().advance([add_link(desk.world.link("B", "A"))])
     desk.world.settle(60_000)
     assert desk.names("links") == ["to-A@B"]
     desk.ask(DeletePeer(name="B"))

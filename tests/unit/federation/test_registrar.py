@@ -15,13 +15,13 @@ from sluice.federation.links.links import Bridge, MappingPace
 from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, bridge_destination
 from sluice.federation.links.states import CARRYING, Command, LinkEvent, LinkState
 from sluice.federation.links.transitions import (
-    BridgeAdded,
-    BridgeChanged,
-    BridgeClosed,
-    BridgeTold,
-    LinkAdded,
-    LinkTold,
-    RegistryEvent,
+    Change,
+    add_bridge,
+    add_link,
+    change_bridge,
+    close_bridge,
+    tell_bridge,
+    tell_link,
 )
 from sluice.splitting.filters.values import Filter
 from tests.federation_fakes import FIFO_INGRESS, INGRESS, SOURCE, Crash, Site, World, queue_attributes
@@ -34,16 +34,16 @@ def bridge(name: str, link: str, **fields: Any) -> Bridge:
     return Bridge(name=name, link=link, **{"src": "amq.fanout", "dest": DEST, **fields})
 
 
-def advance(site: Site, *events: RegistryEvent) -> None:
+def advance(site: Site, *events: Change) -> None:
     site.registrar().advance(events)
 
 
 def linked(here: str = "A", peer: str = "B", **fields: Any) -> World:
     """Two sites with a link that is up, and a route over it."""
     world = World(("A", "B"))
-    advance(world[here], LinkAdded(world.link(here, peer)))
+    advance(world[here], add_link(world.link(here, peer)))
     world.talk()
-    advance(world[here], BridgeAdded(bridge("route", f"to-{peer}", **fields)))
+    advance(world[here], add_bridge(bridge("route", f"to-{peer}", **fields)))
     world.talk()
     return world
 
@@ -168,11 +168,11 @@ def test_a_route_is_made_carries_and_goes(*, src_is_local: bool, src_is_queue: b
     world.forward()
     expected = FIFO_INGRESS if fifo or src_is_queue else INGRESS
     assert [each for each in dest.queues.taken_in if each[0] in ARRIVALS] == [(expected, "m")]
-    advance(world["A"], BridgeClosed("route"))
+    advance(world["A"], close_bridge("route"))
     world.settle()
     assert leftovers(world) == []
     assert [site.registry().bridges for site in world.sites.values()] == [{}, {}]
-    advance(world["A"], LinkTold("to-B", LinkEvent.CLOSE))
+    advance(world["A"], tell_link("to-B", LinkEvent.CLOSE))
     world.settle()
     assert [site.registry().links for site in world.sites.values()] == [{}, {}]
     assert (leftovers(world), lost(world)) == ([], [])
@@ -182,7 +182,7 @@ def test_a_route_is_made_carries_and_goes(*, src_is_local: bool, src_is_queue: b
 @pytest.mark.parametrize("src_is_local", [True, False])
 def test_a_link_takes_its_routes_along(*, src_is_local: bool) -> None:
     world = linked(src_is_local=src_is_local)
-    advance(world["A"], LinkTold("to-B", LinkEvent.CLOSE))
+    advance(world["A"], tell_link("to-B", LinkEvent.CLOSE))
     world.settle()
     for site in world.sites.values():
         assert (site.registry().links, site.registry().bridges, site.mappings.made) == ({}, {}, {})
@@ -224,12 +224,12 @@ def test_a_refusal_is_probed_again(*, src_is_local: bool) -> None:
 def test_a_paused_link_keeps_messages_and_a_resumed_one_sends_them(*, src_is_local: bool) -> None:
     world = linked(src_is_local=src_is_local)
     source, dest = (world["A"], world["B"]) if src_is_local else (world["B"], world["A"])
-    advance(world["A"], LinkTold("to-B", Command.PAUSE))
+    advance(world["A"], tell_link("to-B", Command.PAUSE))
     world.settle(120_000)
     source.publish("m")
     world.settle(120_000)
     assert (dest.queues.taken_in, leftovers(world)) == ([], [])
-    advance(world["A"], LinkTold("to-B", Command.RESUME))
+    advance(world["A"], tell_link("to-B", Command.RESUME))
     world.settle(120_000)
     assert (dest.queues.taken_in, leftovers(world)) == ([(FIFO_INGRESS, "m")], [])
 
@@ -239,7 +239,7 @@ def test_a_draining_link_sends_what_it_has_takes_in_no_more_and_pauses(*, src_is
     world = linked(src_is_local=src_is_local)
     source, dest = (world["A"], world["B"]) if src_is_local else (world["B"], world["A"])
     source.publish("before")
-    advance(world["A"], LinkTold("to-B", Command.DRAIN))
+    advance(world["A"], tell_link("to-B", Command.DRAIN))
     world.settle(300_000)
     world.at_ms += 2_000
     source.publish("after")
@@ -249,7 +249,7 @@ def test_a_draining_link_sends_what_it_has_takes_in_no_more_and_pauses(*, src_is
         LinkState.PAUSED
     ] * 2
     assert [drop.reason for drop in source.drops] == ["unroutable"]
-    advance(world["A"], LinkTold("to-B", Command.RESUME))
+    advance(world["A"], tell_link("to-B", Command.RESUME))
     world.settle(300_000)
     source.publish("again")
     world.settle(120_000)
@@ -260,7 +260,7 @@ def test_a_draining_link_sends_what_it_has_takes_in_no_more_and_pauses(*, src_is
 @pytest.mark.parametrize("src_is_local", [True, False])
 def test_a_parting_that_is_lost_leaves_nothing_behind(*, src_is_local: bool) -> None:
     world = linked(src_is_local=src_is_local)
-    advance(world["A"], LinkTold("to-B", LinkEvent.CLOSE))
+    advance(world["A"], tell_link("to-B", LinkEvent.CLOSE))
     while "to-B" in world["A"].registry().links:
         world["B"].control.clear()
         world.at_ms += 5_000
@@ -272,7 +272,7 @@ def test_a_parting_that_is_lost_leaves_nothing_behind(*, src_is_local: bool) -> 
 
 def test_a_pause_whose_hello_is_lost_holds_all_the_same() -> None:
     world = linked()
-    advance(world["A"], LinkTold("to-B", Command.PAUSE))
+    advance(world["A"], tell_link("to-B", Command.PAUSE))
     world["B"].control.clear()
     world.settle(10 * 60_000)
     assert leftovers(world) == []
@@ -285,7 +285,7 @@ def test_what_is_received_while_its_route_goes_down_is_not_lost() -> None:
     here.publish("m")
     here.begin(next(iter(here.mappings.made)))
     here.peers.unreachable.add("B")
-    advance(here, LinkTold("to-B", LinkEvent.CLOSE))
+    advance(here, tell_link("to-B", LinkEvent.CLOSE))
     [batch] = here.pending
     here.finish(batch)
     world.settle()
@@ -300,7 +300,7 @@ def test_what_a_gone_route_still_had_becomes_dead_letters_with_the_reason() -> N
     for number in range(25):
         here.publish(f"m{number}")
     world.forward()
-    advance(here, LinkTold("to-B", LinkEvent.CLOSE))
+    advance(here, tell_link("to-B", LinkEvent.CLOSE))
     here.peers.unreachable.clear()
     here.peers.refusing.add("B")
     world.settle()
@@ -315,7 +315,7 @@ def test_a_queue_that_cannot_be_made_is_said_and_tried_again() -> None:
     here = world["A"]
     name = bridge_queue_name("A", bridge("route", "to-B"))
     here.queues.failing.add(name)
-    advance(here, LinkAdded(world.link("A", "B")), BridgeAdded(bridge("route", "to-B", src_is_local=True)))
+    advance(here, add_link(world.link("A", "B")), add_bridge(bridge("route", "to-B", src_is_local=True)))
     error = here.registry().bridges["route"].error
     assert error is not None
     assert "AccessDenied" in error
@@ -329,7 +329,7 @@ def test_a_route_whose_queue_was_just_made_is_looked_at_within_seconds() -> None
     world = linked()
     here = world["A"]
     here.mappings.failing = True
-    advance(here, BridgeAdded(bridge("second", "to-B", src_is_local=True, src="amq.topic")))
+    advance(here, add_bridge(bridge("second", "to-B", src_is_local=True, src="amq.topic")))
     again_ms = here.registrar().next_tick_ms(here.registry())
     assert again_ms is not None
     assert again_ms <= world.at_ms + 10_000
@@ -350,14 +350,14 @@ def test_routes_that_share_a_queue_share_its_mapping_until_the_last_is_gone() ->
     world = linked(src=SOURCE, src_is_queue=True, src_is_local=True)
     here = world["A"]
     other = bridge("other", "to-B", src=SOURCE, src_is_queue=True, src_is_local=True, dest="amq.topic")
-    advance(here, BridgeAdded(other))
+    advance(here, add_bridge(other))
     world.settle(60_000)
     assert (len(here.mappings.made), leftovers(world)) == (1, [])
-    advance(here, BridgeClosed("route"))
+    advance(here, close_bridge("route"))
     world.settle(120_000)
     assert (len(here.mappings.made), leftovers(world)) == (1, [])
-    advance(here, BridgeAdded(bridge("route", "to-B", src=SOURCE, src_is_queue=True, src_is_local=True)))
-    advance(here, LinkTold("to-B", LinkEvent.CLOSE))
+    advance(here, add_bridge(bridge("route", "to-B", src=SOURCE, src_is_queue=True, src_is_local=True)))
+    advance(here, tell_link("to-B", LinkEvent.CLOSE))
     world.settle()
     assert (here.mappings.made, leftovers(world)) == ({}, [])
 
@@ -379,9 +379,9 @@ def test_a_shared_queue_is_read_as_the_others_ask_once_the_strictest_is_gone() -
     world = linked(src=SOURCE, src_is_queue=True, src_is_local=True)
     here = world["A"]
     strict = bridge("strict", "to-B", src=SOURCE, src_is_queue=True, src_is_local=True, dest="amq.topic", rate=2)
-    advance(here, BridgeAdded(strict))
+    advance(here, add_bridge(strict))
     assert [each.pace for each in here.mappings.made.values()] == [MappingPace(batch_size=2, max_concurrency=2)]
-    advance(here, BridgeClosed("strict"))
+    advance(here, close_bridge("strict"))
     world.settle(120_000)
     assert [each.pace for each in here.mappings.made.values()] == [MappingPace(batch_size=10)]
     assert leftovers(world) == []
@@ -389,11 +389,11 @@ def test_a_shared_queue_is_read_as_the_others_ask_once_the_strictest_is_gone() -
 
 def test_a_site_that_takes_anothers_tag_is_not_heard() -> None:
     world = World(("A", "B"))
-    advance(world["A"], LinkAdded(world.link("A", "B")))
+    advance(world["A"], add_link(world.link("A", "B")))
     world.talk()
     impostor = Site("A", world)
     impostor.peers.here = "IMPOSTOR"
-    impostor.registrar().take_in([LinkAdded(world.link("A", "B", name="other"))])
+    impostor.registrar().take_in([add_link(world.link("A", "B", name="other"))])
     impostor.registrar().advance()
     world["B"].hear()
     assert "other@A" not in world["B"].registry().links
@@ -403,14 +403,14 @@ def test_a_site_that_takes_anothers_tag_is_not_heard() -> None:
 def test_a_route_over_no_link_is_refused_and_nothing_is_written() -> None:
     world = World(("A", "B"))
     with pytest.raises(BadRoute, match="no such link"):
-        advance(world["A"], BridgeAdded(bridge("route", "to-B")))
+        advance(world["A"], add_bridge(bridge("route", "to-B")))
     assert world["A"].document.written == 0
 
 
 def test_who_loses_a_race_reads_again() -> None:
     world = World(("A", "B"))
     world["A"].document.rivals = 3
-    advance(world["A"], LinkAdded(world.link("A", "B")))
+    advance(world["A"], add_link(world.link("A", "B")))
     world.talk()
     assert world["A"].registry().links["to-B"].status.state is LinkState.OPERATIONAL
 
@@ -422,7 +422,7 @@ def test_a_changed_filter_holds_for_what_is_queued_already(*, src_is_local: bool
     for number in range(4):
         source.publish(f"m{number}", key=f"{number}")
     odd = Filter(attributes=(("routing-key", "[13]"),))
-    advance(world["A"], BridgeChanged(bridge("route", "to-B", src_is_local=src_is_local, filter=odd)))
+    advance(world["A"], change_bridge(bridge("route", "to-B", src_is_local=src_is_local, filter=odd)))
     world.settle(120_000)
     assert [body for name, body in dest.queues.taken_in if name in ARRIVALS] == ["m1", "m3"]
     assert [drop.reason for drop in source.drops] == ["filtered", "filtered"]
@@ -432,7 +432,7 @@ def test_a_changed_filter_holds_for_what_is_queued_already(*, src_is_local: bool
 def test_a_filter_that_cannot_be_used_fails_its_route_at_the_source_and_no_other() -> None:
     world = linked()
     wrong = Filter(attributes=(("a", "("),))
-    advance(world["A"], BridgeAdded(bridge("wrong", "to-B", src="amq.topic", filter=wrong)))
+    advance(world["A"], add_bridge(bridge("wrong", "to-B", src="amq.topic", filter=wrong)))
     world.talk()
     assert list(world["B"].registry().bridges) == ["route@A"]
     said = world["A"].registry().links["to-B"].remote
@@ -452,7 +452,7 @@ def test_a_route_that_is_changed_where_it_stands_loses_and_doubles_nothing(*, sr
     for number in range(30):
         publish(number)
         options = {"sync": 1 + number % 10, "max_hops": 1 + number, "retention_s": 60 + number, "dest_key": f"{number}"}
-        advance(world["A"], BridgeChanged(bridge("route", "to-B", src_is_local=src_is_local, **options)))
+        advance(world["A"], change_bridge(bridge("route", "to-B", src_is_local=src_is_local, **options)))
         publish(100 + number)
         world.talk()
         publish(200 + number)
@@ -526,28 +526,28 @@ class Chaos:
 
     def add_link(self, site: Site) -> None:
         peer = self._peer(site)
-        advance(site, LinkAdded(self.world.link(site.tag, peer)))
+        advance(site, add_link(self.world.link(site.tag, peer)))
 
     def tell_link(self, site: Site) -> None:
         what = self.random.choice([Command.PAUSE, Command.RESUME, Command.DRAIN, Command.RETRY])
-        advance(site, LinkTold(self._link_name(site), what))
+        advance(site, tell_link(self._link_name(site), what))
 
     def close_link(self, site: Site) -> None:
-        advance(site, LinkTold(self._link_name(site), LinkEvent.CLOSE))
+        advance(site, tell_link(self._link_name(site), LinkEvent.CLOSE))
 
     def add_bridge(self, site: Site) -> None:
         choice, peer = self.random, self._peer(site)
         local, fifo, queue = choice.random() < 0.5, choice.random() < 0.7, choice.random() < 0.2
         src = {"src": SOURCE, "src_is_queue": True} if queue else {}
         name = f"{peer}-{choice.randrange(2)}"
-        advance(site, BridgeAdded(bridge(name, f"to-{peer}", src_is_local=local, fifo=fifo, **src)))
+        advance(site, add_bridge(bridge(name, f"to-{peer}", src_is_local=local, fifo=fifo, **src)))
 
     def close_bridge(self, site: Site) -> None:
-        advance(site, BridgeClosed(self._bridge_name(site)))
+        advance(site, close_bridge(self._bridge_name(site)))
 
     def tell_bridge(self, site: Site) -> None:
         what = self.random.choice([Command.PAUSE, Command.RESUME, Command.DRAIN])
-        advance(site, BridgeTold(self._bridge_name(site), what))
+        advance(site, tell_bridge(self._bridge_name(site), what))
 
     def publish(self, site: Site) -> None:
         self.numbers += 1
@@ -602,7 +602,7 @@ class Chaos:
         if record is not None:
             sync, hops = self.random.randint(1, 20), self.random.randint(1, 4)
             kept = {} if record.bridge.src_is_queue else {"retention_s": self.random.randint(60, 70)}
-            advance(site, BridgeChanged(replace(record.bridge, sync=sync, max_hops=hops, **kept)))
+            advance(site, change_bridge(replace(record.bridge, sync=sync, max_hops=hops, **kept)))
 
     INSIDE: ClassVar[Sequence[Happening]] = (
         tick,

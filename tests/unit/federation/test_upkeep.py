@@ -12,7 +12,7 @@ from sluice.federation.exchange_store import with_binding, without_binding
 from sluice.federation.links.links import Bridge, MappingPace
 from sluice.federation.links.registry import state_of
 from sluice.federation.links.states import LinkState
-from sluice.federation.links.transitions import BridgeAdded, BridgeChanged, Done, LinkAdded
+from sluice.federation.links.transitions import add_bridge, add_link, change_bridge, note_things
 from sluice.federation.links.watch import NOTHING_LEFT_AFTER_MS, UNBOUND_AFTER_MS, Mends
 from sluice.federation.matching.bindings import Binding, Destination
 from sluice.federation.upkeep import MAX_LOOKED_AT, Mended
@@ -27,7 +27,7 @@ QUEUE = bridge_queue_name("A", ROUTE)
 def world() -> World:
     """A route from A to B that is up."""
     world = World(("A", "B"))
-    world["A"].registrar().advance([LinkAdded(world.link("A", "B"))])
+    world["A"].registrar().advance([add_link(world.link("A", "B"))])
     world.talk()
     lay(world["A"], ROUTE)
     world.talk()
@@ -35,7 +35,7 @@ def world() -> World:
 
 
 def lay(here: Site, bridge: Bridge) -> None:
-    here.registrar().advance([BridgeAdded(bridge)])
+    here.registrar().advance([add_bridge(bridge)])
 
 
 def bind(here: Site, queue: str) -> None:
@@ -65,8 +65,8 @@ def arrived(world: World) -> set[str]:
 def test_a_route_that_is_changed_while_its_queue_is_made_anew_is_known_anew(world: World) -> None:
     """An exchange would go on holding back what the route excludes no more."""
     here = world["A"]
-    here.registrar().take_in([Done(bridge="route", queue="", mapping="", on=False, error="gone")])
-    here.registrar().take_in([BridgeChanged(replace(ROUTE, excludes=frozenset({"C"})))])
+    here.registrar().take_in([note_things(bridge="route", queue="", mapping="", on=False, error="gone")])
+    here.registrar().take_in([change_bridge(replace(ROUTE, excludes=frozenset({"C"})))])
     here.registrar().advance()
     destination = here.registrar().exchanges.bindings().destination(QUEUE)
     assert destination is not None
@@ -138,7 +138,7 @@ def test_a_queue_that_lambda_does_not_see_yet_is_waited_for(world: World, monkey
 
     monkeypatch.setattr(here.mappings, "create", create)
     here.mappings.made.clear()
-    here.registrar().take_in([Done(bridge="route", mapping="", on=False)])
+    here.registrar().take_in([note_things(bridge="route", mapping="", on=False)])
     here.registrar().advance()
     assert state(here).startswith("Connecting: not yet: CreateEventSourceMapping")
     world.settle(30_000)

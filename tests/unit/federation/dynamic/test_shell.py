@@ -14,7 +14,7 @@ from sluice.federation.exchange_store import with_binding, without_binding
 from sluice.federation.links.links import Bridge
 from sluice.federation.links.messages import DynamicMessage, decode_control
 from sluice.federation.links.states import Command
-from sluice.federation.links.transitions import BridgeAdded, BridgeClosed, Done, LinkAdded, LinkTold
+from sluice.federation.links.transitions import add_bridge, add_link, close_bridge, note_things, tell_link
 from sluice.federation.matching.bindings import Binding, Destination
 from tests.federation_fakes import FakeDocument, Site, World, role_of
 
@@ -74,7 +74,7 @@ class DynamicWorld(World):
         site = self[dest]
         link = self.link(dest, src)
         bridge = Bridge(name=f"from-{src}", link=link.name, src=TOPIC, dest=TOPIC, dynamic=True, **fields)
-        site.registrar().advance([LinkAdded(link), BridgeAdded(bridge)])
+        site.registrar().advance([add_link(link), add_bridge(bridge)])
         site.dynamics().sync()
 
     def minutes(self, number: int) -> None:
@@ -140,7 +140,7 @@ def test_a_link_that_is_down_keeps_what_is_wanted_unless_it_expires() -> None:
     world.route("C", "A", expires_s=600)
     world.minutes(2)
     served = next(name for name in world["A"].registry().links)
-    world["A"].registrar().take_in([LinkTold(served, Command.PAUSE)])
+    world["A"].registrar().take_in([tell_link(served, Command.PAUSE)])
     world["C"].peers.unreachable.add("A")
     for minutes, kept in ((5, ["k"]), (10, [])):
         for _ in range(minutes):
@@ -153,7 +153,7 @@ def test_what_is_wanted_over_a_route_is_kept_while_its_queue_is_made_anew(line: 
     """Its peer may be away, and wouldn't say it again."""
     here = line["A"]
     [name] = here.registry().bridges
-    here.registrar().take_in([Done(bridge=name, queue="", mapping="", on=False, error="gone")])
+    here.registrar().take_in([note_things(bridge=name, queue="", mapping="", on=False, error="gone")])
     here.dynamics().sync()
     assert here.keys() == ["before"]
     line["B"].bind("own")
@@ -169,7 +169,7 @@ def test_a_queue_that_is_made_anew_is_no_want_of_its_site(line: DynamicWorld) ->
     line.minutes(2)
     here = line["A"]
     [name] = [name for name, record in here.registry().bridges.items() if record.bridge.src_is_local]
-    here.registrar().take_in([Done(bridge=name, queue="", mapping="", on=False, error="gone")])
+    here.registrar().take_in([note_things(bridge=name, queue="", mapping="", on=False, error="gone")])
     here.dynamics().sync()
     line.talk()
     assert line["C"].keys() == []
@@ -179,7 +179,7 @@ def test_a_route_that_goes_leaves_nothing(line: DynamicWorld) -> None:
     for tag in ("B", "C"):
         site = line[tag]
         site.registrar().advance(
-            [BridgeClosed(name) for name, record in site.registry().bridges.items() if not record.served]
+            [close_bridge(name) for name, record in site.registry().bridges.items() if not record.served]
         )
         site.dynamics().sync()
     line.minutes(6)
