@@ -22,8 +22,8 @@ from sluice.aws.deployment import stack_outputs
 from sluice.aws.federation.publisher import Publisher, Publishing
 from sluice.codec import encode
 from sluice.federation.dynamic.ops import AskSnapshot, SnapshotPart, Want
-from sluice.federation.dynamic.state import DynamicRoutes, Heard, Pull, PullAdded, Surveyed
-from sluice.federation.dynamic.steps import step
+from sluice.federation.dynamic.state import DynamicRoutes, Pull
+from sluice.federation.dynamic.steps import add_pull, hear, step, survey
 from sluice.federation.links.links import Bridge, Link
 from sluice.federation.links.peers import Peer
 from sluice.federation.operations import AddBridge, AddLink, AddPeer, BindQueue, ShowSite, UnbindQueue
@@ -74,11 +74,11 @@ def main(
 def snapshot() -> tuple[int, float]:
     """How many messages tell a new link everything, and how large the largest is."""
     wants = frozenset(Want.of(f"region-{n % 50}.site-{n % 1000}.device-{n}.#") for n in range(BINDINGS))
-    routes = step(DynamicRoutes(here="DEST", exchange=EXCHANGE), Surveyed(wants)).routes
+    routes = step(DynamicRoutes(here="DEST", exchange=EXCHANGE), survey(wants)).routes
     pull = Pull(bridge="route", link="link", peer="SRC", max_hops=8, epoch=1)
-    routes = step(routes, PullAdded(pull)).routes
+    routes = step(routes, add_pull(pull)).routes
     asked = AskSnapshot(exchange=EXCHANGE, bridge="route", epoch=1, number=1)
-    sent = step(routes, Heard("SRC", asked)).sendings
+    sent = step(routes, hear("SRC", asked)).sendings
     parts = [encode(sending.op) for sending in sent if isinstance(sending.op, SnapshotPart)]
     return len(parts), max(map(len, parts)) / MESSAGE_BYTES
 

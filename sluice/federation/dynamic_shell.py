@@ -20,21 +20,23 @@ from sluice.federation.dynamic.state import (
     ROUTES,
     DynamicEvent,
     DynamicRoutes,
-    Heard,
-    Heartbeat,
     Ignored,
-    LinkTurned,
     Pull,
-    PullAdded,
-    PullRemoved,
     RoutesByExchange,
     Sending,
     Served,
-    ServedAdded,
-    ServedRemoved,
-    Surveyed,
 )
-from sluice.federation.dynamic.steps import step
+from sluice.federation.dynamic.steps import (
+    add_pull,
+    add_served,
+    beat,
+    hear,
+    remove_pull,
+    remove_served,
+    step,
+    survey,
+    turn_link,
+)
 from sluice.federation.exchange_store import Change, all_of, bound_exactly
 from sluice.federation.links.messages import DynamicMessage, encode_control
 from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, Registry, bridge_destination
@@ -65,9 +67,9 @@ class Dynamics(msgspec.Struct, frozen=True, kw_only=True):
             self.ignored[Ignored.MALFORMED] += 1  # of a newer version, perhaps: heartbeats tell what it would have
             return
         type_ = exchange_type(self.registrar.exchanges.bindings(), op.exchange)
-        self.sync(heard={op.exchange: [Heard(message.sender.tag, op, type_)]})
+        self.sync(heard={op.exchange: [hear(message.sender.tag, op, type_)]})
 
-    def sync(self, *, heard: Mapping[str, Sequence[Heard]] | None = None, heartbeat: bool = False) -> None:
+    def sync(self, *, heard: Mapping[str, Sequence[DynamicEvent]] | None = None, heartbeat: bool = False) -> None:
         """Brings everything in step with the registry and the bindings; where it is so already, two small reads.
 
         Raises `TooBusy`, and what the registrar raises.
@@ -89,7 +91,7 @@ class Dynamics(msgspec.Struct, frozen=True, kw_only=True):
         return {exchange: ways_of(routes) for exchange, routes in self.routes.value().items()}
 
     def _taken(
-        self, registry: Registry, bound: SiteBindings, heard: Mapping[str, Sequence[Heard]], *, heartbeat: bool
+        self, registry: Registry, bound: SiteBindings, heard: Mapping[str, Sequence[DynamicEvent]], *, heartbeat: bool
     ) -> tuple[RoutesByExchange, list[Sending]]:
         records = [each for each in registry.bridges.values() if each.bridge.dynamic and not each.closing]
         ignored: Counter[str] = Counter()
@@ -107,7 +109,7 @@ class Dynamics(msgspec.Struct, frozen=True, kw_only=True):
                 events = [
                     *self._changes(registry, of_exchange, routes, _local(registry, bound, exchange)),
                     *heard.get(exchange, ()),
-                    *([Heartbeat(self.registrar.now_ms())] if heartbeat else []),
+                    *([beat(self.registrar.now_ms())] if heartbeat else []),
                 ]
                 for event in events:
                     taken = step(routes, event)
@@ -135,9 +137,9 @@ class Dynamics(msgspec.Struct, frozen=True, kw_only=True):
             for each in records
             if each.bridge.src_is_local and (each.queue is not None or each.bridge.name in routes.served)
         }
-        yield from (PullRemoved(name) for name in routes.pulls.keys() - pulls.keys())
-        yield from (ServedRemoved(name) for name in routes.served.keys() - served.keys())
-        yield Surveyed(local)
+        yield from (remove_pull(name) for name in routes.pulls.keys() - pulls.keys())
+        yield from (remove_served(name) for name in routes.served.keys() - served.keys())
+        yield survey(local)
         for name in pulls.keys() - routes.pulls.keys():
             bridge, link = pulls[name].bridge, registry.links[pulls[name].bridge.link]
             pull = Pull(
@@ -148,7 +150,7 @@ class Dynamics(msgspec.Struct, frozen=True, kw_only=True):
                 epoch=now_ms,
                 up=link.carries,
             )
-            yield PullAdded(pull)
+            yield add_pull(pull)
         for name in served.keys() - routes.served.keys():
             bridge, link = served[name].bridge, registry.links[served[name].bridge.link]
             added = Served(
@@ -161,10 +163,10 @@ class Dynamics(msgspec.Struct, frozen=True, kw_only=True):
                 expires_ms=None if bridge.expires_s is None else bridge.expires_s * 1000,
                 max_hops=bridge.max_hops,
             )
-            yield ServedAdded(added)
+            yield add_served(added)
         for record in (*pulls.values(), *served.values()):
             link = registry.links[record.bridge.link]
-            yield LinkTurned(record.bridge.link, up=link.carries, now_ms=now_ms)
+            yield turn_link(record.bridge.link, up=link.carries, now_ms=now_ms)
 
     def _binding(self, registry: Registry, routes: DynamicRoutes, type_: ExchangeType) -> Iterator[Change]:
         """Let each route's queue be bound by what is wanted over it, and by nothing else.

@@ -9,23 +9,18 @@ from typing import NamedTuple
 from sluice.codec import encode
 from sluice.federation.dynamic.ops import DynamicOp, Want, decode_op
 from sluice.federation.dynamic.paths import best_ways, origins_of, wants_of, ways_in_use
-from sluice.federation.dynamic.state import (
-    ROUTES,
-    DynamicEvent,
-    DynamicRoutes,
-    Heard,
-    Heartbeat,
-    LinkTurned,
-    Pull,
-    PullAdded,
-    PullRemoved,
-    Sending,
-    Served,
-    ServedAdded,
-    ServedRemoved,
-    Surveyed,
+from sluice.federation.dynamic.state import ROUTES, DynamicEvent, DynamicRoutes, Pull, Sending, Served
+from sluice.federation.dynamic.steps import (
+    add_pull,
+    add_served,
+    beat,
+    hear,
+    remove_pull,
+    remove_served,
+    step,
+    survey,
+    turn_link,
 )
-from sluice.federation.dynamic.steps import step
 from sluice.federation.links.registry import served_name
 from sluice.federation.matching.metadata import (
     DEFAULT_MAX_HOPS,
@@ -127,7 +122,7 @@ class Fabric:
                 epoch=self.epoch,
                 up=up,
             )
-            self.happen(edge.dest, PullAdded(pull))
+            self.happen(edge.dest, add_pull(pull))
         if edge.source in ends:
             served = Served(
                 bridge=edge.name,
@@ -140,13 +135,13 @@ class Fabric:
                 down_since_ms=None if up else self.now_ms,
                 expires_ms=self.expires_ms,
             )
-            self.happen(edge.source, ServedAdded(served))
+            self.happen(edge.source, add_served(served))
 
     def disconnect(self, name: str) -> None:
         edge = self.edges.pop(name)
         self.down.discard(name)
-        self.happen(edge.dest, PullRemoved(name))
-        self.happen(edge.source, ServedRemoved(edge.served))
+        self.happen(edge.dest, remove_pull(name))
+        self.happen(edge.source, remove_served(edge.served))
         for channel in [each for each in self.channels if each[0] == name]:
             del self.channels[channel]
 
@@ -155,8 +150,8 @@ class Fabric:
         (self.down.discard if up else self.down.add)(name)
         for channel in [each for each in self.channels if each[0] == name]:
             del self.channels[channel]
-        self.happen(edge.dest, LinkTurned(edge.name, up, self.now_ms))
-        self.happen(edge.source, LinkTurned(edge.served, up, self.now_ms))
+        self.happen(edge.dest, turn_link(edge.name, up=up, now_ms=self.now_ms))
+        self.happen(edge.source, turn_link(edge.served, up=up, now_ms=self.now_ms))
 
     def bind(self, site: str, key: str, queue: str = "q") -> None:
         self.queues[site].add((queue, Want(key)))
@@ -168,7 +163,7 @@ class Fabric:
 
     def survey(self, site: str) -> None:
         """What a site's queues are bound by is looked at as a whole."""
-        self.happen(site, Surveyed(frozenset(want for _, want in self.queues[site])))
+        self.happen(site, survey(frozenset(want for _, want in self.queues[site])))
 
     def restart(self, site: str) -> None:
         """All that is known is what is stored."""
@@ -200,7 +195,7 @@ class Fabric:
             bridge, to = name
             edge = self.edges[bridge]
             peer = edge.dest if to == edge.source else edge.source
-            self.happen(to, Heard(peer, decode_op(encode(op)) if self.as_json else op))
+            self.happen(to, hear(peer, decode_op(encode(op)) if self.as_json else op))
         return True
 
     def settle(self) -> int:
@@ -217,7 +212,7 @@ class Fabric:
     def beat(self) -> None:
         self.now_ms += HEARTBEAT_MS
         for site in self.tags:
-            self.happen(site, Heartbeat(self.now_ms))
+            self.happen(site, beat(self.now_ms))
 
     def outcome(self) -> list[object]:
         """All that is of interest to others than the protocol."""

@@ -10,7 +10,7 @@ import pytest
 
 from sluice.federation.dynamic.ops import Want, Wants
 from sluice.federation.dynamic.paths import wants_of, ways_in_use, ways_of
-from sluice.federation.dynamic.state import Surveyed
+from sluice.federation.dynamic.steps import survey
 from tests.many_cases import some_of
 from tests.simulation.fabric import HEARTBEAT_MS, Edge, Fabric, Flight
 
@@ -185,7 +185,7 @@ def test_after_one_end_of_a_fork_unbinds_the_other_still_gets() -> None:
 def test_headers_bindings_made_before_the_route_reach_the_far_end_with_their_arguments() -> None:
     made = Fabric(tags=["D", "M", "S"])
     wants = {Want.of("", {"x-match": "all", "n": 1}), Want.of("", {"x-match": "any", "n": 1.0, "there": None})}
-    made.happen("D", Surveyed(frozenset(wants)))
+    made.happen("D", survey(frozenset(wants)))
     made.connect(Edge(dest="D", source="M"))
     made.connect(Edge(dest="M", source="S"))
     made.settle()

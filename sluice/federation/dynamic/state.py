@@ -1,6 +1,6 @@
-"""Dynamic routes of one exchange at one site: what is known of them, what may happen, and how both are stored. Pure."""
+"""Dynamic routes of one exchange at one site: what is known of them, how that is stored, and what may follow. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 
 import msgspec
@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from sluice.codec import Format, Struct
 from sluice.federation.dynamic.ops import NO_WANTS, DynamicOp, Reach, Version, Wants
 from sluice.federation.links.registry import served_name
-from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.metadata import DEFAULT_MAX_HOPS
 
 
@@ -114,64 +113,7 @@ RoutesByExchange = dict[str, DynamicRoutes]
 ROUTES = Format(kind="dynamic routes", version=1, type=RoutesByExchange)
 
 
-# What may happen
-
-
-class Surveyed(msgspec.Struct, frozen=True):
-    """What the site's queues are bound by, dynamic bridges' left out, whatever was known."""
-
-    wants: Wants
-
-
-class PullAdded(msgspec.Struct, frozen=True):
-    """A bridge here pulls; one that is known with this or a later epoch stays as it is."""
-
-    pull: Pull
-
-
-class PullRemoved(msgspec.Struct, frozen=True):
-    """A bridge that pulled is gone."""
-
-    bridge: str
-
-
-class ServedAdded(msgspec.Struct, frozen=True):
-    """A peer pulls by a bridge; one that is known with this or a later epoch stays as it is."""
-
-    served: Served
-
-
-class ServedRemoved(msgspec.Struct, frozen=True):
-    """A peer's bridge is gone; `name` is what it was called here."""
-
-    name: str
-
-
-class LinkTurned(msgspec.Struct, frozen=True):
-    """A link carries, or doesn't any more."""
-
-    link: str
-    up: bool
-    now_ms: int
-
-
-class Heard(msgspec.Struct, frozen=True):
-    """A peer says something. The exchange's type decides what can be wanted of it."""
-
-    peer: str
-    op: DynamicOp
-    type: ExchangeType = ExchangeType.TOPIC
-
-
-class Heartbeat(msgspec.Struct, frozen=True):
-    """Time to tell the peers how things stand, and to forget what has expired."""
-
-    now_ms: int
-
-
-DynamicEvent = (
-    Surveyed | PullAdded | PullRemoved | ServedAdded | ServedRemoved | LinkTurned | Heard | Heartbeat
-)  # fmt: skip
+# What follows
 
 
 class Sending(msgspec.Struct, frozen=True):
@@ -182,12 +124,19 @@ class Sending(msgspec.Struct, frozen=True):
 
 
 class DynamicStep(msgspec.Struct, frozen=True):
-    """The state after an event, what is to be told, and why the event was ignored, if it was."""
+    """The state after an event, what is to be told, and why the event was ignored, if it was.
+
+    Where it `greets`, hellos are said last.
+    """
 
     routes: DynamicRoutes
     sendings: tuple[Sending, ...] = ()
     ignored: Ignored | None = None
+    greets: bool = False
 
     def then(self, after: "DynamicStep") -> "DynamicStep":
         """Both, `after` having gone on from this one's state."""
         return DynamicStep(after.routes, (*self.sendings, *after.sendings), self.ignored or after.ignored)
+
+
+DynamicEvent = Callable[[DynamicRoutes], DynamicStep]

@@ -4,8 +4,8 @@ What is told follows from the state, and is told again with heartbeats, so that 
 for it: ops may be lost, come twice or in any order. What a peer says is taken, or ignored for a reason.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Concatenate, NamedTuple, ParamSpec
 
 from msgspec.structs import replace
 
@@ -14,11 +14,13 @@ from sluice.federation.dynamic.ops import (
     NO_WANTS,
     AskSnapshot,
     Bind,
+    DynamicOp,
     Reach,
     SnapshotPart,
     Unbind,
     Want,
     Wanted,
+    Wants,
     digest_of,
     is_bindable,
     read_snapshot,
@@ -29,19 +31,11 @@ from sluice.federation.dynamic.state import (
     DynamicEvent,
     DynamicRoutes,
     DynamicStep,
-    Heard,
-    Heartbeat,
     Ignored,
-    LinkTurned,
     Partial,
     Pull,
-    PullAdded,
-    PullRemoved,
     Sending,
     Served,
-    ServedAdded,
-    ServedRemoved,
-    Surveyed,
 )
 from sluice.federation.links.registry import served_name
 from sluice.federation.matching.exchanges import ExchangeType
@@ -54,49 +48,46 @@ MAX_CHANGES = 200  # told one by one; more of them are told as a snapshot
 
 def step(routes: DynamicRoutes, event: DynamicEvent) -> DynamicStep:
     """Return the state after the event, and what follows. Events that come twice change nothing."""
-    taken = _taken(routes, event)
+    taken = event(routes)
+    greets = taken.greets
     if not _is_same_for_others(routes, taken.routes):
         after = replace(taken.routes, former=former_ways(routes, taken.routes))
         taken = taken.then(_tell_changes(routes, after))
-    return taken.then(_greetings(taken.routes)) if isinstance(event, Heartbeat) else taken
+    return taken.then(_greetings(taken.routes)) if greets else taken
 
 
-def _taken(routes: DynamicRoutes, event: DynamicEvent) -> DynamicStep:  # noqa: C901, PLR0911 - one case an event
-    match event:
-        case Surveyed(wants=wants):
-            return DynamicStep(routes if wants == routes.local else replace(routes, local=wants))
-        case PullAdded(pull=pull):
-            known = routes.pulls.get(pull.bridge)
-            if known is not None and known.epoch >= pull.epoch:
-                return DynamicStep(routes)
-            return _hello(routes.with_pull(pull), pull)
-        case PullRemoved(bridge=bridge):
-            return DynamicStep(replace(routes, pulls=_without(routes.pulls, bridge)))
-        case ServedAdded(served=served):
-            return _served_added(routes, served)
-        case ServedRemoved(name=name):
-            return DynamicStep(replace(routes, served=_without(routes.served, name)))
-        case LinkTurned():
-            return DynamicStep(_link_turned(routes, event))
-        case Heard():
-            return _heard(routes, event)
-        case Heartbeat(now_ms=now_ms):
-            aged = {origin: replace(each, beats=each.beats + 1) for origin, each in routes.former.items()}
-            routes = replace(routes, former={origin: each for origin, each in aged.items() if each.beats <= MAX_BEATS})
-            for served in routes.served.values():
-                since_ms, expires_ms = served.down_since_ms, served.expires_ms
-                if (
-                    since_ms is not None
-                    and expires_ms is not None
-                    and served.reaches
-                    and now_ms - since_ms >= expires_ms
-                ):
-                    # The peer is asked for everything when it comes back.
-                    routes = routes.with_served(replace(served, reaches={}, version=(0, 0), partial=None))
-            return DynamicStep(routes)
+P = ParamSpec("P")
 
 
-def _served_added(routes: DynamicRoutes, served: Served) -> DynamicStep:
+def _event(make: Callable[Concatenate[DynamicRoutes, P], DynamicStep]) -> Callable[P, DynamicEvent]:
+    """Let an event be described by all but the routes that it happens to."""
+    return lambda *args, **options: lambda routes: make(routes, *args, **options)
+
+
+@_event
+def survey(routes: DynamicRoutes, wants: Wants) -> DynamicStep:
+    """Take in what the site's queues are bound by, dynamic bridges' left out, whatever was known."""
+    return DynamicStep(routes if wants == routes.local else replace(routes, local=wants))
+
+
+@_event
+def add_pull(routes: DynamicRoutes, pull: Pull) -> DynamicStep:
+    """Add a bridge here that pulls; one that is known with this or a later epoch stays as it is."""
+    known = routes.pulls.get(pull.bridge)
+    if known is not None and known.epoch >= pull.epoch:
+        return DynamicStep(routes)
+    return _hello(routes.with_pull(pull), pull)
+
+
+@_event
+def remove_pull(routes: DynamicRoutes, bridge: str) -> DynamicStep:
+    """Forget a bridge that pulled."""
+    return DynamicStep(replace(routes, pulls=_without(routes.pulls, bridge)))
+
+
+@_event
+def add_served(routes: DynamicRoutes, served: Served) -> DynamicStep:
+    """Add a bridge that a peer pulls by; one that is known with this or a later epoch stays as it is."""
     known = routes.served.get(served.name)
     if known is not None and known.epoch >= served.epoch:
         return DynamicStep(routes)
@@ -105,16 +96,37 @@ def _served_added(routes: DynamicRoutes, served: Served) -> DynamicStep:
     return _ask(routes.with_served(served), served)
 
 
-def _link_turned(routes: DynamicRoutes, event: LinkTurned) -> DynamicRoutes:
+@_event
+def remove_served(routes: DynamicRoutes, name: str) -> DynamicStep:
+    """Forget a peer's bridge, by what it was called here."""
+    return DynamicStep(replace(routes, served=_without(routes.served, name)))
+
+
+@_event
+def turn_link(routes: DynamicRoutes, link: str, *, up: bool, now_ms: int) -> DynamicStep:
+    """Note that a link carries, or doesn't any more."""
     for pull in routes.pulls.values():
-        if pull.link == event.link and pull.up != event.up:
-            routes = routes.with_pull(replace(pull, up=event.up))
+        if pull.link == link and pull.up != up:
+            routes = routes.with_pull(replace(pull, up=up))
     for served in routes.served.values():
         was_down_at_first = not served.up and served.down_since_ms is None
-        if served.link == event.link and (served.up != event.up or was_down_at_first):
-            since_ms = None if event.up else event.now_ms
-            routes = routes.with_served(replace(served, up=event.up, down_since_ms=since_ms))
-    return routes
+        if served.link == link and (served.up != up or was_down_at_first):
+            routes = routes.with_served(replace(served, up=up, down_since_ms=None if up else now_ms))
+    return DynamicStep(routes)
+
+
+@_event
+def beat(routes: DynamicRoutes, now_ms: int) -> DynamicStep:
+    """Forget what has expired, and tell the peers how things stand."""
+    aged = {origin: replace(each, beats=each.beats + 1) for origin, each in routes.former.items()}
+    routes = replace(routes, former={origin: each for origin, each in aged.items() if each.beats <= MAX_BEATS})
+    for served in routes.served.values():
+        if served.down_since_ms is None or served.expires_ms is None or not served.reaches:
+            continue
+        if now_ms - served.down_since_ms >= served.expires_ms:
+            # The peer is asked for everything when it comes back.
+            routes = routes.with_served(replace(served, reaches={}, version=(0, 0), partial=None))
+    return DynamicStep(routes, greets=True)
 
 
 def _without(mapping: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -124,21 +136,24 @@ def _without(mapping: Mapping[str, Any], key: str) -> dict[str, Any]:
 # What a peer says
 
 
-def _heard(routes: DynamicRoutes, event: Heard) -> DynamicStep:
-    """Return the state after the op, and the request for a snapshot where something is missing."""
-    op = event.op
-    pull, served = routes.pulls.get(op.bridge), routes.served.get(served_name(op.bridge, event.peer))
+@_event
+def hear(routes: DynamicRoutes, peer: str, op: DynamicOp, type_: ExchangeType = ExchangeType.TOPIC) -> DynamicStep:
+    """Take in what a peer says; the exchange's type decides what can be wanted of it.
+
+    Where something is missing a snapshot is asked for.
+    """
+    pull, served = routes.pulls.get(op.bridge), routes.served.get(served_name(op.bridge, peer))
     match op:
         case _ if op.exchange != routes.exchange:
             pass
-        case AskSnapshot() if pull is not None and pull.peer == event.peer:
+        case AskSnapshot() if pull is not None and pull.peer == peer:
             return _answer(routes, pull, op)
         case Wanted() if served is not None:
             return _take_hello(routes, served, op)
         case SnapshotPart() if served is not None:
-            return _take_part(routes, served, op, event.type)
+            return _take_part(routes, served, op, type_)
         case Bind() | Unbind() if served is not None:
-            return _take_change(routes, served, op, event.type)
+            return _take_change(routes, served, op, type_)
     return DynamicStep(routes, ignored=Ignored.UNKNOWN_BRIDGE)
 
 

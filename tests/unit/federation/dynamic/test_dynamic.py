@@ -30,23 +30,8 @@ from sluice.federation.dynamic.ops import (
     snapshot_parts,
 )
 from sluice.federation.dynamic.paths import best_ways, told_to, wants_of, ways_in_use, ways_of
-from sluice.federation.dynamic.state import (
-    ROUTES,
-    DynamicEvent,
-    DynamicRoutes,
-    DynamicStep,
-    Heard,
-    Heartbeat,
-    Ignored,
-    LinkTurned,
-    Pull,
-    PullAdded,
-    Served,
-    ServedAdded,
-    ServedRemoved,
-    Surveyed,
-)
-from sluice.federation.dynamic.steps import step
+from sluice.federation.dynamic.state import ROUTES, DynamicEvent, DynamicRoutes, DynamicStep, Ignored, Pull, Served
+from sluice.federation.dynamic.steps import add_pull, add_served, beat, hear, remove_served, step, survey, turn_link
 from sluice.federation.matching.bindings import Destination, RoutingTable
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.indexes import Publication
@@ -65,12 +50,12 @@ def served(*, peer: str = "D", epoch: int = 1, expires_ms: int | None = None) ->
 
 
 def destination(*events: Any) -> DynamicRoutes:
-    return after(DynamicRoutes(here="D", exchange=EXCHANGE), PullAdded(pull()), *events).routes
+    return after(DynamicRoutes(here="D", exchange=EXCHANGE), add_pull(pull()), *events).routes
 
 
 def source(*ops: DynamicOp) -> DynamicRoutes:
-    start = after(DynamicRoutes(here="S", exchange=EXCHANGE), ServedAdded(served())).routes
-    return after(start, *(Heard("D", op) for op in ops)).routes
+    start = after(DynamicRoutes(here="S", exchange=EXCHANGE), add_served(served())).routes
+    return after(start, *(hear("D", op) for op in ops)).routes
 
 
 def after(routes: DynamicRoutes, *events: Any) -> DynamicStep:
@@ -80,9 +65,9 @@ def after(routes: DynamicRoutes, *events: Any) -> DynamicStep:
     return taken
 
 
-def bound(*queues: tuple[str, Want]) -> Surveyed:
+def bound(*queues: tuple[str, Want]) -> DynamicEvent:
     """What these queues are bound by, as a survey finds it."""
-    return Surveyed(frozenset(want for _, want in queues))
+    return survey(frozenset(want for _, want in queues))
 
 
 def ops(taken: DynamicStep) -> list[DynamicOp]:
@@ -167,9 +152,9 @@ def test_a_binding_with_other_arguments_is_another() -> None:
 
 def test_what_was_bound_before_the_route_is_in_the_snapshot_that_the_source_asks_for() -> None:
     want = Want.of("", {"x-match": "any", "color": "red", "raw": b"\x00", "there": None})
-    start = after(DynamicRoutes(here="D", exchange=EXCHANGE), bound(("q", want)), PullAdded(pull())).routes
+    start = after(DynamicRoutes(here="D", exchange=EXCHANGE), bound(("q", want)), add_pull(pull())).routes
     ask = AskSnapshot(exchange=EXCHANGE, bridge="pull", epoch=1, number=1)
-    parts = [op.data for op in ops(step(start, Heard("S", ask))) if isinstance(op, SnapshotPart)]
+    parts = [op.data for op in ops(step(start, hear("S", ask))) if isinstance(op, SnapshotPart)]
     assert read_snapshot(parts)["D"].wants == {want}
 
 
@@ -191,16 +176,16 @@ def test_forty_thousand_bindings_take_at_most_ten_messages() -> None:
     chance = random.Random(5)
     wants = frozenset(Want(f"orders.{chance.randbytes(12).hex()}.#") for _ in range(40_000))
     ask = AskSnapshot(exchange=EXCHANGE, bridge="pull", epoch=1, number=1)
-    told = [encode(op) for op in ops(after(destination(Surveyed(wants)), Heard("S", ask)))]
+    told = [encode(op) for op in ops(after(destination(survey(wants)), hear("S", ask)))]
     assert len(told) <= 10
     assert max(len(text) for text in told) <= 256 * 1024
     assert len(bound_by(source(*map(decode_op, told)))) == 40_000
 
 
 def test_over_a_link_that_is_down_nothing_is_told_and_after_it_a_hello_shows_the_change() -> None:
-    down = after(destination(), LinkTurned("to-S", False, 0), bound(("q", Want("k"))))
+    down = after(destination(), turn_link("to-S", up=False, now_ms=0), bound(("q", Want("k"))))
     assert not down.sendings
-    back = ops(step(down.routes, LinkTurned("to-S", True, 0)))
+    back = ops(step(down.routes, turn_link("to-S", up=True, now_ms=0)))
     assert [type(op) for op in back] == [Wanted]
     assert isinstance(back[0], Wanted)
     assert back[0].sequence == 2
@@ -210,14 +195,14 @@ def test_over_a_link_that_is_down_nothing_is_told_and_after_it_a_hello_shows_the
 
 
 def test_a_new_bridge_is_asked_for_everything() -> None:
-    taken = step(DynamicRoutes(here="S", exchange=EXCHANGE), ServedAdded(served()))
+    taken = step(DynamicRoutes(here="S", exchange=EXCHANGE), add_served(served()))
     assert [type(op) for op in ops(taken)] == [AskSnapshot]
 
 
 def test_ops_in_order_bind_and_unbind() -> None:
     routes = source(*BEGUN, bind("b", sequence=2), unbind("a", sequence=3))
     assert keys(routes) == ["b"]
-    assert keys(after(routes, Heard("D", unbind(None, sequence=4))).routes) == []
+    assert keys(after(routes, hear("D", unbind(None, sequence=4))).routes) == []
 
 
 @pytest.mark.parametrize(
@@ -236,60 +221,60 @@ def test_ops_in_order_bind_and_unbind() -> None:
     ],
 )
 def test_an_op_that_cannot_be_taken_is_ignored_and_counted(op: DynamicOp, why: Ignored) -> None:
-    taken = step(source(*BEGUN), Heard("D", op))
+    taken = step(source(*BEGUN), hear("D", op))
     assert taken.ignored is why
     assert keys(taken.routes) == ["a"]
 
 
 def test_a_peer_cannot_speak_of_a_bridge_of_another() -> None:
-    taken = step(source(*BEGUN), Heard("E", bind("b", sequence=2)))
+    taken = step(source(*BEGUN), hear("E", bind("b", sequence=2)))
     assert taken.ignored is Ignored.UNKNOWN_BRIDGE
 
 
 def test_after_a_gap_one_snapshot_is_asked_for_and_puts_it_right() -> None:
-    first = step(source(*BEGUN), Heard("D", bind("c", sequence=3)))
+    first = step(source(*BEGUN), hear("D", bind("c", sequence=3)))
     assert [type(op) for op in ops(first)] == [AskSnapshot]
-    second = step(first.routes, Heard("D", bind("d", sequence=4)))
+    second = step(first.routes, hear("D", bind("d", sequence=4)))
     assert not ops(second)
     complete = {"D": Reach(path=("D",), hops_left=8, wants=frozenset(map(Want, "abcd")))}
-    right = after(second.routes, *(Heard("D", op) for op in snapshot(complete, sequence=4)))
+    right = after(second.routes, *(hear("D", op) for op in snapshot(complete, sequence=4)))
     assert keys(right.routes) == ["a", "b", "c", "d"]
-    assert keys(after(right.routes, Heard("D", bind("e", sequence=5))).routes) == ["a", "b", "c", "d", "e"]
+    assert keys(after(right.routes, hear("D", bind("e", sequence=5))).routes) == ["a", "b", "c", "d", "e"]
 
 
 def test_a_digest_that_differs_asks_and_one_that_is_the_same_does_not() -> None:
     routes = source(*BEGUN)
-    same = step(routes, Heard("D", hello(routes, number=1)))
+    same = step(routes, hear("D", hello(routes, number=1)))
     assert not ops(same)
-    differs = step(same.routes, Heard("D", hello(routes, number=2, digest="other")))
+    differs = step(same.routes, hear("D", hello(routes, number=2, digest="other")))
     assert [type(op) for op in ops(differs)] == [AskSnapshot]
 
 
 def test_a_hello_that_speaks_of_ops_that_never_came_asks() -> None:
     routes = source(*BEGUN)
-    assert [type(op) for op in ops(step(routes, Heard("D", hello(routes, number=1, sequence=9))))] == [AskSnapshot]
+    assert [type(op) for op in ops(step(routes, hear("D", hello(routes, number=1, sequence=9))))] == [AskSnapshot]
 
 
 def test_a_hello_that_ops_have_overtaken_asks_nothing() -> None:
     routes = source(*BEGUN, bind("b", sequence=2))
-    assert not ops(step(routes, Heard("D", hello(routes, number=1, sequence=1, digest="of then"))))
+    assert not ops(step(routes, hear("D", hello(routes, number=1, sequence=1, digest="of then"))))
 
 
 def test_an_older_hello_is_ignored() -> None:
     routes = source(*BEGUN)
-    newer = step(routes, Heard("D", hello(routes, number=5)))
-    older = step(newer.routes, Heard("D", hello(routes, number=4, digest="other")))
+    newer = step(routes, hear("D", hello(routes, number=5)))
+    older = step(newer.routes, hear("D", hello(routes, number=4, digest="other")))
     assert older.ignored is Ignored.REPLAYED
     assert not ops(older)
 
 
 def test_who_begins_anew_is_asked_and_what_was_bound_stays_until_it_answers() -> None:
     routes = source(*BEGUN)
-    anew = step(routes, Heard("D", hello(routes, number=1, epoch=2)))
+    anew = step(routes, hear("D", hello(routes, number=1, epoch=2)))
     assert [type(op) for op in ops(anew)] == [AskSnapshot]
     assert keys(anew.routes) == ["a"]
     answer = snapshot({"D": Reach(path=("D",), hops_left=8)}, epoch=2)
-    assert keys(after(anew.routes, *(Heard("D", op) for op in answer)).routes) == []
+    assert keys(after(anew.routes, *(hear("D", op) for op in answer)).routes) == []
 
 
 def test_a_snapshot_counts_when_all_its_parts_are_there_in_whatever_order() -> None:
@@ -297,7 +282,7 @@ def test_a_snapshot_counts_when_all_its_parts_are_there_in_whatever_order() -> N
     many = {Want(chance.randbytes(100).hex()) for _ in range(6_000)}
     parts = snapshot({"D": Reach(path=("D",), hops_left=8, wants=frozenset(many))})
     assert len(parts) > 2
-    first, *others = [Heard("D", op) for op in reversed(parts)]
+    first, *others = [hear("D", op) for op in reversed(parts)]
     begun = after(source(), first, first, *others[:-1]).routes
     assert keys(begun) == []
     assert bound_by(after(begun, others[-1]).routes) == many
@@ -305,38 +290,38 @@ def test_a_snapshot_counts_when_all_its_parts_are_there_in_whatever_order() -> N
 
 def test_a_snapshot_that_cannot_be_read_changes_nothing() -> None:
     bad = replace(snapshot({}, sequence=7)[0], data="eJw=")
-    taken = step(source(*BEGUN), Heard("D", bad))
+    taken = step(source(*BEGUN), hear("D", bad))
     assert taken.ignored is Ignored.MALFORMED
     assert keys(taken.routes) == ["a"]
 
 
 def test_a_link_that_is_down_keeps_what_is_bound() -> None:
-    down = after(source(*BEGUN), LinkTurned("of-D", False, 0), Heartbeat(10**12))
+    down = after(source(*BEGUN), turn_link("of-D", up=False, now_ms=0), beat(10**12))
     assert keys(down.routes) == ["a"]
 
 
 def test_what_has_expired_is_forgotten_and_asked_for_when_the_link_is_back() -> None:
-    begun = after(DynamicRoutes(here="S", exchange=EXCHANGE), ServedAdded(served(expires_ms=1_000))).routes
-    begun = after(begun, *(Heard("D", op) for op in BEGUN), LinkTurned("of-D", False, 5_000)).routes
-    assert keys(after(begun, Heartbeat(5_999)).routes) == ["a"]
-    gone = after(begun, Heartbeat(6_000), LinkTurned("of-D", True, 7_000)).routes
+    begun = after(DynamicRoutes(here="S", exchange=EXCHANGE), add_served(served(expires_ms=1_000))).routes
+    begun = after(begun, *(hear("D", op) for op in BEGUN), turn_link("of-D", up=False, now_ms=5_000)).routes
+    assert keys(after(begun, beat(5_999)).routes) == ["a"]
+    gone = after(begun, beat(6_000), turn_link("of-D", up=True, now_ms=7_000)).routes
     assert keys(gone) == []
-    assert [type(op) for op in ops(step(gone, Heard("D", hello(gone, number=1, digest="all"))))] == [AskSnapshot]
+    assert [type(op) for op in ops(step(gone, hear("D", hello(gone, number=1, digest="all"))))] == [AskSnapshot]
 
 
 # What others read
 
 
 def test_ways_show_the_active_one_first_and_who_stands_by() -> None:
-    routes = after(source(*BEGUN), ServedAdded(served(peer="E"))).routes
+    routes = after(source(*BEGUN), add_served(served(peer="E"))).routes
     by_e = snapshot({"D": Reach(path=("D", "E"), hops_left=7, wants=frozenset({Want("a")}))})
-    routes = after(routes, *(Heard("E", op) for op in by_e)).routes
+    routes = after(routes, *(hear("E", op) for op in by_e)).routes
     assert [(way.bridge, way.path, way.active) for way in ways_of(routes)] == [
         ("pull@D", ("D",), True),
         ("pull@E", ("E", "D"), False),
     ]
     assert keys(routes, "pull@E") == []
-    down = after(routes, LinkTurned("of-D", False, 0)).routes
+    down = after(routes, turn_link("of-D", up=False, now_ms=0)).routes
     assert [(way.bridge, way.outages, way.active) for way in ways_of(down)] == [
         ("pull@E", 0, True),
         ("pull@D", 1, False),
@@ -344,12 +329,12 @@ def test_ways_show_the_active_one_first_and_who_stands_by() -> None:
 
 
 def test_of_two_ways_one_is_bound_at_any_time() -> None:
-    start = after(source(*BEGUN), ServedAdded(served(peer="E"))).routes
+    start = after(source(*BEGUN), add_served(served(peer="E"))).routes
     by_e = snapshot({"D": Reach(path=("D", "E"), hops_left=7, wants=frozenset({Want("a")}))})
-    start = after(start, *(Heard("E", op) for op in by_e)).routes
+    start = after(start, *(hear("E", op) for op in by_e)).routes
     found = []
-    down, up = (LinkTurned("of-D", is_up, 0) for is_up in (False, True))
-    events: list[DynamicEvent] = [down, up, ServedRemoved("pull@D")]
+    down, up = (turn_link("of-D", up=is_up, now_ms=0) for is_up in (False, True))
+    events: list[DynamicEvent] = [down, up, remove_served("pull@D")]
     for event in events:
         start = step(start, event).routes
         found.append([name for name in start.served if keys(start, name) == ["a"]])
@@ -357,17 +342,17 @@ def test_of_two_ways_one_is_bound_at_any_time() -> None:
 
 
 def test_where_nobody_tells_of_a_way_any_more_the_last_one_is_bound_for_two_heartbeats_and_told_to_nobody() -> None:
-    upstream = PullAdded(pull())
+    upstream = add_pull(pull())
     behind = replace(bind("a", sequence=2, path=("F", "D"), hops_left=7), origin="F")
-    known = after(source(*snapshot({})), upstream, Heard("D", behind)).routes
-    left = after(known, Heard("D", unbind(None, sequence=3, origin="F"))).routes
+    known = after(source(*snapshot({})), upstream, hear("D", behind)).routes
+    left = after(known, hear("D", unbind(None, sequence=3, origin="F"))).routes
     assert ways_of(left) == []
     assert told_to(left, left.pulls["pull"], best_ways(left)).keys() == {"S"}
-    beats = [keys(after(left, *[Heartbeat(number)] * number).routes) for number in range(4)]
+    beats = [keys(after(left, *[beat(number)] * number).routes) for number in range(4)]
     assert beats == [["a"], ["a"], ["a"], []]
     again = replace(behind, want=Want("b"), sequence=4)
-    assert keys(after(left, Heard("D", again)).routes) == ["b"]
-    assert not after(left, ServedRemoved(NAME)).routes.former
+    assert keys(after(left, hear("D", again)).routes) == ["b"]
+    assert not after(left, remove_served(NAME)).routes.former
 
 
 def test_headers_bindings_with_one_key_and_different_arguments_are_both_bound() -> None:
@@ -450,7 +435,7 @@ def test_a_field_of_another_shape_is_malformed_or_harmless(op: DynamicOp, data: 
         read = decode_op(json.dumps(document))
     except Malformed:
         return
-    step(source(*BEGUN), Heard("D", read))
+    step(source(*BEGUN), hear("D", read))
 
 
 @pytest.mark.parametrize(
@@ -499,8 +484,8 @@ def stored_and_read(routes: DynamicRoutes) -> DynamicRoutes:
 def test_routes_come_out_of_storage_as_they_went_in() -> None:
     routes = destination(bound(("q", Want.of("k", {"x-match": "all", "n": 1.0}))))
     asked = AskSnapshot(exchange=EXCHANGE, bridge="pull", epoch=1, number=1)
-    routes = after(routes, Heard("S", asked), ServedAdded(served(peer="E")), LinkTurned("of-E", False, 7)).routes
-    routes = after(routes, *(Heard("E", replace(op, parts=2)) for op in BEGUN)).routes
+    routes = after(routes, hear("S", asked), add_served(served(peer="E")), turn_link("of-E", up=False, now_ms=7)).routes
+    routes = after(routes, *(hear("E", replace(op, parts=2)) for op in BEGUN)).routes
     assert stored_and_read(routes) == routes
     whole = source(*BEGUN, bind("b", sequence=2))
     assert stored_and_read(whole) == whole
