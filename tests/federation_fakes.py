@@ -38,6 +38,7 @@ from sluice.federation.links.transitions import tell_link
 from sluice.federation.links.watch import WATCH, SiteWatch
 from sluice.federation.matching.bindings import CHANGE, BindingsChange, Followed, News, RoutingTable
 from sluice.federation.matching.metadata import Drop
+from sluice.federation.operations import WaysView
 from sluice.federation.registrar import Registrar
 from sluice.federation.router import AbsentQueues, Ingress, route
 from sluice.federation.settings import SiteNames
@@ -398,7 +399,7 @@ def administration_of(
     upkeep: Upkeep,
     *,
     names: SiteNames,
-    ways: Callable[[], Any] = dict,
+    ways: Callable[[], WaysView] = lambda: WaysView(ways=()),
     hear_peers: Callable[[], None] = lambda: None,
     senders: tuple[str, ...] = (),
     peers: tuple[Peer, ...] = (),

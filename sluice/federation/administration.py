@@ -98,7 +98,7 @@ class Administration(msgspec.Struct, frozen=True, kw_only=True):
             case ListBindings(exchange=name):
                 return self.views.bindings(name)
             case ListWays():
-                return self.views.dynamic_ways()
+                return self.views.ways()
             case Redrive(name=name):
                 return self.redrive(name)
             case AddExchange(name=name, type=type_, alternate=alternate):

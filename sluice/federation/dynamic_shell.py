@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from sluice.codec import encode
 from sluice.errors import Malformed, PeerRefused, PeerUnreachable
 from sluice.federation.dynamic.ops import NO_WANTS, Want, Wants, bindings_for, decode_op
-from sluice.federation.dynamic.paths import Way, origins_of, wants_of, ways_in_use, ways_of
+from sluice.federation.dynamic.paths import origins_of, wants_of, ways_in_use, ways_of
 from sluice.federation.dynamic.state import (
     ROUTES,
     DynamicEvent,
@@ -44,6 +44,7 @@ from sluice.federation.links.transitions import tell_link
 from sluice.federation.matching.bindings import Destination, SiteBindings
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.typed_values import of_stored
+from sluice.federation.operations import WaysView
 from sluice.federation.registrar import Registrar, news_of
 from sluice.federation.stored import Stored
 
@@ -86,9 +87,9 @@ class Dynamics(msgspec.Struct, frozen=True, kw_only=True):
         """The state of dynamic routes, by exchange."""
         return Stored(self.document, ROUTES, dict)
 
-    def ways(self) -> Mapping[str, list[Way]]:
-        """Who wants what, by which way, active or standing by: by exchange. Raises `BadSnapshot`."""
-        return {exchange: ways_of(routes) for exchange, routes in self.routes.value().items()}
+    def ways(self) -> WaysView:
+        """Return who wants what, by which way, active or standing by. Raises `BadSnapshot`."""
+        return WaysView(ways=tuple(way for routes in self.routes.value().values() for way in ways_of(routes)))
 
     def _taken(
         self, registry: Registry, bound: SiteBindings, heard: Mapping[str, Sequence[DynamicEvent]], *, heartbeat: bool

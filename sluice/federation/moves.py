@@ -7,11 +7,14 @@ again goes on with what is left; a FIFO queue knows for five minutes what it has
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from sluice.batches import HELD_BACK, MAX_ENTRIES, Dispatcher, Entry, Send
 from sluice.errors import BadConfiguration, QueueGone
 from sluice.message import Message, Outgoing, emptied
+
+if TYPE_CHECKING:  # at run time a move is given its queue, and imports none
+    from sluice.aws.queues import ConsumedQueue
 
 FIFO_SUFFIX = ".fifo"
 HIDDEN_S = 120  # from everybody else, while a message is on its way, or waits for the move's end
@@ -30,19 +33,6 @@ class Copy(NamedTuple):
     outgoing: Outgoing
 
 
-class LeftQueue(Protocol):
-    """The queue that messages leave. Raises `QueueGone`, `CallFailed`."""
-
-    def receive(self, *, most: int) -> Sequence[Message]:
-        """Receive up to `most` messages, hidden from others for some minutes; none where there are none for a while."""
-
-    def delete(self, messages: Sequence[Message]) -> None:
-        """Delete received messages, ten at most."""
-
-    def give_back(self, messages: Sequence[Message]) -> None:
-        """Show received messages to whoever comes next."""
-
-
 @dataclass(slots=True, kw_only=True)
 class Move:
     """One move. `goes` says where a message goes, and as what; None isn't meant, and `CantGo` stays with the reason.
@@ -52,7 +42,7 @@ class Move:
     id, of what couldn't be sent; a target that is gone ends the move, unless there are `several`.
     """
 
-    source: LeftQueue
+    source: "ConsumedQueue"
     send: Send
     goes: Callable[[Message], Copy | None]
     fifo: bool

@@ -228,17 +228,11 @@ class BindQueue(_Change[BindingDeclaration], frozen=True, kw_only=True, tag="bin
     @classmethod
     def to(cls, binding: BindingDeclaration, *, replaces: bool = False) -> "BindQueue":
         """Return what asks for the binding."""
-        return cls(
-            exchange=binding.exchange,
-            queue=binding.queue,
-            key=binding.key,
-            arguments=binding.arguments,
-            replaces=replaces,
-        )
+        return cls(**shared_fields(binding, cls), replaces=replaces)
 
     def declaration(self) -> BindingDeclaration:
         """Return the binding that is asked for."""
-        return BindingDeclaration(exchange=self.exchange, queue=self.queue, key=self.key, arguments=self.arguments)
+        return BindingDeclaration(**shared_fields(self, BindingDeclaration))
 
 
 class UnbindQueue(_Change[None], frozen=True, kw_only=True, tag="unbind"):

@@ -233,8 +233,9 @@ def publish(
     named = exchange or claimed.exchange or attribute_text(opened.attributes, EXCHANGE_ATTRIBUTE)
     if not named:
         raise Malformed(f"names no exchange: neither {ATTRIBUTE} nor an attribute `{EXCHANGE_ATTRIBUTE}` does")
-    if senders and not any(each.may_push(named) for each in senders):
-        raise NotPermitted(senders[0].push_refusal(named))
+    refusals = [each.push_refusal(named) for each in senders or ()]
+    if refusals and None not in refusals:
+        raise NotPermitted(refusals[0] or "")
     reason = (DropReason.LOOP if receipt.site in metadata.trace else None) or metadata.expired(receipt.now_ms)
     if reason is not None:
         return Published(message_id=message_id, drops=(Drop(reason=reason, message_id=message_id),))

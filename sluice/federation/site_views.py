@@ -1,7 +1,7 @@
 """What operators are shown of a site: what it has, and how that is."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 from msgspec.structs import asdict
@@ -9,7 +9,6 @@ from msgspec.structs import asdict
 from sluice.codec import shared_fields
 from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
 from sluice.federation.declared import BindingDeclaration, Declared
-from sluice.federation.dynamic.paths import Way
 from sluice.federation.links.links import Introduction
 from sluice.federation.links.registry import LinkRecord, fed_queues, state_of
 from sluice.federation.links.states import LinkState
@@ -24,13 +23,10 @@ from sluice.federation.operations import (
     QueueView,
     SiteView,
     WaysView,
-    WayView,
 )
 from sluice.federation.registrar import Registrar
 from sluice.federation.settings import SiteNames
 from sluice.federation.upkeep import Upkeep
-
-MAX_KEYS = 100  # shown of a way; all are counted
 
 
 class SiteViews(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +37,7 @@ class SiteViews(msgspec.Struct, frozen=True, kw_only=True):
     names: SiteNames
     declared: Declared
     senders: tuple[str, ...]
-    ways: Callable[[], Mapping[str, list[Way]]]  # of dynamic routes, by exchange
+    ways: Callable[[], WaysView]  # of dynamic routes
     kms_key_arn: str | None = None  # of the key for queues made at run time
 
     def site(self) -> SiteView:
@@ -113,19 +109,6 @@ class SiteViews(msgspec.Struct, frozen=True, kw_only=True):
         """Return the site's exchanges."""
         return ExchangesView(exchanges=self.registrar.exchanges.bindings().exchanges)
 
-    def dynamic_ways(self) -> WaysView:
-        """Return the ways of dynamic routes."""
-        return WaysView(ways=tuple(_shown_way(exchange, way) for exchange, ways in self.ways().items() for way in ways))
-
 
 def _shown_link(record: LinkRecord) -> LinkView:
     return LinkView(**asdict(record.link), **shared_fields(record, LinkView))
-
-
-def _shown_way(exchange: str, way: Way) -> WayView:
-    return WayView(
-        **{**shared_fields(way, WayView), "wants": len(way.wants)},
-        exchange=exchange,
-        route=way.bridge,
-        keys=tuple(sorted(want.key for want in way.wants)[:MAX_KEYS]),
-    )

@@ -1,7 +1,8 @@
 """`sluice link`: links between sites."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,6 +12,7 @@ from sluice.cli.output import show_json, show_table, tell, time_of
 from sluice.cli.sites import SiteText, SiteTyper
 from sluice.federation.links.states import Command
 from sluice.federation.operations import LinkView, TellLink
+from sluice.operations import Operation
 from sluice.operator.federated_sites import open_site
 from sluice.operator.routes import Access, Ends, FarEnd, add_link, delete_link
 
@@ -110,32 +112,33 @@ def show_address(site: SiteText) -> None:
     show_json(open_site(site).view().address)
 
 
-@app.command(quiet=True)
-def pause(site: SiteText, name: Name) -> None:
-    """Hold all of a link's routes: what comes is kept."""
-    _tell(site, name, Command.PAUSE)
+def add_tells(
+    app: SiteTyper, ask: Callable[[str, Command], Operation[None]], *, thing: str, argument: Any, helps: Sequence[str]
+) -> None:
+    """Add the commands that tell a link or a route something, each with its help, in the order of `Command`."""
+
+    def add_tell(what: Command, help_: str) -> None:
+        def tell_it(site: SiteText, name: str) -> None:
+            opened = open_site(site)
+            opened.client.ask(ask(name, what))
+            tell({"site": str(opened.name), thing: name, "done": what.value}, f"{name}: {what.value}")
+
+        tell_it.__annotations__["name"] = argument  # which typer reads
+        app.command(what.value, quiet=True, help=help_)(tell_it)
+
+    for what, help_ in zip(Command, helps, strict=True):
+        add_tell(what, help_)
 
 
-@app.command(quiet=True)
-def resume(site: SiteText, name: Name) -> None:
-    """Let a paused or draining link go on."""
-    _tell(site, name, Command.RESUME)
-
-
-@app.command(quiet=True)
-def drain(site: SiteText, name: Name) -> None:
-    """Take in no more, send what is queued, then pause."""
-    _tell(site, name, Command.DRAIN)
-
-
-@app.command(quiet=True)
-def retry(site: SiteText, name: Name) -> None:
-    """Try a link now that waits or has failed."""
-    _tell(site, name, Command.RETRY)
-
-
-def _tell(site: str, name: str, what: Command) -> None:
-    opened = open_site(site)
-    opened.client.ask(TellLink(name=name, what=what))
-    document = {"site": str(opened.name), "link": name, "done": what.value}
-    tell(document, f"{name}: {what.value}")
+add_tells(
+    app,
+    lambda name, what: TellLink(name=name, what=what),
+    thing="link",
+    argument=Name,
+    helps=(
+        "Hold all of a link's routes: what comes is kept.",
+        "Let a paused or draining link go on.",
+        "Take in no more, send what is queued, then pause.",
+        "Try a link now that waits or has failed.",
+    ),
+)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from sluice.cli.completion import complete_exchanges, complete_routes, complete_sites
 from sluice.cli.federation import topologies
 from sluice.cli.federation.dynamic_routes import WAY_COLUMNS, way_row
+from sluice.cli.federation.links import add_tells
 from sluice.cli.federation.route_options import (
     DelEmptyLink,
     FilterFile,
@@ -31,7 +32,6 @@ from sluice.cli.sites import DestText, SiteText, SiteTyper, SrcText
 from sluice.codec import encode
 from sluice.errors import BadRoute
 from sluice.federation.links.links import BridgeDeclaration, RouteKind, ends
-from sluice.federation.links.states import Command
 from sluice.federation.links.watch import Mends
 from sluice.federation.operations import (
     BridgeView,
@@ -276,35 +276,18 @@ def _mended(mends: Mends) -> str | None:
     return f"{often} its {mends.last}, {time_of(mends.last_ms)}{lost}"
 
 
-@app.command(quiet=True)
-def pause(site: SiteText, name: Name) -> None:
-    """Hold a route: what comes is kept."""
-    _tell(site, name, Command.PAUSE)
-
-
-@app.command(quiet=True)
-def resume(site: SiteText, name: Name) -> None:
-    """Let a paused or draining route go on."""
-    _tell(site, name, Command.RESUME)
-
-
-@app.command(quiet=True)
-def drain(site: SiteText, name: Name) -> None:
-    """Take in no more, and send what is queued."""
-    _tell(site, name, Command.DRAIN)
-
-
-@app.command(quiet=True)
-def retry(site: SiteText, name: Name) -> None:
-    """Try a route's link now that waits or has failed."""
-    _tell(site, name, Command.RETRY)
-
-
-def _tell(site: str, name: str, what: Command) -> None:
-    opened = open_site(site)
-    opened.client.ask(TellBridge(name=name, what=what))
-    document = {"site": str(opened.name), "route": name, "done": what.value}
-    tell(document, f"{name}: {what.value}")
+add_tells(
+    app,
+    lambda name, what: TellBridge(name=name, what=what),
+    thing="route",
+    argument=Name,
+    helps=(
+        "Hold a route: what comes is kept.",
+        "Let a paused or draining route go on.",
+        "Take in no more, and send what is queued.",
+        "Try a route's link now that waits or has failed.",
+    ),
+)
 
 
 @app.command()

@@ -22,12 +22,12 @@ A bridge whose link is down counts as the last choice; where there is no other i
 
 from collections.abc import Mapping
 
-import msgspec
-
 from sluice.federation.dynamic.ops import NO_WANTS, Reach, Wants
 from sluice.federation.dynamic.state import DynamicRoutes, Former, Pull, Served
 from sluice.federation.matching.metadata import MAX_TRACE_TAGS, Sites
+from sluice.federation.operations import WayView
 
+MAX_KEYS = 100  # shown of a way; all are counted
 Ways = Mapping[str, str]  # by origin, the name of the bridge that leads to it
 _Rank = tuple[int, int, str, int, str]  # outages, hops, peer, hops that the bridge lacks, bridge
 
@@ -96,21 +96,7 @@ def wants_of(routes: DynamicRoutes, name: str, ways: Ways) -> Wants:
     )
 
 
-class Way(msgspec.Struct, frozen=True, kw_only=True):
-    """How a site's messages reach an origin over a served bridge, and what that wants.
-
-    `path` are the sites on the way, the next one first, the origin last.
-    """
-
-    origin: str
-    bridge: str
-    path: tuple[str, ...]
-    outages: int
-    wants: Wants
-    active: bool
-
-
-def ways_of(routes: DynamicRoutes) -> list[Way]:
+def ways_of(routes: DynamicRoutes) -> list[WayView]:
     """All ways to all origins: in order of origins, the best one first, the others as they would take over."""
     best = best_ways(routes)
     found = [
@@ -119,12 +105,14 @@ def ways_of(routes: DynamicRoutes) -> list[Way]:
         for origin, reach in served.reaches.items()
     ]
     return [
-        Way(
+        WayView(
+            exchange=routes.exchange,
             origin=origin,
-            bridge=rank[-1],
+            route=rank[-1],
             path=reach.path[::-1],
             outages=rank[0],
-            wants=reach.wants,
+            wants=len(reach.wants),
+            keys=tuple(sorted(want.key for want in reach.wants)[:MAX_KEYS]),
             active=best[origin] == rank[-1],
         )
         for origin, rank, reach in sorted(found, key=lambda each: each[:2])

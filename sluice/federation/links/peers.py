@@ -97,13 +97,9 @@ class Peer(Struct, frozen=True, kw_only=True):
         """Whether the peer may empty a queue."""
         return _any(self.queues, queue)
 
-    def may_push(self, exchange: str) -> bool:
-        """Whether the peer may send to an exchange."""
-        return _any(self.pushes, exchange)
-
-    def push_refusal(self, exchange: str) -> str:
-        """Say that the peer may not send to an exchange."""
-        return self._refused("push to", exchange, self.pushes)
+    def push_refusal(self, exchange: str) -> str | None:
+        """Say why the peer may not send to an exchange; None where it may."""
+        return None if _any(self.pushes, exchange) else self._refused("push to", exchange, self.pushes)
 
     def _refused(self, what: str, name: str, rules: Iterable[str]) -> str:
         return f"{self.tag} may not {what} {name}: its peer rule here says {', '.join(rules) or 'nothing'}"

@@ -17,7 +17,7 @@ from sluice.federation.map.topology import Route, Topology
 from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.exchanges import Exchange, ExchangeType, way
 from sluice.federation.matching.indexes import Publication
-from sluice.federation.matching.metadata import Crossing, Trace, crossed, held_back
+from sluice.federation.matching.metadata import Trace, crossed, held_back
 from sluice.federation.matching.typed_values import Headers, to_stored
 from sluice.federation.operations import WayView
 
@@ -84,7 +84,7 @@ def destinations(
             after = _after(passage.route, at)
             if not passage.held and after not in over:
                 over[after] = (*over[at], passage.route)
-                traces[after] = crossed(traces[at], _crossing(passage.route))
+                traces[after] = crossed(traces[at], passage.route.crossing)
                 to_visit.append(after)
     return found
 
@@ -120,7 +120,7 @@ class _Follower:
             wanted = self._is_put_on(route, at, queues) if route.source == at.site else False
             if wanted is False:
                 continue
-            reason = held_back(trace, _crossing(route))
+            reason = held_back(trace, route.crossing)
             yield Passage(
                 route=route,
                 held=reason.value if reason else "",
@@ -161,11 +161,6 @@ def takes(type_: ExchangeType | None, binding: Binding, *, key: str, headers: He
     # A static route's binding has no arguments here, and asks for nothing.
     index.add(binding.queue, {binding.key: to_stored(binding.arguments or index.takes_all)})
     return bool(index.matches(Publication(exchange=binding.exchange, key=key, headers=headers)))
-
-
-def _crossing(route: Route) -> Crossing:
-    bridge = route.bridge
-    return Crossing(peer=route.dest, tag=bridge.tag or route.source, excludes=bridge.excludes, max_hops=bridge.max_hops)
 
 
 def _after(route: Route, at: Arrival) -> Arrival:

@@ -10,6 +10,7 @@ from sluice.federation.links.links import Bridge, Link, ends
 from sluice.federation.links.states import CARRYING, LinkState, LinkStatus
 from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.exchanges import ExchangeType
+from sluice.federation.matching.metadata import Crossing
 
 _OWN_STATE = CARRYING | {LinkState.PAUSED}  # of a link, in which its routes have states of their own
 
@@ -45,6 +46,13 @@ class Route:
     def name(self) -> str:
         """The link's and the bridge's."""
         return f"{self.bridge.link}/{self.bridge.name}"
+
+    @property
+    def crossing(self) -> Crossing:
+        """Return what it asks of a message's trace."""
+        bridge = self.bridge
+        tag = bridge.tag or self.source
+        return Crossing(peer=self.dest, tag=tag, excludes=bridge.excludes, max_hops=bridge.max_hops)
 
     @property
     def is_failed(self) -> bool:

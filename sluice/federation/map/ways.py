@@ -20,7 +20,7 @@ from sluice.federation.map.topology import Route, Topology
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.indexes import Publication
 from sluice.federation.matching.metadata import Crossing, DropReason, Trace, crossed, held_back
-from sluice.federation.matching.topics import ANY, ONE, SEPARATOR
+from sluice.federation.matching.topics import ANY, ONE, SEPARATOR, past_any, places_after
 
 MAX_IN_THREES = 16  # different patterns, up to which also keys of three of them at once are followed
 MAX_IN_PAIRS = 200
@@ -189,7 +189,7 @@ def _edge(route: Route, topology: Topology) -> Edge:
         key=bridge.key if bridge.kind is RouteKind.STATIC and _by_key(type_) else None,
         type=type_,
         route=route,
-        crossing=Crossing(peer=route.dest, tag=bridge.tag or site, excludes=bridge.excludes, max_hops=bridge.max_hops),
+        crossing=route.crossing,
         dest_key=None if bridge.dest_key is UNSET else bridge.dest_key,
     )
 
@@ -238,37 +238,16 @@ def common_key(patterns: Sequence[str]) -> str | None:
     """
     split = [pattern.split(SEPARATOR) for pattern in patterns]
     words = sorted({token for tokens in split for token in tokens} - {ONE, ANY})
-    words.append(_word_beside(words))
-    places = tuple(_past_any(tokens, {0}) for tokens in split)
+    words.append(max(words, key=len, default="") + "x")  # which no pattern has: only wildcards match it
+    places = tuple(past_any(tokens, {0}) for tokens in split)
     to_visit, seen = deque([(places, list[str]())]), {places}
     while to_visit:
         here, key = to_visit.popleft()
         if key and all(len(tokens) in at for tokens, at in zip(split, here, strict=True)):
             return SEPARATOR.join(key)
         for word in words:
-            after = tuple(_places_after(tokens, at, word) for tokens, at in zip(split, here, strict=True))
+            after = tuple(places_after(tokens, at, word) for tokens, at in zip(split, here, strict=True))
             if all(after) and (after not in seen or not key):
                 seen.add(after)
                 to_visit.append((after, [*key, word]))
     return None
-
-
-def _word_beside(words: Iterable[str]) -> str:
-    """Make a word that no pattern has: only wildcards match it."""
-    return max(words, key=len, default="") + "x"
-
-
-def _places_after(tokens: Sequence[str], at: Iterable[int], word: str) -> frozenset[int]:
-    """Where a pattern may stand after one more word of a key, of where it may have stood before."""
-    stay = {place for place in at if place < len(tokens) and tokens[place] == ANY}
-    step = {place + 1 for place in at if place < len(tokens) and tokens[place] in {ONE, word}}
-    return _past_any(tokens, stay | step)
-
-
-def _past_any(tokens: Sequence[str], at: Iterable[int]) -> frozenset[int]:
-    """With the places behind a `#`, which may be no word at all."""
-    found = set(at)
-    for place, token in enumerate(tokens):
-        if place in found and token == ANY:
-            found.add(place + 1)
-    return frozenset(found)

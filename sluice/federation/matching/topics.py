@@ -4,7 +4,7 @@ Keys and patterns are split on `.`; an empty token is a token, so `""` has one. 
 one token and `#` any number of them, none included; within a longer token they are ordinary characters. As in Qpid.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from sluice.federation.matching.indexes import (
@@ -40,22 +40,26 @@ def covers(pattern: str, other: str) -> bool:
     """Whether every key that matches `other`, a pattern too, matches `pattern`."""
     tokens = _tokens(pattern)
     # reached: after how many of the pattern's tokens one may be, past those of `other` so far.
-    reached = _past_any(tokens, {0})
+    reached = past_any(tokens, {0})
     for token in _tokens(other):
-        stays = {place for place in reached if place < len(tokens) and tokens[place] == ANY}
-        goes = {
-            place + 1 for place in reached if place < len(tokens) and token != ANY and tokens[place] in {token, ONE}
-        }
-        reached = _past_any(tokens, stays | goes)
+        reached = places_after(tokens, reached, token)
     return len(tokens) in reached
 
 
-def _past_any(tokens: list[str], reached: set[int]) -> set[int]:
+def places_after(tokens: Sequence[str], reached: frozenset[int], token: str) -> frozenset[int]:
+    """Find where one may be in a pattern after one more token, a `#` among them, of where one may have been before."""
+    stays = {place for place in reached if place < len(tokens) and tokens[place] == ANY}
+    goes = {place + 1 for place in reached if place < len(tokens) and token != ANY and tokens[place] in {token, ONE}}
+    return past_any(tokens, stays | goes)
+
+
+def past_any(tokens: Sequence[str], reached: Iterable[int]) -> frozenset[int]:
     """Add where one is past a `#` that takes nothing."""
+    found = set(reached)
     for place, token in enumerate(tokens):
-        if place in reached and token == ANY:
-            reached.add(place + 1)
-    return reached
+        if place in found and token == ANY:
+            found.add(place + 1)
+    return frozenset(found)
 
 
 class _Node:

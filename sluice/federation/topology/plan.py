@@ -347,10 +347,7 @@ class _Comparison:
         rules = there.there.get((PEER, self.tag))
         if not isinstance(rules, Peer):
             raise BadRoute(f"{route.name}: at {peer}, {no_peer(self.tag)}")
-        if route.src_is_local:
-            refusal = None if rules.may_push(route.dest) else rules.push_refusal(route.dest)
-        else:
-            refusal = rules.refusal_of(route)
+        refusal = rules.push_refusal(route.dest) if route.src_is_local else rules.refusal_of(route)
         if refusal is not None:
             raise BadRoute(f"{route.name}: at {peer}, {refusal}")
 

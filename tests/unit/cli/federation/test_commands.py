@@ -19,8 +19,6 @@ from typer.testing import CliRunner, Result
 from sluice.cli.main import app
 from sluice.codec import encode
 from sluice.errors import BadConfiguration, QueueGone, SenderFault
-from sluice.federation.dynamic.ops import Want
-from sluice.federation.dynamic.paths import Way
 from sluice.federation.links.links import Address, Bridge, BridgeDeclaration, Link, MappingPace
 from sluice.federation.operations import (
     OPERATIONS,
@@ -29,6 +27,8 @@ from sluice.federation.operations import (
     ListExchanges,
     TellBridge,
     TellLink,
+    WaysView,
+    WayView,
 )
 from sluice.federation.registrar import Registrar
 from sluice.federation.settings import SiteNames
@@ -52,7 +52,7 @@ class Asked(Site):
     asked: list[FederationOperation] = field(default_factory=list)
     redriven: list[str] = field(default_factory=list)
     readable: Callable[[str], str] = NAMES.readable
-    known_ways: dict[str, list[Way]] = field(default_factory=dict)
+    known_ways: tuple[WayView, ...] = ()
 
     @property
     def address(self) -> Address:
@@ -75,7 +75,7 @@ class Asked(Site):
             registrar,
             self.upkeep(registrar, redrive=self._redrive),
             names=NAMES,
-            ways=lambda: self.known_ways,
+            ways=lambda: WaysView(ways=self.known_ways),
             senders=self.introduction.senders,
         )
         try:
@@ -516,9 +516,17 @@ def test_a_dynamic_route_between_exchanges_of_two_types_fails_and_says_which(sit
 
 def test_lists_and_maps_show_who_wants_what_by_which_way(sites: Sites) -> None:
     sites.run("dynamic", "add", WEST, EAST, "amq.topic")
-    wants = frozenset({Want.of(f"key-{number}") for number in range(7)})
-    way = Way(origin="FAR", bridge="b", path=("WEST", "FAR"), outages=0, wants=wants, active=True)
-    sites[EAST].known_ways = {"amq.topic": [way, replace(way, path=("NORTH", "FAR"), active=False)]}
+    keys = tuple(f"key-{number}" for number in range(7))
+    far: dict[str, Any] = {
+        "exchange": "amq.topic",
+        "origin": "FAR",
+        "route": "b",
+        "outages": 0,
+        "wants": len(keys),
+        "keys": keys,
+    }
+    ways = (("WEST", "FAR"), True), (("NORTH", "FAR"), False)
+    sites[EAST].known_ways = tuple(WayView(**far, path=path, active=active) for path, active in ways)
     for command in (("dynamic", "ways", EAST), ("route", "list", EAST), ("route", "map", EAST)):
         said = " ".join(sites.run(*command).stdout.split())
         assert "WEST → FAR" in said

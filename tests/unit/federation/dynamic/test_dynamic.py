@@ -316,13 +316,13 @@ def test_ways_show_the_active_one_first_and_who_stands_by() -> None:
     routes = after(source(*BEGUN), add_served(served(peer="E"))).routes
     by_e = snapshot({"D": Reach(path=("D", "E"), hops_left=7, wants=frozenset({Want("a")}))})
     routes = after(routes, *(hear("E", op) for op in by_e)).routes
-    assert [(way.bridge, way.path, way.active) for way in ways_of(routes)] == [
+    assert [(way.route, way.path, way.active) for way in ways_of(routes)] == [
         ("pull@D", ("D",), True),
         ("pull@E", ("E", "D"), False),
     ]
     assert keys(routes, "pull@E") == []
     down = after(routes, turn_link("of-D", up=False, now_ms=0)).routes
-    assert [(way.bridge, way.outages, way.active) for way in ways_of(down)] == [
+    assert [(way.route, way.outages, way.active) for way in ways_of(down)] == [
         ("pull@E", 0, True),
         ("pull@D", 1, False),
     ]

@@ -185,7 +185,7 @@ def test_a_route_that_goes_leaves_nothing(line: DynamicWorld) -> None:
     line.minutes(6)
     for tag in line.tags:
         assert line[tag].keys() == []
-        assert line[tag].dynamics().ways() == {}
+        assert line[tag].dynamics().routes.value() == {}
         assert not line[tag].registry().bridges
         assert not [name for name in line[tag].queues.queues if name.startswith("sluice-bridge-")]
 

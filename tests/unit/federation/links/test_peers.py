@@ -169,7 +169,7 @@ def test_a_peer_pulls_what_its_rules_let_it(rules: dict[str, Any], bridge: Bridg
 
 def test_a_peer_pushes_to_the_exchanges_that_its_rules_name() -> None:
     peer = replace(THERE, pushes=("events", "amq.t*"))
-    assert [peer.may_push(each) for each in ("events", "amq.topic", "amq.fanout")] == [True, True, False]
+    assert [peer.push_refusal(each) is None for each in ("events", "amq.topic", "amq.fanout")] == [True, True, False]
 
 
 def test_what_a_peer_sends_has_been_there() -> None:
