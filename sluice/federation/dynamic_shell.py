@@ -40,6 +40,7 @@ from sluice.federation.dynamic.steps import (
 from sluice.federation.exchange_store import Change, all_of, bound_exactly
 from sluice.federation.links.messages import DynamicMessage, encode_control
 from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, Registry, bridge_destination
+from sluice.federation.links.states import Intent
 from sluice.federation.links.transitions import tell_link
 from sluice.federation.matching.bindings import Destination, SiteBindings
 from sluice.federation.matching.exchanges import ExchangeType
@@ -178,8 +179,8 @@ class Dynamics(msgspec.Struct, frozen=True, kw_only=True):
         for name, record in registry.bridges.items():
             if not record.bridge.dynamic or record.bridge.src != routes.exchange or record.queue is None:
                 continue
-            takes_in = not (record.closing or record.draining or registry.links[record.bridge.link].status.draining)
-            is_wanted = name in routes.served and takes_in
+            drains = record.wanted is Intent.DRAINING or registry.links[record.bridge.link].status.draining
+            is_wanted = name in routes.served and not (record.closing or drains)
             destination = bridge_destination(registry, record, url=self.registrar.works.queues.url(record.queue))
             if is_wanted and destination.crossing is not None:
                 leading = replace(destination.crossing, origins=origins_of(ways, name))

@@ -9,7 +9,7 @@ from sluice.codec import Struct, shared_fields
 from sluice.federation.declared import BindingDeclaration, Declared
 from sluice.federation.links.links import Address, Bridge, Introduction, Link
 from sluice.federation.links.peers import Peer
-from sluice.federation.links.states import ENDING, Command, LinkStatus
+from sluice.federation.links.states import Command, LinkState, LinkStatus
 from sluice.federation.links.watch import Mends
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.matching.typed_values import StoredValue
@@ -32,7 +32,7 @@ class LinkView(Link, frozen=True, kw_only=True):
     @property
     def is_ending(self) -> bool:
         """Whether no route can be added to it any more."""
-        return self.status.state in ENDING
+        return self.status.state is LinkState.CLOSING
 
     def declared_link(self) -> Link:
         """Return the link itself."""

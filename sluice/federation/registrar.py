@@ -35,10 +35,11 @@ from sluice.federation.links.registry import (
     served_name,
     state_of,
 )
-from sluice.federation.links.states import AccessRefused, LinkEvent, LinkState, TimePassed, Unreachable
+from sluice.federation.links.states import AccessRefused, Intent, LinkEvent, LinkState, TimePassed, Unreachable
 from sluice.federation.links.transitions import (
     Change,
     apply,
+    drop_link,
     greet,
     note_hello_sent,
     part,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports no
 MAX_ROUNDS = 8
 SOON_MS = 2_000  # while a bridge or a link closes or drains, or a bridge is being changed
 UNFINISHED_MS = 10_000  # while a bridge lacks what AWS didn't let be made
+_PASSING = frozenset({Intent.CLOSED, Intent.DRAINING})
 _AWAITING = frozenset({LinkState.WAITING, LinkState.FAILED, LinkState.CONNECTING})
 
 
@@ -152,7 +154,7 @@ class Registrar(msgspec.Struct, frozen=True, kw_only=True):
         """When somebody should look again, ms since 1970; None where the schedule will do."""
         now_ms, links = self.now_ms(), registry.links.values()
         times = [each.status.due_at_ms for each in links if each.status.state in _AWAITING]
-        ends = any(each.closing or each.draining or each.changed for each in registry.bridges.values())
+        ends = any(each.wanted in _PASSING or each.changed for each in registry.bridges.values())
         if ends or any(each.status.draining and each.carries for each in links):
             times.append(now_ms + SOON_MS)
         if any(each.error is not None and each.bridge.src_is_local for each in registry.bridges.values()):
@@ -206,7 +208,8 @@ class Registrar(msgspec.Struct, frozen=True, kw_only=True):
         reasons = {pull.name: rules.refusal_of(pull) or self.filter_refusal(pull) for pull in hello.pulls}
         allowed = [pull for pull in hello.pulls if reasons[pull.name] is None]
         try:
-            registry = self.advance([greet(hello.link, peer=peer, pulls=allowed, draining=hello.draining)], ticks=False)
+            event = greet(hello.link, peer=peer, pulls=allowed, paused=hello.paused, draining=hello.draining)
+            registry = self.advance([event], ticks=False)
         except BadRoute as error:
             self._reply(peer, HelloRefusal(link=hello.link, sender=self.here, reason=str(error)))
             return self.registry()
@@ -250,12 +253,14 @@ class Registrar(msgspec.Struct, frozen=True, kw_only=True):
 
     def _hello_sent(self, link: str, registry: Registry) -> list[Change]:
         record = registry.links[link]
+        pulls, paused = pulls_over(registry, link)
         hello = Hello(
             link=link,
             sender=self.here,
             served=record.served,
             draining=record.status.draining,
-            pulls=pulls_over(registry, link),
+            pulls=pulls,
+            paused=paused,
         )
         try:
             self.peers.tell(record.link, record.endpoint, encode_control(hello))
@@ -283,4 +288,4 @@ class Registrar(msgspec.Struct, frozen=True, kw_only=True):
                 return []  # told once it can be
             except PeerRefused:
                 pass  # it will never be told
-        return [tell_link(link, LinkEvent.TORN_DOWN)]
+        return [drop_link(link)]

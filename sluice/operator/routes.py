@@ -14,7 +14,7 @@ from msgspec.structs import asdict, replace
 from sluice.errors import BadRoute, SluiceError
 from sluice.federation.links.links import Address, Bridge, BridgeDeclaration, Introduction, Link, RouteKind
 from sluice.federation.links.peers import Peer
-from sluice.federation.links.states import ENDING, LinkState
+from sluice.federation.links.states import LinkState
 from sluice.federation.map.findings import Finding, of_route
 from sluice.federation.matching.metadata import is_tag
 from sluice.federation.operations import AddBridge, AddLink, AddPeer, BridgeView, CloseLink, LinkView, SiteView
@@ -25,7 +25,7 @@ POLL_S = 0.5
 MAX_NAME_CHARACTERS = 100
 MAX_NEARBY = 16  # sites that are asked for what a new route does: with each a second goes by
 HASH_CHARACTERS = 12
-NOT_BY_WAITING = ENDING | {LinkState.FAILED, LinkState.PAUSED}  # a link in these stays so
+NOT_BY_WAITING = frozenset({LinkState.CLOSING, LinkState.FAILED, LinkState.PAUSED})  # a link in these stays so
 
 _LINK_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.:#*-]")

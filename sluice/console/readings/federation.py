@@ -91,7 +91,6 @@ def _route(site: KnownSite, view: SiteView, shown: BridgeView, series: Mapping[s
         "key": shown.key,
         "state": shown.state,
         "error": shown.error,
-        "paused": shown.paused,
         "served": shown.served,
         "declared": shown.declared,
         "link": shown.link,

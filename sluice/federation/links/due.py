@@ -11,7 +11,7 @@ import msgspec
 
 from sluice.federation.links.links import RouteKind
 from sluice.federation.links.registry import BridgeRecord, Registry
-from sluice.federation.links.states import CARRYING, LinkState
+from sluice.federation.links.states import CARRYING, Intent, LinkState
 
 EMPTY_FOR_MS = 60_000  # SQS's counts are right within a minute of the last change
 _UNREACHED = frozenset({LinkState.WAITING, LinkState.CONNECTING, LinkState.FAILED})
@@ -22,7 +22,7 @@ class Act(StrEnum):
     """What may have to be done for a link or a bridge. Each is answered with the change that its comment names."""
 
     SEND_HELLO = "send hello"  # `note_hello_sent`, or also `tell_link` where that fails
-    SEND_PARTING = "send parting"  # `tell_link` of TORN_DOWN, whether the peer was told or not
+    SEND_PARTING = "send parting"  # `drop_link`, whether the peer was told or not
     MAKE_QUEUE = "make queue"  # or look at the existing one: `note_things`
     BIND = "bind"  # `note_things`
     UNBIND = "unbind"  # `note_things`
@@ -71,7 +71,7 @@ def is_unfinished(registry: Registry, name: str) -> bool:
 
 def _due_of_open(registry: Registry, record: BridgeRecord) -> Iterator[Due]:
     name, link = record.bridge.name, registry.links[record.bridge.link]
-    takes_in = not (record.draining or link.status.draining)
+    takes_in = record.wanted is not Intent.DRAINING and not link.status.draining
     # What a dynamic route's queue is bound by, its peer says.
     if record.bridge.kind is RouteKind.STATIC and record.bound != takes_in:
         yield Due(Act.BIND if takes_in else Act.UNBIND, name)
@@ -82,7 +82,7 @@ def _due_of_open(registry: Registry, record: BridgeRecord) -> Iterator[Due]:
         yield Due(Act.SWITCH_MAPPING, name, on)
     if record.changed:
         yield Due(Act.REFIT, name)
-    if record.draining and not record.bridge.paused:
+    if record.wanted is Intent.DRAINING:
         yield Due(Act.COUNT_QUEUE, name)
 
 

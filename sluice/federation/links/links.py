@@ -127,7 +127,6 @@ class BridgeDeclaration(Struct, frozen=True, kw_only=True):
     max_hops: int = DEFAULT_MAX_HOPS
     fifo: bool = True
     expires_s: int | None = None
-    paused: bool = False
     dest_key: str | UnsetType = UNSET
     retention_s: int | UnsetType = UNSET
     filter: Filter | UnsetType = UNSET

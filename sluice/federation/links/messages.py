@@ -24,10 +24,14 @@ class _Said(Struct, frozen=True, kw_only=True, tag_field="op"):
 
 
 class Hello(_Said, frozen=True, kw_only=True, tag="hello"):
-    """Over a link: who asks, and what is pulled over it. `served` where nobody declared the link at the asker."""
+    """Over a link: who asks, and what is pulled over it, some of it `paused`.
+
+    `served` where nobody declared the link at the asker.
+    """
 
     served: bool = False
     draining: bool = False
+    paused: frozenset[str] = frozenset()
     pulls: Annotated[tuple[Bridge, ...], Meta(max_length=MAX_PULLS)] = ()
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from sluice.codec import Format, Struct
 from sluice.federation.links.links import Address, Bridge, Endpoint, Link, RouteKind, crossing
-from sluice.federation.links.states import CARRYING, ENDING, LinkState, LinkStatus
+from sluice.federation.links.states import CARRYING, Intent, LinkState, LinkStatus
 from sluice.federation.matching.bindings import Destination
 from sluice.federation.matching.metadata import Crossing
 
@@ -43,8 +43,8 @@ class LinkRecord(Struct, frozen=True, kw_only=True):
 
     @property
     def is_ending(self) -> bool:
-        """Whether it is about to go, or gone."""
-        return self.status.state in ENDING
+        """Whether it is about to go."""
+        return self.status.state is LinkState.CLOSING
 
     @property
     def endpoint(self) -> Endpoint:
@@ -67,18 +67,20 @@ class BridgeRecord(Struct, frozen=True, kw_only=True):
     mapping: str | None = None
     on: bool = False
     bound: bool = False
-    closing: bool = False
-    draining: bool = False
+    wanted: Intent = Intent.OPEN
     empty_since_ms: int | None = None
     error: str | None = None
     changed: bool | UnsetType = UNSET
 
     def becoming(self, bridge: Bridge) -> "BridgeRecord":
         """Return the record of a bridge that is changed where it stands."""
-        if replace(self.bridge, paused=bridge.paused) == bridge:
-            return replace(self, bridge=bridge)
         has_things = self.bridge.src_is_local and (self.queue is not None or self.bound)
         return replace(self, bridge=bridge, changed=True if has_things else UNSET)
+
+    @property
+    def closing(self) -> bool:
+        """Whether it is about to go."""
+        return self.wanted is Intent.CLOSED
 
     @property
     def makes_queue(self) -> bool:
@@ -104,7 +106,7 @@ class Registry(Struct, frozen=True, kw_only=True):
     def may_flow(self, record: BridgeRecord) -> bool:
         """Whether what the bridge reads may go over now."""
         link = self.links[record.bridge.link]
-        return link.carries and link.address is not None and not record.bridge.paused and not record.closing
+        return link.carries and link.address is not None and record.wanted in {Intent.OPEN, Intent.DRAINING}
 
     def with_link(self, record: LinkRecord) -> "Registry":
         """With the link as it is now."""
@@ -130,7 +132,7 @@ def state_of(record: BridgeRecord, link: LinkRecord) -> str:
         return f"{state}: {record.error}"
     if record.closing:
         return LinkState.CLOSING.value
-    if record.bridge.paused:
+    if record.wanted is Intent.PAUSED:
         return LinkState.PAUSED.value
     if not record.bridge.src_is_local:
         return link.remote.get(record.bridge.name, LinkState.WAITING.value)
@@ -140,7 +142,7 @@ def state_of(record: BridgeRecord, link: LinkRecord) -> str:
 
 def routes_down(registry: Registry) -> list[str]:
     """Return the names of the bridges that should carry messages and don't, whichever end says so."""
-    resting = {LinkState.OPERATIONAL, LinkState.PAUSED, LinkState.CLOSING, LinkState.CLOSED}
+    resting = {LinkState.OPERATIONAL, LinkState.PAUSED, LinkState.CLOSING}
     return sorted(
         name
         for name, record in registry.bridges.items()
@@ -183,18 +185,20 @@ def bridge_destination(registry: Registry, record: BridgeRecord, *, url: str) ->
     return Destination(queue=record.queue or "", url=url, crossing=crossing(record.bridge, link, here=registry.here))
 
 
-def pulls_over(registry: Registry, link: str) -> tuple[Bridge, ...]:
-    """Find what the link's hello asks for: all paused where the link is, unless it drains, which the peer's does.
+def pulls_over(registry: Registry, link: str) -> tuple[tuple[Bridge, ...], frozenset[str]]:
+    """Find what the link's hello asks for, and the names of what is paused of it.
 
-    A dynamic route that fails asks for nothing.
+    That is all where the link is, unless it drains, which the peer's does. A dynamic route that fails asks for nothing.
     """
     status = registry.links[link].status
-    paused = status.state is LinkState.PAUSED and not status.draining
-    return tuple(
-        replace(each.bridge, paused=each.bridge.paused or paused)
+    is_paused = status.state is LinkState.PAUSED and not status.draining
+    pulls = [
+        each
         for each in registry.bridges_of(link)
         if not each.bridge.src_is_local and not each.closing and not (each.bridge.dynamic and each.error)
-    )
+    ]
+    paused = frozenset(each.bridge.name for each in pulls if is_paused or each.wanted is Intent.PAUSED)
+    return tuple(each.bridge for each in pulls), paused
 
 
 def fed_queues(registry: Registry) -> frozenset[str]:

@@ -3,10 +3,10 @@
 State follows from evidence: the peer's answers to heartbeats, and forwards that succeed. Whether the peer is to be told
 follows from the change of state, so a step that is repeated, or comes late, does nothing twice.
 
-    Waiting ─▶ Connecting ─▶ Operational ◀─▶ Stalled         any but Closed ─▶ Paused, Closing
+    Waiting ─▶ Connecting ─▶ Operational ◀─▶ Stalled         any ─▶ Paused, Closing
        ▲            │             │             │             Paused ─▶ Connecting
        ├────────────┴─────────────┴─────────────┤ unreachable
-    Failed ◀────────────────────────────────────┘ refused     Closing ─▶ Closed
+    Failed ◀────────────────────────────────────┘ refused
 """
 
 from enum import StrEnum
@@ -36,11 +36,9 @@ class LinkState(StrEnum):
     FAILED = "Failed"
     PAUSED = "Paused"
     CLOSING = "Closing"
-    CLOSED = "Closed"
 
 
 CARRYING = frozenset({LinkState.OPERATIONAL, LinkState.STALLED})  # the event source mapping is on
-ENDING = frozenset({LinkState.CLOSING, LinkState.CLOSED})
 _TRYING = CARRYING | {LinkState.CONNECTING}
 _IDLE = frozenset({LinkState.WAITING, LinkState.FAILED})
 
@@ -96,13 +94,21 @@ class Command(StrEnum):
     RETRY = "retry"
 
 
+class Intent(StrEnum):
+    """What is wanted of a route: the other half of its state follows from its things and its link."""
+
+    OPEN = "open"
+    PAUSED = "paused"  # what comes is kept
+    DRAINING = "draining"  # nothing more is taken in
+    CLOSED = "closed"  # it goes, once what it holds has
+
+
 class LinkEvent(StrEnum):
     """What else becomes of a link."""
 
     ANSWERED = "answered"  # by the peer: to the hello or to a heartbeat
     FORWARDED = "forwarded"
     CLOSE = "close"
-    TORN_DOWN = "torn down"
 
 
 LinkNews = TimePassed | Unreachable | AccessRefused | Command | LinkEvent
@@ -123,8 +129,6 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case a kind of news
     failing = replace(status, endpoint=(status.endpoint + 1) % endpoints, failures=status.failures + 1)
     waiting = replace(failing, state=LinkState.WAITING, due_at_ms=now_ms + back_off_ms(failing.failures, jitter=jitter))
     match news:
-        case _ if state is LinkState.CLOSED:
-            return status
         case Unreachable(at_ms=int(at_ms)) | AccessRefused(at_ms=int(at_ms)) if at_ms < _well_at_ms(status):
             return status  # it is heard late, or again: the link has been well since
         case TimePassed() if state in CARRYING or state is LinkState.PAUSED:
@@ -151,15 +155,13 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case a kind of news
             )
         case LinkEvent.ANSWERED:
             return replace(status, last_answer_ms=now_ms)
-        case LinkEvent.TORN_DOWN if state is LinkState.CLOSING:
-            return replace(status, state=LinkState.CLOSED)
         case LinkEvent.CLOSE:
             return replace(status, state=LinkState.CLOSING)
-        case Command.PAUSE if state not in ENDING:
+        case Command.PAUSE if state is not LinkState.CLOSING:
             return replace(status, state=LinkState.PAUSED)
         case Command.RETRY if state in _IDLE:
             return connecting
-        case Command.DRAIN | Command.RESUME if state not in ENDING:
+        case Command.DRAIN | Command.RESUME if state is not LinkState.CLOSING:
             return replace(connecting if state is LinkState.PAUSED else status, draining=news is Command.DRAIN)
         case _:
             return status

@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Concatenate, NamedTuple, ParamSpec
 
 from msgspec import UNSET
@@ -17,9 +17,9 @@ from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, LinkReco
 from sluice.federation.links.states import (
     AccessRefused,
     Command,
+    Intent,
     LinkEvent,
     LinkNews,
-    LinkState,
     Unreachable,
     is_to_be_told,
     step,
@@ -47,11 +47,8 @@ def apply(registry: Registry, change: Change, *, now_ms: int, jitter: float) -> 
     for name, record in registry.links.items():
         if not record.is_ending:
             continue
-        bridges = registry.bridges_of(name)
-        if record.status.state is LinkState.CLOSED and not bridges:
-            registry = replace(registry, links={each: link for each, link in registry.links.items() if each != name})
-        for each in bridges:  # a link that closes takes its bridges along, and goes once they are gone
-            registry = _changed(registry, each.bridge.name, closing=True)
+        for each in registry.bridges_of(name):  # a link that closes takes its bridges along
+            registry = _changed(registry, each.bridge.name, wanted=Intent.CLOSED)
     return registry
 
 
@@ -108,7 +105,7 @@ def note_count(registry: Registry, now: Now, bridge: str, messages: int) -> Regi
 def _is_of_another(registry: Registry, bridge: Bridge) -> bool:
     """Whether the bridge has been given other options since it was so: what was made of it isn't as it should be."""
     record = registry.bridges.get(bridge.name)
-    return record is not None and replace(bridge, paused=record.bridge.paused) != record.bridge
+    return record is not None and bridge != record.bridge
 
 
 def _changed(registry: Registry, bridge: str, **changes: Any) -> Registry:
@@ -165,7 +162,6 @@ def change_bridge(registry: Registry, bridge: Bridge) -> Registry:
         raise BadRoute(f"{bridge.name}: no such route, or it is about to go")
     if record.served:
         raise BadRoute(f"{bridge.name}: the site that it goes to asked for it: change it there")
-    bridge = replace(bridge, paused=record.bridge.paused)
     if not record.bridge.can_become(bridge):
         raise BadRoute(f"{bridge.name}: what it goes from, to and by stays, and its queue: else it is another route")
     if bridge == record.bridge:
@@ -182,17 +178,16 @@ def change_bridge(registry: Registry, bridge: Bridge) -> Registry:
 def tell_bridge(registry: Registry, name: str, command: Command) -> Registry:
     """Pause a bridge, let it drain, or let it go on."""
     record = registry.bridges.get(name)
-    if record is None:
+    if record is None or record.closing:
         return registry
-    bridge = replace(record.bridge, paused=command is Command.PAUSE)
-    changed = replace(record, bridge=bridge, draining=command is Command.DRAIN, empty_since_ms=None)
-    return _announced(registry.with_bridge(changed), bridge)
+    wanted = {Command.PAUSE: Intent.PAUSED, Command.DRAIN: Intent.DRAINING}.get(command, Intent.OPEN)
+    return _announced(_changed(registry, name, wanted=wanted, empty_since_ms=None), record.bridge)
 
 
 @_change
 def close_bridge(registry: Registry, name: str) -> Registry:
     """Let a bridge go; what it holds goes over first, if the link carries."""
-    return _changed(registry, name, closing=True)
+    return _changed(registry, name, wanted=Intent.CLOSED)
 
 
 # What becomes of links
@@ -213,6 +208,15 @@ def tell_link(registry: Registry, now: Now, name: str, news: LinkNews) -> Regist
         for each in registry.bridges_of(name):
             registry = _changed(registry, each.bridge.name, on=False, error=news.error)
     return registry
+
+
+@_change
+def drop_link(registry: Registry, name: str) -> Registry:
+    """Forget a link that is closing, and has no bridges any more."""
+    record = registry.links.get(name)
+    if record is None or not record.is_ending or registry.bridges_of(name):
+        return registry
+    return replace(registry, links={each: link for each, link in registry.links.items() if each != name})
 
 
 @_timed
@@ -280,7 +284,14 @@ def take_answer(
 
 @_timed
 def greet(
-    registry: Registry, now: Now, link: str, *, peer: Address, pulls: Sequence[Bridge] = (), draining: bool = False
+    registry: Registry,
+    now: Now,
+    link: str,
+    *,
+    peer: Address,
+    pulls: Sequence[Bridge] = (),
+    paused: Container[str] = (),
+    draining: bool = False,
 ) -> Registry:
     """Take in a peer's hello over a link of its own: who it is, as was checked, and all that it pulls and may."""
     _check_greeting(registry, link, peer, pulls)
@@ -302,9 +313,9 @@ def greet(
     }
     for each in registry.bridges_of(name):
         if each.bridge.name not in wanted:
-            registry = _changed(registry, each.bridge.name, closing=True)
-    for bridge in wanted.values():
-        registry = _served(registry, bridge)
+            registry = _changed(registry, each.bridge.name, wanted=Intent.CLOSED)
+    for pull, bridge in zip(pulls, wanted.values(), strict=True):
+        registry = _served(registry, bridge, Intent.PAUSED if pull.name in paused else Intent.OPEN)
     if registry.links[name].status.draining != draining:
         registry = tell_link(name, Command.DRAIN if draining else Command.RESUME)(registry, now)
     return registry
@@ -328,16 +339,17 @@ def _check_greeting(registry: Registry, link: str, peer: Address, asked: Sequenc
         raise BadRoute("a duplicate route is asked for")
 
 
-def _served(registry: Registry, bridge: Bridge) -> Registry:
+def _served(registry: Registry, bridge: Bridge, wanted: Intent) -> Registry:
     """With the bridge that pushes here what the peer pulls."""
     known = registry.bridges.get(bridge.name)
     if known is None:
-        return registry.with_bridge(BridgeRecord(bridge=bridge, served=True))
-    if known.bridge == bridge or known.closing:
-        return registry  # one that is closing is made anew with the next hello after it is gone
-    if known.bridge.can_become(bridge):
-        return registry.with_bridge(known.becoming(bridge))
-    return _changed(registry, bridge.name, closing=True)
+        return registry.with_bridge(BridgeRecord(bridge=bridge, served=True, wanted=wanted))
+    if known.closing:
+        return registry  # it is made anew with the next hello after it is gone
+    if not known.bridge.can_become(bridge):
+        return _changed(registry, bridge.name, wanted=Intent.CLOSED)
+    becoming = known if known.bridge == bridge else known.becoming(bridge)
+    return registry.with_bridge(replace(becoming, wanted=wanted))
 
 
 @_timed

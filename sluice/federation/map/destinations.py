@@ -124,7 +124,7 @@ class _Follower:
             yield Passage(
                 route=route,
                 held=reason.value if reason else "",
-                waits=route.state not in CARRYING or route.bridge.paused,
+                waits=route.state not in CARRYING,
                 is_sure=wanted is True and route.bridge.filter is UNSET,
             )
 

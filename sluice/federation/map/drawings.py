@@ -31,17 +31,12 @@ def _keys_of(route: Route) -> str:
     return f"{route.bridge.key} {given}".strip()
 
 
-def state_of(route: Route) -> str:
-    """Say how a route is, in words."""
-    return "paused" if route.bridge.paused and not route.is_failed else route.state
-
-
 def title_of(route: Route) -> str:
     """Say all of a route in one line."""
     bridge = route.bridge
     ends = f"{route.source} {bridge.src} to {route.dest} {bridge.dest}"
     key = f", key {keys}" if (keys := _keys_of(route)) else ""
-    return f"{ends}{key}, {bridge.kind}, {bridge.name}, {state_of(route)}"
+    return f"{ends}{key}, {bridge.kind}, {bridge.name}, {route.state}"
 
 
 def _site_lines(topology: Topology, tag: str) -> Iterator[str]:
@@ -53,7 +48,7 @@ def _site_lines(topology: Topology, tag: str) -> Iterator[str]:
         if route.source == tag:
             bridge = route.bridge
             key, arrow = f" {keys} " if (keys := _keys_of(route)) else "", _ARROWS[bridge.kind]
-            dest, rest = f"{route.dest} {bridge.dest}", f"{route.name}, {bridge.kind}, {state_of(route)}"
+            dest, rest = f"{route.dest} {bridge.dest}", f"{route.name}, {bridge.kind}, {route.state}"
             rows.append((bridge.src, f"{arrow[0]}{key}{arrow}", dest, rest))
     widths = [max((len(row[column]) for row in rows), default=0) for column in (0, 1, 2)]
     for row in rows:

@@ -10,7 +10,7 @@ from textwrap import wrap
 
 from sluice.federation.links.links import RouteKind
 from sluice.federation.links.states import LinkState
-from sluice.federation.map.drawings import label_of, state_of, title_of
+from sluice.federation.map.drawings import label_of, title_of
 from sluice.federation.map.findings import findings
 from sluice.federation.map.topology import Route, Topology
 from sluice.pictures.graph import drawn
@@ -100,12 +100,12 @@ def colour_of(route: Route) -> Colour:
     """Return the colour of the route's state."""
     if route.is_failed:
         return Colour.BAD
-    return Colour.QUIET if route.bridge.paused else _COLOURS.get(LinkState(route.state), Colour.QUIET)
+    return _COLOURS.get(LinkState(route.state), Colour.QUIET)
 
 
 def _label(route: Route) -> str:
     """Say what it takes, and its state where that isn't as it should be: nobody has to tell colours apart."""
-    state, label = state_of(route).partition(":")[0], shortened(label_of(route), MAX_CELLS)
+    state, label = route.state.partition(":")[0], shortened(label_of(route), MAX_CELLS)
     return label if state == LinkState.OPERATIONAL else f"{label} ({state.lower()})"
 
 

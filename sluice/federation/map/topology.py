@@ -100,4 +100,5 @@ def _state(site: MappedSite, bridge: Bridge) -> str:
     """Say what becomes of the route now: what a peer has said of one is old where its link carries nothing."""
     link = site.statuses.get(bridge.link, LinkStatus()).state
     own = site.states.get(bridge.name, link.value)
-    return own if own.startswith(LinkState.FAILED) or link in _OWN_STATE else link.value
+    stays = own.startswith((LinkState.FAILED, LinkState.PAUSED))  # by itself, whatever its link does
+    return own if stays or link in _OWN_STATE else link.value

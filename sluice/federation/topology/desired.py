@@ -22,7 +22,6 @@ from sluice.federation.matching.exchanges import Exchange
 from sluice.federation.matching.metadata import is_tag
 
 MAX_SITES = 200
-PAUSED = "paused"  # of a route, which `sluice route pause` says: neither written nor changed by a file
 
 T = TypeVar("T")
 
@@ -166,13 +165,9 @@ def _converted(document: object, type_: type[T], place: str) -> T:
         raise BadTopology(f"{place}{within}".removeprefix("."), cause) from None
     except (BadBinding, UnicodeError, OverflowError) as error:
         raise BadTopology(place, str(error)) from None
-    match value:
-        case Bridge(paused=True):
-            raise BadTopology(f"{place}.{PAUSED}", "pauses are no file's: `sluice route pause`")
-        case BindingDeclaration(arguments=arguments):
-            for name, argument in arguments.items():
-                if isinstance(argument, float) and not math.isfinite(argument):
-                    raise BadTopology(f"{place}.arguments.{name}", "infinite, or no number")
+    for name, argument in value.arguments.items() if isinstance(value, BindingDeclaration) else ():
+        if isinstance(argument, float) and not math.isfinite(argument):
+            raise BadTopology(f"{place}.arguments.{name}", "infinite, or no number")
     return value
 
 
@@ -196,5 +191,4 @@ def as_document(value: object) -> Any:
 def schema() -> dict[str, Any]:
     """Return the JSON schema of a file, which editors check it by."""
     made = msgspec.json.schema(DesiredTopology)
-    del made["$defs"][Bridge.__name__]["properties"][PAUSED]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A topology of Sluice", **made}

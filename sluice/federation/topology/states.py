@@ -13,7 +13,7 @@ from sluice.federation.links.peers import Peer
 from sluice.federation.links.states import LinkState
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange
 from sluice.federation.operations import QueuesView, SiteView
-from sluice.federation.topology.desired import PAUSED, DesiredLink, DesiredPeer, DesiredSite, DesiredTopology
+from sluice.federation.topology.desired import DesiredLink, DesiredPeer, DesiredSite, DesiredTopology
 from sluice.federation.topology.entries import LINK, ROUTE, Entries, Key, by_key, key_of
 
 
@@ -39,7 +39,7 @@ class SiteState:
                 *self.bindings,
                 *(each.declared_link() for each in view.links if not each.served and not each.is_ending),
                 *(
-                    replace(each.declared_bridge(), **{PAUSED: False})
+                    each.declared_bridge()
                     for each in view.bridges
                     if not each.served and each.state != LinkState.CLOSING
                 ),

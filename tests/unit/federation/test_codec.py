@@ -23,7 +23,7 @@ from sluice.federation.links.messages import (
     encode_control,
 )
 from sluice.federation.links.registry import REGISTRY, BridgeRecord, LinkRecord, Registry
-from sluice.federation.links.states import LinkState, LinkStatus
+from sluice.federation.links.states import Intent, LinkState, LinkStatus
 
 TEXTS = st.text(max_size=8)
 NAMES = st.text(min_size=1, max_size=5)
@@ -67,7 +67,6 @@ BRIDGES = st.builds(
     credit=NUMBERS,
     max_hops=NUMBERS,
     fifo=st.booleans(),
-    paused=st.booleans(),
 )
 STATUSES = st.builds(
     LinkStatus,
@@ -99,8 +98,7 @@ BRIDGE_RECORDS = st.builds(
     mapping=MAYBE,
     on=st.booleans(),
     bound=st.booleans(),
-    closing=st.booleans(),
-    draining=st.booleans(),
+    wanted=st.sampled_from(Intent),
     empty_since_ms=st.none() | NUMBERS,
     error=MAYBE,
 )

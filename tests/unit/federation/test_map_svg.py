@@ -1,5 +1,6 @@
 """The route map as SVG: nothing on top of anything else, whatever sites are called, in light and dark."""
 
+import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
@@ -157,7 +158,9 @@ def test_of_more_lines_than_can_be_labelled_titles_tell_the_keys() -> None:
 
 
 def test_a_state_that_isnt_as_it_should_be_is_said_in_words() -> None:
-    drawn = as_svg(Topology.of([site("A", pushed("x", "B", key="k", paused=True), pushed("x", "B", key="up"))]))
+    paused = pushed("x", "B", key="k")
+    here = site("A", paused, pushed("x", "B", key="up"))
+    drawn = as_svg(Topology.of([dataclasses.replace(here, states={**here.states, paused.name: "Paused"})]))
     assert {"x k (paused)", "x up"} <= set(texts(drawn))
 
 

@@ -13,7 +13,7 @@ from sluice.federation.bridge_works import bridge_queue_name
 from sluice.federation.declared import BindingDeclaration, Declared
 from sluice.federation.links.links import Bridge, Link
 from sluice.federation.links.peers import Peer
-from sluice.federation.links.states import Command, LinkState
+from sluice.federation.links.states import Command, Intent, LinkState
 from sluice.federation.links.transitions import add_bridge, add_link
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.operations import (
@@ -123,7 +123,7 @@ def test_a_declared_route_is_changed_where_it_stands_and_only_by_a_deployment() 
     desk.declare(links=(desk.link,), routes=(replace(PUSH, max_hops=3),))
     after = desk.here.registry().bridges["push"]
     assert (after.queue, after.mapping, after.closing) == (before.queue, before.mapping, False)
-    assert (after.bridge.max_hops, after.bridge.paused) == (3, True)
+    assert (after.bridge.max_hops, after.wanted) == (3, Intent.PAUSED)
     with pytest.raises(BadRoute, match=r"declared in cdk\.json"):
         desk.ask(ChangeBridge(bridge=PUSH))
     with pytest.raises(BadConfiguration, match="no such route"):
@@ -226,7 +226,7 @@ def test_a_link_and_a_route_are_told(what: Command) -> None:
     desk.ask(TellBridge(name="push", what=what))
     desk.ask(TellLink(name="to-B", what=what))
     record = desk.here.registry()
-    assert record.bridges["push"].bridge.paused is (what == "pause")
+    assert (record.bridges["push"].wanted is Intent.PAUSED) is (what == "pause")
     # Nothing is queued: what drains is done with it at once.
     assert (record.links["to-B"].status.state is LinkState.PAUSED) is (what in {"pause", "drain"})
     assert record.links["to-B"].status.draining is (what == "drain")

@@ -13,7 +13,7 @@ from sluice.errors import BadRoute, CallFailed
 from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX, bridge_queue_name, pace_of
 from sluice.federation.links.links import Bridge, MappingPace
 from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, bridge_destination
-from sluice.federation.links.states import CARRYING, Command, LinkEvent, LinkState
+from sluice.federation.links.states import CARRYING, Command, Intent, LinkEvent, LinkState
 from sluice.federation.links.transitions import (
     Change,
     add_bridge,
@@ -95,8 +95,10 @@ def _lacks(world: World, site: Site) -> list[str]:
         theirs = peer.bridges.get(name + SERVED_MARK + site.tag)
         if theirs is None:
             lacks.append(f"{site.tag}: {name} isn't served")
-        elif theirs.bridge.paused != (record.bridge.paused or (link.status.state is LinkState.PAUSED and not draining)):
-            lacks.append(f"{site.tag}: {name} is served with paused={theirs.bridge.paused}")
+        elif (theirs.wanted is Intent.PAUSED) != (
+            record.wanted is Intent.PAUSED or (link.status.state is LinkState.PAUSED and not draining)
+        ):
+            lacks.append(f"{site.tag}: {name} is served, and {theirs.wanted}")
     return lacks
 
 
@@ -104,10 +106,10 @@ def _missing(site: Site, record: BridgeRecord) -> list[str]:
     """Of a bridge that pushes: its queue, bound, and its mapping, on exactly when messages may go."""
     registry = site.registry()
     name, link = f"{site.tag}: {record.bridge.name}", registry.links[record.bridge.link]
-    takes_in = not (record.draining or link.status.draining)
+    takes_in = not (record.wanted is Intent.DRAINING or link.status.draining)
     sharing = [each for each in registry.bridges.values() if each.queue == record.queue and each.bridge.src_is_local]
     on = any(
-        registry.links[each.bridge.link].status.state in CARRYING and not each.bridge.paused and not each.closing
+        registry.links[each.bridge.link].status.state in CARRYING and each.wanted in {Intent.OPEN, Intent.DRAINING}
         for each in sharing
     )
     mapping = site.mappings.made.get(record.mapping or "")

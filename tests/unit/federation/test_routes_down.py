@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX, bridge_queue_name
 from sluice.federation.links.links import Bridge, Endpoint, Link
 from sluice.federation.links.registry import BridgeRecord, LinkRecord, Registry, routes_down
-from sluice.federation.links.states import LinkState, LinkStatus
+from sluice.federation.links.states import Intent, LinkState, LinkStatus
 
 LINK = Link(name="link", peer="WEST", endpoints=(Endpoint(region="r", account="1" * 12, control_queue_url="u"),))
 PUSHED = Bridge(name="pushed", link="link", src="amq.topic", dest="amq.topic", src_is_local=True)
@@ -33,7 +33,6 @@ def up(bridge: Bridge) -> BridgeRecord:
         (LinkState.OPERATIONAL, []),
         (LinkState.PAUSED, []),
         (LinkState.CLOSING, []),
-        (LinkState.CLOSED, []),
     ],
 )
 def test_a_route_is_as_down_as_its_link(state: LinkState, down: list[str]) -> None:
@@ -41,7 +40,10 @@ def test_a_route_is_as_down_as_its_link(state: LinkState, down: list[str]) -> No
 
 
 def test_a_route_that_somebody_paused_or_closes_is_meant_to_rest() -> None:
-    resting = [up(replace(PUSHED, paused=True)), replace(up(replace(PUSHED, name="other")), closing=True)]
+    resting = [
+        replace(up(PUSHED), wanted=Intent.PAUSED),
+        replace(up(replace(PUSHED, name="other")), wanted=Intent.CLOSED),
+    ]
     assert routes_down(registry(LinkState.WAITING, *resting)) == []
 
 

@@ -40,7 +40,7 @@ from sluice.federation.links.messages import (
     encode_control,
 )
 from sluice.federation.links.registry import REGISTRY, BridgeRecord, LinkRecord, Registry
-from sluice.federation.links.states import LinkState, LinkStatus
+from sluice.federation.links.states import Intent, LinkState, LinkStatus
 from sluice.federation.links.watch import WATCH, Mends, QueueWatch, SiteWatch
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.matching.typed_values import Base64
@@ -88,7 +88,6 @@ PULL = Bridge(
     credit=7,
     max_hops=2,
     fifo=False,
-    paused=True,
 )
 DYNAMIC = Bridge(
     name="dynamic-from-EAST:amq.topic", link="EAST", src="amq.topic", dest="amq.topic", dynamic=True, expires_s=600
@@ -136,8 +135,7 @@ LINKS = Registry(
             mapping="0a1b2c3d-mapping",
             on=True,
             bound=True,
-            closing=True,
-            draining=True,
+            wanted=Intent.CLOSED,
             empty_since_ms=1_700_000_000_006,
             error="no such queue: stack-orders-123",
         ),
@@ -209,7 +207,9 @@ WATCHED = SiteWatch(
     mends={PULL.name: Mends(number=2, last="queue", last_ms=1_700_000_000_016, lost=17)},
 )
 CONTROLS: dict[str, ControlMessage] = {
-    "hello": Hello(link="EAST", sender=EAST, served=True, draining=True, pulls=(PULL, DYNAMIC)),
+    "hello": Hello(
+        link="EAST", sender=EAST, served=True, draining=True, pulls=(PULL, DYNAMIC), paused=frozenset({PULL.name})
+    ),
     "answer": HelloAnswer(link="EAST", sender=EAST, exchanges={"amq.topic": "topic"}, bridges={"b": "Failed: no"}),
     "refused": HelloRefusal(link="EAST", sender=EAST, reason="two sites have this tag"),
     "parting": Parting(link="EAST", sender=EAST),

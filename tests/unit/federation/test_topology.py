@@ -216,7 +216,10 @@ def test_a_route_that_fails_by_itself_is_named_with_the_reason() -> None:
 
 
 def test_a_pause_keeps_messages_and_is_no_finding() -> None:
-    assert findings(sites_with(("A", push("B", paused=True)))) == ()
+    paused = MappedSite(
+        tag="A", exchanges=TYPES, links=(link_to("B"),), bridges=(push("B"),), states={push("B").name: "Paused"}
+    )
+    assert findings(Topology.of([paused])) == ()
 
 
 def test_what_a_peer_said_of_a_route_is_old_once_its_link_is_down() -> None:
@@ -291,9 +294,11 @@ def test_a_link_that_is_refused_lacks_permission() -> None:
 
 
 def test_a_pull_is_drawn_from_its_source() -> None:
-    pull = Bridge(name="p", link="to-B", src="x", dest="x", key="a.#", paused=True)
-    site = MappedSite(tag="A", region="eu-west-1", exchanges=TYPES, links=(link_to("B"),), bridges=(pull,))
-    assert as_text(Topology.of([site])) == "A eu-west-1\nB (not reached)\n  x ─ a.# ──▶ A x  to-B/p, static, paused\n"
+    pull = Bridge(name="p", link="to-B", src="x", dest="x", key="a.#")
+    site = MappedSite(
+        tag="A", region="eu-west-1", exchanges=TYPES, links=(link_to("B"),), bridges=(pull,), states={"p": "Paused"}
+    )
+    assert as_text(Topology.of([site])) == "A eu-west-1\nB (not reached)\n  x ─ a.# ──▶ A x  to-B/p, static, Paused\n"
 
 
 def test_a_site_that_is_linked_to_itself_is_not_believed() -> None:

@@ -218,7 +218,7 @@ function routes(place, found) {
     { name: `A minute, of ${found.minutes}` }, { name: "Forwarded" }, ...(place.actions ? [{ name: "Actions" }] : [])];
   const rows = found.routes.map((each) => [
     el("span", { class: "stack" }, el("strong", {}, each.name), el("span", { class: "quiet" }, `${each.kind}${each.served ? ", pulled by its peer" : ""}`)),
-    el("span", { class: "stack" }, el("span", {}, badge(each.paused ? "Paused" : each.state.split(":")[0])), each.error ? el("span", { class: "wrong" }, each.error) : null),
+    el("span", { class: "stack" }, el("span", {}, badge(each.state.split(":")[0])), each.error ? el("span", { class: "wrong" }, each.error) : null),
     el("span", { class: "stack" }, end(each.source, each.src, found.tag, ""), end(each.dest, each.to, found.tag, "→ "), each.key ? el("code", {}, each.key) : null),
     waiting(each), milliseconds(each.forwarded_ms),
     each.minutes ? el("span", { class: "stack" }, el("span", {}, fraction(average(each.minutes))), tiny(each.minutes)) : "–", el("span", { class: "nowrap" }, ago(each.last_forward_ms)),

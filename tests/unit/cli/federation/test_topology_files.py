@@ -540,7 +540,6 @@ def test_what_cant_be_had_is_said_with_its_line_and_nothing_is_done(sites: Four,
         ("at: us-east-1", "at: 5", "line 4: sites.EAST.at: Expected `str`, got `int`"),
         ("at: us-east-1", "where: us-east-1", "line 3: sites.EAST: Object contains unknown field `where`"),
         ("  EAST:", "  EA ST:", "line 2: sites: 'EA ST' is no site's tag"),
-        ("key: a.#", "paused: true", "sites.WEST.routes[0].paused: pauses are no file's: `sluice route pause`"),
         ("key: a.#", "kee: a", "sites.WEST.routes[0]: Object contains unknown field `kee`"),
         ("key: a.#", "key: 5", "sites.WEST.routes[0].key: Expected `str`, got `int`"),
         ("key: a.#", "src: a", "the key 'src' is there twice"),
@@ -568,7 +567,6 @@ def test_the_schema_that_is_shipped_is_that_of_what_is_read(sites: Four) -> None
     if os.environ.get("SLUICE_WRITE_SNAPSHOT"):
         Path(topology_files.__file__).with_name(topology_files.SCHEMA).write_text(current)
     assert sites.run("topology", "schema").stdout == current
-    assert "paused" not in schema()["$defs"]["Bridge"]["properties"]
 
 
 def test_the_guides_example_is_one() -> None:

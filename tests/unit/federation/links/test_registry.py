@@ -16,6 +16,7 @@ from sluice.federation.links.states import (
     PROBE_MS,
     AccessRefused,
     Command,
+    Intent,
     LinkEvent,
     LinkState,
     TimePassed,
@@ -29,6 +30,7 @@ from sluice.federation.links.transitions import (
     change_bridge,
     close_bridge,
     drop_bridge,
+    drop_link,
     greet,
     note_count,
     note_hello_sent,
@@ -120,10 +122,10 @@ def test_a_queue_route_binds_nothing() -> None:
 
 def test_a_pull_is_told_to_the_peer_and_needs_nothing_here() -> None:
     registry = up(PULL)
-    assert (actions(registry), pulls_over(registry, "link")) == ([Due(Act.SEND_HELLO, "link")], (PULL,))
+    assert (actions(registry), pulls_over(registry, "link")[0]) == ([Due(Act.SEND_HELLO, "link")], (PULL,))
     closed = after(registry, note_hello_sent("link"), close_bridge("pull"))
     assert actions(closed) == [Due(Act.SEND_HELLO, "link"), Due(Act.TEAR_DOWN, "pull")]
-    assert pulls_over(closed, "link") == ()
+    assert pulls_over(closed, "link")[0] == ()
 
 
 def test_a_dynamic_pull_between_exchanges_of_two_types_fails_until_they_are_of_one() -> None:
@@ -134,10 +136,10 @@ def test_a_dynamic_pull_between_exchanges_of_two_types_fails_until_they_are_of_o
     assert state_of(failed.bridges["pull"], failed.links["link"]) == (
         "Failed: amq.topic is topic at THERE, direct at HERE: a dynamic route needs one type"
     )
-    assert (pulls_over(failed, "link"), actions(failed)) == ((), [Due(Act.SEND_HELLO, "link")])  # which withdraws it
+    assert (pulls_over(failed, "link")[0], actions(failed)) == ((), [Due(Act.SEND_HELLO, "link")])  # which withdraws it
     assert actions(after(failed, note_hello_sent("link"), mismatched)) == []
     mended = after(failed, note_hello_sent("link"), answering(ours={"amq.topic": "topic"}))
-    assert (pulls_over(mended, "link"), actions(mended)) == ((pull,), [Due(Act.SEND_HELLO, "link")])
+    assert (pulls_over(mended, "link")[0], actions(mended)) == ((pull,), [Due(Act.SEND_HELLO, "link")])
     assert state_of(mended.bridges["pull"], mended.links["link"]) == "Operational"
 
 
@@ -166,7 +168,7 @@ def test_a_refused_link_is_probed_after_a_while_and_on_request() -> None:
 
 def test_a_paused_link_goes_on_saying_so() -> None:
     paused = after(up(PULL), tell_link("link", Command.PAUSE), note_hello_sent("link"))
-    assert [each.paused for each in pulls_over(paused, "link")] == [True]
+    assert pulls_over(paused, "link") == ((PULL,), {"pull"})
     assert not tick(paused, now_ms=HEARTBEAT_DUE_MS - 1, jitter=0).links["link"].hello_due
     assert actions(tick(paused, now_ms=HEARTBEAT_DUE_MS, jitter=0)) == [Due(Act.SEND_HELLO, "link")]
 
@@ -176,7 +178,7 @@ def test_what_drains_over_there_is_not_paused_by_us() -> None:
     draining = after(up(PULL), tell_link("link", Command.DRAIN))
     draining = tick(draining, now_ms=1, jitter=0)
     assert draining.links["link"].status.state is LinkState.PAUSED
-    assert [each.paused for each in pulls_over(draining, "link")] == [False]
+    assert pulls_over(draining, "link") == ((PULL,), set())
 
 
 @pytest.mark.parametrize("what", [Command.PAUSE, Command.DRAIN])
@@ -219,7 +221,7 @@ def test_a_link_goes_after_its_bridges_with_a_parting() -> None:
     assert Due(Act.SEND_PARTING, "link") not in actions(closing)
     bare = after(closing, drop_bridge("push"))
     assert actions(bare) == [Due(Act.SEND_PARTING, "link")]
-    assert after(bare, tell_link("link", LinkEvent.TORN_DOWN)) == EMPTY
+    assert after(bare, drop_link("link")) == EMPTY
 
 
 def test_a_hello_makes_what_it_asks_for_and_closes_the_rest() -> None:
@@ -228,8 +230,8 @@ def test_a_hello_makes_what_it_asks_for_and_closes_the_rest() -> None:
     assert after(served, greeting(PULL)) == served
     again = after(served, greeting())
     assert [each.closing for each in again.bridges.values()] == [True]
-    paused = after(served, greeting(replace(PULL, paused=True)))
-    assert [each.bridge.paused for each in paused.bridges.values()] == [True]
+    paused = after(served, greeting(PULL, paused={"pull"}))
+    assert [each.wanted for each in paused.bridges.values()] == [Intent.PAUSED]
     another = after(served, greeting(replace(PULL, fifo=False)))
     assert [each.closing for each in another.bridges.values()] == [True]
 
@@ -258,7 +260,7 @@ def test_what_may_not_be_changed_is_refused_with_the_reason() -> None:
             after(there, change_bridge(wrong))
     with pytest.raises(BadRoute, match="change it there"):
         after(after(EMPTY, greeting(PULL)), change_bridge(replace(PULL, name="pull@THERE", link="link@THERE")))
-    assert after(there, change_bridge(replace(PUSH, paused=True))) == there
+    assert after(there, change_bridge(PUSH)) == there
 
 
 def test_a_served_link_goes_with_its_peers() -> None:
@@ -316,7 +318,7 @@ def test_an_answer_of_another_site_fails_the_link() -> None:
         *(add_link(LINK), add_bridge(PUSH), MADE, BOUND, MAPPED, note_hello_sent("link")),
         *(close_bridge("none"), tell_bridge("none", Command.PAUSE), drop_bridge("none"), note_count("none", 1)),
         *(tell_link("none", LinkEvent.CLOSE), part("none", "THERE"), answering(link="none")),
-        *(note_things(bridge="none", queue="q"), note_hello_sent("none"), tell_link("link", LinkEvent.TORN_DOWN)),
+        *(note_things(bridge="none", queue="q"), note_hello_sent("none"), drop_link("link")),
     ],
 )
 def test_an_event_that_comes_twice_or_too_late_changes_nothing(event: Change) -> None:

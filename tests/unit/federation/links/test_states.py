@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from sluice.federation.links.states import (
     CARRYING,
-    ENDING,
     HEARTBEAT_DUE_MS,
     PROBE_MS,
     STALL_CHECK_MS,
@@ -160,13 +159,10 @@ def test_a_drain_can_be_called_off() -> None:
     assert told(draining, UP)
 
 
-def test_a_closed_link_is_torn_down_first_and_stays_closed() -> None:
+def test_a_link_that_closes_goes_on_doing_so() -> None:
     closing = after(UP, LinkEvent.CLOSE)
     assert (closing.state, carries(closing)) == (LinkState.CLOSING, False)
-    assert after(closing, Command.RESUME) == closing
-    closed = after(closing, LinkEvent.TORN_DOWN)
-    assert closed.state is LinkState.CLOSED
-    assert after(closed, Command.RETRY) == closed
+    assert [after(closing, each) for each in Command] == [closing] * len(Command)
 
 
 NEWS = st.one_of(
@@ -184,8 +180,8 @@ def test_whatever_happens_a_link_that_ends_stays_so_and_every_new_try_is_told(
     for each, pause_ms in news:
         now += pause_ms
         done = after(status, each, now_ms=now)
-        if status.state in ENDING:
-            assert done.state in ENDING
+        if status.state is LinkState.CLOSING:
+            assert done.state is LinkState.CLOSING
         if done.state is LinkState.CONNECTING and status.state is not LinkState.CONNECTING:
             assert told(status, done)
         if done.draining is not status.draining:
@@ -202,7 +198,7 @@ def test_a_link_that_is_neither_paused_nor_closed_comes_back(news: Sequence[tupl
     for each, pause_ms in news:
         now += pause_ms
         status = after(status, each, now_ms=now)
-    if status.state in ENDING | {LinkState.PAUSED} or status.draining:
+    if status.state in {LinkState.CLOSING, LinkState.PAUSED} or status.draining:
         return
     for each in (TimePassed(), TimePassed(), LinkEvent.ANSWERED, LinkEvent.FORWARDED):
         now += PROBE_MS if status.state in {LinkState.FAILED, LinkState.WAITING} else 1
