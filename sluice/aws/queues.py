@@ -112,7 +112,7 @@ class ReceivedQueues:
 
 @dataclass(frozen=True, slots=True)
 class ConsumedQueue:
-    """One queue that messages are taken out of: `sluice.federation.moves.LeftQueue`.
+    """One queue that messages are taken out of.
 
     `wait_s` is how long a receive waits for a message before there are none; `hidden_s` is for how long what was
     received is hidden from everybody else, None where the queue says it.

@@ -285,10 +285,9 @@ def _declared_queues(made: Operations) -> Iterator[tuple[str, sqs.IQueue | str]]
         return
     tag, bound = exchange.options.tag, exchange.state.bound
     for route in exchange.parameters.declared.routes:
-        given = route.src if route.src_is_queue else route.queue
         # Without a tag of its own the site is called by its region and account, which a synth doesn't know.
-        if route.src_is_local and given is not None:
-            yield route.name, bound.get(given, given)
+        if route.src_is_local and route.src_is_queue:
+            yield route.name, bound.get(route.src, route.src)
         elif route.src_is_local and tag is not None:
             yield route.name, bridge_queue_name(tag, route, stage=made.parameters.stage)
 

@@ -68,6 +68,7 @@ def _change(make: Callable[Concatenate[Registry, P], Registry]) -> Callable[P, C
 @_change
 def note_things(
     registry: Registry,
+    /,
     bridge: str,
     *,
     error: str | None = None,
@@ -260,8 +261,8 @@ def take_answer(
     if record is None:
         return registry
     if peer.tag != record.link.peer:
-        error = f"the site there has the tag {peer.tag}, not {record.link.peer}"
-        return tell_link(link, AccessRefused(error))(registry, now)
+        reason = f"the site there has the tag {peer.tag}, not {record.link.peer}"
+        return tell_link(link, AccessRefused(reason))(registry, now)
     answered = replace(record, address=peer, exchanges=dict(exchanges), remote=dict(bridges))
     registry = registry.with_link(answered)
     for each in registry.bridges_of(link):

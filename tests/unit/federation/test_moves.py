@@ -16,8 +16,11 @@ FIFO, PLAIN = "left.fifo", "left"
 AT_MS = 1_700_000_000_000
 
 
+ADAPTER: Any = object  # of this type a fake may be given in place of what it stands for
+
+
 @dataclass
-class Left:
+class Left(ADAPTER):
     """A queue that is left, `restless` where what is hidden comes again at once."""
 
     queues: FakeQueues

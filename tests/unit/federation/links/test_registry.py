@@ -168,7 +168,7 @@ def test_a_refused_link_is_probed_after_a_while_and_on_request() -> None:
 
 def test_a_paused_link_goes_on_saying_so() -> None:
     paused = after(up(PULL), tell_link("link", Command.PAUSE), note_hello_sent("link"))
-    assert pulls_over(paused, "link") == ((PULL,), {"pull"})
+    assert pulls_over(paused, "link") == ((PULL,), frozenset({"pull"}))
     assert not tick(paused, now_ms=HEARTBEAT_DUE_MS - 1, jitter=0).links["link"].hello_due
     assert actions(tick(paused, now_ms=HEARTBEAT_DUE_MS, jitter=0)) == [Due(Act.SEND_HELLO, "link")]
 
@@ -178,7 +178,7 @@ def test_what_drains_over_there_is_not_paused_by_us() -> None:
     draining = after(up(PULL), tell_link("link", Command.DRAIN))
     draining = tick(draining, now_ms=1, jitter=0)
     assert draining.links["link"].status.state is LinkState.PAUSED
-    assert pulls_over(draining, "link") == ((PULL,), set())
+    assert pulls_over(draining, "link") == ((PULL,), frozenset())
 
 
 @pytest.mark.parametrize("what", [Command.PAUSE, Command.DRAIN])
