@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: template help setup setup-demo demo test test-unit test-console test-lambda-python test-stacks test-slow test-deployed test-rendezvous test-federated test-snippets test-wheels deployed-then-wheels snippets-then-console unit-then-stacks test-spark test-spark-others docs console-pictures check check-code check-templates format parameters bench deploy destroy smoke lock packages sbom clean
+.PHONY: template help setup assets setup-demo demo test test-unit test-console test-lambda-python test-stacks test-slow test-deployed test-rendezvous test-federated test-snippets test-wheels deployed-then-wheels snippets-then-console unit-then-stacks test-spark test-spark-others docs console-pictures check check-code check-templates format parameters bench deploy destroy smoke lock packages sbom clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BENCHMARKS := imports rendezvous overload pool splitting federation dynamic spark_source spark_sink pipeline cost console
@@ -62,8 +62,11 @@ setup-demo:
 demo: setup-demo ## the whole of it on the embedded cloud: deploy, use, reconcile, stop; CONSOLE=1 opens it on the console
 	python -m sluice.demo $(if $(CONSOLE),--console)
 
-test: setup build/chromium/ready build/spark-$(SPARK)/ready ## all suites but the slow ones, side by side: those on deployed stacks mostly wait
+test: assets build/chromium/ready build/spark-$(SPARK)/ready ## all suites but the slow ones, side by side: those on deployed stacks mostly wait
 	+$(MAKE) --jobs --output-sync=recurse test-rendezvous test-federated test-spark deployed-then-wheels snippets-then-console unit-then-stacks
+
+assets: setup ## the functions' code and layers and Spark's archives: built once, which takes a minute, for all deployments
+	CDK_OUTDIR=build/synth python app.py
 
 test-unit: setup ## the suites that need neither a cloud nor Spark nor a synth
 	SLUICE_EXAMPLES=$${SLUICE_EXAMPLES:-20} python -m pytest -m "not slow" --numprocesses=2 --dist=worksteal $(UNIT)
@@ -87,7 +90,7 @@ unit-then-stacks: test-unit
 # as AWS may be here, and a test may take longer; the other targets' has a twentieth of its delays.
 test-slow: export SLUICE_HARSH_SCALE := 1
 test-slow: export PYTEST_TIMEOUT := 900
-test-slow: setup build/chromium/ready build/spark-$(SPARK)/ready build/kube-apiserver/ready test-spark-others ## the suites that take longer, and Spark's on its other versions
+test-slow: assets build/chromium/ready build/spark-$(SPARK)/ready build/kube-apiserver/ready test-spark-others ## the suites that take longer, and Spark's on its other versions
 	build/spark-$(SPARK)/bin/python -m pytest -m slow --confcutdir=tests/spark --numprocesses=2 tests/spark
 	SLUICE_SIMULATION_SEEDS=2000 python -m pytest --numprocesses=2 tests/simulation
 	+$(MAKE) test-lambda-python SLUICE_EXAMPLES=200

@@ -74,7 +74,8 @@ PIPELINE_QUEUE = "landed"  # whose main queue the pipeline reads
 @pytest.fixture(scope="session")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     """An embedded cloud of the tests' own, beside any that the user, or another run of tests, has up."""
-    running = start(tmp_path_factory.mktemp("cloud"), ends_with_us=True, harsh=HARSH)
+    folder = tmp_path_factory.mktemp("cloud")
+    running = start(folder, ends_with_us=True, harsh=HARSH, server="tests.harsh.refusing_cloud")
     try:
         yield running
     finally:

@@ -1,7 +1,7 @@
 """Patches of ministack's DynamoDB: which requests and expressions it refuses.
 
-The simulation's model refuses them, too, and is compared with ministack patched so. The embedded cloud does without:
-what our adapters ask is tried on the model.
+The simulation's model refuses them, too, and is compared with ministack patched so. The deployed suites run on a cloud
+with these patches (`refusing_cloud`), so they see each expression that AWS would refuse.
 """
 
 import re
