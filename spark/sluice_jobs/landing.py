@@ -2,7 +2,7 @@
 
 Expressions of Spark SQL, so that no row passes through Python.
 
-Federation's metadata travel in an attribute of their own (`sluice.federation.messages.metadata`). Every row is judged
+Federation's metadata travel in an attribute of their own (`sluice.federation.matching.metadata`). Every row is judged
 by itself and from what stands in it alone, no clock among it: a batch that comes again is split the same way.
 """
 
@@ -13,7 +13,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
 from pyspark.sql.types import StructType
-from sluice.federation.messages.metadata import ATTRIBUTE, EXCHANGE_ATTRIBUTE, KEY_ATTRIBUTE
+from sluice.federation.matching.metadata import ATTRIBUTE, EXCHANGE_ATTRIBUTE, KEY_ATTRIBUTE
 
 from sluice_jobs.table_schemas import ENVELOPE, OWN_COLUMNS, REASON
 from sluice_jobs.tables import Layout

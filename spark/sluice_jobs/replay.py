@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
 from sluice.errors import Malformed, TooLarge
-from sluice.federation.messages.metadata import ATTRIBUTE, Metadata, Opened, open_attributes, seal
+from sluice.federation.matching.metadata import ATTRIBUTE, Metadata, Opened, open_attributes, seal
 from sluice.message import Value
 
 from sluice_jobs.landing import classified, messages_layout
