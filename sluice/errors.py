@@ -251,7 +251,10 @@ class BadPlace(BadConfiguration):
 
 
 class BadBridgeList(BadPlace):
-    """A bridge list with a bad line, by its number from 1; the whole list is rejected."""
+    """A bridge list with a bad line; the whole list is rejected.
+
+    Its place is the line's number, from 1.
+    """
 
     of = "bridge list, line "
 
@@ -271,7 +274,10 @@ class BadFilter(BadPlace):
 
 
 class BadParameter(BadPlace):
-    """A parameter of the stacks that is unknown or can't be used, by the context's key: what `cdk -c` takes."""
+    """A parameter of the stacks that is unknown or can't be used.
+
+    Its place is the context's key, which `cdk -c` takes.
+    """
 
     of = "parameter "
 
@@ -291,13 +297,16 @@ class BadSnapshot(BadConfiguration):
 
 
 class BadSetting(BadPlace):
-    """An environment variable of a function that is missing or can't be read, by its name."""
+    """An environment variable of a function that is missing or can't be read."""
 
     of = "environment variable "
 
 
 class BadTopology(BadPlace):
-    """A place in a topology file that can't be used, such as `sites.eu.routes[3].key`; nothing was changed."""
+    """A place in a topology file that can't be used; nothing was changed at any site.
+
+    It is a path with dots, for example `sites.eu.routes[3].key`.
+    """
 
 
 class RequestRefused(BadConfiguration):

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from sluice.errors import BadBinding, BadConfiguration, BadRoute
 from sluice.federation.declared import DECLARED, BindingDeclaration, Declared
 from sluice.federation.exchange_store import with_binding, with_exchange, without_binding, without_exchange
-from sluice.federation.links.links import Bridge, Link
+from sluice.federation.links.links import Bridge, Link, check_link
 from sluice.federation.links.peers import Peer, check_peer, no_peer
-from sluice.federation.links.registry import BridgeRecord, fed_queues
+from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, fed_queues
 from sluice.federation.links.states import AccessRefused, Command, LinkEvent, Unreachable
 from sluice.federation.links.transitions import (
     add_bridge,
@@ -214,8 +214,10 @@ class Administration(msgspec.Struct, frozen=True, kw_only=True):
 
     def add_link(self, link: Link, *, declared: bool = False) -> None:
         """Declare a link. Raises `BadRoute` for one that can't be."""
-        here, known = self.registrar.here.tag, self.registrar.known.value()
-        if link.peer not in {here, *known}:
+        links = self.registrar.registry().links.values()
+        others = [record.link for record in links if record.link.name != link.name]
+        check_link(link, here=self.registrar.here.tag, existing=others)
+        if SERVED_MARK not in link.name and link.peer not in self.registrar.known.value():
             raise BadRoute(f"{link.name}: {no_peer(link.peer)}")
         take_in = self.registrar.take_in if declared else self.registrar.advance
         take_in([add_link(link, declared=declared)])

@@ -1,6 +1,7 @@
 """`sluice deploy`, `sluice destroy`: what goes with a deployment. CDK's command line writes what it is told."""
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import count
@@ -143,7 +144,8 @@ def test_a_queue_that_holds_messages_is_not_taken_away_unless_that_is_said(clone
     clone.wants(Stays={})
     refused = clone.sluice("deploy", "--remove", orders)
     assert refused.exit_code == 1
-    assert f"{bills} of {STACK}: about 1 messages" in refused.stderr
+    # SQS counts approximately: a message that has just been received may count as waiting, too.
+    assert re.search(rf"{bills} of {STACK}: about [12] messages", refused.stderr)
     assert f"or say --remove {bills}\n" in refused.stderr
     assert [each[0] for each in clone.asked] == ["synth"]
     done = clone.sluice("deploy", "--remove", orders, "--remove", bills)

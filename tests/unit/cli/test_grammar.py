@@ -127,6 +127,10 @@ def parsed(module: str) -> ast.Module:
 @cache
 def defined(module: str) -> Mapping[str, ast.AST]:
     found: dict[str, ast.AST] = {}
+    # Commands that differ in a word are made in a loop, by a function within another.
+    for node in ast.walk(parsed(module)):
+        if isinstance(node, ast.FunctionDef):
+            found.setdefault(node.name, node)
     for node in parsed(module).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             found[node.name] = node
