@@ -21,7 +21,7 @@ from sluice.aws.connections import Connection, of_environment
 from sluice.aws.deployment import stack_outputs
 from sluice.aws.federation.publisher import Publisher, Publishing
 from sluice.codec import encode
-from sluice.federation.dynamic.ops import AskSnapshot, SnapshotPart, Want
+from sluice.federation.dynamic.ops import AskSnapshot, BindingAdvertisement, SnapshotPart
 from sluice.federation.dynamic.state import DynamicRoutes, Pull
 from sluice.federation.dynamic.steps import add_pull, hear, step, survey
 from sluice.federation.links.links import Bridge, Link
@@ -73,7 +73,7 @@ def main(
 
 def snapshot() -> tuple[int, float]:
     """How many messages tell a new link everything, and how large the largest is."""
-    wants = frozenset(Want.of(f"region-{n % 50}.site-{n % 1000}.device-{n}.#") for n in range(BINDINGS))
+    wants = frozenset(BindingAdvertisement.of(f"region-{n % 50}.site-{n % 1000}.device-{n}.#") for n in range(BINDINGS))
     routes = step(DynamicRoutes(here="DEST", exchange=EXCHANGE), survey(wants)).routes
     pull = Pull(bridge="route", link="link", peer="SRC", max_hops=8, epoch=1)
     routes = step(routes, add_pull(pull)).routes

@@ -22,12 +22,12 @@ from rich.console import Console
 from benchmarks import hostile_sessions
 from benchmarks.report import Figure, report
 from sluice.message import Message
-from sluice.splitting.filters.texts import Sight
+from sluice.splitting.filters.texts import FilterInput
 from sluice.splitting.filters.values import Filter, Share
 from sluice.splitting.jq_runner import JqRunner
 from sluice.splitting.routing.router import Meter, Router
 from sluice.splitting.settings import SplitConfig
-from sluice.splitting.splitter import Conduct, Routes, split
+from sluice.splitting.splitter import Routes, SessionCircuitBreaker, split
 
 # A message, on top of the sender's and the consumer's. Mirrord receives, sends and deletes one by one; the trigger
 # receives and deletes by tens, where a queue is busy.
@@ -125,7 +125,9 @@ def jq_messages_per_cpu_s() -> float:
         router = Router.of(shares, decide=decide)
         for number in range(JQ_MESSAGES):
             meter = Meter(clock=time.monotonic, until=time.monotonic() + BATCH_S, budget_s=BATCH_S)
-            found = router.recipients(Sight.of(Message(message_id=str(number), body=body)), gone=set(), meter=meter)
+            found = router.recipients(
+                FilterInput.of(Message(message_id=str(number), body=body)), gone=set(), meter=meter
+            )
             assert found.stealing is None
             assert not found.faults
     return JQ_MESSAGES / (_cpu_s() - before)
@@ -158,7 +160,7 @@ def measure(number: int, *, tenants: int) -> Measured:
                 send=queues.send_batch,
                 executor=InPlace(),
                 metadata=lambda _: {},
-                conduct=Conduct(now_s=time.monotonic, tell=lambda _, __: None),
+                conduct=SessionCircuitBreaker(now_s=time.monotonic, tell=lambda _, __: None),
                 began_s=time.monotonic(),
             )
         fastest, requests = min(fastest, time.process_time() - started), queues.requests

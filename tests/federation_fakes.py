@@ -24,8 +24,8 @@ from sluice.errors import (
     SenderFault,
     SluiceError,
 )
-from sluice.federation.administration import Administration
-from sluice.federation.bridge_works import BridgeWorks
+from sluice.federation.administration import OperationHandler
+from sluice.federation.bridge_works import BridgeProvisioner
 from sluice.federation.declared import Declared
 from sluice.federation.exchange_store import ExchangeStore
 from sluice.federation.forwarder import forward_all, shared_out
@@ -39,13 +39,13 @@ from sluice.federation.links.watch import WATCH, SiteWatch
 from sluice.federation.matching.bindings import CHANGE, BindingsChange, Followed, News, RoutingTable
 from sluice.federation.matching.metadata import Drop
 from sluice.federation.operations import WaysView
-from sluice.federation.registrar import Registrar
+from sluice.federation.registrar import LinkService
 from sluice.federation.router import AbsentQueues, Ingress, route
 from sluice.federation.settings import SiteNames
-from sluice.federation.sieves import Sieve, problem
+from sluice.federation.sieves import RouteFilter, problem
 from sluice.federation.site_views import SiteViews
 from sluice.federation.stored import Stored
-from sluice.federation.upkeep import Upkeep
+from sluice.federation.upkeep import DriftRepair
 from sluice.message import DeadLetter, Message, Value
 
 VISIBILITY_MS = 180_000
@@ -395,8 +395,8 @@ def queue_attributes(bridge: Bridge) -> Mapping[str, str]:
 
 
 def administration_of(
-    registrar: Registrar,
-    upkeep: Upkeep,
+    registrar: LinkService,
+    upkeep: DriftRepair,
     *,
     names: SiteNames,
     ways: Callable[[], WaysView] = lambda: WaysView(ways=()),
@@ -405,11 +405,11 @@ def administration_of(
     peers: tuple[Peer, ...] = (),
     declared: Declared | None = None,
     applied: FakeDocument | None = None,
-) -> Administration:
+) -> OperationHandler:
     """What applies operations, of a site where nothing is declared unless a test says so."""
     declared = declared or Declared()
     views = SiteViews(registrar=registrar, upkeep=upkeep, names=names, declared=declared, senders=senders, ways=ways)
-    return Administration(
+    return OperationHandler(
         registrar=registrar,
         views=views,
         upkeep=upkeep,
@@ -480,13 +480,13 @@ class Site:
             fifo_ingress_url=self.queues.url(FIFO_INGRESS),
         )
 
-    def registrar(self) -> Registrar:
+    def registrar(self) -> LinkService:
         exchanges = ExchangeStore(self.table)
-        return Registrar(
+        return LinkService(
             here=self.address,
             document=self.document,
             exchanges=exchanges,
-            works=BridgeWorks(
+            works=BridgeProvisioner(
                 here=self.address,
                 exchanges=exchanges,
                 queues=self.queues,
@@ -508,9 +508,9 @@ class Site:
             filter_problem=partial(problem, compile_problem=lambda _: None),
         )
 
-    def upkeep(self, registrar: Registrar | None = None, **how: Any) -> Upkeep:
+    def upkeep(self, registrar: LinkService | None = None, **how: Any) -> DriftRepair:
         asked = {"document": self.watched, "declared": frozenset(), "redrive": self.redrive, **how}
-        return Upkeep(registrar=registrar or self.registrar(), **asked)
+        return DriftRepair(registrar=registrar or self.registrar(), **asked)
 
     def redrive(self, queue: str) -> int:
         """Put the queue's dead letters back."""
@@ -638,7 +638,9 @@ class Site:
     def _sieve(self, found: Forward) -> Callable[[Message], bool] | None:
         if found.bridge.filter is UNSET:
             return None
-        return Sieve.of(found.bridge.filter, clock=lambda: self.world.clock() / 1_000, decide=decided_never).lets_over
+        return RouteFilter.of(
+            found.bridge.filter, clock=lambda: self.world.clock() / 1_000, decide=decided_never
+        ).lets_over
 
     def _outage(self, link: str, outage: PeerUnreachable | PeerRefused) -> None:
         event = AccessRefused(str(outage)) if isinstance(outage, PeerRefused) else Unreachable(str(outage))

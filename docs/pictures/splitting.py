@@ -6,7 +6,7 @@ from sluice.message import Message, Value
 from sluice.pictures.graph import drawn as graph_of
 from sluice.pictures.layout import Edge, Node
 from sluice.pictures.svg import Colour, document
-from sluice.splitting.filters.texts import Sight
+from sluice.splitting.filters.texts import FilterInput
 from sluice.splitting.filters.values import Filter, Mode, Share
 from sluice.splitting.routing.router import Router
 
@@ -68,7 +68,7 @@ def routed() -> tuple[Counter[str], Counter[str], int]:
     left = 0
     for number, (user, country) in enumerate(zip(USERS, COUNTRIES, strict=True)):
         attributes = {"user": Value("String", user), "country": Value("String", country)}
-        sight = Sight.of(Message(message_id=str(number), body="", attributes=attributes))
+        sight = FilterInput.of(Message(message_id=str(number), body="", attributes=attributes))
         recipients = router.recipients(sight)
         mirrored.update(share.key for share in recipients.mirroring)
         if recipients.stealing is None:

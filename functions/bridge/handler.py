@@ -86,10 +86,10 @@ class BridgeDependencies(msgspec.Struct, frozen=True, kw_only=True):
         return outcome
 
     def _sieve(self, filter_: Filter) -> Callable[[Message], bool]:
-        from sluice.federation.sieves import Sieve  # noqa: PLC0415 - patterns compile where a route has some
+        from sluice.federation.sieves import RouteFilter  # noqa: PLC0415 - patterns compile where a route has some
 
         jq = programs()
-        return Sieve.of(filter_, clock=now_s, decide=jq, ready=jq.ready).lets_over
+        return RouteFilter.of(filter_, clock=now_s, decide=jq, ready=jq.ready).lets_over
 
     def _tell(self, outcome: ForwardOutcome, route: Forward) -> None:
         if outcome.outage is not None:

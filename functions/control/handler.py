@@ -28,7 +28,7 @@ from sluice.splitting.consumers.temporary_queues import TOKEN_CHARACTERS
 from sluice.splitting.control import Control, KnownRegistry, NoSuchSession, next_tick_s
 from sluice.splitting.jq_runner import compile_problem
 from sluice.splitting.operations import ControlOperation, TickSessions
-from sluice.splitting.performer import Performer
+from sluice.splitting.performer import OperationHandler
 from sluice.splitting.pointing import Pointing
 from sluice.splitting.settings import ControlSettings
 
@@ -76,9 +76,9 @@ class ControlDependencies(msgspec.Struct, frozen=True, kw_only=True):
             policies=self.settings.policies,
         )
 
-    def performer(self, control: Control) -> Performer:
+    def performer(self, control: Control) -> OperationHandler:
         """Make what performs operations, for the same invocation."""
-        return Performer(
+        return OperationHandler(
             control=control, compile_problem=compile_problem, counts=self.known.store.counts, url=self.queues.url
         )
 

@@ -29,9 +29,9 @@ from sluice.aws.metrics import publish
 from sluice.aws.records import Batch, BatchResponse, Reporter
 from sluice.aws.ticks import Ticks
 from sluice.errors import BadConfiguration, BadSnapshot, Malformed, QueueGone, SenderFault
-from sluice.federation.administration import Administration
-from sluice.federation.bridge_works import RETENTION, BridgeWorks
-from sluice.federation.dynamic_shell import Dynamics
+from sluice.federation.administration import OperationHandler
+from sluice.federation.bridge_works import RETENTION, BridgeProvisioner
+from sluice.federation.dynamic_service import Dynamics
 from sluice.federation.exchange_store import ExchangeStore
 from sluice.federation.links.links import MAX_RETENTION_S, Bridge
 from sluice.federation.links.messages import DynamicMessage, decode_control
@@ -39,11 +39,11 @@ from sluice.federation.links.peers import KNOWN_PEERS, url_beside
 from sluice.federation.links.registry import routes_down
 from sluice.federation.links.watch import WATCH, SiteWatch
 from sluice.federation.operations import OPERATIONS, LookAgain, SweepSite
-from sluice.federation.registrar import Registrar
+from sluice.federation.registrar import LinkService
 from sluice.federation.settings import LinksSettings
 from sluice.federation.site_views import SiteViews
 from sluice.federation.stored import Stored
-from sluice.federation.upkeep import Upkeep
+from sluice.federation.upkeep import DriftRepair
 from sluice.message import Message
 from sluice.operations import refusal_of, reply_of, request_of
 from sluice.splitting.filters.values import Filter
@@ -71,14 +71,14 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
     documents: Mapping[str, DynamoDocument]
     exchanges: ExchangeStore
 
-    def registrar(self, context: LambdaContext) -> Registrar:
+    def registrar(self, context: LambdaContext) -> LinkService:
         """Make what looks after links, for one invocation."""
         settings = self.settings
-        return Registrar(
+        return LinkService(
             here=settings.here,
             document=self.documents[LINKS],
             exchanges=self.exchanges,
-            works=BridgeWorks(
+            works=BridgeProvisioner(
                 here=settings.here,
                 exchanges=self.exchanges,
                 queues=self.queues,
@@ -124,7 +124,7 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
             }
         return attributes
 
-    def upkeep(self, registrar: Registrar) -> Upkeep:
+    def upkeep(self, registrar: LinkService) -> DriftRepair:
         """Give what looks after routes and bindings, for the same invocation."""
         settings = self.settings
         redrives = Redrives(
@@ -133,14 +133,14 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
             dead_letters_url=settings.dead_letters_url,
             may_go_on=registrar.works.may_go_on,
         )
-        return Upkeep(
+        return DriftRepair(
             registrar=registrar,
             document=self.documents[LOOKS],
             declared=frozenset(settings.names.physical(each.queue) for each in settings.declared.bindings),
             redrive=redrives.redrive,
         )
 
-    def administration(self, registrar: Registrar, dynamics: Dynamics, upkeep: Upkeep) -> Administration:
+    def administration(self, registrar: LinkService, dynamics: Dynamics, upkeep: DriftRepair) -> OperationHandler:
         """Give what performs operations."""
         settings, declared = self.settings, self.settings.declared
         hear_peers = PeerMappings(client=lambda_client(), queue_arns=self._peers_queues).switch_on
@@ -153,7 +153,7 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
             ways=dynamics.ways,
             kms_key_arn=settings.kms_key_arn,
         )
-        return Administration(
+        return OperationHandler(
             registrar=registrar,
             views=views,
             upkeep=upkeep,
@@ -170,11 +170,11 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
         urls = (here.control_queue_url, here.ingress_url, here.fifo_ingress_url)
         return [self.settings.arn_prefix + url.rsplit("/", 1)[1] for url in urls]
 
-    def dynamics(self, registrar: Registrar) -> Dynamics:
+    def dynamics(self, registrar: LinkService) -> Dynamics:
         """Dynamic routes, for the same invocation."""
         return Dynamics(registrar=registrar, document=self.documents[DYNAMIC])
 
-    def arm_tick(self, registrar: Registrar, upkeep: Upkeep) -> None:
+    def arm_tick(self, registrar: LinkService, upkeep: DriftRepair) -> None:
         """See to it that the registry, and what is missing, is looked at again in time."""
         at_ms = now_ms()
         times = (registrar.next_tick_ms(registrar.registry()), upkeep.next_look_ms())
@@ -265,7 +265,7 @@ def perform(request: dict[str, Any] | str, context: LambdaContext) -> object:
             _tell_of_routes(registrar)
 
 
-def _tell_of_routes(registrar: Registrar) -> None:
+def _tell_of_routes(registrar: LinkService) -> None:
     """How things stand, said at every sweep of a site that has routes: an alarm holds on to it."""
     registry = registrar.registry()
     if not registry.bridges:
@@ -276,7 +276,7 @@ def _tell_of_routes(registrar: Registrar) -> None:
         logger.warning("RoutesDown", routes=down)
 
 
-def _after(registrar: Registrar, dynamics: Dynamics, upkeep: Upkeep) -> None:
+def _after(registrar: LinkService, dynamics: Dynamics, upkeep: DriftRepair) -> None:
     for mended in upkeep.mended:
         logger.warning("Mended", what=mended.what, queue=mended.name, routes=mended.routes, lost=mended.lost)
         publish(SERVICE, {"Mended": 1, "MessagesLost": mended.lost})

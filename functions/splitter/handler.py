@@ -22,7 +22,7 @@ from sluice.splitting.jq_runner import JqRunner
 from sluice.splitting.operations import StopSession
 from sluice.splitting.routing.routed import EVENT, lines
 from sluice.splitting.settings import SplitConfig, SplitterSettings
-from sluice.splitting.splitter import CachedRegistry, Conduct, SplitOutcome, split
+from sluice.splitting.splitter import CachedRegistry, SessionCircuitBreaker, SplitOutcome, split
 
 SERVICE = "splitter"
 # Receivers may be gone for a while: at two minutes a receive, this is twenty of them.
@@ -39,7 +39,7 @@ class SplitterDependencies(msgspec.Struct, frozen=True, kw_only=True):
     seen: CachedRegistry
     queues: SplitQueues
     metadata: S3Metadata
-    conduct: Conduct
+    conduct: SessionCircuitBreaker
     reporter: Reporter
 
     def split(self, messages: Sequence[Message], queue: SplitConfig) -> SplitOutcome:
@@ -76,7 +76,7 @@ def dependencies() -> SplitterDependencies:
         seen=CachedRegistry(store, splitter_id=new_id(), decide=lambda: jq, now_ms=now_ms, ready=jq.ready),
         queues=SplitQueues(sqs_client(), settings.dead_letters_url),
         metadata=S3Metadata(),
-        conduct=Conduct(now_s=now_s, tell=partial(cancel, settings.control_queue_url)),
+        conduct=SessionCircuitBreaker(now_s=now_s, tell=partial(cancel, settings.control_queue_url)),
         reporter=make_reporter(settings.dead_letters_url, ThreadPoolExecutor(MAX_CONNECTIONS)),
     )
 

@@ -16,7 +16,7 @@ from sluice.operator.documents import document_of_text
 from sluice.operator.messages import sight_of
 from sluice.splitting.filters.files import parse_filters
 from sluice.splitting.filters.jq import Decide
-from sluice.splitting.filters.texts import Sight
+from sluice.splitting.filters.texts import FilterInput
 from sluice.splitting.filters.values import Filter, QueueFilter, Share, filter_of
 from sluice.splitting.jq_runner import JqRunner, compile_problem
 from sluice.splitting.operations import QueueView, SessionView
@@ -83,7 +83,7 @@ def _share(session: SessionView, own: QueueFilter) -> Share:
     )
 
 
-def _told(shares: Sequence[Share], sight: Sight, decide: Decide) -> Iterator[dict[str, Any]]:
+def _told(shares: Sequence[Share], sight: FilterInput, decide: Decide) -> Iterator[dict[str, Any]]:
     """Go down the line: what becomes of the message at each session, and what each condition of its filter says."""
     found = Router.of(shares, decide=decide).recipients(sight)
     mirroring = {each.session_id for each in found.mirroring}

@@ -26,7 +26,7 @@ from sluice.constructs.functions import (
     AT_RUN_TIME,
     CONSUME_ACTIONS,
     Functions,
-    Plan,
+    FunctionSpec,
     every_minute,
     queue_arn,
     trigger,
@@ -254,7 +254,7 @@ def _exchange(made: Exchange) -> None:
     state, parameters = made.state, made.options
     ingresses = [ingress.queue.queue_arn for ingress in state.ingresses]
     function = made.functions.make(
-        Plan(
+        FunctionSpec(
             name="exchange",
             timeout=EXCHANGE_TIMEOUT,
             memory_mb=parameters.exchange_memory_mb,
@@ -299,7 +299,7 @@ def _exchange(made: Exchange) -> None:
 def _bridge(made: Exchange) -> lambda_.Function:
     state = made.state
     return made.functions.make(
-        Plan(
+        FunctionSpec(
             name="bridge",
             timeout=BRIDGE_TIMEOUT,
             memory_mb=made.options.bridge_memory_mb,
@@ -324,7 +324,7 @@ def _bridge(made: Exchange) -> lambda_.Function:
 def _links(made: Exchange, bridge: lambda_.Function) -> lambda_.Function:
     state = made.state
     function = made.functions.make(
-        Plan(
+        FunctionSpec(
             name="links",
             timeout=LINKS_TIMEOUT,
             memory_mb=made.options.links_memory_mb,

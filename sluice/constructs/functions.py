@@ -53,7 +53,7 @@ ONLY_OUR_OWN_LINES: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class FunctionSpec:
     """How one function differs from the others."""
 
     name: str
@@ -91,7 +91,7 @@ class Functions:
         )
         return cls(scope=scope, parameters=scope.parameters, assets=assets, target=target, layer=layer)
 
-    def make(self, plan: Plan) -> lambda_.Function:
+    def make(self, plan: FunctionSpec) -> lambda_.Function:
         """Make one function."""
         id_, home = plan.name.capitalize(), self.scope.home
         kept = stored.parameters(self.scope, home.name, plan.name, plan.settings.stored())
@@ -126,7 +126,7 @@ class Functions:
         )
         return function
 
-    def _role(self, plan: Plan, logs_: logs.LogGroup, *, reads: str | None) -> iam.IRole:
+    def _role(self, plan: FunctionSpec, logs_: logs.LogGroup, *, reads: str | None) -> iam.IRole:
         tracing = self.parameters.operations.tracing
         # Not AWS's managed policy, which allows to write to every log group of the account.
         write_logs = allow("logs", ["CreateLogStream", "PutLogEvents"], logs_.log_group_arn)

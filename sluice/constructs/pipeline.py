@@ -32,7 +32,7 @@ from sluice.constructs import roles, storage
 from sluice.constructs.alarms import SPARK_NAMESPACE, Capability, Rule, ours
 from sluice.constructs.exchange import Exchange
 from sluice.constructs.exchange_state import ExchangeState
-from sluice.constructs.functions import Functions, Plan, every_minute, log_group
+from sluice.constructs.functions import Functions, FunctionSpec, every_minute, log_group
 from sluice.constructs.network import Network, network_of
 from sluice.constructs.roles import Statement, allow, pass_role
 from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parameters_of
@@ -302,7 +302,7 @@ def _jobs_function(
 ) -> lambda_.Function:
     runs = f"{application.attr_arn}/jobruns/*"
     function = Functions.of(made, assets, extras=["functions"]).make(
-        Plan(
+        FunctionSpec(
             name="jobs",
             timeout=JOBS_TIMEOUT,
             memory_mb=made.options.jobs_memory_mb,

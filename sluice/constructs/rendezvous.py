@@ -26,7 +26,7 @@ from sluice.constructs.functions import (
     CONSUME_ACTIONS,
     STREAM_ACTIONS,
     Functions,
-    Plan,
+    FunctionSpec,
     every_minute,
     queue_arn,
     trigger,
@@ -190,7 +190,7 @@ class Rendezvous(SiteConstruct):
 
 def _broker(made: Rendezvous) -> None:
     state, parameters = made.state, made.parameters.rendezvous
-    plan = Plan(
+    plan = FunctionSpec(
         name="broker",
         timeout=BROKER_TIMEOUT,
         memory_mb=parameters.broker_memory_mb,
@@ -210,7 +210,7 @@ def _broker(made: Rendezvous) -> None:
 
 def _proxy(made: Rendezvous) -> lambda_.FunctionUrl:
     state, parameters = made.state, made.parameters.rendezvous
-    plan = Plan(
+    plan = FunctionSpec(
         name="proxy",
         timeout=PROXY_TIMEOUT,
         memory_mb=parameters.proxy_memory_mb,
@@ -259,7 +259,7 @@ def _watch_concurrency(made: Rendezvous, function: lambda_.Function, *, most: in
 
 def _sweeper(made: Rendezvous) -> lambda_.Function:
     state = made.state
-    plan = Plan(
+    plan = FunctionSpec(
         name="sweeper",
         timeout=SWEEPER_TIMEOUT,
         memory_mb=made.parameters.rendezvous.sweeper_memory_mb,
@@ -281,7 +281,7 @@ def _sweeper(made: Rendezvous) -> lambda_.Function:
 def _counters(made: Rendezvous, exchange: str) -> None:
     state, federation, parameters = made.state, _federation(made), made.parameters.rendezvous
     ingress = federation.ingresses[0].queue
-    plan = Plan(
+    plan = FunctionSpec(
         name="counters",
         timeout=COUNTERS_TIMEOUT,
         memory_mb=parameters.counters_memory_mb,

@@ -27,7 +27,7 @@ from sluice.constructs.functions import (
     AT_RUN_TIME,
     CONSUME_ACTIONS,
     Functions,
-    Plan,
+    FunctionSpec,
     every_minute,
     queue_arn,
     trigger,
@@ -316,7 +316,7 @@ def _splitter(made: Splitting) -> tuple[lambda_.Function, Mapping[str, lambda_.E
     """Make the splitter, and its triggers by the ids of their queues."""
     parameters = made.parameters.splitting
     function = made.functions.make(
-        Plan(
+        FunctionSpec(
             name="splitter",
             timeout=SPLITTER_TIMEOUT,
             memory_mb=parameters.splitter_memory_mb,
@@ -373,7 +373,7 @@ def _control(made: Splitting, triggers: Mapping[str, lambda_.EventSourceMapping]
     consumers = [each for of_queue in repointed.values() for each in of_queue]
     about_consumers = repointing.statements(made.stack, consumers, [triggers[queue_id] for queue_id in repointed])
     function = made.functions.make(
-        Plan(
+        FunctionSpec(
             name="control",
             timeout=CONTROL_TIMEOUT,
             memory_mb=parameters.control_memory_mb,

@@ -56,10 +56,10 @@ from sluice.federation.operations import (
     TellLink,
     UnbindQueue,
 )
-from sluice.federation.registrar import Registrar
+from sluice.federation.registrar import LinkService
 from sluice.federation.settings import SiteNames
 from sluice.federation.site_views import SiteViews
-from sluice.federation.upkeep import Upkeep
+from sluice.federation.upkeep import DriftRepair
 
 if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
     from sluice.aws.documents import DynamoDocument
@@ -69,12 +69,12 @@ class NoSuch(BadConfiguration):
     """There is no link or route of this name."""
 
 
-class Administration(msgspec.Struct, frozen=True, kw_only=True):
+class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
     """One invocation's. `peers` and `declared` are the deployment's, `applied` is where the last declaration stands."""
 
-    registrar: Registrar
+    registrar: LinkService
     views: SiteViews
-    upkeep: Upkeep
+    upkeep: DriftRepair
     names: SiteNames
     hear_peers: Callable[[], None]  # let what peers send be read: where there are none, it isn't
     peers: tuple[Peer, ...]

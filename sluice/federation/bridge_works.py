@@ -68,7 +68,7 @@ def changeable(attributes: Mapping[str, str]) -> Mapping[str, str]:
     return {name: value for name, value in attributes.items() if name == RETENTION}
 
 
-class BridgeWorks(msgspec.Struct, frozen=True, kw_only=True):
+class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
     """One invocation's, at the site `here`."""
 
     here: Address

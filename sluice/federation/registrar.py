@@ -13,7 +13,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from sluice.errors import BadRoute, PeerRefused, PeerUnreachable
-from sluice.federation.bridge_works import BridgeWorks
+from sluice.federation.bridge_works import BridgeProvisioner
 from sluice.federation.exchange_store import ExchangeStore
 from sluice.federation.links.due import EMPTY_FOR_MS, Act, Due, due
 from sluice.federation.links.links import Address, Bridge, Link
@@ -65,13 +65,13 @@ def news_of(error: PeerUnreachable | PeerRefused) -> Unreachable | AccessRefused
     return AccessRefused(str(error)) if isinstance(error, PeerRefused) else Unreachable(str(error))
 
 
-class Registrar(msgspec.Struct, frozen=True, kw_only=True):
+class LinkService(msgspec.Struct, frozen=True, kw_only=True):
     """One invocation's. Raises `BadRoute`, `BadBinding`, or `CallFailed` for what AWS refuses."""
 
     here: Address
     document: "DynamoDocument"
     exchanges: ExchangeStore
-    works: BridgeWorks
+    works: BridgeProvisioner
     peers: "PeerQueues"
     peer_accounts: frozenset[str]
     known: Stored[dict[str, Peer]]  # by tag

@@ -14,7 +14,7 @@ from sluice.errors import BadFilter, HeldBack, NotSifted
 from sluice.message import Message
 from sluice.splitting.filters.files import check
 from sluice.splitting.filters.jq import CompileProblem, Decide
-from sluice.splitting.filters.texts import Sight
+from sluice.splitting.filters.texts import FilterInput
 from sluice.splitting.filters.values import Filter, Share
 from sluice.splitting.routing.router import FaultKind, Meter, Router, is_ready
 
@@ -23,7 +23,7 @@ OUT_OF_TIME = "its route's filter has had its time in this batch"
 NOT_RUNNING = "what runs jq can't be started for now"
 
 
-class Sieve(msgspec.Struct, frozen=True, kw_only=True):
+class RouteFilter(msgspec.Struct, frozen=True, kw_only=True):
     """One route's filter, for one batch."""
 
     router: Router
@@ -32,7 +32,7 @@ class Sieve(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(
         cls, filter_: Filter, *, clock: Callable[[], float], decide: Decide, ready: Callable[[], None] = is_ready
-    ) -> "Sieve":
+    ) -> "RouteFilter":
         """Begin a batch. The clock's seconds go on; `ready` starts what `decide` needs."""
         share = Share(session_id="", key="", started_at_ms=0, filter=filter_)
         return cls(
@@ -46,7 +46,7 @@ class Sieve(msgspec.Struct, frozen=True, kw_only=True):
         Raises `HeldBack` where it hasn't been asked: then it is asked of no later message of the batch either. Raises
         `NotSifted` where it fails on this message.
         """
-        found = self.router.recipients(Sight.of(message), meter=self.meter)
+        found = self.router.recipients(FilterInput.of(message), meter=self.meter)
         if found.lacks is not None:
             raise HeldBack(OUT_OF_TIME)
         for fault in found.faults:

@@ -24,16 +24,16 @@ from sluice.federation.operations import (
     SiteView,
     WaysView,
 )
-from sluice.federation.registrar import Registrar
+from sluice.federation.registrar import LinkService
 from sluice.federation.settings import SiteNames
-from sluice.federation.upkeep import Upkeep
+from sluice.federation.upkeep import DriftRepair
 
 
 class SiteViews(msgspec.Struct, frozen=True, kw_only=True):
     """One invocation's. `senders` are ids of the roles of this site's functions that peers hear from."""
 
-    registrar: Registrar
-    upkeep: Upkeep
+    registrar: LinkService
+    upkeep: DriftRepair
     names: SiteNames
     declared: Declared
     senders: tuple[str, ...]

@@ -18,7 +18,7 @@ from sluice.federation.links.registry import BridgeRecord, Registry
 from sluice.federation.links.transitions import Change, note_things
 from sluice.federation.links.watch import GONE_AFTER_MS, UNBOUND_AFTER_MS, WATCH, SiteWatch
 from sluice.federation.matching.bindings import SiteBindings
-from sluice.federation.registrar import Registrar
+from sluice.federation.registrar import LinkService
 from sluice.federation.stored import Stored
 
 if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
@@ -42,10 +42,10 @@ class Mended(msgspec.Struct, frozen=True, kw_only=True):
     lost: int = 0
 
 
-class Upkeep(msgspec.Struct, frozen=True, kw_only=True):
+class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
     """One invocation's. `declared` are the queues that declared bindings name. `mended` is for whoever tells of it."""
 
-    registrar: Registrar
+    registrar: LinkService
     document: "DynamoDocument"
     declared: frozenset[str]
     redrive: Callable[[str], int]  # of dead letters of the queue with this name, back into it: how many

@@ -16,7 +16,7 @@ from sluice.errors import Malformed
 from sluice.federation.matching.typed_values import TypedValue, of_json
 from sluice.message import Message, Value
 from sluice.operator.documents import BadFile, document_of_file
-from sluice.splitting.filters.texts import Envelope, Sight
+from sluice.splitting.filters.texts import Envelope, FilterInput
 
 HOLDERS = ("messages", "records")  # of one message: `aws sqs receive-message`, a function's event
 
@@ -41,12 +41,12 @@ class _Message(Struct, frozen=True, rename="camel"):
     s3_metadata: dict[str, str] | None = None
 
 
-def sight_of_file(file: Path, *, envelope: Envelope) -> Sight:
+def sight_of_file(file: Path, *, envelope: Envelope) -> FilterInput:
     """Read the file's message as filters see it, also with the `S3Metadata` that it is to have. Raises `BadFile`."""
     return sight_of(document_of_file(file), file, envelope=envelope)
 
 
-def sight_of(document: Mapping[Any, Any], file: Path, *, envelope: Envelope) -> Sight:
+def sight_of(document: Mapping[Any, Any], file: Path, *, envelope: Envelope) -> FilterInput:
     """Take a file's document for a message, as `sight_of_file` does."""
     document = _lowered(document)
     for holder in HOLDERS:
@@ -64,7 +64,7 @@ def sight_of(document: Mapping[Any, Any], file: Path, *, envelope: Envelope) -> 
     except Malformed as error:
         raise BadFile(file, str(error).removeprefix(f"{file}: ")) from error
     message = Message(message_id=read.message_id, body=read.body, attributes=attributes, system=read.attributes)
-    sight = Sight.of(message, envelope=replace(envelope, s3_event=False))  # what S3 would say, the file says
+    sight = FilterInput.of(message, envelope=replace(envelope, s3_event=False))  # what S3 would say, the file says
     return sight if read.s3_metadata is None else sight.with_metadata(read.s3_metadata)
 
 

@@ -25,7 +25,7 @@ from sluice.parameters.operations import OperationsParameters
 from sluice.parameters.pipeline import PipelineParameters
 from sluice.parameters.rendezvous import RendezvousParameters
 from sluice.parameters.splitting import SplittingParameters
-from sluice.parameters.values import Misfit, Model, of
+from sluice.parameters.values import InconsistentParameter, Model, of
 from sluice.stages import OURS, staged
 
 ROOT = "sluice"
@@ -92,18 +92,24 @@ class Parameters(Model):
         """Refuse an exchange for rendezvous events that can't be one, and a bound queue with the name of another."""
         offers = staged(self.rendezvous.offers_queue_name, self.stage)
         if len(offers) > v.QUEUE_NAME_CHARACTERS:
-            raise Misfit("rendezvous.offers_queue_name", f"{offers} has more than {v.QUEUE_NAME_CHARACTERS} characters")
+            raise InconsistentParameter(
+                "rendezvous.offers_queue_name", f"{offers} has more than {v.QUEUE_NAME_CHARACTERS} characters"
+            )
         self._check_peer_stages()
         exchange, queues = self.rendezvous.events_exchange, {queue.name for queue in self.federation.queues}
         types = {each.name: each.type for each in (*STANDARD_EXCHANGES, *self.federation.declared.exchanges)}
         if exchange is not None and (type_ := types.get(exchange, ExchangeType.TOPIC)) is not ExchangeType.TOPIC:
-            raise Misfit("rendezvous.events_exchange", f"{exchange} is of type {type_}, not {ExchangeType.TOPIC}")
+            raise InconsistentParameter(
+                "rendezvous.events_exchange", f"{exchange} is of type {type_}, not {ExchangeType.TOPIC}"
+            )
         for queue in self.splitting.queues:
             if queue.queue_id in queues:
                 cause = f"{queue.queue_id} is the name of a queue that can be split, and bound by its queue_id"
-                raise Misfit("federation.queues", cause)
+                raise InconsistentParameter("federation.queues", cause)
             if queue.queue_id == self.pipeline.queue_id and queue.consumers:
-                raise Misfit("pipeline.queue_id", f"{queue.queue_id} has consumers, and so no main queue to be landed")
+                raise InconsistentParameter(
+                    "pipeline.queue_id", f"{queue.queue_id} has consumers, and so no main queue to be landed"
+                )
         # Both can be bound, and are told of by their names.
         v.check_names("federation.queues", [each.queue_id for each in self.splitting.queues] + sorted(queues))
         return self
@@ -113,7 +119,7 @@ class Parameters(Model):
         for peer in self.federation.known_peers:
             stage = "" if peer.stage is UNSET else peer.stage
             if stage not in listed:
-                raise Misfit("federation.peers", f"peer_stages doesn't list {stage!r}, {peer.tag}'s")
+                raise InconsistentParameter("federation.peers", f"peer_stages doesn't list {stage!r}, {peer.tag}'s")
 
     @property
     def queue_names(self) -> tuple[str, ...]:
@@ -183,7 +189,7 @@ def _refusal(error: ErrorDetails) -> BadParameter:
     for step in place:
         node = _within(node, step)
     fault = error.get("ctx", {}).get("error")
-    if isinstance(fault, Misfit):
+    if isinstance(fault, InconsistentParameter):
         at = f"{at}.{fault.name}"
     match error["type"]:
         case "value_error":

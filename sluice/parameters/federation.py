@@ -12,7 +12,7 @@ from sluice.errors import BadRoute, Malformed
 from sluice.federation.declared import Declared
 from sluice.federation.links.peers import Peer, check_peer
 from sluice.parameters import values as v
-from sluice.parameters.values import Misfit, Model, of
+from sluice.parameters.values import InconsistentParameter, Model, of
 
 DECLARED_MAX_BYTES = 16_000  # as JSON, of the 40 KB that a function is told of what grows with a site
 PEER_PLACES_MOST = 51  # accounts, each with every stage: a role's policies name them all, and hold 10,240 characters
@@ -102,7 +102,7 @@ class FederationParameters(Model):
 
     @property
     def known_peers(self) -> tuple[Peer, ...]:
-        """The peers, as functions know them. Raises `Misfit`.
+        """The peers, as functions know them. Raises `InconsistentParameter`.
 
         The site's own account isn't known before it is deployed: it may be the one that `peer_accounts` doesn't list.
         """
@@ -111,13 +111,15 @@ class FederationParameters(Model):
             for place, peer in enumerate(peers):
                 check_peer(peer, here=self.tag or "", accounts=[peer.account], existing=peers[:place])
         except (Malformed, BadRoute) as error:
-            raise Misfit("peers", str(error)) from None
+            raise InconsistentParameter("peers", str(error)) from None
         twice = [tag for tag, number in Counter(peer.tag for peer in peers).items() if number > 1]
         if twice:
-            raise Misfit("peers", f"{', '.join(twice)}: no two sites have one tag")
+            raise InconsistentParameter("peers", f"{', '.join(twice)}: no two sites have one tag")
         unlisted = sorted({peer.account for peer in peers}.difference(self.peer_accounts))
         if len(unlisted) > 1:
-            raise Misfit("peers", f"peer_accounts lists none of {', '.join(unlisted)}; one may be the site's own")
+            raise InconsistentParameter(
+                "peers", f"peer_accounts lists none of {', '.join(unlisted)}; one may be the site's own"
+            )
         return tuple(replace(peer, declared=True) for peer in peers)
 
     @property
@@ -131,7 +133,7 @@ class FederationParameters(Model):
         places = (1 + len(self.peer_accounts)) * (1 + len(self.peer_stages))
         if self.peer_stages and places > PEER_PLACES_MOST:
             cause = f"with peer_accounts there are {places} places of peers; a role's policy names {PEER_PLACES_MOST}"
-            raise Misfit("peer_stages", cause)
+            raise InconsistentParameter("peer_stages", cause)
         v.check_names("ingresses", [v.of_kind(each.exchange, fifo=each.fifo) for each in self.ingresses])
         try:
             size = len(self.declared.to_json().encode()) + (len(encode(self.known_peers)) if self.peers else 0)

@@ -5,7 +5,7 @@ from typing import Self
 from pydantic import model_validator
 
 from sluice.parameters import values as v
-from sluice.parameters.values import Misfit, Model, of
+from sluice.parameters.values import InconsistentParameter, Model, of
 
 
 class SiteParameters(Model):
@@ -71,5 +71,5 @@ class OperationsParameters(Model):
     def _fits(self) -> Self:
         v.check_names("sites", [each.name for each in self.sites])
         if self.alarm_email is not None and self.alarm_topic_arn is not None:
-            raise Misfit("alarm_email", "either an address or alarm_topic_arn, not both")
+            raise InconsistentParameter("alarm_email", "either an address or alarm_topic_arn, not both")
         return self

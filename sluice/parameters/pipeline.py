@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import model_validator
 
 from sluice.parameters import values as v
-from sluice.parameters.values import Misfit, Model, of
+from sluice.parameters.values import InconsistentParameter, Model, of
 from sluice.pipeline.jobs import TableFormat
 
 # https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_NetworkConfiguration.html
@@ -104,7 +104,7 @@ class PipelineParameters(Model):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         for name, cause in self._misfits():
-            raise Misfit(name, cause)
+            raise InconsistentParameter(name, cause)
         return self
 
     def _misfits(self) -> Iterator[tuple[str, str]]:

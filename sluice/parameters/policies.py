@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 from sluice.codec import encode
 from sluice.parameters import values as v
-from sluice.parameters.values import Misfit, Model, of
+from sluice.parameters.values import InconsistentParameter, Model, of
 from sluice.splitting.filters.values import MAX_SESSIONS, Mode
 from sluice.splitting.operations import MAX_TIME_LIMIT_S
 from sluice.splitting.policies import Policy
@@ -36,11 +36,13 @@ class PolicyParameters(Model):
 
 
 def check_policies(policies: Sequence[PolicyParameters], queue_ids: Collection[str]) -> None:
-    """Raise `Misfit` for rules that would hold for nothing, and for more than a function can be told."""
+    """Raise `InconsistentParameter` for rules that would hold for nothing, and for more than a function can be told."""
     for number, policy in enumerate(policies):
         for name in policy.queues:
             if name not in queue_ids and not WILDCARDS & set(name):
-                raise Misfit("policies", f"[{number}]: there is no queue {name}: its rules would hold for nothing")
+                raise InconsistentParameter(
+                    "policies", f"[{number}]: there is no queue {name}: its rules would hold for nothing"
+                )
     size = len(encode([policy.policy for policy in policies]))
     if size > POLICIES_MAX_BYTES:
-        raise Misfit("policies", f"{size} bytes as JSON, of {POLICIES_MAX_BYTES} at most")
+        raise InconsistentParameter("policies", f"{size} bytes as JSON, of {POLICIES_MAX_BYTES} at most")

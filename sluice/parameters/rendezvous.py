@@ -5,7 +5,7 @@ from typing import Self
 from pydantic import model_validator
 
 from sluice.parameters import values as v
-from sluice.parameters.values import Misfit, Model, of
+from sluice.parameters.values import InconsistentParameter, Model, of
 from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT, Bridge
 
 DEFAULT_BRIDGE = {
@@ -74,8 +74,8 @@ class RendezvousParameters(Model):
     def _fits(self) -> Self:
         least, most = self.held_proxies_min, self.held_proxies_max
         if least > most:
-            raise Misfit("held_proxies_min", f"{least} is over held_proxies_max {most}")
+            raise InconsistentParameter("held_proxies_min", f"{least} is over held_proxies_max {most}")
         reserved = self.proxy_max_concurrency
         if reserved is not None and reserved < most:
-            raise Misfit("proxy_max_concurrency", f"{reserved} is under held_proxies_max {most}")
+            raise InconsistentParameter("proxy_max_concurrency", f"{reserved} is under held_proxies_max {most}")
         return self

@@ -8,7 +8,7 @@ from sluice.codec import encode
 from sluice.parameters import values as v
 from sluice.parameters.consumers import CONSUMERS_MOST, ConsumerParameters, targets_of
 from sluice.parameters.policies import PolicyParameters, check_policies
-from sluice.parameters.values import Misfit, Model, of
+from sluice.parameters.values import InconsistentParameter, Model, of
 
 # As JSON, of the 40 KB that a function is told of what grows with a site (`sluice.constructs.stored`).
 CONSUMERS_MAX_BYTES = 8_000
@@ -50,20 +50,22 @@ class SplitQueueParameters(Model):
             if arn is not None and arn.endswith(".fifo") != self.fifo:
                 raise ValueError(f"{arn} and fifo {self.fifo} don't fit")
         if self.sender_arns and self.existing_source_queue_arn is not None:
-            raise Misfit(
+            raise InconsistentParameter(
                 "sender_arns", f"{self.existing_source_queue_arn} has its owner's policy, which says who may send"
             )
         # https://docs.aws.amazon.com/sns/latest/dg/sns-fifo-topics.html and
         # https://docs.aws.amazon.com/AmazonS3/latest/userguide/EventNotifications.html
         misfit = next((arn for arn in self.sender_arns if self.fifo and not arn.endswith(".fifo")), None)
         if misfit is not None:
-            raise Misfit("sender_arns", f"{misfit} can't send to a FIFO queue")
+            raise InconsistentParameter("sender_arns", f"{misfit} can't send to a FIFO queue")
         is_notified = self.existing_source_queue_arn is None and (self.sns or self.s3_event)
         if is_notified and not any(":sns:" in arn or not self.sns for arn in self.sender_arns):
             sender = "topic" if self.sns else "bucket, or the topic in between,"
-            raise Misfit("sender_arns", f"{self.queue_id} lets in no {sender} that sends what it holds")
+            raise InconsistentParameter("sender_arns", f"{self.queue_id} lets in no {sender} that sends what it holds")
         if self.consumers and self.existing_main_queue_arn is not None:
-            raise Misfit("consumers", f"they read no main queue, and {self.existing_main_queue_arn} is given as one")
+            raise InconsistentParameter(
+                "consumers", f"they read no main queue, and {self.existing_main_queue_arn} is given as one"
+            )
         return self
 
 
@@ -93,13 +95,15 @@ class SplittingParameters(Model):
     def _fits(self) -> Self:
         ids = [queue.queue_id for queue in self.queues]
         if len(set(ids)) < len(ids):
-            raise Misfit("queues", f"a queue_id is listed twice: {', '.join(ids)}")
+            raise InconsistentParameter("queues", f"a queue_id is listed twice: {', '.join(ids)}")
         v.check_names("queues", [v.of_kind(queue.queue_id, fifo=queue.fifo) for queue in self.queues])
         size = sum(len(encode(targets_of(queue.consumers))) for queue in self.queues)
         if size > CONSUMERS_MAX_BYTES:
-            raise Misfit("queues", f"consumers have {size} bytes as JSON, of {CONSUMERS_MAX_BYTES} at most")
+            raise InconsistentParameter(
+                "queues", f"consumers have {size} bytes as JSON, of {CONSUMERS_MAX_BYTES} at most"
+            )
         size = sum(len(encode(queue.tags)) for queue in self.queues)
         if size > TAGS_MAX_BYTES:
-            raise Misfit("queues", f"tags have {size} bytes as JSON, of {TAGS_MAX_BYTES} at most")
+            raise InconsistentParameter("queues", f"tags have {size} bytes as JSON, of {TAGS_MAX_BYTES} at most")
         check_policies(self.policies, ids)
         return self

@@ -44,7 +44,7 @@ def said(words: str, **more: Any) -> Any:
     return Field(json_schema_extra={"words": words}, **more)
 
 
-class Misfit(ValueError):
+class InconsistentParameter(ValueError):
     """A parameter that is right by itself and wrong beside the others of its section."""
 
     def __init__(self, name: str, cause: str) -> None:
@@ -151,12 +151,14 @@ def of_kind(name: str, *, fifo: bool) -> str:
 
 
 def check_names(listed: str, names: Iterable[str]) -> None:
-    """Check that things can be told apart by their ids. Raises `Misfit`."""
+    """Check that things can be told apart by their ids. Raises `InconsistentParameter`."""
     by_id: dict[str, str] = {}
     for name in names:
         id_ = id_of("", name)
         if (other := by_id.get(id_)) is not None:
-            raise Misfit(listed, f"{name} is listed twice" if other == name else f"{other} and {name} are too alike")
+            raise InconsistentParameter(
+                listed, f"{name} is listed twice" if other == name else f"{other} and {name} are too alike"
+            )
         by_id[id_] = name
 
 

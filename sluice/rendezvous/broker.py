@@ -159,7 +159,7 @@ class Matchmaker:
                     self._drawn.discard(proxy.poll_id)
             if is_matched:
                 leaving = site.executor.submit(site.pools.leave, proxy)
-                send = partial(site.queues.send, proxy.mailbox, offer_letter(offer, proxy.poll_id))
+                send = partial(site.queues.send, proxy.mailbox, mailbox_message(offer, proxy.poll_id))
                 try:
                     site.retry_until(min(site.now_ms() + TRIED_MS, offer.waits_until_ms), send)
                 except QueueGone:
@@ -170,7 +170,7 @@ class Matchmaker:
                     leaving.exception()  # its place is over in seconds anyway
             if is_matched:
                 return True
-            proxy = self.draw(offer.record.nat, after=after)
+            proxy = self.next_candidate(offer.record.nat, after=after)
         return False
 
     def wait(self, offers: Sequence[OpenOffer]) -> list[bool]:
@@ -188,7 +188,7 @@ class Matchmaker:
             for offer in waiting:
                 until_ms = min(site.now_ms() + TRIED_MS, offer.waits_until_ms)
                 try:
-                    proxy = site.retry_until(until_ms, partial(self.draw, offer.record.nat, after=after))
+                    proxy = site.retry_until(until_ms, partial(self.next_candidate, offer.record.nat, after=after))
                     if proxy is None or site.now_ms() >= offer.waits_until_ms:
                         continue
                     if not site.waiting.take(offer) or self.match(offer, proxy, after=after):
@@ -199,7 +199,7 @@ class Matchmaker:
                     continue  # a poll may find it
         return [offer in taken for offer in offers]
 
-    def draw(self, nat: Nat, *, after: int = 0) -> WaitingProxy | None:
+    def next_candidate(self, nat: Nat, *, after: int = 0) -> WaitingProxy | None:
         """Find a proxy to try for a client, which no other offer of the batch is told; None if there is none.
 
         An empty pool is not queried again unless the caller asks for entries newer than query number `after`.
@@ -229,7 +229,7 @@ class Matchmaker:
         return None
 
 
-def offer_letter(offer: OpenOffer, poll_id: str) -> str:
+def mailbox_message(offer: OpenOffer, poll_id: str) -> str:
     """Write what the function that holds the poll finds in its mailbox."""
     return json.dumps({"for": poll_id, "offer": offer.offer, "nat": offer.record.nat, "relay": offer.relay})
 
@@ -287,7 +287,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
         answers_until_ms = answers_until(sent_at_ms=sent_at_ms, now_ms=site.now_ms())
         opened = site.open_offer(record, offer, reply_to=reply_to, answers_until_ms=answers_until_ms)
         try:
-            proxy = None if site.now_ms() >= opened.waits_until_ms else matchmaker.draw(offer.nat)
+            proxy = None if site.now_ms() >= opened.waits_until_ms else matchmaker.next_candidate(offer.nat)
         except CallFailed:
             proxy = None  # a poll may still find it
         promises = [self._promise(opened, End.OFFER_TIMED_OUT if proxy else End.OFFER_DENIED)]

@@ -195,7 +195,7 @@ class BrokerSite(msgspec.Struct, frozen=True, kw_only=True):
     def _answer_to(self, offer: OpenOffer) -> tuple[End, str]:
         """Find a proxy, and wait for its answer; or say how the offer ended without one."""
         client_id, matchmaker, letter = offer.record.client_id, Matchmaker(self.site), None
-        proxy = matchmaker.draw(offer.record.nat)
+        proxy = matchmaker.next_candidate(offer.record.nat)
         if not matchmaker.match(offer, proxy) and matchmaker.wait([offer]) == [False]:
             letter = self.mailbox.wait_for(client_id, until_ms=offer.waits_until_ms)
             if letter is None and self.site.waiting.take(offer):

@@ -37,7 +37,7 @@ class Pacing:
     _minute: Counter[str] = field(default_factory=Counter)
     _hour: Counter[str] = field(default_factory=Counter)
     _groups: set[int] = field(default_factory=set)
-    _turns: "Turns" = field(init=False)
+    _turns: "AddressCooldowns" = field(init=False)
     _pace: Pace = field(default_factory=Pace)
     _shards: int = 1  # of that pace
     _read_at_ms: int = 0
@@ -46,7 +46,7 @@ class Pacing:
     _lock: Lock = field(default_factory=Lock)
 
     def __post_init__(self, environment: str) -> None:
-        self._turns = Turns(environment=environment)
+        self._turns = AddressCooldowns(environment=environment)
 
     def pace(self) -> Pace:
         """Say how many come, as it was a few seconds ago."""
@@ -153,7 +153,7 @@ class Pacing:
 
 
 @dataclass(slots=True, kw_only=True)
-class Turns:
+class AddressCooldowns:
     """Whose turn it is, as one environment knows: of the polls that it served, and of those that others told of.
 
     By the first digits of an address, which is a hash. Not safe for threads. It never asks the table about one address:

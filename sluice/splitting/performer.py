@@ -36,7 +36,7 @@ from sluice.splitting.pointing import HELD_MS
 from sluice.splitting.sessions.state import Registry, Session
 
 
-class Performer(msgspec.Struct, frozen=True, kw_only=True):
+class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
     """Performs the operations of one invocation. `counts` are the messages that sessions were sent, by session id."""
 
     control: Control

@@ -21,10 +21,19 @@ from sluice.errors import DestinationFault, HeldBack, NotDelivered, NotReached, 
 from sluice.message import Message
 from sluice.splitting.consumers.temporary_queues import FIFO_SUFFIX
 from sluice.splitting.filters.jq import Decide
-from sluice.splitting.filters.texts import Envelope, S3Object, Sight
+from sluice.splitting.filters.texts import Envelope, FilterInput, S3Object
 from sluice.splitting.filters.values import Share
 from sluice.splitting.routing.routed import Routed
-from sluice.splitting.routing.router import FaultKind, Lack, Meter, Recipients, Router, for_main, for_session, is_ready
+from sluice.splitting.routing.router import (
+    FaultKind,
+    Meter,
+    MissingInput,
+    Recipients,
+    Router,
+    for_main,
+    for_session,
+    is_ready,
+)
 from sluice.splitting.sessions.state import SPLITTER_LEASE_S, Reason, Registry
 from sluice.splitting.settings import SplitConfig
 
@@ -72,7 +81,7 @@ def first_received_ms(message: Message) -> int | None:
 
 
 @dataclass(slots=True, kw_only=True)
-class Conduct:
+class SessionCircuitBreaker:
     """What one splitter's environment keeps from batch to batch, of sessions by id. Not for threads."""
 
     now_s: Callable[[], float]  # of a clock that only goes on
@@ -194,7 +203,7 @@ def split(
     send: Send,
     executor: Executor,
     metadata: ObjectMetadata,
-    conduct: Conduct,
+    conduct: SessionCircuitBreaker,
     began_s: float,
 ) -> SplitOutcome:
     """Forward the batch, which began at this reading of the conduct's clock. `messages` are in the order received.
@@ -242,13 +251,13 @@ class _Batch:
     routes: Routes
     executor: Executor
     metadata: ObjectMetadata
-    conduct: Conduct
+    conduct: SessionCircuitBreaker
     sessions: Mapping[str, str]  # by queue name
     dispatcher: Dispatcher
     meter: Meter
     out: set[str]
     faults: set[tuple[int, str, FaultKind]] = field(default_factory=set)
-    answered: dict[int, Sight] = field(default_factory=dict)  # by position, of which S3 has been asked
+    answered: dict[int, FilterInput] = field(default_factory=dict)  # by position, of which S3 has been asked
     shares: dict[str, Share] = field(default_factory=dict)  # of those who were to get something, by queue name
 
     def take(self, waiting: deque[int]) -> dict[int, Recipients]:
@@ -268,11 +277,11 @@ class _Batch:
             )
             for entry in stopped.gone:
                 if entry.target in self.sessions:
-                    self.lose(entry.target, Reason.QUEUE_GONE)
+                    self.drop_session(entry.target, Reason.QUEUE_GONE)
                 else:
                     self.dispatcher.fail(entry, NotDelivered(str(QueueGone(entry.target))))
             for entry, fault in stopped.refused:
-                self.lose(entry.target, Reason.QUEUE_REFUSED, str(fault))
+                self.drop_session(entry.target, Reason.QUEUE_REFUSED, str(fault))
             entries = (*stopped.gone, *(each.entry for each in stopped.refused), *stopped.later)
             again = sorted({entry.position for entry in entries} - self.dispatcher.failures.keys())
             if not again:
@@ -281,7 +290,7 @@ class _Batch:
         for position in found:
             self.fail(position, NotDelivered("its receivers keep vanishing"))
 
-    def lose(self, target: str, reason: Reason, words: str = "") -> None:
+    def drop_session(self, target: str, reason: Reason, words: str = "") -> None:
         """Take the session of a queue that is gone, or refuses, out of the batch."""
         session_id = self.sessions[target]
         if session_id not in self.out:
@@ -303,16 +312,16 @@ class _Batch:
                 self.conduct.note(fault.session_id, REASONS[fault.kind])
         return recipients
 
-    def sight(self, position: int) -> Sight:
+    def sight(self, position: int) -> FilterInput:
         """Prepare a message for filters; it is kept only where S3 has been asked, as most are routed once."""
         found = self.answered.get(position)
         if found is not None:
             return found
-        return Sight.of(self.messages[position], envelope=self.envelope)
+        return FilterInput.of(self.messages[position], envelope=self.envelope)
 
     def decided(self, found: dict[int, Recipients]) -> dict[int, Recipients]:
         """Give those that are decided, once S3 has been asked where a program wants it; the others have failed."""
-        wanting = [position for position, recipients in found.items() if recipients.lacks is Lack.METADATA]
+        wanting = [position for position, recipients in found.items() if recipients.lacks is MissingInput.METADATA]
         for position in self.fetched(wanting) if wanting else ():
             found[position] = self.routed(position)
         for position, recipients in found.items():

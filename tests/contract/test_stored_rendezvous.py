@@ -21,7 +21,7 @@ from sluice.aws.rendezvous.pace import DynamoPaceStore
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 from sluice.aws.rendezvous.waiting import DynamoMailboxStore, DynamoWaitingOffers
 from sluice.aws.rendezvous.waiting import unpacked as unpack_description
-from sluice.rendezvous.broker import offer_letter
+from sluice.rendezvous.broker import mailbox_message
 from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id, event_of
 from sluice.rendezvous.counts.statistics import Count, tally
 from sluice.rendezvous.counts.stream import read_record
@@ -304,4 +304,4 @@ def test_an_event_as_published(name: str, event: Event) -> None:
 
 def test_a_letter_with_an_offer() -> None:
     """Read by the function that holds the poll, which may be of an older version."""
-    assert offer_letter(OPEN, PROXY.poll_id) == body("offer_letter")
+    assert mailbox_message(OPEN, PROXY.poll_id) == body("offer_letter")

@@ -11,8 +11,8 @@ from unittest import mock
 from functions.exchange import handler as exchange
 from functions.links import handler as links
 from sluice.errors import BadTopology, SenderFault
-from sluice.federation.administration import Administration
-from sluice.federation.dynamic_shell import Dynamics
+from sluice.federation.administration import OperationHandler
+from sluice.federation.dynamic_service import Dynamics
 from sluice.federation.exchange_store import with_binding
 from sluice.federation.forwarder import forward
 from sluice.federation.links.links import Bridge
@@ -20,11 +20,11 @@ from sluice.federation.links.peers import KnownPeers
 from sluice.federation.links.transitions import add_bridge, add_link
 from sluice.federation.matching.bindings import Binding, Bindings, Destination, RoutingTable, SiteBindings
 from sluice.federation.matching.metadata import Crossing, Drop, Receipt
-from sluice.federation.registrar import Registrar
+from sluice.federation.registrar import LinkService
 from sluice.federation.router import AbsentQueues, Ingress
 from sluice.federation.settings import SiteNames
 from sluice.federation.topology.desired import desired_topology
-from sluice.federation.upkeep import Upkeep
+from sluice.federation.upkeep import DriftRepair
 from sluice.message import Message, Value
 from sluice.operator.documents import BadFile, located_document_of_file
 from tests.federation_fakes import FakeDocument, Site, World, administration_of, role_of
@@ -180,16 +180,16 @@ class Links:
     def __post_init__(self) -> None:
         self.reporter = reporter(self.client)
 
-    def registrar(self, context: Any) -> Registrar:
+    def registrar(self, context: Any) -> LinkService:
         return self.site.registrar()
 
-    def dynamics(self, registrar: Registrar) -> Dynamics:
+    def dynamics(self, registrar: LinkService) -> Dynamics:
         return Dynamics(registrar=registrar, document=self.site.states)
 
-    def upkeep(self, registrar: Registrar) -> Upkeep:
+    def upkeep(self, registrar: LinkService) -> DriftRepair:
         return self.site.upkeep(registrar, redrive=lambda _: 0)
 
-    def administration(self, registrar: Registrar, dynamics: Dynamics, upkeep: Upkeep) -> Administration:
+    def administration(self, registrar: LinkService, dynamics: Dynamics, upkeep: DriftRepair) -> OperationHandler:
         return administration_of(
             registrar,
             upkeep,
@@ -197,7 +197,7 @@ class Links:
             ways=dynamics.ways,
         )
 
-    def arm_tick(self, registrar: Registrar, upkeep: Upkeep) -> None:
+    def arm_tick(self, registrar: LinkService, upkeep: DriftRepair) -> None:
         upkeep.next_look_ms()
         registrar.next_tick_ms(registrar.registry())
 

@@ -20,11 +20,11 @@ from sluice.splitting.control import Control, KnownRegistry
 from sluice.splitting.filters.jq import Decide
 from sluice.splitting.filters.values import Filter, Mode, Share
 from sluice.splitting.jq_runner import compile_problem
-from sluice.splitting.performer import Performer
+from sluice.splitting.performer import OperationHandler
 from sluice.splitting.routing.router import Router
 from sluice.splitting.sessions.state import SESSIONS, SPLITS, TEMPORARY_QUEUES
 from sluice.splitting.settings import SplitConfig
-from sluice.splitting.splitter import Conduct, Routes, SplitOutcome, split
+from sluice.splitting.splitter import Routes, SessionCircuitBreaker, SplitOutcome, split
 from tests.functions.conftest import CONTEXT
 from tests.functions.ways import Inline
 from tests.hostile.events import NOW_MS, Given, became, event, put_together, record, reporter
@@ -83,7 +83,7 @@ class Splitter:
                     send=self.client.send_batch,
                     executor=Inline(),
                     metadata=self.metadata,
-                    conduct=Conduct(now_s=time.monotonic, tell=self.told),
+                    conduct=SessionCircuitBreaker(now_s=time.monotonic, tell=self.told),
                     began_s=time.monotonic(),
                 )
             )
@@ -149,8 +149,8 @@ class Sessions:
             counts_settle_ms=0,
         )
 
-    def performer(self, control: Control) -> Performer:
-        return Performer(
+    def performer(self, control: Control) -> OperationHandler:
+        return OperationHandler(
             control=control, compile_problem=compile_problem, counts=self.store.counts, url=lambda name: f"url/{name}"
         )
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from sluice.aws.federation.peers import PeerQueues
 from sluice.codec import encode
 from sluice.errors import BadRoute, CallFailed, DestinationFault, QueueGone
-from sluice.federation.dynamic.ops import Bind, Want
+from sluice.federation.dynamic.ops import Bind, BindingAdvertisement
 from sluice.federation.links.links import Address, Bridge, Endpoint, Link
 from sluice.federation.links.messages import DynamicMessage, Hello, LinkMessage, Parting, encode_control
 from sluice.federation.links.registry import Registry
@@ -90,7 +90,7 @@ def test_a_want_that_cannot_be_a_binding_is_ignored(arguments: str) -> None:
         path=("THERE",),
         hops_left=1,
         outages=0,
-        want=Want("k", arguments),
+        want=BindingAdvertisement("k", arguments),
     )
     function.hear(encode_control(DynamicMessage(link="to-HERE", sender=there(world), said=Raw(encode(bind)))))
     assert function.ask({"op": "sweep"}) == {"result": None}

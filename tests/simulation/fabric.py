@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sluice.codec import encode
-from sluice.federation.dynamic.ops import DynamicOp, Want, decode_op
+from sluice.federation.dynamic.ops import BindingAdvertisement, DynamicOp, decode_op
 from sluice.federation.dynamic.paths import best_ways, origins_of, wants_of, ways_in_use
 from sluice.federation.dynamic.state import ROUTES, DynamicEvent, DynamicRoutes, Pull, Sending, Served
 from sluice.federation.dynamic.steps import (
@@ -75,7 +75,7 @@ class Fabric:
     sites: dict[str, DynamicRoutes] = field(default_factory=dict)
     edges: dict[str, Edge] = field(default_factory=dict)
     down: set[str] = field(default_factory=set)
-    queues: dict[str, set[tuple[str, Want]]] = field(default_factory=dict)
+    queues: dict[str, set[tuple[str, BindingAdvertisement]]] = field(default_factory=dict)
     channels: dict[tuple[str, str], deque[DynamicOp]] = field(
         default_factory=dict
     )  # by bridge and the site that is told
@@ -154,11 +154,11 @@ class Fabric:
         self.happen(edge.source, turn_link(edge.served, up=up, now_ms=self.now_ms))
 
     def bind(self, site: str, key: str, queue: str = "q") -> None:
-        self.queues[site].add((queue, Want(key)))
+        self.queues[site].add((queue, BindingAdvertisement(key)))
         self.survey(site)
 
     def unbind(self, site: str, key: str, queue: str = "q") -> None:
-        self.queues[site].discard((queue, Want(key)))
+        self.queues[site].discard((queue, BindingAdvertisement(key)))
         self.survey(site)
 
     def survey(self, site: str) -> None:
@@ -248,7 +248,7 @@ class Fabric:
         ways = ways_in_use(routes)
         for name, served in routes.served.items():
             edge = self.edges[served.bridge]
-            if Want(flight.key) not in wants_of(routes, name, ways):
+            if BindingAdvertisement(flight.key) not in wants_of(routes, name, ways):
                 continue
             origins = origins_of(ways, name)
             crossing = Crossing(peer=served.peer, tag=served.tag, max_hops=edge.max_hops, origins=origins)
@@ -271,7 +271,7 @@ class Fabric:
     def _check_bound(self, tag: str, expected: dict[tuple[str, str], Edge | None]) -> None:
         routes = self.sites[tag]
         ways = best_ways(routes)
-        by_edge: dict[str, set[Want]] = {name: set() for name in routes.served}
+        by_edge: dict[str, set[BindingAdvertisement]] = {name: set() for name in routes.served}
         for origin in self.tags:
             edge = expected[tag, origin]
             if edge is None:

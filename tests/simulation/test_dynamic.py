@@ -8,7 +8,7 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from sluice.federation.dynamic.ops import Want, Wants
+from sluice.federation.dynamic.ops import BindingAdvertisement, Wants
 from sluice.federation.dynamic.paths import wants_of, ways_in_use, ways_of
 from sluice.federation.dynamic.steps import survey
 from tests.many_cases import some_of
@@ -184,7 +184,10 @@ def test_after_one_end_of_a_fork_unbinds_the_other_still_gets() -> None:
 
 def test_headers_bindings_made_before_the_route_reach_the_far_end_with_their_arguments() -> None:
     made = Fabric(tags=["D", "M", "S"])
-    wants = {Want.of("", {"x-match": "all", "n": 1}), Want.of("", {"x-match": "any", "n": 1.0, "there": None})}
+    wants = {
+        BindingAdvertisement.of("", {"x-match": "all", "n": 1}),
+        BindingAdvertisement.of("", {"x-match": "any", "n": 1.0, "there": None}),
+    }
     made.happen("D", survey(frozenset(wants)))
     made.connect(Edge(dest="D", source="M"))
     made.connect(Edge(dest="M", source="S"))
@@ -231,11 +234,11 @@ def test_when_a_link_goes_down_another_way_takes_over_and_gives_back() -> None:
     made.turn("C-from-A-0", up=False)
     made.settle()
     assert made.publish("A", "k") == {"A": 1, "B": 1, "C": 1}
-    assert Want("k") not in wanted(made, "A", "C-from-A-0@C")
+    assert BindingAdvertisement("k") not in wanted(made, "A", "C-from-A-0@C")
     made.turn("C-from-A-0", up=True)
     made.settle()
     assert made.publish("A", "k") == {"A": 1, "B": 1, "C": 1}
-    assert Want("k") in wanted(made, "A", "C-from-A-0@C")
+    assert BindingAdvertisement("k") in wanted(made, "A", "C-from-A-0@C")
 
 
 @pytest.mark.parametrize("seed", some_of(range(60), every=4))
@@ -285,10 +288,10 @@ def test_the_only_link_stays_bound_while_it_is_down_and_learns_later_of_what_has
     made.turn("D-from-S-0", up=False)
     made.bind("D", "new")
     made.settle()
-    assert wanted(made, "S", "D-from-S-0@D") == {Want("old")}
+    assert wanted(made, "S", "D-from-S-0@D") == {BindingAdvertisement("old")}
     made.turn("D-from-S-0", up=True)
     made.settle()
-    assert wanted(made, "S", "D-from-S-0@D") == {Want("old"), Want("new")}
+    assert wanted(made, "S", "D-from-S-0@D") == {BindingAdvertisement("old"), BindingAdvertisement("new")}
 
 
 def test_what_a_site_that_is_gone_for_good_wanted_expires_upstream_and_nothing_else_does() -> None:

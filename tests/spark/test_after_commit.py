@@ -12,7 +12,7 @@ from sluice_spark.log.store import FileStore
 from sluice_spark.options import Options
 from sluice_spark.source.deletions import Held
 from sluice_spark.source.receiver import Receiver
-from sluice_spark.sqs.received import Handles
+from sluice_spark.sqs.received import ReceiptHandles
 
 from tests.spark.clients import client_of
 
@@ -21,7 +21,7 @@ from tests.spark.clients import client_of
 def test_only_what_lies_in_committed_segments_is_let_go_and_once(numbers: list[int], committed: int) -> None:
     held = Held()
     for index, number in enumerate(numbers):
-        held.hold(number, [Handles("q", [str(index)])])
+        held.hold(number, [ReceiptHandles("q", [str(index)])])
     gone = [h for _, part in held.due(Position(committed, 3)) for each in part for h in each.receipt_handles]
     assert sorted(gone, key=int) == [str(index) for index, number in enumerate(numbers) if number < committed]
     assert list(held.due(Position(committed))) == []

@@ -8,7 +8,7 @@ from sluice_spark.errors import InvalidOption, QueueBusy, QueueRefused, TooManyI
 from sluice_spark.sqs.answers import HttpAnswer
 from sluice_spark.sqs.caller import SIGNATURE_FRESH_S, _Signed, classified
 from sluice_spark.sqs.client import _OBJECT, ATTEMPTS, BACK_OFF_LIMIT_S, BatchOutcome, SqsClient, _read, back_off_s
-from sluice_spark.sqs.received import Handles
+from sluice_spark.sqs.received import ReceiptHandles
 from sluice_spark.sqs.signing import Credentials
 
 from tests.spark.clients import client_at, client_of
@@ -123,7 +123,7 @@ def test_over_limit_is_its_own_kind(used: Used, fill: Callable[[int], None]) -> 
 def test_released_messages_are_there_at_once(used: Used, fill: Callable[[int], None]) -> None:
     fill(3)
     handles = used.handles()
-    used.run(lambda client: client.release([Handles(used.url, handles)]))
+    used.run(lambda client: client.release([ReceiptHandles(used.url, handles)]))
     assert len(used.handles()) == 3
 
 

@@ -22,7 +22,7 @@ from sluice_spark.metrics.measures import (
     line,
     measured,
     offset_of,
-    told,
+    receiver_metrics,
 )
 from sluice_spark.metrics.plotting import Run
 
@@ -155,9 +155,9 @@ def test_emf_lines_go_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_the_receiver_says_is_measured_and_priced() -> None:
     first = Status(at_ms=60_000, began_ms=0, state="receiving", requests=1_000, staged_bytes=7, staged_messages=2)
-    assert told(first, None)["dollarsPerHour"] == pytest.approx(60_000 * DOLLARS_PER_REQUEST)
+    assert receiver_metrics(first, None)["dollarsPerHour"] == pytest.approx(60_000 * DOLLARS_PER_REQUEST)
     later = replace(first, at_ms=120_000, requests=1_500, waiting=9, oldest_ms=300, receives_failed=1)
-    assert told(later, first) == {
+    assert receiver_metrics(later, first) == {
         "numReceivesFailed": 1,
         "timeSinceLastReceive": 0,
         "stagedRecords": 2,
@@ -167,13 +167,13 @@ def test_what_the_receiver_says_is_measured_and_priced() -> None:
         "numRequests": 1_500,
         "dollarsPerHour": pytest.approx(30_000 * DOLLARS_PER_REQUEST),
     }
-    assert set(told(later, first)) <= set(UNITS)
+    assert set(receiver_metrics(later, first)) <= set(UNITS)
 
 
 def test_another_drivers_requests_are_counted_from_its_own_beginning() -> None:
     before = Status(at_ms=60_000, began_ms=0, state="receiving", requests=1_000)
     after = Status(at_ms=130_000, began_ms=70_000, state="receiving", requests=50)
-    assert told(after, before)["dollarsPerHour"] == pytest.approx(3_000 * DOLLARS_PER_REQUEST)
+    assert receiver_metrics(after, before)["dollarsPerHour"] == pytest.approx(3_000 * DOLLARS_PER_REQUEST)
 
 
 def test_the_price_is_the_one_that_costs_are_reckoned_with() -> None:

@@ -26,7 +26,7 @@ from sluice_spark.options import Options
 from sluice_spark.source.buffer import Limits
 from sluice_spark.source.receiver import Receiver
 from sluice_spark.sqs.client import VISIBLE, BatchOutcome
-from sluice_spark.sqs.received import BATCH_LIMIT, Handles, Message, in_tens, messages_in
+from sluice_spark.sqs.received import BATCH_LIMIT, Message, ReceiptHandles, in_tens, messages_in
 
 from tests.sqs.queues import Queue, SqsError
 
@@ -156,7 +156,7 @@ class Line:
                 self.world.queue.change_visibility(handle, visibility_s, self.world.now)
         return BatchOutcome()
 
-    async def release(self, held: Iterable[Handles]) -> None:
+    async def release(self, held: Iterable[ReceiptHandles]) -> None:
         for queue_url, handles in in_tens(held):
             with suppress(SluiceSparkError):
                 await self.hide(queue_url, handles, 0.0)

@@ -15,8 +15,8 @@ from sluice_spark.log.planning import Position
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
 from sluice_spark.options import Options
+from sluice_spark.source.receive_health import QUIET_S, ReceiveHealth
 from sluice_spark.source.receiver import Receiver
-from sluice_spark.source.reception import QUIET_S, Reception
 from sluice_spark.sqs.access import Identity, credentials_of
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.signing import Credentials
@@ -108,7 +108,7 @@ def test_what_botocore_cannot_refresh_may_be_asked_again(monkeypatch: pytest.Mon
 
 
 def test_a_queue_that_fails_is_told_of_though_another_works() -> None:
-    reception = Reception(["a", "b"], began=0.0)
+    reception = ReceiveHealth(["a", "b"], began=0.0)
     reception.worked("a", 100.0, 10)
     reception.broke("b", 90.0, BUSY)
     assert reception.state(100.0) == "failing"
@@ -121,7 +121,7 @@ def test_a_queue_that_fails_is_told_of_though_another_works() -> None:
 
 
 def test_it_receives_is_quiet_and_is_well_again() -> None:
-    reception = Reception(["a"], began=0.0)
+    reception = ReceiveHealth(["a"], began=0.0)
     assert reception.state(0.0) == "idle"
     reception.worked("a", 1.0, 3)
     assert reception.state(2.0) == "receiving"

@@ -40,14 +40,14 @@ Tag = Annotated[str, Meta(pattern=rf"\A[A-Za-z0-9_-]{{1,{MAX_TAG_CHARACTERS}}}\Z
 Path = Annotated[tuple[Tag, ...], Meta(min_length=1, max_length=MAX_TRACE_TAGS)]
 
 
-class Want(Struct, frozen=True, kw_only=False, array_like=True, order=True, gc=False):
+class BindingAdvertisement(Struct, frozen=True, kw_only=False, array_like=True, order=True, gc=False):
     """A binding as other sites know it: its key, and its arguments as JSON with sorted names; "" for none."""
 
     key: Annotated[str, Meta(max_length=MAX_KEY_CHARACTERS)]
     arguments: str = ""
 
     @classmethod
-    def of(cls, key: str, arguments: Headers | None = None) -> "Want":
+    def of(cls, key: str, arguments: Headers | None = None) -> "BindingAdvertisement":
         """Equal for the same key and arguments, and only for those: 1 is neither 1.0 nor true."""
         return cls(key, json.dumps(to_json(arguments), sort_keys=True, separators=(",", ":")) if arguments else "")
 
@@ -64,17 +64,19 @@ class Want(Struct, frozen=True, kw_only=False, array_like=True, order=True, gc=F
             arguments = read_json(self.arguments)
             if not isinstance(arguments, dict) or len(arguments) > MAX_ARGUMENTS:
                 raise ValueError(f"arguments are an object of at most {MAX_ARGUMENTS} names")
-            if Want.of(self.key, of_json(arguments)) != self:
+            if BindingAdvertisement.of(self.key, of_json(arguments)) != self:
                 raise ValueError("arguments aren't in order")
         except Malformed as error:
             raise ValueError(f"arguments: {error}") from None
 
 
-Wants = frozenset[Want]
+Wants = frozenset[BindingAdvertisement]
 NO_WANTS: Wants = frozenset()
 
 
-def bindings_for(wants: Iterable[Want], *, exchange: str, type_: ExchangeType, queue: str) -> tuple[Binding, ...]:
+def bindings_for(
+    wants: Iterable[BindingAdvertisement], *, exchange: str, type_: ExchangeType, queue: str
+) -> tuple[Binding, ...]:
     """Return the bindings of a bridge queue that match what the wants match, in order of keys; no two have one id.
 
     A queue has one binding by a key: so where arguments decide, the key is a hash of both; else they are left out.
@@ -87,7 +89,7 @@ def bindings_for(wants: Iterable[Want], *, exchange: str, type_: ExchangeType, q
     return tuple(Binding(exchange=exchange, queue=queue, key=key) for key in sorted({want.key for want in wants}))
 
 
-def is_bindable(want: Want, type_: ExchangeType) -> bool:
+def is_bindable(want: BindingAdvertisement, type_: ExchangeType) -> bool:
     """Whether a queue can be bound so to an exchange of the type."""
     if not type_.index_class.follows_arguments:
         return True  # all that counts is a key
@@ -98,7 +100,7 @@ def is_bindable(want: Want, type_: ExchangeType) -> bool:
     return True
 
 
-class Reach(Struct, frozen=True, kw_only=True, array_like=True):
+class AdvertisedRoute(Struct, frozen=True, kw_only=True, array_like=True):
     """How an origin is reached through a site, and what it wants.
 
     `path` are the sites on the way, the origin first, that site last; `hops_left` how many more sites may pass it on,
@@ -115,7 +117,7 @@ class Reach(Struct, frozen=True, kw_only=True, array_like=True):
             raise ValueError("a path has no site twice")
 
 
-Reaches = Annotated[dict[Tag, Reach], Meta(max_length=MAX_ORIGINS)]  # by origin
+Reaches = Annotated[dict[Tag, AdvertisedRoute], Meta(max_length=MAX_ORIGINS)]  # by origin
 
 
 class _Op(Struct, frozen=True, kw_only=True, tag_field="op"):
@@ -140,7 +142,7 @@ class Bind(_Op, frozen=True, kw_only=True, tag="bind"):
     path: Path
     hops_left: Hops
     outages: Number
-    want: Want | None
+    want: BindingAdvertisement | None
 
     def __post_init__(self) -> None:
         if self.path[0] != self.origin or len(set(self.path)) != len(self.path):
@@ -154,7 +156,7 @@ class Unbind(_Op, frozen=True, kw_only=True, tag="unbind"):
 
     sequence: Number
     origin: Tag
-    want: Want | None
+    want: BindingAdvertisement | None
 
     def __post_init__(self) -> None:
         if self.want is not None:
@@ -194,19 +196,19 @@ def decode_op(text: str | bytes) -> DynamicOp:
 _SNAPSHOT = Format(kind="wants", version=1, type=Reaches, max_bytes=MAX_SNAPSHOT_BYTES)
 
 
-def digest_of(reaches: Mapping[str, Reach]) -> str:
+def digest_of(reaches: Mapping[str, AdvertisedRoute]) -> str:
     """Equal for equal reaches, in whatever order they came."""
     return hashlib.sha256(encode(reaches)).hexdigest()[:HASH_CHARACTERS]
 
 
-def snapshot_parts(reaches: dict[str, Reach]) -> list[str]:
+def snapshot_parts(reaches: dict[str, AdvertisedRoute]) -> list[str]:
     """Write the reaches, compressed, in base64: in at most ten parts unless those were too large for a message."""
     text = base64.b64encode(_SNAPSHOT.pack(reaches)).decode()
     size = min(max(PART_BYTES, -(-len(text) // FEW_PARTS)), FULL_PART_BYTES)
     return [text[start : start + size] for start in range(0, len(text), size)]
 
 
-def read_snapshot(parts: Iterable[str]) -> dict[str, Reach]:
+def read_snapshot(parts: Iterable[str]) -> dict[str, AdvertisedRoute]:
     """Read what `snapshot_parts` wrote. Raises `Malformed`."""
     try:
         reaches = _SNAPSHOT.unpack(base64.b64decode("".join(parts), validate=True))

@@ -22,7 +22,7 @@ A bridge whose link is down counts as the last choice; where there is no other i
 
 from collections.abc import Mapping
 
-from sluice.federation.dynamic.ops import NO_WANTS, Reach, Wants
+from sluice.federation.dynamic.ops import NO_WANTS, AdvertisedRoute, Wants
 from sluice.federation.dynamic.state import DynamicRoutes, Former, Pull, Served
 from sluice.federation.matching.metadata import MAX_TRACE_TAGS, Sites
 from sluice.federation.operations import WayView
@@ -44,7 +44,7 @@ def best_ways(routes: DynamicRoutes) -> Ways:
     return {origin: rank[-1] for origin, rank in ranks.items()}
 
 
-def _rank(name: str, served: Served, reach: Reach) -> _Rank:
+def _rank(name: str, served: Served, reach: AdvertisedRoute) -> _Rank:
     """Rank a way: the least is the best. It adds up along a path, so that every part of a best path is a best path."""
     return reach.outages + (not served.up), len(reach.path), served.peer, -served.max_hops, name
 
@@ -65,9 +65,9 @@ def ways_in_use(routes: DynamicRoutes) -> Ways:
     return {origin: each.bridge for origin, each in routes.former.items()} | dict(best_ways(routes))
 
 
-def told_to(routes: DynamicRoutes, pull: Pull, ways: Ways) -> dict[str, Reach]:
+def told_to(routes: DynamicRoutes, pull: Pull, ways: Ways) -> dict[str, AdvertisedRoute]:
     """Return what the bridge's source is to know: the origins that are reached through here, and what they want."""
-    found = {routes.here: Reach(path=(routes.here,), hops_left=pull.max_hops, outages=0, wants=routes.local)}
+    found = {routes.here: AdvertisedRoute(path=(routes.here,), hops_left=pull.max_hops, outages=0, wants=routes.local)}
     for origin, name in ways.items():
         served = routes.served[name]
         reach = served.reaches[origin]
@@ -76,7 +76,7 @@ def told_to(routes: DynamicRoutes, pull: Pull, ways: Ways) -> dict[str, Reach]:
             continue
         outages = reach.outages + (not served.up)
         path = (*reach.path, routes.here)
-        found[origin] = Reach(path=path, hops_left=hops_left, outages=outages, wants=reach.wants)
+        found[origin] = AdvertisedRoute(path=path, hops_left=hops_left, outages=outages, wants=reach.wants)
     return found
 
 

@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from sluice.codec import Format, Struct
-from sluice.federation.dynamic.ops import NO_WANTS, DynamicOp, Reach, Version, Wants
+from sluice.federation.dynamic.ops import NO_WANTS, AdvertisedRoute, DynamicOp, Version, Wants
 from sluice.federation.links.registry import served_name
 from sluice.federation.matching.metadata import DEFAULT_MAX_HOPS
 
@@ -67,7 +67,7 @@ class Served(Struct, frozen=True, kw_only=True):
     down_since_ms: int | None = None
     expires_ms: int | None = None
     number: int = 0
-    reaches: Mapping[str, Reach] = {}
+    reaches: Mapping[str, AdvertisedRoute] = {}
     version: Version = (0, 0)
     hello: Version = (0, 0)
     asked: bool = False

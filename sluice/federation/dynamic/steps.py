@@ -12,13 +12,13 @@ from msgspec.structs import replace
 from sluice.errors import Malformed
 from sluice.federation.dynamic.ops import (
     NO_WANTS,
+    AdvertisedRoute,
     AskSnapshot,
     Bind,
+    BindingAdvertisement,
     DynamicOp,
-    Reach,
     SnapshotPart,
     Unbind,
-    Want,
     Wanted,
     Wants,
     digest_of,
@@ -193,7 +193,7 @@ def _take_change(routes: DynamicRoutes, served: Served, op: Bind | Unbind, type_
         wants = NO_WANTS if known is None else known.wants
         if op.want is not None and op.want not in wants:
             wants |= {op.want}
-        reaches[op.origin] = Reach(path=op.path, hops_left=op.hops_left, outages=op.outages, wants=wants)
+        reaches[op.origin] = AdvertisedRoute(path=op.path, hops_left=op.hops_left, outages=op.outages, wants=wants)
         refused = _refused(routes, served, reaches, type_)
     elif op.want is None:
         reaches.pop(op.origin, None)
@@ -205,7 +205,7 @@ def _take_change(routes: DynamicRoutes, served: Served, op: Bind | Unbind, type_
 
 
 def _refused(
-    routes: DynamicRoutes, served: Served, reaches: Mapping[str, Reach], type_: ExchangeType
+    routes: DynamicRoutes, served: Served, reaches: Mapping[str, AdvertisedRoute], type_: ExchangeType
 ) -> Ignored | None:
     """Why a peer can't be believed."""
     if any(routes.here in reach.path for reach in reaches.values()):
@@ -248,7 +248,7 @@ def _take_part(routes: DynamicRoutes, served: Served, op: SnapshotPart, type_: E
     return DynamicStep(routes.with_served(replace(served, reaches=kept, version=partial.version)))
 
 
-def _same_or(known: Reach | None, reach: Reach) -> Reach:
+def _same_or(known: AdvertisedRoute | None, reach: AdvertisedRoute) -> AdvertisedRoute:
     if known is not None and known.wants == reach.wants:
         reach = replace(reach, wants=known.wants)
     return known if known is not None and known == reach else reach
@@ -349,11 +349,11 @@ class _News(NamedTuple):
     """Of what is told of an origin: `reach` None for what is wanted no more, `want` None for the origin itself."""
 
     origin: str
-    reach: Reach | None
-    want: Want | None
+    reach: AdvertisedRoute | None
+    want: BindingAdvertisement | None
 
 
-def _changes(before: Mapping[str, Reach], after: Mapping[str, Reach]) -> Iterator[_News]:
+def _changes(before: Mapping[str, AdvertisedRoute], after: Mapping[str, AdvertisedRoute]) -> Iterator[_News]:
     for origin in sorted(before.keys() - after.keys()):
         yield _News(origin, None, None)
     for origin, reach in sorted(after.items()):

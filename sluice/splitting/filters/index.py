@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from sluice.splitting.filters.texts import Sight, fold_name
+from sluice.splitting.filters.texts import FilterInput, fold_name
 from sluice.splitting.filters.values import Filter
 
 _Condition = Sequence[tuple[str, "Need"]]  # a name and the need of its text, one of which is met
@@ -90,7 +90,7 @@ class Index(msgspec.Struct, frozen=True):
         unconditional = [number for number, of_filter in enumerate(conditions) if not of_filter]
         return cls(by_name, unconditional)
 
-    def candidates(self, sight: Sight) -> list[int]:
+    def candidates(self, sight: FilterInput) -> list[int]:
         """List the filters that this message can match, in order, each once; it can't match any other."""
         found = set(self._unconditional)
         for name, entries in self._by_name.items():

@@ -71,7 +71,7 @@ NO_ENVELOPE = Envelope()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class FilterInput:
     """One message, prepared once for all sessions. `awaits_metadata` where S3 hasn't been asked for it yet."""
 
     message: Message
@@ -83,7 +83,7 @@ class Sight:
     _documents: dict[bool, str] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def of(cls, message: Message, *, envelope: Envelope = NO_ENVELOPE) -> "Sight":
+    def of(cls, message: Message, *, envelope: Envelope = NO_ENVELOPE) -> "FilterInput":
         """Prepare a message of a split queue, whose bodies are in this envelope."""
         texts: dict[str, tuple[str, ...]] = {}
         found = envelope.attributes(message)
@@ -102,7 +102,7 @@ class Sight:
                 self._lines.extend(f"{name}: {text}" for name, text in texts if text is not None)
         return self._lines
 
-    def with_metadata(self, found: Mapping[str, str]) -> "Sight":
+    def with_metadata(self, found: Mapping[str, str]) -> "FilterInput":
         """Give the message with what S3 said of its objects."""
         return replace(self, s3_metadata=found, awaits_metadata=False, _documents={})
 

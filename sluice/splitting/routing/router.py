@@ -21,7 +21,7 @@ import msgspec
 from sluice.message import MAX_ATTRIBUTES, MAX_MESSAGE_BYTES, Attributes, Message, Outgoing, Value, size_of
 from sluice.splitting.filters import jq, patterns
 from sluice.splitting.filters.index import Index
-from sluice.splitting.filters.texts import Sight, fold_name
+from sluice.splitting.filters.texts import FilterInput, fold_name
 from sluice.splitting.filters.values import Filter, Mode, Share
 
 SESSION_ATTRIBUTE = "sluice-session"
@@ -38,7 +38,7 @@ class FaultKind(StrEnum):
     OVER_BUDGET = "took too long in one batch"  # of which this message was the last
 
 
-class Lack(StrEnum):
+class MissingInput(StrEnum):
     """Why it isn't decided who gets a message."""
 
     TIME = "time"  # of the batch
@@ -61,7 +61,7 @@ class Recipients(msgspec.Struct, frozen=True, kw_only=True):
     stealing: Share | None = None
     mirroring: tuple[Share, ...] = ()
     faults: tuple[Fault, ...] = ()
-    lacks: Lack | None = None
+    lacks: MissingInput | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -119,7 +119,9 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
         index = Index.of([group.filter for group in groups])
         return cls(decide=decide, ready=ready, _line=line, _groups=groups, _index=index)
 
-    def recipients(self, sight: Sight, *, gone: AbstractSet[str] = NOBODY, meter: Meter | None = None) -> Recipients:
+    def recipients(
+        self, sight: FilterInput, *, gone: AbstractSet[str] = NOBODY, meter: Meter | None = None
+    ) -> Recipients:
         """Find the message's recipients. Sessions in `gone`, by id, are passed over, as if they weren't there.
 
         Faults are those of filters that had to be evaluated; one that can't match whatever it does has none.
@@ -128,7 +130,7 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
         taker = len(self._line)
         matched: list[int] = []
         faulty: dict[int, FaultKind] = {}
-        lacks: Lack | None = None
+        lacks: MissingInput | None = None
         for number in self._index.candidates(sight):
             group = self._groups[number]
             if group.positions[0] > taker:
@@ -139,7 +141,7 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
             if not present:
                 continue
             decided, over = self._asked(number, evaluation, meter)
-            if isinstance(decided, Lack):
+            if isinstance(decided, MissingInput):
                 lacks = decided
                 break
             if over or isinstance(decided, FaultKind):
@@ -165,7 +167,9 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
         """Name the sessions to which messages were routed only after this time."""
         return {share.session_id for share in self._line if share.since_ms > at_ms}
 
-    def _asked(self, number: int, evaluation: "_Evaluation", meter: Meter | None) -> tuple["_Decided | Lack", bool]:
+    def _asked(
+        self, number: int, evaluation: "_Evaluation", meter: Meter | None
+    ) -> tuple["_Decided | MissingInput", bool]:
         """Ask a group's filter, and tell whether it has taken more than it may of this batch."""
         filter_ = self._groups[number].filter
         if meter is None:
@@ -181,7 +185,7 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
             if not meter.runs_programs:
                 return FaultKind.JQ_NOT_RUN, False
         if began >= meter.until:
-            return Lack.TIME, False
+            return MissingInput.TIME, False
         decided = evaluation.decided(filter_)
         return decided, meter.is_over(number, meter.clock() - began)
 
@@ -195,13 +199,13 @@ _Decided = bool | FaultKind
 class _Evaluation:
     """Filters on one message; the same pattern on the same attribute, and the same program, are run once."""
 
-    sight: Sight
+    sight: FilterInput
     decide: jq.Decide
     _of_patterns: dict[tuple[str, str], _Decided] = field(default_factory=dict)
     _of_lines: dict[str, _Decided] = field(default_factory=dict)
     _of_programs: dict[str, _Decided] = field(default_factory=dict)
 
-    def decided(self, filter_: Filter) -> "_Decided | Lack":
+    def decided(self, filter_: Filter) -> "_Decided | MissingInput":
         """Whether the message matches. What costs little is asked first, and the first no ends it."""
         for name, pattern in filter_.attributes:
             condition = fold_name(name), pattern
@@ -216,10 +220,10 @@ class _Evaluation:
                 return found
         return True if filter_.jq is None else self._said_by(filter_.jq)
 
-    def _said_by(self, program: str) -> "_Decided | Lack":
+    def _said_by(self, program: str) -> "_Decided | MissingInput":
         """Whether the program says yes."""
         if self.sight.awaits_metadata and jq.names_metadata(program):
-            return Lack.METADATA
+            return MissingInput.METADATA
         if program not in self._of_programs:
             try:
                 self._of_programs[program] = self.decide(program, self.sight.document(program)) is True

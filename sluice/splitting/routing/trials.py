@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sluice.splitting.filters.jq import Decide
-from sluice.splitting.filters.texts import Sight
+from sluice.splitting.filters.texts import FilterInput
 from sluice.splitting.filters.values import Filter, Share
 from sluice.splitting.routing.router import Router
 
@@ -35,7 +35,7 @@ class Trial:
     conditions: tuple[Condition, ...]
 
 
-def tried(filter_: Filter, sight: Sight, *, decide: Decide) -> Trial:
+def tried(filter_: Filter, sight: FilterInput, *, decide: Decide) -> Trial:
     """Try a filter whose patterns and program were checked."""
     conditions = tuple(
         Condition(place=place, asked=asked, answer=_answer(part, sight, decide))
@@ -55,7 +55,7 @@ def _parts(filter_: Filter) -> Iterator[tuple[str, str, Filter]]:
         yield "jq_filter", filter_.jq, Filter(jq=filter_.jq)
 
 
-def _answer(filter_: Filter, sight: Sight, decide: Decide) -> str:
+def _answer(filter_: Filter, sight: FilterInput, decide: Decide) -> str:
     alone = Share(session_id="", key="", started_at_ms=0, filter=filter_)
     found = Router.of([alone], decide=decide).recipients(sight)
     if found.faults:

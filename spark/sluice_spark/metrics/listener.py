@@ -29,7 +29,7 @@ from sluice_spark.metrics.measures import (
     idle,
     measured,
     offset_of,
-    told,
+    receiver_metrics,
 )
 
 log = logging.getLogger(__name__)
@@ -138,7 +138,7 @@ class MetricsListener(StreamingQueryListener):
             return None, {}
         before = self._told[0] if self._told else None
         if self._told is None or status != before:
-            self._told = status, told(status, before)
+            self._told = status, receiver_metrics(status, before)
         return self._told
 
 

@@ -152,7 +152,7 @@ def _lags(sample: Sample) -> dict[str, float]:
     return lags
 
 
-def told(status: Status, before: Status | None) -> Mapping[str, float]:
+def receiver_metrics(status: Status, before: Status | None) -> Mapping[str, float]:
     """Measure what the receiver says of itself. Dollars are by the requests since the status `before`."""
     values: dict[str, float] = {
         "numReceivesFailed": status.receives_failed,

@@ -12,7 +12,7 @@ from sluice_spark.log.segments import rows
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.source.budget import COPIES, OBJECTS_BYTES, ByteBudget, Sizes
 from sluice_spark.source.fifo import is_fifo, ordered
-from sluice_spark.sqs.received import Handles, Message, Received, handles_of, pieces
+from sluice_spark.sqs.received import Message, ReceiptHandles, Received, handles_of, pieces
 
 CHUNK_MESSAGES = 4_000  # are made columns at once, amid receiving: some 5 ms, for which no thread need be woken
 CHUNK_BYTES = 2**20
@@ -39,12 +39,12 @@ class Chunk:
 
     rows: Sequence[pa.RecordBatch]
     ids: Sequence[str]
-    fresh: Sequence[Handles]
-    again: Sequence[Handles]
+    fresh: Sequence[ReceiptHandles]
+    again: Sequence[ReceiptHandles]
     held: int
 
     @property
-    def handles(self) -> Sequence[Handles]:
+    def handles(self) -> Sequence[ReceiptHandles]:
         """All receipt handles."""
         return [*self.fresh, *self.again]
 

@@ -10,7 +10,7 @@ from sluice_spark.errors import QueueBusy, SluiceSparkError, TooManyInFlight
 from sluice_spark.log.planning import Position
 from sluice_spark.source.receives import Failed, Tasks
 from sluice_spark.sqs.client import SqsClient
-from sluice_spark.sqs.received import Handles, in_tens
+from sluice_spark.sqs.received import ReceiptHandles, in_tens
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class Deletions:
         self._failed = 0
         self.left = 0  # messages that are to be deleted
 
-    def order(self, number: int | None, staged: Sequence[Handles]) -> None:
+    def order(self, number: int | None, staged: Sequence[ReceiptHandles]) -> None:
         """Delete these, soon: what is durable as segment `number`, or was before (None)."""
         tens = list(in_tens(staged))
         deletion = _Deletion(number, len(tens))
@@ -86,9 +86,9 @@ class Held:
     """
 
     messages: int = 0
-    _by_number: dict[int, list[Handles]] = field(default_factory=dict)
+    _by_number: dict[int, list[ReceiptHandles]] = field(default_factory=dict)
 
-    def hold(self, number: int, held: Sequence[Handles]) -> None:
+    def hold(self, number: int, held: Sequence[ReceiptHandles]) -> None:
         """Until all of segment `number` is committed.
 
         A redelivered message comes with the newest segment that has rows: its own is committed no later.
@@ -96,14 +96,14 @@ class Held:
         self._by_number.setdefault(number, []).extend(held)
         self.messages += sum(len(each.receipt_handles) for each in held)
 
-    def due(self, committed: Position) -> Iterator[tuple[int, Sequence[Handles]]]:
+    def due(self, committed: Position) -> Iterator[tuple[int, Sequence[ReceiptHandles]]]:
         """Yield what may be deleted now, and hold it no longer."""
         for number in sorted(number for number in self._by_number if number < committed.segment):
             held = self._by_number.pop(number)
             self.messages -= sum(len(each.receipt_handles) for each in held)
             yield number, held
 
-    def all(self) -> Sequence[Handles]:
+    def all(self) -> Sequence[ReceiptHandles]:
         """List what must stay invisible."""
         return [each for held in self._by_number.values() for each in held]
 

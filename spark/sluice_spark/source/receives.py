@@ -16,7 +16,7 @@ from sluice_spark.source.budget import LEAST_BYTES, Expectation, Lease, sizes_of
 from sluice_spark.source.buffer import Buffer
 from sluice_spark.source.fifo import attempt_id_for
 from sluice_spark.source.rate import Limit, Rate
-from sluice_spark.source.reception import Reception
+from sluice_spark.source.receive_health import ReceiveHealth
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.received import BATCH_LIMIT, Message
 
@@ -62,7 +62,7 @@ class Tasks:
 
 
 @dataclass(slots=True)
-class Fleet:
+class QueueConnections:
     """One queue's receives: how many run, how many should, how many answers in a row were empty, and what comes."""
 
     queue_url: str
@@ -109,7 +109,7 @@ class Receives:
     ) -> None:
         """Receive nothing yet. `ending`: whether no more begin. `may`: whether what is staged leaves room for more."""
         self.client, self.buffer, self._budget, self._options = client, buffer, buffer.budget, options
-        self.fleets = [Fleet(queue_url) for queue_url in options.queue_urls]
+        self.fleets = [QueueConnections(queue_url) for queue_url in options.queue_urls]
         self._under_way = Tasks(failed)
         self._limit = max(1, options.connections // max(1, len(self.fleets)))  # of each queue
         self._wait_s = options.wait_s or (BATCH_WAIT_S if until_empty else WAIT_LIMIT_S)
@@ -117,7 +117,7 @@ class Receives:
         self._rate = Rate(limit=rate_limit)
         self._messages = self._bytes = 0  # received
         self._payload_chunks = 0  # of what came, beyond the first 64 KiB of an answer: each is billed as a request
-        self.reception = Reception(options.queue_urls, time.monotonic())
+        self.reception = ReceiveHealth(options.queue_urls, time.monotonic())
         self.ripe = asyncio.Event()  # a segment may be due
 
     @property
@@ -154,7 +154,7 @@ class Receives:
         with self.buffer.emptied() as chunks:
             await self.client.release([each for chunk in chunks for each in chunk.handles])
 
-    async def _receive_in_a_row(self, fleet: Fleet, ask: Ask | None) -> None:
+    async def _receive_in_a_row(self, fleet: QueueConnections, ask: Ask | None) -> None:
         """Receive until there are too many of us, no room, or the end; then a segment may be due, which makes room."""
         attempt, attempt_id = 0, attempt_id_for(fleet.queue_url)
         try:
@@ -191,7 +191,7 @@ class Receives:
             fleet.running -= 1
         self.ripe.set()
 
-    def _ask(self, fleet: Fleet, others: int) -> Ask | None:
+    def _ask(self, fleet: QueueConnections, others: int) -> Ask | None:
         """Make one more receive of the queue, beside others of it; None where there is no room or nothing is wanted.
 
         The queue's first has no more of the budget than a small answer takes: else many that are idle, or of which one
@@ -205,19 +205,19 @@ class Receives:
             return None
         return Ask(self._budget.lease(size), fleet.expectation.most)
 
-    def _ask_again(self, fleet: Fleet, ask: Ask) -> Ask | None:
+    def _ask_again(self, fleet: QueueConnections, ask: Ask) -> Ask | None:
         """Ask in any case: a FIFO queue gives the messages of a receive that failed to none but its retry."""
         if self._ending() or fleet.running > fleet.wanted:
             return None
         return Ask(self._budget.lease(fleet.expectation.size), ask.most)
 
-    def _note_failure(self, fleet: Fleet, error: QueueBusy | TooManyInFlight) -> None:
+    def _note_failure(self, fleet: QueueConnections, error: QueueBusy | TooManyInFlight) -> None:
         """Tell how receiving goes. Raises NothingReceived where it has gone badly for too long."""
         if isinstance(error, QueueBusy):  # too many in flight are SQS's answer as any other
             self.reception.broke(fleet.queue_url, time.monotonic(), error)
             self.reception.check(time.monotonic(), self._options.patience_s)
 
-    def _take(self, fleet: Fleet, messages: Sequence[Message], ask: Ask) -> None:
+    def _take(self, fleet: QueueConnections, messages: Sequence[Message], ask: Ask) -> None:
         """Put messages into the buffer, and end their lease."""
         fleet.empty_answers = 0
         sizes = sizes_of(messages)
@@ -232,7 +232,7 @@ class Receives:
         if fleet.running < fleet.wanted:
             self.hire()
 
-    async def _note_empty(self, fleet: Fleet) -> None:
+    async def _note_empty(self, fleet: QueueConnections) -> None:
         """Ask the queue's own count: an empty answer alone ends nothing, as SQS may have asked too few of its hosts."""
         fleet.empty_answers += not self._until_empty or not await self.client.count([fleet.queue_url])
 

@@ -23,7 +23,7 @@ import orjson
 from sluice_spark.errors import QueueBusy, QueueError, SluiceSparkError, TooManyInFlight
 from sluice_spark.sqs.access import Place
 from sluice_spark.sqs.caller import Caller, short_code
-from sluice_spark.sqs.received import BATCH_LIMIT, Handles, Message, in_tens, messages_in
+from sluice_spark.sqs.received import BATCH_LIMIT, Message, ReceiptHandles, in_tens, messages_in
 from sluice_spark.sqs.transport import Room
 
 log = logging.getLogger(__name__)
@@ -134,7 +134,7 @@ class SqsClient:
         """Keep up to ten invisible for so long from now on."""
         return self._batch("ChangeMessageVisibilityBatch", queue_url, handles, VisibilityTimeout=visibility_s)
 
-    async def release(self, held: Iterable[Handles]) -> None:
+    async def release(self, held: Iterable[ReceiptHandles]) -> None:
         """Make messages visible at once, for whoever receives next. Where that fails they are so in their time."""
         try:
             await asyncio.gather(*(self.hide(queue_url, handles, 0) for queue_url, handles in in_tens(held)))

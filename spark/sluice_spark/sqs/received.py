@@ -66,19 +66,19 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True)
-class Handles:
+class ReceiptHandles:
     """What is still needed of messages that are durable, or need not be."""
 
     queue_url: str
     receipt_handles: Sequence[str]
 
 
-def handles_of(received: Iterable[Received]) -> list[Handles]:
+def handles_of(received: Iterable[Received]) -> list[ReceiptHandles]:
     """Gather the receipt handles, by queue, in order."""
     by_queue: dict[str, list[str]] = {}
     for answer in received:
         by_queue.setdefault(answer.queue_url, []).extend([message.receipt_handle for message in answer.messages])
-    return [Handles(queue_url, handles) for queue_url, handles in by_queue.items()]
+    return [ReceiptHandles(queue_url, handles) for queue_url, handles in by_queue.items()]
 
 
 def divided(
@@ -125,7 +125,7 @@ def pieces(received: Sequence[Received], size: int) -> Iterator[Sequence[Receive
         yield taken
 
 
-def in_tens(held: Iterable[Handles]) -> Iterator[tuple[str, Sequence[str]]]:
+def in_tens(held: Iterable[ReceiptHandles]) -> Iterator[tuple[str, Sequence[str]]]:
     """Yield receipt handles, by queue, as many as one call takes."""
     by_queue: dict[str, list[str]] = {}
     for each in held:

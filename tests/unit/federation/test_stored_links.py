@@ -15,13 +15,13 @@ from sluice.codec import Format, encode
 from sluice.errors import BadSnapshot, Malformed
 from sluice.federation.declared import DECLARED, BindingDeclaration, Declared
 from sluice.federation.dynamic.ops import (
+    AdvertisedRoute,
     AskSnapshot,
     Bind,
+    BindingAdvertisement,
     DynamicOp,
-    Reach,
     SnapshotPart,
     Unbind,
-    Want,
     Wanted,
     decode_op,
     digest_of,
@@ -142,8 +142,11 @@ LINKS = Registry(
         PULL.name: BridgeRecord(bridge=PULL),
     },
 )
-PLAIN, TYPED = Want.of("a.#"), Want.of("", {"x-match": "all", "n": 1.0, "raw": b"\x00\xff", "void": None, "on": True})
-REACH = Reach(path=("FAR", "EAST"), hops_left=6, outages=1, wants=frozenset({PLAIN, TYPED}))
+PLAIN, TYPED = (
+    BindingAdvertisement.of("a.#"),
+    BindingAdvertisement.of("", {"x-match": "all", "n": 1.0, "raw": b"\x00\xff", "void": None, "on": True}),
+)
+REACH = AdvertisedRoute(path=("FAR", "EAST"), hops_left=6, outages=1, wants=frozenset({PLAIN, TYPED}))
 DYNAMIC_ROUTES = {
     "amq.topic": DynamicRoutes(
         here="WEST",

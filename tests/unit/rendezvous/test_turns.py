@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.rendezvous import pacing as under_test
-from sluice.rendezvous.pacing import ADDRESS_DIGITS, READ_EVERY_MS, TOLD_LATE_MS, WRITTEN_EVERY_MS, Turns
+from sluice.rendezvous.pacing import ADDRESS_DIGITS, READ_EVERY_MS, TOLD_LATE_MS, WRITTEN_EVERY_MS, AddressCooldowns
 from sluice.rendezvous.protocol.matching import Pool
 from sluice.rendezvous.protocol.pace import CROWD, NEXT_POLL_MAX_MS, Counts, ToldTurns, Turn
 from sluice.times import MINUTE_MS
@@ -21,21 +21,21 @@ def told(turn: Turn, *, environment: str = "there", at_ms: int = 1) -> ToldTurns
 
 
 def test_an_address_rests_from_its_turn_on() -> None:
-    turns = Turns(environment="here")
+    turns = AddressCooldowns(environment="here")
     assert turns.rested(ADDRESS, now_ms=0) == 1
     turns.begin(ADDRESS, TURN)
     assert [turns.rested(ADDRESS, now_ms=at_ms) for at_ms in (0, 500, 1_000)] == [0, 0.5, 1]
 
 
 def test_an_address_that_was_let_in_twice_rests_for_both_turns() -> None:
-    turns = Turns(environment="here")
+    turns = AddressCooldowns(environment="here")
     turns.begin(ADDRESS, TURN)
     turns.hear([told(Turn(10, 1_010))], now_ms=20)
     assert [turns.rested(ADDRESS, now_ms=at_ms) for at_ms in (1_000, 2_000)] == [0.5, 1]
 
 
 def test_a_turn_that_was_over_before_the_next_began_is_no_matter() -> None:
-    turns = Turns(environment="here")
+    turns = AddressCooldowns(environment="here")
     turns.begin(ADDRESS, Turn(1_000, 2_000))
     turns.hear([told(TURN)], now_ms=1_001)
     assert turns.rested(ADDRESS, now_ms=2_000) == 1
@@ -44,7 +44,7 @@ def test_a_turn_that_was_over_before_the_next_began_is_no_matter() -> None:
 
 
 def test_a_row_is_heard_once_and_ones_own_never() -> None:
-    turns = Turns(environment="here")
+    turns = AddressCooldowns(environment="here")
     turns.begin(ADDRESS, TURN)
     for _ in range(3):
         turns.hear([told(TURN, environment="here"), told(Turn(1, 1_001))], now_ms=9)
@@ -53,14 +53,14 @@ def test_a_row_is_heard_once_and_ones_own_never() -> None:
 
 @given(st.lists(st.integers(0, 100 * NEXT_POLL_MAX_MS), max_size=20))
 def test_no_address_rests_for_longer_than_four_hours_since_it_was_let_in(begun: list[int]) -> None:
-    turns = Turns(environment="here")
+    turns = AddressCooldowns(environment="here")
     rows = [told(Turn(at_ms, at_ms + NEXT_POLL_MAX_MS), at_ms=number) for number, at_ms in enumerate(begun, start=1)]
     turns.hear(rows, now_ms=0)
     assert turns.rested(ADDRESS, now_ms=max(begun, default=0) + NEXT_POLL_MAX_MS) == 1
 
 
 def test_others_are_told_once_of_what_began_here_and_not_of_what_was_heard() -> None:
-    turns = Turns(environment="here")
+    turns = AddressCooldowns(environment="here")
     turns.begin(ADDRESS, TURN)
     turns.hear([ToldTurns("there", 1, {"another": TURN})], now_ms=1)
     assert [turns.untold(), turns.untold()] == [{KNOWN_AS: TURN}, {}]
@@ -69,7 +69,7 @@ def test_others_are_told_once_of_what_began_here_and_not_of_what_was_heard() -> 
 def test_what_is_remembered_and_what_is_told_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(under_test, "MAX_TURNS", 3)
     monkeypatch.setattr(under_test, "MAX_UNTOLD", 2)
-    turns = Turns(environment="here")
+    turns = AddressCooldowns(environment="here")
     for number in range(5):
         turns.begin(str(number), TURN)
     assert [str(number) for number in range(5) if turns.rested(str(number), now_ms=0) < 1] == ["2", "3", "4"]

@@ -73,7 +73,7 @@ class World(Meeting):
     def broker_gives(self, offer: OpenOffer) -> bool:
         """What a broker does that sees who waits."""
         matchmaker = self.matchmaker()
-        return matchmaker.match(offer, matchmaker.draw(offer.record.nat))
+        return matchmaker.match(offer, matchmaker.next_candidate(offer.record.nat))
 
     def match(self, offer: OpenOffer) -> None:
         """Give an offer to the proxy that answers."""
@@ -153,7 +153,7 @@ def test_letters_for_an_earlier_poll_are_skipped() -> None:
 def test_a_poll_that_is_matched_in_its_last_moment_waits_for_the_letter() -> None:
     world = World()
     matchmaker, drawn, close = world.matchmaker(), list[WaitingProxy | None](), world.offers.close
-    world.meanwhile(lambda: drawn.append(matchmaker.draw(Nat.UNKNOWN)))
+    world.meanwhile(lambda: drawn.append(matchmaker.next_candidate(Nat.UNKNOWN)))
 
     def close_too_late(proxy: WaitingProxy) -> bool:
         assert matchmaker.match(world.offer(), drawn[0])

@@ -13,7 +13,7 @@ from sluice.operations import Operation, reply_of, request_of, result_of
 from sluice.splitting.consumers.targets import KubernetesWorkload, LambdaVariable, Target, name_of
 from sluice.splitting.control import Control
 from sluice.splitting.operations import MAX_REPORTED, ControlOperation, ReportSteps, StepReport, TakeSteps
-from sluice.splitting.performer import Performer
+from sluice.splitting.performer import OperationHandler
 from sluice.splitting.pointing import HELD_MS, StepsLost
 from sluice.splitting.sessions.state import Phase, Status
 from sluice.splitting.settings import Repointed
@@ -29,7 +29,7 @@ THEIRS: Target = KubernetesWorkload(
 def answer_of(control: Control, operation: Operation[Any]) -> Any:
     """What a control function answers, over the wire."""
     asked = request_of(encode(operation), ControlOperation)
-    performer = Performer(
+    performer = OperationHandler(
         control=control, compile_problem=lambda _: None, counts=dict, url=lambda name: f"https://{name}"
     )
     return result_of(operation, encode(reply_of(performer.perform(asked))))

@@ -22,8 +22,8 @@ from sluice.splitting.splitter import (
     FILTER_BUDGET_S,
     PASSED_OVER_S,
     SENT_WITHIN_S,
-    Conduct,
     Routes,
+    SessionCircuitBreaker,
     SplitOutcome,
     split,
 )
@@ -49,7 +49,7 @@ class Splitter:
     started: int = 0
 
     def __post_init__(self) -> None:
-        self.conduct = Conduct(now_s=lambda: self.now, tell=lambda *said: self.told.append(said))
+        self.conduct = SessionCircuitBreaker(now_s=lambda: self.now, tell=lambda *said: self.told.append(said))
 
     def decide(self, program: str, document: str) -> bool | None:
         self.asked.append(program)

@@ -5,7 +5,14 @@ from dataclasses import dataclass, field
 import pytest
 
 from sluice.splitting.sessions.state import Reason
-from sluice.splitting.splitter import AGAIN_AFTER_S, AGAIN_WITHIN_S, FORGIVEN_ONCE, MAX_TOLD, PASSED_OVER_S, Conduct
+from sluice.splitting.splitter import (
+    AGAIN_AFTER_S,
+    AGAIN_WITHIN_S,
+    FORGIVEN_ONCE,
+    MAX_TOLD,
+    PASSED_OVER_S,
+    SessionCircuitBreaker,
+)
 
 AT_ONCE = sorted(
     {Reason.FILTER_TIMED_OUT, Reason.PATTERN_TIMED_OUT, Reason.PATTERN_FAILED, Reason.QUEUE_REFUSED} - FORGIVEN_ONCE
@@ -20,7 +27,7 @@ class Splitter:
     told: list[tuple[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.conduct = Conduct(now_s=lambda: self.now, tell=lambda *said: self.told.append(said))
+        self.conduct = SessionCircuitBreaker(now_s=lambda: self.now, tell=lambda *said: self.told.append(said))
 
 
 @pytest.mark.parametrize("reason", AT_ONCE)

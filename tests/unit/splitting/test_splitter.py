@@ -16,7 +16,7 @@ from sluice.splitting.filters.jq import ProgramTimedOut
 from sluice.splitting.filters.values import Filter, Mode, Share
 from sluice.splitting.routing.router import Router
 from sluice.splitting.settings import SplitConfig
-from sluice.splitting.splitter import Conduct, Routes, SplitOutcome, split
+from sluice.splitting.splitter import Routes, SessionCircuitBreaker, SplitOutcome, split
 from tests.splitting_fakes import FakeSplitQueues
 
 EXECUTOR = ThreadPoolExecutor(4)
@@ -50,13 +50,13 @@ def run(
     queue: SplitConfig = STANDARD,
     decide=endless,
     executor: Executor = EXECUTOR,
-    conduct: Conduct | None = None,
+    conduct: SessionCircuitBreaker | None = None,
 ) -> SplitOutcome:
     routes = Routes(
         router=Router.of(shares, decide=decide),
         queues={each.session_id: f"queue-{each.session_id}" for each in shares},
     )
-    conduct = conduct or Conduct(now_s=lambda: 0.0, tell=lambda _, __: None)
+    conduct = conduct or SessionCircuitBreaker(now_s=lambda: 0.0, tell=lambda _, __: None)
     return split(
         messages,
         queue,
@@ -180,7 +180,7 @@ def test_what_was_received_before_goes_to_no_session_that_began_since(receives: 
 
 def test_a_program_that_never_ends_cancels_its_session_and_hurts_no_other() -> None:
     queues, told = FakeSplitQueues(), dict[str, str]()
-    conduct = Conduct(now_s=lambda: 0.0, tell=told.__setitem__)
+    conduct = SessionCircuitBreaker(now_s=lambda: 0.0, tell=told.__setitem__)
     shares = share("bad", jq="def f: f; f", at=1), share("A", at=2)
     outcome = run([message("a1")], queues, *shares, conduct=conduct)
     assert queues.bodies("queue-A") == ["a1"]

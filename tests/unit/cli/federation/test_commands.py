@@ -30,7 +30,7 @@ from sluice.federation.operations import (
     WaysView,
     WayView,
 )
-from sluice.federation.registrar import Registrar
+from sluice.federation.registrar import LinkService
 from sluice.federation.settings import SiteNames
 from sluice.operations import Operation, R, refusal_of, reply_of, request_of, result_of
 from sluice.operator.federated_sites import Client, asked_by
@@ -60,7 +60,7 @@ class Asked(Site):
         here = msgspec.structs.replace(super().address, region=self.region, account=self.account)
         return msgspec.structs.replace(here, role_arn=self.role_arn, external_id=external_id)
 
-    def registrar(self) -> Registrar:
+    def registrar(self) -> LinkService:
         accounts = frozenset({"000000000000", "000000000001"})
         return replace(super().registrar(), peer_accounts=accounts)
 

@@ -23,7 +23,7 @@ from sluice.errors import BadFilter, BadParameter, CallFailed, RequestRefused
 from sluice.message import Message, Value
 from sluice.operations import Operation
 from sluice.operator.sessions import OpenSession, SessionFailed, session, session_document
-from sluice.splitting.filters.texts import Sight
+from sluice.splitting.filters.texts import FilterInput
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter, Share
 from sluice.splitting.operations import (
     AnySession,
@@ -194,7 +194,7 @@ def test_a_key_alone_takes_what_carries_it_of_every_queue(baggage: str, taken: b
     assert asked["*"].mode is Mode.MIRROR
     share = Share(session_id="A", key="al.ice", started_at_ms=0, filter=asked["*"].filter)
     message = Message(message_id="m", body="b", attributes={"baggage": Value("String", baggage)})
-    found = Router.of([share], decide=lambda *_: None).recipients(Sight.of(message))
+    found = Router.of([share], decide=lambda *_: None).recipients(FilterInput.of(message))
     assert found.stealing == (share if taken else None)
     assert list(filters_of(None, ["q:a=^{{ key }}$"], key="x")) == ["q"]
 

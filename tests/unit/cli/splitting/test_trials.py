@@ -17,7 +17,7 @@ from sluice.message import Message, Value
 from sluice.operator.documents import BadFile
 from sluice.operator.messages import sight_of_file
 from sluice.splitting.filters.jq import ProgramTimedOut
-from sluice.splitting.filters.texts import Envelope, Sight
+from sluice.splitting.filters.texts import Envelope, FilterInput
 from sluice.splitting.filters.values import Filter
 from sluice.splitting.routing.trials import Condition, tried
 
@@ -148,7 +148,7 @@ def test_a_program_that_times_out_is_its_own_answer() -> None:
     def endless(program: str, document: str) -> bool | None:
         raise ProgramTimedOut
 
-    trial = tried(Filter(jq="def f: f; f"), Sight.of(Message(message_id="m", body="")), decide=endless)
+    trial = tried(Filter(jq="def f: f; f"), FilterInput.of(Message(message_id="m", body="")), decide=endless)
     assert not trial.matches
     assert trial.conditions == (Condition(place="jq_filter", asked="def f: f; f", answer="jq timed out"),)
 
@@ -162,7 +162,9 @@ def test_a_filter_takes_what_its_conditions_come_to(
 ) -> None:
     filter_ = Filter(attributes=tuple(("x", each) for each in patterns), all_of=all_of or UNSET, any_of=any_of or UNSET)
     attributes = {name: Value("String", text) for name, text in texts.items()}
-    trial = tried(filter_, Sight.of(Message(message_id="m", body="", attributes=attributes)), decide=lambda *_: None)
+    trial = tried(
+        filter_, FilterInput.of(Message(message_id="m", body="", attributes=attributes)), decide=lambda *_: None
+    )
     one_of = [each.answer == "yes" for each in trial.conditions if each.place == "filter.any_of"]
     others = [each.answer == "yes" for each in trial.conditions if each.place != "filter.any_of"]
     assert trial.matches == (bool(trial.conditions) and all(others) and (any(one_of) or not one_of))

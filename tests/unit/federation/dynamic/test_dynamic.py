@@ -14,13 +14,13 @@ from msgspec.structs import replace
 from sluice.codec import encode
 from sluice.errors import BadSnapshot, Malformed
 from sluice.federation.dynamic.ops import (
+    AdvertisedRoute,
     AskSnapshot,
     Bind,
+    BindingAdvertisement,
     DynamicOp,
-    Reach,
     SnapshotPart,
     Unbind,
-    Want,
     Wanted,
     Wants,
     bindings_for,
@@ -65,7 +65,7 @@ def after(routes: DynamicRoutes, *events: Any) -> DynamicStep:
     return taken
 
 
-def bound(*queues: tuple[str, Want]) -> DynamicEvent:
+def bound(*queues: tuple[str, BindingAdvertisement]) -> DynamicEvent:
     """What these queues are bound by, as a survey finds it."""
     return survey(frozenset(want for _, want in queues))
 
@@ -74,7 +74,7 @@ def ops(taken: DynamicStep) -> list[DynamicOp]:
     return [sending.op for sending in taken.sendings]
 
 
-def snapshot(reaches: dict[str, Reach], *, epoch: int = 1, sequence: int = 1) -> list[DynamicOp]:
+def snapshot(reaches: dict[str, AdvertisedRoute], *, epoch: int = 1, sequence: int = 1) -> list[DynamicOp]:
     parts = snapshot_parts(reaches)
     return [
         SnapshotPart(
@@ -94,12 +94,12 @@ def bind(key: str, *, sequence: int, epoch: int = 1, path: tuple[str, ...] = ("D
         path=path,
         hops_left=hops_left,
         outages=0,
-        want=Want(key),
+        want=BindingAdvertisement(key),
     )
 
 
 def unbind(key: str | None, *, sequence: int, origin: str = "D") -> Unbind:
-    want = None if key is None else Want(key)
+    want = None if key is None else BindingAdvertisement(key)
     return Unbind(exchange=EXCHANGE, bridge="pull", epoch=1, sequence=sequence, origin=origin, want=want)
 
 
@@ -125,7 +125,7 @@ def bound_by(routes: DynamicRoutes, name: str = NAME) -> Wants:
     return wants_of(routes, name, ways_in_use(routes))
 
 
-BEGUN = snapshot({"D": Reach(path=("D",), hops_left=8, wants=frozenset({Want("a")}))})
+BEGUN = snapshot({"D": AdvertisedRoute(path=("D",), hops_left=8, wants=frozenset({BindingAdvertisement("a")}))})
 
 
 # What the destination tells
@@ -134,7 +134,7 @@ BEGUN = snapshot({"D": Reach(path=("D",), hops_left=8, wants=frozenset({Want("a"
 def test_the_first_binding_of_a_key_is_told_and_the_removal_of_the_last() -> None:
     routes = destination()
     told = []
-    one, other = ("q1", Want("k")), ("q2", Want("k"))
+    one, other = ("q1", BindingAdvertisement("k")), ("q2", BindingAdvertisement("k"))
     for event in [bound(one), bound(one, other), bound(other)]:
         taken = step(routes, event)
         routes = taken.routes
@@ -145,13 +145,16 @@ def test_the_first_binding_of_a_key_is_told_and_the_removal_of_the_last() -> Non
 
 
 def test_a_binding_with_other_arguments_is_another() -> None:
-    one, other = Want.of("k", {"x-match": "all", "n": 1}), Want.of("k", {"x-match": "all", "n": True})
+    one, other = (
+        BindingAdvertisement.of("k", {"x-match": "all", "n": 1}),
+        BindingAdvertisement.of("k", {"x-match": "all", "n": True}),
+    )
     taken = after(destination(bound(("q1", one))), bound(("q1", one), ("q2", other)))
     assert [op.want for op in ops(taken) if isinstance(op, Bind)] == [other]
 
 
 def test_what_was_bound_before_the_route_is_in_the_snapshot_that_the_source_asks_for() -> None:
-    want = Want.of("", {"x-match": "any", "color": "red", "raw": b"\x00", "there": None})
+    want = BindingAdvertisement.of("", {"x-match": "any", "color": "red", "raw": b"\x00", "there": None})
     start = after(DynamicRoutes(here="D", exchange=EXCHANGE), bound(("q", want)), add_pull(pull())).routes
     ask = AskSnapshot(exchange=EXCHANGE, bridge="pull", epoch=1, number=1)
     parts = [op.data for op in ops(step(start, hear("S", ask))) if isinstance(op, SnapshotPart)]
@@ -159,22 +162,22 @@ def test_what_was_bound_before_the_route_is_in_the_snapshot_that_the_source_asks
 
 
 def test_a_survey_tells_what_has_changed_and_nothing_else() -> None:
-    start = destination(bound(("q", Want("a")), ("q", Want("b"))))
-    taken = step(start, bound(("q2", Want("b")), ("q", Want("c"))))
+    start = destination(bound(("q", BindingAdvertisement("a")), ("q", BindingAdvertisement("b"))))
+    taken = step(start, bound(("q2", BindingAdvertisement("b")), ("q", BindingAdvertisement("c"))))
     assert [(type(op), op.want) for op in ops(taken) if isinstance(op, Bind | Unbind)] == [
-        (Unbind, Want("a")),
-        (Bind, Want("c")),
+        (Unbind, BindingAdvertisement("a")),
+        (Bind, BindingAdvertisement("c")),
     ]
 
 
 def test_many_changes_at_once_are_told_as_a_snapshot() -> None:
-    taken = step(destination(), bound(*(("q", Want(f"key-{n}")) for n in range(1_000))))
+    taken = step(destination(), bound(*(("q", BindingAdvertisement(f"key-{n}")) for n in range(1_000))))
     assert [type(op) for op in ops(taken)] == [SnapshotPart]
 
 
 def test_forty_thousand_bindings_take_at_most_ten_messages() -> None:
     chance = random.Random(5)
-    wants = frozenset(Want(f"orders.{chance.randbytes(12).hex()}.#") for _ in range(40_000))
+    wants = frozenset(BindingAdvertisement(f"orders.{chance.randbytes(12).hex()}.#") for _ in range(40_000))
     ask = AskSnapshot(exchange=EXCHANGE, bridge="pull", epoch=1, number=1)
     told = [encode(op) for op in ops(after(destination(survey(wants)), hear("S", ask)))]
     assert len(told) <= 10
@@ -183,7 +186,7 @@ def test_forty_thousand_bindings_take_at_most_ten_messages() -> None:
 
 
 def test_over_a_link_that_is_down_nothing_is_told_and_after_it_a_hello_shows_the_change() -> None:
-    down = after(destination(), turn_link("to-S", up=False, now_ms=0), bound(("q", Want("k"))))
+    down = after(destination(), turn_link("to-S", up=False, now_ms=0), bound(("q", BindingAdvertisement("k"))))
     assert not down.sendings
     back = ops(step(down.routes, turn_link("to-S", up=True, now_ms=0)))
     assert [type(op) for op in back] == [Wanted]
@@ -236,7 +239,7 @@ def test_after_a_gap_one_snapshot_is_asked_for_and_puts_it_right() -> None:
     assert [type(op) for op in ops(first)] == [AskSnapshot]
     second = step(first.routes, hear("D", bind("d", sequence=4)))
     assert not ops(second)
-    complete = {"D": Reach(path=("D",), hops_left=8, wants=frozenset(map(Want, "abcd")))}
+    complete = {"D": AdvertisedRoute(path=("D",), hops_left=8, wants=frozenset(map(BindingAdvertisement, "abcd")))}
     right = after(second.routes, *(hear("D", op) for op in snapshot(complete, sequence=4)))
     assert keys(right.routes) == ["a", "b", "c", "d"]
     assert keys(after(right.routes, hear("D", bind("e", sequence=5))).routes) == ["a", "b", "c", "d", "e"]
@@ -273,14 +276,14 @@ def test_who_begins_anew_is_asked_and_what_was_bound_stays_until_it_answers() ->
     anew = step(routes, hear("D", hello(routes, number=1, epoch=2)))
     assert [type(op) for op in ops(anew)] == [AskSnapshot]
     assert keys(anew.routes) == ["a"]
-    answer = snapshot({"D": Reach(path=("D",), hops_left=8)}, epoch=2)
+    answer = snapshot({"D": AdvertisedRoute(path=("D",), hops_left=8)}, epoch=2)
     assert keys(after(anew.routes, *(hear("D", op) for op in answer)).routes) == []
 
 
 def test_a_snapshot_counts_when_all_its_parts_are_there_in_whatever_order() -> None:
     chance = random.Random(1)
-    many = {Want(chance.randbytes(100).hex()) for _ in range(6_000)}
-    parts = snapshot({"D": Reach(path=("D",), hops_left=8, wants=frozenset(many))})
+    many = {BindingAdvertisement(chance.randbytes(100).hex()) for _ in range(6_000)}
+    parts = snapshot({"D": AdvertisedRoute(path=("D",), hops_left=8, wants=frozenset(many))})
     assert len(parts) > 2
     first, *others = [hear("D", op) for op in reversed(parts)]
     begun = after(source(), first, first, *others[:-1]).routes
@@ -314,7 +317,7 @@ def test_what_has_expired_is_forgotten_and_asked_for_when_the_link_is_back() -> 
 
 def test_ways_show_the_active_one_first_and_who_stands_by() -> None:
     routes = after(source(*BEGUN), add_served(served(peer="E"))).routes
-    by_e = snapshot({"D": Reach(path=("D", "E"), hops_left=7, wants=frozenset({Want("a")}))})
+    by_e = snapshot({"D": AdvertisedRoute(path=("D", "E"), hops_left=7, wants=frozenset({BindingAdvertisement("a")}))})
     routes = after(routes, *(hear("E", op) for op in by_e)).routes
     assert [(way.route, way.path, way.active) for way in ways_of(routes)] == [
         ("pull@D", ("D",), True),
@@ -330,7 +333,7 @@ def test_ways_show_the_active_one_first_and_who_stands_by() -> None:
 
 def test_of_two_ways_one_is_bound_at_any_time() -> None:
     start = after(source(*BEGUN), add_served(served(peer="E"))).routes
-    by_e = snapshot({"D": Reach(path=("D", "E"), hops_left=7, wants=frozenset({Want("a")}))})
+    by_e = snapshot({"D": AdvertisedRoute(path=("D", "E"), hops_left=7, wants=frozenset({BindingAdvertisement("a")}))})
     start = after(start, *(hear("E", op) for op in by_e)).routes
     found = []
     down, up = (turn_link("of-D", up=is_up, now_ms=0) for is_up in (False, True))
@@ -350,13 +353,16 @@ def test_where_nobody_tells_of_a_way_any_more_the_last_one_is_bound_for_two_hear
     assert told_to(left, left.pulls["pull"], best_ways(left)).keys() == {"S"}
     beats = [keys(after(left, *[beat(number)] * number).routes) for number in range(4)]
     assert beats == [["a"], ["a"], ["a"], []]
-    again = replace(behind, want=Want("b"), sequence=4)
+    again = replace(behind, want=BindingAdvertisement("b"), sequence=4)
     assert keys(after(left, hear("D", again)).routes) == ["b"]
     assert not after(left, remove_served(NAME)).routes.former
 
 
 def test_headers_bindings_with_one_key_and_different_arguments_are_both_bound() -> None:
-    wants = [Want.of("", {"x-match": "all", "n": 1}), Want.of("", {"x-match": "all", "n": 2})]
+    wants = [
+        BindingAdvertisement.of("", {"x-match": "all", "n": 1}),
+        BindingAdvertisement.of("", {"x-match": "all", "n": 2}),
+    ]
     bindings = bindings_for(wants, exchange="amq.match", type_=ExchangeType.HEADERS, queue="bridge")
     assert len({binding.id for binding in bindings}) == 2
     queues = [Destination(queue="bridge", url="https://sqs/bridge")]
@@ -366,7 +372,7 @@ def test_headers_bindings_with_one_key_and_different_arguments_are_both_bound() 
 
 
 def test_where_arguments_do_not_matter_keys_are_bound_once_and_as_they_are() -> None:
-    wants = [Want("k"), Want.of("k", {"note": "x"}), Want("a.*")]
+    wants = [BindingAdvertisement("k"), BindingAdvertisement.of("k", {"note": "x"}), BindingAdvertisement("a.*")]
     bindings = bindings_for(wants, exchange="amq.topic", type_=ExchangeType.TOPIC, queue="bridge")
     assert [(binding.key, binding.arguments) for binding in bindings] == [("a.*", {}), ("k", {})]
 
@@ -375,7 +381,7 @@ def test_where_arguments_do_not_matter_keys_are_bound_once_and_as_they_are() -> 
 
 tags = st.text("ABab01_-", min_size=1, max_size=8)
 wants = st.builds(
-    Want.of,
+    BindingAdvertisement.of,
     st.text(max_size=20),
     st.dictionaries(
         st.text(max_size=5),
@@ -467,12 +473,14 @@ def test_a_snapshot_that_unpacks_to_too_much_is_malformed() -> None:
 
 
 reaches = st.dictionaries(
-    tags, st.builds(Reach, path=paths, hops_left=st.integers(1, 9), wants=st.frozensets(wants, max_size=4)), max_size=4
+    tags,
+    st.builds(AdvertisedRoute, path=paths, hops_left=st.integers(1, 9), wants=st.frozensets(wants, max_size=4)),
+    max_size=4,
 ).map(lambda found: {reach.path[0]: reach for reach in found.values()})
 
 
 @given(reaches)
-def test_a_snapshot_comes_out_as_it_went_in(told: dict[str, Reach]) -> None:
+def test_a_snapshot_comes_out_as_it_went_in(told: dict[str, AdvertisedRoute]) -> None:
     assert read_snapshot(snapshot_parts(told)) == told
     assert digest_of(read_snapshot(snapshot_parts(dict(reversed(told.items()))))) == digest_of(told)
 
@@ -482,7 +490,7 @@ def stored_and_read(routes: DynamicRoutes) -> DynamicRoutes:
 
 
 def test_routes_come_out_of_storage_as_they_went_in() -> None:
-    routes = destination(bound(("q", Want.of("k", {"x-match": "all", "n": 1.0}))))
+    routes = destination(bound(("q", BindingAdvertisement.of("k", {"x-match": "all", "n": 1.0}))))
     asked = AskSnapshot(exchange=EXCHANGE, bridge="pull", epoch=1, number=1)
     routes = after(routes, hear("S", asked), add_served(served(peer="E")), turn_link("of-E", up=False, now_ms=7)).routes
     routes = after(routes, *(hear("E", replace(op, parts=2)) for op in BEGUN)).routes

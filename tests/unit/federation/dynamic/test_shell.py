@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from sluice.errors import BadRoute, DestinationFault
 from sluice.federation.dynamic.state import ROUTES
-from sluice.federation.dynamic_shell import Dynamics
+from sluice.federation.dynamic_service import Dynamics
 from sluice.federation.exchange_store import with_binding, without_binding
 from sluice.federation.links.links import Bridge
 from sluice.federation.links.messages import DynamicMessage, decode_control

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from sluice.message import Message, Value
 from sluice.splitting.filters import jq
 from sluice.splitting.filters.index import Index
-from sluice.splitting.filters.texts import Envelope, Sight
+from sluice.splitting.filters.texts import Envelope, FilterInput
 from sluice.splitting.filters.values import Filter, Mode, Share
-from sluice.splitting.routing.router import Fault, FaultKind, Lack, Meter, Recipients, Router
+from sluice.splitting.routing.router import Fault, FaultKind, Meter, MissingInput, Recipients, Router
 
 
 def never(program: str, document: str) -> bool | None:
@@ -29,8 +29,8 @@ def decide(program: str, document: str) -> bool | None:
     return {"true": True, "false": False, "null": None}.get(program, program in document)
 
 
-def sight(**attributes: str) -> Sight:
-    return Sight.of(
+def sight(**attributes: str) -> FilterInput:
+    return FilterInput.of(
         Message(message_id="m", body="b", attributes={n: Value("String", v) for n, v in attributes.items()})
     )
 
@@ -40,7 +40,7 @@ def share(name: str, program: str | None = None, mode: Mode = Mode.STEAL, at: in
     return Share(session_id=name, key=name, started_at_ms=at, filter=asked, mode=mode)
 
 
-def route(message: Sight, *shares: Share, gone: frozenset[str] = frozenset()) -> tuple[str | None, list[str]]:
+def route(message: FilterInput, *shares: Share, gone: frozenset[str] = frozenset()) -> tuple[str | None, list[str]]:
     found = Router.of(shares, decide=decide).recipients(message, gone=gone)
     return found.stealing.session_id if found.stealing else None, [mirror.session_id for mirror in found.mirroring]
 
@@ -83,8 +83,8 @@ def test_a_pattern_on_lines_sees_a_notifications_attributes_and_no_binary_one() 
     envelope = json.dumps(body | {"MessageAttributes": {"Tenant": {"Type": "String", "Value": "blue"}}})
     message = Message(message_id="m", body=envelope, attributes={"b": Value("Binary", b"blue")})
     session = Share(session_id="A", key="A", started_at_ms=0, filter=Filter(all_of=("^Tenant: blue$",)))
-    assert route(Sight.of(message, envelope=Envelope(sns=True)), session)[0] == "A"
-    assert route(Sight.of(message), session)[0] is None
+    assert route(FilterInput.of(message, envelope=Envelope(sns=True)), session)[0] == "A"
+    assert route(FilterInput.of(message), session)[0] is None
 
 
 def test_a_pattern_on_lines_that_times_out_is_a_fault() -> None:
@@ -150,7 +150,7 @@ def test_a_vanished_target_means_the_next_match_or_main() -> None:
 
 def test_a_number_matches_on_its_text_and_a_binary_matches_nothing() -> None:
     attributes = {"n": Value("Number.int", "7"), "b": Value("Binary.x", b"7"), "odd": Value("Binary", "7")}
-    message = Sight.of(Message(message_id="m", body="", attributes=attributes))
+    message = FilterInput.of(Message(message_id="m", body="", attributes=attributes))
     assert route(message, share("A", n="^7$"))[0] == "A"
     assert route(message, share("A", b=""))[0] is None
     assert route(message, share("A", odd=""))[0] is None
@@ -160,11 +160,11 @@ def test_an_envelopes_attributes_come_beside_the_messages_own() -> None:
     attributes = '{"a": {"Type": "String", "Value": "x"}}'
     body = f'{{"Type": "Notification", "TopicArn": "t", "Message": "", "MessageAttributes": {attributes}}}'
     message = Message(message_id="m", body=body, attributes={"A": Value("String", "y")})
-    assert route(Sight.of(message, envelope=Envelope(sns=True)), share("A", a="^x$"))[0] == "A"
-    assert route(Sight.of(message, envelope=Envelope(sns=True)), share("A", a="^y$"))[0] == "A"
-    assert route(Sight.of(message), share("A", a="^x$"))[0] is None
+    assert route(FilterInput.of(message, envelope=Envelope(sns=True)), share("A", a="^x$"))[0] == "A"
+    assert route(FilterInput.of(message, envelope=Envelope(sns=True)), share("A", a="^y$"))[0] == "A"
+    assert route(FilterInput.of(message), share("A", a="^x$"))[0] is None
     assert (
-        route(Sight.of(replace(message, body="no envelope"), envelope=Envelope(sns=True)), share("A", a="^y$"))[0]
+        route(FilterInput.of(replace(message, body="no envelope"), envelope=Envelope(sns=True)), share("A", a="^y$"))[0]
         == "A"
     )
 
@@ -217,14 +217,14 @@ def test_nothing_is_asked_when_the_time_is_up_and_what_was_asked_is_said() -> No
     meter = Meter(clock=iter([0.0, 0.0, 0.0, 1.0]).__next__, until=1.0, budget_s=9.0)
     sessions = [share("A", "endless", at=1), share("B", at=2, a="b")]
     found = Router.of(sessions, decide=decide).recipients(sight(a="b"), meter=meter)
-    assert (found.lacks, found.faults) == (Lack.TIME, (Fault("A", FaultKind.JQ_TIMED_OUT),))
+    assert (found.lacks, found.faults) == (MissingInput.TIME, (Fault("A", FaultKind.JQ_TIMED_OUT),))
 
 
 def test_metadata_is_asked_for_where_a_program_names_it_and_can_matter() -> None:
     names = share("A", "S3Metadata", at=2, a="b")
-    waiting = Sight.of(sight(a="b").message, envelope=Envelope(s3_event=True))
+    waiting = FilterInput.of(sight(a="b").message, envelope=Envelope(s3_event=True))
     for sessions, lacks in (
-        ([names], Lack.METADATA),
+        ([names], MissingInput.METADATA),
         ([share("B", at=1, a="b"), names], None),
         ([share("A", "S3Metadata", a="x")], None),
     ):
@@ -330,13 +330,13 @@ def test_recipients_are_those_of_the_oracle(shares: list[Share], message: Messag
         frozenset(data.draw(st.lists(st.sampled_from([one.session_id for one in shares])))) if shares else frozenset()
     )
     stealing, mirroring = literally(message, [one for one in shares if one.session_id not in gone])
-    found = Router.of(shares, decide=decide).recipients(Sight.of(message), gone=gone)
+    found = Router.of(shares, decide=decide).recipients(FilterInput.of(message), gone=gone)
     assert found == Recipients(stealing=stealing, mirroring=tuple(mirroring))
 
 
 @given(st.lists(FILTERS.filter(lambda one: not one.matches_nothing), max_size=12), MESSAGES)
 def test_the_index_leads_to_every_filter_that_matches(filters: list[Filter], message: Message) -> None:
-    candidates = Index.of(filters).candidates(Sight.of(message))
+    candidates = Index.of(filters).candidates(FilterInput.of(message))
     assert candidates == sorted(set(candidates))
     assert {number for number, one in enumerate(filters) if matches(one, message)} <= set(candidates)
 

@@ -18,7 +18,7 @@ class _Queue:
 
 
 @dataclass(slots=True)
-class Reception:
+class ReceiveHealth:
     """Of some queues, from the time `began`. Failing: some queue's receives fail, and none has worked since."""
 
     queue_urls: Sequence[str]

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from sluice.codec import encode
 from sluice.errors import Malformed, PeerRefused, PeerUnreachable
-from sluice.federation.dynamic.ops import NO_WANTS, Want, Wants, bindings_for, decode_op
+from sluice.federation.dynamic.ops import NO_WANTS, BindingAdvertisement, Wants, bindings_for, decode_op
 from sluice.federation.dynamic.paths import origins_of, wants_of, ways_in_use, ways_of
 from sluice.federation.dynamic.state import (
     ROUTES,
@@ -46,7 +46,7 @@ from sluice.federation.matching.bindings import Destination, SiteBindings
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.typed_values import of_stored
 from sluice.federation.operations import WaysView
-from sluice.federation.registrar import Registrar, news_of
+from sluice.federation.registrar import LinkService, news_of
 from sluice.federation.stored import Stored
 
 if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
@@ -56,7 +56,7 @@ if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports no
 class Dynamics(msgspec.Struct, frozen=True, kw_only=True):
     """One invocation's."""
 
-    registrar: Registrar
+    registrar: LinkService
     document: "DynamoDocument"
     ignored: Counter[str] = msgspec.field(default_factory=Counter)  # ops that changed nothing, by reason
 
@@ -214,7 +214,7 @@ def _local(registry: Registry, bound: SiteBindings, exchange: str) -> Wants:
     """Return what the site's own queues want, those of other kinds of routes among them."""
     dynamic = {record.queue for record in registry.bridges.values() if record.bridge.dynamic}
     return frozenset(
-        Want.of(key, of_stored(arguments))
+        BindingAdvertisement.of(key, of_stored(arguments))
         for queue, keys in bound.keys_at(exchange).items()
         if queue not in dynamic and not _is_dynamic(bound.destination(queue))
         for key, arguments in keys.items()
