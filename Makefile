@@ -136,6 +136,7 @@ check-code:
 	mypy
 	lint-imports
 	vulture
+	python -m tests.naming
 	cd spark && PYTHONPATH=.. lint-imports
 
 check-templates:

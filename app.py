@@ -26,7 +26,7 @@ from stacks.state import StateStack
 
 def add_stacks(app: App) -> None:
     """Add every stack of a site, checked by the rules of AWS Solutions. Raises `BadConfiguration`."""
-    parameters = Parameters.read(app.node.get_all_context())
+    parameters = Parameters.from_context(app.node.get_all_context())
     kept = StateStack(app, parameters)
     state, assets = kept.site, Assets(PROJECT)
     watched: list[SiteConstruct] = [

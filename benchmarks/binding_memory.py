@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 from sluice.aws.clients import dynamodb_client, sqs_client
-from sluice.federation.matching.bindings import RoutingTable, SiteBindings, replica_of
+from sluice.federation.matching.bindings import RoutingTable, SiteBindings, build_replica
 
 KB_IN_MB = 1_000_000 / 1024
 _PEAK = re.compile(r"VmHWM:\s+(\d+) kB")
@@ -25,9 +25,9 @@ def main(function: str, stored: str) -> None:
     stored_bytes = Path(stored).read_bytes()
     replica: object
     if function == "exchange":
-        replica = replica_of(stored_bytes, RoutingTable)
+        replica = build_replica(stored_bytes, RoutingTable)
     else:
-        replica = replica_of(stored_bytes, SiteBindings)
+        replica = build_replica(stored_bytes, SiteBindings)
     ms = (time.process_time() - started) * 1e3
     print(_peak_kb() / KB_IN_MB, ms)
     del replica

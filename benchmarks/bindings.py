@@ -28,8 +28,8 @@ from msgspec.structs import replace
 from benchmarks.report import Figure, report
 from sluice.aws.change_logs import DynamoChangeLog
 from sluice.aws.clients import new_id
-from sluice.federation.exchange_store import ExchangeStore, with_binding, without_binding
-from sluice.federation.matching.bindings import Binding, Destination, Followed, RoutingTable, SiteBindings, pack
+from sluice.federation.exchange_store import ExchangeStore, add_binding, remove_binding
+from sluice.federation.matching.bindings import Binding, CachedReplica, Destination, RoutingTable, SiteBindings, pack
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.matching.typed_values import TypedValue
 from tests.bindings import bound
@@ -134,12 +134,12 @@ def _changes_ms(kind: ExchangeType, snapshot: bytes) -> tuple[float, float]:
     client = client_in_memory()
     logs = [DynamoChangeLog(client=client, table="t", name="exchanges", new_token=new_id) for _ in range(2)]
     logs[0].save(snapshot, after=0, version=1)
-    store, table = ExchangeStore(logs[0]), Followed(logs[1], RoutingTable)
+    store, table = ExchangeStore(logs[0]), CachedReplica(logs[1], RoutingTable)
     store.bindings(), table.value()
     binding_s = taking_in_s = 0.0
     for number in range(NUMBER, NUMBER + BINDS):
         binding = _own(kind, number)
-        for change in (with_binding(binding, _destination(binding.queue)), without_binding(binding.id)):
+        for change in (add_binding(binding, _destination(binding.queue)), remove_binding(binding.id)):
             started = time.process_time()
             store.change(change)
             bound_at = time.process_time()

@@ -13,7 +13,7 @@ import ministack.services.dynamodb
 
 from benchmarks.units import READ, WRITE, UnitLog, partition_of, read_units_of, write_units
 from sluice.local import server
-from sluice.local.cloud import Cloud, start
+from sluice.local.cloud import Cloud, start_cloud
 
 dynamodb = ministack.services.dynamodb
 
@@ -24,7 +24,7 @@ DONE_STATUS, REFUSED_STATUS = 200, 400
 
 def start_counting(folder: Path) -> Cloud:
     """Start such a cloud, which ends with this process. Raises `CloudFailed`."""
-    return start(folder, ends_with_us=True, server="benchmarks.counting_cloud")
+    return start_cloud(folder, ends_with_us=True, server="benchmarks.counting_cloud")
 
 
 def unit_log(cloud: Cloud) -> Path:

@@ -21,7 +21,7 @@ from benchmarks.simulated import Load, Steady, steady
 from benchmarks.spark_source import Measured, memory_sqs, runs, spark_python
 from benchmarks.units import READ, WRITE, Units, read_units
 from benchmarks.ways import FUNCTIONS
-from sluice.local.cloud import BUILD, start
+from sluice.local.cloud import BUILD, start_cloud
 from sluice.local.deployer import Deployer
 from sluice.local.requests import BY_CALL
 from sluice.local.sites import DEFAULT_SITE
@@ -110,7 +110,7 @@ def _landed(parameters: Parameters, *, progress: Progress) -> tuple[Used, float]
 
 def _over_routes(parameters: Parameters, *, progress: Progress) -> Mapping[str, Used]:
     """Messages over routes between two sites, as fast as they are forwarded."""
-    cloud = start(BUILD / "bench-cost-routes", ends_with_us=True)
+    cloud = start_cloud(BUILD / "bench-cost-routes", ends_with_us=True)
     try:
         over, _, _ = federation.sent_over_routes(cloud, progress=progress)
     finally:

@@ -17,17 +17,17 @@ import typer
 from rich.console import Console
 
 from benchmarks.report import Figure, report
-from sluice.aws.connections import Connection, of_environment
+from sluice.aws.connections import Connection, connect_environment
 from sluice.aws.deployment import stack_outputs
 from sluice.aws.federation.publisher import Publisher, Publishing
 from sluice.codec import encode
-from sluice.federation.dynamic.ops import AskSnapshot, BindingAdvertisement, SnapshotPart
-from sluice.federation.dynamic.state import DynamicRoutes, Pull
-from sluice.federation.dynamic.steps import add_pull, hear, step, survey
+from sluice.federation.dynamic.ops import BindingAdvertisement, RequestSnapshot, SnapshotPart
+from sluice.federation.dynamic.state import DynamicRoutes, PulledRoute
+from sluice.federation.dynamic.steps import add_pull, receive_op, set_local_bindings, step
 from sluice.federation.links.links import Bridge, Link
 from sluice.federation.links.peers import Peer
 from sluice.federation.operations import AddBridge, AddLink, AddPeer, BindQueue, ShowSite, UnbindQueue
-from sluice.local.cloud import BUILD, Cloud, start
+from sluice.local.cloud import BUILD, Cloud, start_cloud
 from sluice.local.deployer import Deployer
 from sluice.local.sites import Site
 from sluice.operator.functions import FEDERATION, ControlClient
@@ -55,7 +55,7 @@ def main(
     messages, largest = snapshot()
     console = Console(stderr=True)
     with console.status("deploying three sites") as status:
-        cloud = start(BUILD / "bench-dynamic", ends_with_us=True)
+        cloud = start_cloud(BUILD / "bench-dynamic", ends_with_us=True)
         try:
             took_s = two_hops(cloud, progress=status.update)
         finally:
@@ -73,12 +73,14 @@ def main(
 
 def snapshot() -> tuple[int, float]:
     """How many messages tell a new link everything, and how large the largest is."""
-    wants = frozenset(BindingAdvertisement.of(f"region-{n % 50}.site-{n % 1000}.device-{n}.#") for n in range(BINDINGS))
-    routes = step(DynamicRoutes(here="DEST", exchange=EXCHANGE), survey(wants)).routes
-    pull = Pull(bridge="route", link="link", peer="SRC", max_hops=8, epoch=1)
+    wants = frozenset(
+        BindingAdvertisement.from_binding(f"region-{n % 50}.site-{n % 1000}.device-{n}.#") for n in range(BINDINGS)
+    )
+    routes = step(DynamicRoutes(here="DEST", exchange=EXCHANGE), set_local_bindings(wants)).routes
+    pull = PulledRoute(bridge="route", link="link", peer="SRC", max_hops=8, epoch=1)
     routes = step(routes, add_pull(pull)).routes
-    asked = AskSnapshot(exchange=EXCHANGE, bridge="route", epoch=1, number=1)
-    sent = step(routes, hear("SRC", asked)).sendings
+    asked = RequestSnapshot(exchange=EXCHANGE, bridge="route", epoch=1, number=1)
+    sent = step(routes, receive_op("SRC", asked)).sendings
     parts = [encode(sending.op) for sending in sent if isinstance(sending.op, SnapshotPart)]
     return len(parts), max(map(len, parts)) / MESSAGE_BYTES
 
@@ -91,8 +93,8 @@ def two_hops(cloud: Cloud, *, progress: Any) -> Sequence[float]:
         "sluice.federation.peer_accounts": [site.account for site in SITES],
     }
     deployed = Deployer(cloud=cloud, context=parameters, progress=progress).deploy(*SITES)
-    ends = [of_environment(deployed.environment(site)) for site in SITES]
-    clients = [ControlClient.of(end, FEDERATION) for end in ends]
+    ends = [connect_environment(deployed.environment(site)) for site in SITES]
+    clients = [ControlClient.connect(end, FEDERATION) for end in ends]
     for source, dest in pairwise(clients):
         _route(source, dest)
     progress("binding")
@@ -101,8 +103,8 @@ def two_hops(cloud: Cloud, *, progress: Any) -> Sequence[float]:
 
 def _route(source: ControlClient, dest: ControlClient) -> None:
     address, near = source.ask(ShowSite()).address, dest.ask(ShowSite()).address
-    dest.ask(AddPeer(peer=Peer.at(address)))
-    source.ask(AddPeer(peer=Peer.at(near)))
+    dest.ask(AddPeer(peer=Peer.from_introduction(address)))
+    source.ask(AddPeer(peer=Peer.from_introduction(near)))
     dest.ask(AddLink(link=Link(name="up", peer=address.tag, endpoints=(address.endpoint,))))
     dest.ask(AddBridge(bridge=Bridge(name="route", link="up", src=EXCHANGE, dest=EXCHANGE, dynamic=True)))
     deadline = time.monotonic() + READY_WITHIN_S

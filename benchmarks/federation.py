@@ -41,7 +41,7 @@ from benchmarks.ways import (
     receive,
     requests_since,
 )
-from sluice.aws.connections import of_environment
+from sluice.aws.connections import connect_environment
 from sluice.aws.deployment import stack_outputs
 from sluice.aws.federation.publisher import Publisher, Publishing
 from sluice.aws.queues import SqsQueues
@@ -53,14 +53,14 @@ from sluice.federation.links.registry import Forward
 from sluice.federation.matching.bindings import Destination, RoutingTable
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.matching.indexes import Publication
-from sluice.federation.matching.metadata import Crossing, Receipt
+from sluice.federation.matching.metadata import Crossing, ReceivedMessage
 from sluice.federation.matching.typed_values import TypedValue
 from sluice.federation.router import AbsentQueues, Ingress, publish, route
-from sluice.local.cloud import BUILD, Cloud, clean_environment, start
+from sluice.local.cloud import BUILD, Cloud, clean_environment, start_cloud
 from sluice.local.deployer import Deployer
 from sluice.local.sites import DEFAULT_SITE
 from sluice.message import Message, Outgoing
-from sluice.ulids import ulid_of
+from sluice.ulids import derive_ulid
 from tests.bindings import bound
 from tests.site_access import SiteAccess
 from tests.sqs.queues import Queue
@@ -103,7 +103,7 @@ def main(
     changed = binding_figures()
     forwarded = forward_msgs_per_core_s()
     console.print("deploying two sites")
-    cloud = start(BUILD / "bench-federation", ends_with_us=True)
+    cloud = start_cloud(BUILD / "bench-federation", ends_with_us=True)
     try:
         over, by_function = on_cloud(cloud, progress=console.print)
     finally:
@@ -203,7 +203,7 @@ def function_msgs_per_core_s(site: SiteAccess, way: Way) -> float:
     """Of the bridge function with the site's settings and registry, and an SQS in another process for the peer's."""
     bridge = way.hops[1]
     with memory_sqs() as url, _environment(_variables(site) | {"AWS_ENDPOINT_URL_SQS": url}):
-        peer = of_environment(site.cloud.environment(PEER_SITE) | {"AWS_ENDPOINT_URL": url})
+        peer = connect_environment(site.cloud.environment(PEER_SITE) | {"AWS_ENDPOINT_URL": url})
         SqsQueues(peer.client("sqs"), url).create(bridge.dest, {"FifoQueue": "true"})
         # Its clients are made at its first call, from the environment.
         from functions.bridge.handler import handler  # noqa: PLC0415 - see above
@@ -288,7 +288,7 @@ def forward_msgs_per_core_s() -> float:
 
     def forward_batch(prepared: tuple[Records, Any]) -> None:
         records, peers = prepared
-        messages = [Message.of_lambda(record) for record in records]
+        messages = [Message.from_lambda(record) for record in records]
         done = forward_all(messages, forward, fifo=True, site=SOURCE, now_ms=NOW_MS, peers=peers, executor=InPlace())
         if done.counts["MessagesForwarded"] != len(records):
             raise Wrong(f"{done}")
@@ -316,9 +316,9 @@ def records_of(number: int, *, queue: str) -> Iterator[dict[str, Any]]:
     """Make what a trigger gives of a bridge's queue: messages as an exchange has left them there."""
     table = table_of(ExchangeType.TOPIC, 1)
     for place in range(number):
-        message = Message.of_lambda(_published(place, of=1))
-        ulid = ulid_of(message.message_id, sent_at_ms=NOW_MS)
-        receipt = Receipt(message=message, site=SOURCE, ulid=ulid, now_ms=NOW_MS)
+        message = Message.from_lambda(_published(place, of=1))
+        ulid = derive_ulid(message.message_id, sent_at_ms=NOW_MS)
+        receipt = ReceivedMessage(message=message, site=SOURCE, ulid=ulid, now_ms=NOW_MS)
         [copy] = publish(receipt, table=table, trusted=False).copies
         yield _record(message.message_id, copy.outgoing, queue)
 
@@ -407,7 +407,7 @@ def publish_msgs_per_core_s() -> float:
     records = [_published(number) for number in range(FORWARDED)]
 
     def publish_batch(batch: Records) -> None:
-        messages = [Message.of_lambda(record) for record in batch]
+        messages = [Message.from_lambda(record) for record in batch]
         done = route(
             messages,
             ingress,

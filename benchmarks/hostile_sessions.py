@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from benchmarks.report import Figure
 from sluice.aws.splitting.queues import SplitQueues
-from sluice.local.cloud import BUILD, start
+from sluice.local.cloud import BUILD, start_cloud
 from sluice.local.deployer import Deployer
 from sluice.local.sites import DEFAULT_SITE
 from sluice.message import Outgoing, Value
 from sluice.operator.functions import ControlClient
-from sluice.operator.sessions import OpenSession, session
+from sluice.operator.sessions import OpenSession, open_session
 from sluice.splitting.filters.values import Filter, QueueFilter
 from sluice.splitting.operations import EndedSession, FindSession, ListQueues
 from tests.site_access import SiteAccess
@@ -69,7 +69,7 @@ def figures() -> dict[str, Figure]:
 
 def measure() -> tuple[Delayed, Mapping[str, Delayed]]:
     """Measure without a hostile session, and beside each."""
-    cloud = start(BUILD / "bench-splitting", ends_with_us=True)
+    cloud = start_cloud(BUILD / "bench-splitting", ends_with_us=True)
     try:
         context = {"sluice.splitting.queues": [{"queue_id": QUEUE}]}
         cloud = Deployer(cloud=cloud, context=context).deploy(DEFAULT_SITE)
@@ -95,14 +95,14 @@ def _honest(number: int) -> Filter:
 
 @contextmanager
 def _session(site: SiteAccess, filter_: Filter) -> Iterator[OpenSession]:
-    client = ControlClient.of(site.connection)
-    with session(client, {QUEUE: QueueFilter(filter=filter_)}, owner="benchmark") as opened:
+    client = ControlClient.connect(site.connection)
+    with open_session(client, {QUEUE: QueueFilter(filter=filter_)}, owner="benchmark") as opened:
         yield opened
 
 
 def _round(site: SiteAccess, honest: Sequence[OpenSession]) -> float:
     """Send all, and have all received; after how many seconds production's last was there."""
-    client = ControlClient.of(site.connection)
+    client = ControlClient.connect(site.connection)
     [queue] = [each for each in client.ask(ListQueues()) if each.queue_id == QUEUE]
     queues = SplitQueues(site.connection.client("sqs"), queue.source)
     started = time.monotonic()
@@ -112,7 +112,7 @@ def _round(site: SiteAccess, honest: Sequence[OpenSession]) -> float:
     _receive(queues, _name(queue.main), MESSAGES - HONEST * OF_EACH)
     last_s = time.monotonic() - started
     for opened in honest:
-        _receive(queues, _name(opened.url_of(QUEUE)), OF_EACH)
+        _receive(queues, _name(opened.queue_url(QUEUE)), OF_EACH)
         if opened.ended.is_set():
             raise Wrong(f"an honest session ended: {opened.reason}")
     return last_s
@@ -139,7 +139,7 @@ def _receive(queues: SplitQueues, name: str, number: int) -> None:
 
 
 def _reason(site: SiteAccess, hostile: OpenSession) -> str:
-    client = ControlClient.of(site.connection)
+    client = ControlClient.connect(site.connection)
     deadline = time.monotonic() + WITHIN_S
     while time.monotonic() < deadline:
         found = client.ask(FindSession(session_id=hostile.view.session_id))

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from benchmarks.report import Figure, report
 from sluice.aws.rendezvous.clients import ClientCredentials, open_client
-from sluice.local.cloud import BUILD, start
+from sluice.local.cloud import BUILD, start_cloud
 from sluice.local.deployer import Deployer
 from sluice.local.sites import DEFAULT_SITE
 from sluice.peers.methods import draw_client_id
@@ -50,7 +50,7 @@ def main(
     as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON on the last line.")] = False,
 ) -> None:
     """Send them, and print who heard what."""
-    cloud = start(BUILD / "bench-overload", ends_with_us=True)
+    cloud = start_cloud(BUILD / "bench-overload", ends_with_us=True)
     console = Console(stderr=True)
     try:
         with console.status("deploying") as status, ThreadPoolExecutor(CALLERS) as executor:

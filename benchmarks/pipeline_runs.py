@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
-from sluice_jobs.land import QUERY_NAME, Landing, land
-from sluice_jobs.session import prepared
+from sluice_jobs.land import QUERY_NAME, LandArguments, land
+from sluice_jobs.session import configure_session
 
 from benchmarks.spark_runs import (
     CONNECTIONS,
@@ -39,14 +39,14 @@ def main() -> None:
     with session() as spark, tempfile.TemporaryDirectory(prefix="sluice-pipeline-") as folder:
         runs = [
             by_source(spark, server, "queue-0", LATENCY_MS, Path(folder) / "source"),
-            by_land(prepared(spark), server, "queue-1", Path(folder) / "land"),
+            by_land(configure_session(spark), server, "queue-1", Path(folder) / "land"),
         ]
     print(json.dumps({"runs": [asdict(run) for run in runs]}), flush=True)
 
 
 def by_land(spark: SparkSession, server: Server, queue: str, place: Path) -> Run:
     """Run the job as `sluice_job.py land` does."""
-    landing = Landing(
+    landing = LandArguments(
         source={
             "queueUrl": server.queue_url(queue),
             "endpoint": server.url,

@@ -24,15 +24,15 @@ from sluice.rendezvous.protocol.matching import (
     Profile,
     WaitingProxy,
     answers_until,
-    in_order,
     pools_for,
+    rank_proxies,
 )
 from sluice.rendezvous.protocol.pace import (
     NEXT_POLL_MS,
+    Cooldown,
+    CooldownRow,
     Counts,
     Pace,
-    ToldTurns,
-    Turn,
     may_take,
 )
 from sluice.times import DAY_MS, HOUR_MS, MINUTE_MS
@@ -122,8 +122,8 @@ class MemoryPaceStore:
     calls: Counter[str] = field(default_factory=Counter)
     minutes: dict[int, Counts] = field(default_factory=dict)
     hours: dict[int, Counts] = field(default_factory=dict)
-    turns: dict[str, Turn] = field(default_factory=dict)
-    told: list[ToldTurns] = field(default_factory=list)
+    turns: dict[str, Cooldown] = field(default_factory=dict)
+    told: list[CooldownRow] = field(default_factory=list)
 
     def add(self, minute: Counts, hour: Counts, *, now_ms: int) -> None:
         """Add to the counts of this minute and of this hour."""
@@ -139,12 +139,12 @@ class MemoryPaceStore:
             for place in [each for each in kept if each < until]:
                 del kept[place]
 
-    def lately(self, *, now_ms: int) -> tuple[Mapping[int, Counts], Mapping[int, Counts]]:  # noqa: ARG002 - the port's
+    def read_recent_counts(self, *, now_ms: int) -> tuple[Mapping[int, Counts], Mapping[int, Counts]]:  # noqa: ARG002 - the port's
         """Read the counts of the last minutes and of the last day's hours."""
         self.calls["lately"] += 1
         return dict(self.minutes), dict(self.hours)
 
-    def take_turn(self, address: str, turn: Turn, *, now_ms: int) -> Turn | None:
+    def start_cooldown(self, address: str, turn: Cooldown, *, now_ms: int) -> Cooldown | None:
         """Begin an address's turn; the one that isn't over yet where there is one."""
         self.calls["take_turn"] += 1
         standing = self.turns.get(address)
@@ -153,12 +153,12 @@ class MemoryPaceStore:
         self.turns[address] = turn
         return None
 
-    def tell_turns(self, told: ToldTurns) -> None:
+    def publish_cooldowns(self, told: CooldownRow) -> None:
         """Tell other environments of turns."""
         self.calls["tell_turns"] += math.ceil((ROW_BYTES + TURN_BYTES * len(told.turns)) / 1024)
         self.told.append(told)
 
-    def turns_told(self, *, since_ms: int) -> Sequence[ToldTurns]:
+    def read_cooldowns(self, *, since_ms: int) -> Sequence[CooldownRow]:
         """Read those that were told of since then, the oldest first."""
         rows = list(takewhile(lambda row: row.at_ms > since_ms, reversed(self.told)))[:ROWS_HEARD]
         read = sum(ROW_BYTES + TURN_BYTES * len(row.turns) for row in rows)
@@ -318,8 +318,8 @@ class Run:
         pace = environment.pace()
         away_ms, hold_chance = self._told(pace, pool)
         is_held = self.chance.random() < hold_chance
-        turn = Turn.begun(now_ms=now_ms, next_poll_ms=away_ms, held=is_held)
-        rested = environment.let_in(volunteer.address, turn)
+        turn = Cooldown.start(now_ms=now_ms, next_poll_ms=away_ms, held=is_held)
+        rested = environment.start_cooldown(volunteer.address, turn)
         if is_held and rested >= 1:
             rested = environment.confirm(volunteer.address, turn)
         if is_held and rested >= 1:
@@ -475,7 +475,7 @@ class Run:
             held = list(self.held[pool].values())
             if held:
                 some = [each.proxy for each in self.chance.sample(held, min(len(held), TRIED_AT_ONCE))]
-                first = in_order(some, ties=[self.chance.random() for _ in some])[0]
+                first = rank_proxies(some, ties=[self.chance.random() for _ in some])[0]
                 given = self.held[pool][first.poll_id]
                 self._end(given)
                 self._count(Step.HELD_MATCHED, given.volunteer)

@@ -31,7 +31,7 @@ from benchmarks.report import Figure, report
 from benchmarks.units import READ, WRITE, Units, read_units
 from sluice.aws.clients import new_id, now_ms
 from sluice.aws.rendezvous.clients import ClientCredentials, open_client
-from sluice.aws.rendezvous.event_publisher import TableTeller
+from sluice.aws.rendezvous.event_publisher import TableEventPublisher
 from sluice.federation.operations import SweepSite
 from sluice.local.cloud import BUILD, Cloud
 from sluice.local.deployer import Deployer
@@ -258,7 +258,7 @@ def units_of_counting(cloud: Cloud, *, progress: Callable[[str], None]) -> float
     offset = unit_log(cloud).stat().st_size
     site = SiteAccess(cloud, DEFAULT_SITE)
     client = site.connection.client("dynamodb")
-    teller = TableTeller(
+    teller = TableEventPublisher(
         table=site.deployment.table_name, site="here", client=lambda: client, now_ms=now_ms, new_id=new_id
     )
     for number in range(EVENTS):
@@ -294,7 +294,7 @@ def of_counting(units: float) -> dict[str, Figure]:
 
 def declare(site: SiteAccess) -> None:
     """Make the exchange that events go to, as the links function does by itself within a minute."""
-    ControlClient.of(site.connection, FEDERATION).ask(SweepSite())
+    ControlClient.connect(site.connection, FEDERATION).ask(SweepSite())
 
 
 async def until_counted(session: aiohttp.ClientSession, broker_url: str) -> None:

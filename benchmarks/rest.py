@@ -11,7 +11,7 @@ from benchmarks.counts import Counts
 from benchmarks.pool_costs import held
 from benchmarks.prices import MONTH_H, MONTH_MIN, MONTH_S, POLL_S, Used, times, together
 from sluice.building.project import PROJECT
-from sluice.costs import POLLERS, Month, Numbers, SiteTemplates, streamed
+from sluice.costs import POLLERS, Month, Numbers, SiteTemplates, land_job_resources
 from sluice.parameters import Parameters
 from sluice.rendezvous.protocol.matching import HOLD_MS
 from stacks.reproducible import reproducible_app
@@ -68,8 +68,8 @@ def month_with(parameters: Mapping[str, object]) -> Month:
         made.synth()
         files = sorted(Path(outdir).glob("*.template.json"))
         site = SiteTemplates({file.name.partition(".")[0]: json.loads(file.read_text()) for file in files})
-    pipeline = Parameters.read(context).pipeline
-    workers = streamed(vcpu=pipeline.worker_vcpu, memory_gb=pipeline.worker_memory_gb)
+    pipeline = Parameters.from_context(context).pipeline
+    workers = land_job_resources(vcpu=pipeline.worker_vcpu, memory_gb=pipeline.worker_memory_gb)
     return site.month(land_job=workers if pipeline.streaming else {})
 
 

@@ -122,11 +122,11 @@ def jq_messages_per_cpu_s() -> float:
     body = json.dumps({"n": JQ_SESSIONS, "text": "x" * JQ_BODY_BYTES})
     before = _cpu_s()
     with closing(JqRunner()) as decide:
-        router = Router.of(shares, decide=decide)
+        router = Router.build(shares, decide=decide)
         for number in range(JQ_MESSAGES):
             meter = Meter(clock=time.monotonic, until=time.monotonic() + BATCH_S, budget_s=BATCH_S)
-            found = router.recipients(
-                FilterInput.of(Message(message_id=str(number), body=body)), gone=set(), meter=meter
+            found = router.find_recipients(
+                FilterInput.from_message(Message(message_id=str(number), body=body)), gone=set(), meter=meter
             )
             assert found.stealing is None
             assert not found.faults
@@ -143,7 +143,7 @@ def measure(number: int, *, tenants: int) -> Measured:
     """Give the fastest of some rounds, as others use the machine too."""
     shares = [_share(each) for each in range(number)]
     routes = Routes(
-        router=Router.of(shares, decide=lambda _, __: None),
+        router=Router.build(shares, decide=lambda _, __: None),
         queues={share.session_id: f"session-{share.session_id}" for share in shares},
     )
     batches = list(_batches(tenants))
@@ -152,7 +152,7 @@ def measure(number: int, *, tenants: int) -> Measured:
         queues = CountingQueues()
         started = time.process_time()
         for records in batches:
-            messages = [Message.of_lambda(record) for record in records]
+            messages = [Message.from_lambda(record) for record in records]
             split(
                 messages,
                 QUEUE,
@@ -160,7 +160,7 @@ def measure(number: int, *, tenants: int) -> Measured:
                 send=queues.send_batch,
                 executor=InPlace(),
                 metadata=lambda _: {},
-                conduct=SessionCircuitBreaker(now_s=time.monotonic, tell=lambda _, __: None),
+                circuit_breaker=SessionCircuitBreaker(now_s=time.monotonic, tell=lambda _, __: None),
                 began_s=time.monotonic(),
             )
         fastest, requests = min(fastest, time.process_time() - started), queues.requests

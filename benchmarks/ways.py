@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from sluice.aws.connections import of_environment
+from sluice.aws.connections import connect_environment
 from sluice.aws.deployment import stack_outputs
 from sluice.aws.splitting.queues import SplitQueues
 from sluice.errors import SluiceError
@@ -21,10 +21,10 @@ from sluice.local.cloud import Cloud
 from sluice.local.requests import BY_CALL, BY_TRIGGER
 from sluice.local.sites import DEFAULT_SITE, Site
 from sluice.message import Message
-from sluice.operator.federated_sites import OpenSite, asked_by, open_site
+from sluice.operator.federated_sites import OpenSite, open_site, use_clients
 from sluice.operator.functions import FEDERATION, ControlClient
 from sluice.operator.queues import queue_url
-from sluice.operator.routes import Ends, add_route, wait_until_operational
+from sluice.operator.routes import LinkEnds, add_route, wait_until_operational
 from sluice.operator.site_names import SiteName
 from tests.site_access import SiteAccess
 from tests.sqs_requests import SqsRequest, read_requests
@@ -78,7 +78,7 @@ def lay(source: SiteAccess, dest: SiteAccess, route: BridgeDeclaration, *, queue
     The link is made if need be. Raises what the command line would say.
     """
     with asked_sites(source.cloud):
-        both = Ends.of(str(dest.site), str(source.site), src_local=False)
+        both = LinkEnds.from_names(str(dest.site), str(source.site), src_local=False)
         both.site.client.ask(BindQueue(exchange=route.dest, queue=queue, key=route.key))
         made = add_route(both, route, link=None)
         wait_until_operational(both.site, made.name, timeout_s=OPERATIONAL_WITHIN_S)
@@ -101,9 +101,9 @@ def asked_sites(cloud: Cloud) -> AbstractContextManager[None]:
 
     def ask(name: SiteName) -> ControlClient:
         site = Site(name.local_account or DEFAULT_SITE.account, name.region or DEFAULT_SITE.region)
-        return ControlClient.of(of_environment(cloud.environment(site)), FEDERATION)
+        return ControlClient.connect(connect_environment(cloud.environment(site)), FEDERATION)
 
-    return asked_by(ask)
+    return use_clients(ask)
 
 
 def _reads(source: OpenSite, route: str) -> str:

@@ -1,6 +1,6 @@
-"""What all functions share: how they read their settings, report a batch, and ask each other for something.
+"""Bootstrap of all functions: reading settings, reporting batches, sending operations to each other.
 
-Nothing here happens at import. A handler makes its dependencies at its environment's first call, and keeps them.
+Importing this has no side effects. A handler creates its dependencies at its environment's first invocation.
 """
 
 import os
@@ -12,7 +12,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from sluice.aws.clients import sqs_client
 from sluice.aws.dead_letters import DeadLetters
-from sluice.aws.parameters import stored_text
+from sluice.aws.parameters import read_parameters
 from sluice.aws.queues import ReceivedQueues, SqsQueues
 from sluice.aws.records import AGAIN_AFTER_S, Reporter
 from sluice.codec import encode
@@ -25,7 +25,7 @@ S = TypeVar("S", bound=Settings)
 
 def read_settings(kind: type[S]) -> S:
     """Read a function's settings from its environment, and what is stored beside that. Raises `BadSetting`."""
-    return kind.read(os.environ, stored_text)
+    return kind.read(os.environ, read_parameters)
 
 
 def make_reporter(

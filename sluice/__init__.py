@@ -1,13 +1,13 @@
 """Sluice, a serverless switching fabric for Amazon SQS.
 
-`publish` sends a message to an exchange, `Publisher` many, each a `Publishing`. botocore is imported when the first of
-these is asked for, and boto3 when the first message goes: what else is in the package can be had without.
+`publish` sends one message to an exchange; a `Publisher` sends many, each a `Publishing`. botocore is imported at the
+first use of one of these names, and boto3 with the first message; other modules of the package don't need them.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # at run time they come from __getattr__
+if TYPE_CHECKING:  # at run time `__getattr__` imports them
     from sluice.aws.federation.publisher import BadPublishing, NotPublished, Publisher, Publishing, publish
 
 __all__ = ["BadPublishing", "NotPublished", "Publisher", "Publishing", "publish"]

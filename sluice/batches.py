@@ -1,9 +1,9 @@
-"""A batch of received messages sent on: regrouped by target into as few requests as SQS allows, in order. Pure.
+"""Forwarding a batch of received messages: regrouped by target into as few requests as SQS allows, in order. Pure.
 
 A batch becomes *rounds* of requests. Standard queues have one round. With FIFO queues, a group's messages to different
-receivers are sent in different rounds: so when one fails, what follows it in its group hasn't been sent to anyone yet,
-and is held back. Within one request SQS decides message by message, so there a failed one can be overtaken by the next
-of its group; SQS has no request that would prevent it.
+targets are sent in different rounds: if one fails, its successors in the group haven't been sent to any target, and are
+held back. Within one request SQS accepts or refuses each message by itself, so there a message can overtake a failed
+one of its group; SQS has no request that would prevent it.
 """
 
 from collections import defaultdict
@@ -22,7 +22,7 @@ MAX_ENTRIES = 10
 MAX_REQUEST_BYTES = MAX_MESSAGE_BYTES
 HELD_BACK = "held back by an earlier message of its group"
 OUT_OF_TIME = "not sent within the batch's time"
-# What a queue answers that won't take what it is sent, now or later: its policy, its key, its limit of size.
+# Error codes of a queue that will refuse the message every time: by its policy, its key or its size limit.
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessageBatch.html
 REFUSALS = frozenset(
     {
@@ -33,13 +33,13 @@ REFUSALS = frozenset(
     }
 )
 
-# Sends up to ten entries to a target; the ids of those that SQS refused, with its code, a colon, and its words. Raises
-# `QueueGone` for a target that doesn't exist, and another `DestinationFault` for what else goes wrong with all of them.
+# Sends up to ten entries to a target. Returns the ids of refused entries, each with "code: message". Raises `QueueGone`
+# if the target doesn't exist, another `DestinationFault` if the whole request fails.
 Send = Callable[[str, Sequence[dict[str, Any]]], Mapping[str, str]]
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One message for one target. `position` is the source message's in the batch that was received."""
+    """One message for one target. `position` is the source message's position in the received batch."""
 
     position: int
     target: str
@@ -47,13 +47,13 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What one `SendMessageBatch` sends to one target, in order. An entry's id is its place in the request."""
+    """One `SendMessageBatch` request to one target. An entry's id is its index in the request."""
 
     target: str
     entries: tuple[Entry, ...]
 
     def api(self) -> list[dict[str, Any]]:
-        """Spells the entries as the API takes them."""
+        """Encode the entries for the API."""
         spelled: list[dict[str, Any]] = []
         for place, entry in enumerate(self.entries):
             spelled.append({"Id": str(place), **entry.outgoing.fields()})
@@ -64,9 +64,9 @@ Round = tuple[Request, ...]
 
 
 def standard_round(entries: Iterable[Entry]) -> Round:
-    """Make the requests for standard queues. The order of entries is kept for each target."""
+    """Build the requests for standard queues. Keeps the order of entries for each target."""
     by_target: dict[str, list[list[Entry]]] = {}
-    sizes: dict[str, int] = {}  # of each target's last request
+    sizes: dict[str, int] = {}  # bytes in each target's last request
     for entry in entries:
         size = entry.outgoing.size
         requests = by_target.setdefault(entry.target, [[]])
@@ -77,15 +77,19 @@ def standard_round(entries: Iterable[Entry]) -> Round:
         requests[-1].append(entry)
         sizes[entry.target] = so_far + size
     return tuple(
-        [Request(target=target, entries=tuple(of_one)) for target, requests in by_target.items() for of_one in requests]
+        [
+            Request(target=target, entries=tuple(request_entries))
+            for target, requests in by_target.items()
+            for request_entries in requests
+        ]
     )
 
 
 def fifo_rounds(entries: Iterable[Entry]) -> tuple[Round, ...]:
-    """Make the rounds for FIFO queues. Order by position is kept for each group and target.
+    """Build the rounds for FIFO queues. Keeps the order by position for each group and target.
 
-    A group's next message goes in the same round as the last one where it has the same targets, else in the next. So
-    where all goes to one target there is one round.
+    A group's next message goes into the same round as the last one if both have the same targets, else into the next.
+    So if all messages go to one target there is one round.
     """
     in_order = sorted(entries, key=attrgetter("position"))
     if len({entry.target for entry in in_order}) == 1:
@@ -104,16 +108,16 @@ def fifo_rounds(entries: Iterable[Entry]) -> tuple[Round, ...]:
     return tuple(standard_round(rounds[number]) for number in sorted(rounds))
 
 
-class Stopped(msgspec.Struct, frozen=True, kw_only=True):
-    """What a dispatch stopped at: entries whose target is `gone`, or has `refused` one, and those of `later` rounds."""
+class DispatchStop(msgspec.Struct, frozen=True, kw_only=True):
+    """Entries at which a dispatch stopped: target `gone`, `refused` by an optional target, and of `later` rounds."""
 
     gone: tuple[Entry, ...] = ()
-    refused: tuple["Lost", ...] = ()
+    refused: tuple["RefusedEntry", ...] = ()
     later: tuple[Entry, ...] = ()  # not tried yet
 
 
-class Lost(NamedTuple):
-    """An entry that its target won't have, and why."""
+class RefusedEntry(NamedTuple):
+    """An entry that its target will refuse every time, and the error."""
 
     entry: Entry
     fault: DestinationFault
@@ -121,53 +125,60 @@ class Lost(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Dispatcher:
-    """Sends one batch's entries, and says which source messages are to stay where they are: `failures` by position.
+    """Sends one batch's entries, and records in `failures`, by position, the source messages that must not be deleted.
 
-    Deleting comes after sending, always: what isn't among the failures may be deleted. In FIFO queues a failed message
-    holds back what follows it in its group, whoever that goes to, and no other group: else a retry that falls to
-    another receiver would come there after its successors.
+    Messages are deleted only after sending: those without a failure may be deleted. In FIFO queues a failed message
+    holds back its successors in its group, for every target, and no other group: otherwise a retry that is routed to
+    another target would arrive there after its successors.
 
-    Targets go side by side on the `executor`; requests to one target one after the other, unless they may go `abreast`.
-    Of a target that is `optional` a refusal is no failure: the caller has others for its messages.
+    Requests to different targets run in parallel on the `executor`; those to one target run in order, unless they may
+    go `abreast`. A refusal by an `optional` target is no failure: the caller sends its messages to another target.
     """
 
     fifo: bool
     send: Send
-    executor: Executor | None  # None: one after the other
+    executor: Executor | None  # None: requests run one after the other
     abreast: bool = False
     optional: Container[str] = ()
-    may_go_on: Callable[[], bool] | None = None  # False where no request is to be begun any more
+    may_go_on: Callable[[], bool] | None = None  # returns False when no further request should begin
     sent: list[Entry] = field(default_factory=list)
     failures: dict[int, DestinationFault] = field(default_factory=dict)
     _first_failed: dict[str | None, int] = field(default_factory=dict)
 
-    def dispatch(self, entries: Iterable[Entry]) -> Stopped:
-        """Send, round by round, up to the end of the round in which a target is gone, or refuses and is optional.
+    def dispatch(self, entries: Iterable[Entry]) -> DispatchStop:
+        """Send round by round, up to the end of a round in which a target is gone, or optional and refuses.
 
-        What was sent already isn't sent again, nor what has failed: its successors may be ahead of it.
+        Entries that were sent or have failed are not sent again: a failed message's successors may be ahead of it.
         """
         sent = {(entry.position, entry.target) for entry in self.sent}
         failed = self.failures.keys()
-        new = [each for each in entries if each.position not in failed and (each.position, each.target) not in sent]
+        new = [
+            entry for entry in entries if entry.position not in failed and (entry.position, entry.target) not in sent
+        ]
         rounds: Sequence[Round] = fifo_rounds(new) if self.fifo else (standard_round(new),)
         for number, requests in enumerate(rounds):
-            lost = [each for of_lane in self._side_by_side(requests) for each in of_lane]
+            lost = [refused for lane in self._send_in_parallel(requests) for refused in lane]
             if lost:
-                later = (entry for each in rounds[number + 1 :] for request in each for entry in request.entries)
-                return Stopped(
-                    gone=tuple(each.entry for each in lost if isinstance(each.fault, QueueGone)),
-                    refused=tuple(each for each in lost if not isinstance(each.fault, QueueGone)),
+                later = (
+                    entry
+                    for later_round in rounds[number + 1 :]
+                    for request in later_round
+                    for entry in request.entries
+                )
+                return DispatchStop(
+                    gone=tuple(refused.entry for refused in lost if isinstance(refused.fault, QueueGone)),
+                    refused=tuple(refused for refused in lost if not isinstance(refused.fault, QueueGone)),
                     later=tuple(later),
                 )
-        return Stopped()
+        return DispatchStop()
 
     def fail(self, entry: Entry, fault: DestinationFault) -> None:
-        """Note an entry that wasn't sent: its source message is to come again."""
+        """Record that an entry wasn't sent, so that its source message is redelivered."""
         self.failures[entry.position] = fault
         group = entry.outgoing.group_id
         self._first_failed[group] = min(entry.position, self._first_failed.get(group, entry.position))
 
-    def _side_by_side(self, requests: Round) -> Iterable[list[Lost]]:
+    def _send_in_parallel(self, requests: Round) -> Iterable[list[RefusedEntry]]:
         lanes: dict[object, list[Request]] = {}
         for number, request in enumerate(requests):
             lanes.setdefault(number if self.abreast else request.target, []).append(request)
@@ -175,50 +186,50 @@ class Dispatcher:
             return map(self._send, lanes.values())
         return self.executor.map(self._send, lanes.values())
 
-    def _send(self, requests: Sequence[Request]) -> list[Lost]:
-        """Send requests one after the other; what their target won't have, and what was to follow that."""
-        lost: list[Lost] = []
+    def _send(self, requests: Sequence[Request]) -> list[RefusedEntry]:
+        """Send requests in order. Returns the entries that their target refuses for good, and those after them."""
+        lost: list[RefusedEntry] = []
         for request in requests:
-            left = self._not_held_back(request)
+            left = self._remove_held_back(request)
             if left is None:
                 continue
             if lost:
-                lost += [Lost(entry, lost[0].fault) for entry in left.entries]
+                lost += [RefusedEntry(entry, lost[0].fault) for entry in left.entries]
                 continue
             if self.may_go_on is not None and not self.may_go_on():
                 for entry in left.entries:
                     self.fail(entry, NotReached(OUT_OF_TIME))
                 continue
-            code: str | None = None  # of the whole request
+            code: str | None = None  # error code if the whole request failed
             try:
                 refused = self.send(left.target, left.api())
             except QueueGone as error:
-                lost += [Lost(entry, error) for entry in left.entries]
+                lost += [RefusedEntry(entry, error) for entry in left.entries]
                 continue
             except DestinationFault as error:
                 refused = dict.fromkeys(map(str, range(len(left.entries))), str(error))
                 code = error.code if isinstance(error, CallFailed) else ""
-            lost += self._noted(left, refused, code=code)
+            lost += self._record_results(left, refused, code=code)
         return lost
 
-    def _noted(self, request: Request, refused: Mapping[str, str], *, code: str | None) -> list[Lost]:
-        """Note what was sent and what has failed; what an optional target refuses for good."""
-        lost: list[Lost] = []
+    def _record_results(self, request: Request, refused: Mapping[str, str], *, code: str | None) -> list[RefusedEntry]:
+        """Record which entries were sent or have failed. Returns those that an optional target refuses for good."""
+        lost: list[RefusedEntry] = []
         for place, entry in enumerate(request.entries):
             if str(place) in refused:
                 reason = refused[str(place)]
                 # With or without the query protocol's prefix.
                 said = (reason.partition(":")[0] if code is None else code).removeprefix("AWS.SimpleQueueService.")
                 if request.target in self.optional and said in REFUSALS:
-                    lost.append(Lost(entry, NotDelivered(reason)))
+                    lost.append(RefusedEntry(entry, NotDelivered(reason)))
                 else:
                     self.fail(entry, NotDelivered(reason))
             else:
                 self.sent.append(entry)
         return lost
 
-    def _not_held_back(self, request: Request) -> Request | None:
-        """Take out of the request what is held back, which is noted as failed; None where nothing is left."""
+    def _remove_held_back(self, request: Request) -> Request | None:
+        """Remove held-back entries from the request and record them as failed; None if no entry is left."""
         if not self.fifo:
             return request
         left: list[Entry] = []

@@ -1,7 +1,7 @@
-"""What a site costs in a month without messages, by what its templates have.
+"""Idle cost of a site per month, computed from its templates, and the cost of a message.
 
-The prices are those of `costs.json`, which `python -m benchmarks.cost --write` writes: it knows AWS's price list. No
-AWS here, and no synth: values only. Tables, queues and buckets that hold nothing are free.
+Prices are read from `costs.json`, which `python -m benchmarks.cost --write` writes from AWS's price list and from
+counted requests. This module makes no AWS call and no synth. Empty tables, queues and buckets are free.
 """
 
 import json
@@ -13,29 +13,29 @@ from pathlib import Path
 from typing import Any
 
 FILE = Path(__file__).with_name("costs.json")
-# A trigger looks at a queue with five long polls at a time; with two, AWS says, at a standard queue with little
-# traffic, where its concurrency has no maximum:
+# An event source mapping polls a queue with five concurrent long polls; with two, as AWS documents, a standard queue
+# with little traffic and no maximum concurrency:
 # https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
 POLLERS = 5
 LEAST_POLLERS = 2
 EVERY_MINUTE = "rate(1 minute)"
-STREAM_WORKERS = 2  # of the land job without messages: the driver and one executor
-ENDPOINTS = "endpoints"  # the part of a month that a pipeline's VPC takes
+STREAM_WORKERS = 2  # an idle land job runs the driver and one executor
+ENDPOINTS = "endpoints"  # the cost item of a pipeline's VPC
 Template = Mapping[str, Any]
-Numbers = Mapping[str, float]  # how many there are of what `CostTable.month_usd` has a price for
-Month = Mapping[str, Numbers]  # by parts of a site
+Numbers = Mapping[str, float]  # quantities by the names in `CostTable.month_usd`
+Month = Mapping[str, Numbers]  # quantities by cost item
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostTable:
-    """Dollars by AWS's prices of one day in one region: for a month of a thing."""
+    """Prices in dollars on one day in one region: per resource and month, and per message of a kind."""
 
     on: str
     region: str
     month_usd: Mapping[str, float]
 
     def usd_by_part(self, month: Month) -> Mapping[str, float]:
-        """Dollars for each part of a month. Raises KeyError for what has no price."""
+        """Return the dollars of each cost item. Raises KeyError for a resource without a price."""
         return {
             part: sum(self.month_usd[thing] * number for thing, number in numbers.items())
             for part, numbers in month.items()
@@ -43,46 +43,50 @@ class CostTable:
 
 
 @cache
-def cost_table() -> CostTable:
-    """Read the file."""
+def load_cost_table() -> CostTable:
+    """Load the prices from `costs.json`."""
     return CostTable(**json.loads(FILE.read_text()))
 
 
 @dataclass(frozen=True)
 class SiteTemplates:
-    """A site's templates by their stacks' names."""
+    """A site's templates by stack name."""
 
     stacks: Mapping[str, Template]
 
     def month(self, *, land_job: Numbers) -> Month:
-        """Count what costs in a month without messages. `land_job` is what `streamed` gives, where it streams."""
-        endpoints = [each for each in self._all("AWS::EC2::VPCEndpoint") if each.get("VpcEndpointType") == "Interface"]
-        alarms = [*self._all("AWS::CloudWatch::Alarm")]
+        """Count the resources that cost money when idle. `land_job` is from `land_job_resources` if it streams."""
+        endpoints = [
+            endpoint
+            for endpoint in self._resources("AWS::EC2::VPCEndpoint")
+            if endpoint.get("VpcEndpointType") == "Interface"
+        ]
+        alarms = [*self._resources("AWS::CloudWatch::Alarm")]
         return {
-            "triggers": self._pollers(),
-            # What all schedules' calls of a site ask for was counted together.
-            "schedules": {"site": 1, **self._scheduled()},
+            "triggers": self._count_pollers(),
+            # The requests of all scheduled calls of a site have one price.
+            "schedules": {"site": 1, **self._count_scheduled_functions()},
             "alarms": {
-                "alarm metric": sum(map(metrics_of, alarms)),
-                "composite alarm": len([*self._all("AWS::CloudWatch::CompositeAlarm")]),
+                "alarm metric": sum(map(count_metrics, alarms)),
+                "composite alarm": len([*self._resources("AWS::CloudWatch::CompositeAlarm")]),
             },
-            "dashboard": {"dashboard": len([*self._all("AWS::CloudWatch::Dashboard")])},
-            "keys": {"key": len([*self._all("AWS::KMS::Key")])},
+            "dashboard": {"dashboard": len([*self._resources("AWS::CloudWatch::Dashboard")])},
+            "keys": {"key": len([*self._resources("AWS::KMS::Key")])},
             ENDPOINTS: {
-                "endpoint": sum(len(each["SubnetIds"]) for each in endpoints),  # in each zone
-                "NAT gateway": len([*self._all("AWS::EC2::NatGateway")]),
+                "endpoint": sum(len(endpoint["SubnetIds"]) for endpoint in endpoints),  # one per availability zone
+                "NAT gateway": len([*self._resources("AWS::EC2::NatGateway")]),
             },
             "land job": land_job,
         }
 
-    def _all(self, kind: str) -> Iterator[Mapping[str, Any]]:
+    def _resources(self, kind: str) -> Iterator[Mapping[str, Any]]:
         for template in self.stacks.values():
-            yield from properties_of(template, kind)
+            yield from resource_properties(template, kind)
 
-    def _pollers(self) -> Numbers:
-        """Count what polls queues in vain, all the time. A stream is looked at for nothing."""
+    def _count_pollers(self) -> Numbers:
+        """Count the pollers of queues. Polling a DynamoDB stream is free."""
         pollers = Counter[str]()
-        for mapping in self._all("AWS::Lambda::EventSourceMapping"):
+        for mapping in self._resources("AWS::Lambda::EventSourceMapping"):
             is_fifo = self._is_fifo(mapping["EventSourceArn"])
             if is_fifo is None or not mapping.get("Enabled", True):
                 continue
@@ -92,7 +96,7 @@ class SiteTemplates:
         return pollers
 
     def _is_fifo(self, arn: Any) -> bool | None:
-        """Say whether an ARN, in whatever stack its queue is made, is a FIFO queue's; None where it is no queue's."""
+        """Return whether an ARN, perhaps of another stack's queue, is a FIFO queue's; None if it isn't a queue's."""
         match arn:
             case str():
                 return arn.endswith(".fifo")
@@ -103,30 +107,30 @@ class SiteTemplates:
                         return bool(template["Resources"][id_].get("Properties", {}).get("FifoQueue"))
         return None
 
-    def _scheduled(self) -> Numbers:
-        """Count the functions that are called every minute, and their memory."""
+    def _count_scheduled_functions(self) -> Numbers:
+        """Count the functions that run every minute, and their memory."""
         memory_mb = [
             template["Resources"][target["Arn"]["Fn::GetAtt"][0]]["Properties"]["MemorySize"]
             for template in self.stacks.values()
-            for rule in properties_of(template, "AWS::Events::Rule")
+            for rule in resource_properties(template, "AWS::Events::Rule")
             if rule.get("ScheduleExpression") == EVERY_MINUTE
             for target in rule["Targets"]
         ]
         return {"scheduled function": len(memory_mb), "scheduled GB": sum(memory_mb) / 1024}
 
 
-def properties_of(template: Template, kind: str) -> Iterator[Mapping[str, Any]]:
-    """List the properties of a template's resources of a type."""
+def resource_properties(template: Template, kind: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the properties of a template's resources of one type."""
     for resource in template["Resources"].values():
         if resource["Type"] == kind:
             yield resource.get("Properties", {})
 
 
-def streamed(*, vcpu: float, memory_gb: float) -> Numbers:
-    """Say what a land job takes that runs all month, with workers of this size."""
+def land_job_resources(*, vcpu: float, memory_gb: float) -> Numbers:
+    """Return the resources of a land job that runs all month with workers of this size."""
     return {"worker vCPU": STREAM_WORKERS * vcpu, "worker GB": STREAM_WORKERS * memory_gb}
 
 
-def metrics_of(alarm: Mapping[str, Any]) -> int:
-    """Count what an alarm looks at, as a template or CloudWatch has it: an expression's metrics are paid for each."""
-    return sum("MetricStat" in each for each in alarm["Metrics"]) if alarm.get("Metrics") else 1
+def count_metrics(alarm: Mapping[str, Any]) -> int:
+    """Count the metrics of an alarm from a template or CloudWatch; each metric of an expression is charged."""
+    return sum("MetricStat" in metric for metric in alarm["Metrics"]) if alarm.get("Metrics") else 1

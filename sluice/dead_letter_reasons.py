@@ -1,23 +1,22 @@
-"""Why messages are dead letters: each reason has one name, by which commands and `docs/runbook.md` call it. Pure.
+"""Reasons for dead letters: each has one name, which commands and `docs/runbook.md` use. Pure.
 
-What a letter says begins with the reason that its error declares (`sluice.errors`). What a message died of otherwise is
-`Unexpected`.
+A dead letter's text begins with the reason that its error declares (`sluice.errors`). Any other error is `Unexpected`.
 """
 
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # errors declare reasons, and `--help` has errors: it shall not wait for messages' codec
+if TYPE_CHECKING:  # keeps `--help` fast: it imports errors, and so this module, but not the codec
     from sluice.message import DeadLetter
 
-MOVED_FROM = "DeadLetterQueueSourceArn"  # the system attribute of what SQS itself has moved
-LAMBDAS_REASON = "ErrorMessage"  # the attribute with which Lambda itself sends a dead letter
+MOVED_FROM = "DeadLetterQueueSourceArn"  # the system attribute of a message that SQS itself moved
+LAMBDAS_REASON = "ErrorMessage"  # the attribute of a dead letter that Lambda sent
 ROUTE_GONE = "the route {} is gone"
 _BEGIN, _END = ROUTE_GONE.split("{}")
 
 
 class Reason(StrEnum):
-    """What a message died of."""
+    """The reason for which a message is a dead letter."""
 
     MALFORMED = "Malformed"
     OFFER_REFUSED = "OfferRefused"
@@ -36,21 +35,21 @@ class Reason(StrEnum):
     MAPPING_GONE = "MappingGone"
     BAD_SNAPSHOT = "BadSnapshot"
     ROUTE_GONE = "RouteGone"
-    NEVER_DELETED = "NeverDeleted"  # SQS moved it: received too often
-    GIVEN_UP = "GivenUp"  # Lambda did, and tells of it
-    UNSAID = "Unsaid"  # there was no room for it
+    NEVER_DELETED = "NeverDeleted"  # SQS moved it after too many receives
+    GIVEN_UP = "GivenUp"  # Lambda gave up and sent its own dead letter
+    UNSAID = "Unsaid"  # the message had no room for the reason
     UNEXPECTED = "Unexpected"
 
 
-def reason_of(letter: "DeadLetter") -> Reason:
-    """Name what the letter died of."""
-    if LAMBDAS_REASON in letter.message.attributes or letter.message.body.startswith('{"requestContext"'):
+def classify_reason(dead_letter: "DeadLetter") -> Reason:
+    """Return the reason for a dead letter."""
+    if LAMBDAS_REASON in dead_letter.message.attributes or dead_letter.message.body.startswith('{"requestContext"'):
         return Reason.GIVEN_UP
-    if not letter.reason:
-        return Reason.NEVER_DELETED if MOVED_FROM in letter.message.system else Reason.UNSAID
-    if letter.reason.startswith(_BEGIN) and letter.reason.endswith(_END):
+    if not dead_letter.reason:
+        return Reason.NEVER_DELETED if MOVED_FROM in dead_letter.message.system else Reason.UNSAID
+    if dead_letter.reason.startswith(_BEGIN) and dead_letter.reason.endswith(_END):
         return Reason.ROUTE_GONE
     try:
-        return Reason(letter.reason.partition(":")[0])
+        return Reason(dead_letter.reason.partition(":")[0])
     except ValueError:
         return Reason.UNEXPECTED

@@ -1,20 +1,20 @@
-"""JSON as others send it: read within a limit of nesting. Pure.
+"""Reader of untrusted JSON, with a fixed limit of nesting. Pure.
 
-Python's decoder gives up where its stack ends, so what it refuses depends on how deep the caller is. The limit is ours.
+Python's own decoder fails when the stack is exhausted, which depends on the caller's depth. This limit doesn't.
 """
 
 import json
 import re
 from typing import Any
 
-MAX_DEPTH = 100  # levels of arrays and objects within each other
+MAX_DEPTH = 100  # levels of nested arrays and objects
 
-# A string is skipped whole, also one that doesn't end; possessive, so that no text takes more than one pass.
+# A string is skipped as a whole, even if unterminated; possessive, so that matching takes linear time.
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
 class NestedTooDeep(json.JSONDecodeError):
-    """A text with more than `MAX_DEPTH` levels; says where it goes beyond."""
+    """The text has more than `MAX_DEPTH` levels; the position is that of the first level too many."""
 
 
 def read_json(text: str | bytes, **hooks: Any) -> Any:
@@ -26,7 +26,7 @@ def read_json(text: str | bytes, **hooks: Any) -> Any:
 
 
 def check_depth(text: str, *, levels: int = MAX_DEPTH) -> None:
-    """Raise `NestedTooDeep` if the JSON text has more levels. What isn't JSON passes, or is too deep."""
+    """Raise `NestedTooDeep` if the JSON text has more levels. Text that isn't JSON may pass."""
     if text.count("[") + text.count("{") <= levels:
         return
     depth = 0

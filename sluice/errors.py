@@ -42,9 +42,9 @@ from sluice.dead_letter_reasons import Reason
 
 
 class SluiceError(Exception):
-    """The root: whatever Sluice raises on purpose.
+    """Base class of all errors that Sluice raises on purpose.
 
-    `dead_letter_reason` is what a message dies of that dies of this error, None for an error that ends no message.
+    `dead_letter_reason` is the reason of a dead letter with this error; None if the error never makes a dead letter.
     """
 
     dead_letter_reason: ClassVar[Reason | None] = None
@@ -61,13 +61,13 @@ class SenderFault(SluiceError):
 
 
 class Malformed(SenderFault):
-    """A body that doesn't decode. The text says where, in the JSON decoder's words."""
+    """A body doesn't decode. The text has the position, in the JSON decoder's words."""
 
     dead_letter_reason = Reason.MALFORMED
 
 
 class OfferRefused(SenderFault):
-    """An offer that gets an error reply."""
+    """A client's offer gets an error reply."""
 
     dead_letter_reason = Reason.OFFER_REFUSED
 
@@ -78,7 +78,7 @@ class OfferRefused(SenderFault):
 
 
 class TooLarge(SenderFault):
-    """A message that, with federation's metadata, is more than SQS carries."""
+    """With federation's metadata, a message is larger than SQS accepts."""
 
     dead_letter_reason = Reason.TOO_LARGE
 
@@ -90,7 +90,7 @@ class TooLarge(SenderFault):
 
 
 class UnknownExchange(SenderFault):
-    """A message for an exchange that isn't there."""
+    """A message names an exchange that doesn't exist."""
 
     dead_letter_reason = Reason.UNKNOWN_EXCHANGE
 
@@ -101,41 +101,41 @@ class UnknownExchange(SenderFault):
 
 
 class NoPeer(SenderFault):
-    """A message in a queue that is for peers, of somebody who is none."""
+    """A message arrived in a peers-only queue from a sender that is no peer."""
 
     dead_letter_reason = Reason.NO_PEER
 
 
 class NotPermitted(SenderFault):
-    """A peer's message for an exchange that the peer may not push to."""
+    """A peer sent a message to an exchange to which it may not push."""
 
     dead_letter_reason = Reason.NOT_PERMITTED
 
 
 class WentAround(SenderFault):
-    """A copy whose way has turned so often that sites don't agree, or mean it."""
+    """A copy was turned back so often that the sites' routes must disagree or form a loop."""
 
     dead_letter_reason = Reason.WENT_AROUND
 
 
 class Dropped(SenderFault):
-    """A queue route's message that may not go over: it was in nobody's hands yet, so it isn't thrown away."""
+    """A queue route may not forward a message. No consumer has it yet, so it is kept as a dead letter."""
 
     dead_letter_reason = Reason.DROPPED
 
 
 class NotSifted(SenderFault):
-    """A message on which a route's filter fails: whether it may go over isn't known."""
+    """A route's filter fails on a message, so it isn't known whether to forward it."""
 
     dead_letter_reason = Reason.NOT_SIFTED
 
 
 class DestinationFault(SluiceError):
-    """The other end fails, for now."""
+    """The destination fails, for now."""
 
 
 class QueueGone(DestinationFault):
-    """The queue doesn't exist, or no longer."""
+    """The queue doesn't exist, or no longer exists."""
 
     dead_letter_reason = Reason.QUEUE_GONE
 
@@ -146,7 +146,7 @@ class QueueGone(DestinationFault):
 
 
 class CallFailed(DestinationFault):
-    """AWS refused or failed a call."""
+    """AWS refused a call, or the call failed."""
 
     dead_letter_reason = Reason.CALL_FAILED
 
@@ -157,7 +157,7 @@ class CallFailed(DestinationFault):
         self.code = code
 
     @property
-    def passes(self) -> bool:
+    def is_transient(self) -> bool:
         """Whether it is no answer to what was asked: in a minute or so the same call may well succeed."""
         code = self.code.rpartition(".")[2]  # SQS's may have a prefix
         return code in PASSING or (code == "InvalidParameterValueException" and any(map(str(self).__contains__, LATER)))
@@ -195,47 +195,47 @@ LATER = ("NonExistentQueue", "does not have permissions to call", "cannot be ass
 
 
 class NotDelivered(DestinationFault):
-    """A message didn't get to one of its receivers; the text has the reason."""
+    """A message was not delivered to one of its receivers; the text has the reason."""
 
     dead_letter_reason = Reason.NOT_DELIVERED
 
 
 class HeldBack(DestinationFault):
-    """A message waits for an earlier one of its group, which failed."""
+    """A message waits for an earlier message of its group, which failed."""
 
 
 class NotReached(HeldBack):
-    """A batch's time was up before the message's turn came, by no fault of its own or of its receivers."""
+    """A batch's time was up before the message was sent; neither the message nor its receivers caused that."""
 
 
 class PeerUnreachable(DestinationFault):
-    """A call to a peer failed in a way that may pass."""
+    """A call to a peer failed with an error that may be transient."""
 
     dead_letter_reason = Reason.PEER_UNREACHABLE
 
 
 class PeerRefused(DestinationFault):
-    """A peer's queue isn't there, or may not be sent to: it needs somebody to put it right."""
+    """A peer's queue doesn't exist or refuses messages; an operator must correct that."""
 
     dead_letter_reason = Reason.PEER_REFUSED
 
 
 class MappingGone(DestinationFault):
-    """The mapping doesn't exist, or no longer."""
+    """The event source mapping doesn't exist, or no longer exists."""
 
     dead_letter_reason = Reason.MAPPING_GONE
 
 
 class TooBusy(SluiceError):
-    """Written by too many at once; the request may be repeated."""
+    """Too many concurrent writes; the request may be repeated."""
 
 
 class BadConfiguration(SluiceError):
-    """What the operator configured can't work."""
+    """A configuration is invalid."""
 
 
 class BadBinding(BadConfiguration):
-    """A binding, or an exchange, that can't be. The text says why."""
+    """A binding or an exchange is invalid. The text has the reason."""
 
 
 class BadPlace(BadConfiguration):
@@ -251,7 +251,7 @@ class BadPlace(BadConfiguration):
 
 
 class BadBridgeList(BadPlace):
-    """A bridge list with a bad line; the whole list is rejected.
+    """A bridge list has an invalid line; the whole list is rejected.
 
     Its place is the line's number, from 1.
     """
@@ -260,21 +260,15 @@ class BadBridgeList(BadPlace):
 
 
 class BadConsumer(BadPlace):
-    """What says which queue a consumer reads, and can't be made to say another; nothing was changed.
-
-    The place is what was looked at and where in it, for example `parameter /orders/config .queues.[]`.
-    """
+    """The setting that names a consumer's queue can't be found or changed; nothing was changed."""
 
 
 class BadFilter(BadPlace):
-    """A place in a session's filters that can't be used; nothing is created for the session.
-
-    It is a path with dots, for example `split_queues.meme-queue.message_filter.author`.
-    """
+    """A part of a session's filters is invalid; nothing is created for the session."""
 
 
 class BadParameter(BadPlace):
-    """A parameter of the stacks that is unknown or can't be used.
+    """A parameter of the stacks is unknown or invalid.
 
     Its place is the context's key, which `cdk -c` takes.
     """
@@ -283,31 +277,31 @@ class BadParameter(BadPlace):
 
 
 class BadRequest(BadConfiguration):
-    """A request that names no operation, lacks a field, or has one that can't be. The text says where."""
+    """A request names no known operation, lacks a field, or has an invalid one. The text has the place."""
 
 
 class BadRoute(BadConfiguration):
-    """A link or a route that is refused. The text says why."""
+    """A link or a route is refused. The text has the reason."""
 
 
 class BadSnapshot(BadConfiguration):
-    """A routing snapshot that is damaged, or of a format that this version can't read."""
+    """A routing snapshot is damaged, or has a format that this version can't read."""
 
     dead_letter_reason = Reason.BAD_SNAPSHOT
 
 
 class BadSetting(BadPlace):
-    """An environment variable of a function that is missing or can't be read."""
+    """An environment variable of a function is missing or unreadable."""
 
     of = "environment variable "
 
 
 class BadTopology(BadPlace):
-    """A place in a topology file that can't be used; nothing was changed at any site.
+    """A part of a topology file is invalid; nothing was changed at any site.
 
     It is a path with dots, for example `sites.eu.routes[3].key`.
     """
 
 
 class RequestRefused(BadConfiguration):
-    """A function refused what it was asked, in its own words; nothing was changed."""
+    """A function refused a request; the text has its reason, and nothing was changed."""

@@ -1,7 +1,7 @@
-"""A message of SQS as all of Sluice sees it: what was received, and what is sent. Pure.
+"""SQS messages, received and outgoing, for all of Sluice. Pure.
 
-Lambda and the SQS API spell the same message in two ways; both are parsed here, once, and only here.
-What is made for each message on its way is a struct: it takes a fifth of the time of a frozen dataclass.
+Lambda and the SQS API encode the same message in two ways; only this module parses both.
+Values that are created per message are msgspec structs, which take a fifth of the time of a frozen dataclass.
 """
 
 import base64
@@ -14,14 +14,14 @@ import msgspec
 MAX_ATTRIBUTES = 10
 MAX_MESSAGE_BYTES = 1_048_576  # body and attributes; a batch's messages together have the same limit
 TRACE_HEADER: Final = "AWSTraceHeader"
-MAX_NAME_CHARACTERS = 256  # of an attribute
-# What SQS refuses, as XML 1.0 does. Named the other way round, by what it takes, each import would compile it for 3 ms.
+MAX_NAME_CHARACTERS = 256  # of an attribute's name
+# Characters that SQS refuses, as XML 1.0 does. A pattern of the allowed characters would take 3 ms to compile.
 NOT_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _NAME = re.compile(r"(?!(?i:aws|amazon)\.)[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 
 
 class Value(msgspec.Struct, frozen=True):
-    """A message attribute: `data_type` is `String`, `Number` or `Binary`, perhaps with a `.label` of the sender's."""
+    """A message attribute: `data_type` is `String`, `Number` or `Binary`, perhaps with a custom `.label`."""
 
     data_type: str
     content: str | bytes
@@ -34,15 +34,17 @@ class Value(msgspec.Struct, frozen=True):
     @property
     def size(self) -> int:
         """Bytes, as SQS counts them: type and content."""
-        return _bytes(self.data_type) + (len(self.content) if isinstance(self.content, bytes) else _bytes(self.content))
+        return _utf8_size(self.data_type) + (
+            len(self.content) if isinstance(self.content, bytes) else _utf8_size(self.content)
+        )
 
     def api(self) -> dict[str, Any]:
-        """As the SQS API takes it."""
+        """Encode the attribute for the SQS API."""
         key = "BinaryValue" if isinstance(self.content, bytes) else "StringValue"
         return {"DataType": self.data_type, key: self.content}
 
-    def of_event(self) -> dict[str, str]:
-        """As Lambda spells it in an event; `Message.of_lambda` reads it."""
+    def to_lambda(self) -> dict[str, str]:
+        """Encode the attribute as in a Lambda event; `Message.from_lambda` reads it."""
         if isinstance(self.content, bytes):
             return {"dataType": self.data_type, "binaryValue": base64.b64encode(self.content).decode()}
         return {"dataType": self.data_type, "stringValue": self.content}
@@ -61,71 +63,75 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     receipt_handle: str = ""
 
     @classmethod
-    def of_lambda(cls, record: Mapping[str, Any]) -> "Message":
-        """From a record of a Lambda event of an SQS event source mapping."""
+    def from_lambda(cls, record: Mapping[str, Any]) -> "Message":
+        """Parse a record of a Lambda event of an SQS event source mapping."""
         return cls(
             message_id=record["messageId"],
             body=record["body"],
-            attributes={name: _of_lambda(value) for name, value in (record.get("messageAttributes") or {}).items()},
+            attributes={
+                name: _value_from_lambda(value) for name, value in (record.get("messageAttributes") or {}).items()
+            },
             system=record.get("attributes") or {},
             receipt_handle=record.get("receiptHandle", ""),
         )
 
     @classmethod
-    def of_api(cls, received: Mapping[str, Any]) -> "Message":
-        """From what `ReceiveMessage` returns."""
+    def from_api(cls, received: Mapping[str, Any]) -> "Message":
+        """Parse a message that `ReceiveMessage` returned."""
         return cls(
             message_id=received["MessageId"],
             body=received["Body"],
-            attributes={name: _of_api(value) for name, value in (received.get("MessageAttributes") or {}).items()},
+            attributes={
+                name: _value_from_api(value) for name, value in (received.get("MessageAttributes") or {}).items()
+            },
             system=dict(received.get("Attributes") or {}),
             receipt_handle=received.get("ReceiptHandle", ""),
         )
 
     @property
     def group_id(self) -> str | None:
-        """The message group: of every FIFO message, and of a standard one sent to be shared fairly."""
+        """The message group id: every FIFO message has one, and a standard message sent for fair queueing."""
         return self.system.get("MessageGroupId")
 
     @property
     def deduplication_id(self) -> str | None:
-        """What a FIFO queue knew it by."""
+        """The message's deduplication id in a FIFO queue."""
         return self.system.get("MessageDeduplicationId")
 
     @property
-    def receives(self) -> int:
-        """How often it was received, this time included, as SQS counts it."""
+    def receive_count(self) -> int:
+        """SQS's approximate receive count, this receive included."""
         return int(self.system.get("ApproximateReceiveCount", 1))
 
     @property
     def sent_at_ms(self) -> int | None:
-        """When SQS took it, in milliseconds since 1970."""
+        """The time when SQS accepted the message, in milliseconds since 1970."""
         sent = self.system.get("SentTimestamp")
         return int(sent) if sent is not None else None
 
     @property
     def sender_id(self) -> str:
-        """Who sent it, as SQS says: a role's id and its session's name, or a user's id; "" where it wasn't asked."""
+        """SQS's id of the sender: a role's id and session name, or a user's id; "" if it wasn't requested."""
         return self.system.get("SenderId", "")
 
     @property
     def trace_header(self) -> str | None:
-        """The X-Ray trace it belongs to."""
+        """The header of the X-Ray trace that the message belongs to."""
         return self.system.get(TRACE_HEADER)
 
     @property
     def size(self) -> int:
         """Bytes, as SQS counts them."""
-        return size_of(self.body, self.attributes)
+        return message_size(self.body, self.attributes)
 
 
-def emptied(message: Message) -> Message:
-    """Give a message without what it holds: who keeps thousands, to give them back, needs no more of them."""
+def drop_contents(message: Message) -> Message:
+    """Return the message without body and attributes, to save memory where thousands are kept to be released."""
     return msgspec.structs.replace(message, body="", attributes={})
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that goes no further: it, why, and the ARN of the queue that it was in."""
+    """A dead letter: the message, the reason, and the ARN of its source queue."""
 
     message: Message
     reason: str
@@ -133,7 +139,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
-    """A message to be sent. A FIFO queue wants a group and a deduplication id, a standard one takes a group alone."""
+    """A message to be sent. A FIFO queue needs a group and a deduplication id, a standard queue takes only a group."""
 
     body: str
     attributes: Attributes = {}
@@ -143,11 +149,11 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """Bytes, as SQS counts them: the trace header is free."""
-        return size_of(self.body, self.attributes)
+        """Bytes, as SQS counts them: without the trace header."""
+        return message_size(self.body, self.attributes)
 
     def fields(self) -> dict[str, Any]:
-        """Give what `SendMessage` takes, or an entry of `SendMessageBatch` beside its `Id`."""
+        """Return the arguments of `SendMessage`, or of an entry of `SendMessageBatch` without its `Id`."""
         fields: dict[str, Any] = {"MessageBody": self.body}
         if self.attributes:
             fields["MessageAttributes"] = {name: value.api() for name, value in self.attributes.items()}
@@ -160,41 +166,41 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
         return fields
 
     def entry(self, entry_id: str) -> dict[str, Any]:
-        """Give an entry of `SendMessageBatch`."""
+        """Return the message as an entry of `SendMessageBatch`."""
         return {"Id": entry_id} | self.fields()
 
 
 def is_attribute_name(name: str) -> bool:
-    """Whether SQS takes an attribute of this name."""
+    """Whether SQS accepts an attribute of this name."""
     return len(name) <= MAX_NAME_CHARACTERS and _NAME.fullmatch(name) is not None
 
 
 def trace_attributes(trace_header: str | None) -> dict[str, Any]:
-    """Give the system attributes of a message to be sent; none without a trace."""
+    """Return the system attributes of a message to be sent; none without a trace."""
     return {} if trace_header is None else {TRACE_HEADER: Value("String", trace_header).api()}
 
 
-def size_of(body: str, attributes: Attributes) -> int:
-    """Bytes as SQS counts them: the body and each attribute's name, type and value."""
-    size = _bytes(body)
+def message_size(body: str, attributes: Attributes) -> int:
+    """Return a message's size in bytes as SQS counts it: the body and each attribute's name, type and value."""
+    size = _utf8_size(body)
     for name, value in attributes.items():
         content = value.content
-        size += _bytes(name) + _bytes(value.data_type)
-        size += len(content) if isinstance(content, bytes) else _bytes(content)
+        size += _utf8_size(name) + _utf8_size(value.data_type)
+        size += len(content) if isinstance(content, bytes) else _utf8_size(content)
     return size
 
 
-def _of_lambda(value: Mapping[str, Any]) -> Value:
+def _value_from_lambda(value: Mapping[str, Any]) -> Value:
     binary = value.get("binaryValue")
     if binary is not None:
         return Value(value["dataType"], base64.b64decode(binary))
     return Value(value["dataType"], value.get("stringValue") or "")
 
 
-def _of_api(value: Mapping[str, Any]) -> Value:
+def _value_from_api(value: Mapping[str, Any]) -> Value:
     binary = value.get("BinaryValue")
     return Value(value["DataType"], bytes(binary) if binary is not None else value.get("StringValue") or "")
 
 
-def _bytes(text: str) -> int:
+def _utf8_size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", errors="surrogatepass"))

@@ -1,8 +1,8 @@
-"""What a function is asked and what it answers: typed at both ends, JSON in between. Pure.
+"""Typed requests to functions and their replies, as JSON on the wire. Pure.
 
-An operation is a value that names its result, `class StopSession(Operation[SessionView], tag="stop")`: who asks with it
-gets that type. On the wire it is `{"op": tag, …}`, from Lambda's invocation or from a queue; the reply is
-`{"result": …}`, or `{"error": text}` where the asker is to blame.
+An operation's class names its result's type, `class StopSession(Operation[SessionView], tag="stop")`. On the wire it is
+`{"op": tag, …}`, from a Lambda invocation or from a queue; the reply is `{"result": …}`, or `{"error": text}` if the
+request is refused.
 """
 
 from collections.abc import Mapping
@@ -18,41 +18,41 @@ R = TypeVar("R")
 
 
 class Operation(Struct, Generic[R], frozen=True, kw_only=True, tag_field="op"):
-    """One thing that may be asked. `changes` says whether there may be more to do after it."""
+    """A request to a function. `changes` says whether the operation may leave work for the next reconciliation."""
 
     changes: ClassVar[bool] = False
 
 
 class QueueDepth(Struct, frozen=True, kw_only=True):
-    """How many messages a queue holds, roughly: SQS's own count lags by up to a minute."""
+    """A queue's approximate number of messages; SQS's count lags by up to a minute."""
 
     visible: int
     in_flight: int
 
 
-def request_of(said: Mapping[str, Any] | str | bytes, operations: Any) -> Any:
-    """Read which operation is asked for from an invocation's event, or a queue's text. Raises `BadRequest`.
+def parse_request(request: Mapping[str, Any] | str | bytes, operations: Any) -> Any:
+    """Parse an operation from an invocation's event or a message body. Raises `BadRequest`.
 
-    `operations` is a union of `Operation`s and the result is one of it: no type says that of a union yet.
+    `operations` is a union of `Operation`s and the result is one of them; Python can't express that type yet.
     """
     try:
-        if isinstance(said, str | bytes):
-            return decode(said, operations, of="request")
-        known = [each.__struct_config__.tag for each in get_args(operations) or (operations,)]
-        if isinstance(said, Mapping) and said.get("op") not in known:
-            raise BadRequest(f"no such operation: {said.get('op')!r}; there are {', '.join(known)}")
-        return convert(said, operations, of="request")
+        if isinstance(request, str | bytes):
+            return decode(request, operations, of="request")
+        known = [operation.__struct_config__.tag for operation in get_args(operations) or (operations,)]
+        if isinstance(request, Mapping) and request.get("op") not in known:
+            raise BadRequest(f"no such operation: {request.get('op')!r}; there are {', '.join(known)}")
+        return convert(request, operations, of="request")
     except Malformed as error:
         raise BadRequest(str(error)) from None
 
 
-def reply_of(result: object) -> dict[str, Any]:
-    """Make the reply that carries an operation's result, as a handler returns it and the asker reads it."""
+def build_reply(result: object) -> dict[str, Any]:
+    """Build the reply with an operation's result."""
     return {"result": msgspec.json.decode(encode(result))}
 
 
-def refusal_of(error: Exception) -> dict[str, Any]:
-    """Make the reply to an asker who is to blame."""
+def build_error_reply(error: Exception) -> dict[str, Any]:
+    """Build the reply to a refused request."""
     return {"error": str(error)}
 
 
@@ -61,13 +61,13 @@ class _Reply(Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-def result_of(operation: Operation[R], reply: str | bytes) -> R:
-    """Read the operation's result. Raises `RequestRefused` for a refusal, `Malformed` for what is no reply to it."""
+def parse_result(operation: Operation[R], reply: str | bytes) -> R:
+    """Parse the operation's result. Raises `RequestRefused` for an error reply, `Malformed` for any other text."""
     of = str(operation.__struct_config__.tag)
-    said = decode(reply, _Reply, of=of)
-    if said.error is not None:
-        raise RequestRefused(said.error)
-    result: R = decode(bytes(said.result), _result_type(type(operation)), of=of)
+    envelope = decode(reply, _Reply, of=of)
+    if envelope.error is not None:
+        raise RequestRefused(envelope.error)
+    result: R = decode(bytes(envelope.result), _result_type(type(operation)), of=of)
     return result
 
 

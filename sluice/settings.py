@@ -1,8 +1,8 @@
-"""A function's settings: one class, by which the stack writes environment variables and the function reads them.
+"""Settings of functions: the stack writes them as environment variables, and the function reads the same class.
 
-They are read at the function's first call and not at import. What a setting means is its capability's to say.
+They are read at the function's first call, not at import. Each capability documents its own settings.
 
-What grows with a site stands beside the variables, which have 4 KB together:
+Settings that grow with a site are stored outside the variables, which have 4 KB in all:
 https://docs.aws.amazon.com/lambda/latest/dg/configuration-envvars.html
 """
 
@@ -15,25 +15,25 @@ from sluice.codec import Struct
 from sluice.errors import BadSetting
 
 Natural = Annotated[int, msgspec.Meta(ge=0)]
-STORED_NAMES = "STORED_SETTINGS"  # the variable with the names that what is stored is found by, in order
+STORED_NAMES = "STORED_SETTINGS"  # the variable that lists the names of stored parameters, in order
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """Base of the settings' classes: field `table` is variable `TABLE`, and nowhere else is that name written.
+    """Base class of settings: field `table` is environment variable `TABLE`.
 
-    A text is the variable as it stands, everything else is JSON, None is no variable. So a text that only a deployment
-    will know, at synth a token, goes through untouched, also within JSON; numbers are known at synth. Fields are lists
-    and objects, not sets: these have no order, and each synth must give the same.
+    A string is the variable's value as it is, any other type is JSON, and None means no variable. So a string that is a
+    token at synth passes through unchanged, even in JSON. Fields are lists and objects, not sets, so that each synth
+    gives the same text.
 
-    Fields named in `STORED` may be one JSON object instead, which a stack stores in parts.
+    Fields named in `STORED` may be stored by the stack, in one JSON object that is split into several parameters.
     """
 
     STORED: ClassVar[frozenset[str]] = frozenset()
 
     def environment(self, *, stored_under: Sequence[str] = ()) -> dict[str, str]:
-        """Write the variables for the function that calls `read`: of `stored`, where there are names for it, these."""
+        """Return the function's variables. `stored_under`, names of parameters, replaces the stored fields."""
         left_out = self.STORED if stored_under else ()
         values = {name.upper(): getattr(self, name) for name in self.__struct_fields__ if name not in left_out}
         if stored_under:
@@ -44,17 +44,17 @@ class Settings(Struct, frozen=True, kw_only=True):
             if value is not None
         }
 
-    def stored(self) -> str:
-        """Write what needn't be variables, as `read` is to be given it again; empty where there is nothing of that."""
+    def encode_stored(self) -> str:
+        """Encode the fields in `STORED` as one JSON object for `read`; "" if there are none."""
         if not self.STORED:
             return ""
         return msgspec.json.encode({name: getattr(self, name) for name in sorted(self.STORED)}).decode()
 
     @classmethod
     def read(cls, environment: Mapping[str, str], stored: Callable[[Sequence[str]], str] | None = None) -> Self:
-        """Read what `environment` wrote. Raises `BadSetting`, which names the variable.
+        """Read the settings from environment variables. Raises `BadSetting`, which names the variable.
 
-        `stored` gives what was stored under names: it is asked where the environment has some, and its errors go on.
+        `stored` loads the stored text by its names; it is called only if the environment has names, and may raise.
         """
         names = environment.get(STORED_NAMES)
         kept = _FIELDS.decode(stored(names.split(","))) if names and stored else {}
@@ -76,5 +76,5 @@ def _value(name: str, text: str | msgspec.Raw, type_: Any) -> Any:
         return text
     try:
         return msgspec.json.decode(text, type=type_)
-    except (ValueError, RecursionError) as error:  # msgspec's errors are the former
+    except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
         raise BadSetting(name, str(error)) from error

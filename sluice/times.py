@@ -1,4 +1,4 @@
-"""Times as texts and back: ISO 8601 in UTC. Pure; nobody here knows what time it is."""
+"""Conversion of times to ISO 8601 text in UTC and back. Pure: no function reads the clock."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -11,12 +11,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def iso(at_ms: int) -> str:
-    """Milliseconds since 1970 as `2026-11-21T14:00:00.123Z`."""
+    """Format milliseconds since 1970 as `2026-11-21T14:00:00.123Z`."""
     return _utc(at_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def ms_of(text: str) -> int:
-    """Milliseconds since 1970 of an ISO 8601 time, which is UTC's where it doesn't say. Raises `Malformed`."""
+def parse_time_ms(text: str) -> int:
+    """Parse an ISO 8601 time to milliseconds since 1970; without an offset it is UTC. Raises `Malformed`."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:
@@ -24,14 +24,14 @@ def ms_of(text: str) -> int:
     return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
 
 
-def day_of(at_ms: int) -> str:
-    """Give the UTC day, as `2026-11-21`."""
+def format_day(at_ms: int) -> str:
+    """Format milliseconds since 1970 as a UTC day, `2026-11-21`."""
     return _utc(at_ms).date().isoformat()
 
 
 def day_start_ms(day: str) -> int:
-    """When a UTC day begins, in milliseconds since 1970. Raises `Malformed`."""
-    return ms_of(f"{day}T00:00:00Z")
+    """Return the beginning of a UTC day in milliseconds since 1970. Raises `Malformed`."""
+    return parse_time_ms(f"{day}T00:00:00Z")
 
 
 def _utc(at_ms: int) -> datetime:

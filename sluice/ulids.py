@@ -1,4 +1,4 @@
-"""ULIDs: ids that sort by time, 26 characters of Crockford's base 32. Pure."""
+"""ULIDs: ids that sort by time, 26 characters in Crockford's base 32. Pure."""
 
 import hashlib
 import re
@@ -16,10 +16,10 @@ def is_ulid(text: str) -> bool:
     return _ULID.fullmatch(text) is not None
 
 
-def ulid_of(message_id: str, *, sent_at_ms: int) -> str:
-    """Make the ULID of a message as SQS knows it: the same each time that the message is received.
+def derive_ulid(message_id: str, *, sent_at_ms: int) -> str:
+    """Derive a ULID from an SQS message id; it is the same each time the message is received.
 
-    So a retry sends the same ids, and a FIFO queue suppresses it.
+    So a retry sends the same ids, and a FIFO queue drops the duplicate.
     """
     time = (sent_at_ms % (1 << 8 * _TIME_BYTES)).to_bytes(_TIME_BYTES, "big")
     return bytes_to_ulid(time + hashlib.sha256(message_id.encode()).digest()[:_REST_BYTES])

@@ -7,7 +7,7 @@ from sluice.bundles.assets import Assets
 from sluice.constructs import Exchange
 from sluice.constructs.site import SiteState
 from sluice.parameters import Parameters
-from sluice.stages import staged
+from sluice.stages import add_stage_prefix
 from stacks import DEFAULT_ID
 
 
@@ -17,7 +17,7 @@ class FederationStack(Stack):
     def __init__(self, scope: Construct, parameters: Parameters, *, state: SiteState, assets: Assets) -> None:
         super().__init__(
             scope,
-            staged("SluiceFederation", parameters.stage),
+            add_stage_prefix("SluiceFederation", parameters.stage),
             description="Sluice: exchanges, links and routes between sites",
         )
         self.made = Exchange(self, DEFAULT_ID, parameters=parameters, state=state.exchange, assets=assets)

@@ -8,7 +8,7 @@ from constructs import Construct
 from sluice.constructs import Operations
 from sluice.constructs.site_construct import SiteConstruct
 from sluice.parameters import Parameters
-from sluice.stages import staged
+from sluice.stages import add_stage_prefix
 from stacks import DEFAULT_ID
 from stacks.state import StateStack
 
@@ -20,6 +20,6 @@ class OperationsStack(Stack):
         self, scope: Construct, parameters: Parameters, *, state: StateStack, watched: Sequence[SiteConstruct]
     ) -> None:
         super().__init__(
-            scope, staged("SluiceOperations", parameters.stage), description="Sluice: dashboards and alarms"
+            scope, add_stage_prefix("SluiceOperations", parameters.stage), description="Sluice: dashboards and alarms"
         )
         self.made = Operations(self, DEFAULT_ID, parameters=parameters, watched=watched, topic=state.alarms_topic)

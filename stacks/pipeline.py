@@ -9,7 +9,7 @@ from sluice.constructs import LandingPipeline
 from sluice.constructs.pipeline import PipelineState
 from sluice.constructs.site import SiteState
 from sluice.parameters import Parameters
-from sluice.stages import staged
+from sluice.stages import add_stage_prefix
 from stacks import DEFAULT_ID
 
 
@@ -27,7 +27,7 @@ class PipelineStack(Stack):
         spark_assets: SparkAssets,
     ) -> None:
         super().__init__(
-            scope, staged("SluicePipeline", parameters.stage), description="Sluice: jobs on EMR Serverless"
+            scope, add_stage_prefix("SluicePipeline", parameters.stage), description="Sluice: jobs on EMR Serverless"
         )
         self.made = LandingPipeline(
             self,

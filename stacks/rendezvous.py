@@ -7,7 +7,7 @@ from sluice.bundles.assets import Assets
 from sluice.constructs import Rendezvous
 from sluice.constructs.site import SiteState
 from sluice.parameters import Parameters
-from sluice.stages import staged
+from sluice.stages import add_stage_prefix
 from stacks import DEFAULT_ID
 
 
@@ -16,7 +16,9 @@ class RendezvousStack(Stack):
 
     def __init__(self, scope: Construct, parameters: Parameters, *, state: SiteState, assets: Assets) -> None:
         super().__init__(
-            scope, staged("SluiceRendezvous", parameters.stage), description="Sluice: the rendezvous over SQS and HTTP"
+            scope,
+            add_stage_prefix("SluiceRendezvous", parameters.stage),
+            description="Sluice: the rendezvous over SQS and HTTP",
         )
         self.made = Rendezvous(
             self, DEFAULT_ID, parameters=parameters, state=state.rendezvous, exchange=state.exchange, assets=assets

@@ -7,7 +7,7 @@ from sluice.bundles.assets import Assets
 from sluice.constructs import Splitting
 from sluice.constructs.site import SiteState
 from sluice.parameters import Parameters
-from sluice.stages import staged
+from sluice.stages import add_stage_prefix
 from stacks import DEFAULT_ID
 
 
@@ -16,6 +16,8 @@ class SplittingStack(Stack):
 
     def __init__(self, scope: Construct, parameters: Parameters, *, state: SiteState, assets: Assets) -> None:
         super().__init__(
-            scope, staged("SluiceSplitting", parameters.stage), description="Sluice: sessions that share queues"
+            scope,
+            add_stage_prefix("SluiceSplitting", parameters.stage),
+            description="Sluice: sessions that share queues",
         )
         self.made = Splitting(self, DEFAULT_ID, parameters=parameters, state=state.splitting, assets=assets)

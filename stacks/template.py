@@ -1,8 +1,8 @@
-"""A site as one CloudFormation template, for who deploys without CDK: `python -m stacks.template FOLDER`.
+"""Writes a site as one CloudFormation template, to deploy without CDK: `python -m stacks.template FOLDER`.
 
 `make template` writes `sluice.template.json` with its assets as archives beside it. It needs no bootstrap and no
-context: the archives lie in a bucket that a parameter names. Whatever isn't a parameter of the template is as in
-cdk.json.
+context: the archives are in a bucket that a parameter of the template names. All other parameters have their values
+from cdk.json.
 """
 
 import json
@@ -22,7 +22,7 @@ from cdk_nag import AwsSolutionsChecks
 from constructs import Construct
 
 from sluice.constructs import Site
-from sluice.parameters import LogLevel, Parameters, known
+from sluice.parameters import LogLevel, Parameters, parameter_schemas
 from stacks.reproducible import reproducible_app
 
 NAME = "Sluice"
@@ -38,11 +38,11 @@ aws cloudformation deploy --stack-name Sluice --template-file sluice.template.js
 The bucket is in the region of the stack.
 The topic's policy lets `cloudwatch.amazonaws.com` and `events.amazonaws.com` publish.
 """
-EPOCH = (1980, 1, 1, 0, 0, 0)  # the first time that an archive can have
+EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip archive can store
 
 
 class TemplateStack(Stack):
-    """All of a site, with what a deployment may choose as CloudFormation's parameters."""
+    """A whole site. The choices of a deployment are CloudFormation parameters."""
 
     def __init__(self, scope: Construct, parameters: Parameters) -> None:
         synthesizer = DefaultStackSynthesizer(
@@ -56,13 +56,13 @@ class TemplateStack(Stack):
             "LogRetentionDays",
             type="Number",
             default=str(parameters.log_retention_days),
-            allowed_values=[str(each) for each in known()["sluice.log_retention_days"]["enum"]],
+            allowed_values=[str(days) for days in parameter_schemas()["sluice.log_retention_days"]["enum"]],
         )
         level = CfnParameter(
-            self, "LogLevel", default=parameters.log_level.value, allowed_values=[each.value for each in LogLevel]
+            self, "LogLevel", default=parameters.log_level.value, allowed_values=[level.value for level in LogLevel]
         )
-        told = sns.Topic.from_topic_arn(self, "Topic", topic.value_as_string)
-        site = Site(self, "Site", parameters=parameters, alarms_topic=told)
+        alarms_topic = sns.Topic.from_topic_arn(self, "Topic", topic.value_as_string)
+        site = Site(self, "Site", parameters=parameters, alarms_topic=alarms_topic)
         for part in (site.rendezvous, site.splitting, site.exchange, site.pipeline, site.operations):
             if part is not None:
                 part.finish()
@@ -74,11 +74,11 @@ class TemplateStack(Stack):
 
 
 def write(folder: Path, context: Mapping[str, object] | None = None) -> None:
-    """Write template, archives and how to deploy them. The same sources give the same bytes."""
+    """Write template, archives and instructions. The same sources give the same bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory() as work:
         app = reproducible_app(context, outdir=work)
-        stack = TemplateStack(app, Parameters.read(context or {}))
+        stack = TemplateStack(app, Parameters.from_context(context or {}))
         Validations.of(app).add_plugins(AwsSolutionsChecks(app))
         assembly = app.synth()
         template = assembly.get_stack_by_name(stack.stack_name).template
@@ -99,7 +99,7 @@ def _archive(assembly: Path, asset: Mapping[str, Any], folder: Path) -> None:
         shutil.copy(source, target)
         return
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(each for each in source.rglob("*") if each.is_file()):
+        for path in sorted(file for file in source.rglob("*") if file.is_file()):
             entry = zipfile.ZipInfo(path.relative_to(source).as_posix(), EPOCH)
             entry.external_attr, entry.compress_type = 0o644 << 16, zipfile.ZIP_DEFLATED
             archive.writestr(entry, path.read_bytes())

@@ -7,7 +7,7 @@ from threading import Thread
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from sluice.building.project import PROJECT
-from sluice.console.server import Options, Served
+from sluice.console.server import ConsoleServer, Options
 from sluice.console.watching import WatchedSites
 
 CHROMIUM = PROJECT.build / "chromium" / "unpacked" / "chromium"
@@ -36,9 +36,9 @@ def chromium() -> Iterator[Browser]:
 
 
 @contextmanager
-def serving(watching: WatchedSites, *, allow_actions: bool = False, every_s: float = 0.1) -> Iterator[Served]:
+def serving(watching: WatchedSites, *, allow_actions: bool = False, every_s: float = 0.1) -> Iterator[ConsoleServer]:
     """Serves a console in a thread of its own."""
-    served = Served.at(watching, Options(allow_actions=allow_actions, every_s=every_s))
+    served = ConsoleServer.listen(watching, Options(allow_actions=allow_actions, every_s=every_s))
     thread = Thread(target=served.run)
     thread.start()
     try:

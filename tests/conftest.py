@@ -19,8 +19,8 @@ import typer.testing
 from hypothesis import HealthCheck, settings
 
 from sluice.building.project import PROJECT
-from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
-from sluice.local.cloud import LOOPBACK, Cloud, start
+from sluice.federation.bridge_provisioner import BRIDGE_QUEUE_PREFIX
+from sluice.local.cloud import LOOPBACK, Cloud, start_cloud
 from sluice.local.deployer import Deployer
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.sites import DEFAULT_SITE
@@ -75,7 +75,7 @@ PIPELINE_QUEUE = "landed"  # whose main queue the pipeline reads
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     """An embedded cloud of the tests' own, beside any that the user, or another run of tests, has up."""
     folder = tmp_path_factory.mktemp("cloud")
-    running = start(folder, ends_with_us=True, harsh=HARSH, server="tests.harsh.refusing_cloud")
+    running = start_cloud(folder, ends_with_us=True, harsh=HARSH, server="tests.harsh.refusing_cloud")
     try:
         yield running
     finally:

@@ -27,7 +27,7 @@ from sluice.rendezvous.protocol.matching import (
     WaitingProxy,
     fits,
 )
-from sluice.rendezvous.protocol.pace import Counts, ToldTurns, Turn
+from sluice.rendezvous.protocol.pace import Cooldown, CooldownRow, Counts
 from sluice.times import HOUR_MS, MINUTE_MS, NowMs
 
 SID_RESTS_MS = 10_000  # as the table has it
@@ -75,7 +75,7 @@ class FakeWaitingOffers:
     offers: dict[tuple[int, str], OpenOffer] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def put(self, offers: Sequence[OpenOffer]) -> None:
+    def add(self, offers: Sequence[OpenOffer]) -> None:
         for offer in offers:
             self.offers[_waiting_key(offer)] = offer
 
@@ -94,7 +94,7 @@ class FakeWaitingOffers:
         with self.lock:
             return self.offers.pop(_waiting_key(offer), None) is not None
 
-    def left(self, *, until_ms: int, shards: int) -> Iterator[Sequence[LeftOffer]]:
+    def list_left(self, *, until_ms: int, shards: int) -> Iterator[Sequence[LeftOffer]]:
         yield [LeftOffer("", *key) for key in sorted(self.offers) if key[0] < until_ms]
 
     def forget(self, offers: Sequence[LeftOffer]) -> None:
@@ -165,7 +165,7 @@ class FakeOfferStore:
             self.offers[offer.key], self.ended[offer.key] = replace(record, end=end), (end, now_ms)
             return True
 
-    def sent_before(self, until_ms: int) -> Iterator[Sequence[OfferRecord]]:
+    def read_sent_before(self, until_ms: int) -> Iterator[Sequence[OfferRecord]]:
         yield sorted(
             (offer for offer in self.offers.values() if offer.sent_at_ms < until_ms),
             key=lambda offer: offer.sent_at_ms,
@@ -182,8 +182,8 @@ class FakePaceStore:
 
     minutes: dict[int, Counts] = field(default_factory=dict)
     hours: dict[int, Counts] = field(default_factory=dict)
-    turns: dict[str, Turn] = field(default_factory=dict)
-    told: list[ToldTurns] = field(default_factory=list)
+    turns: dict[str, Cooldown] = field(default_factory=dict)
+    told: list[CooldownRow] = field(default_factory=list)
     failing: CallFailed | None = None
 
     def add(self, minute: Counts, hour: Counts, *, now_ms: int) -> None:
@@ -197,22 +197,22 @@ class FakePaceStore:
             numbers.update(more.numbers)
             counted[place] = Counts(numbers, before.groups | more.groups)
 
-    def lately(self, *, now_ms: int) -> tuple[Mapping[int, Counts], Mapping[int, Counts]]:
+    def read_recent_counts(self, *, now_ms: int) -> tuple[Mapping[int, Counts], Mapping[int, Counts]]:
         self._check()
         return dict(self.minutes), dict(self.hours)
 
-    def take_turn(self, address: str, turn: Turn, *, now_ms: int) -> Turn | None:
+    def start_cooldown(self, address: str, turn: Cooldown, *, now_ms: int) -> Cooldown | None:
         self._check()
         standing = self.turns.setdefault(address, turn)
         if standing.next_ms <= now_ms:
             self.turns[address] = standing = turn
         return None if standing == turn else standing
 
-    def tell_turns(self, told: ToldTurns) -> None:
+    def publish_cooldowns(self, told: CooldownRow) -> None:
         self._check()
         self.told.append(told)
 
-    def turns_told(self, *, since_ms: int) -> Sequence[ToldTurns]:
+    def read_cooldowns(self, *, since_ms: int) -> Sequence[CooldownRow]:
         self._check()
         return [told for told in self.told if told.at_ms > since_ms]
 
@@ -230,7 +230,7 @@ class FakeMailboxStore:
     def note(self, name: str, *, created_at_ms: int) -> None:
         self.notes[name] = created_at_ms
 
-    def created_before(self, until_ms: int) -> Iterator[Sequence[tuple[str, int]]]:
+    def read_created_before(self, until_ms: int) -> Iterator[Sequence[tuple[str, int]]]:
         yield sorted(((name, at) for name, at in self.notes.items() if at < until_ms), key=lambda note: note[1])
 
     def forget(self, mailboxes: Sequence[tuple[str, int]]) -> None:

@@ -24,28 +24,28 @@ from sluice.errors import (
     SenderFault,
     SluiceError,
 )
-from sluice.federation.administration import OperationHandler
-from sluice.federation.bridge_works import BridgeProvisioner
+from sluice.federation.bridge_provisioner import BridgeProvisioner
 from sluice.federation.declared import Declared
+from sluice.federation.drift_repair import DriftRepair
 from sluice.federation.exchange_store import ExchangeStore
-from sluice.federation.forwarder import forward_all, shared_out
-from sluice.federation.links.links import Address, Bridge, Endpoint, Introduction, Link, MappingPace
+from sluice.federation.forwarder import forward_all, split_batch
+from sluice.federation.link_service import LinkService
+from sluice.federation.links.links import Address, Bridge, Endpoint, Introduction, Link, MappingScaling
 from sluice.federation.links.messages import decode_control
 from sluice.federation.links.peers import KNOWN_PEERS, KnownPeers, Peer
-from sluice.federation.links.registry import REGISTRY, Forward, Registry, forwards_of
+from sluice.federation.links.registry import REGISTRY, Forward, Registry, find_forwards
 from sluice.federation.links.states import AccessRefused, Unreachable
-from sluice.federation.links.transitions import tell_link
+from sluice.federation.links.transitions import update_link
 from sluice.federation.links.watch import WATCH, SiteWatch
-from sluice.federation.matching.bindings import CHANGE, BindingsChange, Followed, News, RoutingTable
+from sluice.federation.matching.bindings import CHANGE, BindingsChange, BindingsUpdate, CachedReplica, RoutingTable
 from sluice.federation.matching.metadata import Drop
-from sluice.federation.operations import WaysView
-from sluice.federation.registrar import LinkService
+from sluice.federation.operation_handler import OperationHandler
+from sluice.federation.operations import PathsView
+from sluice.federation.route_filters import RouteFilter, find_filter_problem
 from sluice.federation.router import AbsentQueues, Ingress, route
 from sluice.federation.settings import SiteNames
-from sluice.federation.sieves import RouteFilter, problem
 from sluice.federation.site_views import SiteViews
-from sluice.federation.stored import Stored
-from sluice.federation.upkeep import DriftRepair
+from sluice.federation.stored import DocumentStore
 from sluice.message import DeadLetter, Message, Value
 
 VISIBILITY_MS = 180_000
@@ -121,15 +121,15 @@ class FakeChangeLog(ADAPTER):
     def is_long(self) -> bool:
         return self.written - self.base >= self.long
 
-    def since(self, version: int | None) -> News:
+    def since(self, version: int | None) -> BindingsUpdate:
         if version == self.written:
-            return News(version=version)
+            return BindingsUpdate(version=version)
         reaches = version is not None and all(each in self.changes for each in range(version + 1, self.written + 1))
         after = version if version is not None and reaches else self.base
         changes = [self.changes[each] for each in range(after + 1, self.written + 1)]
         if reaches:
-            return News(version=self.written, changes=changes)
-        return News(version=self.written, changes=changes, base=self.base, snapshot=self.snapshot)
+            return BindingsUpdate(version=self.written, changes=changes)
+        return BindingsUpdate(version=self.written, changes=changes, base=self.base, snapshot=self.snapshot)
 
     def append(self, change: bytes, *, after: int) -> bool:
         self.strike()
@@ -273,7 +273,7 @@ class FakeMapping:
 
     queue: str
     on: bool
-    pace: MappingPace
+    pace: MappingScaling
 
 
 @dataclass
@@ -285,7 +285,7 @@ class FakeMappings(ADAPTER):
     strike: Callable[[], None] = NEVER_STRUCK
     numbers: Any = field(default_factory=count)
 
-    def create(self, queue: str, pace: MappingPace, *, on: bool) -> str:
+    def create(self, queue: str, pace: MappingScaling, *, on: bool) -> str:
         self._call("CreateEventSourceMapping")
         there = next((id_ for id_, mapping in self.made.items() if mapping.queue == queue), None)
         id_ = there or f"mapping-{next(self.numbers)}"
@@ -293,7 +293,7 @@ class FakeMappings(ADAPTER):
         self.strike()
         return id_
 
-    def pace(self, mapping: str, queue: str, pace: MappingPace) -> None:
+    def pace(self, mapping: str, queue: str, pace: MappingScaling) -> None:
         self._call("UpdateEventSourceMapping")
         if mapping not in self.made:
             raise MappingGone(mapping)
@@ -399,7 +399,7 @@ def administration_of(
     upkeep: DriftRepair,
     *,
     names: SiteNames,
-    ways: Callable[[], WaysView] = lambda: WaysView(ways=()),
+    ways: Callable[[], PathsView] = lambda: PathsView(ways=()),
     hear_peers: Callable[[], None] = lambda: None,
     senders: tuple[str, ...] = (),
     peers: tuple[Peer, ...] = (),
@@ -452,7 +452,7 @@ class Site:
     pending: list[Batch] = field(default_factory=list)
     queues: FakeQueues = field(init=False)
     peers: FakePeers = field(init=False)
-    seen_table: Followed[RoutingTable] = field(init=False)
+    seen_table: CachedReplica[RoutingTable] = field(init=False)
     may_go_on: bool = True
     readable: Callable[[str], str] = str
     absent: AbsentQueues = field(default_factory=AbsentQueues)
@@ -460,7 +460,7 @@ class Site:
     def __post_init__(self) -> None:
         self.queues = FakeQueues(f"https://sqs.{self.tag}", self.world.clock)
         self.peers = FakePeers(self.world, self.tag)
-        self.seen_table = Followed(self.table, RoutingTable, self.world.clock)
+        self.seen_table = CachedReplica(self.table, RoutingTable, self.world.clock)
         for name in (INGRESS, FIFO_INGRESS, SOURCE):
             self.queues.queues[name] = []
 
@@ -498,14 +498,14 @@ class Site:
             ),
             peers=self.peers,
             peer_accounts=frozenset({"123456789012"}),
-            known=Stored(self.known, KNOWN_PEERS, dict),
+            known=DocumentStore(self.known, KNOWN_PEERS, dict),
             peer_role_id=None,
             peer_queue_url=lambda peer, name: f"https://sqs.{peer.tag}/{name}",
             last_forwards=lambda: self.forwards,
-            waiting_since=lambda: Stored(self.watched, WATCH, SiteWatch).value().waiting_since_ms,
+            waiting_since=lambda: DocumentStore(self.watched, WATCH, SiteWatch).value().waiting_since_ms,
             now_ms=self.world.clock,
             jitter=lambda: 0.5,
-            filter_problem=partial(problem, compile_problem=lambda _: None),
+            filter_problem=partial(find_filter_problem, compile_problem=lambda _: None),
         )
 
     def upkeep(self, registrar: LinkService | None = None, **how: Any) -> DriftRepair:
@@ -526,7 +526,7 @@ class Site:
         return Introduction(**asdict(self.address), senders=(role_of(self.tag).partition(":")[0],))
 
     def next_tick_ms(self) -> int | None:
-        times = (self.registrar().next_tick_ms(self.registry()), self.upkeep().next_look_ms())
+        times = (self.registrar().next_tick_ms(self.registry()), self.upkeep().next_check_ms())
         return min((each for each in times if each is not None), default=None)
 
     def registry(self) -> Registry:
@@ -570,7 +570,7 @@ class Site:
             ingress,
             self.seen_table.value(),
             site=self.tag,
-            peers=lambda: KnownPeers(Stored(self.known, KNOWN_PEERS, dict).value()),
+            peers=lambda: KnownPeers(DocumentStore(self.known, KNOWN_PEERS, dict).value()),
             now_ms=self.world.clock(),
             send=lambda url, entries: self.queues.send_batch(url.rsplit("/", 1)[1], entries),
             executor=Inline(),
@@ -603,9 +603,9 @@ class Site:
     def finish(self, batch: Batch) -> None:
         """The bridge function deals with it."""
         self.pending = [each for each in self.pending if each is not batch]
-        routes = forwards_of(self.registry(), batch.queue)
+        routes = find_forwards(self.registry(), batch.queue)
         messages = [held.message for held in batch.held]
-        for found, positions in zip(routes, shared_out(messages, len(routes)), strict=True) if routes else ():
+        for found, positions in zip(routes, split_batch(messages, len(routes)), strict=True) if routes else ():
             self._finish([batch.held[position] for position in positions], found, batch.queue)
 
     def _finish(self, batch: list[Held], found: Forward, queue: str) -> None:
@@ -638,13 +638,13 @@ class Site:
     def _sieve(self, found: Forward) -> Callable[[Message], bool] | None:
         if found.bridge.filter is UNSET:
             return None
-        return RouteFilter.of(
+        return RouteFilter.from_filter(
             found.bridge.filter, clock=lambda: self.world.clock() / 1_000, decide=decided_never
         ).lets_over
 
     def _outage(self, link: str, outage: PeerUnreachable | PeerRefused) -> None:
         event = AccessRefused(str(outage)) if isinstance(outage, PeerRefused) else Unreachable(str(outage))
-        self.registrar().advance([tell_link(link, event)], ticks=False)
+        self.registrar().advance([update_link(link, event)], ticks=False)
 
 
 @dataclass
@@ -662,7 +662,11 @@ class World:
     def introduce(self) -> None:
         """Declare at each site that all others are its peers, and may do anything."""
         for tag, site in self.sites.items():
-            peers = [Peer.at(other.introduction, queues=("*",)) for each, other in self.sites.items() if each != tag]
+            peers = [
+                Peer.from_introduction(other.introduction, queues=("*",))
+                for each, other in self.sites.items()
+                if each != tag
+            ]
             site.known.content = KNOWN_PEERS.pack({peer.tag: peer for peer in peers})
 
     def clock(self) -> int:
@@ -717,7 +721,7 @@ class World:
                     site.upkeep().sweep()
                     site.registrar().advance()
                 elif time is not None and time <= self.at_ms:
-                    site.upkeep().look_again()
+                    site.upkeep().recheck()
                     site.registrar().advance()
             if self.at_ms - swept >= 60_000:
                 swept = self.at_ms

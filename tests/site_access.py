@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from sluice.aws.connections import Connection, of_environment
+from sluice.aws.connections import Connection, connect_environment
 from sluice.aws.deployment import Deployment, read_deployment
 from sluice.aws.rendezvous.clients import ClientUser, rotate, sqscreds
 from sluice.local.cloud import Cloud
@@ -20,7 +20,7 @@ class SiteAccess:
     @cached_property
     def connection(self) -> Connection:
         """As the root of the site's account."""
-        return of_environment(self.cloud.environment(self.site), stage=self.site.stage)
+        return connect_environment(self.cloud.environment(self.site), stage=self.site.stage)
 
     @cached_property
     def deployment(self) -> Deployment:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from sluice.errors import BadConsumer, CallFailed, QueueGone
 from sluice.message import Message, Value
-from sluice.splitting.consumers.targets import Target, name_of
+from sluice.splitting.consumers.targets import Target, describe_target
 from sluice.splitting.filters.index import Need, fold
 from sluice.splitting.pointing import Pointing
 from sluice.splitting.sessions.state import Registry, Session, Sighting
@@ -32,21 +32,21 @@ class FakeConsumers(ADAPTER):
     def original(self, target: Target, *, queue: str) -> str:
         text = self._text(target)
         if text != queue:
-            raise BadConsumer(name_of(target), f"doesn't name {queue}")
+            raise BadConsumer(describe_target(target), f"doesn't name {queue}")
         return text
 
     def point(self, target: Target, original: str, *, queue: str, instead_of: str) -> bool:
         assert original
-        if name_of(target) in self.failing:
+        if describe_target(target) in self.failing:
             raise CallFailed("PutParameter", "ThrottlingException", "")
         text = self._text(target)
         if text not in {queue, instead_of}:
-            raise BadConsumer(name_of(target), f"doesn't name {instead_of}")
-        self.texts[name_of(target)] = queue
+            raise BadConsumer(describe_target(target), f"doesn't name {instead_of}")
+        self.texts[describe_target(target)] = queue
         return text == queue
 
     def reads(self, target: Target, *, queue: str) -> bool:
-        if name_of(target) in self.failing:
+        if describe_target(target) in self.failing:
             raise CallFailed("GetParameter", "ThrottlingException", "")
         return self._text(target) == queue
 
@@ -60,9 +60,9 @@ class FakeConsumers(ADAPTER):
         self.warnings.append((what, queue_id, reason))
 
     def _text(self, target: Target) -> str:
-        if name_of(target) in self.bad:
-            raise BadConsumer(name_of(target), "there is none")
-        return self.texts[name_of(target)]
+        if describe_target(target) in self.bad:
+            raise BadConsumer(describe_target(target), "there is none")
+        return self.texts[describe_target(target)]
 
 
 def pointing(
@@ -101,7 +101,7 @@ class FakeRegistryStore(ADAPTER):
 
     def load(self) -> tuple[Registry, int]:
         self.loads += 1
-        return self.refreshed(self.registry), self._revision
+        return self.refresh(self.registry), self._revision
 
     def revision(self) -> int:
         return self._revision
@@ -109,7 +109,7 @@ class FakeRegistryStore(ADAPTER):
     def session(self, session_id: str) -> Session | None:
         return self.registry.sessions.get(session_id)
 
-    def refreshed(self, registry: Registry) -> Registry:
+    def refresh(self, registry: Registry) -> Registry:
         sessions = {session_id: self._heard(session) for session_id, session in registry.sessions.items()}
         return replace(registry, sessions=sessions, splitters=self.registry.splitters)
 
@@ -146,7 +146,7 @@ class FakeRegistryStore(ADAPTER):
     def note_ended(self, session_id: str, reason: str, *, at_ms: int) -> None:
         self.reasons[session_id] = reason
 
-    def ended_reason(self, session_id: str) -> str | None:
+    def find_ended_reason(self, session_id: str) -> str | None:
         return self.reasons.get(session_id)
 
     def claim_tick(self, *, due_at_ms: int, now_ms: int) -> bool:

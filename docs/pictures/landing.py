@@ -1,11 +1,11 @@
 """How a message gets from a queue into a table, exactly once, and which jobs read the table."""
 
-from sluice.pictures.graph import drawn as graph_of
+from sluice.pictures.graph import draw_graph
 from sluice.pictures.layout import Edge, Node
 from sluice.pictures.svg import Colour, document
-from sluice.pipeline.jobs import Places
+from sluice.pipeline.jobs import StorageLocations
 
-BUCKET = Places(root="s3://bucket")
+BUCKET = StorageLocations(root="s3://bucket")
 SPARK, KEPT = Colour.GOOD, Colour.ONE
 
 
@@ -37,5 +37,5 @@ def drawn() -> str:
         Edge(source="messages", dest="replay"),
         Edge(source="replay", dest="exchange"),
     ]
-    graph = graph_of(nodes, edges, downwards=True)
+    graph = draw_graph(nodes, edges, downwards=True)
     return document(graph.size, graph.parts, title="How a message is landed: from the queue into tables")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from sluice.pictures.svg import FONT_SIZE, LINE_HEIGHT, Colour, Size, box, curve, document, head, text, width_of
+from sluice.pictures.svg import FONT_SIZE, LINE_HEIGHT, Colour, Size, box, curve, document, head, text, text_width
 
 _MARGIN = 16
 _STEP = 38  # px from one step to the next
@@ -35,12 +35,12 @@ class Step:
 def drawn(actors: Sequence[Actor], steps: Sequence[Step], *, title: str) -> str:
     """Draw columns as far apart as what is said between neighbours needs it."""
     names = [actor.name for actor in actors]
-    sizes = [Size(max(width_of(a.name), width_of(a.beside)) + 24, 2 * LINE_HEIGHT + 12) for a in actors]
+    sizes = [Size(max(text_width(a.name), text_width(a.beside)) + 24, 2 * LINE_HEIGHT + 12) for a in actors]
     places = [_MARGIN + sizes[0].width / 2]
     for number in range(1, len(actors)):
         least = places[-1] + (sizes[number - 1].width + sizes[number].width) / 2 + _NEAR
         said = (
-            places[first] + width_of(step.says) + 2 * _HEAD + 12
+            places[first] + text_width(step.says) + 2 * _HEAD + 12
             for step in steps
             for first, last in [sorted((names.index(step.source), names.index(step.dest)))]
             if last == number
@@ -67,7 +67,7 @@ def drawn(actors: Sequence[Actor], steps: Sequence[Step], *, title: str) -> str:
 
 def _label(x: float, y: float, says: str) -> str:
     """Write above the arrow, on paper: the columns' lines don't go through it."""
-    width = width_of(says) + 6
+    width = text_width(says) + 6
     paper = f'x="{x - width / 2:.1f}" y="{y - 7 - FONT_SIZE:.1f}" width="{width:.1f}" height="{FONT_SIZE + 4}"'
     return f'<rect class="{Colour.PAPER}" {paper} fill="currentColor"/>{text((x, y - 7), says)}'
 

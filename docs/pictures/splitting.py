@@ -3,7 +3,7 @@
 from collections import Counter
 
 from sluice.message import Message, Value
-from sluice.pictures.graph import drawn as graph_of
+from sluice.pictures.graph import draw_graph
 from sluice.pictures.layout import Edge, Node
 from sluice.pictures.svg import Colour, document
 from sluice.splitting.filters.texts import FilterInput
@@ -57,19 +57,19 @@ def drawn() -> str:
         Edge(source="splitter", dest="main", says=("all others",)),
         Edge(source="main", dest="consumer"),
     ]
-    graph = graph_of(nodes, edges)
+    graph = draw_graph(nodes, edges)
     return document(graph.size, graph.parts, title="A split queue: who gets which messages")
 
 
 def routed() -> tuple[Counter[str], Counter[str], int]:
     """Route the messages: how many each session steals, and mirrors, by its key, and how many are left."""
-    router = Router.of(SESSIONS, decide=_no_program)
+    router = Router.build(SESSIONS, decide=_no_program)
     stolen, mirrored = Counter[str](), Counter[str]()
     left = 0
     for number, (user, country) in enumerate(zip(USERS, COUNTRIES, strict=True)):
         attributes = {"user": Value("String", user), "country": Value("String", country)}
-        sight = FilterInput.of(Message(message_id=str(number), body="", attributes=attributes))
-        recipients = router.recipients(sight)
+        sight = FilterInput.from_message(Message(message_id=str(number), body="", attributes=attributes))
+        recipients = router.find_recipients(sight)
         mirrored.update(share.key for share in recipients.mirroring)
         if recipients.stealing is None:
             left += 1

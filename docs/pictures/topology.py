@@ -9,7 +9,7 @@ from sluice.federation.links.states import LinkState, LinkStatus
 from sluice.federation.map.svg import as_svg
 from sluice.federation.map.topology import MappedSite, Topology
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES
-from sluice.federation.topology.desired import DesiredSite, desired_topology
+from sluice.federation.topology.desired import DesiredSite, parse_topology
 
 FILE = Path(__file__).with_name("topology.yaml")
 UP = LinkStatus(state=LinkState.OPERATIONAL)
@@ -17,8 +17,8 @@ UP = LinkStatus(state=LinkState.OPERATIONAL)
 
 def drawn() -> str:
     """Draw the file beside this one."""
-    desired = desired_topology(yaml.safe_load(FILE.read_text(encoding="utf-8")))
-    return as_svg(Topology.of(_site(tag, site) for tag, site in desired.sites.items()))
+    desired = parse_topology(yaml.safe_load(FILE.read_text(encoding="utf-8")))
+    return as_svg(Topology.from_sites(_site(tag, site) for tag, site in desired.sites.items()))
 
 
 def _site(tag: str, desired: DesiredSite) -> MappedSite:

@@ -1,4 +1,4 @@
-"""Forwards over routes: SQS events in, partial batch responses out. What goes over is in sluice.federation."""
+"""Forwards messages over routes: SQS events in, partial batch responses out. The rules are in sluice.federation."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -19,11 +19,11 @@ from sluice.aws.federation.routes import Forwards, RouteRates
 from sluice.aws.metrics import publish
 from sluice.aws.records import Batch, BatchResponse, Reporter
 from sluice.errors import DestinationFault, HeldBack, PeerRefused
-from sluice.federation.forwarder import FIFO_SUFFIX, ForwardOutcome, forward_all, shared_out
-from sluice.federation.links.registry import REGISTRY, Forward, Registry, forwards_of
+from sluice.federation.forwarder import FIFO_SUFFIX, ForwardOutcome, forward_all, split_batch
+from sluice.federation.links.registry import REGISTRY, Forward, Registry, find_forwards
 from sluice.federation.operations import ReportOutage
 from sluice.federation.settings import BridgeSettings
-from sluice.federation.stored import Seen
+from sluice.federation.stored import CachedDocument
 from sluice.message import Message
 from sluice.splitting.filters.values import Filter
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:  # for routes with a filter
     from sluice.splitting.jq_runner import JqRunner
 
 SERVICE = "bridge"
-MAX_RECEIVES = 10  # of one message, while others go over: an outage counts for none
-SAMPLED_DROPS = 3  # of a batch, in the log; all are counted
+MAX_RECEIVES = 10  # of one message, while others are forwarded: receives during an outage don't count
+SAMPLED_DROPS = 3  # logged of each batch; the metric counts all of them
 NO_ROUTE = "no route reads this queue, or not yet"
 NO_TURN = "too many messages of its route are in line before it"
 NOTED_EVERY_MS = 10_000
-# After an outage nobody is to read the queue until the peer is back, once its trigger is off. That takes some seconds,
-# in which messages come again; each of them counts where the queue has a redrive policy.
+# In an outage the queue's trigger is switched off until the peer is back. That takes some seconds, in which messages
+# are redelivered. Each receive counts if the queue has a redrive policy, so these delays keep receives few.
 AGAIN_AFTER_S = (5, 20, 80)
 
 logger = Logger()
@@ -46,11 +46,11 @@ logger = Logger()
 class BridgeDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """Clients and caches that an environment keeps between its batches.
 
-    `found` gives the bridges that read a queue, and looks for them once for each version of the registry.
+    `routes` finds the routes that read a queue, and caches them for each version of the registry.
     """
 
     settings: BridgeSettings
-    found: Seen[Callable[[str], list[Forward]]]
+    routes: CachedDocument[Callable[[str], list[Forward]]]
     peers: PeerQueues
     forwards: Forwards
     rates: RouteRates
@@ -59,7 +59,7 @@ class BridgeDependencies(msgspec.Struct, frozen=True, kw_only=True):
     noted_at_ms: dict[str, int] = msgspec.field(default_factory=dict)  # by bridge
 
     def forward(self, messages: Sequence[Message], route: Forward, *, queue: str) -> ForwardOutcome:
-        """Forward a batch, in its turn where the route has a rate, and tell the link what that showed."""
+        """Forward a batch, after waiting for its turn if the route has a rate, and report the outcome to the link."""
         if route.bridge.rate is not UNSET:
             began_ms = now_ms()
             turn_ms = self.rates.turn_ms(
@@ -81,15 +81,15 @@ class BridgeDependencies(msgspec.Struct, frozen=True, kw_only=True):
         try:
             self._tell(outcome, route)
         except DestinationFault:
-            # The messages are where they belong; the next batch tells it as well.
+            # The messages are forwarded already, and the next batch reports its outcome too.
             logger.exception("OutcomeNotTold", bridge=route.bridge.name)
         return outcome
 
     def _sieve(self, filter_: Filter) -> Callable[[Message], bool]:
-        from sluice.federation.sieves import RouteFilter  # noqa: PLC0415 - patterns compile where a route has some
+        from sluice.federation.route_filters import RouteFilter  # noqa: PLC0415 - patterns compile where a route has some
 
         jq = programs()
-        return RouteFilter.of(filter_, clock=now_s, decide=jq, ready=jq.ready).lets_over
+        return RouteFilter.from_filter(filter_, clock=now_s, decide=jq, ready=jq.ready).lets_over
 
     def _tell(self, outcome: ForwardOutcome, route: Forward) -> None:
         if outcome.outage is not None:
@@ -100,7 +100,7 @@ class BridgeDependencies(msgspec.Struct, frozen=True, kw_only=True):
             self._note(route.bridge.name)
 
     def _note(self, bridge: str) -> None:
-        """Note that the bridge forwards: evidence that its link is well, now and then."""
+        """Record, at most once per interval, that the bridge forwards: evidence that its link is healthy."""
         at_ms = now_ms()
         if at_ms - self.noted_at_ms.get(bridge, 0) >= NOTED_EVERY_MS:
             self.noted_at_ms[bridge] = at_ms
@@ -109,18 +109,18 @@ class BridgeDependencies(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def dependencies() -> BridgeDependencies:
-    """Make what this environment keeps, at its first call."""
+    """Create the dependencies at the first call; the environment keeps them."""
     settings = read_settings(BridgeSettings)
     document = DynamoDocument(client=dynamodb_client(), table=settings.table, name=LINKS, new_token=new_id)
 
     def decode(content: bytes | None) -> Callable[[str], list[Forward]]:
         registry = Registry(here=settings.site) if content is None else REGISTRY.unpack(content)
-        return lru_cache(partial(forwards_of, registry))
+        return lru_cache(partial(find_forwards, registry))
 
     executor = ThreadPoolExecutor(MAX_CONNECTIONS)
     return BridgeDependencies(
         settings=settings,
-        found=Seen(document, decode, now_ms),
+        routes=CachedDocument(document, decode, now_ms),
         peers=PeerQueues(settings.account),
         forwards=Forwards(dynamodb_client(), settings.table),
         rates=RouteRates(dynamodb_client(), settings.table),
@@ -130,20 +130,20 @@ def dependencies() -> BridgeDependencies:
 
 @cache
 def programs() -> "JqRunner":
-    """Give what runs the filters' jq programs, one for an environment; it starts with the first program."""
+    """Return the environment's only runner of jq programs, for filters; it starts with the first program."""
     from sluice.splitting.jq_runner import JqRunner  # noqa: PLC0415 - for routes with a filter
 
     return JqRunner()
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
-    """Forward a batch: the records of one event are of one queue, which one route reads, or several share."""
+    """Forward a batch. All records of an event are from one queue, which is read by one route or by several."""
     made, batch = dependencies(), Batch.parse(event)
-    routes = made.found.value()(batch.queue)  # none where they are gone, or not there yet
+    routes = made.routes.value()(batch.queue)  # empty if they were removed, or don't exist yet
     failures: dict[int, Exception] = {}
     if not routes:
         failures = dict.fromkeys(range(len(batch.messages)), HeldBack(NO_ROUTE))
-    for route, positions in zip(routes, shared_out(batch.messages, len(routes)), strict=True):
+    for route, positions in zip(routes, split_batch(batch.messages, len(routes)), strict=True):
         outcome = made.forward([batch.messages[position] for position in positions], route, queue=batch.queue)
         _publish(outcome, route)
         failures |= {positions[place]: fault for place, fault in outcome.failures.items()}
@@ -157,9 +157,9 @@ def _publish(outcome: ForwardOutcome, route: Forward) -> None:
         counts["LagMs"] = outcome.lag_ms
     publish(SERVICE, counts, dimensions=of_route)
     if outcome.lag_ms:
-        publish(SERVICE, {"LagMs": outcome.lag_ms})  # of all routes together, for an alarm: routes come and go
+        publish(SERVICE, {"LagMs": outcome.lag_ms})  # of all routes together, because the alarm can't name routes
     if outcome.outage is not None:
-        publish(SERVICE, {"PeerNotReached": 1})  # an alarm holds on to it
+        publish(SERVICE, {"PeerNotReached": 1})  # an alarm uses this metric
         logger.warning("PeerNotReached", route=route.bridge.name, error=str(outcome.outage))
     for drop in list(outcome.drops.values())[:SAMPLED_DROPS]:
         logger.info("MessageDropped", message_id=drop.message_id, reason=drop.reason, route=route.bridge.name)

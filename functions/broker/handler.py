@@ -18,7 +18,7 @@ from sluice.message import Message
 from sluice.rendezvous.broker import CLIENT_ID, Broker
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, by_fingerprint
 from sluice.rendezvous.settings import BrokerSettings
-from sluice.stages import staged
+from sluice.stages import add_stage_prefix
 
 SERVICE = "broker"
 BATCH = 10  # records of an event, each served in a thread of its own
@@ -34,7 +34,7 @@ def dependencies() -> tuple[Broker, Reporter]:
     broker = Broker(
         site=make_dependencies(settings, threads=BATCH * AT_ONCE),
         bridges=by_fingerprint(settings.bridges),
-        answer_prefix=staged(ANSWER_QUEUE_PREFIX, settings.stage),
+        answer_prefix=add_stage_prefix(ANSWER_QUEUE_PREFIX, settings.stage),
     )
     return broker, make_reporter(settings.dead_letters_url, ThreadPoolExecutor(BATCH), kept=without_description)
 

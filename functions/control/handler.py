@@ -1,6 +1,6 @@
-"""Looks after sessions: operators' requests, ticks and the schedule in, the state of sessions out.
+"""Manages sessions: serves operators' requests, ticks and the schedule, and stores and shows the state of sessions.
 
-A request and its reply are as `sluice.operations` has them; what may be asked is a `ControlOperation`.
+`sluice.operations` defines the format of a request and its reply; a request is a `ControlOperation`.
 """
 
 import secrets
@@ -23,22 +23,22 @@ from sluice.aws.splitting.queues import SplitQueues
 from sluice.aws.splitting.registry_store import DynamoRegistryStore
 from sluice.errors import BadConfiguration, BadSnapshot, Malformed
 from sluice.message import Message
-from sluice.operations import refusal_of, reply_of, request_of
+from sluice.operations import build_error_reply, build_reply, parse_request
 from sluice.splitting.consumers.temporary_queues import TOKEN_CHARACTERS
 from sluice.splitting.control import Control, KnownRegistry, NoSuchSession, next_tick_s
 from sluice.splitting.jq_runner import compile_problem
 from sluice.splitting.operations import ControlOperation, TickSessions
-from sluice.splitting.performer import OperationHandler
+from sluice.splitting.performer import Performer
 from sluice.splitting.pointing import Pointing
 from sluice.splitting.settings import ControlSettings
 
 SERVICE = "control"
-LAST_MS = 5_000  # before the function's end: nothing new is begun
+LAST_MS = 5_000  # before the function's end: nothing new is started
 ALPHABET = string.ascii_lowercase + string.digits
 
 logger = Logger()
-client_of = cache(make_client)  # by service, each when a target needs it
-clusters = EksClusters(client=client_of)  # asked when a target needs one
+client_of = cache(make_client)  # by service; each is created when a target needs it
+clusters = EksClusters(client=client_of)  # queried when a target needs a cluster
 
 
 class ControlDependencies(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,12 +50,12 @@ class ControlDependencies(msgspec.Struct, frozen=True, kw_only=True):
     reporter: Reporter
 
     def control(self, context: LambdaContext) -> Control:
-        """Make what looks after sessions, for one invocation."""
+        """Create the manager of sessions, for one invocation."""
         return Control(
             known=self.known,
             queues=self.queues,
             pointing=Pointing(
-                repointed={each.queue_id: each for each in self.settings.repointed},
+                repointed={queue.queue_id: queue for queue in self.settings.repointed},
                 consumers=AwsConsumers(
                     client=client_of,
                     arn_prefix=queue_arn_prefix(self.settings.dead_letters_url),
@@ -76,14 +76,14 @@ class ControlDependencies(msgspec.Struct, frozen=True, kw_only=True):
             policies=self.settings.policies,
         )
 
-    def performer(self, control: Control) -> OperationHandler:
-        """Make what performs operations, for the same invocation."""
-        return OperationHandler(
+    def performer(self, control: Control) -> Performer:
+        """Create the handler of operations, for the same invocation."""
+        return Performer(
             control=control, compile_problem=compile_problem, counts=self.known.store.counts, url=self.queues.url
         )
 
     def arm_tick(self) -> None:
-        """See to it that the registry is looked at again in time."""
+        """Send a delayed tick if the registry has to be checked again and no earlier tick is due."""
         delay_s = next_tick_s(self.known.load())
         if delay_s is None:
             return
@@ -94,39 +94,39 @@ class ControlDependencies(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def dependencies() -> ControlDependencies:
-    """Make what this environment keeps, at its first call."""
+    """Create the dependencies at the first call; the environment keeps them."""
     settings = read_settings(ControlSettings)
     return ControlDependencies(
         settings=settings,
         known=KnownRegistry(DynamoRegistryStore(dynamodb_client(), settings.table)),
         queues=SplitQueues(sqs_client(), settings.dead_letters_url),
-        # Its messages are about one registry: side by side they would lose races.
+        # All messages change one registry: in parallel their conditional writes would conflict.
         reporter=make_reporter(settings.dead_letters_url, ThreadPoolExecutor(1)),
     )
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:
     """Serve a batch of the control queue's messages, or one request."""
-    batch = Batch.found_in(event)
+    batch = Batch.try_parse(event)
     if batch is not None:
         return messages(batch, context)
     try:
-        return reply_of(perform(request_of(event, ControlOperation), context))
+        return build_reply(perform(parse_request(event, ControlOperation), context))
     except BadConfiguration as error:
-        return refusal_of(error)
+        return build_error_reply(error)
 
 
 def messages(batch: Batch, context: LambdaContext) -> BatchResponse:
-    """Serve ticks, and what splitters ask for; a bad one becomes a dead letter."""
+    """Serve ticks and splitters' requests; a malformed message becomes a dead letter."""
 
     def serve(message: Message) -> None:
         try:
-            perform(request_of(message.body, ControlOperation), context)
+            perform(parse_request(message.body, ControlOperation), context)
         except NoSuchSession:
-            # It ended between the splitter's asking and now.
+            # The session ended after the splitter sent its request.
             logger.info("SessionGone", body=message.body)
         except BadSnapshot:
-            raise  # what we have stored can't be read: the sender isn't to blame, and the message may come again
+            raise  # our stored state can't be read: the sender isn't to blame, and the message may be redelivered
         except BadConfiguration as error:
             raise Malformed(str(error)) from error
 
@@ -134,7 +134,7 @@ def messages(batch: Batch, context: LambdaContext) -> BatchResponse:
 
 
 def perform(operation: ControlOperation, context: LambdaContext) -> object:
-    """Perform an operation; after one that changes the registry a tick is armed if anything is under way."""
+    """Apply an operation. If it changes the registry, arm a tick for any session that is still in progress."""
     made = dependencies()
     control = made.control(context)
     result = made.performer(control).perform(operation)
@@ -146,10 +146,10 @@ def perform(operation: ControlOperation, context: LambdaContext) -> object:
 
 
 def warn(what: str, queue_id: str, reason: str) -> None:
-    """Log what became of a consumer that is re-pointed."""
+    """Log a warning about a re-pointed consumer."""
     logger.warning(what, queue=queue_id, reason=reason)
 
 
 def new_token() -> str:
-    """Twelve letters and digits: 62 bits."""
+    """Return a random token of twelve letters and digits: 62 bits."""
     return "".join(secrets.choice(ALPHABET) for _ in range(TOKEN_CHARACTERS))

@@ -20,7 +20,7 @@ from sluice.aws.records import BatchResponse
 from sluice.aws.rendezvous.exchange_publisher import Demand, ExchangePublisher
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 from sluice.errors import CallFailed
-from sluice.federation.matching.bindings import Followed
+from sluice.federation.matching.bindings import CachedReplica
 from sluice.message import DeadLetter, Message
 from sluice.rendezvous.counting import Counting
 from sluice.rendezvous.counts.stream import StreamRecord, read_record
@@ -38,7 +38,7 @@ def dependencies() -> tuple[Counting, DeadLetters]:
     bindings = DynamoChangeLog(
         client=dynamodb_client(), table=settings.federation_table, name=EXCHANGES, new_token=new_id
     )
-    demand = Followed(bindings, Demand, now_ms)
+    demand = CachedReplica(bindings, Demand, now_ms)
     publisher = ExchangePublisher(
         exchange=settings.exchange, site=settings.site, publisher=Publisher(settings.ingress_url, sqs_client())
     )
@@ -52,18 +52,18 @@ def dependencies() -> tuple[Counting, DeadLetters]:
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
-    """Count and publish a batch. What is no event becomes a dead letter; a kind that we don't know is passed over."""
+    """Count and publish a batch. Malformed events become dead letters; events of unknown kinds are skipped."""
     counting, dead_letters = dependencies()
     records = [read_record(record) for record in event["Records"]]
     counted = counting.count(records)
-    done = buried(records[: counted.done], dead_letters, source=event["Records"][0]["eventSourceARN"])
+    done = send_dead_letters(records[: counted.done], dead_letters, source=event["Records"][0]["eventSourceARN"])
     left = records[done:]
-    told = sum(len(record.events) for record in records)
+    event_count = sum(len(record.events) for record in records)
     publish(
         SERVICE,
         Counter(
             EventsCounted=counted.counted,
-            EventsNotCounted=told - counted.counted,
+            EventsNotCounted=event_count - counted.counted,
             EventsPublished=counted.published,
         ),
     )
@@ -73,9 +73,9 @@ def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
     return {"batchItemFailures": [{"itemIdentifier": left[0].sequence_number}]}
 
 
-def buried(records: Sequence[StreamRecord], dead_letters: DeadLetters, *, source: str) -> int:
-    """Make dead letters of what is no event; how many records, from the first on, needn't come again for that."""
-    for place, record in enumerate(records):
+def send_dead_letters(records: Sequence[StreamRecord], dead_letters: DeadLetters, *, source: str) -> int:
+    """Send malformed events to the dead-letter queue. Returns how many records, from the first, need no redelivery."""
+    for position, record in enumerate(records):
         for bad in record.bad:
             message = Message(message_id=record.sequence_number, body=bad.body)
             letter = DeadLetter(message=message, reason=f"Malformed: {bad.reason}", source=source)
@@ -83,5 +83,5 @@ def buried(records: Sequence[StreamRecord], dead_letters: DeadLetters, *, source
                 dead_letters.bury(letter)
             except CallFailed as error:
                 logger.warning("DeadLetterNotSent", reason=str(error))
-                return place
+                return position
     return len(records)

@@ -1,4 +1,4 @@
-"""Routes what is published: SQS events in, partial batch responses out. Who gets what is in sluice.federation."""
+"""Routes published messages: SQS events in, partial batch responses out. The rules are in sluice.federation."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -19,15 +19,15 @@ from sluice.aws.queues import QueuesByUrl
 from sluice.aws.records import Batch, BatchResponse, Reporter
 from sluice.errors import CallFailed, DestinationFault
 from sluice.federation.links.peers import KNOWN_PEERS, KnownPeers
-from sluice.federation.matching.bindings import Followed, RoutingTable
+from sluice.federation.matching.bindings import CachedReplica, RoutingTable
 from sluice.federation.operations import MAX_REPORTED, ReportGone
 from sluice.federation.router import AbsentQueues, route
 from sluice.federation.settings import ExchangeSettings
-from sluice.federation.stored import Seen
+from sluice.federation.stored import CachedDocument
 
 SERVICE = "exchange"
-MAX_RECEIVES = 10  # a bound queue may refuse for a while
-SAMPLED_DROPS = 3  # of a batch, in the log; all are counted
+MAX_RECEIVES = 10  # a bound queue may refuse messages for a while
+SAMPLED_DROPS = 3  # logged of each batch; the metric counts all of them
 
 logger = Logger()
 
@@ -36,8 +36,8 @@ class ExchangeDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """Clients and caches that an environment keeps between its batches."""
 
     settings: ExchangeSettings
-    table: Followed[RoutingTable]
-    peers: Seen[KnownPeers]
+    table: CachedReplica[RoutingTable]
+    peers: CachedDocument[KnownPeers]
     queues: QueuesByUrl
     reporter: Reporter
     absent: AbsentQueues
@@ -45,7 +45,7 @@ class ExchangeDependencies(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def dependencies() -> ExchangeDependencies:
-    """Make what this environment keeps, at its first call."""
+    """Create the dependencies at the first call; the environment keeps them."""
     settings = read_settings(ExchangeSettings)
     log = DynamoChangeLog(client=dynamodb_client(), table=settings.table, name=EXCHANGES, new_token=new_id)
     known = DynamoDocument(client=dynamodb_client(), table=settings.table, name=PEERS, new_token=new_id)
@@ -55,8 +55,8 @@ def dependencies() -> ExchangeDependencies:
 
     return ExchangeDependencies(
         settings=settings,
-        table=Followed(log, RoutingTable, now_ms),
-        peers=Seen(known, peers, now_ms),
+        table=CachedReplica(log, RoutingTable, now_ms),
+        peers=CachedDocument(known, peers, now_ms),
         queues=QueuesByUrl(sqs_client()),
         reporter=make_reporter(settings.dead_letters_url, ThreadPoolExecutor(MAX_CONNECTIONS)),
         absent=AbsentQueues(),
@@ -64,7 +64,7 @@ def dependencies() -> ExchangeDependencies:
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
-    """Route a batch: the records of one event are of one ingress queue."""
+    """Route a batch. All records of an event are from one ingress queue."""
     made, batch = dependencies(), Batch.parse(event)
     outcome = route(
         batch.messages,
@@ -83,17 +83,17 @@ def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
     for drop in outcome.drops[:SAMPLED_DROPS]:
         logger.info("MessageDropped", message_id=drop.message_id, reason=drop.reason, queue=drop.queue)
     failures: dict[int, Exception] = dict(outcome.failures)
-    for each in outcome.undeliverable:
+    for copy in outcome.undeliverable:
         try:
-            made.reporter.bury_copy(batch, each.position, each.outgoing, queue=each.queue, reason=each.reason)
+            made.reporter.bury_copy(batch, copy.position, copy.outgoing, queue=copy.queue, reason=copy.reason)
         except CallFailed as fault:
-            failures[each.position] = fault
+            failures[copy.position] = fault
     tell(outcome.absent, made.settings.ticks_queue_url)
     return made.reporter.report(batch, failures, max_receives=MAX_RECEIVES)
 
 
 def tell(absent: Mapping[str, int], ticks_queue_url: str) -> None:
-    """Tell the links function which queues don't exist, by URL, and how many copies are dead letters so."""
+    """Report missing queues to the links function: by URL, how many copies became dead letters because of each."""
     copies = [(url.rsplit("/", 1)[1], number) for url, number in absent.items()]
     for start in range(0, len(copies), MAX_REPORTED):
         said = ReportGone(copies=dict(copies[start : start + MAX_REPORTED]))

@@ -16,7 +16,7 @@ from sluice.aws.clients import dynamodb_client, make_client, now_ms
 from sluice.aws.metrics import publish
 from sluice.aws.pipeline.jobs import DynamoDesiredStates, EmrRuns
 from sluice.errors import BadConfiguration
-from sluice.operations import refusal_of, reply_of, request_of
+from sluice.operations import build_error_reply, build_reply, parse_request
 from sluice.pipeline.catalogue import Catalogue
 from sluice.pipeline.operations import JobOutcome, JobsOperation
 from sluice.pipeline.reconciler import Reconciler
@@ -45,16 +45,16 @@ def dependencies() -> Reconciler:
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Serve one request; the schedule's is to reconcile."""
     try:
-        result = dependencies().perform(request_of(event, JobsOperation))
+        result = dependencies().perform(parse_request(event, JobsOperation))
     except BadConfiguration as error:
-        return refusal_of(error)
+        return build_error_reply(error)
     if isinstance(result, JobOutcome):
         tell(result)
     elif isinstance(result, tuple):
         publish(SERVICE, gauges(result))
         for outcome in result:
             tell(outcome)
-    return reply_of(result)
+    return build_reply(result)
 
 
 def gauges(outcomes: Sequence[JobOutcome]) -> Mapping[str, float]:

@@ -1,6 +1,6 @@
-"""Looks after exchanges, bindings, links and routes: operators' requests, peers' messages, ticks and the schedule in.
+"""Manages exchanges, bindings, links and routes: serves operators' requests, peers' messages, ticks and the schedule.
 
-A request is one of `sluice.federation.operations`. What its asker did wrong comes back as a refusal.
+A request is one of `sluice.federation.operations`. A mistake of the caller is returned as a refusal.
 """
 
 import json
@@ -29,34 +29,34 @@ from sluice.aws.metrics import publish
 from sluice.aws.records import Batch, BatchResponse, Reporter
 from sluice.aws.ticks import Ticks
 from sluice.errors import BadConfiguration, BadSnapshot, Malformed, QueueGone, SenderFault
-from sluice.federation.administration import OperationHandler
-from sluice.federation.bridge_works import RETENTION, BridgeProvisioner
-from sluice.federation.dynamic_service import Dynamics
+from sluice.federation.bridge_provisioner import RETENTION, BridgeProvisioner
+from sluice.federation.drift_repair import DriftRepair
+from sluice.federation.dynamic_service import DynamicRouteService
 from sluice.federation.exchange_store import ExchangeStore
+from sluice.federation.link_service import LinkService
 from sluice.federation.links.links import MAX_RETENTION_S, Bridge
 from sluice.federation.links.messages import DynamicMessage, decode_control
-from sluice.federation.links.peers import KNOWN_PEERS, url_beside
-from sluice.federation.links.registry import routes_down
+from sluice.federation.links.peers import KNOWN_PEERS, build_peer_url_function
+from sluice.federation.links.registry import list_down_routes
 from sluice.federation.links.watch import WATCH, SiteWatch
-from sluice.federation.operations import OPERATIONS, LookAgain, SweepSite
-from sluice.federation.registrar import LinkService
+from sluice.federation.operation_handler import OperationHandler
+from sluice.federation.operations import OPERATIONS, SweepSite, Tick
 from sluice.federation.settings import LinksSettings
 from sluice.federation.site_views import SiteViews
-from sluice.federation.stored import Stored
-from sluice.federation.upkeep import DriftRepair
+from sluice.federation.stored import DocumentStore
 from sluice.message import Message
-from sluice.operations import refusal_of, reply_of, request_of
+from sluice.operations import build_error_reply, build_reply, parse_request
 from sluice.splitting.filters.values import Filter
 
 SERVICE = "links"
-LAST_MS = 5_000  # before the function's end: nothing new is begun
+LAST_MS = 5_000  # before the function's end: nothing new is started
 DYNAMIC = "dynamic"  # the document with the state of dynamic routes
-DECLARED = "declared"  # the document with what was last declared
-LOOKS = "watch"  # the document with what looks at queues have shown
+DECLARED = "declared"  # the document with the last applied declaration
+LOOKS = "watch"  # the document with the results of checks of queues
 BRIDGE_TIMEOUT_S = 30
 VISIBILITY_S = 6 * BRIDGE_TIMEOUT_S
-MAX_RECEIVES = 1_000  # the most that SQS counts to: before that the function says why
-MAX_DELAY_S = 900  # of SQS
+MAX_RECEIVES = 1_000  # SQS counts no further; the function reports the error before that
+MAX_DELAY_S = 900  # the maximum of SQS
 
 logger = Logger()
 
@@ -72,7 +72,7 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
     exchanges: ExchangeStore
 
     def registrar(self, context: LambdaContext) -> LinkService:
-        """Make what looks after links, for one invocation."""
+        """Create the service that manages links, for one invocation."""
         settings = self.settings
         return LinkService(
             here=settings.here,
@@ -93,12 +93,12 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
             peers=self.peers,
             peer_accounts=settings.peer_accounts,
             peer_stages=settings.peer_stages,
-            known=Stored(self.documents[PEERS], KNOWN_PEERS, dict),
+            known=DocumentStore(self.documents[PEERS], KNOWN_PEERS, dict),
             peer_role_id=settings.peer_role_id,
-            peer_queue_url=url_beside(settings.here.control_queue_url, here=settings.here.region),
+            peer_queue_url=build_peer_url_function(settings.here.control_queue_url, here=settings.here.region),
             filter_problem=filter_problem,
             last_forwards=Forwards(dynamodb_client(), settings.table).last,
-            waiting_since=lambda: Stored(self.documents[LOOKS], WATCH, SiteWatch).value().waiting_since_ms,
+            waiting_since=lambda: DocumentStore(self.documents[LOOKS], WATCH, SiteWatch).value().waiting_since_ms,
             now_ms=now_ms,
             jitter=random.random,
             empty_for_ms=settings.counts_settle_s * 1000,
@@ -108,7 +108,7 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
         settings = self.settings
         dead_letters = settings.fifo_bridge_dead_letters_arn if bridge.fifo else settings.bridge_dead_letters_arn
         attributes = {
-            # The longest, unless somebody says otherwise: an outage may be long.
+            # The longest by default, because an outage may be long.
             RETENTION: str(MAX_RETENTION_S if bridge.retention_s is UNSET else bridge.retention_s),
             "VisibilityTimeout": str(VISIBILITY_S),
             "RedrivePolicy": json.dumps({"deadLetterTargetArn": dead_letters, "maxReceiveCount": MAX_RECEIVES}),
@@ -116,7 +116,7 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
         key_arn = settings.kms_key_arn
         attributes |= {"SqsManagedSseEnabled": "true"} if key_arn is None else {"KmsMasterKeyId": key_arn}
         if bridge.fifo:
-            # Each group has its own limits, and each is known by its own ids.
+            # Throughput limits and deduplication ids apply to each message group.
             attributes |= {
                 "FifoQueue": "true",
                 "DeduplicationScope": "messageGroup",
@@ -125,7 +125,7 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
         return attributes
 
     def upkeep(self, registrar: LinkService) -> DriftRepair:
-        """Give what looks after routes and bindings, for the same invocation."""
+        """Create the check and repair of routes and bindings, for the same invocation."""
         settings = self.settings
         redrives = Redrives(
             queues=self.queues,
@@ -136,12 +136,14 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
         return DriftRepair(
             registrar=registrar,
             document=self.documents[LOOKS],
-            declared=frozenset(settings.names.physical(each.queue) for each in settings.declared.bindings),
+            declared=frozenset(settings.names.physical(binding.queue) for binding in settings.declared.bindings),
             redrive=redrives.redrive,
         )
 
-    def administration(self, registrar: LinkService, dynamics: Dynamics, upkeep: DriftRepair) -> OperationHandler:
-        """Give what performs operations."""
+    def administration(
+        self, registrar: LinkService, dynamics: DynamicRouteService, upkeep: DriftRepair
+    ) -> OperationHandler:
+        """Create the handler of operations."""
         settings, declared = self.settings, self.settings.declared
         hear_peers = PeerMappings(client=lambda_client(), queue_arns=self._peers_queues).switch_on
         views = SiteViews(
@@ -170,33 +172,33 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
         urls = (here.control_queue_url, here.ingress_url, here.fifo_ingress_url)
         return [self.settings.arn_prefix + url.rsplit("/", 1)[1] for url in urls]
 
-    def dynamics(self, registrar: LinkService) -> Dynamics:
-        """Dynamic routes, for the same invocation."""
-        return Dynamics(registrar=registrar, document=self.documents[DYNAMIC])
+    def dynamics(self, registrar: LinkService) -> DynamicRouteService:
+        """Create the service of dynamic routes, for the same invocation."""
+        return DynamicRouteService(registrar=registrar, document=self.documents[DYNAMIC])
 
     def arm_tick(self, registrar: LinkService, upkeep: DriftRepair) -> None:
-        """See to it that the registry, and what is missing, is looked at again in time."""
+        """Send a delayed tick if the registry or a missing resource has to be checked again and none is due earlier."""
         at_ms = now_ms()
-        times = (registrar.next_tick_ms(registrar.registry()), upkeep.next_look_ms())
-        due_at_ms = min((each for each in times if each is not None), default=None)
+        times = (registrar.next_tick_ms(registrar.registry()), upkeep.next_check_ms())
+        due_at_ms = min((time_ms for time_ms in times if time_ms is not None), default=None)
         if due_at_ms is None:
             return
         delay_s = min(max(-(-(due_at_ms - at_ms) // 1000), 1), MAX_DELAY_S)
         ticks = Ticks(dynamodb_client(), self.settings.table, "links")
         if ticks.claim(due_at_ms=at_ms + delay_s * 1000, now_ms=at_ms):
-            ask(self.settings.ticks_queue_url, LookAgain(), delay_s=delay_s)
+            ask(self.settings.ticks_queue_url, Tick(), delay_s=delay_s)
 
 
 @cache
 def dependencies() -> LinksDependencies:
-    """Make what this environment keeps, at its first call."""
+    """Create the dependencies at the first call; the environment keeps them."""
     settings = read_settings(LinksSettings)
     return LinksDependencies(
         settings=settings,
         queues=SqsSiteQueues(sqs_client(), settings.dead_letters_url, settings.arn_prefix),
         peers=PeerQueues(settings.here.account),
-        # Its messages are about one registry, and in order. A peer's messages are one group: for six minutes nothing of
-        # it would be heard, if what failed weren't shown again soon.
+        # All messages change one registry, and are served in order. A peer's messages are one group, which a failed one
+        # would block for six minutes if it weren't made visible again soon.
         reporter=make_reporter(settings.dead_letters_url, ThreadPoolExecutor(1)),
         documents={
             name: DynamoDocument(client=dynamodb_client(), table=settings.table, name=name, new_token=new_id)
@@ -210,17 +212,17 @@ def dependencies() -> LinksDependencies:
 
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:
     """Serve a batch of peers' messages or ticks, or one request."""
-    batch = Batch.found_in(event)
+    batch = Batch.try_parse(event)
     if batch is not None:
         return messages(batch, context)
     try:
-        return reply_of(perform(event, context))
+        return build_reply(perform(event, context))
     except (BadConfiguration, SenderFault, QueueGone) as error:
-        return refusal_of(error)
+        return build_error_reply(error)
 
 
 def messages(batch: Batch, context: LambdaContext) -> BatchResponse:
-    """Serve what peers say, in order, or ticks and outages; a bad one becomes a dead letter."""
+    """Serve peers' messages, in order, or ticks and reports; a malformed message becomes a dead letter."""
 
     def serve(message: Message) -> None:
         try:
@@ -229,7 +231,7 @@ def messages(batch: Batch, context: LambdaContext) -> BatchResponse:
             else:
                 perform(message.body, context)
         except BadSnapshot:
-            raise  # what we have stored can't be read: the sender isn't to blame, and the message may come again
+            raise  # our stored state can't be read: the sender isn't to blame, and the message may be redelivered
         except BadConfiguration as error:
             raise Malformed(str(error)) from error
 
@@ -237,7 +239,7 @@ def messages(batch: Batch, context: LambdaContext) -> BatchResponse:
 
 
 def hear(message: Message, context: LambdaContext) -> None:
-    """One message of a peer."""
+    """Serve one message of a peer."""
     registrar, control = dependencies().registrar(context), decode_control(message.body)
     dynamics, upkeep = dependencies().dynamics(registrar), dependencies().upkeep(registrar)
     if isinstance(control, DynamicMessage):
@@ -249,15 +251,15 @@ def hear(message: Message, context: LambdaContext) -> None:
 
 
 def perform(request: dict[str, Any] | str, context: LambdaContext) -> object:
-    """One operation; after one that changes something, dynamic routes follow, and a tick is armed if need be."""
-    operation = request_of(request, OPERATIONS)
+    """Apply an operation. If it changes anything, synchronize dynamic routes, and arm a tick if one is needed."""
+    operation = parse_request(request, OPERATIONS)
     registrar = dependencies().registrar(context)
     dynamics, upkeep = dependencies().dynamics(registrar), dependencies().upkeep(registrar)
     sweeps = isinstance(operation, SweepSite)
     try:
         return dependencies().administration(registrar, dynamics, upkeep).perform(operation)
     finally:
-        # A sweep that finds a bad declaration has done the rest.
+        # A sweep that raises for a bad declaration has finished all its other work.
         if operation.changes:
             dynamics.sync(heartbeat=sweeps)
             _after(registrar, dynamics, upkeep)
@@ -266,18 +268,18 @@ def perform(request: dict[str, Any] | str, context: LambdaContext) -> object:
 
 
 def _tell_of_routes(registrar: LinkService) -> None:
-    """How things stand, said at every sweep of a site that has routes: an alarm holds on to it."""
+    """Publish, at every sweep of a site that has routes, how many are down: an alarm uses this metric."""
     registry = registrar.registry()
     if not registry.bridges:
         return
-    down = routes_down(registry)
+    down = list_down_routes(registry)
     publish(SERVICE, {"RoutesDown": len(down)})
     if down:
         logger.warning("RoutesDown", routes=down)
 
 
-def _after(registrar: LinkService, dynamics: Dynamics, upkeep: DriftRepair) -> None:
-    for mended in upkeep.mended:
+def _after(registrar: LinkService, dynamics: DynamicRouteService, upkeep: DriftRepair) -> None:
+    for mended in upkeep.repairs:
         logger.warning("Mended", what=mended.what, queue=mended.name, routes=mended.routes, lost=mended.lost)
         publish(SERVICE, {"Mended": 1, "MessagesLost": mended.lost})
     for reason, number in dynamics.ignored.items():
@@ -286,8 +288,8 @@ def _after(registrar: LinkService, dynamics: Dynamics, upkeep: DriftRepair) -> N
 
 
 def filter_problem(filter_: Filter) -> str | None:
-    """Say why no route can have a filter; None where one can."""
-    from sluice.federation.sieves import problem  # noqa: PLC0415 - patterns and jq compile where a route has some
+    """Return why no route can have this filter, or None if one can."""
+    from sluice.federation.route_filters import find_filter_problem  # noqa: PLC0415 - patterns and jq compile where a route has some
     from sluice.splitting.jq_runner import compile_problem  # noqa: PLC0415 - see above
 
-    return problem(filter_, compile_problem=compile_problem)
+    return find_filter_problem(filter_, compile_problem=compile_problem)

@@ -16,13 +16,13 @@ from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 from sluice.aws.rendezvous.waiting import DynamoMailboxStore
 from sluice.aws.shutdown import call_at_shutdown
 from sluice.rendezvous.event_recorder import HeldCounts
-from sluice.rendezvous.http import BrokerSite, HttpRequest, HttpResponse, route_of
+from sluice.rendezvous.http import BrokerSite, HttpRequest, HttpResponse, match_route
 from sluice.rendezvous.mailbox import PREFIX, Mailbox
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.messages import by_fingerprint
 from sluice.rendezvous.settings import ProxySettings
 from sluice.rendezvous.volunteers import Volunteers
-from sluice.stages import staged
+from sluice.stages import add_stage_prefix
 
 SERVICE = "proxy"
 AT_ONCE = 2  # calls for one offer
@@ -38,7 +38,7 @@ def dependencies() -> tuple[BrokerSite, HeldCounts]:
     settings = read_settings(ProxySettings)
     site = make_dependencies(settings, threads=AT_ONCE)
     mailboxes = DynamoMailboxStore(dynamodb_client(), settings.table)
-    mailbox = Mailbox(site, mailboxes, staged(PREFIX, settings.stage))
+    mailbox = Mailbox(site, mailboxes, add_stage_prefix(PREFIX, settings.stage))
     volunteers = Volunteers(
         site=site,
         mailbox=mailbox,
@@ -63,7 +63,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     try:
         response = broker.serve(HttpRequest.parse(event))
     except Exception as error:  # noqa: BLE001 - whatever it was, the caller gets a status and the log the cause
-        logger.error("RequestFailed", route=route_of(event.get("rawPath", "")), cause=cause_of(error))  # noqa: TRY400 - a traceback's text may quote an offer
+        logger.error("RequestFailed", route=match_route(event.get("rawPath", "")), cause=find_cause(error))  # noqa: TRY400 - a traceback's text may quote an offer
         response = HttpResponse(status=503, metrics=("RequestsFailed",))
     publish(SERVICE, counts.due(Counter(response.metrics) + broker.site.recorder.publish()))
     return response.event()
@@ -78,13 +78,13 @@ def publish_rest() -> None:
         broker.site.pacing.flush(at_shutdown=True)
 
 
-def cause_of(error: BaseException) -> list[str]:
+def find_cause(error: BaseException) -> list[str]:
     """Say what an error is, where it was raised, and what it came from: never its text, which may quote an offer."""
     frames = traceback.extract_tb(error.__traceback__)
     names = [getattr(error, name) for name in ("operation", "code") if hasattr(error, name)]
     said = [" ".join([type(error).__name__, *names]), *(f"{frame.filename}:{frame.lineno}" for frame in frames)]
     earlier = error.__cause__ or error.__context__
-    return said + (cause_of(earlier) if earlier else [])
+    return said + (find_cause(earlier) if earlier else [])
 
 
 # At the import, since Lambda takes no registration later.

@@ -39,7 +39,7 @@ class SplitterDependencies(msgspec.Struct, frozen=True, kw_only=True):
     seen: CachedRegistry
     queues: SplitQueues
     metadata: S3Metadata
-    conduct: SessionCircuitBreaker
+    circuit_breaker: SessionCircuitBreaker
     reporter: Reporter
 
     def split(self, messages: Sequence[Message], queue: SplitConfig) -> SplitOutcome:
@@ -53,7 +53,7 @@ class SplitterDependencies(msgspec.Struct, frozen=True, kw_only=True):
             send=self.queues.send_batch,
             executor=self.reporter.executor,
             metadata=self.metadata,
-            conduct=self.conduct,
+            circuit_breaker=self.circuit_breaker,
             began_s=began_s,
         )
         try:
@@ -76,7 +76,7 @@ def dependencies() -> SplitterDependencies:
         seen=CachedRegistry(store, splitter_id=new_id(), decide=lambda: jq, now_ms=now_ms, ready=jq.ready),
         queues=SplitQueues(sqs_client(), settings.dead_letters_url),
         metadata=S3Metadata(),
-        conduct=SessionCircuitBreaker(now_s=now_s, tell=partial(cancel, settings.control_queue_url)),
+        circuit_breaker=SessionCircuitBreaker(now_s=now_s, tell=partial(cancel, settings.control_queue_url)),
         reporter=make_reporter(settings.dead_letters_url, ThreadPoolExecutor(MAX_CONNECTIONS)),
     )
 

@@ -1,4 +1,4 @@
-"""A value in DynamoDB that is changed bit by bit: a snapshot and what changed after it.
+"""Stores a value in DynamoDB as a snapshot and the log of changes after it.
 
 pk                sk               item
 document#<name>   head             version, and where the snapshot is
@@ -37,7 +37,7 @@ from sluice.aws.items import (
     text,
 )
 from sluice.errors import CallFailed
-from sluice.federation.matching.bindings import News
+from sluice.federation.matching.bindings import BindingsUpdate
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -49,7 +49,7 @@ CONFLICT = "TransactionConflict"
 
 
 class _Head(msgspec.Struct, frozen=True, kw_only=True):
-    """What the head says; empty texts and zeros where it doesn't. Snapshots are `<token>*<number of parts>`."""
+    """The head's attributes; absent ones are empty or zero. Snapshots are named `<token>*<number of parts>`."""
 
     version: int = 0
     token: str = ""
@@ -70,7 +70,7 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True, kw_only=True)
 class DynamoChangeLog:
-    """One value in a table. `new_token` gives a text of at most 36 characters that nobody else draws. Not for threads.
+    """One value in a table. `new_token` returns a unique text of at most 36 characters. Not safe for threads.
 
     All of it raises `CallFailed`.
     """
@@ -87,29 +87,31 @@ class DynamoChangeLog:
         head = self._head
         return head.version - head.snapshot_version >= MAX_CHANGES or head.bytes >= MAX_LOG_BYTES
 
-    def since(self, version: int | None) -> News:
-        """Read what has come since: one small read where there is nothing, and one more where there are changes.
+    def since(self, version: int | None) -> BindingsUpdate:
+        """Read the changes after a version: one small read, and another read if there are changes.
 
         What is replaced while it is read is read again, ten times at most.
         """
         for _ in range(MAX_READS):
             head = self._head = _Head.of(self._item(HEAD))
             if version == head.version:
-                return News(version=version)
+                return BindingsUpdate(version=version)
             if version is not None and head.kept <= version < head.version:
                 changes = self._changes(version, head.version)
                 if changes is not None:
-                    return News(version=head.version, changes=changes)
+                    return BindingsUpdate(version=head.version, changes=changes)
                 continue
             parts = [self._item(key) for key in _parts(head.snapshot)]
             changes = self._changes(head.snapshot_version, head.version)
             if all(parts) and changes is not None:
                 snapshot = b"".join(part["data"]["B"] for part in parts) if parts else None
-                return News(version=head.version, changes=changes, base=head.snapshot_version, snapshot=snapshot)
+                return BindingsUpdate(
+                    version=head.version, changes=changes, base=head.snapshot_version, snapshot=snapshot
+                )
         raise CallFailed("GetItem", "Changing", f"{self.name} was replaced during each of {MAX_READS} reads")
 
     def append(self, change: bytes, *, after: int) -> bool:
-        """Write version `after` + 1; False where somebody else has written since."""
+        """Write version `after` + 1; False if another writer has written it."""
         head = self._head_at(after)
         if head is None:
             return False
@@ -136,7 +138,7 @@ class DynamoChangeLog:
         return True
 
     def save(self, snapshot: bytes, *, after: int, version: int) -> bool:
-        """Write a snapshot of `version`, which is `after` or `after` + 1; False where somebody else was faster."""
+        """Write a snapshot of `version`, which is `after` or `after` + 1; False if another writer was faster."""
         head = self._head_at(after)
         if head is None:
             return False
@@ -147,8 +149,8 @@ class DynamoChangeLog:
         # Nobody whose snapshot was pending can finish it any more, so its parts may go.
         if not self._write(head, announced, ("pending", "stale"), ("snapshot", "pending"), ours="pending"):
             return False
-        gone = [_change_key(each) for each in range(head.swept + 1, head.kept + 1)]
-        self._delete([*gone, *(key for each in stale.split() for key in _parts(each))])
+        gone = [_change_key(version_gone) for version_gone in range(head.swept + 1, head.kept + 1)]
+        self._delete([*gone, *(key for part_token in stale.split() for key in _parts(part_token))])
         for key, start in zip(_parts(named), starts, strict=True):
             part: Any = {**self._key(key), "data": {"B": snapshot[start : start + PART_BYTES]}}
             with calls("PutItem"):
@@ -166,22 +168,22 @@ class DynamoChangeLog:
             swept=head.kept,
             bytes=0,
         )
-        changed, asked = [*_OF_SNAPSHOT], ["snapshot", "pending"]
+        changed, conditions = [*_OF_SNAPSHOT], ["snapshot", "pending"]
         if is_new:
-            changed, asked = [*changed, "version", "token"], [*asked, "token"]
-        is_ours = self._write(announced, later, changed, asked, ours="snapshot")
+            changed, conditions = [*changed, "version", "token"], [*conditions, "token"]
+        is_ours = self._write(announced, later, changed, conditions, ours="snapshot")
         self._delete(_parts(head.snapshot if is_ours else named))
         return is_ours
 
-    def _write(self, before: _Head, after: _Head, changed: Sequence[str], asked: Sequence[str], *, ours: str) -> bool:
-        """Change the head, where what is `asked` is as it was; False where it isn't.
+    def _write(self, before: _Head, after: _Head, changed: Sequence[str], same: Sequence[str], *, ours: str) -> bool:
+        """Change the head if the attributes in `same` have their old values; False if they haven't.
 
-        A write whose answer was lost is tried again, perhaps a minute later. Whether it was done, the attribute
-        `ours` says, as nobody else gives it this value.
+        A write whose response was lost is retried, perhaps a minute later. The attribute `ours` then shows whether
+        the first write succeeded, since no other writer gives it this value.
         """
         try:
             with calls("UpdateItem"):
-                self.client.update_item(**self._update(before, after, changed, asked))
+                self.client.update_item(**self._update(before, after, changed, same))
         except CallFailed as error:
             if error.code != CONDITION_FAILED:
                 raise
@@ -190,24 +192,24 @@ class DynamoChangeLog:
         self._head = after
         return True
 
-    def _update(self, before: _Head, after: _Head, changed: Sequence[str], asked: Sequence[str]) -> Any:
-        """Make the request. A head that isn't there gets all that one has."""
+    def _update(self, before: _Head, after: _Head, changed: Sequence[str], same: Sequence[str]) -> Any:
+        """Build the request. A head that doesn't exist yet gets all attributes."""
         if before == _Head():
-            changed, asked = _OF_HEAD, ()
+            changed, same = _OF_HEAD, ()
         values = {f":{name}": getattr(after, name) for name in changed}
-        values |= {f":was_{name}": getattr(before, name) for name in asked}
-        condition = " AND ".join(f"#{name} = :was_{name}" for name in asked)
+        values |= {f":was_{name}": getattr(before, name) for name in same}
+        condition = " AND ".join(f"#{name} = :was_{name}" for name in same)
         return {
             "TableName": self.table,
             "Key": self._key(HEAD),
             "UpdateExpression": "SET " + ", ".join(f"#{name} = :{name}" for name in changed),
             "ConditionExpression": condition or "attribute_not_exists(pk)",
-            "ExpressionAttributeNames": {f"#{name}": name for name in {*changed, *asked}},  # some are reserved words
+            "ExpressionAttributeNames": {f"#{name}": name for name in {*changed, *same}},  # some are reserved words
             "ExpressionAttributeValues": attributes(values),
         }
 
     def _head_at(self, version: int) -> _Head | None:
-        """Give the head where it has this version; None where somebody has written since."""
+        """Return the head if it has this version; None if another writer has changed it since."""
         if self._head.version != version or not self._head.token:
             self._head = _Head.of(self._item(HEAD))
         return self._head if self._head.version == version else None
@@ -251,12 +253,12 @@ def _change_key(version: int) -> str:
 
 
 def _parts(snapshot: str) -> list[str]:
-    """Give the sort keys of a snapshot's parts; none where there is no snapshot."""
+    """Return the sort keys of a snapshot's parts; none if there is no snapshot."""
     token, _, parts = snapshot.rpartition("*")
     return [f"{token}#{place}" for place in range(int(parts or 0))]
 
 
 def _was_beaten(error: CallFailed) -> bool:
-    """Whether a transaction wasn't done as somebody else has written, or is just writing."""
+    """Whether a transaction failed because another writer has written, or is writing now."""
     codes = cancellation_codes(error) if error.code == TRANSACTION_CANCELED else ()
     return CONDITION_IN_TRANSACTION in codes or CONFLICT in codes

@@ -1,4 +1,4 @@
-"""What an environment gives its shells: AWS clients, the wall clock, and ids that nobody else draws.
+"""AWS clients, the wall clock and unique ids for one execution environment.
 
 Clients are made at the first call and shared by an environment's invocations. They are botocore's own, which boto3 only
 hands on: a function doesn't load it, and starts a tenth sooner.
@@ -64,7 +64,7 @@ _ENCODER, _DECODER = msgspec.json.Encoder(), msgspec.json.Decoder(dict[str, Any]
 
 
 class _Kept(threading.local):
-    """What a thread has: a connection, and, of a call whose fast attempt failed, its answer or what was raised."""
+    """State of one thread: its connection and, if the fast attempt of a call failed, its response or its error."""
 
     connection: HTTPConnection | None = None
     answer: AWSResponse | BotoCoreError | None = None
@@ -82,23 +82,23 @@ class FastBatches:
     def __init__(self, client: "SQSClient") -> None:
         # Who looks on at what botocore sends, or stands in for AWS, isn't passed over.
         self._onlookers = copy(client.meta.events)
-        self._endpoint = endpoint_of(client)
+        self._endpoint = botocore_endpoint(client)
         self._limits: Any = client.meta.config  # whose fields the stubs don't know
         self._kept = _Kept()
 
     @classmethod
-    def let(cls, client: "SQSClient") -> "SQSClient":
-        """Let the client send batches so; it is called as before. Through a proxy botocore knows the way."""
+    def install(cls, client: "SQSClient") -> "SQSClient":
+        """Make the client send batches this way; its calls stay the same. With a proxy, botocore's own way stays."""
         if get_environ_proxies(client.meta.endpoint_url):
             return client
         fast, events = cls(client), cast("Any", client.meta.events)  # by the stubs handlers give nothing back
-        events.register(f"provide-client-params.sqs.{SEND_BATCH}", fast.spell)
+        events.register(f"provide-client-params.sqs.{SEND_BATCH}", fast.encode)
         events.register_last("before-call", fast.send)  # after all others: some add headers
         events.register(f"before-send.sqs.{SEND_BATCH}", fast.hand_over)
         return client
 
-    def spell(self, params: Mapping[str, Any], context: dict[str, Any], **_: object) -> Mapping[str, Any] | None:
-        """Spell the request; to botocore no entry is left to spell."""
+    def encode(self, params: Mapping[str, Any], context: dict[str, Any], **_: object) -> Mapping[str, Any] | None:
+        """Serialize the request, and leave botocore no entry to serialize."""
         try:
             context[SPELLED] = _ENCODER.encode(params)
         except UnicodeEncodeError:
@@ -108,7 +108,7 @@ class FastBatches:
     def send(
         self, params: dict[str, Any], request_signer: Any, context: Mapping[str, Any], **_: object
     ) -> tuple[AWSResponse, Mapping[str, Any]] | None:
-        """Send what was spelled. None where botocore is to go on with the call, as it is for calls of other kinds."""
+        """Send the serialized request. None if botocore should continue the call, as for calls of other kinds."""
         self._kept.answer = None
         if SPELLED not in context:
             return None
@@ -122,7 +122,7 @@ class FastBatches:
             answer: AWSResponse | None = first_non_none_response(answers)
             if answer is None:
                 if kept.connection is None or kept.connection.sock is None or wait_for_read(kept.connection.sock, 0):
-                    kept.connection = self.connected()
+                    kept.connection = self.connect()
                 kept.connection.request(prepared.method, urlsplit(prepared.url).path, prepared.body, prepared.headers)
                 came = kept.connection.getresponse()
                 content = came.read()
@@ -139,7 +139,7 @@ class FastBatches:
         self._kept.answer = answer
         return None
 
-    def connected(self) -> HTTPConnection:
+    def connect(self) -> HTTPConnection:
         """Open a connection as botocore would: with the client's time limits, to whom its authorities vouch for."""
         parts, within_s = urlsplit(self._endpoint.host), self._limits.connect_timeout
         connection = HTTPConnection(parts.hostname or "", parts.port, timeout=within_s)
@@ -152,12 +152,12 @@ class FastBatches:
 
     @cached_property
     def authorities(self) -> SSLContext:
-        """Whom to trust, as the client is configured."""
+        """The TLS context with the certificate authorities for which the client is configured."""
         verify = self._endpoint.http_session._verify  # noqa: SLF001 - there is no public way
         return create_default_context(cafile=get_cert_path(verify))
 
     def hand_over(self, **_: object) -> AWSResponse | None:
-        """Give botocore what the fast attempt had, in place of its own first one."""
+        """Return the fast attempt's response, or raise its error, in place of botocore's own first attempt."""
         answer: AWSResponse | BotoCoreError | None = self._kept.answer
         self._kept.answer = None
         if isinstance(answer, BotoCoreError):
@@ -165,65 +165,65 @@ class FastBatches:
         return answer
 
 
-def endpoint_of(client: Any) -> Any:
-    """Give what botocore prepares and sends a client's requests with: it has no public way to it."""
+def botocore_endpoint(client: Any) -> Any:
+    """Return the endpoint with which botocore prepares and sends a client's requests; it isn't public."""
     return client._endpoint  # noqa: SLF001 - see above
 
 
 def make_client(service: str, *, config: Config = CONFIG) -> Any:
-    """Make a client of the environment's region and credentials."""
+    """Create a client with the environment's region and credentials."""
     return _session().create_client(service, config=config)
 
 
 @cache
 def _session() -> Session:
-    """One for all clients: it reads the services' descriptions once."""
+    """Return the session of all clients, so that botocore reads the services' descriptions once."""
     return get_session()
 
 
 @cache
 def sqs_client() -> "SQSClient":
-    """Give the environment's SQS client; safe for threads."""
-    return FastBatches.let(make_client("sqs"))
+    """Return the environment's SQS client; safe for threads."""
+    return FastBatches.install(make_client("sqs"))
 
 
 @cache
 def dynamodb_client() -> "DynamoDBClient":
-    """Give the environment's DynamoDB client; safe for threads."""
+    """Return the environment's DynamoDB client; safe for threads."""
     client: DynamoDBClient = make_client("dynamodb")
     return client
 
 
 @cache
 def quick_sqs_client() -> "SQSClient":
-    """Give the environment's SQS client for calls that somebody waits for, and makes again; safe for threads."""
+    """Return the environment's SQS client with short timeouts, for callers that retry themselves; safe for threads."""
     client: SQSClient = make_client("sqs", config=ONCE)
     return client
 
 
 @cache
 def holding_sqs_client() -> "SQSClient":
-    """Give the environment's SQS client for receives of up to ten seconds; safe for threads."""
+    """Return the environment's SQS client for receives of up to ten seconds; safe for threads."""
     client: SQSClient = make_client("sqs", config=HOLDING)
     return client
 
 
 @cache
 def quick_dynamodb_client() -> "DynamoDBClient":
-    """Give the environment's DynamoDB client for calls that somebody waits for; safe for threads."""
+    """Return the environment's DynamoDB client with short timeouts, for requests with a deadline; safe for threads."""
     client: DynamoDBClient = make_client("dynamodb", config=QUICK)
     return client
 
 
 @cache
 def lambda_client() -> "LambdaClient":
-    """Give the environment's Lambda client; safe for threads."""
+    """Return the environment's Lambda client; safe for threads."""
     client: LambdaClient = make_client("lambda")
     return client
 
 
 def queue_arn_prefix(queue_url: str) -> str:
-    """Give the ARN without the name that the queues of this queue's account have, in the environment's region."""
+    """Return the ARN, without the name, of queues in this queue's account and the environment's region."""
     meta = sqs_client().meta
     account = queue_url.rsplit("/", 2)[-2]
     return f"arn:{meta.partition}:sqs:{meta.region_name}:{account}:"
@@ -231,7 +231,7 @@ def queue_arn_prefix(queue_url: str) -> str:
 
 @contextmanager
 def calls(operation: str, *, queue: str | None = None) -> Iterator[None]:
-    """Turn what a call raises into `CallFailed`, or `QueueGone` where the `queue`, by URL or name, isn't there."""
+    """Turn a call's errors into `CallFailed`, or into `QueueGone` if the `queue`, by URL or name, doesn't exist."""
     try:
         yield
     except ClientError as error:

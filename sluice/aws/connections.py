@@ -1,4 +1,4 @@
-"""How an operator's programs reach AWS: with the user's own credentials, or the embedded cloud's root."""
+"""Connects an operator's programs to AWS, with the user's credentials or those of the embedded cloud."""
 
 import os
 import re
@@ -44,7 +44,7 @@ class NoConnection(BadConfiguration):
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """One account and region, and the stage there. `endpoint_url` stands in for AWS, None where it is AWS itself."""
+    """One account and region, and the stage there. `endpoint_url` replaces AWS; None for AWS itself."""
 
     session: boto3.session.Session
     endpoint_url: str | None = None
@@ -58,7 +58,7 @@ class Connection:
         return self.session.region_name
 
     def client(self, service: str) -> Any:
-        """Give the boto3 client, made once; the caller knows its type by the service's name. Raises `NoConnection`."""
+        """Return the service's boto3 client, created once; its name determines the type. Raises `NoConnection`."""
         with self._making:
             if service not in self._clients:
                 try:
@@ -82,7 +82,7 @@ class Connection:
             yield page
 
 
-def of_user(*, region: str | None = None, profile: str | None = None, stage: str | None = None) -> Connection:
+def connect_user(*, region: str | None = None, profile: str | None = None, stage: str | None = None) -> Connection:
     """Connect as the AWS command line would: by profile, environment, configuration files. Raises `NoConnection`."""
     try:
         configured = Session(profile=profile)
@@ -98,8 +98,8 @@ def of_user(*, region: str | None = None, profile: str | None = None, stage: str
     return Connection(session, endpoint_url, stage)
 
 
-def of_environment(variables: Mapping[str, str], *, stage: str | None = None) -> Connection:
-    """Connect by what these variables say, and nothing else: as the embedded cloud gives them for one of its sites."""
+def connect_environment(variables: Mapping[str, str], *, stage: str | None = None) -> Connection:
+    """Connect by these variables only, as the embedded cloud sets them for one of its sites."""
     session = boto3.session.Session(
         aws_access_key_id=variables["AWS_ACCESS_KEY_ID"],
         aws_secret_access_key=variables["AWS_SECRET_ACCESS_KEY"],
@@ -116,20 +116,20 @@ def profiles() -> Mapping[str, str | None]:
     return {}
 
 
-def account_of(connection: Connection) -> str:
+def fetch_account(connection: Connection) -> str:
     """Ask which account the credentials are of. Raises `CallFailed`."""
     client: STSClient = connection.client("sts")
     with calls("GetCallerIdentity"):
         return client.get_caller_identity()["Account"]
 
 
-def environment_of(connection: Connection, surroundings: Mapping[str, str]) -> dict[str, str]:
-    """Give the environment in which a program of ours, or CDK's, acts as the connection does.
+def build_environment(connection: Connection, surroundings: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment variables with which a program of Sluice or CDK acts as the connection does.
 
     On AWS it finds the credentials as we did, and renews them. Raises `NoConnection` without credentials.
     """
     if connection.endpoint_url:
-        return {**undirected(surroundings), **program_variables(connection)}
+        return {**remove_aws_variables(surroundings), **program_variables(connection)}
     _credentials(connection)
     led = {**surroundings, "AWS_REGION": connection.region, "AWS_DEFAULT_REGION": connection.region}
     if connection.session.profile_name == DEFAULT_PROFILE:
@@ -139,7 +139,7 @@ def environment_of(connection: Connection, surroundings: Mapping[str, str]) -> d
 
 
 def program_variables(connection: Connection) -> Mapping[str, str]:
-    """With which any AWS program acts as the connection does, on top of an environment that is `undirected`.
+    """Return the AWS variables with which any program acts as the connection does, in place of all others.
 
     On AWS it gets no key that stays valid: credentials of a role, of a single sign-on or of a web identity are handed
     on as they are, for what is left of their time; for a user's own keys STS gives a session token, which is good for
@@ -164,7 +164,7 @@ def program_variables(connection: Connection) -> Mapping[str, str]:
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         "AWS_EC2_METADATA_DISABLED": "true",
     }
-    given = {
+    optional = {
         "AWS_SESSION_TOKEN": keys.get("SessionToken"),
         ENDPOINT_VARIABLE: connection.endpoint_url,
         STAGE_VARIABLE: connection.stage,
@@ -173,11 +173,11 @@ def program_variables(connection: Connection) -> Mapping[str, str]:
     services = (
         {} if connection.endpoint_url else {k: v for k, v in os.environ.items() if SERVICES_ENDPOINT.fullmatch(k)}
     )
-    return {**variables, **services, **{name: value for name, value in given.items() if value}}
+    return {**variables, **services, **{name: value for name, value in optional.items() if value}}
 
 
 def _credentials(connection: Connection) -> Any:
-    """Get them as they are now. Raises `NoConnection` where there are none, or they can't be renewed."""
+    """Return the current credentials. Raises `NoConnection` if there are none, or they can't be renewed."""
     try:
         credentials = connection.session.get_credentials()
         if credentials is not None:
@@ -187,6 +187,6 @@ def _credentials(connection: Connection) -> Any:
     raise NoConnection("no AWS credentials: set AWS_PROFILE or pass --profile, or --local")
 
 
-def undirected(environment: Mapping[str, str]) -> dict[str, str]:
-    """Give what of an environment says neither whom a program acts as, nor where."""
+def remove_aws_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without the variables that set a program's AWS credentials, region or endpoint."""
     return {name: value for name, value in environment.items() if not LEADING.fullmatch(name)}

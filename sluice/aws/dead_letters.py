@@ -1,4 +1,4 @@
-"""Dead letters that say why they are there: one format, written and read here alone.
+"""Writes and reads dead letters, each with the reason for which it was dead-lettered.
 
 A dead letter is the message as it was, body, attributes, group and trace, with two attributes more: `sluice-reason` and
 `sluice-source`, the ARN of its queue. Where that is more than SQS carries, all of the message's own attributes travel
@@ -22,7 +22,16 @@ from msgspec.structs import replace
 from sluice.aws.clients import calls
 from sluice.dead_letter_reasons import LAMBDAS_REASON, MOVED_FROM
 from sluice.documents import read_json
-from sluice.message import MAX_ATTRIBUTES, MAX_MESSAGE_BYTES, NOT_TEXT, DeadLetter, Message, Outgoing, Value, size_of
+from sluice.message import (
+    MAX_ATTRIBUTES,
+    MAX_MESSAGE_BYTES,
+    NOT_TEXT,
+    DeadLetter,
+    Message,
+    Outgoing,
+    Value,
+    message_size,
+)
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_sqs import SQSClient
@@ -68,17 +77,19 @@ class DeadLetters:
 
 
 def outgoing(letter: DeadLetter) -> Outgoing:
-    """Spell the message as the dead-letter queue gets it, with as much of the reason as there is room for."""
+    """Build the message for the dead-letter queue, with as much of the reason as there is room for."""
     message = letter.message
     attributes = dict(message.attributes)
     if len(attributes) + SAID > MAX_ATTRIBUTES:
-        packed = {PACKED: Value("String", json.dumps({name: each.of_event() for name, each in attributes.items()}))}
-        attributes = packed if size_of(message.body, packed) <= MAX_MESSAGE_BYTES else attributes
+        packed = {PACKED: Value("String", json.dumps({name: value.to_lambda() for name, value in attributes.items()}))}
+        attributes = packed if message_size(message.body, packed) <= MAX_MESSAGE_BYTES else attributes
     # It may quote what SQS took in an escape of JSON alone, and would refuse here.
     reason = NOT_TEXT.sub("\ufffd", letter.reason[:MAX_REASON])
     # Without a source nobody finds it again to put it back; a part of a reason is better than none.
     for name, text, least in ((SOURCE, letter.source, len(letter.source)), (REASON, reason, 1)):
-        room = MAX_MESSAGE_BYTES - size_of(message.body, attributes) - size_of(name, {"": Value("String", "")})
+        room = (
+            MAX_MESSAGE_BYTES - message_size(message.body, attributes) - message_size(name, {"": Value("String", "")})
+        )
         said = text.encode()[: max(room, 0)].decode(errors="ignore")
         if len(attributes) < MAX_ATTRIBUTES and len(said) >= max(least, 1):
             attributes[name] = Value("String", said)
@@ -102,7 +113,7 @@ def read(message: Message) -> DeadLetter:
         # A sender may use the name too: what doesn't unpack is the sender's own.
         with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
             unpacked = {"messageId": "", "body": "", "messageAttributes": read_json(said[PACKED])}
-            kept = Message.of_lambda(unpacked).attributes
+            kept = Message.from_lambda(unpacked).attributes
             own = dict(kept) if len(kept) + SAID > MAX_ATTRIBUTES else own
     return DeadLetter(
         message=replace(message, attributes=own),
@@ -112,5 +123,5 @@ def read(message: Message) -> DeadLetter:
 
 
 def is_offer_kept(message: Message) -> bool:
-    """Tell whether the message is what is kept of an offer: nobody could answer it."""
+    """Return whether the message is the record of an offer, to which nobody could reply."""
     return _OFFER_KEPT.fullmatch(message.body) is not None

@@ -1,4 +1,4 @@
-"""What is deployed to a site, from the outputs of its stacks."""
+"""Reads a site's deployment from the outputs of its stacks."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from sluice.aws.clients import calls
 from sluice.aws.connections import Connection
 from sluice.codec import convert
 from sluice.errors import BadConfiguration, CallFailed
-from sluice.stages import staged
+from sluice.stages import add_stage_prefix
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
     from mypy_boto3_cloudformation import CloudFormationClient
@@ -59,50 +59,50 @@ class Deployment:
 
 def read_deployment(connection: Connection, outputs: Mapping[str, str] | None = None) -> Deployment:
     """Ask CloudFormation, unless the outputs are known. Raises `NotUsable`, `CallFailed` for another refusal."""
-    told = stack_outputs(connection, STACK) if outputs is None else outputs
+    stack_values = stack_outputs(connection, STACK) if outputs is None else outputs
     keys = {field.name: "".join(map(str.capitalize, field.name.split("_"))) for field in fields(Deployment)}
-    values = {name: output(told, STACK, key) for name, key in keys.items()}
+    values = {name: output(stack_values, STACK, key) for name, key in keys.items()}
     return Deployment(**values | {"broker_url": reachable(values["broker_url"], connection.endpoint_url)})
 
 
 def reachable(function_url: str, endpoint_url: str | None) -> str:
-    """Give the function URL as it can be called: of the embedded cloud, at its own endpoint."""
-    found = re.match(r"https?://([^./]+)\.lambda-url\.", function_url)
-    if endpoint_url is None or found is None:
+    """Return the function URL under which the function can be called. The embedded cloud's is at its own endpoint."""
+    match = re.match(r"https?://([^./]+)\.lambda-url\.", function_url)
+    if endpoint_url is None or match is None:
         return function_url
-    return f"{endpoint_url.rstrip('/')}/_aws/lambda-url/{found[1]}/"
+    return f"{endpoint_url.rstrip('/')}/_aws/lambda-url/{match[1]}/"
 
 
 def stack_outputs(connection: Connection, name: str) -> Mapping[str, str]:
-    """Read the outputs of a stack of the site's, by its name without the stage. Raises what `outputs_of` does.
+    """Read the outputs of one of the site's stacks, by its name without the stage. Raises the errors of `outputs_of`.
 
     A site that somebody's own CDK app deploys has no such stack, and stores what its outputs would be.
     """
-    stack = staged(name, connection.stage)
+    stack = add_stage_prefix(name, connection.stage)
     try:
-        return outputs_of(connection, stack)
+        return fetch_outputs(connection, stack)
     except NotDeployed:
-        return _values(_stored_or_refused(connection, stack))
+        return _values(_read_stored(connection, stack))
 
 
-def listed_outputs(connection: Connection, name: str) -> Sequence[Mapping[str, str]]:
+def list_outputs(connection: Connection, name: str) -> Sequence[Mapping[str, str]]:
     """Read the same with their descriptions, as CloudFormation lists them."""
-    stack = staged(name, connection.stage)
+    stack = add_stage_prefix(name, connection.stage)
     try:
-        return [*_described(connection, stack).get("Outputs", [])]  # type: ignore[list-item]  # texts by names
+        return [*_describe_stack(connection, stack).get("Outputs", [])]  # type: ignore[list-item]  # texts by names
     except NotDeployed:
-        return _stored_or_refused(connection, stack)
+        return _read_stored(connection, stack)
 
 
-def outputs_of(connection: Connection, name: str) -> Mapping[str, str]:
+def fetch_outputs(connection: Connection, name: str) -> Mapping[str, str]:
     """Read the outputs of any stack. Raises `NotDeployed`, `NotUsable`, or `CallFailed` where AWS refuses otherwise."""
-    return _outputs(_described(connection, name))
+    return _outputs(_describe_stack(connection, name))
 
 
-def _described(connection: Connection, name: str) -> "StackTypeDef":
+def _describe_stack(connection: Connection, name: str) -> "StackTypeDef":
     client: CloudFormationClient = connection.client("cloudformation")
     try:
-        with _describing():
+        with _translate_errors():
             [stack] = client.describe_stacks(StackName=name)["Stacks"]
     except CallFailed as error:
         if error.code == NO_STACK:
@@ -114,12 +114,12 @@ def _described(connection: Connection, name: str) -> "StackTypeDef":
 def all_stacks(connection: Connection) -> Mapping[str, StackView]:
     """Read all stacks of the account and region, by their names. Raises as `outputs_of` does."""
     client: CloudFormationClient = connection.client("cloudformation")
-    with _describing():
+    with _translate_errors():
         pages = list(client.get_paginator("describe_stacks").paginate())
-    return {stack["StackName"]: _viewed(stack) for page in pages for stack in page["Stacks"]}
+    return {stack["StackName"]: _build_view(stack) for page in pages for stack in page["Stacks"]}
 
 
-def _viewed(stack: "StackTypeDef") -> StackView:
+def _build_view(stack: "StackTypeDef") -> StackView:
     changed_at = stack.get("LastUpdatedTime") or stack.get("CreationTime")
     return StackView(
         outputs=_outputs(stack),
@@ -128,36 +128,36 @@ def _viewed(stack: "StackTypeDef") -> StackView:
     )
 
 
-def stored_outputs(connection: Connection, stack: str) -> Mapping[str, str]:
-    """Read what a construct in somebody's own stack stored under this name. Raises `NotDeployed`."""
-    return _values(_stored_or_refused(connection, stack))
+def read_stored_outputs(connection: Connection, stack: str) -> Mapping[str, str]:
+    """Read the outputs that a construct in a user's own stack stored under this name. Raises `NotDeployed`."""
+    return _values(_read_stored(connection, stack))
 
 
-def _stored_or_refused(connection: Connection, stack: str) -> Sequence[Mapping[str, str]]:
+def _read_stored(connection: Connection, stack: str) -> Sequence[Mapping[str, str]]:
     try:
         with calls("GetParametersByPath"):
-            found = connection.client("ssm").get_parameters_by_path(Path=f"/{stack}/{OUTPUTS}")["Parameters"]
+            parameters = connection.client("ssm").get_parameters_by_path(Path=f"/{stack}/{OUTPUTS}")["Parameters"]
     except CallFailed as error:  # who may not ask is told the same as who asks in vain: the stack is the usual place
         raise not_deployed(connection, stack) from error
-    if not found:
+    if not parameters:
         raise not_deployed(connection, stack)
-    parts = {int(each["Name"].rsplit("/", 1)[1]): each["Value"] for each in found}
+    parts = {int(parameter["Name"].rsplit("/", 1)[1]): parameter["Value"] for parameter in parameters}
     return convert(json.loads("".join(parts[place] for place in sorted(parts))), list[dict[str, str]], of=stack)
 
 
 def _values(outputs: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
-    return {each["OutputKey"]: each["OutputValue"] for each in outputs}
+    return {entry["OutputKey"]: entry["OutputValue"] for entry in outputs}
 
 
 def not_deployed(connection: Connection, stack: str) -> NotDeployed:
-    """Say that a stack isn't there, by its whole name, and how it gets there."""
+    """Build the error for a stack that isn't deployed, with its full name and the command that deploys it."""
     return NotDeployed(
         f"stack {stack} is not deployed in {connection.region}: `make deploy`, or `sluice local up` and --local"
     )
 
 
 @contextmanager
-def _describing() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     try:
         with calls("DescribeStacks"):
             yield
@@ -174,16 +174,16 @@ def _describing() -> Iterator[None]:
 
 
 def _outputs(stack: "StackTypeDef") -> Mapping[str, str]:
-    return {each["OutputKey"]: each["OutputValue"] for each in stack.get("Outputs", [])}
+    return {entry["OutputKey"]: entry["OutputValue"] for entry in stack.get("Outputs", [])}
 
 
 def stack_output(connection: Connection, stack: str, key: str) -> str:
-    """Read one output of a stack. Raises what `stack_outputs` does, and `NotUsable` where it isn't among them."""
+    """Read one output of a stack. Raises the errors of `stack_outputs`, and `NotUsable` if it is missing."""
     return output(stack_outputs(connection, stack), stack, key)
 
 
 def output(outputs: Mapping[str, str], stack: str, key: str) -> str:
-    """Take one of a stack's outputs. Raises `NotUsable` where it isn't among them."""
+    """Return one of a stack's outputs. Raises `NotUsable` if the stack has no such output."""
     if not outputs.get(key):
         raise NotUsable(f"stack {stack} has no output {key}: it is an older one, or still being made; `make deploy`")
     return outputs[key]

@@ -20,7 +20,7 @@ TRANSACTION_CANCELED = "TransactionCanceledException"
 
 
 def attributes(values: Mapping[str, str | int]) -> dict[str, dict[str, str]]:
-    """Spell an item, or the values of an expression, as DynamoDB takes strings and numbers."""
+    """Write an item, or the values of an expression, in DynamoDB's format for strings and numbers."""
     return {name: {"N": str(value)} if isinstance(value, int) else {"S": value} for name, value in values.items()}
 
 
@@ -49,7 +49,7 @@ def get_item(client: "DynamoDBClient", table: str, key: Any, *, consistent: bool
         return client.get_item(TableName=table, Key=key, ConsistentRead=consistent).get("Item", {})
 
 
-def put_if(
+def write_if(
     client: "DynamoDBClient",
     table: str,
     item: Any,
@@ -82,10 +82,10 @@ def put_if(
 
 def delete_if(client: "DynamoDBClient", table: str, key: Any, condition: str, values: Any = None) -> bool:
     """Delete an item on a condition; False if the condition fails. Raises `CallFailed`."""
-    given: dict[str, Any] = {"ExpressionAttributeValues": attributes(values)} if values else {}
+    parameters: dict[str, Any] = {"ExpressionAttributeValues": attributes(values)} if values else {}
     try:
         with calls("DeleteItem"):
-            client.delete_item(TableName=table, Key=key, ConditionExpression=condition, **given)
+            client.delete_item(TableName=table, Key=key, ConditionExpression=condition, **parameters)
     except CallFailed as error:
         if error.code != CONDITION_FAILED:
             raise
@@ -94,7 +94,7 @@ def delete_if(client: "DynamoDBClient", table: str, key: Any, condition: str, va
 
 
 def cancellation_codes(error: CallFailed) -> list[str]:
-    """Say why each write of a cancelled transaction wasn't done, in their order; `None` for those that could be."""
+    """Return why each write of a cancelled transaction failed, in their order; `None` for writes that didn't fail."""
     cause = error.__cause__
     response: Any = cause.response if isinstance(cause, ClientError) else {}
     return [reason.get("Code", "None") for reason in response.get("CancellationReasons", [])]
@@ -119,7 +119,7 @@ def delete_all(client: "DynamoDBClient", table: str, keys: Sequence[Item]) -> No
     _write_all(client, table, [{"DeleteRequest": {"Key": key}} for key in keys])
 
 
-def put_all(client: "DynamoDBClient", table: str, items: Sequence[Item]) -> None:
+def write_all(client: "DynamoDBClient", table: str, items: Sequence[Item]) -> None:
     """Write items, 25 a request. Raises `CallFailed` where the table keeps refusing some."""
     _write_all(client, table, [{"PutRequest": {"Item": item}} for item in items])
 

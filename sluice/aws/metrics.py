@@ -17,7 +17,7 @@ def publish(service: str, counts: Mapping[str, float], *, dimensions: Mapping[st
     """
     if not counts:
         return
-    metrics = _metrics_of(EphemeralMetrics, service)
+    metrics = _create_metrics(EphemeralMetrics, service)
     for name, value in (dimensions or {}).items():
         metrics.add_dimension(name, value)
     for name, number in counts.items():
@@ -26,6 +26,6 @@ def publish(service: str, counts: Mapping[str, float], *, dimensions: Mapping[st
 
 
 @cache
-def _metrics_of(kind: type[EphemeralMetrics], service: str) -> EphemeralMetrics:
+def _create_metrics(kind: type[EphemeralMetrics], service: str) -> EphemeralMetrics:
     """Made once, which takes as long as all that is done with it; it is empty again when it is flushed."""
     return kind(namespace=os.environ.get(VARIABLE, NAMESPACE), service=service)

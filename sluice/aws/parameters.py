@@ -1,4 +1,4 @@
-"""What stacks store for their functions, in Systems Manager's parameters."""
+"""Reads the Systems Manager parameters that stacks store for their functions."""
 
 from collections.abc import Sequence
 
@@ -7,14 +7,14 @@ from sluice.errors import BadSetting
 from sluice.settings import STORED_NAMES
 
 
-def stored_text(names: Sequence[str]) -> str:
+def read_parameters(names: Sequence[str]) -> str:
     """Read the text whose parts these parameters hold, in order; ten at most. Raises `CallFailed`, `BadSetting`.
 
     A function asks once, as it starts; its client is made for that.
     """
     with calls("GetParameters"):
-        found = make_client("ssm").get_parameters(Names=list(names))
-    parts = {each["Name"]: each["Value"] for each in found["Parameters"]}
+        response = make_client("ssm").get_parameters(Names=list(names))
+    parts = {parameter["Name"]: parameter["Value"] for parameter in response["Parameters"]}
     missing = [name for name in names if name not in parts]
     if missing:
         raise BadSetting(STORED_NAMES, f"there is no parameter {', '.join(missing)}")

@@ -1,4 +1,4 @@
-"""SQS as the capabilities ask for it: batches to queues by URL or by name, and the rendezvous' `Queues`."""
+"""SQS adapters: batches to queues by URL or by name, and the rendezvous' `Queues`."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -22,7 +22,7 @@ GIVES_BACK = 3  # times, what SQS fails to show by its own fault
 
 
 class QueuesByUrl(msgspec.Struct, frozen=True):
-    """Whatever queues a message may go to, by URL."""
+    """Sends messages to queues of any account and region, by their URLs."""
 
     client: "SQSClient"
 
@@ -55,8 +55,8 @@ def delete_batch(client: "SQSClient", url: str, receipt_handles: Sequence[str], 
         raise CallFailed("DeleteMessageBatch", failed["Code"], failed.get("Message", ""))
 
 
-def depth_of(client: "SQSClient", url: str) -> QueueDepth:
-    """Count what a queue holds now. Raises `CallFailed`."""
+def fetch_depth(client: "SQSClient", url: str) -> QueueDepth:
+    """Count the messages in a queue now. Raises `CallFailed`."""
     with calls("GetQueueAttributes"):
         said = client.get_queue_attributes(
             QueueUrl=url,
@@ -76,7 +76,7 @@ class QueuesByName:
     sibling_url: str
 
     def url(self, name: str) -> str:
-        """Give the URL of a queue."""
+        """Return the URL of a queue."""
         return self.sibling_url.rsplit("/", 1)[0] + "/" + name
 
     def send_batch(self, name: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
@@ -95,9 +95,9 @@ class ReceivedQueues:
     any_url: str
 
     def show_again(self, arn: str, waits_s: Mapping[str, int]) -> None:
-        """Let messages be received again after so many seconds, without their time-out. `waits_s` is by receipt handle.
+        """Make messages visible again after these seconds, before their visibility timeout.
 
-        Ten at most. Raises `CallFailed`.
+        `waits_s` is by receipt handle, ten at most. Raises `CallFailed`.
         """
         account, name = arn.split(":")[4:]
         url = f"{self.any_url.rsplit('/', 2)[0]}/{account}/{name}"
@@ -112,10 +112,10 @@ class ReceivedQueues:
 
 @dataclass(frozen=True, slots=True)
 class ConsumedQueue:
-    """One queue that messages are taken out of.
+    """One queue from which messages are received and deleted.
 
-    `wait_s` is how long a receive waits for a message before there are none; `hidden_s` is for how long what was
-    received is hidden from everybody else, None where the queue says it.
+    `wait_s` is the wait time of a receive; `hidden_s` is the visibility timeout of received messages, None for the
+    queue's own.
     """
 
     client: "SQSClient"
@@ -125,10 +125,10 @@ class ConsumedQueue:
 
     def receive(self, *, most: int, wait_s: int | None = None) -> Sequence[Message]:
         """Receive up to `most` messages, ten at most. Raises `QueueGone`, `CallFailed`."""
-        return [Message.of_api(received) for received in self.receive_raw(most=most, wait_s=wait_s)]
+        return [Message.from_api(received) for received in self.receive_raw(most=most, wait_s=wait_s)]
 
     def receive_raw(self, *, most: int, wait_s: int | None = None) -> Sequence[Any]:
-        """Receive the same as the API spells it."""
+        """Receive the messages in the format of the API."""
         hidden: dict[str, Any] = {} if self.hidden_s is None else {"VisibilityTimeout": self.hidden_s}
         with calls("ReceiveMessage", queue=self.url):
             received = self.client.receive_message(
@@ -146,7 +146,7 @@ class ConsumedQueue:
         delete_batch(self.client, self.url, [message.receipt_handle for message in messages], queue=self.url)
 
     def give_back(self, messages: Sequence[Message]) -> None:
-        """Show received messages to whoever comes next; what can't be shown is, once its time is out."""
+        """Make received messages visible at once. If that fails, their visibility timeout does it later."""
         left = list(messages)
         for _ in range(GIVES_BACK):
             batches = [left[start : start + AT_ONCE] for start in range(0, len(left), AT_ONCE)]
@@ -176,7 +176,7 @@ class SqsQueues(msgspec.Struct, frozen=True):
     holding: "SQSClient | None" = None
 
     def create(self, name: str, attributes: Mapping[str, str]) -> str:
-        """Make a queue, or find it where it is there with the same attributes. Returns its URL. Raises `CallFailed`."""
+        """Create a queue, or find one with the same attributes. Returns its URL. Raises `CallFailed`."""
         with calls("CreateQueue"):
             # boto3's type names every attribute; ours are constants of the callers.
             made = self.client.create_queue(QueueName=name, Attributes=dict(attributes))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A function's batch: an SQS event parsed, and what is to come again of it reported; the rest is a dead letter or done.
+"""Parses a function's SQS batch, reports the messages to redeliver, and dead-letters those that cannot succeed.
 
 SQS moves a message to a dead-letter queue without a word. So whatever can't succeed is sent there by us, with the
 reason; the queue's own redrive is the net under it, for functions that die.
@@ -39,10 +39,10 @@ class Batch(msgspec.Struct, frozen=True):
     def parse(cls, event: Mapping[str, Any]) -> "Batch":
         """Read an event of an SQS event source mapping."""
         records = event["Records"]
-        return cls(records[0]["eventSourceARN"], tuple(map(Message.of_lambda, records)))
+        return cls(records[0]["eventSourceARN"], tuple(map(Message.from_lambda, records)))
 
     @classmethod
-    def found_in(cls, event: Any) -> "Batch | None":
+    def try_parse(cls, event: Any) -> "Batch | None":
         """Read an event that is one of an SQS event source mapping; None for what an operator asks, whatever it is."""
         match event:
             case {"Records": [{"eventSourceARN": str()}, *_]}:
@@ -88,7 +88,7 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
                 logger.info(
                     "RecordHeldBack",
                     message_id=message.message_id,
-                    receives=message.receives,
+                    receives=message.receive_count,
                     reason=str(fault),
                     trace_header=message.trace_header,
                 )
@@ -96,12 +96,12 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
             logger.warning(
                 "RecordFailed",
                 message_id=message.message_id,
-                receives=message.receives,
+                receives=message.receive_count,
                 reason=str(fault),
                 trace_header=message.trace_header,  # by which a message is found on its whole way
                 exc_info=None if isinstance(fault, SluiceError) else fault,
             )
-            if message.receives < max_receives and not isinstance(fault, SenderFault):
+            if message.receive_count < max_receives and not isinstance(fault, SenderFault):
                 return True
             try:
                 self.bury(batch, position, dead_letter_text(fault))
@@ -153,9 +153,9 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
         if received is None:
             return
         waits_s = {
-            message.receipt_handle: self.again_after_s[message.receives - 1]
+            message.receipt_handle: self.again_after_s[message.receive_count - 1]
             for message in messages
-            if message.receives <= len(self.again_after_s)
+            if message.receive_count <= len(self.again_after_s)
         }
 
         def show(few: Sequence[str]) -> None:

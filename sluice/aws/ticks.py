@@ -1,4 +1,4 @@
-"""Who arms the next tick: one of many that see that there is something to do later."""
+"""Elects the one caller that schedules the next tick."""
 
 from typing import TYPE_CHECKING
 

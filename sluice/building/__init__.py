@@ -1,1 +1,1 @@
-"""What building, deploying and the embedded cloud share: the project's files, its locks, and interpreters."""
+"""Project files, locks and interpreters, shared by building, deploying and the embedded cloud."""

@@ -1,6 +1,6 @@
-"""Interpreters on this machine: the Python that AWS runs functions with, and Node with what npm has for us.
+"""Finds interpreters on this machine: the Python version that AWS runs functions with, and Node with npm packages.
 
-npm has the CDK's command line, and the compiler of functions' bytecode.
+The npm packages are the CDK's command line, and the compiler of functions' bytecode.
 """
 
 import hashlib
@@ -21,36 +21,36 @@ LISTS = ("package.json", "package-lock.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interpreter:
-    """One on this machine."""
+    """A Python interpreter on this machine."""
 
     path: Path
-    version: str  # 3.13
+    version: str  # such as 3.13
 
 
 def lambda_python() -> Interpreter:
-    """Give what `make setup` installed; where it couldn't, the interpreter that runs this."""
+    """Return the Python that `make setup` installed, or the running one if it couldn't install any."""
     installed = PROJECT.build / f"python-{LAMBDA_VERSION}" / "bin" / f"python{LAMBDA_VERSION}"
     return Interpreter(path=installed, version=LAMBDA_VERSION) if installed.exists() else this_python()
 
 
 def this_python() -> Interpreter:
-    """Give the interpreter that runs this."""
+    """Return the running interpreter."""
     return Interpreter(path=Path(sys.executable), version=f"{sys.version_info.major}.{sys.version_info.minor}")
 
 
 def node() -> Path:
-    """Give the interpreter, which PyPI has as a package. Raises `NotInstalled`."""
+    """Return the path of Node, which a package of PyPI installs. Raises `NotInstalled`."""
     return _beside_python("node")
 
 
 def cdk() -> Path:
-    """Give the CDK's command line. Raises `NotInstalled`."""
+    """Return the path of the CDK's command line. Raises `NotInstalled`."""
     return modules() / ".bin" / "cdk"
 
 
 @cache
 def modules() -> Path:
-    """Give the folder of what package.json names: a clone's, else npm installs it once. Raises `NotInstalled`."""
+    """Return the folder of package.json's packages; outside a clone npm installs it once. Raises `NotInstalled`."""
     of_clone = PROJECT.files / "node_modules"
     if PROJECT.is_clone:
         if not (of_clone / "ready").exists():
@@ -85,7 +85,7 @@ def _install(folder: Path) -> None:
 
 
 def _beside_python(program: str) -> Path:
-    found = Path(sys.executable).with_name(program)
-    if not found.exists():
+    path = Path(sys.executable).with_name(program)
+    if not path.exists():
         raise NotInstalled(f"there is no {program} beside {sys.executable}: {install_command('deploy')}")
-    return found
+    return path

@@ -1,7 +1,7 @@
-"""The project's locks: what each package is pinned to, the hashes of its files, and who needs it.
+"""The project's locks: what each package is pinned to, the hashes of its files, and the packages that need it.
 
 `python -m sluice.building.locks --extra EXTRA … PYPROJECT < LOCK` prints the part of a lock that some extras need. It
-runs before anything is installed, so this module needs the standard library only.
+runs before anything is installed, so this module uses only the standard library.
 """
 
 import argparse
@@ -20,12 +20,12 @@ VIA = re.compile(r"^ +#(?: {3}| via )(?P<name>[A-Za-z0-9._-]+)")
 
 
 class NotPinned(BadConfiguration):
-    """A lock lacks a package that is wanted."""
+    """A lock has no pin for a required package."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
-    """One package of a lock. Its name is normalized; `marker` says on which platforms it is wanted, empty for all."""
+    """One package of a lock. Its name is normalized; `marker` is its environment marker, empty for none."""
 
     name: str
     version: str
@@ -34,23 +34,25 @@ class Pin:
     needed_by: frozenset[str]
 
     def __str__(self) -> str:
-        """As a line of a requirements file, for pip's `--require-hashes`."""
+        """Format the pin as a line of a requirements file for pip's `--require-hashes`."""
         condition = f" ; {self.marker}" if self.marker else ""
-        return " ".join([f"{self.name}=={self.version}{condition}", *(f"--hash={each}" for each in self.hashes)])
+        return " ".join([f"{self.name}=={self.version}{condition}", *(f"--hash={hash_}" for hash_ in self.hashes)])
 
 
-def pinned(requirements: Collection[str], lock: str, *, without: Collection[str] = ()) -> tuple[Pin, ...]:
-    """List the pins of what is required and of all that needs, but for names in `without`, in order of names.
+def resolve_pins(requirements: Collection[str], lock: str, *, without: Collection[str] = ()) -> tuple[Pin, ...]:
+    """List the pins of requirements and of their dependencies except `without`, sorted by name.
 
-    `lock` is uv's file, whose comments say who needs a package. Raises `NotPinned`.
+    `lock` is uv's file, whose comments name the packages that need each. Raises `NotPinned`.
     """
     pins = read_lock(lock)
-    wanted = {normal(required_name(requirement)) for requirement in requirements}
-    while more := {pin.name for pin in pins.values() if pin.needed_by & wanted and pin.name not in without} - wanted:
-        wanted |= more
-    for name in sorted(wanted - pins.keys()):
-        raise NotPinned(f"the lock doesn't pin {name}: make lock")
-    return tuple(pins[name] for name in sorted(wanted))
+    required = {normal(requirement_name(requirement)) for requirement in requirements}
+    while (
+        more := {pin.name for pin in pins.values() if pin.needed_by & required and pin.name not in without} - required
+    ):
+        required |= more
+    for name in sorted(required - pins.keys()):
+        raise NotPinned(f"the lock doesn't pin {name}: run `make lock`")
+    return tuple(pins[name] for name in sorted(required))
 
 
 def read_lock(lock: str) -> Mapping[str, Pin]:
@@ -64,14 +66,14 @@ def read_lock(lock: str) -> Mapping[str, Pin]:
                 name=name,
                 version=pin["version"],
                 marker=pin["marker"] or "",
-                hashes=tuple(found["hash"] for found in map(HASH.match, rest) if found),
-                needed_by=frozenset(normal(found["name"]) for found in map(VIA.match, rest) if found),
+                hashes=tuple(match["hash"] for match in map(HASH.match, rest) if match),
+                needed_by=frozenset(normal(match["name"]) for match in map(VIA.match, rest) if match),
             )
     return pins
 
 
-def required_name(requirement: str) -> str:
-    """`jq` of `jq>=1.8; python_version > '3'`."""
+def requirement_name(requirement: str) -> str:
+    """Return the package's name, for example `jq` for `jq>=1.8; python_version > '3'`."""
     return re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]
 
 
@@ -89,8 +91,12 @@ def main() -> None:
     arguments = parser.parse_args()
     project = tomllib.loads(arguments.pyproject.read_text())["project"]
     extras = [project["optional-dependencies"][extra] for extra in arguments.extra]
-    wanted = [*project["dependencies"], *(requirement for extra in extras for requirement in extra), *arguments.package]
-    print(*pinned(wanted, sys.stdin.read()), sep="\n")  # noqa: T201 - to the file that pip reads
+    required = [
+        *project["dependencies"],
+        *(requirement for extra in extras for requirement in extra),
+        *arguments.package,
+    ]
+    print(*resolve_pins(required, sys.stdin.read()), sep="\n")  # noqa: T201 - to the file that pip reads
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Where the files are that a deployment is made of: in a clone, or in an installed package, which has them as data.
+"""Finds the files that a deployment is built from: in a clone, or in an installed package, which has them as data.
 
-What is built of them is kept: in a clone's `build`, else in the user's cache.
+Build results are kept in a clone's `build`, or else in the user's cache.
 """
 
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 from sluice.errors import BadConfiguration
 
 DISTRIBUTION = "sluice-sqs"
-PACKAGED = "project_files"  # of an installed package: what a clone has at its top
+PACKAGED = "project_files"  # in an installed package: the files at a clone's top
 
 
 class NotInstalled(BadConfiguration):
@@ -45,12 +45,12 @@ def install_command(extra: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """One set of such files."""
+    """The folders of one clone or installed package."""
 
-    files: Path  # what a clone has at its top: app.py, stacks, functions, spark, cdk.json, locks
+    files: Path  # the files at a clone's top: app.py, stacks, functions, spark, cdk.json, locks
     sources: Path  # holds the package `sluice`
     build: Path
-    workspace: Path  # parameters' own files are named relative to it, and its cdk.json has parameters
+    workspace: Path  # file names in parameters are relative to it, and its cdk.json has the parameters
 
     @classmethod
     def clone(cls, folder: Path) -> "Project":
@@ -59,11 +59,11 @@ class Project:
 
     @classmethod
     def of_package(cls, package: Path) -> "Project":
-        """Describe what the package at this path is of. Installed, its workspace is where the program was started."""
+        """Describe the clone or installation of a package. An installation's workspace is the working directory."""
         packaged = package / PACKAGED
         if not packaged.is_dir():
             return cls.clone(package.parent)
-        from platformdirs import user_cache_path  # noqa: PLC0415 - a clone has no need of it
+        from platformdirs import user_cache_path  # noqa: PLC0415 - a clone doesn't need it
 
         here = Path.cwd()
         return cls(
@@ -75,7 +75,7 @@ class Project:
 
     @property
     def is_clone(self) -> bool:
-        """Whether `make setup` installs what is needed, rather than its first user."""
+        """Whether `make setup` installs the tools. If not, the first command that needs a tool installs it."""
         return self.files == self.sources
 
     @property
@@ -85,7 +85,7 @@ class Project:
 
     @property
     def lock(self) -> Path:
-        """What each Python package is pinned to."""
+        """The file that pins each Python package."""
         return self.files / "requirements.txt"
 
     @property
@@ -95,9 +95,9 @@ class Project:
 
 
 def take_place(new: Path, folder: Path) -> None:
-    """Rename `new`, which was made beside it, to `folder`, so that nobody sees half of a folder.
+    """Rename `new`, a folder in the same parent, to `folder`, so that no process sees an incomplete folder.
 
-    Of two that are made at once, the first stays; the other is its maker's to remove.
+    If `folder` exists already, it stays, and the caller has to remove `new`.
     """
     try:
         new.rename(folder)

@@ -1,1 +1,1 @@
-"""What is deployed, built: functions' code and layers, the archives of Spark's jobs, and the bill of all materials."""
+"""Builds deployable files: functions' code and layers, the archives of Spark jobs, and the bill of materials."""

@@ -1,8 +1,8 @@
-"""What functions are made of: our code, and third-party code as a layer. Everything is built here, without Docker.
+"""Builds the code of functions: our code, and third-party code as a layer. Nothing needs Docker.
 
-Our code is one archive for all functions, so that nothing has to find out which module which function imports.
+Our code is one archive for all functions, so no tool has to find out which modules each function imports.
 Third-party code is installed once for a set of pins, a Python version and a platform, under `build/`. Both are named by
-the hash of what is in them, so equal sources give equal assets on every machine.
+the hash of their content, so equal sources give equal assets on every machine.
 """
 
 import hashlib
@@ -19,20 +19,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sluice.building.interpreters import LAMBDA_VERSION, Interpreter, lambda_python, modules, node
-from sluice.building.locks import Pin, normal, pinned, required_name
+from sluice.building.locks import Pin, normal, requirement_name, resolve_pins
 from sluice.building.project import PROJECT, Project, take_place
 from sluice.errors import BadConfiguration
 from sluice.parameters import Architecture
 
 # Amazon Linux 2023 has glibc 2.34: https://docs.aws.amazon.com/lambda/latest/dg/lambda-python.html
-# pip takes no wheel of an older tag than those it is given.
+# pip doesn't accept wheels with older tags unless they are listed too.
 GLIBC_TAGS = ("manylinux2014", "manylinux_2_17", "manylinux_2_28", "manylinux_2_34")
 WHEEL_MACHINES = {Architecture.ARM64: "aarch64", Architecture.X86_64: "x86_64"}
-# The Lambda runtime has boto3 and what it needs. jmespath, which it needs too, stays in bundles: Powertools' is pinned.
+# The Lambda runtime has boto3 and its dependencies. jmespath stays in bundles, because Powertools pins its version.
 RUNTIME = frozenset({"boto3", "botocore", "python-dateutil", "s3transfer", "six", "urllib3"})
-# Where Lambda unpacks: https://docs.aws.amazon.com/lambda/latest/dg/python-layers.html
+# The folders into which Lambda unpacks code and layers: https://docs.aws.amazon.com/lambda/latest/dg/python-layers.html
 CODE, LAYERS = "/var/task", "/opt"
-# The rooms of `sluice` that functions import; contracts in pyproject.toml keep them from importing the others.
+# The subpackages of `sluice` that functions import; contracts in pyproject.toml forbid importing the others.
 ROOMS = ("aws", "federation", "kubernetes", "pipeline", "rendezvous", "splitting")
 PIP_TIMEOUT_S = COMPILE_TIMEOUT_S = 300
 COMPILER = Path(__file__).with_name("bytecode.mjs")
@@ -54,7 +54,7 @@ class Target:
 
     @classmethod
     def of(cls, architecture: Architecture) -> "Target":
-        """Lambda's, or this machine for LOCAL, with the Python that the embedded cloud runs functions with."""
+        """Describe Lambda, or this machine for LOCAL, with the Python with which the embedded cloud runs functions."""
         if architecture is Architecture.LOCAL:
             return cls.here(lambda_python())
         wheels = tuple(f"{tag}_{WHEEL_MACHINES[architecture]}" for tag in GLIBC_TAGS)
@@ -68,13 +68,13 @@ class Target:
 
     @property
     def name(self) -> str:
-        """What a bundle's key covers."""
+        """The text that stands for the target in a bundle's key."""
         return f"{self.python} {' '.join(self.wheels) or f'{sys.platform} {platform.machine()}'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """The third-party code of a group of functions: `requirements` are package names, their pins are the lock's."""
+    """The third-party code of a group of functions: `requirements` are package names, which the lock pins."""
 
     name: str
     requirements: tuple[str, ...]
@@ -89,16 +89,16 @@ class Built:
 
 
 def compiler() -> str:
-    """Name what compiles, with its version."""
+    """Return the name and version of the compiler."""
     packages = json.loads((PROJECT.files / "package.json").read_text())["devDependencies"]
     return f"pyodide {packages['pyodide']}"
 
 
 def compile_folder(folder: Path, deployed_at: str) -> None:
-    """Put each module's bytecode beside it, with the paths that it has where it is deployed. Raises `BundleFailed`.
+    """Put each module's bytecode next to it, with the paths of its deployed files. Raises `BundleFailed`.
 
-    It is compiled by CPython in WebAssembly, from npm: one pinned compiler on every machine, so that equal sources give
-    equal bytes. Native interpreters differ even within a minor version. Sources aren't looked at when it is loaded.
+    The compiler is CPython in WebAssembly, from npm: one pinned version on every machine, so that equal sources give
+    equal bytes. Native interpreters differ even within a minor version. Python loads it without checking the sources.
     """
     done = subprocess.run(  # noqa: S603 - our own arguments
         [node(), COMPILER, folder, deployed_at, modules()],
@@ -113,58 +113,58 @@ def compile_folder(folder: Path, deployed_at: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Assets:
-    """What is built from a project. `compile` is given a folder and where it is deployed."""
+    """Builder of a project's bundles and code. `compile` takes a folder and the path where it is deployed."""
 
     project: Project
     compile: Callable[[Path, str], None] = compile_folder
 
     def bundle(self, *names: str) -> Bundle:
-        """Collect what pyproject.toml lists under these extras."""
+        """Collect the packages that pyproject.toml lists under these extras."""
         extras = tomllib.loads((self.project.files / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-        requirements = [normal(required_name(requirement)) for name in names for requirement in extras[name]]
+        requirements = [normal(requirement_name(requirement)) for name in names for requirement in extras[name]]
         return Bundle(name="-".join(names), requirements=tuple(requirements))
 
     def pins(self, bundle: Bundle) -> tuple[Pin, ...]:
-        """List what a bundle holds, as the lock pins it. Raises `NotPinned`."""
-        return pinned(bundle.requirements, self.project.lock.read_text(), without=RUNTIME)
+        """List a bundle's packages, as the lock pins them. Raises `NotPinned`."""
+        return resolve_pins(bundle.requirements, self.project.lock.read_text(), without=RUNTIME)
 
     def layer(self, bundle: Bundle, target: Target) -> Built:
-        """Build the bundle as a Lambda layer, by pip at the first call; then it is found. Raises `BundleFailed`."""
+        """Build the bundle as a Lambda layer with pip, unless it is built already. Raises `BundleFailed`."""
         pins = self.pins(bundle)
         made_of = {"pins": "\n".join(map(str, pins)), "target": target.name, "compiler": compiler()}
         key = content_key({name: text.encode() for name, text in made_of.items()})
         folder = self.project.build / "bundles" / f"{bundle.name}-{key}"
         if not folder.exists():
-            with unfinished(folder) as new:
+            with open_new_folder(folder) as new:
                 install(pins, target, into=new / "python")
                 self.compile(new, LAYERS)
         return Built(folder, key)
 
     def code(self, *, beside: Mapping[str, str] | None = None) -> Built:
-        """Build our code for all functions, and what lies `beside` it: names to files of the workspace.
+        """Build our code for all functions. `beside` maps names in the archive to more files, of the workspace.
 
         Raises `BundleFailed` for a file that can't be read.
         """
         handlers = self.project.files / "functions"
         files = {path.relative_to(handlers.parent).as_posix(): path.read_bytes() for path in files_in(handlers)}
-        files |= shared_modules(self.project, ROOMS)
+        files |= read_shared_modules(self.project, ROOMS)
         files |= {name: _content(self.project.workspace / path) for name, path in (beside or {}).items()}
         key = content_key(files | {"": compiler().encode()})
         folder = self.project.build / "code" / key
         if not folder.exists():
-            with unfinished(folder) as new:
+            with open_new_folder(folder) as new:
                 write(files, new)
                 self.compile(new, CODE)
         return Built(folder, key)
 
 
 def files_in(folder: Path) -> Sequence[Path]:
-    """List a folder's files, without what Python has compiled of them."""
+    """List a folder's files, without the bytecode that Python cached."""
     return [path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
 
 
-def shared_modules(project: Project, rooms: Sequence[str]) -> Mapping[str, bytes]:
-    """Read what all rooms of `sluice` share and these rooms, by the paths that archives have them under."""
+def read_shared_modules(project: Project, rooms: Sequence[str]) -> Mapping[str, bytes]:
+    """Read the modules of these subpackages of `sluice` and those at its top, by their paths in archives."""
     package = project.sources / "sluice"
     paths = [*package.glob("*.py"), *(path for room in rooms for path in (package / room).rglob("*.py"))]
     return {path.relative_to(project.sources).as_posix(): path.read_bytes() for path in paths}
@@ -178,10 +178,10 @@ def _content(path: Path) -> bytes:
 
 
 def install(pins: Sequence[Pin], target: Target, *, into: Path) -> None:
-    """Put the pins' wheels for the target into a folder, as they are imported from. Raises `BundleFailed`."""
+    """Install the pins' wheels for the target into a folder of packages. Raises `BundleFailed`."""
     python = ["--python", str(target.interpreter)] if target.interpreter else []
     command = [sys.executable, "-m", "pip", *python, "--disable-pip-version-check", "install", "--quiet"]
-    # The pins are complete, so nothing has to be resolved, and nothing comes in that the key doesn't cover.
+    # The pins are complete, so pip has nothing to resolve and installs nothing that the key doesn't cover.
     options = ["--no-compile", "--no-deps", "--only-binary=:all:", "--require-hashes", *_wheel_options(target)]
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirements:
         requirements.write("\n".join(map(str, pins)))
@@ -207,7 +207,7 @@ def _wheel_options(target: Target) -> Iterator[str]:
 
 
 def _drop_noise(installed: Path) -> None:
-    """Remove scripts, and notes that say how and where pip installed."""
+    """Remove scripts, and the files that record how and where pip installed."""
     shutil.rmtree(installed / "bin", ignore_errors=True)
     for note in ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json"):
         for file in installed.glob(f"*.dist-info/{note}"):
@@ -215,20 +215,20 @@ def _drop_noise(installed: Path) -> None:
 
 
 @contextmanager
-def unfinished(folder: Path) -> Iterator[Path]:
-    """Open a folder that takes the place of `folder` when the block ends well. Of two at once, the first wins."""
+def open_new_folder(folder: Path) -> Iterator[Path]:
+    """Open a new folder that becomes `folder` if the block raises nothing. Of two at once, the first wins."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     new = Path(tempfile.mkdtemp(prefix=".", dir=folder.parent))
     try:
         yield new
-        _let_all_read(new)
+        _make_readable(new)
         take_place(new, folder)
     finally:
         shutil.rmtree(new, ignore_errors=True)
 
 
-def _let_all_read(folder: Path) -> None:
-    """Modes go into the archive, and functions run as another user than whoever builds under a strict umask."""
+def _make_readable(folder: Path) -> None:
+    """Make all files readable, whatever the umask: functions run as another user than the builder."""
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
 
@@ -241,7 +241,7 @@ def write(files: Mapping[str, bytes], folder: Path) -> None:
 
 
 def content_key(content: Mapping[str, bytes]) -> str:
-    """Of names and content; neither of times nor of modes."""
+    """Hash the names and content of files, without their times and modes."""
     digest = hashlib.sha256()
     for name, value in sorted(content.items()):
         digest.update(f"{name}\0{len(value)}\0".encode())

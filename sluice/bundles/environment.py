@@ -1,9 +1,9 @@
-"""What Spark jobs are made of, beside the cluster's own: third-party packages and our code, each as one archive.
+"""Builds the code of Spark jobs that a cluster lacks: third-party packages and our code, each as one archive.
 
 Spark unpacks an archive into the working directory of the driver and of every executor, where PYTHONPATH finds it. A
 zip of `--py-files` can't hold compiled packages, and a virtual environment would bring an interpreter that the image
-has anyway, so packages lie in the archive as they are imported. Built here, without Docker, and kept under `build/`,
-as functions' layers are.
+has anyway, so the archive is a plain folder of packages. Archives are built without Docker and kept under `build/`, as
+functions' layers are.
 """
 
 import gzip
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sluice.building.interpreters import this_python
-from sluice.building.locks import Pin, pinned
+from sluice.building.locks import Pin, resolve_pins
 from sluice.building.project import Project
 from sluice.bundles.assets import (
     GLIBC_TAGS,
@@ -24,25 +24,25 @@ from sluice.bundles.assets import (
     content_key,
     files_in,
     install,
-    shared_modules,
-    unfinished,
+    open_new_folder,
+    read_shared_modules,
     write,
 )
 from sluice.parameters import Architecture
 
 PACKAGES = ("sluice_spark", "sluice_jobs")
-ROOMS = ("federation", "pipeline", "rendezvous")  # those of `sluice` that the packages import from
+ROOMS = ("federation", "pipeline", "rendezvous")  # the subpackages of `sluice` that the packages import from
 ENTRY_POINT = "sluice_job.py"
-FORMAT = b"tgz 2"  # a key covers it: counted up where equal content is packed otherwise
+FORMAT = b"tgz 2"  # part of each key: count it up if equal content is packed differently
 OLDER_TAG = "manylinux_2_24"  # of arro3-core's wheel for ARM; functions' layers, whose keys cover their tags, need none
-COMPRESSION = 6  # of 9, which takes twice as long or more for half a hundredth less
-MTIME = 0  # a date of its own would make equal content another archive
+COMPRESSION = 6  # of 9, which takes at least twice as long and saves half a percent
+MTIME = 0  # a real date would make archives of equal content differ
 
 
 def image_target(architecture: Architecture, python: str) -> Target:
     """Describe EMR Serverless images, which are Amazon Linux 2023 as Lambda's are; or this machine.
 
-    The embedded cloud runs jobs with a Spark whose Python is the one that runs this.
+    The embedded cloud runs jobs with a Spark that uses the running Python.
     """
     if architecture is Architecture.LOCAL:
         return Target.here(this_python())
@@ -52,59 +52,59 @@ def image_target(architecture: Architecture, python: str) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class SparkAssets:
-    """What is built from a project. Each is a file, named by its key."""
+    """Builder of a project's files for Spark jobs. Each file's path has its key."""
 
     project: Project
 
     @property
     def entry_point(self) -> Built:
-        """The script that EMR Serverless is given: it hands its arguments to the package."""
+        """The script that EMR Serverless starts. It passes its arguments to the package."""
         script = self.project.spark / ENTRY_POINT
         return Built(script, content_key({ENTRY_POINT: script.read_bytes()}))
 
     def pins(self) -> tuple[Pin, ...]:
-        """List what package and jobs need, and all that needs, as requirements.txt pins it. Raises `NotPinned`.
+        """List all dependencies of package and jobs, as requirements.txt pins them. Raises `NotPinned`.
 
-        PySpark isn't among it: the image has it. Whatever else the image may have, it has for a Python of its own.
+        PySpark isn't listed, because the image has it. The image's other packages are for another Python.
         """
         described = tomllib.loads((self.project.spark / "pyproject.toml").read_text())["project"]
-        wanted = described["dependencies"] + described.get("optional-dependencies", {}).get("jobs", [])
-        return pinned(wanted, self.project.lock.read_text())
+        requirements = described["dependencies"] + described.get("optional-dependencies", {}).get("jobs", [])
+        return resolve_pins(requirements, self.project.lock.read_text())
 
     def environment(self, target: Target) -> Built:
-        """Build the third-party packages, by pip at the first call; then they are found. Raises `BundleFailed`."""
+        """Build the third-party packages with pip, unless they are built already. Raises `BundleFailed`."""
         pins = self.pins()
         listed = "\n".join(map(str, pins))
         key = content_key({"pins": listed.encode(), "target": target.name.encode(), "format": FORMAT})
-        archive = self._built("environment", key)
+        archive = self._archive_path("environment", key)
         if not archive.exists():
-            with unfinished(archive.parent) as new:
+            with open_new_folder(archive.parent) as new:
                 install(pins, target, into=new / "packages")
                 _pack(new / "packages", new / archive.name)
                 _keep_only(archive.name, new)
         return Built(archive, key)
 
     def code(self) -> Built:
-        """Pack our packages, and the rooms of `sluice` that they import from."""
+        """Pack our packages, and the subpackages of `sluice` that they import from."""
         spark = self.project.spark
         own = [path for package in PACKAGES for path in files_in(spark / package)]
         files = {path.relative_to(spark).as_posix(): path.read_bytes() for path in own}
-        files |= shared_modules(self.project, ROOMS)
+        files |= read_shared_modules(self.project, ROOMS)
         key = content_key(files | {"": FORMAT})
-        archive = self._built("code", key)
+        archive = self._archive_path("code", key)
         if not archive.exists():
-            with unfinished(archive.parent) as new:
+            with open_new_folder(archive.parent) as new:
                 write(files, new / "code")
                 _pack(new / "code", new / archive.name)
                 _keep_only(archive.name, new)
         return Built(archive, key)
 
-    def _built(self, name: str, key: str) -> Path:
+    def _archive_path(self, name: str, key: str) -> Path:
         return self.project.build / "spark-archives" / f"{name}-{key}" / f"{name}.tgz"
 
 
 def _pack(folder: Path, archive: Path) -> None:
-    """Equal content gives equal bytes: files in order, without times, owners or the archive's own name."""
+    """Pack files in order, without times, owners or the archive's name, so that equal content gives equal bytes."""
     with (
         archive.open("wb") as file,
         gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=MTIME, compresslevel=COMPRESSION) as packed,

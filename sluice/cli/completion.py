@@ -1,6 +1,6 @@
-"""What a shell offers where a name is to be typed: read from the site that the line so far means.
+"""Shell completion of names, read from the site that the command line so far selects.
 
-Nothing here prints or raises, and nobody waits longer than `DEADLINE_S` for it.
+Nothing here prints or raises, and a completion takes at most `DEADLINE_S`.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,11 +15,11 @@ import typer
 from sluice.aws.connections import profiles
 from sluice.federation.operations import ListBindings
 from sluice.federation.operations import ListQueues as ListBoundQueues
-from sluice.local.cloud import find
-from sluice.operator.dead_letters import urls_of
+from sluice.local.cloud import find_cloud
+from sluice.operator.dead_letters import read_queue_urls
 from sluice.operator.federated_sites import OpenSite, open_site
 from sluice.operator.functions import ControlClient
-from sluice.operator.site_names import HERE, SiteOptions, options_said, region_of, with_options
+from sluice.operator.site_names import HERE, SiteOptions, current_options, default_region, with_options
 from sluice.splitting.operations import ListQueues, ListSessions
 
 DEADLINE_S = 2.0
@@ -28,76 +28,80 @@ Names = Callable[[typer.Context], Iterable[str]]
 Completion = Callable[[typer.Context, str], list[str]]
 
 
-def offered(names: Names) -> Completion:
-    """Make a completion of what reads names: those that begin as the word does, none where they can't be read."""
+def complete_from(names: Names) -> Completion:
+    """Return a completion that offers the names starting with the typed word, or none if they can't be read."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
-        found: list[list[str]] = []
+        results: list[list[str]] = []
 
         def look() -> None:
             try:
-                with with_options(SiteOptions.of_parameters(ctx.params)):
-                    found.append([each for each in names(ctx) if each.startswith(incomplete)])
-            except Exception:  # noqa: BLE001, S110 - a shell that asks for names can't be told what is wrong
+                with with_options(SiteOptions.from_parameters(ctx.params)):
+                    results.append([name for name in names(ctx) if name.startswith(incomplete)])
+            except Exception:  # noqa: BLE001, S110 - a completion has nowhere to report an error
                 pass
 
-        # What takes longer is left behind: the program ends with its answer.
+        # A daemon thread: a slow look-up doesn't keep the program from exiting.
         looking = Thread(target=copy_context().run, args=(look,), daemon=True)
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
             looking.start()
             looking.join(DEADLINE_S)
-        return found[0] if found else []
+        return results[0] if results else []
 
     return complete
 
 
 def _local_sites(_: Any) -> list[str]:
-    cloud = find()
+    cloud = find_cloud()
     return [] if cloud is None else [str(site) for site in cloud.sites]
 
 
-def _sites(ctx: typer.Context) -> list[str]:
-    here = region_of(None)
+def _site_names(ctx: typer.Context) -> list[str]:
+    here = default_region(None)
     of_profiles = [f"{profile}@{region}" for profile, region in profiles().items() if region]
     return [*_local_sites(ctx), *([here] if here else []), *of_profiles]
 
 
-def _open(ctx: typer.Context) -> OpenSite:
+def _open_site(ctx: typer.Context) -> OpenSite:
     return open_site(ctx.params.get("site") or ctx.params.get("dest") or HERE)
 
 
 def _bindings(ctx: typer.Context) -> Iterable[Any]:
-    said = {name: ctx.params.get(name) for name in ("exchange", "queue")}
-    for each in _open(ctx).client.ask(ListBindings(exchange=said["exchange"])).bindings:
-        if said["queue"] in {None, each.queue}:
-            yield each
+    wanted_values = {name: ctx.params.get(name) for name in ("exchange", "queue")}
+    for binding in _open_site(ctx).client.ask(ListBindings(exchange=wanted_values["exchange"])).bindings:
+        if wanted_values["queue"] in {None, binding.queue}:
+            yield binding
 
 
-def _control() -> ControlClient:
-    return ControlClient.of(options_said().connect())
+def _control_client() -> ControlClient:
+    return ControlClient.connect(current_options().connect())
 
 
-complete_sites = offered(_sites)
-complete_local_sites = offered(_local_sites)
+complete_sites = complete_from(_site_names)
+complete_local_sites = complete_from(_local_sites)
 
 
 def complete_local(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Offer sites of the embedded cloud, and what may follow: `--local` may stand without a value."""
-    arguments: list[Any] = [each for each in ctx.command.params if each.param_type_name == "argument"]
-    sources = {each.name: ctx.get_parameter_source(each.name) for each in arguments}
-    left = (each for each in arguments if getattr(sources[each.name], "name", None) != "COMMANDLINE")
+    """Complete `--local` with sites of the embedded cloud and with the next argument, as its value is optional."""
+    arguments: list[Any] = [argument for argument in ctx.command.params if argument.param_type_name == "argument"]
+    sources = {argument.name: ctx.get_parameter_source(argument.name) for argument in arguments}
+    left = (argument for argument in arguments if getattr(sources[argument.name], "name", None) != "COMMANDLINE")
     following = next(left, None)
     named = [] if following is None else [item.value for item in following.shell_complete(ctx, incomplete)]
     return list(dict.fromkeys([*complete_local_sites(ctx, incomplete), *named]))
 
 
-complete_profiles = offered(lambda _: profiles())
-complete_exchanges = offered(lambda ctx: [each.name for each in _open(ctx).view().exchanges])
-complete_links = offered(lambda ctx: [each.name for each in _open(ctx).view().links])
-complete_peers = offered(lambda ctx: [each.tag for each in _open(ctx).view().peers])
-complete_routes = offered(lambda ctx: [each.name for each in _open(ctx).view().bridges])
-complete_bound_queues = offered(lambda ctx: [each.name for each in _open(ctx).client.ask(ListBoundQueues()).queues])
-complete_keys = offered(lambda ctx: sorted({each.key for each in _bindings(ctx)}))
-complete_split_queues = offered(lambda _: [each.queue_id for each in _control().ask(ListQueues())])
-complete_sessions = offered(lambda _: [each.session_id for each in _control().ask(ListSessions()).sessions])
-complete_dead_letter_queues = offered(lambda _: urls_of(options_said().connect()))
+complete_profiles = complete_from(lambda _: profiles())
+complete_exchanges = complete_from(lambda ctx: [exchange.name for exchange in _open_site(ctx).view().exchanges])
+complete_links = complete_from(lambda ctx: [link.name for link in _open_site(ctx).view().links])
+complete_peers = complete_from(lambda ctx: [peer.tag for peer in _open_site(ctx).view().peers])
+complete_routes = complete_from(lambda ctx: [bridge.name for bridge in _open_site(ctx).view().bridges])
+complete_bound_queues = complete_from(
+    lambda ctx: [queue.name for queue in _open_site(ctx).client.ask(ListBoundQueues()).queues]
+)
+complete_keys = complete_from(lambda ctx: sorted({binding.key for binding in _bindings(ctx)}))
+complete_split_queues = complete_from(lambda _: [queue.queue_id for queue in _control_client().ask(ListQueues())])
+complete_sessions = complete_from(
+    lambda _: [session.session_id for session in _control_client().ask(ListSessions()).sessions]
+)
+complete_dead_letter_queues = complete_from(lambda _: read_queue_urls(current_options().connect()))

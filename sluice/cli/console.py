@@ -1,4 +1,4 @@
-"""`sluice console`: what it is told. The console itself stands beside the command line, and is imported by its name."""
+"""`sluice console`: its options. The console is a package of its own, imported by name only when it is used."""
 
 from importlib import import_module
 from typing import Annotated
@@ -7,9 +7,9 @@ import typer
 
 from sluice.building.project import need
 from sluice.cli.completion import complete_sites
-from sluice.cli.output import tell
+from sluice.cli.output import print_result
 from sluice.cli.sites import SiteTyper
-from sluice.local.cloud import find
+from sluice.local.cloud import find_cloud
 from sluice.operator.site_names import FIRST_SITE, HERE, SiteName, SiteOptions
 
 PROGRAM, SERVER = "sluice.console.program", "sluice.console.server"
@@ -19,7 +19,7 @@ Sites = Annotated[
     list[str],
     typer.Argument(
         metavar="SITE",
-        help="Sites to be shown side by side, as --site has it; with --local else all of the embedded cloud.",
+        help="Sites to show side by side, written as for --site. With --local by default all of the embedded cloud.",
         autocompletion=complete_sites,
     ),
 ]
@@ -32,33 +32,35 @@ def console(
     sites: Sites,
     *,
     allow_actions: Annotated[
-        bool, typer.Option("--allow-actions", help="Let pages do what commands do; else they only show.")
+        bool, typer.Option("--allow-actions", help="Let pages change the site. Without it they are read-only.")
     ] = False,
     port: Annotated[
-        int, typer.Option(min=0, max=HIGHEST_PORT, help="On loopback.", show_default="any that is free")
+        int, typer.Option(min=0, max=HIGHEST_PORT, help="Port on loopback.", show_default="any free port")
     ] = 0,
-    no_browser: Annotated[bool, typer.Option("--no-browser", help="Say the address, and open no browser.")] = False,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Print the address without opening a browser.")
+    ] = False,
     site: SiteOptions,
 ) -> None:
     """Show sites on one live page, served on loopback with your own credentials until ctrl-C.
 
-    Nothing is deployed for it. Only who has the address, which is another one each time, gets in.
+    Nothing is deployed for it. The address contains a new secret at each start and is needed to get in.
     """
     need("console", "starlette", "uvicorn")
     program, server = import_module(PROGRAM), import_module(SERVER)
     options = server.Options(allow_actions=allow_actions, port=port)
 
     def tell_address(address: str) -> None:
-        tell({"address": address}, f"console at {address} until ctrl-C")
+        print_result({"address": address}, f"console at {address} until ctrl-C")
 
-    program.run(_named(site, sites), options, browser=not no_browser, tell=tell_address)
+    program.run(_resolve_sites(site, sites), options, browser=not no_browser, tell=tell_address)
 
 
-def _named(said: SiteOptions, texts: list[str]) -> list[SiteName]:
-    """Find the sites that are meant: with --local alone all that are deployed to the embedded cloud."""
+def _resolve_sites(said: SiteOptions, texts: list[str]) -> list[SiteName]:
+    """Return the sites that the arguments select: with only --local, all that are deployed to the embedded cloud."""
     if texts == [HERE] and said.site is None and said.region is None and said.local == FIRST_SITE:
-        cloud = find()
-        found = [each for each in cloud.sites if said.stage in {None, each.stage}] if cloud else []
-        if found:
-            return [SiteName(each.region, local_account=each.account, stage=each.stage) for each in found]
-    return [said.named(text) for text in dict.fromkeys(texts)]
+        cloud = find_cloud()
+        local_sites = [local for local in cloud.sites if said.stage in {None, local.stage}] if cloud else []
+        if local_sites:
+            return [SiteName(local.region, local_account=local.account, stage=local.stage) for local in local_sites]
+    return [said.resolve(text) for text in dict.fromkeys(texts)]

@@ -1,4 +1,4 @@
-"""`sluice deploy`, `sluice destroy`: CDK's command line from this clone, after a look at what would be lost."""
+"""`sluice deploy`, `sluice destroy`: CDK's command line, after a check for messages that would be lost."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from sluice.aws.clients import now_ms
-from sluice.aws.connections import Connection, environment_of
+from sluice.aws.connections import Connection, build_environment
 from sluice.aws.deployment import STACK, NotDeployed, stack_outputs
 from sluice.aws.rendezvous.clients import ClientUser, revoke
 from sluice.building.interpreters import cdk
@@ -22,11 +22,11 @@ from sluice.building.project import PROJECT, need
 from sluice.cli.output import is_json, show_json
 from sluice.cli.progress import steps
 from sluice.cli.sites import SiteTyper
-from sluice.cli.terminal import note
-from sluice.costs import SiteTemplates, cost_table, streamed
+from sluice.cli.terminal import print_note
+from sluice.costs import SiteTemplates, land_job_resources, load_cost_table
 from sluice.errors import BadConfiguration, SluiceError
 from sluice.local.assemblies import Assembly
-from sluice.operator.deployments import Application, RemovedQueue, is_deployed, removed_queues
+from sluice.operator.deployments import Application, RemovedQueue, find_removed_queues, is_deployed
 from sluice.operator.functions import ControlClient
 from sluice.operator.pipelines import FUNCTION
 from sluice.operator.pipelines import STACK as PIPELINE_STACK
@@ -34,22 +34,27 @@ from sluice.operator.site_names import SiteOptions
 from sluice.pipeline.operations import StopJob
 
 STANDARD_ERROR = 2
-LEAST_USD = 0.005  # what is less isn't said
-STACKS_AT_ONCE = "3"  # those that need nothing of each other
+MIN_SHOWN_USD = 0.005  # what is less isn't said
+CONCURRENT_STACKS = "3"  # those that need nothing of each other
 
 Context = Annotated[
     list[str] | None,
-    typer.Option("--context", "-c", metavar="NAME=VALUE", help="A parameter, as in sluice.pipeline.streaming=true."),
+    typer.Option(
+        "--context",
+        "-c",
+        metavar="NAME=VALUE",
+        help="Set a parameter, as in sluice.pipeline.streaming=true; repeatable.",
+    ),
 ]
 Remove = Annotated[
     list[str] | None,
-    typer.Option("--remove", metavar="QUEUE", help="Take this queue away although it holds messages; repeatable."),
+    typer.Option("--remove", metavar="QUEUE", help="Remove this queue although it holds messages; repeatable."),
 ]
 Approve = Annotated[
     bool | None,
     typer.Option(
         "--approve/--no-approve",
-        help="Ask before rights are widened.  [default: where somebody is at the terminal to answer]",
+        help="Ask before IAM permissions are widened.  [default: ask if standard input is a terminal]",
     ),
 ]
 
@@ -57,41 +62,41 @@ app = SiteTyper()
 
 
 class CdkFailed(SluiceError):
-    """CDK's command line has said why, on the terminal."""
+    """A CDK command failed; it has printed the reason on the terminal."""
 
 
-class HoldsMessages(BadConfiguration):
-    """Queues would go with what is in them; the text says which, and what to do."""
+class QueuesHoldMessages(BadConfiguration):
+    """Queues with messages would be removed; the text names them and what to do."""
 
 
 @app.command()
 def deploy(*, context: Context = None, remove: Remove = None, approve: Approve = None, site: SiteOptions) -> None:
     """Deploy all stacks of this clone to a site.
 
-    A queue that would go with messages in it is named, and nothing is done: read it empty first, or say --remove. One
-    that CloudFormation keeps is as good as gone for who would read it, and is named too. Before a first deployment it
-    says what the site costs a month.
+    If a queue that holds messages would be removed, nothing is deployed and the queue is named: drain it first, or
+    confirm with --remove. A queue that CloudFormation retains counts as removed, because nothing would read it any
+    more. Before the first deployment the site's monthly idle cost is printed.
     """
     connection = site.connect()
     with TemporaryDirectory(prefix="sluice-cdk-") as folder, steps(3, lines=True) as progress:
         assembly = Path(folder)
         progress("synthesizing the stacks")
-        synth(assembly, context or [], is_local=site.is_local, stage=connection.stage)
-        wanted = templates(assembly)
-        progress("looking what would go")
-        check_removals(connection, wanted, agreed=remove or ())
-        if not site.is_local and not any(is_deployed(connection, stack) for stack in wanted):
-            note(describe_idle_costs(wanted, context or []))
-        progress(f"deploying what has changed of {len(wanted)} stacks")
+        synthesize(assembly, context or [], is_local=site.is_local, stage=connection.stage)
+        new_templates = read_templates(assembly)
+        progress("checking which queues would be removed")
+        check_removals(connection, new_templates, agreed=remove or ())
+        if not site.is_local and not any(is_deployed(connection, stack) for stack in new_templates):
+            print_note(describe_idle_costs(new_templates, context or []))
+        progress(f"deploying what has changed of {len(new_templates)} stacks")
         asks = sys.stdin.isatty() if approve is None else approve
         _cdk(
             connection,
-            ["deploy", "--all", "--app", folder, "--concurrency", STACKS_AT_ONCE, "--progress", "events"],
+            ["deploy", "--all", "--app", folder, "--concurrency", CONCURRENT_STACKS, "--progress", "events"],
             ["--require-approval", "broadening" if asks else "never"],
             aside=is_json(),
         )
         if is_json():
-            show_json(_document(connection, "deployed", wanted))
+            show_json(_document(connection, "deployed", new_templates))
 
 
 @app.command()
@@ -99,19 +104,20 @@ def destroy(
     *,
     context: Context = None,
     remove: Remove = None,
-    force: Annotated[bool, typer.Option("--force", help="Don't ask.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Don't ask for confirmation.")] = False,
     site: SiteOptions,
 ) -> None:
-    """Delete all stacks from a site. Tables, the bucket and users' queues stay where `keep_state` says so.
+    """Delete all stacks from a site. Tables, the bucket and users' queues stay if `keep_state` is set.
 
-    A queue that would be deleted with messages in it is named, and nothing is done, unless --remove names it. The
-    pipeline's runs end, its application stops and clients' keys are deleted: CloudFormation does none of that.
+    If a queue that holds messages would be deleted, nothing is done and the queue is named: confirm with --remove.
+    The pipeline's runs are ended, its application is stopped and the clients' access keys are deleted, because
+    CloudFormation does none of that.
     """
     connection = site.connect()
     with TemporaryDirectory(prefix="sluice-cdk-") as folder:
         assembly = Path(folder)
-        synth(assembly, context or [], is_local=site.is_local, stage=connection.stage)
-        nothing: dict[str, Mapping[str, Any]] = {name: {} for name in templates(assembly)}
+        synthesize(assembly, context or [], is_local=site.is_local, stage=connection.stage)
+        nothing: dict[str, Mapping[str, Any]] = {name: {} for name in read_templates(assembly)}
         check_removals(connection, nothing, agreed=remove or (), also_kept=False)
         if not force:
             typer.confirm(f"Delete {', '.join(nothing)}?", abort=True)
@@ -126,20 +132,22 @@ def _document(connection: Connection, done: str, stacks: Iterable[str]) -> dict[
     return {"region": connection.region, "stage": connection.stage, done: list(stacks)}
 
 
-def synth(assembly: Path, context: Iterable[str], *, is_local: bool, stage: str | None = None) -> None:
-    """Write the templates into a folder, of a stage where one is given. Raises `CdkFailed`."""
+def synthesize(assembly: Path, context: Iterable[str], *, is_local: bool, stage: str | None = None) -> None:
+    """Synthesize the templates into a folder, for a stage if one is given. Raises `CdkFailed`."""
     at_stage = [f"sluice.stage={stage}"] if stage else []
     need("deploy", "aws_cdk")
     # The embedded cloud runs functions with this machine's processor and interpreter.
-    given = [*(["sluice.architecture=local"] if is_local else []), *at_stage, *context]
-    arguments = [f"--context={each}" for each in given]
+    parameters = [*(["sluice.architecture=local"] if is_local else []), *at_stage, *context]
+    arguments = [f"--context={parameter}" for parameter in parameters]
     _run(["synth", "--app", PROJECT.app, "--quiet", "--output", str(assembly), *arguments], os.environ)
 
 
-def templates(assembly: Path) -> Mapping[str, Mapping[str, Any]]:
+def read_templates(assembly: Path) -> Mapping[str, Mapping[str, Any]]:
     """Read the templates of a cloud assembly, by their stacks' names."""
     stacks = Assembly(assembly).stacks
-    return {name: json.loads((assembly / each["templateFile"]).read_text()) for name, each in stacks.items()}
+    return {
+        name: json.loads((assembly / properties["templateFile"]).read_text()) for name, properties in stacks.items()
+    }
 
 
 def check_removals(
@@ -150,41 +158,44 @@ def check_removals(
     also_kept: bool = True,
 ) -> None:
     """Raise `HoldsMessages` where queues would go with messages in them that nobody has agreed to."""
-    going = [each for each in removed_queues(connection, wanted) if also_kept or not each.kept]
-    for each in going:
-        if not each.messages or each.name in agreed:
-            note(f"goes: {_told(each)}")
-    held = [each for each in going if each.messages and each.name not in agreed]
-    if held:
-        listed = "\n".join(f"  {_told(each)}" for each in held)
-        options = " ".join(f"--remove {each.name}" for each in held)
-        raise HoldsMessages(f"queues hold messages that nobody would read any more:\n{listed}\nor say {options}")
+    removed = [queue for queue in find_removed_queues(connection, wanted) if also_kept or not queue.kept]
+    for queue in removed:
+        if not queue.messages or queue.name in agreed:
+            print_note(f"will be removed: {_describe_queue(queue)}")
+    blocking = [queue for queue in removed if queue.messages and queue.name not in agreed]
+    if blocking:
+        listed = "\n".join(f"  {_describe_queue(queue)}" for queue in blocking)
+        options = " ".join(f"--remove {queue.name}" for queue in blocking)
+        raise QueuesHoldMessages(
+            f"nothing was changed: these queues would be removed with messages in them:\n{listed}\n"
+            f"drain them first, or lose the messages with {options}"
+        )
 
 
 def describe_idle_costs(templates: Mapping[str, Mapping[str, Any]], context: Sequence[str]) -> str:
-    """Write a line with the dollars of a month at rest, by parts.
+    """Describe the idle cost of a month in US dollars, by parts, in one line.
 
     `templates` are by their stacks' names, `context` are parameters as -c takes them.
     """
     from sluice.parameters import Parameters  # noqa: PLC0415 - the project's, which a mere command line may lack
 
     configured = json.loads((PROJECT.workspace / "cdk.json").read_text())["context"]
-    pipeline = Parameters.read(configured | dict(each.split("=", 1) for each in context)).pipeline
-    workers = streamed(vcpu=pipeline.worker_vcpu, memory_gb=pipeline.worker_memory_gb)
-    table = cost_table()
+    pipeline = Parameters.from_context(configured | dict(parameter.split("=", 1) for parameter in context)).pipeline
+    workers = land_job_resources(vcpu=pipeline.worker_vcpu, memory_gb=pipeline.worker_memory_gb)
+    table = load_cost_table()
     usd = table.usd_by_part(SiteTemplates(templates).month(land_job=workers if pipeline.streaming else {}))
-    parts = ", ".join(f"{part} ${each:,.2f}" for part, each in usd.items() if each >= LEAST_USD)
-    what = f"a month at rest costs some ${sum(usd.values()):,.2f}"
-    return f"{what} ({parts}) by prices of {table.region}, {table.on}; docs/deploy.md has what messages cost"
+    parts = ", ".join(f"{part} ${amount:,.2f}" for part, amount in usd.items() if amount >= MIN_SHOWN_USD)
+    total = f"idle cost: about ${sum(usd.values()):,.2f} a month"
+    return f"{total} ({parts}) at prices of {table.region}, {table.on}; docs/deploy.md says what messages cost"
 
 
 def _end_pipeline(connection: Connection) -> None:
-    """End the stream, so that it isn't started again, all other runs, and the application."""
+    """Stop the streaming job, so that it isn't started again, then all other runs and the application."""
     with suppress(NotDeployed):
         application_id = stack_outputs(connection, PIPELINE_STACK).get("ApplicationId")
         if application_id:  # the embedded cloud has none
-            note(f"application {application_id} stops, with its runs")
-            ControlClient.of(connection, FUNCTION).ask(StopJob())
+            print_note(f"stopping application {application_id} and its runs")
+            ControlClient.connect(connection, FUNCTION).ask(StopJob())
             Application(connection=connection, application_id=application_id).end(now_ms=now_ms, sleep=time.sleep)
 
 
@@ -194,17 +205,17 @@ def _revoke_keys(connection: Connection) -> None:
         name = stack_outputs(connection, STACK).get("ClientUserName")
         if name:
             for key in revoke(ClientUser(connection.client("iam"), name)):
-                note(f"clients' key {key} is deleted")
+                print_note(f"deleted the clients' access key {key}")
 
 
-def _told(queue: RemovedQueue) -> str:
-    kept = ", kept by CloudFormation" if queue.kept else ""
+def _describe_queue(queue: RemovedQueue) -> str:
+    kept = ", retained by CloudFormation" if queue.kept else ""
     return f"{queue.name} of {queue.stack}: about {queue.messages} messages{kept}"
 
 
 def _cdk(connection: Connection, arguments: Sequence[str], options: Sequence[str], *, aside: bool) -> None:
-    """Run CDK as the connection is; `aside`, what it says goes to standard error."""
-    _run([*arguments, *options], environment_of(connection, os.environ), aside=aside)
+    """Run CDK with the connection's credentials; with `aside` its output goes to standard error."""
+    _run([*arguments, *options], build_environment(connection, os.environ), aside=aside)
 
 
 def _run(arguments: Sequence[str], environment: Mapping[str, str], *, aside: bool = False) -> None:

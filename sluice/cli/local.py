@@ -1,4 +1,4 @@
-"""`sluice local`: the embedded cloud, up and down, and what a program needs to reach it."""
+"""`sluice local`: start and stop the embedded cloud, and print the variables that programs need to reach it."""
 
 import shlex
 from dataclasses import asdict, replace
@@ -7,15 +7,15 @@ from typing import Annotated
 import typer
 
 from sluice.cli.completion import complete_local_sites
-from sluice.cli.output import show_pairs, tell
+from sluice.cli.output import print_result, show_pairs
 from sluice.cli.progress import steps
 from sluice.cli.sites import CloudCommand, PlainCommand, SiteTyper
-from sluice.cli.terminal import note
-from sluice.local.cloud import FOLDER, Cloud, CloudFailed, find, not_kept, start
+from sluice.cli.terminal import print_note
+from sluice.local.cloud import FOLDER, Cloud, CloudFailed, describe_lost_state, find_cloud, start_cloud
 from sluice.local.deployer import Deployer
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.jobs import JOBS_FOLDER, end_all
-from sluice.local.sites import DEFAULT_SITE, Site, peer_accounts, peer_stages, to_deploy
+from sluice.local.sites import DEFAULT_SITE, Site, peer_accounts, peer_stages, sites_to_deploy
 from sluice.operator.site_names import FIRST_SITE, HERE, BadSiteName, SiteOptions
 
 app = SiteTyper()
@@ -24,7 +24,7 @@ SiteArguments = Annotated[
     list[str],
     typer.Argument(
         metavar="SITE",
-        help=f"Where to deploy, as --site has it; else where it is deployed already, else {DEFAULT_SITE}.",
+        help=f"Sites to deploy to, written as for --site. Default: the deployed sites, or {DEFAULT_SITE}.",
         autocompletion=complete_local_sites,
     ),
 ]
@@ -32,23 +32,23 @@ SiteArgument = Annotated[
     str,
     typer.Argument(
         metavar="SITE",
-        help="As --site has it; else the first.",
+        help="A site, written as for --site. Default: the first one.",
         autocompletion=complete_local_sites,
     ),
 ]
 JOBS_GRACE_S = 30
 PEER_ACCOUNTS, PEER_STAGES = "sluice.federation.peer_accounts", "sluice.federation.peer_stages"
-KeepState = Annotated[bool, typer.Option("--keep-state", help="Come back with what was there at the last `down`.")]
+KeepState = Annotated[bool, typer.Option("--keep-state", help="Restore the state that the last `down` saved.")]
 Harsh = Annotated[
     bool,
     typer.Option(
         "--harsh",
-        help="Do what AWS may do and rarely does: new queues that aren't there yet, duplicates, throttling, delays."
-        " Everything of it is in docs/harsh-cloud.md.",
+        help="Imitate AWS's rare behaviour: new queues that don't exist yet, duplicates, throttling, delays."
+        " docs/harsh-cloud.md lists all of it.",
     ),
 ]
-Scale = Annotated[float, typer.Option(min=0, help="With --harsh: of all its delays; 1 is AWS's own.")]
-Seed = Annotated[int, typer.Option(help="With --harsh: of what it draws.")]
+Scale = Annotated[float, typer.Option(min=0, help="With --harsh: factor for all delays; 1 is as long as on AWS.")]
+Seed = Annotated[int, typer.Option(help="With --harsh: seed of the random choices.")]
 
 
 @app.command(cls=CloudCommand)
@@ -61,82 +61,84 @@ def up(
     seed: Seed = 0,
     site: SiteOptions,
 ) -> None:
-    """Start the cloud unless it runs, bootstrap it and deploy every site.
+    """Start the embedded cloud unless it runs, bootstrap it and deploy every site.
 
-    Sites of several accounts let each other in: they are each other's `federation.peer_accounts`. So do sites of
-    several stages, one of which may be none: they are each other's `federation.peer_stages`.
+    Sites of different accounts may link to each other: `federation.peer_accounts` is set to all of them, and
+    `federation.peer_stages` likewise for sites of different stages.
 
-    What the cloud has is saved by `down`, and goes with the next `up` unless that says --keep-state.
+    `down` saves the cloud's state; the next `up` deletes it unless --keep-state is given.
     """
-    wanted = Behaviours(scale=scale, seed=seed) if harsh else None
+    behaviours = Behaviours(scale=scale, seed=seed) if harsh else None
     with steps(1) as progress:
         progress("starting the embedded cloud")
-        cloud = find() or _started(keep_state=keep_state, harsh=wanted)
-        if wanted and cloud.harsh != wanted:
-            raise CloudFailed("the cloud that runs here was started otherwise: `sluice local down` first")
+        cloud = find_cloud() or _start_cloud(keep_state=keep_state, harsh=behaviours)
+        if behaviours and cloud.harsh != behaviours:
+            raise CloudFailed(
+                "the embedded cloud already runs with other --harsh settings: stop it with `sluice local down` first"
+            )
         if keep_state and not cloud.keeps_state:
             raise CloudFailed(
-                "the cloud that runs here can't keep its state: what it has goes with `sluice local down`"
+                "the embedded cloud already runs without saving its state: `sluice local down` will delete it"
             )
-        wanted_sites = [found for each in sites for found in _sites(site, each, cloud)]
+        wanted_sites = [named_site for text in sites for named_site in _resolve_sites(site, text, cloud)]
         accounts = peer_accounts((*cloud.sites, *wanted_sites))
         stages = peer_stages((*cloud.sites, *wanted_sites))
         context = ({PEER_ACCOUNTS: accounts} if accounts else {}) | ({PEER_STAGES: stages} if stages else {})
         deployer = Deployer(cloud=cloud, context=context, progress=progress, expect=progress.expect)
-        cloud = deployer.deploy(*to_deploy(cloud.sites, wanted_sites))
-    tell(_document(cloud), lambda: _show(cloud))
+        cloud = deployer.deploy(*sites_to_deploy(cloud.sites, wanted_sites))
+    print_result(_document(cloud), lambda: _show(cloud))
 
 
-def _sites(said: SiteOptions, text: str, cloud: Cloud) -> list[Site]:
-    """Find what is meant. Where nothing names a site it is all that are deployed, of the stage that is said."""
+def _resolve_sites(said: SiteOptions, text: str, cloud: Cloud) -> list[Site]:
+    """Return the sites that an argument selects: if nothing names one, all that are deployed, of the given stage."""
     if text == HERE and said.site is None and said.region is None and said.local in {None, FIRST_SITE}:
-        found = [each for each in cloud.sites if said.stage in {None, each.stage}]
-        return found or [replace(DEFAULT_SITE, stage=said.stage)]
-    named = replace(said, local=said.local or FIRST_SITE).named(text, running=lambda: cloud)
+        deployed = [deployed_site for deployed_site in cloud.sites if said.stage in {None, deployed_site.stage}]
+        return deployed or [replace(DEFAULT_SITE, stage=said.stage)]
+    named = replace(said, local=said.local or FIRST_SITE).resolve(text, running=lambda: cloud)
     if named.local_account is None or named.region is None:
-        raise BadSiteName(f"{named} is no site of the embedded cloud")
+        raise BadSiteName(f"{named} is not a site of the embedded cloud: name one as ACCOUNT/REGION")
     return [Site(named.local_account, named.region, named.stage)]
 
 
-def _started(*, keep_state: bool, harsh: Behaviours | None) -> Cloud:
-    """Start a cloud that can be kept: who wants that says so only when it is to come back."""
-    lost = not_kept() if keep_state else None
+def _start_cloud(*, keep_state: bool, harsh: Behaviours | None) -> Cloud:
+    """Start a cloud that saves its state when it is stopped, and note what of the last state can't be restored."""
+    lost = describe_lost_state() if keep_state else None
     if lost is not None:
-        note(lost)
-    return start(keep_state=keep_state, save_state=True, harsh=harsh)
+        print_note(lost)
+    return start_cloud(keep_state=keep_state, save_state=True, harsh=harsh)
 
 
 @app.command(cls=PlainCommand)
 def down() -> None:
-    """Stop the cloud, the functions that it runs, and the pipeline's jobs that read from it."""
+    """Stop the embedded cloud, its functions and the local pipeline jobs, and save its state."""
     end_all(FOLDER / JOBS_FOLDER, grace_s=JOBS_GRACE_S)
-    cloud = find()
+    cloud = find_cloud()
     if cloud:
         cloud.stop()
     said = f"stopped process {cloud.pid}" if cloud else "nothing was running"
-    tell({"stopped": cloud.pid if cloud else None}, lambda: typer.echo(said))
+    print_result({"stopped": cloud.pid if cloud else None}, lambda: typer.echo(said))
 
 
 @app.command(cls=PlainCommand)
 def status() -> None:
-    """Where the cloud is, what is deployed to it, and where its logs are."""
-    cloud = _running()
-    tell(_document(cloud), lambda: _show(cloud))
+    """Show the embedded cloud's endpoint, its deployed sites and its logs."""
+    cloud = _require_cloud()
+    print_result(_document(cloud), lambda: _show(cloud))
 
 
 @app.command(cls=CloudCommand)
 def env(which: SiteArgument, *, site: SiteOptions) -> None:
-    """Print the variables that lead AWS programs to a site: `eval "$(sluice local env)"`."""
-    cloud = _running()
-    variables = cloud.environment(_sites(site, which, cloud)[0])
+    """Print the environment variables with which AWS programs reach a site: `eval "$(sluice local env)"`."""
+    cloud = _require_cloud()
+    variables = cloud.environment(_resolve_sites(site, which, cloud)[0])
     lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
-    tell(variables, lambda: typer.echo("\n".join(lines)))
+    print_result(variables, lambda: typer.echo("\n".join(lines)))
 
 
-def _running() -> Cloud:
-    cloud = find()
+def _require_cloud() -> Cloud:
+    cloud = find_cloud()
     if not cloud:
-        raise CloudFailed("no embedded cloud runs here: start it with `sluice local up`")
+        raise CloudFailed("the embedded cloud isn't running: start it with `sluice local up`")
     return cloud
 
 
@@ -156,7 +158,7 @@ def _show(cloud: Cloud) -> None:
         [
             ("endpoint", cloud.endpoint),
             ("process", cloud.pid),
-            ("harsh", f"delays by {cloud.harsh.scale:g}, seed {cloud.harsh.seed}" if cloud.harsh else "no"),
+            ("harsh", f"delays times {cloud.harsh.scale:g}, seed {cloud.harsh.seed}" if cloud.harsh else "no"),
             ("sites", "\n".join(map(str, cloud.sites)) or "none yet"),
             ("logs", f"{cloud.server_log}\n{cloud.folder / 'cdk*.log'}"),
         ]

@@ -1,4 +1,4 @@
-"""`sluice`: all commands under one name, and what becomes of an error."""
+"""`sluice`: the program with all commands; it prints errors and sets the exit code."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -11,28 +11,28 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 from typer.main import get_group
 
-from sluice.cli.terminal import SETTINGS, VARIABLE, ShortHelp, log_all, show_error, show_fault
+from sluice.cli.terminal import DEBUG_VARIABLE, SETTINGS, ShortHelp, log_all, show_error, show_unexpected_error
 from sluice.errors import SluiceError
 
 
 class Commands(ShortHelp, TyperGroup):
-    """All commands. What we raise on purpose is told in its own words; else it is a bug, and is told with its place."""
+    """All commands. A `SluiceError` is printed as its text; any other error is a bug and is printed with its place."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings | {"commands": Deferred()})
+        super().__init__(**settings | {"commands": LazyCommands()})
 
     def list_commands(self, _: Any) -> list[str]:
         """Name the commands, in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, _: Any, name: str) -> TyperCommand | None:
-        """Give what stands for a command where commands are listed or completed: nothing is imported for that."""
+        """Return a placeholder with the help text, so that listing and completing commands imports none of them."""
         return TyperCommand(name, help=COMMANDS[name][1]) if name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Find the command that the arguments begin with. Raises `UsageError` where there is none."""
+        """Import the command that the arguments begin with. Raises `UsageError` if there is none."""
         name, _, rest = super().resolve_command(ctx, args)
-        return name, None if name is None else load(name), rest
+        return name, None if name is None else load_command(name), rest
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command. Exit code 1 for an error."""
@@ -40,22 +40,22 @@ class Commands(ShortHelp, TyperGroup):
         try:
             return super().invoke(ctx)
         except (typer.Exit, typer.Abort, TyperException, EOFError, BrokenPipeError):
-            raise  # the end of a program, a wrong call, and a reader that has gone
+            raise  # normal exits, usage errors and a closed pipe are typer's to handle
         except SluiceError as error:
             if debug:
-                show_fault(error, debug=True)
+                show_unexpected_error(error, debug=True)
             show_error(str(error))
             raise typer.Exit(1) from error
         except ExceptionGroup as group:
-            # What fails side by side fails in a group; the same words once are enough.
+            # Concurrent failures arrive as a group; equal texts are printed once.
             ours, others = group.split(SluiceError)
             if debug or ours is None or others is not None:
-                show_fault(group, debug=debug)
+                show_unexpected_error(group, debug=debug)
             for text in sorted({str(error) for error in _leaves(ours)} if ours is not None else ()):
                 show_error(text)
             raise typer.Exit(1) from group
         except Exception as error:
-            show_fault(error, debug=debug)
+            show_unexpected_error(error, debug=debug)
             raise typer.Exit(1) from error
 
 
@@ -67,11 +67,11 @@ def _leaves(group: ExceptionGroup[SluiceError]) -> Iterator[SluiceError]:
             yield error
 
 
-class Deferred(Mapping[str, Any]):
-    """Commands by name. Each is imported, with all that it imports, when somebody asks for it."""
+class LazyCommands(Mapping[str, Any]):
+    """Commands by name; each is imported when it is first looked up."""
 
     def __getitem__(self, name: str) -> Any:
-        return load(name)
+        return load_command(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(COMMANDS)
@@ -81,7 +81,7 @@ class Deferred(Mapping[str, Any]):
 
 
 @cache
-def load(name: str) -> Any:
+def load_command(name: str) -> Any:
     """Import a command, or a group of commands."""
     module, text = COMMANDS[name]
     group = get_group(import_module(module).app)
@@ -91,27 +91,27 @@ def load(name: str) -> Any:
     return group
 
 
-# By name: the module that has the command, or a group of them, and what `sluice --help` says of it.
+# By name: the module of the command or group, and its line in `sluice --help`.
 COMMANDS = {
-    "status": ("sluice.cli.site_status", "Show the whole site: all its parts, and dead letters."),
+    "status": ("sluice.cli.site_status", "Show the state of a whole site, dead letters included."),
     "console": ("sluice.cli.console", "Show sites on one live page, served on loopback."),
     "deploy": ("sluice.cli.deploying", "Deploy all stacks of this clone to a site."),
     "destroy": ("sluice.cli.deploying", "Delete all stacks from a site."),
     "publish": ("sluice.cli.federation.publishing", "Publish a message to an exchange of a site."),
-    "consume": ("sluice.cli.federation.publishing", "Print messages of a queue, and take them out of it."),
-    "rendezvous": ("sluice.cli.rendezvous.commands", "Offers to volunteers' proxies: look, be a client, be a proxy."),
-    "split": ("sluice.cli.splitting.commands", "Sessions: a queue's messages that match a filter, for you alone."),
-    "exchange": ("sluice.cli.federation.exchanges", "Exchanges: what messages are published to."),
-    "binding": ("sluice.cli.federation.bindings", "Bindings: which queue gets what of an exchange."),
-    "peer": ("sluice.cli.federation.peers", "Peers: who may link to a site, and what each of them may."),
-    "link": ("sluice.cli.federation.links", "Links: from a site to its peers. Routes go over them."),
-    "route": ("sluice.cli.federation.routes", "Routes: what is published at one site goes to another's exchange."),
+    "consume": ("sluice.cli.federation.publishing", "Print the messages of a queue and delete them from it."),
+    "rendezvous": ("sluice.cli.rendezvous.commands", "Rendezvous: show its status, run a client, run a proxy."),
+    "split": ("sluice.cli.splitting.commands", "Queue splitting: receive only the messages that match a filter."),
+    "exchange": ("sluice.cli.federation.exchanges", "Exchanges, to which messages are published."),
+    "binding": ("sluice.cli.federation.bindings", "Bindings: which messages a queue receives."),
+    "peer": ("sluice.cli.federation.peers", "Peers: who may link to a site, with which permissions."),
+    "link": ("sluice.cli.federation.links", "Links from a site to its peers, used by routes."),
+    "route": ("sluice.cli.federation.routes", "Routes: forward messages from one site to another's exchange."),
     "queue": ("sluice.cli.federation.queues", "Queues to bind; with add and del, routes from a queue."),
-    "dynamic": ("sluice.cli.federation.dynamic_routes", "Dynamic routes: a site gets what its exchange is bound for."),
+    "dynamic": ("sluice.cli.federation.dynamic_routes", "Dynamic routes: forward what an exchange has bindings for."),
     "topology": ("sluice.cli.federation.topology_files", "Exchanges, bindings, links, routes, permissions as files."),
-    "pipeline": ("sluice.cli.pipeline.commands", "Spark jobs: from the main pipeline queue into tables."),
-    "dlq": ("sluice.cli.dead_letters", "Dead letters: look at them, put them back, throw them away."),
-    "local": ("sluice.cli.local", "The embedded cloud: AWS on loopback, with our stacks deployed to it."),
+    "pipeline": ("sluice.cli.pipeline.commands", "Spark jobs that land the messages of a queue in tables."),
+    "dlq": ("sluice.cli.dead_letters", "Dead-letter queues: list, show, redrive and purge."),
+    "local": ("sluice.cli.local", "The embedded cloud: AWS emulated on loopback."),
 }  # fmt: skip
 app = typer.Typer(
     cls=Commands,
@@ -121,27 +121,29 @@ app = typer.Typer(
 )
 
 
-def _say_version(said: bool) -> None:  # noqa: FBT001 - as typer calls it
+def _print_version(said: bool) -> None:  # noqa: FBT001 - as typer calls it
     if said:
         typer.echo(f"sluice {version_of('sluice-sqs')}")
         raise typer.Exit
 
 
 @app.callback()
-def begin(
+def configure(
     *,
     version: Annotated[
-        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say which version this is.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
     debug: Annotated[
         bool,
         typer.Option(
-            "--debug", envvar=VARIABLE, help="Log all on standard error, with an error's traceback; no secrets."
+            "--debug",
+            envvar=DEBUG_VARIABLE,
+            help="Log everything to standard error, with tracebacks; secrets are masked.",
         ),
     ] = False,
 ) -> None:
-    """Get ready for a command."""
-    del version  # its callback has said it
+    """Apply the options that precede the command."""
+    del version  # Its callback has printed it.
     if debug:
         log_all()
 

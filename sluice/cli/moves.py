@@ -1,4 +1,4 @@
-"""A move of messages as a command makes it: until it ends, or somebody stops it, and what it came to is said."""
+"""Run a move of messages from a command: until it ends or is interrupted, with progress and a summary."""
 
 import signal
 import threading
@@ -8,21 +8,22 @@ from contextlib import contextmanager
 
 import typer
 
-from sluice.cli.output import is_quiet, tell
-from sluice.cli.terminal import note
+from sluice.cli.output import is_quiet, print_result
+from sluice.cli.terminal import print_note
 from sluice.federation.moves import Move
-from sluice.operator.dead_letters import MOST_TOLD
+from sluice.operator.dead_letters import MAX_REPORTED
 
-MOST_MOVED = 1_000_000_000
-SAID_EVERY_S = 5.0
+MAX_MOVED = 1_000_000_000
+REPORT_INTERVAL_S = 5.0
 
 
 def run_move(make: Callable[[Callable[[], bool]], Move], *, done: str, per_second: int | None = None) -> None:
-    """Make a move, of which `make` is told what says whether it may go on, and run it. Exit code 1 where messages stay.
+    """Run the move that `make` returns, and exit with code 1 if messages stay.
 
-    `per_second` is how many go, on the average. Raises `QueueGone`, `CallFailed`: what was moved until then is said.
+    `make` gets a function that returns whether the move may continue. `per_second` limits the average rate. Raises
+    `QueueGone` and `CallFailed`, after the summary of what was moved is printed.
     """
-    with _stopped_by_signals() as stopped:
+    with _catch_stop_signals() as stopped:
         move = make(lambda: not stopped.is_set())
         began = said_at = time.monotonic()
         try:
@@ -30,23 +31,23 @@ def run_move(make: Callable[[Callable[[], bool]], Move], *, done: str, per_secon
                 now = time.monotonic()
                 if per_second is not None:
                     stopped.wait(moved / per_second - (now - began))
-                if not is_quiet() and now - said_at > SAID_EVERY_S:
+                if not is_quiet() and now - said_at > REPORT_INTERVAL_S:
                     said_at = now
-                    note(f"{moved} moved")
+                    print_note(f"{moved} moved")
         finally:
             document = {"moved": move.moved, "stays": move.stays, "stopped": stopped.is_set()}
             said = f"{move.moved} {done}{', then stopped' if stopped.is_set() else ''}"
-            tell(document, said)
-    for id_, reason in list(move.stays.items())[:MOST_TOLD]:
-        note(f"{id_} stays: {reason}")
+            print_result(document, said)
+    for id_, reason in list(move.stays.items())[:MAX_REPORTED]:
+        print_note(f"{id_} was not moved: {reason}")
     if move.stays:
-        note(f"{len(move.stays)} messages stay where they were")
+        print_note(f"{len(move.stays)} messages were not moved and stay in the queue")
         raise typer.Exit(1)
 
 
 @contextmanager
-def _stopped_by_signals() -> Iterator[threading.Event]:
-    """Set the event where somebody asks the program to end: what is under way is finished first."""
+def _catch_stop_signals() -> Iterator[threading.Event]:
+    """Yield an event that SIGINT and SIGTERM set, so that the current batch is finished before the program ends."""
     stopped = threading.Event()
     before = {number: signal.signal(number, lambda *_: stopped.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

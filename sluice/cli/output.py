@@ -1,4 +1,4 @@
-"""What commands print on standard output: tables for people, JSON for programs."""
+"""Standard output of the commands: tables for people, JSON for programs."""
 
 import json
 import sys
@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from sluice.cli.terminal import note
+from sluice.cli.terminal import print_note
 
-WITHOUT_END = 100_000  # columns: wider than any table
-# The colours of what stands in columns of these heads: a word that isn't here has none. rich leaves colours out where
-# standard output is no terminal, and where NO_COLOR is set.
+UNLIMITED_WIDTH = 100_000  # columns: wider than any table
+# Colours of the values in columns with these headings. rich omits colours if standard output is no terminal or NO_COLOR
+# is set.
 STATE_COLUMNS = frozenset({"state", "status"})
 STATE_STYLES: Mapping[str, str] = {
     **dict.fromkeys(("ready", "operational", "running", "success"), "green"),
@@ -29,73 +29,73 @@ STATE_STYLES: Mapping[str, str] = {
     **dict.fromkeys(("submitted", "pending", "scheduled", "queued"), "yellow"),
 }
 
-AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but what went wrong.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")]
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """What a command's options ask of its output."""
+class _OutputOptions:
+    """The output options of the running command."""
 
     as_json: bool = False
     quiet: bool = False
 
 
-_NOTHING = _Asked()
-_asked: ContextVar[_Asked] = ContextVar("asked", default=_NOTHING)
+_DEFAULTS = _OutputOptions()
+_options: ContextVar[_OutputOptions] = ContextVar("asked", default=_DEFAULTS)
 
 
 @contextmanager
-def spoken(*, as_json: bool, quiet: bool) -> Iterator[None]:
-    """Have a command print what its options `--json` and `--quiet` ask for."""
-    before = _asked.set(_Asked(as_json, quiet))
+def use_output_options(*, as_json: bool, quiet: bool) -> Iterator[None]:
+    """Apply a command's options `--json` and `--quiet` while it runs."""
+    before = _options.set(_OutputOptions(as_json, quiet))
     try:
         yield
     finally:
-        _asked.reset(before)
+        _options.reset(before)
 
 
 def is_json() -> bool:
-    """Tell whether the command that runs prints for programs."""
-    return _asked.get().as_json
+    """Return whether the running command prints JSON."""
+    return _options.get().as_json
 
 
 def is_quiet() -> bool:
-    """Tell whether the command that runs says nothing but what went wrong."""
-    return _asked.get().quiet
+    """Return whether the running command prints only errors."""
+    return _options.get().quiet
 
 
-def tell(document: Any, people: str | Callable[[], object]) -> None:
-    """Say what was found or done: to programs by a document, to people by a note, or by what shows them more."""
+def print_result(document: Any, people: str | Callable[[], object]) -> None:
+    """Print a result: the document as JSON, or for people a note, or whatever the function `people` prints."""
     if is_json():
         show_json(document)
     elif is_quiet():
         return
     elif isinstance(people, str):
-        note(people)
+        print_note(people)
     else:
         people()
 
 
 def console(*, width: int | None = None) -> Console:
-    """Open standard output, in colour on a terminal; where a width is given, lines may be longer than the terminal."""
+    """Open standard output, in colour on a terminal; with `width`, lines may be longer than the terminal is wide."""
     return Console(width=width, highlight=False)
 
 
 def show_pairs(pairs: Iterable[tuple[str, object]]) -> None:
-    """Print a name and its value a line, each value whole, however long the line gets."""
+    """Print one name and value per line; long values are never cut."""
     listed = list(pairs)
     width = max((len(name) for name, _ in listed), default=0)
     for name, value in listed:
-        text = _cell(name, value).replace("\n", "\n" + " " * (width + 2))
-        # Nothing is folded, cut or filled up: a terminal breaks a line by itself, and a copy of it stays whole.
+        text = _style_cell(name, value).replace("\n", "\n" + " " * (width + 2))
+        # The terminal breaks long lines itself, so that a copied value stays whole.
         console().print(f"[bold]{name:<{width}}[/]  {text}", soft_wrap=True)
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table with a head, a row a line with all that is in it; numbers stand to the right.
+    """Print a table with headings and one line per row; numbers are aligned to the right.
 
-    On a terminal that is too narrow for that it is a record a row, a value a line.
+    If the terminal is too narrow, each row is printed as a record with one value per line instead.
     """
     listed = [list(row) for row in rows]
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
@@ -103,8 +103,8 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
         is_number = any(isinstance(row[number], int | float) for row in listed)
         table.add_column(column, justify="right" if is_number else "left", no_wrap=True)
     for row in listed:
-        table.add_row(*(_cell(column, value) for column, value in zip(columns, row, strict=True)))
-    width = console(width=WITHOUT_END).measure(table).maximum
+        table.add_row(*(_style_cell(column, value) for column, value in zip(columns, row, strict=True)))
+    width = console(width=UNLIMITED_WIDTH).measure(table).maximum
     if not sys.stdout.isatty() or width <= console().width:
         console(width=max(width, 1)).print(table)
         return
@@ -114,23 +114,23 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
         show_pairs((name, value) for name, value in zip(columns, row, strict=True) if value not in {None, ""})
 
 
-def _cell(column: str, value: object) -> str:
+def _style_cell(column: str, value: object) -> str:
     style = STATE_STYLES.get(str(value).casefold()) if column in STATE_COLUMNS else None
-    return f"[{style}]{text_of(value)}[/]" if style else text_of(value)
+    return f"[{style}]{format_cell(value)}[/]" if style else format_cell(value)
 
 
-def text_of(value: object) -> str:
-    """Spell a cell: nothing for None, no fraction of milliseconds and the like; markup stays as it is."""
+def format_cell(value: object) -> str:
+    """Return the text of a cell: empty for None, floats without a fraction, markup escaped."""
     if value is None:
         return ""
     return f"{value:.0f}" if isinstance(value, float) else escape(str(value))
 
 
 def show_json(document: Any) -> None:
-    """One JSON document on one line."""
+    """Print one JSON document on one line."""
     typer.echo(json.dumps(document, default=lambda value: to_builtins(value, order="deterministic")))
 
 
-def time_of(at_ms: int | None) -> str:
-    """Write a time for people, in UTC; nothing for never."""
+def format_time(at_ms: int | None) -> str:
+    """Format a time in milliseconds since the epoch for people, in UTC; empty for None."""
     return "" if at_ms is None else f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}Z"

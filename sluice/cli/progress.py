@@ -1,4 +1,4 @@
-"""How far a command is that takes a while, on standard error: a line that moves on a terminal, else a line a step."""
+"""Progress of a long command on standard error: a moving line on a terminal, otherwise one line per step."""
 
 import sys
 import time
@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from sluice.cli.terminal import note
+from sluice.cli.terminal import print_note
 
 
 @dataclass(slots=True)
 class Steps:
-    """Counts the steps of a command as it is told them, each as it begins. May be told by several threads."""
+    """Counts and shows the steps of a command as they begin. Several threads may call it."""
 
     total: int
     _show: Callable[[int, int, str], None]
@@ -28,19 +28,19 @@ class Steps:
         self._show(self._begun, self.total, text)
 
     def expect(self, more: int) -> None:
-        """Learn that there are more steps than was said; fewer, where it is negative."""
+        """Add to the expected number of steps; a negative number reduces it."""
         self.total += more
 
 
 @contextmanager
 def steps(total: int, *, lines: bool = False) -> Iterator[Steps]:
-    """Show steps while they are made. `total` is how many are expected, this far.
+    """Show steps while they are made. `total` is the number expected so far.
 
-    With `lines` it is a line a step on a terminal too, for who has others write there meanwhile.
+    With `lines` each step is a line on a terminal too, because other programs write there at the same time.
     """
     if lines or not sys.stderr.isatty():
         began_s = time.monotonic()
-        yield Steps(total, lambda n, of, text: note(f"{n} of {of}, {time.monotonic() - began_s:.0f} s: {text}"))
+        yield Steps(total, lambda n, of, text: print_note(f"{n} of {of}, {time.monotonic() - began_s:.0f} s: {text}"))
         return
     columns = SpinnerColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
     with Progress(*columns, console=Console(stderr=True), transient=True) as drawn:

@@ -9,16 +9,17 @@ from typing import Annotated
 
 import typer
 
-from sluice.cli.output import console, is_json, show_pairs, show_table, tell, time_of
+from sluice.cli.output import console, format_time, is_json, print_result, show_pairs, show_table
 from sluice.cli.sites import SiteTyper
 from sluice.cli.splitting.tables import show_sessions
-from sluice.cli.terminal import SIGNALLED, show_error
+from sluice.cli.terminal import SIGNAL_EXIT_BASE, show_error
 from sluice.codec import convert
 from sluice.operator.site_names import SiteOptions
-from sluice.operator.site_status import AskedSite, Part, SiteReport, read_site
+from sluice.operator.site_status import Part, SiteClient, SiteReport, read_site
 from sluice.splitting.operations import SessionView
 
-SHOWN_RUNS = 5  # of the pipeline; `sluice pipeline status` has more
+# `sluice pipeline status` shows all of them.
+SHOWN_RUNS = 5
 MIN_WATCH_S = 1.0
 
 app = SiteTyper()
@@ -29,36 +30,37 @@ def status(
     *,
     site: SiteOptions,
     watch: Annotated[
-        float | None, typer.Option(min=MIN_WATCH_S, metavar="SECONDS", help="Show it again so often, until ctrl-C.")
+        float | None,
+        typer.Option(min=MIN_WATCH_S, metavar="SECONDS", help="Refresh every so many seconds until ctrl-C."),
     ] = None,
 ) -> None:
     """Show the whole site: rendezvous, split queues, federation, the pipeline, dead letters.
 
-    Exit code 1 where a part is there and can't be asked, or hasn't answered in time.
+    Exit code 1 if a deployed part can't be read or doesn't answer in time.
     """
     connection = site.connect()
     try:
         while True:
-            report = read_site(AskedSite(connection, is_local=site.is_local))
+            report = read_site(SiteClient(connection, is_local=site.is_local))
             if watch is not None and not is_json():
                 console().clear()
-            tell(report.document, partial(show, report))
+            print_result(report.document, partial(show, report))
             if watch is None:
                 raise typer.Exit(1 if report.failed else 0)
             time.sleep(watch)
     except KeyboardInterrupt:
-        raise typer.Exit(SIGNALLED + signal.SIGINT) from None
+        raise typer.Exit(SIGNAL_EXIT_BASE + signal.SIGINT) from None
 
 
 def show(report: SiteReport) -> None:
-    """All of it, part by part."""
+    """Print the report, part by part."""
     shown: Mapping[str, Callable[[Part], None]] = {
         "rendezvous": _show_rendezvous,
         "splitting": _show_splitting,
         "federation": _show_federation,
         "pipeline": _show_pipeline,
         "dead_letters": lambda part: show_table(
-            ("of", "messages"), [(told, held["visible"] + held["in_flight"]) for told, held in part.items()]
+            ("source", "messages"), [(source, queue["visible"] + queue["in_flight"]) for source, queue in part.items()]
         ),
     }
     console().print(f"[bold]site {report.region}[/bold]")
@@ -76,9 +78,9 @@ def _show_rendezvous(part: Part) -> None:
     offers = part["recent_offers"]
     show_pairs(
         [
-            ("offers queue", _words(part["offers_queue"])),
+            ("offers queue", _describe_queue(part["offers_queue"])),
             ("proxies waiting", ", ".join(f"{number} {pool}" for pool, number in part["waiting_proxies"].items())),
-            ("offers in two minutes", ", ".join(f"{number} {state}" for state, number in offers.items())),
+            ("offers, last 2 min", ", ".join(f"{number} {state}" for state, number in offers.items())),
         ]
     )
 
@@ -86,22 +88,27 @@ def _show_rendezvous(part: Part) -> None:
 def _show_splitting(part: Part) -> None:
     sessions = Counter(queue["queue_id"] for session in part["sessions"] for queue in session["queues"])
     rows = [
-        (each["queue_id"], _words(each["source"]), _words(each["main"]), sessions[each["queue_id"]])
-        for each in part["queues"]
+        (
+            queue["queue_id"],
+            _describe_queue(queue["source"]),
+            _describe_queue(queue["main"]),
+            sessions[queue["queue_id"]],
+        )
+        for queue in part["queues"]
     ]
     show_table(("queue", "source", "main", "sessions"), rows)
     if part["sessions"]:
-        show_sessions(convert(each, SessionView, of="session") for each in part["sessions"])
+        show_sessions(convert(session, SessionView, of="session") for session in part["sessions"])
 
 
 def _show_federation(part: Part) -> None:
-    exchanges = ", ".join(f"{each.name} ({each.type})" for each in part["exchanges"])
+    exchanges = ", ".join(f"{exchange.name} ({exchange.type})" for exchange in part["exchanges"])
     show_pairs([("site's tag", part["tag"]), ("exchanges", exchanges), ("bindings", part["bindings"])])
     if part["links"]:
-        links = [(each["name"], each["peer"], each["state"], each["error"]) for each in part["links"]]
+        links = [(link["name"], link["peer"], link["state"], link["error"]) for link in part["links"]]
         show_table(("link", "peer", "state", "error"), links)
     if part["routes"]:
-        columns = ("route", "from", "to", "state", "queue", "oldest waits, s", "lag, ms", "forwarded")
+        columns = ("route", "from", "to", "state", "queue", "oldest message, s", "lag, ms", "last forwarded")
         show_table(columns, map(_route_row, part["routes"]))
     if part["lags_unknown"]:
         console().print(f"lags are unknown: {part['lags_unknown']}", style="dim", markup=False)
@@ -113,25 +120,25 @@ def _route_row(route: Part) -> tuple[object, ...]:
         route["src"],
         route["dest"],
         route["state"],
-        "at its peer" if route["queue"] is None else _words(route["queue"]),
+        "at the peer" if route["queue"] is None else _describe_queue(route["queue"]),
         route.get("waiting_s"),
         route.get("forwarded_ms"),
-        time_of(route["last_forward_ms"]),
+        format_time(route["last_forward_ms"]),
     )
 
 
 def _show_pipeline(part: Part) -> None:
     since = f" since {part['since']}" if part["since"] else ""
-    show_pairs([("land should be", part["wanted"] + since), ("queue", _words(part["queue"]))])
+    show_pairs([("land: desired", part["wanted"] + since), ("queue", _describe_queue(part["queue"]))])
     if part["runs"]:
         rows = [
-            (run["run"], run["job"], run["state"], time_of(run["started_at_ms"]), run["detail"])
+            (run["run"], run["job"], run["state"], format_time(run["started_at_ms"]), run["detail"])
             for run in part["runs"][:SHOWN_RUNS]
         ]
-        show_table(("run", "job", "state", "started", ""), rows)
+        show_table(("run", "job", "state", "started", "detail"), rows)
 
 
-def _words(held: Part) -> str:
+def _describe_queue(held: Part) -> str:
     if "visible" not in held:
         return str(held.get("name", ""))
     return f"{held['visible']} waiting, {held['in_flight']} in flight"

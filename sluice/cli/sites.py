@@ -1,6 +1,6 @@
-"""Commands about sites: the options that all of them have, how these and a named site go together, and what is refused.
+"""Commands about sites: their common options, how options and site arguments combine, and which combinations fail.
 
-What a site is called, and how it is reached, is in `sluice.cli.site_names`.
+The grammar of site names is in `sluice.operator.site_names`.
 """
 
 import re
@@ -14,22 +14,31 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from sluice.cli.completion import complete_local, complete_profiles, complete_sites
-from sluice.cli.output import AsJson, Quiet, spoken
+from sluice.cli.output import AsJson, Quiet, use_output_options
 from sluice.cli.terminal import SETTINGS, ShortHelp
 from sluice.local.sites import Site
-from sluice.operator.site_names import FIRST_SITE, HERE, PARAMETER, SiteOptions, WrittenName, is_site, with_options
+from sluice.operator.site_names import (
+    FIRST_SITE,
+    HERE,
+    PARAMETER_PREFIX,
+    ParsedSiteName,
+    SiteOptions,
+    is_site,
+    with_options,
+)
 from sluice.stages import STAGE, is_stage
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-SITES = "SITE", "DEST", "SRC", "PEER"  # what arguments that name sites are called; the first is the command's site
+# The metavars of arguments that name sites. A command's first such argument is its site.
+SITES = "SITE", "DEST", "SRC", "PEER"
 PLACE = "account", "region", "stage"
 
 
 def parse_stage(text: str) -> str | None:
-    """Read a stage's name; an empty text, as a variable may be, is none."""
+    """Parse a stage's name; an empty text, such as an empty variable, means none."""
     if text and not is_stage(text):
-        raise typer.BadParameter(f"{text!r} is no stage: {STAGE}, and not sluice")
+        raise typer.BadParameter(f"{text!r} is not a stage's name: it must match {STAGE} and not be sluice")
     return text or None
 
 
@@ -40,26 +49,30 @@ Stage = Annotated[
         parser=parse_stage,
         metavar="STAGE",
         envvar="SLUICE_STAGE",
-        help="The site of this stage, where several are in one account and region.",
+        help="Stage of the site, if an account and region has several sites.",
     ),
 ]
 Region = Annotated[
-    str | None, typer.Option("--region", metavar="REGION", help="AWS region, else the environment's or the profile's.")
+    str | None,
+    typer.Option("--region", metavar="REGION", help="AWS region. Default: the environment's or the profile's."),
 ]
 Profile = Annotated[
     str | None,
     typer.Option(
-        "--profile", metavar="PROFILE", help="AWS profile, else the environment's.", autocompletion=complete_profiles
+        "--profile",
+        metavar="PROFILE",
+        help="AWS profile. Default: the environment's.",
+        autocompletion=complete_profiles,
     ),
 ]
-# In the order of --help; by the names of `SiteOptions`.
+# In the order of --help, by the names of the fields of `SiteOptions`.
 OPTIONS: Mapping[str, Any] = {
     "site": Annotated[
         str | None,
         typer.Option(
             "--site",
             metavar="SITE",
-            help="REGION, PROFILE@REGION, ACCOUNT/REGION of the embedded cloud, or a site's name; :STAGE after it.",
+            help="REGION, PROFILE@REGION, ACCOUNT/REGION in the embedded cloud, or a name; optionally :STAGE.",
             autocompletion=complete_sites,
         ),
     ],
@@ -70,7 +83,7 @@ OPTIONS: Mapping[str, Any] = {
         typer.Option(
             "--local",
             metavar="[ACCOUNT/REGION]",
-            help="The embedded cloud in place of AWS: this site, else the one of --region, else the first.",
+            help="Use the embedded cloud, not AWS: this site, or by default the one in --region, or the first.",
             autocompletion=complete_local,
         ),
     ],
@@ -81,86 +94,95 @@ SiteText = Annotated[
     str,
     typer.Argument(
         metavar="SITE",
-        help="As --site has it. Where it is left out options say it, or the environment.",
+        help="A site, written as for --site. Default: the site of the options or the environment.",
         autocompletion=complete_sites,
     ),
 ]
 DestText = Annotated[
     str,
     typer.Argument(
-        metavar="DEST", help="The site that messages go to, as SITE elsewhere.", autocompletion=complete_sites
+        metavar="DEST",
+        help="The site that messages are forwarded to, written as for --site.",
+        autocompletion=complete_sites,
     ),
 ]
 SrcText = Annotated[
-    str, typer.Argument(metavar="SRC", help="The site that they come from.", autocompletion=complete_sites)
+    str,
+    typer.Argument(
+        metavar="SRC",
+        help="The site that messages are forwarded from, written as for --site.",
+        autocompletion=complete_sites,
+    ),
 ]
 
 
 class PlainCommand(ShortHelp, TyperCommand):
-    """A command that isn't about a site."""
+    """A command that needs no site."""
 
 
 class SiteCommand(PlainCommand):
-    """A command about sites. Its `--local` may stand without a value, and its first site may be left out."""
+    """A command about sites. The value of `--local` and the first site argument are optional."""
 
     common: ClassVar[Sequence[str]] = tuple(OPTIONS)
 
     def __init__(self, *given: Any, **settings: Any) -> None:
-        """Make it as typer does; its help has arguments in capitals, and that its first site may be left out."""
+        """Create the command as typer does, with metavars in capitals and the first site argument optional."""
         super().__init__(*given, **settings)
-        for each in self.params:
-            if each.param_type_name == "argument":
-                each.metavar = each.metavar or each.name.upper()
+        for argument in self.params:
+            if argument.param_type_name == "argument":
+                argument.metavar = argument.metavar or argument.name.upper()
         for first in self._sites[:1]:
             first.required = False
             first.default = HERE if first.nargs == 1 else [HERE]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse, with what was left out put in. Raises `UsageError` where options and names contradict each other."""
+        """Parse the arguments with omitted sites filled in. Raises `UsageError` if options and names contradict."""
         rest = super().parse_args(ctx, self._with_site(ctx, with_first_site(args)))
         if not ctx.resilient_parsing:
-            _check(ctx, self._sites)
+            _check_contradictions(ctx, self._sites)
         return rest
 
     @property
     def _sites(self) -> Sequence[Any]:
-        """Its arguments that name sites."""
-        return [each for each in self.params if each.param_type_name == "argument" and each.metavar in SITES]
+        """The arguments that name sites."""
+        return [
+            argument for argument in self.params if argument.param_type_name == "argument" and argument.metavar in SITES
+        ]
 
     def _with_site(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put `.` before the arguments where the first is to be a site and isn't one."""
+        """Prepend `.` if the first argument should be a site and isn't one."""
         if not self._sites:
             return args
-        arguments = [each for each in self.params if each.param_type_name == "argument"]
+        arguments = [argument for argument in self.params if argument.param_type_name == "argument"]
         parsed, rest, _ = self.make_parser(ctx).parse_args(list(args))
-        given: list[str] = []
-        for each in arguments:
-            value = parsed.get(each.name)
-            given += [] if value is None else [value] if isinstance(value, str) else value
-        given += rest
-        fixed = [each for each in arguments if each.nargs == 1]
-        has_room = len(given) < len(fixed) or len(fixed) < len(arguments)
-        said = parsed.get(f"{PARAMETER}site")
+        values: list[str] = []
+        for argument in arguments:
+            value = parsed.get(argument.name)
+            values += [] if value is None else [value] if isinstance(value, str) else value
+        values += rest
+        fixed = [argument for argument in arguments if argument.nargs == 1]
+        has_room = len(values) < len(fixed) or len(fixed) < len(arguments)
+        said = parsed.get(f"{PARAMETER_PREFIX}site")
         if said is not None:
-            named = given[: min(2, len(self._sites))]
+            named = values[: min(2, len(self._sites))]
             if named and all(map(is_site, named)) and (len(self._sites) == 1 or len(named) > 1):
-                ctx.fail(f"{named[0]} and --site {said} are both the {self._sites[0].metavar}: say one of them")
+                ctx.fail(f"{named[0]} and --site {said} both name {self._sites[0].metavar}: leave out one of them")
             return [HERE, *args]
-        is_named = bool(given) and is_site(given[0])
-        if not is_named and any(f"{PARAMETER}{option}" in parsed for option in ("profile", "region", "local")):
+        is_named = bool(values) and is_site(values[0])
+        if not is_named and any(f"{PARAMETER_PREFIX}{option}" in parsed for option in ("profile", "region", "local")):
             return [HERE, *args] if has_room else args
-        lacks = len(given) < 1 + sum(each.required for each in arguments)
+        lacks = len(values) < 1 + sum(argument.required for argument in arguments)
         return [HERE, *args] if lacks and not is_named and not ctx.resilient_parsing else args
 
 
 class CloudCommand(SiteCommand):
-    """A command about sites of the embedded cloud, where no profile leads to."""
+    """A command about sites of the embedded cloud, which has no profiles."""
 
     common = "site", "region", "local", "stage"
 
 
 class FileCommand(SiteCommand):
-    """A command about sites that a file names; what it leaves open the options say."""
+    """A command about sites that a file names; the options supply what the file leaves open."""
 
     common = "profile", "region", "local", "stage"
 
@@ -170,10 +192,10 @@ class SiteGroup(ShortHelp, TyperGroup):
 
 
 class SiteTyper(typer.Typer):
-    """Commands about sites, with the options of all; one that isn't about sites is of class `PlainCommand`."""
+    """Commands with the common site options; a command that needs no site is of class `PlainCommand`."""
 
     def __init__(self) -> None:
-        """Make it as typer does."""
+        """Create the group with the common settings."""
         super().__init__(cls=SiteGroup, **SETTINGS)
 
     def command(
@@ -185,9 +207,9 @@ class SiteTyper(typer.Typer):
         quiet: bool = False,
         **options: Any,
     ) -> Callable[[F], F]:
-        """Register a command, as typer does. It gets what the options say by a parameter of type `SiteOptions`.
+        """Register a command, as typer does. Its parameter of type `SiteOptions` receives the common site options.
 
-        Unless it prints no `json` it has the option `--json`, and where it may be `quiet` the option `--quiet`.
+        `json` and `quiet` add the options `--json` and `--quiet`.
         """
         made = cls or SiteCommand
         register = super().command(name, cls=made, **options)
@@ -195,27 +217,27 @@ class SiteTyper(typer.Typer):
         speech |= {"as_json": AsJson} if json else {}
         common = made.common if issubclass(made, SiteCommand) else ()
 
-        def registered(callback: F) -> F:
+        def decorate(callback: F) -> F:
             register(_with_options(callback, common, speech))
             return callback
 
-        return registered
+        return decorate
 
 
 def _with_options(callback: Callable[..., Any], common: Sequence[str], speech: Mapping[str, Any]) -> Callable[..., Any]:
-    """Add options to a command's own: what it prints, and the `common` ones about sites."""
+    """Add the output options and the `common` site options to a command's own."""
     own = signature(callback)
-    wanted = [name for name, parameter in own.parameters.items() if parameter.annotation is SiteOptions]
+    site_parameters = [name for name, parameter in own.parameters.items() if parameter.annotation is SiteOptions]
 
     @wraps(callback)
     def at_site(*given: Any, **options: Any) -> Any:
-        said = SiteOptions(**{name: options.pop(PARAMETER + name) for name in common})
-        asked = {name: options.pop(name, False) for name in ("as_json", "quiet")}
-        with with_options(said), spoken(**asked):
-            return callback(*given, **options, **dict.fromkeys(wanted, said))
+        said = SiteOptions(**{name: options.pop(PARAMETER_PREFIX + name) for name in common})
+        output = {name: options.pop(name, False) for name in ("as_json", "quiet")}
+        with with_options(said), use_output_options(**output):
+            return callback(*given, **options, **dict.fromkeys(site_parameters, said))
 
-    kept = [parameter for name, parameter in own.parameters.items() if name not in wanted]
-    annotations = {PARAMETER + name: OPTIONS[name] for name in common}
+    kept = [parameter for name, parameter in own.parameters.items() if name not in site_parameters]
+    annotations = {PARAMETER_PREFIX + name: OPTIONS[name] for name in common}
     added = [Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=of) for name, of in speech.items()]
     added += [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=of) for name, of in annotations.items()]
     at_site.__signature__ = own.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]  # which inspect reads
@@ -224,9 +246,10 @@ def _with_options(callback: Callable[..., Any], common: Sequence[str], speech: M
 
 
 def with_first_site(arguments: list[str]) -> list[str]:
-    """Give the arguments with a value after every `--local`: what begins as a site of the embedded cloud does is one.
+    """Return the arguments with a value after every `--local`, as its value is optional.
 
-    What follows a `--` is another program's.
+    A following argument is its value if it begins like a site of the embedded cloud. Arguments after `--` are another
+    program's and stay as they are.
     """
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     said: list[str] = []
@@ -237,20 +260,20 @@ def with_first_site(arguments: list[str]) -> list[str]:
     return said + arguments[len(own) :]
 
 
-def _check(ctx: Any, sites: Sequence[Any]) -> None:
-    """Raise `UsageError` where an option contradicts another one, or all sites that are named."""
-    options = {PARAMETER + name for name in OPTIONS} & ctx.params.keys()
-    said = SiteOptions.of_parameters(
+def _check_contradictions(ctx: Any, sites: Sequence[Any]) -> None:
+    """Raise `UsageError` if an option contradicts another one, or all sites that are named."""
+    options = {PARAMETER_PREFIX + name for name in OPTIONS} & ctx.params.keys()
+    said = SiteOptions.from_parameters(
         {name: ctx.params[name] for name in options if ctx.get_parameter_source(name).name == "COMMANDLINE"}
     )
     texts: list[str] = [] if said.site is None else [said.site]
-    for each in sites:
-        value = ctx.params[each.name]
+    for site in sites:
+        value = ctx.params[site.name]
         texts += [value] if isinstance(value, str) else value or ()
-    if said.site is not None:  # which is what `.` means
+    if said.site is not None:  # `.` means the site of the options.
         texts = [text for text in texts if text != HERE]
-    named = {text: WrittenName.read(text) for text in texts if text == said.site or is_site(text)}
-    against = [*_against_local(said, named)] if said.local is not None else []
+    named = {text: ParsedSiteName.parse(text) for text in texts if text == said.site or is_site(text)}
+    against = [*_local_contradictions(said, named)] if said.local is not None else []
     for option in ("profile", "region", "stage"):
         value = getattr(said, option)
         others = [
@@ -264,8 +287,8 @@ def _check(ctx: Any, sites: Sequence[Any]) -> None:
         ctx.fail(f"{one} and {other} contradict each other: leave out one of them")
 
 
-def _against_local(said: SiteOptions, named: Mapping[str, WrittenName]) -> Iterator[tuple[str, str]]:
-    """Yield what contradicts `--local`: where that names a site all others have to be that one."""
+def _local_contradictions(said: SiteOptions, named: Mapping[str, ParsedSiteName]) -> Iterator[tuple[str, str]]:
+    """Yield what contradicts `--local`; if it names a site, all other names must agree with it."""
     place = None if said.local == FIRST_SITE else Site.parse(said.local or "")
     local = "--local" if place is None else f"--local {place}"
     if said.profile is not None:
@@ -275,6 +298,6 @@ def _against_local(said: SiteOptions, named: Mapping[str, WrittenName]) -> Itera
     if place is not None and place.stage is not None and said.stage not in {None, place.stage}:
         yield local, f"--stage {said.stage}"
     for text, name in named.items():
-        pairs = [] if place is None else [(getattr(name, each), getattr(place, each)) for each in PLACE]
+        pairs = [] if place is None else [(getattr(name, name_part), getattr(place, name_part)) for name_part in PLACE]
         if name.profile is not None or any(None not in pair and len(set(pair)) > 1 for pair in pairs):
             yield text, local

@@ -1,5 +1,4 @@
-"""The console: one live page about sites, served on loopback with the caller's own credentials.
+"""The console: a live web page about sites, served on loopback with the caller's own credentials.
 
-It stands on the command line's readings and actions: what a page shows is what a command's `--json` says, and what it
-does is what a command does.
+It uses the command line's functions: pages show the data of the commands' `--json`, and actions do what commands do.
 """

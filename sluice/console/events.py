@@ -1,6 +1,6 @@
-"""Readings as they come, to every page that follows them: a topic is read while somebody does, once for all of them.
+"""Streams readings to the pages that follow them. A topic is read while at least one page follows it, once for all.
 
-They are read in threads. Who ends the program doesn't wait for AWS: a call's time-out may be minutes.
+Readings run in daemon threads, so that ending the program does not wait for AWS calls, whose time-outs may be minutes.
 """
 
 import asyncio
@@ -15,31 +15,31 @@ import msgspec
 from sluice.console.requests import Topic
 from sluice.console.sites import Document
 from sluice.errors import SluiceError
-from sluice.operator.site_status import begin
+from sluice.operator.site_status import run_in_thread
 
-EVERY_S = 2.0  # between the end of a reading and the next
-BEAT_S = 15.0  # so that whoever stands between doesn't take a quiet stream for a dead one
-MAX_TOPICS = 32  # of one page
+READ_INTERVAL_S = 2.0  # between the end of a reading and the start of the next
+KEEPALIVE_S = 15.0  # comments keep proxies from closing an idle stream
+MAX_TOPICS = 32  # for one page
 
 
 @dataclass(slots=True, eq=False)
 class Listener:
-    """A page: of each topic the newest reading that it hasn't been sent."""
+    """A connected page with its unsent events: the newest one of each topic."""
 
     unsent: dict[str, str] = field(default_factory=dict)
-    something: asyncio.Event = field(default_factory=asyncio.Event)
+    has_unsent: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def tell(self, topic: str, said: str) -> None:
-        """Have it sent, in place of an older one."""
-        self.unsent[topic] = said
-        self.something.set()
+    def tell(self, topic: str, event: str) -> None:
+        """Queue an event, which replaces an unsent older one of the topic."""
+        self.unsent[topic] = event
+        self.has_unsent.set()
 
     def take(self) -> list[str]:
-        """Give what is unsent."""
-        said = list(self.unsent.values())
+        """Return the unsent events and clear them."""
+        events = list(self.unsent.values())
         self.unsent.clear()
-        self.something.clear()
-        return said
+        self.has_unsent.clear()
+        return events
 
 
 @dataclass(slots=True)
@@ -51,21 +51,23 @@ class _Feed:
 
 @dataclass(slots=True, kw_only=True)
 class Feeds:
-    """All topics that somebody follows. `read` blocks, and has a thread of its own. For one event loop."""
+    """All followed topics, for one event loop. `read` may block, as each call has its own thread."""
 
     read: Callable[[Topic], Document]
-    every_s: float = EVERY_S
+    every_s: float = READ_INTERVAL_S
     _feeds: dict[str, _Feed] = field(default_factory=dict)
-    _under_way: dict[str, "asyncio.Future[str]"] = field(default_factory=dict)  # also of pages that have gone
+    _running_reads: dict[str, "asyncio.Future[str]"] = field(
+        default_factory=dict
+    )  # including those whose pages have disconnected
     _ended: bool = False
 
     @property
     def followed(self) -> Sequence[str]:
-        """Topics that are read now."""
+        """The topics that are being read."""
         return list(self._feeds)
 
     async def follow(self, topics: Sequence[Topic]) -> AsyncGenerator[str]:
-        """Yield events of `text/event-stream` until the page goes, or all `end`; what is known already at once."""
+        """Yield events of `text/event-stream`, known readings first, until the page disconnects or `end` is called."""
         if self._ended:
             return
         listener = Listener()
@@ -76,23 +78,23 @@ class Feeds:
             yield ": follows\n\n"
             while not self._ended:
                 try:
-                    async with asyncio.timeout(BEAT_S):
-                        await listener.something.wait()
+                    async with asyncio.timeout(KEEPALIVE_S):
+                        await listener.has_unsent.wait()
                 except TimeoutError:
                     yield ": still here\n\n"
-                for said in listener.take():
-                    yield f"data: {said}\n\n"
+                for event in listener.take():
+                    yield f"data: {event}\n\n"
         finally:
             for name in names:
                 self._leave(name, listener)
 
     def end(self) -> None:
-        """End all streams, and those that begin later."""
+        """End all current and future streams."""
         self._ended = True
         for feed in self._feeds.values():
             for listener in feed.listeners:
-                listener.something.set()
-        for reading in list(self._under_way.values()):
+                listener.has_unsent.set()
+        for reading in list(self._running_reads.values()):
             reading.cancel()
 
     def _join(self, name: str, listener: Listener) -> None:
@@ -113,35 +115,35 @@ class Feeds:
 
     async def _run(self, topic: Topic, feed: _Feed) -> None:
         while not self._ended:
-            said = await self._read(topic)
-            if said != feed.last:
-                feed.last = said
+            event = await self._read(topic)
+            if event != feed.last:
+                feed.last = event
                 for listener in feed.listeners:
-                    listener.tell(str(topic), said)
+                    listener.tell(str(topic), event)
             await asyncio.sleep(self.every_s)
 
     async def _read(self, topic: Topic) -> str:
-        """Read, or wait for the reading that is under way: a page that comes back again and again takes one thread."""
+        """Read, or wait for the running read of the topic, so that reconnecting pages use only one thread."""
         name = str(topic)
-        if name not in self._under_way:
-            reading = asyncio.wrap_future(begin(partial(self._said, topic)))
-            self._under_way[name] = reading
-            reading.add_done_callback(lambda _: self._under_way.pop(name))
-        return await asyncio.shield(self._under_way[name])
+        if name not in self._running_reads:
+            reading = asyncio.wrap_future(run_in_thread(partial(self._read_as_event, topic)))
+            self._running_reads[name] = reading
+            reading.add_done_callback(lambda _: self._running_reads.pop(name))
+        return await asyncio.shield(self._running_reads[name])
 
-    def _said(self, topic: Topic) -> str:
+    def _read_as_event(self, topic: Topic) -> str:
         name = str(topic)
         try:
-            return json_of({"topic": name, "document": self.read(topic)})
+            return to_json({"topic": name, "document": self.read(topic)})
         except SluiceError as error:
-            return json_of({"topic": name, "error": str(error)})
-        except Exception as error:  # noqa: BLE001 - one reading fails by our own fault: the page says so, the rest goes on
-            return json_of({"topic": name, "error": f"{type(error).__name__}: {error}"})
+            return to_json({"topic": name, "error": str(error)})
+        except Exception as error:  # noqa: BLE001 - one reading fails by a bug: the page shows it and other readings continue
+            return to_json({"topic": name, "error": f"{type(error).__name__}: {error}"})
 
 
-def json_of(document: Any) -> str:
-    """Write a document on one line, in ASCII: half a character, which JSON can name, is none in UTF-8.
+def to_json(document: Any) -> str:
+    """Encode a document as JSON on one line, in ASCII because UTF-8 has no lone surrogates.
 
-    Raises `TypeError` or `ValueError` for what JSON has no word for: a page would stumble over it.
+    Raises `TypeError` or `ValueError` for values that JSON does not have, such as NaN.
     """
     return json.dumps(msgspec.to_builtins(document), allow_nan=False)

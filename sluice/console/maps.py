@@ -1,7 +1,7 @@
-"""The federation's map as a page draws it: all sites that links lead to, laid out, and where a message goes on it.
+"""Lays out the federation's map for a page, and traces where a message would go.
 
-Peers are asked with the caller's own credentials, as `sluice route map` asks them, but seldom: each answer is good for
-some seconds, and a round that has no calls left draws what is known.
+Peers are read with the caller's own credentials, as by `sluice route map`. Their responses are cached for some seconds,
+and a round without calls left uses the cache.
 """
 
 import threading
@@ -14,38 +14,38 @@ from typing import Any
 import typer
 
 from sluice.codec import encode
-from sluice.console.requests import text_in
-from sluice.console.sites import Document, KnownSite
+from sluice.console.requests import text_field
+from sluice.console.sites import BudgetedSite, Document
 from sluice.errors import BadRequest, SluiceError
-from sluice.federation.links.registry import served_name
-from sluice.federation.map.destinations import Arrival, AskedExchanges, Passage, Stage, destinations
-from sluice.federation.map.findings import findings
-from sluice.federation.map.svg import MAX_LABELLED, edges_of, node_of
+from sluice.federation.links.registry import format_served_name
+from sluice.federation.map.destinations import Arrival, RouteOutcome, SiteExchanges, Stage, find_destinations
+from sluice.federation.map.findings import list_findings
+from sluice.federation.map.svg import MAX_LABELLED, route_edges, site_node
 from sluice.federation.map.topology import Route
 from sluice.federation.matching.typed_values import Headers
-from sluice.federation.operations import ListBindings, ListWays, ShowSite, SiteView, WaysView
+from sluice.federation.operations import ListBindings, ListPaths, PathsView, ShowSite, SiteView
 from sluice.operations import Operation, R
-from sluice.operator.federated_sites import OpenSite, Walked, asked_by, walk_from
+from sluice.operator.federated_sites import DiscoveredSites, OpenSite, discover_from, use_clients
 from sluice.operator.functions import FEDERATION, ControlClient
-from sluice.operator.messages import typed_values
+from sluice.operator.messages import parse_typed_values
 from sluice.operator.site_names import SiteName
-from sluice.operator.site_status import begin
-from sluice.pictures.layout import Edge, Node, laid_out
+from sluice.operator.site_status import run_in_thread
+from sluice.pictures.layout import Edge, Node, lay_out
 from sluice.pictures.svg import Point, Size
 
-PEER_EVERY_S = 10.0
-RATE = "00,000 a minute"  # the room that an edge's label has for it
-KEPT_LAYOUTS = 4  # of a site: wide and narrow, before and after a change
-_LAYING_OUT = threading.Lock()  # only one thread at a time may
+PEER_INTERVAL_S = 10.0
+LONGEST_RATE = "00,000 a minute"  # reserves room in an edge's label
+MAX_LAYOUTS = 4  # for a site: wide and narrow, before and after a change
+_LAYOUT_LOCK = threading.Lock()  # the layout engine is not thread-safe
 
 
-class NotAskedYet(SluiceError):
-    """A site whose turn hasn't come."""
+class NotReadYet(SluiceError):
+    """The site has not been read yet, for lack of calls in the round."""
 
 
 @dataclass(slots=True)
-class KnownPeers:
-    """What a map knows of sites from round to round, by the names and tags that they have."""
+class PeerCache:
+    """The peers' clients, views and layouts that a map keeps between rounds, by site name or tag."""
 
     clients: dict[str, ControlClient] = field(default_factory=dict)
     views: dict[str, SiteView] = field(default_factory=dict)
@@ -54,108 +54,105 @@ class KnownPeers:
 
 
 @dataclass(frozen=True, slots=True)
-class SeldomAsked:
-    """A site's links function, as a map asks it: what it said some seconds ago is good enough."""
+class CachingClient:
+    """A client of a site's links function for the map, which caches responses for some seconds."""
 
-    asker: KnownSite
+    asker: BudgetedSite
     name: SiteName
 
     def ask(self, operation: Operation[R], /) -> R:
-        """Ask, or give what was said lately. Raises `NotAskedYet`, and what asking raises."""
-        found: Any
+        """Return the cached response, or invoke the operation. Raises `NotReadYet` and the client's errors."""
+        result: Any
         if isinstance(operation, ShowSite) and self._is_own:
-            found = view_of(self.asker)
-        elif isinstance(operation, ListWays):
-            found = WaysView(ways=())
-            with suppress(SluiceError):  # without them the map lacks how dynamic routes go, and nothing else
-                found = self._kept(operation) or found
+            result = read_site_view(self.asker)
+        elif isinstance(operation, ListPaths):
+            result = PathsView(ways=())
+            with suppress(SluiceError):  # without it the map only lacks the paths of dynamic routes
+                result = self._ask_cached(operation) or result
         else:
-            found = self._kept(operation)
-        if found is None:
-            raise NotAskedYet("it hasn't been asked yet")
-        if isinstance(found, SiteView):
-            peers = peers_of(self.asker)
-            peers.views[found.tag], peers.names[found.tag] = found, self.name
-        answer: R = found
+            result = self._ask_cached(operation)
+        if result is None:
+            raise NotReadYet("it has not been read yet: it follows in a few seconds")
+        if isinstance(result, SiteView):
+            peers = peer_cache(self.asker)
+            peers.views[result.tag], peers.names[result.tag] = result, self.name
+        answer: R = result
         return answer
 
-    def at_once(self, operation: Operation[R]) -> R:
-        """Ask whatever the round has left. Raises what asking raises."""
+    def ask_now(self, operation: Operation[R]) -> R:
+        """Invoke the operation regardless of the round's remaining calls. Raises the client's errors."""
         if self._is_own:
             return self.asker.client(FEDERATION).ask(operation)
-        clients, name = peers_of(self.asker).clients, str(self.name)
+        clients, name = peer_cache(self.asker).clients, str(self.name)
         if name not in clients:
-            clients[name] = ControlClient.of(self.asker.reach(self.name), FEDERATION)
+            clients[name] = ControlClient.connect(self.asker.reach(self.name), FEDERATION)
         try:
             return clients[name].ask(operation)
         except SluiceError:
-            clients.pop(name, None)  # the site may have been made anew
+            clients.pop(name, None)  # the site may have been deployed anew
             raise
 
     @property
     def _is_own(self) -> bool:
         return self.name == self.asker.name
 
-    def _kept(self, operation: Operation[R]) -> R | None:
-        known = str(self.name) in peers_of(self.asker).clients
-        calls = 0 if self._is_own else 1 if known else 2  # of its own client the asker counts the call itself
+    def _ask_cached(self, operation: Operation[R]) -> R | None:
+        known = str(self.name) in peer_cache(self.asker).clients
+        calls = 0 if self._is_own else 1 if known else 2  # the site's own client counts its call itself
         key = "map", str(self.name), encode(operation)
-        return self.asker.kept(key, partial(self.at_once, operation), every_s=PEER_EVERY_S, calls=calls)
+        return self.asker.read_cached(key, partial(self.ask_now, operation), every_s=PEER_INTERVAL_S, calls=calls)
 
 
-def peers_of(site: KnownSite) -> KnownPeers:
-    """Give what is kept for the site's map."""
-    return site.memory.of("map", KnownPeers)
+def peer_cache(site: BudgetedSite) -> PeerCache:
+    """Return the map's cache of the site."""
+    return site.memory.of("map", PeerCache)
 
 
-def view_of(site: KnownSite) -> SiteView:
-    """Ask for the site, once a round. Raises `NotUsable`, `CallFailed`."""
-    found: SiteView = site.once("federation", lambda: site.client(FEDERATION).ask(ShowSite())).result()
-    return found
+def read_site_view(site: BudgetedSite) -> SiteView:
+    """Read the site's federation, once per round. Raises `NotUsable`, `CallFailed`."""
+    view: SiteView = site.run_once("federation", lambda: site.client(FEDERATION).ask(ShowSite())).result()
+    return view
 
 
-def walked_from(site: KnownSite) -> Walked:
-    """Ask the site and all that links lead to, as far as the round's calls go."""
-    with asked_by(partial(SeldomAsked, site)):
-        return walk_from([OpenSite(site.name, SeldomAsked(site, site.name))])
+def discover_peers(site: BudgetedSite) -> DiscoveredSites:
+    """Read the site and all linked sites, as far as the round's calls allow."""
+    with use_clients(partial(CachingClient, site)):
+        return discover_from([OpenSite(site.name, CachingClient(site, site.name))])
 
 
 # The drawing
 
 
-def drawn(site: KnownSite, walked: Walked, *, downwards: bool) -> Document:
-    """Lay the map out, from left to right or downwards, with room for a rate at each line.
-
-    What is laid out is kept, as it changes seldom.
-    """
-    topology = walked.topology
-    nodes = {tag: node_of(topology, tag) for tag in topology.tags}
-    edges = list(edges_of(topology.routes))
+def draw_map(site: BudgetedSite, sites: DiscoveredSites, *, downwards: bool) -> Document:
+    """Lay out the map from left to right or downwards, with room for a rate on each line. Layouts are cached."""
+    topology = sites.topology
+    nodes = {tag: site_node(topology, tag) for tag in topology.tags}
+    edges = list(route_edges(topology.routes))
     if len(edges) > MAX_LABELLED:
         edges = [(replace(edge, says=()), routes) for edge, routes in edges]
-    roomy = tuple(replace(edge, says=(*edge.says, RATE)) if edge.says else edge for edge, _ in edges)
-    layouts = peers_of(site).layouts
-    key = tuple(nodes.items()), roomy, downwards
+    sized_edges = tuple(replace(edge, says=(*edge.says, LONGEST_RATE)) if edge.says else edge for edge, _ in edges)
+    layouts = peer_cache(site).layouts
+    key = tuple(nodes.items()), sized_edges, downwards
     if key not in layouts:
-        while len(layouts) >= KEPT_LAYOUTS:
+        while len(layouts) >= MAX_LAYOUTS:
             layouts.pop(next(iter(layouts)))
-        layouts[key] = _placed(nodes, roomy, downwards=downwards)
+        layouts[key] = _lay_out(nodes, sized_edges, downwards=downwards)
     placed = layouts[key]
-    told = zip(placed["lines"], edges, strict=True)
+    lines = zip(placed["lines"], edges, strict=True)
     return {
         "width": placed["width"],
         "height": placed["height"],
         "nodes": [
-            {**each, "reached": each["tag"] in topology.sites, "here": each["tag"] == view_of(site).tag}
-            for each in placed["nodes"]
+            {**node, "reached": node["tag"] in topology.sites, "here": node["tag"] == read_site_view(site).tag}
+            for node in placed["nodes"]
         ],
-        "edges": [{**line, **_told(edge, routes)} for line, (edge, routes) in told],
+        "edges": [{**line, **_edge_document(edge, routes)} for line, (edge, routes) in lines],
     }
 
 
-def _placed(nodes: Mapping[str, Node], edges: Sequence[Edge], *, downwards: bool) -> Document:
-    with _LAYING_OUT:
-        layout = laid_out(nodes, edges, downwards=downwards)
+def _lay_out(nodes: Mapping[str, Node], edges: Sequence[Edge], *, downwards: bool) -> Document:
+    with _LAYOUT_LOCK:
+        layout = lay_out(nodes, edges, downwards=downwards)
     return {
         "width": layout.size.width,
         "height": layout.size.height,
@@ -177,7 +174,7 @@ def _box(centre: Point, size: Size) -> Document:
     return {"x": centre[0], "y": centre[1], "width": size.width, "height": size.height}
 
 
-def _told(edge: Edge, routes: Sequence[Route]) -> Document:
+def _edge_document(edge: Edge, routes: Sequence[Route]) -> Document:
     return {
         "source": edge.source,
         "dest": edge.dest,
@@ -186,12 +183,12 @@ def _told(edge: Edge, routes: Sequence[Route]) -> Document:
         "says": list(edge.says),
         "title": edge.title,
         "both_ways": edge.both_ways,
-        "routes": [route_of(each) for each in routes],
+        "routes": [route_document(route) for route in routes],
     }
 
 
-def route_of(route: Route) -> Document:
-    """Say a route as the map has it: `declared_at` is the site that knows it by its name, its peer by `served`."""
+def route_document(route: Route) -> Document:
+    """Format a route for the map. At the site `declared_at` it has its name; at the peer it is called `served`."""
     bridge = route.bridge
     declared_at = route.source if bridge.src_is_local else route.dest
     return {
@@ -200,7 +197,7 @@ def route_of(route: Route) -> Document:
         "source": route.source,
         "dest": route.dest,
         "declared_at": declared_at,
-        "served": served_name(bridge.name, declared_at),
+        "served": format_served_name(bridge.name, declared_at),
         "src": bridge.src,
         "to": bridge.dest,
         "key": bridge.key,
@@ -209,67 +206,72 @@ def route_of(route: Route) -> Document:
     }
 
 
-def warnings_of(walked: Walked) -> Sequence[Document]:
-    """Say what of the map loses or doubles messages."""
+def list_warnings(sites: DiscoveredSites) -> Sequence[Document]:
+    """List routes that lose or duplicate messages."""
     return [
-        {"concern": each.concern.value, "effect": each.effect.value, "text": each.text, "sites": list(each.sites)}
-        for each in findings(walked.topology)
+        {
+            "concern": finding.concern.value,
+            "effect": finding.effect.value,
+            "text": finding.text,
+            "sites": list(finding.sites),
+        }
+        for finding in list_findings(sites.topology)
     ]
 
 
 # Where a message goes
 
 
-def trace(site: KnownSite, fields: Mapping[str, Any]) -> Document:
-    """Say where a message would go from an exchange of the site, with this key and these headers.
+def trace(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
+    """Trace where a message to an exchange of the site would go, with a routing key and headers.
 
-    Raises `BadRequest`, and what asking the site raises.
+    Raises `BadRequest` and the client's errors.
     """
-    walked = walked_from(site)
-    view = view_of(site)
-    exchange = text_in(fields, "exchange")
-    if exchange not in {each.name for each in view.exchanges}:
+    sites = discover_peers(site)
+    view = read_site_view(site)
+    exchange = text_field(fields, "exchange")
+    if exchange not in {exchange_view.name for exchange_view in view.exchanges}:
         raise BadRequest(f"exchange: there is no {exchange!r} at {view.tag}")
-    asked, unknown = _all_asked(site, walked)
-    start = Arrival(site=view.tag, exchange=exchange, key=text_in(fields, "key", default=""))
-    found = destinations(walked.topology, asked, start, headers_in(fields, "headers"))
+    exchanges, unknown = _read_bindings(site, sites)
+    start = Arrival(site=view.tag, exchange=exchange, key=text_field(fields, "key", default=""))
+    stages = find_destinations(sites.topology, exchanges, start, parse_headers(fields, "headers"))
     return {
-        "stages": [_stage(each) for each in found],
-        "unknown": [*({"site": tag, "why": why} for tag, why in sorted({**unknown, **walked.not_reached}.items()))],
+        "stages": [_stage(stage) for stage in stages],
+        "unknown": [*({"site": tag, "why": why} for tag, why in sorted({**unknown, **sites.not_reached}.items()))],
     }
 
 
-def headers_in(fields: Mapping[str, Any], name: str) -> Headers:
-    """Read headers as `sluice publish --header` takes them, a line each. Raises `BadRequest`."""
+def parse_headers(fields: Mapping[str, Any], name: str) -> Headers:
+    """Parse headers in the form of `sluice publish --header`, one per line. Raises `BadRequest`."""
     try:
-        return typed_values(filter(None, text_in(fields, name, default="").splitlines()), option=f"{name}:")
+        return parse_typed_values(filter(None, text_field(fields, name, default="").splitlines()), option=f"{name}:")
     except typer.BadParameter as error:
         raise BadRequest(error.message) from error
 
 
-def _all_asked(site: KnownSite, walked: Walked) -> tuple[dict[str, AskedExchanges], dict[str, str]]:
-    """Ask all sites of the map for their bindings, at once; those that can't be asked with the reason."""
-    peers, asked, unknown = peers_of(site), dict[str, AskedExchanges](), dict[str, str]()
-    begun = {
-        tag: begin(partial(SeldomAsked(site, peers.names[tag]).at_once, ListBindings()))
-        for tag in walked.topology.sites
+def _read_bindings(site: BudgetedSite, sites: DiscoveredSites) -> tuple[dict[str, SiteExchanges], dict[str, str]]:
+    """Read the bindings of all the map's sites concurrently; also return the errors of sites that can't be read."""
+    peers, exchanges, unknown = peer_cache(site), dict[str, SiteExchanges](), dict[str, str]()
+    answers = {
+        tag: run_in_thread(partial(CachingClient(site, peers.names[tag]).ask_now, ListBindings()))
+        for tag in sites.topology.sites
         if tag in peers.names
     }
-    for tag, answer in begun.items():
+    for tag, answer in answers.items():
         try:
             bindings = answer.result().bindings
         except SluiceError as error:
             unknown[tag] = str(error)
             continue
         view = peers.views[tag]
-        # What is bound for a route is told as the route.
-        of_routes = {each.reads for each in view.bridges if not each.src_is_queue}
-        asked[tag] = AskedExchanges(
-            exchanges={each.name: each for each in view.exchanges},
-            bindings=[each.binding() for each in bindings if each.queue not in of_routes],
-            ways=walked.ways.get(tag, ()),
+        # Bindings of a route's queue are shown as the route.
+        route_queues = {bridge.reads for bridge in view.bridges if not bridge.src_is_queue}
+        exchanges[tag] = SiteExchanges(
+            exchanges={exchange.name: exchange for exchange in view.exchanges},
+            bindings=[binding.binding() for binding in bindings if binding.queue not in route_queues],
+            ways=sites.ways.get(tag, ()),
         )
-    return asked, unknown
+    return exchanges, unknown
 
 
 def _stage(stage: Stage) -> Document:
@@ -278,14 +280,14 @@ def _stage(stage: Stage) -> Document:
         "exchange": stage.exchange,
         "key": stage.at.key,
         "queues": list(stage.queues),
-        "passages": [_passage(each) for each in stage.passages],
-        "over": [route_of(each) for each in stage.over],
+        "passages": [_passage(passage) for passage in stage.passages],
+        "over": [route_document(route) for route in stage.over],
     }
 
 
-def _passage(passage: Passage) -> Document:
+def _passage(passage: RouteOutcome) -> Document:
     return {
-        **route_of(passage.route),
+        **route_document(passage.route),
         "held": passage.held,
         "waits": passage.waits,
         "sure": passage.is_sure,

@@ -1,4 +1,4 @@
-"""Dead letters on their way, back or away: one move out of a queue at a time, run beside what the page does else."""
+"""Runs redrives and purges of dead letters in the background, one at a time for each queue."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -8,12 +8,12 @@ from sluice.aws.clients import now_ms
 from sluice.console.sites import Document
 from sluice.errors import BadRequest, SluiceError
 from sluice.federation.moves import Move
-from sluice.operator.dead_letters import MOST_TOLD
+from sluice.operator.dead_letters import MAX_REPORTED
 
 
 @dataclass(slots=True, kw_only=True)
 class RunningMove:
-    """One move, and how far it is."""
+    """A redrive or purge with its progress."""
 
     queue: str
     what: str  # "redrive" or "purge"
@@ -24,20 +24,20 @@ class RunningMove:
     error: str = ""
 
     def run(self) -> None:
-        """Move to the end, or until it is stopped."""
+        """Run the move until it ends or is stopped."""
         try:
             for _ in self.move.run():
                 pass
         except SluiceError as error:
             self.error = str(error)
-        except Exception as error:  # noqa: BLE001 - our own fault: without a word the page would take it for done
+        except Exception as error:  # noqa: BLE001 - a bug: without an error the page would show the move as done
             self.error = f"{type(error).__name__}: {error}"
         finally:
             self.ended = True
 
     @property
     def document(self) -> Document:
-        """As `sluice dlq redrive --json` says it, and whether it goes on."""
+        """The progress in the format of `sluice dlq redrive --json`, with the state of the move."""
         stays = list(self.move.stays.items())
         return {
             "queue": self.queue,
@@ -45,7 +45,7 @@ class RunningMove:
             "began_ms": self.began_ms,
             "moved": self.move.moved,
             "stays": len(stays),
-            "stay": dict(stays[:MOST_TOLD]),
+            "stay": dict(stays[:MAX_REPORTED]),
             "stopped": self.stopped.is_set(),
             "ended": self.ended,
             "error": self.error,
@@ -54,17 +54,17 @@ class RunningMove:
 
 @dataclass(slots=True)
 class Moves:
-    """The last move out of each queue of a site. Safe for threads."""
+    """The last move of each of a site's queues. Thread-safe."""
 
     by_queue: dict[str, RunningMove] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def documents(self) -> Sequence[Document]:
-        """Say of all of them how far they are."""
-        return [each.document for each in list(self.by_queue.values())]
+        """Return the progress of all moves."""
+        return [move.document for move in list(self.by_queue.values())]
 
     def stop(self, queue: str) -> bool:
-        """Stop the move out of a queue; False where there is none."""
+        """Stop the queue's running move; return False if there is none."""
         move = self.by_queue.get(queue)
         if move is None or move.ended:
             return False
@@ -72,9 +72,9 @@ class Moves:
         return True
 
     def begin(self, queue: str, what: str, make: Callable[[Callable[[], bool]], Move]) -> Document:
-        """Begin a move out of a queue, of which `make` is told what says whether it may go on.
+        """Start a move. `make` builds it and gets the function that tells the move whether it may continue.
 
-        Raises `BadRequest` where a move is under way.
+        Raises `BadRequest` if a move of the queue is running.
         """
         with self._lock:
             before = self.by_queue.get(queue)
@@ -82,7 +82,7 @@ class Moves:
                 raise BadRequest(f"letters are moved out of {queue} already: stop that first")
             stopped = threading.Event()
             move = make(lambda: not stopped.is_set())
-            begun = RunningMove(queue=queue, what=what, began_ms=now_ms(), move=move, stopped=stopped)
-            self.by_queue[queue] = begun
-        threading.Thread(target=begun.run, daemon=True).start()
-        return begun.document
+            running = RunningMove(queue=queue, what=what, began_ms=now_ms(), move=move, stopped=stopped)
+            self.by_queue[queue] = running
+        threading.Thread(target=running.run, daemon=True).start()
+        return running.document

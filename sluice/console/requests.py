@@ -1,6 +1,6 @@
-"""What a page asks for, read at the edge: the topics that it follows, and the fields of its forms. Pure.
+"""Parses a page's topics and the fields of its forms, without side effects.
 
-For a form it raises `BadRequest`, whose text says which field is wrong.
+Errors in forms raise `BadRequest`, whose text names the field.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,16 +19,16 @@ MAX_TOPIC = 1_000  # characters
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """A reading by its name, the site by its place among those watched, and what the page asks for."""
+    """The name of a reading, the index of the site among those watched, and parameters."""
 
     reading: str
     site: int = 0
     query: Mapping[str, str] = field(default_factory=dict, hash=False)
-    text: str = ""  # as the page spells it, by which it knows its readings
+    text: str = ""  # as spelled by the page, which identifies its readings by it
 
     @classmethod
     def parse(cls, text: str) -> "Topic":
-        """Read `READING@SITE`, and what may follow a question mark. Raises `Malformed`."""
+        """Parse `READING@SITE?QUERY`, where the query is optional. Raises `Malformed`."""
         named, _, query = text.partition("?")
         reading, at, site = named.partition("@")
         if len(text) > MAX_TOPIC or not at or not (site.isascii() and site.isdigit()):
@@ -40,39 +40,39 @@ class Topic:
 
 
 class Form(msgspec.Struct, frozen=True):
-    """What a page posts: the site, by its place among those watched, and fields by their names."""
+    """A posted form: the index of the site among those watched, and fields by name."""
 
     site: int
     fields: dict[str, Any] = {}
 
 
-def form_of(body: bytes) -> Form:
-    """Read a form's JSON."""
+def parse_form(body: bytes) -> Form:
+    """Parse a form's JSON."""
     try:
-        # Not msgspec's own reader, which refuses half a character.
+        # msgspec's own decoder would refuse lone surrogates.
         return msgspec.convert(read_json(body), Form)
     except (ValueError, msgspec.ValidationError) as error:
         raise BadRequest(f"no form: {error}") from None
 
 
-def text_in(fields: Mapping[str, Any], name: str, *, default: str | None = None) -> str:
-    """Read a text, which has to be there unless it has a default."""
+def text_field(fields: Mapping[str, Any], name: str, *, default: str | None = None) -> str:
+    """Return a text field, which is required unless there is a default."""
     value = fields.get(name, default)
     if not isinstance(value, str) or (not value and default is None):
         raise BadRequest(f"{name}: a text is needed")
     return value
 
 
-def texts_in(fields: Mapping[str, Any], name: str) -> Sequence[str]:
-    """Read any number of texts; none where it isn't there."""
+def text_list_field(fields: Mapping[str, Any], name: str) -> Sequence[str]:
+    """Return a field that is a list of texts; empty if it is missing."""
     value = fields.get(name, [])
-    if not isinstance(value, list) or len(value) > MAX_TEXTS or not all(isinstance(each, str) for each in value):
+    if not isinstance(value, list) or len(value) > MAX_TEXTS or not all(isinstance(text, str) for text in value):
         raise BadRequest(f"{name}: up to {MAX_TEXTS} texts are needed")
     return value
 
 
-def number_in(fields: Mapping[str, Any], name: str, *, least: int, most: int, default: int) -> int:
-    """Read a whole number within its limits."""
+def number_field(fields: Mapping[str, Any], name: str, *, least: int, most: int, default: int) -> int:
+    """Return an integer field within its limits."""
     value = fields.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise BadRequest(f"{name}: a number from {least} to {most} is needed")

@@ -1,4 +1,4 @@
-"""The console's HTTP: its files, the stream of readings, questions and actions. Who gets in is `security`'s."""
+"""The console's HTTP server: static files, event streams, questions and actions. See `security` for access control."""
 
 import asyncio
 import socket
@@ -16,52 +16,52 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from sluice.console.events import EVERY_S, MAX_TOPICS, Feeds, json_of
-from sluice.console.requests import Topic, form_of
-from sluice.console.security import Door, Guarded, new_token
+from sluice.console.events import MAX_TOPICS, READ_INTERVAL_S, Feeds, to_json
+from sluice.console.requests import Topic, parse_form
+from sluice.console.security import AccessPolicy, GuardedApp, new_token
 from sluice.console.sites import Document
 from sluice.console.watching import WatchedSites
 from sluice.errors import BadConfiguration, BadRequest, Malformed, SluiceError
 from sluice.local.cloud import LOOPBACK
-from sluice.operator.site_status import begin
+from sluice.operator.site_status import run_in_thread
 
 STATIC = Path(__file__).with_name("static")
-MAX_BODY = 4 * 1024 * 1024  # bytes of a question: a message has one MiB, and JSON may spell a character by six
-ENDS_WITHIN_S = 1
+MAX_BODY = 4 * 1024 * 1024  # bytes: a message may have 1 MiB, and JSON may escape a byte as six
+SHUTDOWN_TIMEOUT_S = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How the console is served. Port 0 is any that is free."""
+    """Options of the console's server. Port 0 chooses a free port."""
 
     allow_actions: bool = False
     port: int = 0
-    every_s: float = EVERY_S
+    every_s: float = READ_INTERVAL_S
 
 
 class PortTaken(BadConfiguration):
-    """Somebody else listens there."""
+    """The port is in use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Console:
-    """What is served, once for all pages."""
+    """The HTTP handlers and feeds, shared by all pages."""
 
     watching: WatchedSites
     options: Options
     feeds: Feeds
 
     @classmethod
-    def of(cls, watching: WatchedSites, options: Options) -> "Console":
-        """Make it. Nobody is asked for anything yet."""
+    def create(cls, watching: WatchedSites, options: Options) -> "Console":
+        """Create the console without any request to a site."""
         return cls(watching=watching, options=options, feeds=Feeds(read=watching.read, every_s=options.every_s))
 
     def app(self) -> ASGIApp:
-        """Make the app, below its token."""
+        """Build the ASGI app."""
         return Starlette(
             routes=[
                 Route("/", self.page),
-                Route("/watched", self.watched),
+                Route("/watched", self.list_sites),
                 Route("/events", self.events),
                 Route("/questions/{name}", self.question, methods=["POST"]),
                 Route("/actions/{name}", self.action, methods=["POST"]),
@@ -70,127 +70,127 @@ class Console:
         )
 
     async def page(self, _: Request) -> Response:
-        """Give the one document; which page it shows is said after the `#`."""
+        """Serve the single HTML document; the URL's fragment selects the page."""
         return FileResponse(STATIC / "index.html")
 
-    async def watched(self, _: Request) -> Response:
-        """Say which sites there are, and whether anything may be done."""
-        return _written(json_of({"sites": self.watching.labels, "actions": self.options.allow_actions}))
+    async def list_sites(self, _: Request) -> Response:
+        """List the sites, and whether actions are allowed."""
+        return _json_response(to_json({"sites": self.watching.labels, "actions": self.options.allow_actions}))
 
     async def events(self, request: Request) -> Response:
-        """Stream readings of the topics that are asked for."""
-        asked = request.query_params.getlist("topic")
-        if not asked or len(asked) > MAX_TOPICS:
-            return _refused(f"from 1 to {MAX_TOPICS} topics", HTTPStatus.BAD_REQUEST)
+        """Stream readings of the requested topics."""
+        texts = request.query_params.getlist("topic")
+        if not texts or len(texts) > MAX_TOPICS:
+            return _error_response(f"from 1 to {MAX_TOPICS} topics", HTTPStatus.BAD_REQUEST)
         try:
-            topics = [Topic.parse(each) for each in asked]
+            topics = [Topic.parse(text) for text in texts]
         except Malformed as error:
-            return _refused(str(error), HTTPStatus.BAD_REQUEST)
+            return _error_response(str(error), HTTPStatus.BAD_REQUEST)
         return StreamingResponse(self.feeds.follow(topics), media_type="text/event-stream")
 
     async def question(self, request: Request) -> Response:
-        """Answer what changes nothing."""
-        return await self._done(request, self.watching.ask)
+        """Answer a question, which has no side effects."""
+        return await self._run(request, self.watching.ask)
 
     async def action(self, request: Request) -> Response:
-        """Do what a command does, where that is allowed."""
+        """Perform an action, if actions are allowed."""
         if not self.options.allow_actions:
-            return _refused("read-only: start it with --allow-actions", HTTPStatus.FORBIDDEN)
-        return await self._done(request, self.watching.act)
+            return _error_response("read-only: start it with --allow-actions", HTTPStatus.FORBIDDEN)
+        return await self._run(request, self.watching.act)
 
-    async def _done(self, request: Request, what: Callable[[str, int, Mapping[str, Any]], Document]) -> Response:
+    async def _run(self, request: Request, what: Callable[[str, int, Mapping[str, Any]], Document]) -> Response:
         body = bytearray()
         try:
             async for part in request.stream():
                 body += part
                 if len(body) > MAX_BODY:
-                    return _refused(f"more than {MAX_BODY} bytes", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-            form = form_of(bytes(body))
-        except (ClientDisconnect, BadRequest) as error:  # nobody hears that a page that has gone is refused
-            return _refused(str(error), HTTPStatus.BAD_REQUEST)
+                    return _error_response(f"more than {MAX_BODY} bytes", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            form = parse_form(bytes(body))
+        except (ClientDisconnect, BadRequest) as error:  # a disconnected page does not see the refusal
+            return _error_response(str(error), HTTPStatus.BAD_REQUEST)
 
-        def answered() -> str:
-            return json_of(what(request.path_params["name"], form.site, form.fields))
+        def run() -> str:
+            return to_json(what(request.path_params["name"], form.site, form.fields))
 
         try:
-            found = await asyncio.wrap_future(begin(answered))
+            text = await asyncio.wrap_future(run_in_thread(run))
         except SluiceError as error:
-            return _refused(str(error), HTTPStatus.UNPROCESSABLE_ENTITY)
-        except asyncio.CancelledError:  # uvicorn's, as it ends: raised again it would be told of as an error
-            return _refused("the console has ended", HTTPStatus.SERVICE_UNAVAILABLE)
-        except Exception as error:  # noqa: BLE001 - our own fault: the page says so, and goes on
-            return _refused(f"{type(error).__name__}: {error}", HTTPStatus.INTERNAL_SERVER_ERROR)
-        return _written(found)
+            return _error_response(str(error), HTTPStatus.UNPROCESSABLE_ENTITY)
+        except asyncio.CancelledError:  # uvicorn is shutting down; raised again, it would be logged as an error
+            return _error_response("the console has ended", HTTPStatus.SERVICE_UNAVAILABLE)
+        except Exception as error:  # noqa: BLE001 - a bug: the page shows it and continues
+            return _error_response(f"{type(error).__name__}: {error}", HTTPStatus.INTERNAL_SERVER_ERROR)
+        return _json_response(text)
 
 
-def _written(text: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
+def _json_response(text: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
     return Response(text, status_code=status, media_type="application/json")
 
 
-def _refused(text: str, status: HTTPStatus) -> Response:
-    return _written(json_of({"error": text}), status)
+def _error_response(text: str, status: HTTPStatus) -> Response:
+    return _json_response(to_json({"error": text}), status)
 
 
 class Server(uvicorn.Server):
-    """One that ends the streams of pages as it ends: cut off, each would be told of as an error."""
+    """A server that ends pages' streams before it shuts down, as uvicorn would log each open one as an error."""
 
     def __init__(self, config: uvicorn.Config, feeds: Feeds) -> None:
         super().__init__(config)
         self._feeds = feeds
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End streams, then all else."""
+        """End the streams, then shut down."""
         self._feeds.end()
         await super().shutdown(sockets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
-    """A console that has its port, and serves once it is `run`."""
+class ConsoleServer:
+    """A console bound to its port, which serves after `run` is called."""
 
     console: Console
-    door: Door
+    policy: AccessPolicy
     listening: socket.socket
     server: Server
 
     @classmethod
-    def at(cls, watching: WatchedSites, options: Options) -> "Served":
-        """Take the port, on loopback alone. Raises `PortTaken`."""
+    def listen(cls, watching: WatchedSites, options: Options) -> "ConsoleServer":
+        """Bind the port on loopback only. Raises `PortTaken`."""
         listening = socket.socket()
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((LOOPBACK, options.port))
-            listening.listen()  # who opens the address before it is served waits for that
+            listening.listen()  # requests before `run` wait
         except OSError as error:
             listening.close()
             raise PortTaken(f"port {options.port}: {error.strerror}") from error
-        console = Console.of(watching, options)
-        door = Door(token=new_token(), port=listening.getsockname()[1])
+        console = Console.create(watching, options)
+        policy = AccessPolicy(token=new_token(), port=listening.getsockname()[1])
         config = uvicorn.Config(
-            Guarded(console.app(), door),
+            GuardedApp(console.app(), policy),
             http="h11",
             ws="none",
             lifespan="off",
-            access_log=False,  # it would have the token
+            access_log=False,  # it would contain the token
             log_level="warning",
             server_header=False,
-            proxy_headers=False,  # nothing stands between
-            timeout_graceful_shutdown=ENDS_WITHIN_S,
+            proxy_headers=False,  # there is no proxy
+            timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
         )
-        return cls(console=console, door=door, listening=listening, server=Server(config, console.feeds))
+        return cls(console=console, policy=policy, listening=listening, server=Server(config, console.feeds))
 
     @property
     def address(self) -> str:
-        """What is opened in a browser."""
-        return self.door.address
+        """The address for the browser."""
+        return self.policy.address
 
     def run(self) -> None:
-        """Serve until ctrl-C, or until somebody says `end`."""
+        """Serve until Ctrl-C or `end`."""
         try:
             self.server.run(sockets=[self.listening])
         finally:
             self.listening.close()
 
     def end(self) -> None:
-        """Have it end, from whatever thread."""
+        """Ask the server to end; callable from any thread."""
         self.server.should_exit = True

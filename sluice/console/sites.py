@@ -1,8 +1,7 @@
-"""The sites that are watched: each asked with the caller's credentials, once a second for all that pages want of it.
+"""Reads the watched sites with the caller's credentials, in rounds of a second that all pages share.
 
-A second in which a site is asked is a *round*. Each makes at most `CALLS` calls to AWS, the first one too: functions
-that parts are asked through come first, and of what is looked at in turn, as queues are, those that wait longest. What
-a round has no call left for is known some rounds later.
+A round makes at most `CALLS_PER_ROUND` calls to AWS. Control functions come first; items that are read in turn, such as
+queues, are read longest-waiting first. What does not fit into a round is read some rounds later.
 """
 
 import math
@@ -21,32 +20,32 @@ from sluice.aws.deployment import NotDeployed, StackView
 from sluice.errors import SluiceError
 from sluice.operations import QueueDepth
 from sluice.operator.functions import ControlClient
-from sluice.operator.pipelines import AskedPipeline
+from sluice.operator.pipelines import PipelineClient
 from sluice.operator.site_names import SiteName
-from sluice.operator.site_status import AskedSite
-from sluice.stages import staged
+from sluice.operator.site_status import SiteClient
+from sluice.stages import add_stage_prefix
 
 T = TypeVar("T")
 CACHED_S = 1.0
-HERE = SiteName(None)  # where the caller's own settings lead
-CALLS = 10  # of a round to AWS
-STACKS_EVERY_S = 60.0  # what a stack says changes with a deployment
-ABSENT_EVERY_S = 10.0  # who looks at what isn't deployed may be about to deploy it
-DEPTH_EVERY_S = 4.0
-LEFT_BY_DEPTHS = 3  # calls of a round: queues are many, and would take all
-WANTED_S = 15.0  # what nobody has asked for since has no turn
-FORGOTTEN_S = 600.0  # and then isn't known any more: queues and sessions come and go
-METRICS_EVERY_S = 60.0  # CloudWatch has a value a minute, and takes money for each that it gives
-LOCAL_METRICS_EVERY_S = 2.0
-LAG_EVERY_S = 60.0
-UNKNOWN = -1  # of a depth that wasn't looked at yet
+HERE = SiteName(None)  # the site of the caller's own settings
+CALLS_PER_ROUND = 10  # to AWS
+STACKS_INTERVAL_S = 60.0  # stacks' outputs change only with a deployment
+ABSENT_INTERVAL_S = 10.0  # a stack that isn't deployed may be deployed soon
+DEPTH_INTERVAL_S = 4.0
+CALLS_RESERVED_BY_DEPTHS = 3  # calls that depths leave to others, as many queues would use up the round
+TURN_KEPT_S = 15.0  # items not requested for this long have no turn
+CACHE_EXPIRY_S = 600.0  # items not requested for this long are evicted
+METRICS_INTERVAL_S = 60.0  # CloudWatch has a value per minute, and charges for each metric read
+LOCAL_METRICS_INTERVAL_S = 2.0
+LAG_INTERVAL_S = 60.0
+UNKNOWN_DEPTH = -1  # a depth that has not been read yet
 Document = Mapping[str, Any]
 Query = Mapping[str, str]
 
 
 @dataclass(slots=True)
-class Kept:
-    """What something said last, and when; or how it failed."""
+class CachedResult:
+    """The last result or error of a read, and its time in monotonic seconds."""
 
     at_s: float
     value: Any = None
@@ -54,127 +53,129 @@ class Kept:
 
 
 @dataclass(slots=True)
-class SiteMemory:
-    """What is known of a site from round to round, and what pages keep for it. Safe for threads."""
+class SiteCache:
+    """Results and page state of a site that are kept between rounds. Thread-safe."""
 
-    kept: dict[object, Kept] = field(default_factory=dict)
+    kept: dict[object, CachedResult] = field(default_factory=dict)
     stacks: Mapping[str, StackView] | None = None
     outputs: dict[str, Mapping[str, str]] = field(default_factory=dict)
     absent: dict[str, SluiceError] = field(default_factory=dict)  # stacks that aren't deployed
     stacks_at_s: float = -math.inf
-    wanted: dict[str, dict[object, float]] = field(default_factory=dict)  # of each kind in turn, when it was wanted
+    requested_at_s: dict[str, dict[object, float]] = field(
+        default_factory=dict
+    )  # of each kind in turn, when it was wanted
     calls: int = 0  # to AWS, since the beginning
     own: dict[str, Any] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)
     now_s: Callable[[], float] = time.monotonic
 
     def count(self, **_: object) -> None:
-        """Count a call that is about to be made, as botocore's event says it; that it is tried again is none."""
+        """Count an AWS call, as a handler of botocore's `before-call` event. Retries are not counted."""
         with self.lock:
             self.calls += 1
 
     def of(self, name: str, make: Callable[[], T]) -> T:
-        """Give what a page keeps for the site, made once, without a call to AWS: that would be counted meanwhile."""
+        """Return a page's state for the site, created by `make`, which must not call AWS under the lock."""
         with self.lock:
             if name not in self.own:
                 self.own[name] = make()
-            found: T = self.own[name]
-            return found
+            state: T = self.own[name]
+            return state
 
 
-Reach = Callable[[SiteName], Connection]
+Connect = Callable[[SiteName], Connection]
 
 
-class KnownSite(AskedSite):
-    """A site as it is asked in one round."""
+class BudgetedSite(SiteClient):
+    """Reads a site within one round's budget of AWS calls."""
 
     def __init__(
         self,
         connection: Connection,
-        memory: SiteMemory,
+        memory: SiteCache,
         *,
         is_local: bool,
         calls: int,
         name: SiteName = HERE,
         landed: Path | None = None,
-        reach: "Reach" = SiteName.connect,
+        reach: Connect = SiteName.connect,
     ) -> None:
         super().__init__(connection, is_local=is_local)
         self.memory, self.name, self.reach, self._landed = memory, name, reach, landed
         self._left = calls
-        self._aside = 0
+        self._reserved = 0
         self._spending = Lock()
 
     def spend(self, calls: int, *, leaving: int = 0) -> bool:
-        """Take so many calls of the round's; False where it has no more, or wouldn't have those that are left."""
+        """Spend calls of the round's budget; return False if fewer than `leaving` would remain."""
         with self._spending:
             if calls and self._left - leaving < calls:
                 return False
             self._left -= calls
             return True
 
-    def set_aside(self, functions: int) -> None:
-        """Keep calls of the round for functions that will be asked, whatever else is asked for before."""
+    def reserve_calls(self, functions: int) -> None:
+        """Reserve calls of the round for functions that will be invoked later in it."""
         with self._spending:
             self._left -= functions
-            self._aside += functions
+            self._reserved += functions
 
     def _spend_on_function(self) -> None:
         with self._spending:
-            if self._aside:
-                self._aside -= 1
+            if self._reserved:
+                self._reserved -= 1
             else:
-                self._left -= 1  # it is asked all the same
+                self._left -= 1  # the function is invoked even if the budget is exceeded
 
-    def kept_in_turn(
+    def read_cached_in_turn(
         self, kind: str, name: object, task: Callable[[], T], *, every_s: float, leaving: int = 0
     ) -> T | None:
-        """Give the same of one of several that are alike: those that wait longest are done anew first."""
+        """Read one of several similar items, cached; those that have waited longest are read first."""
         now_s = self.memory.now_s()
         with self.memory.lock:
-            wanted = self.memory.wanted.setdefault(kind, {})
-            wanted[name] = now_s
-            for each in [each for each, at_s in wanted.items() if now_s - at_s > FORGOTTEN_S]:
-                del wanted[each]
-                self.memory.kept.pop((kind, each), None)
-            mine_s = self._done_at_s(kind, name)
-            others = (each for each, at_s in wanted.items() if now_s - at_s <= WANTED_S)
-            before = sum(self._done_at_s(kind, each) < mine_s for each in others)
+            requested_at_s = self.memory.requested_at_s.setdefault(kind, {})
+            requested_at_s[name] = now_s
+            for other in [other for other, at_s in requested_at_s.items() if now_s - at_s > CACHE_EXPIRY_S]:
+                del requested_at_s[other]
+                self.memory.kept.pop((kind, other), None)
+            mine_s = self._last_read_at_s(kind, name)
+            others = (other for other, at_s in requested_at_s.items() if now_s - at_s <= TURN_KEPT_S)
+            before = sum(self._last_read_at_s(kind, other) < mine_s for other in others)
         has_turn = before < self._left - leaving
-        return self.kept((kind, name), task, every_s=every_s if has_turn else math.inf, leaving=leaving)
+        return self.read_cached((kind, name), task, every_s=every_s if has_turn else math.inf, leaving=leaving)
 
-    def _done_at_s(self, kind: str, name: object) -> float:
+    def _last_read_at_s(self, kind: str, name: object) -> float:
         known = self.memory.kept.get((kind, name))
         return -math.inf if known is None else known.at_s
 
-    def kept(
+    def read_cached(
         self, name: object, task: Callable[[], T], *, every_s: float, calls: int = 1, leaving: int = 0
     ) -> T | None:
-        """Give what a task says, which is done anew where that is older and the round has calls left for it.
+        """Return a task's cached result, renewed if it is older than `every_s` and the round has enough calls left.
 
-        None where it was never done. Raises what it raised the last time.
+        None before the first run. Raises the error of the last run.
         """
         now_s = self.memory.now_s()
         known = self.memory.kept.get(name)
         if (known is None or now_s - known.at_s >= every_s) and self.spend(calls, leaving=leaving):
             try:
-                known = Kept(now_s, task())
+                known = CachedResult(now_s, task())
             except SluiceError as error:
-                known = Kept(now_s, error=error)
+                known = CachedResult(now_s, error=error)
             self.memory.kept[name] = known
         if known is None:
             return None
         if known.error is not None:
-            raise known.error.with_traceback(None)  # which would keep who was told before, with all that they had
-        found: T = known.value
-        return found
+            raise known.error.with_traceback(None)  # a traceback would keep earlier frames alive
+        value: T = known.value
+        return value
 
-    # What the parts of a status ask for
+    # Reads for the parts of a status
 
     def stacks(self) -> Mapping[str, StackView]:
         """Give all stacks of the account and region, by their names. Raises what `all_stacks` does."""
         if self.memory.stacks is None:
-            self.once("call for stacks", partial(self.spend, 1)).result()
+            self.run_once("call for stacks", partial(self.spend, 1)).result()
             self.memory.stacks = super().stacks()
         return self.memory.stacks
 
@@ -184,8 +185,8 @@ class KnownSite(AskedSite):
         if stack in absent:
             raise absent[stack].with_traceback(None)
         if stack not in known:
-            if staged(stack, self.connection.stage) not in self.stacks():
-                self.once(f"call for {stack}", partial(self.spend, 1)).result()  # for what a construct has stored
+            if add_stage_prefix(stack, self.connection.stage) not in self.stacks():
+                self.run_once(f"call for {stack}", partial(self.spend, 1)).result()  # for what a construct has stored
             try:
                 known[stack] = super().outputs(stack)
             except NotDeployed as error:
@@ -195,16 +196,16 @@ class KnownSite(AskedSite):
 
     def client(self, where: tuple[str, str]) -> ControlClient:
         """Find a function that is asked, at once and for one call. Raises `NotUsable`."""
-        found = super().client(where)
+        client = super().client(where)
         self._spend_on_function()
-        return found
+        return client
 
-    def pipeline(self) -> AskedPipeline:
+    def pipeline(self) -> PipelineClient:
         """Find the pipeline that is asked, at once and for one call. Raises `NotUsable`."""
-        found = super().pipeline()
+        pipeline = super().pipeline()
         if not self.is_local:
             self._spend_on_function()
-        return found
+        return pipeline
 
     def jobs_folder(self) -> Path:
         """Say where a site of the embedded cloud keeps what its jobs do: it is asked for its account once."""
@@ -218,33 +219,34 @@ class KnownSite(AskedSite):
 
     def depth(self, url: str) -> Future[QueueDepth]:
         """Ask what a queue holds in its turn; `UNKNOWN` where that hasn't come yet."""
-        return self.once(url, partial(self._depth, url))
+        return self.run_once(url, partial(self._depth, url))
 
     def _depth(self, url: str) -> QueueDepth:
-        ask = partial(super().depth_now, url)
+        ask = partial(super().read_depth, url)
         with suppress(SluiceError):
-            if url in self._seen_by_sweeper():
+            if url in self._sweeper_queue_urls():
                 return self.rendezvous().result().held[url]
-        found = self.kept_in_turn("depth", url, ask, every_s=DEPTH_EVERY_S, leaving=LEFT_BY_DEPTHS)
-        return QueueDepth(visible=UNKNOWN, in_flight=UNKNOWN) if found is None else found
+        depth = self.read_cached_in_turn("depth", url, ask, every_s=DEPTH_INTERVAL_S, leaving=CALLS_RESERVED_BY_DEPTHS)
+        return QueueDepth(visible=UNKNOWN_DEPTH, in_flight=UNKNOWN_DEPTH) if depth is None else depth
 
-    def held(self, urls: Iterable[str]) -> list[dict[str, Any]]:
+    def read_depths(self, urls: Iterable[str]) -> list[dict[str, Any]]:
         """Say of each queue what it holds; null where that isn't known yet. Raises `CallFailed`."""
         return [
-            {name: None if value == UNKNOWN else value for name, value in each.items()} for each in super().held(urls)
+            {name: None if value == UNKNOWN_DEPTH else value for name, value in depth.items()}
+            for depth in super().read_depths(urls)
         ]
 
     def lags(self, queues: Mapping[str, str | None]) -> Mapping[str, Mapping[str, Any]]:
         """Say how late routes are, as of the last minute. Raises `CallFailed`."""
-        return self.kept("lags", lambda: super(KnownSite, self).lags(queues), every_s=LAG_EVERY_S) or {}
+        return self.read_cached("lags", lambda: super(BudgetedSite, self).lags(queues), every_s=LAG_INTERVAL_S) or {}
 
     @property
     def metrics_every_s(self) -> float:
         """How old metrics may be."""
-        return LOCAL_METRICS_EVERY_S if self.is_local else METRICS_EVERY_S
+        return LOCAL_METRICS_INTERVAL_S if self.is_local else METRICS_INTERVAL_S
 
 
-Reader = Callable[[KnownSite, Query], Document]
+Reader = Callable[[BudgetedSite, Query], Document]
 
 
 @dataclass(slots=True)
@@ -256,11 +258,11 @@ class WatchedSite:
     """
 
     name: SiteName
-    reach: "Reach" = SiteName.connect
+    reach: Connect = SiteName.connect
     landed: Path | None = None
-    memory: SiteMemory = field(default_factory=SiteMemory)
-    _asked: KnownSite | None = None
-    _asked_at_s: float = 0.0
+    memory: SiteCache = field(default_factory=SiteCache)
+    _current: BudgetedSite | None = None
+    _current_since_s: float = 0.0
     _lock: Lock = field(default_factory=Lock)
 
     @property
@@ -268,31 +270,31 @@ class WatchedSite:
         """Whether it is one of the embedded cloud."""
         return self.name.local_account is not None
 
-    def now(self) -> KnownSite:
+    def now(self) -> BudgetedSite:
         """Give the site as it is asked in this round. Raises a `BadConfiguration` or `CloudFailed`."""
         with self._lock:
             now_s = time.monotonic()
-            if self._asked is None or now_s - self._asked_at_s > CACHED_S:
+            if self._current is None or now_s - self._current_since_s > CACHED_S:
                 memory = self.memory
-                connection = self._connect() if self._asked is None else self._asked.connection
-                if now_s - memory.stacks_at_s > (ABSENT_EVERY_S if memory.absent else STACKS_EVERY_S):
+                connection = self._connect() if self._current is None else self._current.connection
+                if now_s - memory.stacks_at_s > (ABSENT_INTERVAL_S if memory.absent else STACKS_INTERVAL_S):
                     memory.stacks, memory.outputs, memory.absent, memory.stacks_at_s = None, {}, {}, now_s
-                self._asked = KnownSite(
+                self._current = BudgetedSite(
                     connection,
                     memory,
                     is_local=self.is_local,
-                    calls=CALLS,
+                    calls=CALLS_PER_ROUND,
                     name=self.name,
                     landed=self.landed,
                     reach=self.reach,
                 )
-                self._asked_at_s = now_s
-            return self._asked
+                self._current_since_s = now_s
+            return self._current
 
     def forget(self) -> None:
         """Connect anew the next time: the embedded cloud may be another one by then, or credentials be new."""
         with self._lock:
-            self._asked = None
+            self._current = None
             self.memory.stacks_at_s = -math.inf
 
     def _connect(self) -> Connection:

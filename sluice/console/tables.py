@@ -1,4 +1,4 @@
-"""Landed tables as a page shows them: their versions, read once each, and rows of what is small enough to look at."""
+"""Reads landed tables for a page: their versions, each read once, and rows of files that are small enough."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,53 +18,48 @@ from sluice.pipeline.tables import (
     Files,
     TableVersion,
     commit_name,
-    number_of,
-    snapshots_of,
-    version_of,
+    parse_snapshots,
+    parse_version,
+    parse_version_number,
 )
 
-MAX_KEPT = 200  # versions of a table
-MAX_FIRST = 30  # versions that are read of what was there before
-# Of a version, for a page.
-SHOWN = ("version", "at_ms", "operation", "rows", "files", "removed_files", "size", "batch")
-MAX_FILE = 32 * 1024 * 1024  # bytes of a file whose rows are looked at
+MAX_CACHED_VERSIONS = 200  # versions of a table
+MAX_INITIAL_VERSIONS = 30  # versions read when a table is first seen
+VERSION_FIELDS = ("version", "at_ms", "operation", "rows", "files", "removed_files", "size", "batch")
+MAX_FILE_BYTES = 32 * 1024 * 1024  # of a file whose rows are read
 
 
 @dataclass(slots=True)
-class KnownTable:
-    """A table whose log is Delta Lake's: its newest versions. Each is read once, as none ever changes.
-
-    Safe for threads: who reads it while another one does waits.
-    """
+class CachedTable:
+    """The newest versions of a Delta Lake table. Each is read once, because versions are immutable. Thread-safe."""
 
     folder: str
     versions: dict[int, TableVersion] = field(default_factory=dict)
     unread: list[int] = field(default_factory=list)  # the newest last
-    _newest: str = ""  # name of a commit
+    _newest: str = ""  # the newest commit's name
     _turn: Lock = field(default_factory=Lock)
 
     def look(self, files: Files) -> None:
-        """See which versions aren't read yet, in one request or few. Raises `CallFailed`."""
+        """List the versions that aren't read yet, usually in one request. Raises `CallFailed`."""
         with self._turn:
             names = files.names(f"{self.folder}/{LOG_FOLDER}", after=self._all_read)
-            found = [number for number in map(number_of, names) if number is not None]
-            most = MAX_KEPT if self._newest else MAX_FIRST
-            self.unread = [number for number in found if number not in self.versions][-most:]
-            if found:
-                self._newest = commit_name(found[-1])
+            numbers = [number for number in map(parse_version_number, names) if number is not None]
+            most = MAX_CACHED_VERSIONS if self._newest else MAX_INITIAL_VERSIONS
+            self.unread = [number for number in numbers if number not in self.versions][-most:]
+            if numbers:
+                self._newest = commit_name(numbers[-1])
 
     @property
     def _all_read(self) -> str:
-        """Name the commit up to which nothing is left to be read."""
+        """Return the newest commit that has no unread one before it."""
         if not self.unread:
             return self._newest
         return commit_name(self.unread[0] - 1) if self.unread[0] else ""
 
     def read(self, files: Files, *, may_read: Callable[[], bool]) -> None:
-        """Read versions, the newest first, a request each, while that is allowed.
+        """Read unread versions, the newest first, with a request each, while `may_read` returns true.
 
-        One that can't be asked for stays unread, one that is no version is passed over. Raises `CallFailed`,
-        `Malformed`.
+        After a failed call the version stays unread; a malformed one is skipped. Raises `CallFailed`, `Malformed`.
         """
         with self._turn:
             passed_over: Malformed | None = None
@@ -80,82 +75,84 @@ class KnownTable:
 
     def _read(self, files: Files, number: int) -> None:
         content = files.read(f"{self.folder}/{LOG_FOLDER}/{commit_name(number)}")
-        versions = {**self.versions, number: version_of(number, content.decode(errors="replace"))}
-        self.versions = {each: versions[each] for each in sorted(versions)[-MAX_KEPT:]}
+        versions = {**self.versions, number: parse_version(number, content.decode(errors="replace"))}
+        self.versions = {key: versions[key] for key in sorted(versions)[-MAX_CACHED_VERSIONS:]}
 
     @property
     def newest_first(self) -> Sequence[TableVersion]:
-        """Its versions, as far as they are known."""
+        """The versions that have been read."""
         return list(reversed(self.versions.values()))
 
     @property
     def rows(self) -> int | None:
-        """How many rows it has; None where not all of the log is known, or something was removed since."""
+        """The number of rows; None if versions are unread or files have been removed."""
         versions = self.newest_first
         is_whole = bool(versions) and not self.unread and len(versions) == versions[0].version + 1
-        if not is_whole or any(each.removed_files for each in versions):
+        if not is_whole or any(version.removed_files for version in versions):
             return None
-        return sum(each.rows for each in versions)
+        return sum(version.rows for version in versions)
 
 
 def iceberg_versions(files: Files, folder: str) -> Sequence[TableVersion]:
-    """Read the newest snapshots of an Iceberg table in a folder, the newest first. Raises `CallFailed`, `Malformed`."""
+    """Read the latest snapshots of an Iceberg table in a folder, the newest first. Raises `CallFailed`, `Malformed`."""
     hint = files.read(f"{folder}/{VERSION_HINT}").decode().strip()
     if not hint.isdigit():
         raise Malformed(f"{folder}: no version of a table: {hint[:80]!r}")
     text = files.read(f"{folder}/{METADATA_FOLDER}/v{hint}.metadata.json").decode()
-    return list(reversed(snapshots_of(text, most=MAX_FIRST)))
+    return list(reversed(parse_snapshots(text, most=MAX_INITIAL_VERSIONS)))
 
 
-def document_of(versions: Sequence[TableVersion], rows: int | None) -> Document:
-    """Say a table for a page, its newest version first."""
+def table_document(versions: Sequence[TableVersion], rows: int | None) -> Document:
+    """Format a table for a page, the newest version first."""
     return {
         "rows": versions[0].total_rows if versions and rows is None else rows,
-        "versions": [{name: getattr(each, name) for name in SHOWN} for each in versions],
+        "versions": [{name: getattr(version, name) for name in VERSION_FIELDS} for version in versions],
     }
 
 
-def rows_of(files: Files, table: KnownTable, *, most: int) -> Sequence[Any]:
-    """Read rows, those of the newest versions first, with the values of their partitions.
+def read_rows(files: Files, table: CachedTable, *, most: int) -> Sequence[Any]:
+    """Read rows with their partition values, those of the newest versions first.
 
     Raises `NotInstalled` without pyarrow, `CallFailed`, `Malformed`.
     """
     rows = list[dict[str, Any]]()
-    for added in _files_of(table):
+    for added in _newest_files(table):
         rows += _rows(files, table, added)
         if len(rows) >= most:
             break
     return rows[:most]
 
 
-def rows_that(
-    files: Files, table: KnownTable, wanted: Callable[[Mapping[str, Any]], bool], *, most: int, most_files: int
+def find_rows(
+    files: Files, table: CachedTable, is_wanted: Callable[[Mapping[str, Any]], bool], *, most: int, most_files: int
 ) -> Sequence[Any]:
-    """Find rows among the newest files; of the others of a file nothing is kept. Raises as `rows_of` does."""
-    found = list[dict[str, Any]]()
-    for added in islice(_files_of(table), most_files):
-        found += [row for row in _rows(files, table, added) if wanted(row)]
-        if len(found) >= most:
+    """Find rows in the newest files, without keeping the other rows in memory. Raises as `read_rows` does."""
+    rows = list[dict[str, Any]]()
+    for added in islice(_newest_files(table), most_files):
+        rows += [row for row in _rows(files, table, added) if is_wanted(row)]
+        if len(rows) >= most:
             break
-    return found[:most]
+    return rows[:most]
 
 
-def _files_of(table: KnownTable) -> Iterator[AddedFile]:
-    """Give the table's files, but those that a later version took in place of others: these are read twice else."""
+def _newest_files(table: CachedTable) -> Iterator[AddedFile]:
+    """Yield the table's files back to the last rewrite, before which files' rows would be read twice."""
     for version in table.newest_first:
         yield from version.added
         if version.removed_files:
             return
 
 
-def _rows(files: Files, table: KnownTable, added: AddedFile) -> list[dict[str, Any]]:
+def _rows(files: Files, table: CachedTable, added: AddedFile) -> list[dict[str, Any]]:
     try:
-        import pyarrow as pa  # noqa: PLC0415 - only where somebody looks at rows
+        import pyarrow as pa  # noqa: PLC0415 - an optional dependency, needed only to read rows
         from pyarrow import parquet  # noqa: PLC0415 - see above
     except ImportError as error:
-        raise NotInstalled(f"looking at rows needs pyarrow: {install_command('console')}") from error
-    if added.size > MAX_FILE:
-        raise Malformed(f"{added.path}: has {added.size} bytes, more than {MAX_FILE}: read it with another program")
+        raise NotInstalled(f"reading rows needs pyarrow: {install_command('console')}") from error
+    if added.size > MAX_FILE_BYTES:
+        raise Malformed(
+            f"{added.path}: has {added.size} bytes, more than {MAX_FILE_BYTES}: read it with another program"
+        )
     content = files.read(f"{table.folder}/{unquote(added.path)}")
     try:
         rows: list[dict[str, Any]] = parquet.ParquetFile(pa.BufferReader(content)).read().to_pylist()

@@ -1,6 +1,6 @@
-"""What is watched: readings of sites by topic, questions about them, and what may be done to them, all by name.
+"""Maps names to readings of sites, questions about them, and actions on them.
 
-A page's reading and its module in `static/pages` have one name.
+A page's reading and its module in `static/pages` have the same name.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,11 +15,11 @@ from sluice.console.readings import dead_letters, federation, log, overview, pip
 from sluice.console.requests import Topic
 from sluice.console.sites import Document, Reader, WatchedSite
 from sluice.errors import BadRequest
-from sluice.federation.operations import TellBridge, TellLink
+from sluice.federation.operations import CommandBridge, CommandLink
 from sluice.local.cloud import CloudFailed
 
 T = TypeVar("T")
-Asked = Callable[[Any, Mapping[str, Any]], Document]  # a site, and the fields of a form
+FormHandler = Callable[[Any, Mapping[str, Any]], Document]  # called with a site and the fields of a form
 
 READERS: Mapping[str, Reader] = {
     "overview": overview.read,
@@ -31,48 +31,49 @@ READERS: Mapping[str, Reader] = {
     "dead-letters": dead_letters.read,
     "log": log.read,
 }
-# Change nothing: also for who may only look.
-QUESTIONS: Mapping[str, Asked] = {
+# Questions have no side effects and are allowed in a read-only console.
+QUESTIONS: Mapping[str, FormHandler] = {
     "try-message": trials.try_message,
     "trace-key": maps.trace,
     "quarantine": pipeline.quarantine,
-    "dead-letters": dead_letters.look,
-    "dead-letter": dead_letters.show,
+    "dead-letters": dead_letters.list_letters,
+    "dead-letter": dead_letters.show_letter,
     "trace": log.trace,
 }
-# With --allow-actions alone. A peek is a receive: after as many as the queue allows SQS takes the message for dead.
-ACTIONS: Mapping[str, Asked] = {
+# Actions require --allow-actions. A peek is one of them because it increases receive counts, and after the queue's
+# maximum SQS moves a message to the dead-letter queue.
+ACTIONS: Mapping[str, FormHandler] = {
     "peek": trials.peek,
     "stop-session": splitting.stop_session,
-    "tell-route": partial(federation.tell, TellBridge),
-    "tell-link": partial(federation.tell, TellLink),
+    "tell-route": partial(federation.send_command, CommandBridge),
+    "tell-link": partial(federation.send_command, CommandLink),
     "redrive-route": federation.redrive_route,
     "start-job": pipeline.start_job,
     "stop-job": pipeline.stop_job,
     "drain-queue": pipeline.drain,
     "redrive": dead_letters.redrive,
     "purge": dead_letters.purge,
-    "stop-move": dead_letters.stop,
+    "stop-move": dead_letters.stop_move,
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedSites:
-    """Deployed sites. All of it may block, and raises a `SluiceError` in the command's own words."""
+    """The watched sites. Its methods may block, and raise a `SluiceError` with the same text as commands."""
 
     sites: Sequence[WatchedSite]
     readers: Mapping[str, Reader]
-    questions: Mapping[str, Asked]
-    actions: Mapping[str, Asked]
+    questions: Mapping[str, FormHandler]
+    actions: Mapping[str, FormHandler]
 
     @property
     def labels(self) -> Sequence[Document]:
-        """What a page says of the sites, in their order."""
+        """The sites' names for the page, in order."""
         return [{"name": str(site.name), "local": site.is_local} for site in self.sites]
 
     def read(self, topic: Topic) -> Document:
-        """Read what a page shows. Where a site can't be asked at all the next reading connects anew."""
-        site, reader = self._site(topic.site), _named(self.readers, topic.reading, "reading")
+        """Read a topic. If the site can't be reached, the next reading connects anew."""
+        site, reader = self._site(topic.site), _look_up(self.readers, topic.reading, "reading")
         try:
             return reader(site.now(), topic.query)
         except NotDeployed:
@@ -82,12 +83,12 @@ class WatchedSites:
             raise
 
     def ask(self, question: str, site: int, fields: Mapping[str, Any]) -> Document:
-        """Answer what changes nothing."""
-        return _named(self.questions, question, "question")(self._site(site).now(), fields)
+        """Answer a question, which has no side effects."""
+        return _look_up(self.questions, question, "question")(self._site(site).now(), fields)
 
     def act(self, action: str, site: int, fields: Mapping[str, Any]) -> Document:
-        """Do what a command does."""
-        return _named(self.actions, action, "action")(self._site(site).now(), fields)
+        """Perform an action."""
+        return _look_up(self.actions, action, "action")(self._site(site).now(), fields)
 
     def _site(self, number: int) -> WatchedSite:
         if not 0 <= number < len(self.sites):
@@ -95,7 +96,7 @@ class WatchedSites:
         return self.sites[number]
 
 
-def _named(known: Mapping[str, T], name: str, kind: str) -> T:
+def _look_up(known: Mapping[str, T], name: str, kind: str) -> T:
     if name not in known:
         raise BadRequest(f"there is no {kind} {name!r}")
     return known[name]

@@ -1,7 +1,7 @@
-"""When an alarm goes off, which capability it is about, and the metrics that alarms and the dashboard have in common.
+"""Alarm rules, and the metrics that alarms and the dashboard share.
 
-An alarm of a capability tells nobody: the capability's composite alarm does, once for an outage. Whom, says stack
-operations. Each alarm's description ends in where `docs/runbook.md` says what to do.
+A capability's alarms have no actions: its composite alarm notifies, once per outage. Stack operations adds the
+actions. Each alarm's description ends in the heading of `docs/runbook.md` that explains what to do.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from sluice.stages import staged
+from sluice.stages import add_stage_prefix
 
 AGE, VISIBLE, IN_FLIGHT = (
     "ApproximateAgeOfOldestMessage",
@@ -26,12 +26,12 @@ METRICS_NAMESPACE = "Sluice"
 SPARK_NAMESPACE = "Sluice/Spark"
 RUNBOOK = "docs/runbook.md"
 # https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/alarm-data-queries.html
-MOST_METRICS = 10  # of one alarm
-DEAD_LETTERS = "DeadLetters"  # how the ids of queues end that hold them, and of their alarms
+MAX_METRICS = 10  # per alarm
+DEAD_LETTERS = "DeadLetters"  # suffix of the construct ids of dead-letter queues and their alarms
 
 
 class Capability(StrEnum):
-    """What a site does. Each has a composite alarm, where somebody is told."""
+    """A capability of a site. Each has a composite alarm if alarms have a topic."""
 
     RENDEZVOUS = "Rendezvous"
     SPLITTING = "Splitting"
@@ -41,14 +41,15 @@ class Capability(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """When an alarm goes off: a number for so many periods, one after the other. Its id begins with `name`.
+    """The condition of an alarm: `metric` reaches `threshold` in `periods` consecutive periods.
 
-    `heading` is the runbook's, where several alarms have one. An alarm of no capability tells by itself, and that it is
-    over only where `ends`: what has come doesn't go because no more comes.
+    The alarm's id starts with `name`. `heading` is the runbook's, if several alarms share one. An alarm without a
+    capability notifies by itself, and notifies of its end only if `ends`: dead letters, for example, remain although
+    no more arrive.
     """
 
     name: str
-    text: str  # what is wrong, and what to do
+    text: str  # the problem, and the next step
     metric: cloudwatch.IMetric
     threshold: float
     periods: int = 1
@@ -59,48 +60,48 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """A rule with its alarm."""
+    """A rule with the alarm created from it."""
 
     rule: Rule
     alarm: cloudwatch.Alarm
 
 
 def alarm(construct: Construct, rule: Rule) -> Watch:
-    """Make the alarm of a rule. Without data it is quiet: a site that was just deployed has none."""
-    made = cloudwatch.Alarm(
+    """Create the alarm of a rule. Missing data does not trigger it, because a new site has none."""
+    created = cloudwatch.Alarm(
         construct,
         f"{rule.name}Alarm",
-        alarm_description=told(rule.text, rule.heading or rule.name),
+        alarm_description=alarm_description(rule.text, rule.heading or rule.name),
         metric=rule.metric,
         threshold=rule.threshold,
         evaluation_periods=rule.periods,
         comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
         treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
     )
-    return Watch(rule, made)
+    return Watch(rule, created)
 
 
-def told(text: str, heading: str) -> str:
-    """Say what is wrong, and where the runbook goes on."""
+def alarm_description(text: str, heading: str) -> str:
+    """Append the runbook's heading to an alarm's text."""
     end = "" if text.endswith("?") else "."
     return f"{text}{end} {RUNBOOK}#{heading.lower()}"
 
 
 def errors_rules(functions: Sequence[lambda_.Function], capability: Capability, *, least: int) -> list[Rule]:
-    """Watch for functions of a capability that die or run out of time: what of a batch fails isn't counted there.
+    """Alarm on failed invocations of a capability's functions. Messages that fail in a batch are not counted there.
 
-    AWS charges for each function, so it is for those that no other alarm is about.
+    AWS charges per metric, so callers pass only functions that no other alarm covers.
     """
     rules = []
-    for start in range(0, len(functions), MOST_METRICS):
+    for start in range(0, len(functions), MAX_METRICS):
         metrics = {
-            f"errors{place}": each.metric_errors(period=FIVE_MINUTES)
-            for place, each in enumerate(functions[start : start + MOST_METRICS])
+            f"errors{index}": function.metric_errors(period=FIVE_MINUTES)
+            for index, function in enumerate(functions[start : start + MAX_METRICS])
         }
         errors = cloudwatch.MathExpression(
             expression="SUM(FILL(METRICS(), 0))", using_metrics=metrics, label="errors", period=FIVE_MINUTES
         )
-        text = f"Functions of {capability.lower()} die: their logs say of what, `sluice status` what waits"
+        text = f"Functions of {capability.lower()} fail: their logs show the errors, `sluice status` the backlog"
         name = f"{capability}Errors{start or ''}"
         rules.append(
             Rule(
@@ -110,43 +111,43 @@ def errors_rules(functions: Sequence[lambda_.Function], capability: Capability, 
     return rules
 
 
-def dead_letters_rule(queue: sqs.IQueue, name: str, words: str, *, least: int) -> Rule:
-    """Watch for letters that come. How many there are would keep the alarm on, and the next ones quiet.
+def dead_letters_rule(queue: sqs.IQueue, name: str, description: str, *, least: int) -> Rule:
+    """Alarm on new messages in a dead-letter queue. Their total would keep the alarm active and hide new ones.
 
-    SQS counts what functions bury as sent, and what it moves itself as nothing:
+    SQS counts messages that functions send, but not those that it moves there itself:
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-available-cloudwatch-metrics.html
-    So it is by how many there are more than five minutes before. An empty queue that nobody uses says nothing: zero.
+    So the alarm uses the increase within five minutes. An idle empty queue reports no data, which counts as zero.
     """
     more = cloudwatch.MathExpression(
         expression="DIFF(FILL(letters, 0))",
         using_metrics={"letters": of_queue(queue, VISIBLE)},
-        label="letters that came",
+        label="new dead letters",
         period=FIVE_MINUTES,
     )
-    text = f"There are new {words}: `sluice dlq list` says of what, `sluice dlq redrive` puts them back"
+    text = f"There are new {description}: `sluice dlq list` shows the reasons, `sluice dlq redrive` redrives them"
     return Rule(name=name, text=text, metric=more, threshold=least, heading=DEAD_LETTERS, ends=False)
 
 
 def all_functions(name: str, statistic: str) -> cloudwatch.Metric:
-    """Name a metric that Lambda has of all functions of the account and region together."""
+    """Return a Lambda metric over all functions of the account and region."""
     return cloudwatch.Metric(namespace="AWS/Lambda", metric_name=name, statistic=statistic, period=FIVE_MINUTES)
 
 
 def composite(
     scope: Construct, capability: Capability, alarms: Sequence[cloudwatch.IAlarm], *, home: str
 ) -> cloudwatch.CompositeAlarm:
-    """Make the alarm that goes off when any of these does. They are named, as ARNs would leave room for fewer.
+    """Create the alarm that is active while any of these is. Its rule names them, because ARNs would take more room.
 
-    `home` is what its own name begins with.
+    `home` is the prefix of its own name.
     """
     return cloudwatch.CompositeAlarm(
         scope,
         f"{capability}Outage",
-        composite_alarm_name=f"{home}-{capability}Outage",  # CDK's would begin with no stage
-        alarm_description=told(
-            f"{capability}: something is wrong, the console lists the alarms that say what", capability
+        composite_alarm_name=f"{home}-{capability}Outage",  # a name by CDK would not start with the stage
+        alarm_description=alarm_description(
+            f"{capability}: at least one alarm is active; the CloudWatch console lists which", capability
         ),
-        alarm_rule=cloudwatch.AlarmRule.from_string(" OR ".join(f'ALARM("{each.alarm_name}")' for each in alarms)),
+        alarm_rule=cloudwatch.AlarmRule.from_string(" OR ".join(f'ALARM("{alarm_.alarm_name}")' for alarm_ in alarms)),
     )
 
 
@@ -159,9 +160,9 @@ def ours(
     dimensions: Mapping[str, str] | None = None,
     label: str | None = None,
 ) -> cloudwatch.Metric:
-    """Name a metric that a function publishes, at a stage or none."""
+    """Return a metric that a function of the stage publishes."""
     return cloudwatch.Metric(
-        namespace=staged(METRICS_NAMESPACE, stage),
+        namespace=add_stage_prefix(METRICS_NAMESPACE, stage),
         metric_name=name,
         dimensions_map={"service": service, **(dimensions or {})},
         statistic=statistic,
@@ -173,7 +174,7 @@ def ours(
 def of_queue(
     queue: sqs.IQueue | str, name: str, *, period: Duration = FIVE_MINUTES, label: str | None = None
 ) -> cloudwatch.Metric:
-    """Name a metric of SQS's; by the queue's name, as an adopted queue's own metrics would name its account."""
+    """Return an SQS metric. It is selected by queue name only, because CDK would add an adopted queue's account."""
     return cloudwatch.Metric(
         namespace="AWS/SQS",
         metric_name=name,

@@ -1,7 +1,7 @@
-"""The dashboards, of a site and over several: which metrics are drawn, in which order. Alarms are in `operations`.
+"""Draws the dashboards of one site and of several: which metrics, in which order. Alarms are in `operations`.
 
-What is made at run time, and what no alarm has to name, is found by a search expression: it is drawn once it is there,
-and no stack has to export its names.
+Resources that are created at run time, or that no alarm names, are found by a search expression: they are drawn once
+they exist, and no stack has to export their names.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,22 +24,22 @@ from sluice.constructs.alarms import (
     ours,
 )
 from sluice.constructs.watched import Watched
-from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
+from sluice.federation.bridge_provisioner import BRIDGE_QUEUE_PREFIX
 from sluice.parameters.operations import SiteParameters
-from sluice.rendezvous.protocol.ends import End, metrics_of
-from sluice.stages import staged
+from sluice.rendezvous.protocol.ends import End, list_metrics
+from sluice.stages import add_stage_prefix
 
 LAND_QUERY = {"Query": "land", "Source": "0"}  # the land job's one query, and its one source
-WIDTH, HALF, HEIGHT = 24, 12, 6  # of a dashboard's grid
+WIDTH, HALF, HEIGHT = 24, 12, 6  # in units of a dashboard's grid
 VALUE_WIDTH, VALUE_HEIGHT = 4, 4
 ALARMS_A_ROW = 6
 # https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/CloudWatch-Dashboard-Body-Structure.html
-MOST_ALARMS = 100  # of one widget
+MOST_ALARMS = 100  # in one widget
 
-UNANSWERED = (End.OFFER_DENIED.value, End.OFFER_TIMED_OUT.value)  # over SQS the sweeper says it, minutes later
-OFFERS = tuple(name for name in metrics_of("offer") if name not in {*UNANSWERED, End.OFFER_ANONYMOUS})
-POLLS = metrics_of("poll")
-ANSWERS = (*metrics_of("answer"), "RequestsFailed", "EventsNotPublished")
+UNANSWERED = (End.OFFER_DENIED.value, End.OFFER_TIMED_OUT.value)  # over SQS the sweeper publishes it, minutes later
+OFFERS = tuple(name for name in list_metrics("offer") if name not in {*UNANSWERED, End.OFFER_ANONYMOUS})
+POLLS = list_metrics("poll")
+ANSWERS = (*list_metrics("answer"), "RequestsFailed", "EventsNotPublished")
 SPLITTER = ("MessagesRead", "MessagesForwarded", "MessagesMirrored", "MessagesFailed", "FilterFaults")
 EXCHANGE = ("MessagesReceived", "MessagesRouted", "MessagesFailed", "MessagesRefused", "MessagesUndeliverable")
 JOBS = ("StreamsDown", "JobsFailed")
@@ -49,8 +49,8 @@ SPARK_FAULTS = ("numSqsDeletionsFailed", "numRecordsInErrors")
 
 
 def draw(scope: Construct, watched: Watched, *, alarms: Sequence[cloudwatch.IAlarm]) -> cloudwatch.Dashboard:
-    """Draw the dashboard: what is wrong, then a message's way from its first queue to its table, then why."""
-    now = partial(_now, alarms=alarms[:MOST_ALARMS])
+    """Draw the dashboard: alarms, then a message's path from its first queue to its table, then errors."""
+    now = partial(_overview, alarms=alarms[:MOST_ALARMS])
     capabilities = {construct.capability for construct in watched.constructs}
     dashboard = cloudwatch.Dashboard(
         scope, "Dashboard", default_interval=Duration.hours(3), period_override=cloudwatch.PeriodOverride.INHERIT
@@ -58,11 +58,11 @@ def draw(scope: Construct, watched: Watched, *, alarms: Sequence[cloudwatch.IAla
     for title, of, draws in (
         ("Now", None, now),
         ("Rendezvous", Capability.RENDEZVOUS, _rendezvous),
-        ("Queues of functions", None, _queues),
+        ("Queues that functions read", None, _queues),
         ("Splitting", Capability.SPLITTING, _splitting),
         ("Federation", Capability.FEDERATION, _federation),
         ("Pipeline", Capability.PIPELINE, _pipeline),
-        ("What went wrong", None, _faults),
+        ("What went wrong", None, _errors),
     ):
         if of is not None and of not in capabilities:
             continue
@@ -72,7 +72,7 @@ def draw(scope: Construct, watched: Watched, *, alarms: Sequence[cloudwatch.IAla
     return dashboard
 
 
-def unanswered_percent(stage: str | None, *, least_offers: int) -> cloudwatch.MathExpression:
+def create_unanswered_metric(stage: str | None, *, least_offers: int) -> cloudwatch.MathExpression:
     """Divide offers denied or timed out by all that ended, over SQS and HTTP; zero for fewer than `least_offers`."""
     parts = {
         "sd": ours(End.OFFER_DENIED, "sweeper", stage=stage),
@@ -93,7 +93,7 @@ def unanswered_percent(stage: str | None, *, least_offers: int) -> cloudwatch.Ma
 
 def _spark(name: str, stage: str | None) -> cloudwatch.Metric:
     return cloudwatch.Metric(
-        namespace=staged(SPARK_NAMESPACE, stage),
+        namespace=add_stage_prefix(SPARK_NAMESPACE, stage),
         metric_name=name,
         dimensions_map=LAND_QUERY,
         statistic="Maximum",
@@ -109,7 +109,7 @@ def _graph(
     width: int = HALF,
     alarms_at: Mapping[str, float] | None = None,
 ) -> cloudwatch.GraphWidget:
-    """Draw a graph, with a line where an alarm goes off, by what is said of it."""
+    """Draw a graph. `alarms_at` maps the label of a line to the value at which an alarm goes off."""
     lines = [
         cloudwatch.HorizontalAnnotation(value=value, label=label, color=cloudwatch.Color.RED)
         for label, value in (alarms_at or {}).items()
@@ -125,14 +125,14 @@ def _value(title: str, metric: cloudwatch.IMetric) -> cloudwatch.SingleValueWidg
     )
 
 
-def _now(watched: Watched, alarms: Sequence[cloudwatch.IAlarm]) -> list[cloudwatch.IWidget]:
-    """Alarms, and the figures that say whether it is an outage; without data there is nothing wrong."""
-    letters = {f"l{place}": of_queue(each.queue, VISIBLE) for place, each in enumerate(watched.dead_letters())}
+def _overview(watched: Watched, alarms: Sequence[cloudwatch.IAlarm]) -> list[cloudwatch.IWidget]:
+    """Draw alarms, and the metrics that show whether there is an outage. Missing data means that nothing is wrong."""
+    letters = {f"l{place}": of_queue(dlq.queue, VISIBLE) for place, dlq in enumerate(watched.dead_letters())}
     rows = -(-len(alarms) // ALARMS_A_ROW)
     widgets: list[cloudwatch.IWidget] = [
         cloudwatch.AlarmStatusWidget(title="Alarms", alarms=list(alarms), width=WIDTH, height=rows + 1),
         _value("Answers in 5 minutes", ours("AnswersDelivered", "proxy", stage=watched.stage, label="answers")),
-        _value("Offers unanswered, %", unanswered_percent(watched.stage, least_offers=1)),
+        _value("Offers unanswered, %", create_unanswered_metric(watched.stage, least_offers=1)),
         _value("Routes down", ours("RoutesDown", "links", stage=watched.stage, statistic="Maximum", label="routes")),
         _value(
             "Dead letters",
@@ -140,15 +140,15 @@ def _now(watched: Watched, alarms: Sequence[cloudwatch.IAlarm]) -> list[cloudwat
                 expression="SUM(FILL(METRICS(), 0))", using_metrics=letters, label="letters", period=FIVE_MINUTES
             ),
         ),
-        _value("Throttles of the account", all_functions("Throttles", "Sum")),
+        _value("Lambda throttles, account", all_functions("Throttles", "Sum")),
     ]
     if watched.pipeline is not None:
-        widgets.append(_value("Oldest message to be landed, s", of_queue(watched.pipeline.queue, AGE, label="age")))
+        widgets.append(_value("Oldest message to land, s", of_queue(watched.pipeline.queue, AGE, label="age")))
     return widgets
 
 
 def _search(what: str, *, statistic: str, label: str = "") -> cloudwatch.MathExpression:
-    """Everything that there is when somebody looks."""
+    """Search for all matching metrics that exist when the dashboard is opened."""
     return cloudwatch.MathExpression(
         expression=f"SEARCH('{what}', '{statistic}', {int(FIVE_MINUTES.to_seconds())})",
         using_metrics={},
@@ -157,15 +157,15 @@ def _search(what: str, *, statistic: str, label: str = "") -> cloudwatch.MathExp
     )
 
 
-def _words_of(dimension: str, name: str) -> str:
-    """Find what has all these words. In quotes it would have to be the whole value.
+def _match_words(dimension: str, name: str) -> str:
+    """Match values that have all these words. In quotes they would have to be the whole value.
 
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/search-expression-syntax.html
     """
     return " ".join(f"{dimension}={word}" for word in name.split("-") if word)
 
 
-def _named(
+def _sluice_metrics(
     names: Iterable[str], service: str, stage: str | None, *, statistic: str = "Sum"
 ) -> list[cloudwatch.IMetric]:
     return [ours(name, service, stage=stage, statistic=statistic, label=name) for name in names]
@@ -175,15 +175,15 @@ def _rendezvous(watched: Watched) -> list[cloudwatch.IWidget]:
     stage = watched.stage
     over_http = [ours(name, "proxy", stage=stage, label=f"{name}, HTTP") for name in UNANSWERED]
     return [
-        _graph("Offers", *_named(OFFERS, "broker", stage), stacked=True),
-        _graph("Offers without an answer", *_named(UNANSWERED, "sweeper", stage), *over_http, stacked=True),
+        _graph("Offers", *_sluice_metrics(OFFERS, "broker", stage), stacked=True),
+        _graph("Offers denied or timed out", *_sluice_metrics(UNANSWERED, "sweeper", stage), *over_http, stacked=True),
         _graph(
             "Denied or timed out, percent of offers",
-            unanswered_percent(stage, least_offers=1),
+            create_unanswered_metric(stage, least_offers=1),
             alarms_at={"Unanswered": watched.options.unanswered_percent},
         ),
-        _graph("Polls", *_named(POLLS, "proxy", stage), stacked=True),
-        _graph("Answers and requests", *_named(ANSWERS, "proxy", stage)),
+        _graph("Polls", *_sluice_metrics(POLLS, "proxy", stage), stacked=True),
+        _graph("Answers and requests", *_sluice_metrics(ANSWERS, "proxy", stage)),
         *(
             _graph(
                 "Offers queue",
@@ -199,45 +199,51 @@ def _rendezvous(watched: Watched) -> list[cloudwatch.IWidget]:
 def _queues(watched: Watched) -> list[cloudwatch.IWidget]:
     too_old = {"SourceAge, IngressAge": float(watched.options.queue_age_s)}
     return [
-        _graph(title, *(of_queue(each.queue, name, label=each.told) for each in watched.sources()), alarms_at=lines)
+        _graph(
+            title,
+            *(of_queue(source.queue, name, label=source.description) for source in watched.sources()),
+            alarms_at=lines,
+        )
         for title, name, lines in (("Age of the oldest message, s", AGE, too_old), ("Messages waiting", VISIBLE, {}))
     ]
 
 
 def _splitting(watched: Watched) -> list[cloudwatch.IWidget]:
-    split = {} if watched.splitting is None else {each.parameters.queue_id: each for each in watched.splitting.queues}
+    split = {} if watched.splitting is None else {pair.parameters.queue_id: pair for pair in watched.splitting.queues}
     counts = [
         ours(name, "splitter", stage=watched.stage, dimensions={"queue": queue_id}, label=f"{queue_id} {name}")
         for queue_id in split
         for name in SPLITTER
     ]
-    sessions = f'{{{staged(METRICS_NAMESPACE, watched.stage)},queue,service,session}} MetricName="SessionMessages"'
+    sessions = (
+        f'{{{add_stage_prefix(METRICS_NAMESPACE, watched.stage)},queue,service,session}} MetricName="SessionMessages"'
+    )
     mains = [
-        of_queue(each.main, VISIBLE, label=f"{queue_id} main")
-        for queue_id, each in split.items()
-        if each.main is not None
+        of_queue(pair.main, VISIBLE, label=f"{queue_id} main")
+        for queue_id, pair in split.items()
+        if pair.main is not None
     ]
     return [
         _graph("Splitter", *counts, width=WIDTH),
-        _graph("Messages of sessions", _search(sessions, statistic="Sum"), stacked=True),
-        _graph("Waiting in main queues", *mains),
+        _graph("Messages per session", _search(sessions, statistic="Sum"), stacked=True),
+        _graph("Messages in main queues", *mains),
     ]
 
 
 def _federation(watched: Watched) -> list[cloudwatch.IWidget]:
     stage, late_s = watched.stage, watched.options.bridge_lag_s
-    namespace = staged(METRICS_NAMESPACE, stage)
+    namespace = add_stage_prefix(METRICS_NAMESPACE, stage)
     by_route = f"{{{namespace},route,service}}"
-    of_bridges = f"{{AWS/SQS,QueueName}} {_words_of('QueueName', staged(BRIDGE_QUEUE_PREFIX, stage))}"
+    of_bridges = f"{{AWS/SQS,QueueName}} {_match_words('QueueName', add_stage_prefix(BRIDGE_QUEUE_PREFIX, stage))}"
     dropped = f'{{{namespace},reason,service}} MetricName="MessagesDropped"'
     return [
-        _graph("Exchanges", *_named(EXCHANGE, "exchange", stage)),
+        _graph("Exchanges", *_sluice_metrics(EXCHANGE, "exchange", stage)),
         _graph("Dropped, by reason", _search(dropped, statistic="Sum"), stacked=True),
         _graph("Forwarded, by route", _search(f'{by_route} MetricName="MessagesForwarded"', statistic="Sum")),
         _graph(
             "Lag by route, ms",
             _search(f'{by_route} MetricName="LagMs"', statistic="Maximum"),
-            ours("LagMs", "bridge", stage=stage, statistic="Maximum", label="of all"),
+            ours("LagMs", "bridge", stage=stage, statistic="Maximum", label="all routes"),
             alarms_at={"BridgeLag": late_s * 1000},
         ),
         _graph(
@@ -248,8 +254,8 @@ def _federation(watched: Watched) -> list[cloudwatch.IWidget]:
         _graph("Bridge queues, waiting", _search(f'{of_bridges} MetricName="{VISIBLE}"', statistic="Maximum")),
         _graph(
             "Routes",
-            ours("RoutesDown", "links", stage=stage, statistic="Maximum", label="routes that carry nothing"),
-            ours("PeerNotReached", "bridge", stage=stage, label="batches that found no peer"),
+            ours("RoutesDown", "links", stage=stage, statistic="Maximum", label="routes down"),
+            ours("PeerNotReached", "bridge", stage=stage, label="batches whose peer was unreachable"),
             width=WIDTH,
             alarms_at={"RoutesDown": 1},
         ),
@@ -259,7 +265,7 @@ def _federation(watched: Watched) -> list[cloudwatch.IWidget]:
 def _pipeline(watched: Watched) -> list[cloudwatch.IWidget]:
     stage, pipeline = watched.stage, watched.pipeline
     if pipeline is None:
-        return [cloudwatch.TextWidget(markdown="No split queue is the pipeline's.", width=WIDTH, height=1)]
+        return [cloudwatch.TextWidget(markdown="No split queue belongs to the pipeline.", width=WIDTH, height=1)]
     widgets: list[cloudwatch.IWidget] = [
         _graph(
             "Main queue: messages",
@@ -271,53 +277,55 @@ def _pipeline(watched: Watched) -> list[cloudwatch.IWidget]:
             of_queue(pipeline.queue, AGE, label="age"),
             alarms_at={"PipelineAge": watched.pipeline_age_s},
         ),
-        _graph("Land job: messages a second", *(_spark(each, stage) for each in SPARK_RATES)),
-        _graph("Land job: lags, ms", *(_spark(each, stage) for each in SPARK_LAGS)),
-        _graph("Jobs", *_named(JOBS, "jobs", stage, statistic="Maximum"), alarms_at={"StreamsDown, JobsFailed": 1}),
+        _graph("Land job: messages per second", *(_spark(rate, stage) for rate in SPARK_RATES)),
+        _graph("Land job: lags, ms", *(_spark(lag, stage) for lag in SPARK_LAGS)),
+        _graph(
+            "Jobs", *_sluice_metrics(JOBS, "jobs", stage, statistic="Maximum"), alarms_at={"StreamsDown, JobsFailed": 1}
+        ),
     ]
     if pipeline.application is not None:
         application_id = pipeline.application.attr_application_id
         runs = f'Namespace="AWS/EMRServerless" ApplicationId="{application_id}" MetricName='
-        for title, name in (("Job runs that failed", "FailedJobs"), ("Workers", "RunningWorkerCount")):
+        for title, name in (("Failed job runs", "FailedJobs"), ("Workers", "RunningWorkerCount")):
             widgets.append(_graph(title, _search(f'{runs}"{name}"', statistic="Maximum")))
     return widgets
 
 
-def _faults(watched: Watched) -> list[cloudwatch.IWidget]:
+def _errors(watched: Watched) -> list[cloudwatch.IWidget]:
     options = watched.options
-    # CloudFormation begins with them.
-    names = " OR ".join(f"FunctionName={each.home.name.rpartition('-')[2]}" for each in watched.constructs)
+    # CloudFormation begins the names of functions with the name of their stack.
+    names = " OR ".join(f"FunctionName={construct.home.name.rpartition('-')[2]}" for construct in watched.constructs)
     at_stage = f"FunctionName={watched.stage} " if watched.stage else ""
     of_functions = f"{{AWS/Lambda,FunctionName}} {at_stage}({names})"
-    dead = [of_queue(each.queue, VISIBLE, label=each.told) for each in watched.dead_letters()]
+    dead = [of_queue(dlq.queue, VISIBLE, label=dlq.description) for dlq in watched.dead_letters()]
     spark = (
         []
         if watched.pipeline is None
-        else [_graph("Land job: faults since its log began", *(_spark(each, watched.stage) for each in SPARK_FAULTS))]
+        else [_graph("Land job: errors since its start", *(_spark(fault, watched.stage) for fault in SPARK_FAULTS))]
     )
     return [
         _graph("Dead letters", *dead),
         *spark,
         _graph(
-            "Concurrency that the account has claimed",
+            "Claimed concurrency of the account",
             all_functions("ClaimedAccountConcurrency", "Maximum"),
             alarms_at={"AccountConcurrency": options.account_concurrency * options.concurrency_percent / 100},
         ),
         *(
             _graph(title, _search(f'{of_functions} MetricName="{name}"', statistic=statistic))
             for title, name, statistic in (
-                ("Errors of functions", "Errors", "Sum"),
+                ("Function errors", "Errors", "Sum"),
                 ("Throttles", "Throttles", "Sum"),
-                ("Duration, 99 of 100, ms", "Duration", "p99"),
-                ("Functions at once", "ConcurrentExecutions", "Maximum"),
-                ("Age of rendezvous events in the table's stream, ms", "IteratorAge", "Maximum"),
+                ("Duration, p99, ms", "Duration", "p99"),
+                ("Concurrent executions", "ConcurrentExecutions", "Maximum"),
+                ("Oldest rendezvous event in the table's stream, ms", "IteratorAge", "Maximum"),
             )
         ),
     ]
 
 
 def draw_sites(scope: Construct, sites: Sequence[SiteParameters]) -> cloudwatch.Dashboard:
-    """Draw the dashboard over several sites: for each a row of what tells whether it works. It is one site's.
+    """Draw the dashboard of several sites: for each, a row of metrics that show whether it works. One site has it.
 
     A site of another account shares its metrics first:
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/Cross-Account-Cross-Region.html
@@ -346,14 +354,14 @@ def draw_sites(scope: Construct, sites: Sequence[SiteParameters]) -> cloudwatch.
 
 
 def _figures(stage: str | None) -> Mapping[str, cloudwatch.IMetric]:
-    """Name, by title, what a site's metrics are: the widget says of which region and account."""
+    """Return a site's metrics by title. The widget sets their region and account."""
     return {
         "Answers in 5 minutes": ours("AnswersDelivered", "proxy", stage=stage),
-        "Offers unanswered, %": unanswered_percent(stage, least_offers=1),
+        "Offers unanswered, %": create_unanswered_metric(stage, least_offers=1),
         "Messages routed": ours("MessagesRouted", "exchange", stage=stage),
         "Routes down": ours("RoutesDown", "links", stage=stage, statistic="Maximum"),
         "Lag of routes, ms": ours("LagMs", "bridge", stage=stage, statistic="Maximum"),
         "Streams down": ours("StreamsDown", "jobs", stage=stage, statistic="Maximum"),
-        "Errors of the account": all_functions("Errors", "Sum"),
-        "Throttles of the account": all_functions("Throttles", "Sum"),
+        "Lambda errors, account": all_functions("Errors", "Sum"),
+        "Lambda throttles, account": all_functions("Throttles", "Sum"),
     }

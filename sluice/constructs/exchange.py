@@ -1,9 +1,9 @@
-"""Federation: exchanges with what is bound to them, and the links and routes between sites.
+"""Creates a site's federation: exchanges and their bindings, and the links and routes between sites.
 
-The exchange function is behind ingress queues, the bridge function behind routes; the links function looks after both.
-Every role's statements stand here, whole: nothing is granted by a construct on the side. Queues of peer sites are known
-by what all sites' queues are called: the name that CloudFormation gives them in our own stacks begins so, and in others
-they are named so.
+The exchange function reads ingress queues, the bridge function forwards over routes, and the links function manages
+both. This module has every role's statements; no construct grants more. Policies name peer sites' queues by a prefix
+that all sites share: CloudFormation's generated names in our own stacks begin with it, and queues in other stacks are
+named explicitly.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,20 +37,20 @@ from sluice.constructs.site_construct import (
     Output,
     SiteConstruct,
     SiteProps,
-    parameters_of,
-    refused_at,
+    name_construct_in_errors,
+    parse_parameters,
 )
 from sluice.constructs.splitting import SplitQueue
 from sluice.errors import BadConfiguration
 from sluice.federation import router
-from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
+from sluice.federation.bridge_provisioner import BRIDGE_QUEUE_PREFIX
 from sluice.federation.links.links import Address
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.settings import BridgeSettings, ExchangeSettings, LinksSettings, SiteNames
 from sluice.parameters import ROOT, Parameters
 from sluice.parameters.federation import Access
-from sluice.parameters.values import id_of
-from sluice.stages import staged
+from sluice.parameters.values import construct_id
+from sluice.stages import add_stage_prefix
 
 PEER_ROLE_ID = "PeerRole"
 PEER_QUEUES = f"{STATE}-Federation*"
@@ -65,7 +65,7 @@ BRIDGE_QUEUE_ACTIONS = (
     "DeleteMessage",
     "DeleteQueue",
 )
-# Who sends asks SQS for a data key, who receives to have it opened; a sender's may be one that is in use already:
+# A sender makes SQS generate a data key, or decrypt one in use; a receiver makes SQS decrypt it:
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-key-management.html
 RECEIVED_WITH, SENT_WITH = ["Decrypt"], ["Decrypt", "GenerateDataKey"]
 QUEUES = f"{AT_RUN_TIME} federation.queue_names says which queues operators bind and read at run time."
@@ -73,7 +73,7 @@ OF_PEERS = "Peer sites' queues: their names end in what CloudFormation adds."
 
 
 class Exchange(SiteConstruct):
-    """All exchanges of a site: what is published reaches the queues that are bound, here and at linked sites.
+    """All exchanges of a site: they send published messages to bound queues, here and at linked sites.
 
     An account and region has one for a stage, as peers know its queues by name. `parameters` are those of section
     `federation`; exchanges, bindings and queues may be added until the app is synthesized. Raises `BadConfiguration`,
@@ -94,26 +94,26 @@ class Exchange(SiteConstruct):
         assets: Assets | None = None,
         **props: Unpack[SiteProps],
     ) -> None:
-        """`state` is what another stack keeps; else it is made here."""
-        super().__init__(scope, id_, parameters_of(scope, id_, "federation", parameters, props))
+        """Create all of it. `state` is another stack's; without it, the state is created here."""
+        super().__init__(scope, id_, parse_parameters(scope, id_, "federation", parameters, props))
         self.options = self.parameters.federation
-        self.state = state or ExchangeState.made(self, self.parameters)
+        self.state = state or ExchangeState.create(self, self.parameters)
         self.assets = assets or Assets(PROJECT)
         self.key_arns = [] if self.options.kms_key_arn is None else [self.options.kms_key_arn]
         self.accounts = [Aws.ACCOUNT_ID, *self.options.peer_accounts]
         self.stage = self.parameters.stage
-        self.peer_stages = list(dict.fromkeys((self.stage, *(each or None for each in self.options.peer_stages))))
-        self.bridge_queues = queue_arn(self.stack, f"{staged(BRIDGE_QUEUE_PREFIX, self.stage)}*")
+        self.peer_stages = list(dict.fromkeys((self.stage, *(stage or None for stage in self.options.peer_stages))))
+        self.bridge_queues = queue_arn(self.stack, f"{add_stage_prefix(BRIDGE_QUEUE_PREFIX, self.stage)}*")
         self.named = [queue_arn(self.stack, pattern) for pattern in self.parameters.queue_names]
 
     @property
     def ingress_queue(self) -> sqs.IQueue:
-        """Where messages are published to, for any exchange."""
+        """The queue that producers publish to, for any exchange."""
         return self.state.ingresses[0].queue
 
     @property
     def fifo_ingress_queue(self) -> sqs.IQueue:
-        """The same, where the order of each group is kept."""
+        """The FIFO queue that producers publish to, for any exchange. It keeps the order of each message group."""
         return self.state.ingresses[1].queue
 
     @property
@@ -122,7 +122,7 @@ class Exchange(SiteConstruct):
         return self.state.site
 
     def declare(self, name: str, type_: str = ExchangeType.TOPIC, *, alternate: str | None = None) -> None:
-        """Declare an exchange: direct, topic, fanout or headers. What it can't match goes to the `alternate`."""
+        """Declare an exchange: direct, topic, fanout or headers. Unmatched messages go to the `alternate`."""
         entry = {"name": name, "type": str(type_)} | ({} if alternate is None else {"alternate": alternate})
         self._declare("exchanges", entry)
 
@@ -135,10 +135,10 @@ class Exchange(SiteConstruct):
         arguments: Mapping[str, object] = NOTHING,
         name: str | None = None,
     ) -> None:
-        """Have an exchange send to a queue what fits `key`, or `arguments` where it is of type headers.
+        """Bind a queue to an exchange, for messages that match `key`, or `arguments` if the type is headers.
 
-        The binding is declared: a deployment makes it, and one without it takes it away. Commands know the queue by
-        `name`, which is the construct's id where it isn't said; a split queue is known by its `queue_id`.
+        The binding is declared: a deployment creates it, and a deployment without it removes it. Commands refer to the
+        queue by `name`, which defaults to the construct's id, and to a split queue by its `queue_id`.
         """
         self._check_open()
         is_split = isinstance(queue, SplitQueue)
@@ -146,7 +146,7 @@ class Exchange(SiteConstruct):
         name = queue.queue_id if isinstance(queue, SplitQueue) else name or queue.node.id
         if self.state.bound.get(name, bound).queue_arn != bound.queue_arn:
             raise BadConfiguration(f"{self.node.path}: another queue is bound as {name}: give it another name")
-        if not name or id_of("", name) in {id_of("", each) for each in self.state.bound if each != name}:
+        if not name or construct_id("", name) in {construct_id("", used) for used in self.state.bound if used != name}:
             raise BadConfiguration(f"{self.node.path}: {name!r} is too like the name of another queue that is bound")
         entry: dict[str, Any] = {"exchange": exchange, "queue": name, "key": key}
         self._declare("bindings", entry | ({"arguments": dict(arguments)} if arguments else {}))
@@ -158,13 +158,13 @@ class Exchange(SiteConstruct):
             self.key_arns.append(encryption_key.key_arn)
 
     def grant_publish(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let a producer publish, in order or not."""
+        """Let a producer publish, to the standard and the FIFO ingress queue."""
         return self.ingress_queue.grant_send_messages(grantee).combine(
             self.fifo_ingress_queue.grant_send_messages(grantee)
         )
 
     def metric(self, name: str, *, of: str = "exchange", statistic: str = "Sum") -> cloudwatch.Metric:
-        """Give a metric of its functions, as `MessagesRouted`: see docs/operations.md."""
+        """Return a metric of a function, such as `MessagesRouted`: see docs/operations.md."""
         return ours(name, of, stage=self.stage, statistic=statistic)
 
     @property
@@ -179,16 +179,16 @@ class Exchange(SiteConstruct):
         return [queue.queue_arn for queue in self.state.bound.values()] + self.named
 
     def _declare(self, listed: str, entry: Mapping[str, object]) -> None:
-        """Add to a list of the parameters, and check them all anew."""
+        """Add an entry to a list of the parameters, and validate all parameters again."""
         self._check_open()
-        given = self.parameters.model_dump(mode="json", exclude_unset=True)
-        of_federation = given.setdefault("federation", {})
+        context = self.parameters.model_dump(mode="json", exclude_unset=True)
+        of_federation = context.setdefault("federation", {})
         of_federation[listed] = [*getattr(self.options, listed), entry]
-        self.parameters = refused_at(self.node.path, lambda: Parameters.read({ROOT: given}))
+        self.parameters = name_construct_in_errors(self.node.path, lambda: Parameters.from_context({ROOT: context}))
         self.options = self.parameters.federation
 
     def _finish(self) -> None:
-        self.functions = Functions.of(self, self.assets, extras=["functions", "splitter"])  # whose filters routes have
+        self.functions = Functions.of(self, self.assets, extras=["functions", "splitter"])  # for filters
         self.peer_role = _peer_role(self)
         _exchange(self)
         links = _links(self, _bridge(self))
@@ -208,14 +208,14 @@ class Exchange(SiteConstruct):
             if ingress.exchange is not None
         ]
         outputs += [
-            Output(name=f"{id_of('Queue', name)}Url", value=queue.queue_url, description=name)
+            Output(name=f"{construct_id('Queue', name)}Url", value=queue.queue_url, description=name)
             for name, queue in state.bound.items()
         ]
         self.home.publish(self, outputs)
 
 
 def _peer_role(made: Exchange) -> iam.Role | None:
-    """Make what peers in other accounts assume; else the queues' own policies let them in."""
+    """Create the role that peers in other accounts assume; None without such peers, or if queue policies admit them."""
     accounts = made.options.peer_accounts
     if not accounts:
         return None
@@ -226,7 +226,7 @@ def _peer_role(made: Exchange) -> iam.Role | None:
                 iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[queue.queue_arn], principals=[*principals])
             )
         return None
-    # A session has the name of its account, as AWS knows it: SQS says it of each message, so peers are told apart.
+    # A role session's name has to be its account's id. SQS adds it to each message, so it identifies the peer.
     conditions = {
         "StringEquals": {
             "sts:ExternalId": made.options.external_id,
@@ -265,13 +265,13 @@ def _exchange(made: Exchange) -> None:
                 dead_letters_url=state.dead_letters.queue_url,
                 ticks_queue_url=state.ticks_queue.queue_url,
                 ingresses={
-                    each.queue.queue_name: router.Ingress(
-                        fifo=each.fifo,
-                        from_links=each.from_links,
+                    ingress.queue.queue_name: router.Ingress(
+                        fifo=ingress.fifo,
+                        from_links=ingress.from_links,
                         trusted=parameters.trust_publishers,
-                        exchange=each.exchange,
+                        exchange=ingress.exchange,
                     )
-                    for each in state.ingresses
+                    for ingress in state.ingresses
                 },
             ),
             allowed=[
@@ -331,12 +331,12 @@ def _links(made: Exchange, bridge: lambda_.Function) -> lambda_.Function:
             settings=_links_settings(made, bridge),
             allowed=_links_statements(made, bridge),
             failures=state.dead_letters,
-            # A tick arms the next one while a link is tried. Lambda would take that for a runaway loop:
+            # A tick arms the next one while a link is retried. Lambda would treat that as a runaway loop:
             # https://docs.aws.amazon.com/lambda/latest/dg/invocation-recursion.html
             recursive_loop=lambda_.RecursiveLoop.ALLOW,
         )
     )
-    # What peers know of this site: whose messages are its own.
+    # The senders of this site's messages, by which peers recognize them.
     roles = [cast("iam.Role", made.node.find_child(f"{name}Role")).role_id for name in ("Links", "Bridge")]
     function.add_environment("SENDERS", made.stack.to_json_string(roles))
     trigger("Links", function, state.links_queue, enabled=False)
@@ -384,7 +384,7 @@ def _links_settings(made: Exchange, bridge: lambda_.Function) -> LinksSettings:
 
 def _links_statements(made: Exchange, bridge: lambda_.Function) -> Sequence[Statement]:
     state = made.state
-    # What peers send is read once there are peers. By their names' beginnings, as a function's role comes before it.
+    # Peers' queues are read once there are peers. Names have a wildcard, because a role is created before its function.
     named = (
         made.stack.format_arn(
             service="lambda",
@@ -401,7 +401,7 @@ def _links_statements(made: Exchange, bridge: lambda_.Function) -> Sequence[Stat
         allow("sqs", ["GetQueueAttributes"], *made.bindable, wildcards=QUEUES),
         allow("sqs", CONSUME_ACTIONS, state.links_queue.queue_arn, state.ticks_queue.queue_arn),
         allow("sqs", ["ReceiveMessage", "DeleteMessage", "SendMessage"], state.dead_letters.queue_arn),
-        # Dead letters of queues that are bound are put back.
+        # Dead letters of bound queues are redriven.
         allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, *made.bindable, wildcards=QUEUES),
         *event_source_mappings([bridge.function_arn, *named]),
         *_kms(made, SENT_WITH),
@@ -410,15 +410,17 @@ def _links_statements(made: Exchange, bridge: lambda_.Function) -> Sequence[Stat
 
 
 def _kms(made: Exchange, actions: Sequence[str]) -> Sequence[Statement]:
-    """Allow to use customers' keys: of queues that are made at run time, and of those that are bound."""
+    """Allow using customers' KMS keys, for queues that are created at run time and for bound queues."""
     return [allow("kms", actions, *made.key_arns)] if made.key_arns else []
 
 
 def _to_peers(made: Exchange) -> Sequence[Statement]:
-    """Allow to send to peer sites, in whichever region, by policy or by role."""
+    """Allow sending to peer sites, in any region, by queue policy or by role."""
     sites = [(account, stage) for account in made.accounts for stage in made.peer_stages]
-    queues = [f"arn:{Aws.PARTITION}:sqs:*:{account}:{staged(PEER_QUEUES, stage)}" for account, stage in sites]
-    roles = [f"arn:{Aws.PARTITION}:iam::{account}:role/{staged(PEER_ROLE, stage)}" for account, stage in sites]
+    queues = [f"arn:{Aws.PARTITION}:sqs:*:{account}:{add_stage_prefix(PEER_QUEUES, stage)}" for account, stage in sites]
+    roles = [
+        f"arn:{Aws.PARTITION}:iam::{account}:role/{add_stage_prefix(PEER_ROLE, stage)}" for account, stage in sites
+    ]
     return [
         allow("sqs", ["SendMessage"], *queues, wildcards=OF_PEERS),
         allow("sts", ["AssumeRole"], *roles, wildcards=OF_PEERS),

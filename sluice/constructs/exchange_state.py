@@ -1,4 +1,4 @@
-"""What outlives a site's exchange, bridge and links functions: its table, ingress queues, and queues that are bound."""
+"""Creates the resources that outlive a site's federation functions: its table, ingress queues and bound queues."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,19 +13,19 @@ from sluice.constructs import storage
 from sluice.constructs.site_construct import Home
 from sluice.parameters import Parameters
 from sluice.parameters.federation import BoundQueueParameters
-from sluice.parameters.values import id_of, of_kind
-from sluice.stages import staged
+from sluice.parameters.values import construct_id, name_with_queue_type
+from sluice.stages import add_stage_prefix
 
-STATE = "SluiceState"  # our own stack that has the queues which peers send to
+STATE = "SluiceState"  # the stack of ours with the queues that peers send to
 EXCHANGE_TIMEOUT = Duration.seconds(30)
-BRIDGE_TIMEOUT = Duration.seconds(30)  # as SQS's own default visibility timeout: any queue may feed a route
+BRIDGE_TIMEOUT = Duration.seconds(30)  # the default visibility timeout of SQS, because any queue may feed a route
 LINKS_TIMEOUT = Duration.seconds(60)
 NO_QUEUES: Mapping[str, sqs.IQueue] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ingress:
-    """A queue that messages are published to, known by its `id` to the stacks. `exchange` None is any."""
+    """A queue that messages are published to. `id` is its construct id; `exchange` None means any exchange."""
 
     id: str
     queue: sqs.IQueue
@@ -36,9 +36,9 @@ class Ingress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeState:
-    """What outlives the functions: a site's tag, table and queues.
+    """Resources that outlive the functions: a site's tag, table and queues.
 
-    `bound` are by the names that people know them by; `taken` of them the site itself reads.
+    `bound` maps user-chosen names to queues; `taken` are the names of those that the site itself reads.
     """
 
     site: str
@@ -52,11 +52,11 @@ class ExchangeState:
     taken: set[str]
 
     @classmethod
-    def made(
+    def create(
         cls, scope: Construct, parameters: Parameters, *, taken: Mapping[str, sqs.IQueue] = NO_QUEUES
     ) -> "ExchangeState":
-        """Make it in `scope`. `taken` are queues to bind that the site itself reads, by their names."""
-        given, keep = parameters.federation, parameters.rendezvous.keep_state
+        """Create it in `scope`. `taken` maps names to queues that may be bound and that the site itself reads."""
+        federation, keep = parameters.federation, parameters.rendezvous.keep_state
         home = Home.of(scope, STATE, parameters.stage)
         dead_letters = storage.queue(scope, "FederationDeadLetters", keep=keep)
         fifo_dead_letters = storage.queue(scope, "FederationFifoDeadLetters", keep=keep, fifo=True)
@@ -70,7 +70,7 @@ class ExchangeState:
             users: bool = False,
             peers: bool = False,
         ) -> sqs.Queue:
-            named = home.name_of(id_) if peers else None
+            named = home.physical_name(id_) if peers else None
             return storage.queue(
                 scope,
                 id_,
@@ -84,18 +84,18 @@ class ExchangeState:
             )
 
         def ingress(id_: str, *, fifo: bool, from_links: bool = False, exchange: str | None = None) -> Ingress:
-            visibility = storage.visibility(EXCHANGE_TIMEOUT, given.batching_window_s)
+            visibility = storage.visibility(EXCHANGE_TIMEOUT, federation.batching_window_s)
             made = queue(f"Federation{id_}", fifo=fifo, visibility=visibility, users=True, peers=from_links)
             return Ingress(id=id_, queue=made, fifo=fifo, from_links=from_links, exchange=exchange)
 
         def bound(each: BoundQueueParameters) -> sqs.IQueue:
-            id_ = id_of("FederationBound", of_kind(each.name, fifo=each.fifo))
+            id_ = construct_id("FederationBound", name_with_queue_type(each.name, fifo=each.fifo))
             if each.existing_arn is not None:
                 return sqs.Queue.from_queue_arn(scope, id_, each.existing_arn)
             return queue(id_, fifo=each.fifo, visibility=BRIDGE_TIMEOUT, users=True)
 
         return cls(
-            site=given.tag or _default_tag(parameters.stage),
+            site=federation.tag or _default_tag(parameters.stage),
             table=storage.table(scope, "FederationTable", keep=keep),
             dead_letters=dead_letters,
             fifo_dead_letters=fifo_dead_letters,
@@ -113,12 +113,14 @@ class ExchangeState:
                 ingress("FifoLinkIngress", fifo=True, from_links=True),
                 *(
                     ingress(
-                        id_of("Ingress", of_kind(each.exchange, fifo=each.fifo)), fifo=each.fifo, exchange=each.exchange
+                        construct_id("Ingress", name_with_queue_type(entry.exchange, fifo=entry.fifo)),
+                        fifo=entry.fifo,
+                        exchange=entry.exchange,
                     )
-                    for each in given.ingresses
+                    for entry in federation.ingresses
                 ),
             ],
-            bound={each.name: bound(each) for each in given.queues} | dict(taken),
+            bound={existing.name: bound(existing) for existing in federation.queues} | dict(taken),
             taken=set(taken),
         )
 
@@ -130,7 +132,7 @@ class ExchangeState:
 
 
 def _default_tag(stage: str | None) -> str:
-    """Call a site by where it is; a stage leaves no room for all of a region's hyphens."""
+    """Name a site by its region and account; with a stage, hyphens are left out to keep the tag short."""
     if stage is None:
         return f"{Aws.REGION}-{Aws.ACCOUNT_ID}"
-    return staged(f"{Aws.ACCOUNT_ID}{Fn.join('', Fn.split('-', Aws.REGION))}", stage)
+    return add_stage_prefix(f"{Aws.ACCOUNT_ID}{Fn.join('', Fn.split('-', Aws.REGION))}", stage)

@@ -1,7 +1,7 @@
-"""Where workers of the pipeline's jobs are: in a VPC that is made for them, or in subnets that are given.
+"""Creates the network of the workers of the pipeline's jobs: a VPC of their own, or endpoints in existing subnets.
 
-There they reach their queue, bucket and log group. Workers outside any VPC reach some services of their region, and SQS
-is none of them: https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/considerations.html
+From there workers reach their queue, bucket and log group. Workers outside any VPC can't reach SQS, but only some other
+services of their region: https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/considerations.html
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from sluice.constructs.roles import Statement, acknowledge
 from sluice.parameters.pipeline import GATEWAY, PipelineParameters, VpcEndpoint
 
 HTTPS = 443
-# Nothing is ever connected to the VPC that is made, so its addresses may be anybody's: a /20 for each zone.
+# The created VPC is never connected to another network, so any addresses will do: a /20 for each zone.
 ADDRESSES, ADDRESSES_OF_ZONE = "10.0.0.0/16", "10.0.{}.0/20"
 ZONE_STEP = 16
 NEEDED: Sequence[VpcEndpoint] = ("sqs", "logs", GATEWAY)
@@ -26,7 +26,7 @@ NO_FLOW_LOGS = "Nothing leads out but endpoints whose policies name what jobs us
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """The workers' subnets, their security groups and routes, all of one VPC, and the endpoints that are made there."""
+    """The workers' subnets, security groups and route tables, all in one VPC, and the endpoints created there."""
 
     vpc_id: str
     subnet_ids: Sequence[str]
@@ -35,11 +35,11 @@ class Network:
     endpoints: Sequence[ec2.CfnVPCEndpoint] = ()
 
 
-def network_of(scope: Construct, options: PipelineParameters, statements: Sequence[Statement]) -> Network:
-    """Make the VPC unless there are subnets, and the endpoints; at rest only the one that is free.
+def create_network(scope: Construct, options: PipelineParameters, statements: Sequence[Statement]) -> Network:
+    """Create the VPC unless subnets exist, and the endpoints; if `resting`, only the endpoint that is free.
 
-    `statements` are what jobs may do. An endpoint in somebody's own VPC lets everything pass: with its private name,
-    all of the VPC's calls go there.
+    `statements` are the jobs' permissions. An endpoint in an existing VPC allows everything: through its private name
+    it gets all calls of that VPC.
     """
     if options.subnet_ids:
         network = Network(
@@ -50,25 +50,26 @@ def network_of(scope: Construct, options: PipelineParameters, statements: Sequen
         )
         endpoints: dict[VpcEndpoint, iam.PolicyDocument | None] = dict.fromkeys(options.vpc_endpoints)
     else:
-        network = _made(scope, options.zones)
+        network = _create_vpc(scope, options.zones)
         needed: Sequence[VpcEndpoint] = (*NEEDED, "sts") if options.assume_role_arns else NEEDED
         endpoints = {
-            service: _passed(service, network.vpc_id, statements, options.assume_role_arns) for service in needed
+            service: _endpoint_policy(service, network.vpc_id, statements, options.assume_role_arns)
+            for service in needed
         }
     if options.resting:
         endpoints = {service: policy for service, policy in endpoints.items() if service == GATEWAY}
-    return replace(network, endpoints=_endpoints(scope, network, endpoints, count=options.endpoint_subnets))
+    return replace(network, endpoints=_create_endpoints(scope, network, endpoints, count=options.endpoint_subnets))
 
 
-def _made(scope: Construct, zones: Sequence[int]) -> Network:
-    """Subnets without a way to the internet, in which EMR Serverless chooses one for each run."""
-    # Private names of endpoints need both.
+def _create_vpc(scope: Construct, zones: Sequence[int]) -> Network:
+    """Create subnets without a route to the internet. EMR Serverless chooses one of them for each run."""
+    # Private DNS names of endpoints need both DNS options.
     vpc = ec2.CfnVPC(scope, "Vpc", cidr_block=ADDRESSES, enable_dns_hostnames=True, enable_dns_support=True)
     acknowledge(vpc, "AwsSolutions-VPC7", NO_FLOW_LOGS)
     routes = ec2.CfnRouteTable(scope, "Routes", vpc_id=vpc.attr_vpc_id)
     subnets = []
     for zone in zones:
-        # By the zone's place, so that another choice of zones has other addresses while both are there.
+        # Addresses depend on the zone, so old and new subnets don't overlap if the choice of zones changes.
         subnet = ec2.CfnSubnet(
             scope,
             f"Subnet{zone}",
@@ -83,7 +84,7 @@ def _made(scope: Construct, zones: Sequence[int]) -> Network:
             route_table_id=routes.attr_route_table_id,
         )
         subnets.append(subnet.attr_subnet_id)
-    # Workers speak with each other outside the VPC. Nothing comes in:
+    # Workers communicate with each other outside the VPC, so no ingress is needed:
     # https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/vpc-access.html
     workers = ec2.CfnSecurityGroup(
         scope,
@@ -91,7 +92,7 @@ def _made(scope: Construct, zones: Sequence[int]) -> Network:
         group_description="Sluice: jobs",
         vpc_id=vpc.attr_vpc_id,
         security_group_egress=[
-            # S3's addresses are a region's own, and there is no route but to them and the endpoints.
+            # S3's addresses vary by region, and routes lead only to S3 and to the endpoints.
             ec2.CfnSecurityGroup.EgressProperty(
                 ip_protocol="tcp", from_port=HTTPS, to_port=HTTPS, cidr_ip="0.0.0.0/0", description="To endpoints"
             )
@@ -105,27 +106,31 @@ def _made(scope: Construct, zones: Sequence[int]) -> Network:
     )
 
 
-def _passed(service: str, vpc_id: str, statements: Sequence[Statement], role_arns: Sequence[str]) -> iam.PolicyDocument:
-    """Let pass what jobs may do at the service, of this account alone, and what roles do at SQS that they take on."""
-    of_service = [each for each in statements if each.actions[0].startswith(f"{service}:")]
+def _endpoint_policy(
+    service: str, vpc_id: str, statements: Sequence[Statement], role_arns: Sequence[str]
+) -> iam.PolicyDocument:
+    """Allow the jobs' actions at the service, only in this account, and at SQS also those of roles that they assume."""
+    of_service = [statement for statement in statements if statement.actions[0].startswith(f"{service}:")]
     account = {"StringEquals": {"aws:PrincipalAccount": Aws.ACCOUNT_ID}}
-    passed = [each.for_policy().copy(principals=[iam.AnyPrincipal()], conditions=account) for each in of_service]
+    passed = [
+        statement.for_policy().copy(principals=[iam.AnyPrincipal()], conditions=account) for statement in of_service
+    ]
     if service == "sqs" and role_arns:
         passed.append(
             iam.PolicyStatement(
                 principals=[iam.AnyPrincipal()],
-                actions=sorted(set(chain.from_iterable(each.actions for each in of_service))),
-                resources=["*"],  # queues of other accounts, which their roles name
+                actions=sorted(set(chain.from_iterable(statement.actions for statement in of_service))),
+                resources=["*"],  # queues of other accounts, limited by the roles' own policies
                 conditions={"ArnEquals": {"aws:PrincipalArn": list(role_arns)}},
             )
         )
     if service == GATEWAY:
-        passed.append(_kept_by_emr(vpc_id))
+        passed.append(_allow_emr_log_copy(vpc_id))
     return iam.PolicyDocument(statements=passed)
 
 
-def _kept_by_emr(vpc_id: str) -> iam.PolicyStatement:
-    """Let EMR Serverless keep its own copy of logs, for 30 days: the console's Spark UI is made of it.
+def _allow_emr_log_copy(vpc_id: str) -> iam.PolicyStatement:
+    """Let EMR Serverless keep its own copy of logs for 30 days, which the console's Spark UI shows.
 
     https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/logging.html
     """
@@ -139,14 +144,14 @@ def _kept_by_emr(vpc_id: str) -> iam.PolicyStatement:
     )
 
 
-def _endpoints(
+def _create_endpoints(
     scope: Construct, network: Network, endpoints: Mapping[VpcEndpoint, iam.PolicyDocument | None], *, count: int
 ) -> Sequence[ec2.CfnVPCEndpoint]:
-    """Make them: those by the hour in the first `count` subnets, for the workers' groups alone."""
+    """Create the endpoints: interface endpoints in the first `count` subnets, only for the workers' groups."""
     interfaces = [service for service in endpoints if service != GATEWAY]
     groups: list[str] = []
     if interfaces:
-        # A group of their own: the workers' may let nothing in.
+        # Endpoints have their own group, because the workers' group may allow no ingress.
         https = [
             ec2.CfnSecurityGroup.IngressProperty(
                 ip_protocol="tcp", from_port=HTTPS, to_port=HTTPS, source_security_group_id=group

@@ -1,7 +1,7 @@
-"""Operations: what people look at, and what calls them. Dashboards, alarms, and the topic that alarms go to.
+"""Operations: alarms, budgets, and the topic that alarms notify.
 
-What makes something to be watched may have alarms of its own; here are those about what lies between capabilities, and
-here all of them get their actions. What is drawn is in `sluice.constructs.dashboard`.
+Other constructs may create alarms of their own. This module creates those that concern several constructs, and adds
+the actions to all alarms. `sluice.constructs.dashboard` creates the dashboards.
 """
 
 import json
@@ -32,25 +32,25 @@ from sluice.constructs.alarms import (
     of_queue,
     ours,
 )
-from sluice.constructs.dashboard import draw, draw_sites, unanswered_percent
-from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parameters_of
+from sluice.constructs.dashboard import create_unanswered_metric, draw, draw_sites
+from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parse_parameters
 from sluice.constructs.watched import Watched
 from sluice.errors import BadConfiguration
-from sluice.federation.bridge_works import bridge_queue_name
+from sluice.federation.bridge_provisioner import bridge_queue_name
 from sluice.parameters import Architecture, Parameters
-from sluice.parameters.values import id_of
+from sluice.parameters.values import construct_id
 from sluice.rendezvous.protocol.ends import End
-from sluice.stages import staged
+from sluice.stages import add_stage_prefix
 
-FAILED_RUNS = ["FAILED"]  # of EMR Serverless; a run that is cancelled was meant to be
+FAILED_RUNS = ["FAILED"]  # states of EMR Serverless job runs; cancelled runs are intended
 
 
 class Operations(SiteConstruct):
-    """Alarms of what a site has, told to a topic; dashboards and budgets where parameters say so.
+    """Alarms of a site's constructs, which notify a topic; dashboards and budgets if the parameters ask for them.
 
-    An account and region has one for a stage. `topic` is yours: its policy has to let `cloudwatch.amazonaws.com`, and
-    for failed runs and budgets `events.amazonaws.com` and `budgets.amazonaws.com`, publish. Without one nobody is told.
-    `parameters` are those of section `operations`. Raises `BadConfiguration`, with the construct's path.
+    There is one per stage, account and region. The policy of `topic` must allow `cloudwatch.amazonaws.com`, and for
+    failed runs and budgets `events.amazonaws.com` and `budgets.amazonaws.com`, to publish. Without it nobody is
+    notified. `parameters` are those of section `operations`. Raises `BadConfiguration`, with the construct's path.
     """
 
     stack_name: ClassVar[str] = "SluiceOperations"
@@ -68,26 +68,26 @@ class Operations(SiteConstruct):
         """`watched` are the constructs of one site."""
         if not isinstance(parameters, Parameters):
             parameters = {"budget_usd": None, "budget_daily_usd": None, **parameters}
-        super().__init__(scope, id_, parameters_of(scope, id_, "operations", parameters, props))
+        super().__init__(scope, id_, parse_parameters(scope, id_, "operations", parameters, props))
         self.options = self.parameters.operations
         self.watched = Watched(watched, self.parameters)
-        if others := [each for each in watched if each.parameters.stage != self.parameters.stage]:
-            raise BadConfiguration(f"{self.node.path}: {others[0].node.path} is of another stage")
+        if others := [construct for construct in watched if construct.parameters.stage != self.parameters.stage]:
+            raise BadConfiguration(f"{self.node.path}: {others[0].node.path} belongs to another stage")
         self.topic = topic
         self.is_local = self.parameters.architecture is Architecture.LOCAL
         if topic is None and self.options.alarm_topic_arn is not None:
             self.topic = sns.Topic.from_topic_arn(self, "Topic", self.options.alarm_topic_arn)
 
     def _finish(self) -> None:
-        for each in self.watched.constructs:
-            each.finish()
+        for watched in self.watched.constructs:
+            watched.finish()
         for construct, rule in [*_errors(self), *((self, rule) for rule in _rules(self))]:
             # The embedded cloud refuses alarms of more than one metric, and budgets.
             if not self.is_local or isinstance(rule.metric, cloudwatch.Metric):
                 construct.watch(rule)
         if not self.is_local:
             _budgets(self)
-        watches = [watch for each in (*self.watched.constructs, self) for watch in each.watches]
+        watches = [watch for construct in (*self.watched.constructs, self) for watch in construct.watches]
         dead_letters, outputs = list(self.watched.dead_letters()), []
         if self.options.dashboard:
             drawn = draw(self, self.watched, alarms=[watch.alarm for watch in watches])
@@ -96,24 +96,23 @@ class Operations(SiteConstruct):
             sites = draw_sites(self, self.options.sites)
             outputs.append(Output(name="SitesDashboardName", value=sites.dashboard_name))
         if self.topic is not None:
-            _tell(self, self.topic, watches, merged=not self.is_local)
-            _tell_of_runs(self, self.topic)
+            _add_alarm_actions(self, self.topic, watches, merged=not self.is_local)
+            _notify_failed_runs(self, self.topic)
             outputs.append(Output(name="AlarmTopicArn", value=self.topic.topic_arn))
-        urls = json.dumps({each.told: each.queue.queue_url for each in dead_letters}, separators=(",", ":"))
+        urls = json.dumps({queue.description: queue.queue.queue_url for queue in dead_letters}, separators=(",", ":"))
         self.home.publish(self, [*outputs, Output(name="DeadLetterUrls", value=urls)])
 
 
 def alarms_topic(scope: Construct, parameters: Parameters) -> sns.Topic | None:
-    """Make a topic for the address that the parameters have; None without one.
+    """Create a topic for `alarm_email`; None without that parameter.
 
-    Ours is in the stack that is kept: an address has to confirm its subscription by hand, and alarms of all stacks
-    refer to it.
+    It belongs in the stack that is kept, because its subscription is confirmed by hand and all stacks' alarms use it.
     """
     if parameters.operations.alarm_email is None:
         return None
-    topic = sns.Topic(scope, "Alarms", display_name=staged("Sluice", parameters.stage), enforce_ssl=True)
+    topic = sns.Topic(scope, "Alarms", display_name=add_stage_prefix("Sluice", parameters.stage), enforce_ssl=True)
     topic.add_subscription(subscriptions.EmailSubscription(parameters.operations.alarm_email))
-    # A topic with a policy has no longer the one by which its own account's alarms may publish. Of rules:
+    # A policy replaces the default one, which lets the account's own alarms publish. For EventBridge rules see:
     # https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-use-conditions.html
     for service in ("cloudwatch", "budgets", "events"):
         topic.add_to_resource_policy(
@@ -128,10 +127,10 @@ def alarms_topic(scope: Construct, parameters: Parameters) -> sns.Topic | None:
 
 
 def _budgets(made: Operations) -> None:
-    """Of the whole account: a budget by tag stays at zero until somebody activates the tag for billing.
+    """Create budgets of the whole account: a budget by tag stays at zero until the tag is activated for billing.
 
-    They are there too where nobody is to be told: the account's owner finds them among the account's budgets. What a
-    day will cost AWS foretells for no budget. Budgets without actions cost nothing:
+    They are created even without a topic, because the account's owner sees them in the billing console. AWS does not
+    forecast daily costs. Budgets without actions cost nothing:
     https://aws.amazon.com/aws-cost-management/aws-budgets/pricing/
     """
     options, budget = made.options, budgets.CfnBudget
@@ -164,27 +163,27 @@ def _budgets(made: Operations) -> None:
 
 
 def _errors(made: Operations) -> Iterator[tuple[SiteConstruct, Rule]]:
-    """List the alarms of functions' errors, each for the construct that has them: nothing has to be exported."""
-    for each in made.watched.constructs:
-        if each.capability is not None:
-            for rule in errors_rules(each.unwatched_functions, each.capability, least=made.options.errors):
-                yield each, rule
+    """List rules for function errors, each with the functions' construct, so that no stack exports names."""
+    for construct in made.watched.constructs:
+        if construct.capability is not None:
+            for rule in errors_rules(construct.unwatched_functions, construct.capability, least=made.options.errors):
+                yield construct, rule
 
 
 def _rules(made: Operations) -> Iterator[Rule]:
-    """List all alarms that are made here."""
+    """List the rules of all alarms that this construct creates itself."""
     options = made.options
     yield from _age_rules(made)
     if made.watched.exchange is not None:
         yield from _federation_rules(made)
     for queue in made.watched.dead_letters():
-        yield dead_letters_rule(queue.queue, queue.name, queue.told, least=options.dead_letters)
+        yield dead_letters_rule(queue.queue, queue.name, queue.description, least=options.dead_letters)
     if made.watched.rendezvous is not None:
         yield from _rendezvous_rules(made)
-    # Whoever throttles takes from one pool, and so they are the account's, whoever else has functions there.
+    # All functions of the account share one pool of concurrency, so these alarms cover the whole account.
     yield Rule(
         name="Throttles",
-        text="Functions of the account are turned away for a quarter of an hour: the dashboard shows which",
+        text="Invocations in the account are throttled for 15 minutes: the dashboard shows of which functions",
         metric=all_functions("Throttles", "Sum"),
         threshold=1,
         periods=3,
@@ -192,7 +191,7 @@ def _rules(made: Operations) -> Iterator[Rule]:
     percent, most = options.concurrency_percent, options.account_concurrency
     yield Rule(
         name="AccountConcurrency",
-        text=f"Functions claim {percent} % of the {most} that may run at once in the account: ask AWS for more in time",
+        text=f"{percent} % of the account's {most} concurrent executions are in use: request a higher quota from AWS",
         metric=all_functions("ClaimedAccountConcurrency", "Maximum"),
         threshold=most * percent / 100,
         periods=2,
@@ -200,10 +199,10 @@ def _rules(made: Operations) -> Iterator[Rule]:
 
 
 def _federation_rules(made: Operations) -> Iterator[Rule]:
-    # Queues of routes are made at run time. So the functions say how late their messages are, and what doesn't go.
+    # Bridge queues are created at run time, so the functions publish lag and outages as metrics.
     yield Rule(
         name="BridgeLag",
-        text="Messages go over routes long after they came: `sluice status` shows which, and its queue",
+        text="Routes forward messages too late: `sluice status` shows the route and its queue",
         metric=ours("LagMs", "bridge", stage=made.parameters.stage, statistic="Maximum"),
         threshold=made.options.bridge_lag_s * 1000,
         periods=3,
@@ -211,7 +210,7 @@ def _federation_rules(made: Operations) -> Iterator[Rule]:
     )
     yield Rule(
         name="RoutesDown",
-        text="Routes carry nothing for a quarter of an hour: `sluice link list` says why",
+        text="Routes are down for 15 minutes: `sluice link list` shows the reason",
         metric=ours("RoutesDown", "links", stage=made.parameters.stage, statistic="Minimum"),
         threshold=1,
         periods=3,
@@ -222,15 +221,15 @@ def _federation_rules(made: Operations) -> Iterator[Rule]:
 def _rendezvous_rules(made: Operations) -> Iterator[Rule]:
     yield Rule(
         name="Unanswered",
-        text="Too many offers find no proxy, or none that answers in time: `sluice rendezvous status` says who waits",
-        metric=unanswered_percent(made.parameters.stage, least_offers=made.options.unanswered_least_offers),
+        text="Too many offers are denied or time out: `sluice rendezvous status` shows the waiting clients and proxies",
+        metric=create_unanswered_metric(made.parameters.stage, least_offers=made.options.unanswered_least_offers),
         threshold=made.options.unanswered_percent,
         periods=3,
         capability=Capability.RENDEZVOUS,
     )
     yield Rule(
         name="Stale",
-        text="Offers come too late to be answered: is the broker throttled, are its parameters too small for the load?",
+        text="Offers reach the broker after their clients gave up: check its throttles and its concurrency",
         metric=ours(End.OFFER_STALE, "broker", stage=made.parameters.stage),
         threshold=made.options.unanswered_least_offers,
         periods=3,
@@ -239,7 +238,7 @@ def _rendezvous_rules(made: Operations) -> Iterator[Rule]:
 
 
 def _age_rules(made: Operations) -> Iterator[Rule]:
-    """Watch for what waits for longer than it should, for five minutes on end."""
+    """List rules for the age of the oldest message, which must exceed a threshold for minutes in a row."""
     options = made.options
 
     def rule(
@@ -264,56 +263,58 @@ def _age_rules(made: Operations) -> Iterator[Rule]:
         )
 
     if (rendezvous := made.watched.rendezvous) is not None:
-        late = "Offers wait for the broker longer than their clients do: is it throttled, does it fail?"
+        late = "Offers wait longer for the broker than their clients do: check its throttles and errors"
         yield rule("Offers", rendezvous.offers_queue, options.offers_age_s, late, of=Capability.RENDEZVOUS, minutes=3)
     for queue in made.watched.sources():
-        text = f"Queue {queue.told}: messages wait for their {queue.reader}: is it throttled, does it fail?"
+        text = (
+            f"Queue {queue.description}: messages wait too long for the {queue.reader}: check its throttles and errors"
+        )
         yield rule(queue.name, queue.queue, options.queue_age_s, text, of=queue.capability, heading=queue.heading)
     if made.watched.pipeline is not None:
-        text = "Messages wait for the land job: `sluice pipeline status` says whether it runs"
+        text = "Messages wait too long for the land job: `sluice pipeline status` shows whether it runs"
         age_s = made.watched.pipeline_age_s
         yield rule("Pipeline", made.watched.pipeline.queue, age_s, text, of=Capability.PIPELINE)
-    for route, waits in _declared_queues(made):
-        text = f"Messages wait for route {route}: `sluice route status` says why"
-        name = id_of("Route", route)
+    for route, waits in _find_declared_queues(made):
+        text = f"Messages wait too long for route {route}: `sluice route status` shows the reason"
+        name = construct_id("Route", route)
         yield rule(name, waits, options.bridge_lag_s, text, of=Capability.FEDERATION, heading="RouteAge")
 
 
-def _declared_queues(made: Operations) -> Iterator[tuple[str, sqs.IQueue | str]]:
-    """Find the queues of declared routes that begin here, by the routes' names, as far as they are known now."""
+def _find_declared_queues(made: Operations) -> Iterator[tuple[str, sqs.IQueue | str]]:
+    """Find the queues of declared routes that start at this site, by route name, if their names are known at synth."""
     if (exchange := made.watched.exchange) is None:
         return
     tag, bound = exchange.options.tag, exchange.state.bound
     for route in exchange.parameters.declared.routes:
-        # Without a tag of its own the site is called by its region and account, which a synth doesn't know.
+        # Without `tag`, the site's name contains its region and account, which are unknown at synth.
         if route.src_is_local and route.src_is_queue:
             yield route.name, bound.get(route.src, route.src)
         elif route.src_is_local and tag is not None:
             yield route.name, bridge_queue_name(tag, route, stage=made.parameters.stage)
 
 
-def _tell(made: Operations, topic: sns.ITopic, watches: Sequence[Watch], *, merged: bool) -> None:
-    """Say when something is wrong, and when it is over: of a capability once, whatever of it goes wrong beside.
+def _add_alarm_actions(made: Operations, topic: sns.ITopic, watches: Sequence[Watch], *, merged: bool) -> None:
+    """Add notifications to alarms: one composite alarm per capability, and each alarm without a capability by itself.
 
-    Composite alarms cost five times as much as others, so there are none where they would tell nobody.
+    Composite alarms cost five times as much as others, so there are none without a topic.
     """
     action = actions.SnsAction(topic)
-    parts: dict[Capability, list[cloudwatch.Alarm]] = {}
+    by_capability: dict[Capability, list[cloudwatch.Alarm]] = {}
     for watch in watches:
         if merged and watch.rule.capability is not None:
-            parts.setdefault(watch.rule.capability, []).append(watch.alarm)
+            by_capability.setdefault(watch.rule.capability, []).append(watch.alarm)
             continue
         watch.alarm.add_alarm_action(action)
         if watch.rule.ends:
             watch.alarm.add_ok_action(action)
-    for capability, alarms in parts.items():
+    for capability, alarms in by_capability.items():
         outage = composite(made, capability, alarms, home=made.home.name)
         outage.add_alarm_action(action)
         outage.add_ok_action(action)
 
 
-def _tell_of_runs(made: Operations, topic: sns.ITopic) -> None:
-    """Each failed run by itself, with its id and its reason: the alarm knows only that there is one."""
+def _notify_failed_runs(made: Operations, topic: sns.ITopic) -> None:
+    """Notify of each failed job run with its id and reason, which an alarm cannot contain."""
     application = None if made.watched.pipeline is None else made.watched.pipeline.application
     if application is None:
         return
@@ -326,6 +327,6 @@ def _tell_of_runs(made: Operations, topic: sns.ITopic) -> None:
             detail_type=["EMR Serverless Job Run State Change"],
             detail={"applicationId": [application.attr_application_id], "state": FAILED_RUNS},
         ),
-        # By its ARN alone: to a topic that it can change the target adds that any account's rules may publish.
+        # Imported by ARN: to the policy of an owned topic, CDK would add that rules of any account may publish.
         targets=[targets.SnsTopic(sns.Topic.from_topic_arn(made, "Told", topic.topic_arn))],
     )

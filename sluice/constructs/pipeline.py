@@ -1,10 +1,10 @@
-"""The pipeline: an EMR Serverless application, the role that its jobs run as, and the function that looks after runs.
+"""Creates the pipeline: an EMR Serverless application, the role of its jobs, and the function that manages job runs.
 
-CloudFormation has no type for a job run. So a deployment only says, in the function's environment, what should run; the
-function compares that with what does run, every minute, and starts and cancels accordingly. A deployment therefore
-neither waits for a stream to end nor fails because of one, and a start that got lost comes the next minute.
+CloudFormation has no type for a job run. So a deployment only sets the desired runs, in the function's environment; the
+function compares them with the actual runs every minute, and starts and cancels accordingly. A deployment therefore
+neither waits for a stream to end nor fails because of one, and a lost start is repeated the next minute.
 
-On `architecture=local` there is neither application nor function: local Spark runs the jobs. The role is there.
+With `architecture=local` there is neither application nor function: local Spark runs the jobs. The role exists.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,19 +33,19 @@ from sluice.constructs.alarms import SPARK_NAMESPACE, Capability, Rule, ours
 from sluice.constructs.exchange import Exchange
 from sluice.constructs.exchange_state import ExchangeState
 from sluice.constructs.functions import Functions, FunctionSpec, every_minute, log_group
-from sluice.constructs.network import Network, network_of
+from sluice.constructs.network import Network, create_network
 from sluice.constructs.roles import Statement, allow, pass_role
-from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parameters_of
+from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parse_parameters
 from sluice.constructs.splitting import SplitQueue, SplitQueues
 from sluice.constructs.storage import LOGS_PREFIX
 from sluice.errors import BadConfiguration
 from sluice.parameters import Architecture, Parameters
-from sluice.pipeline.jobs import Landing, Places, Program, Reach, Workers
+from sluice.pipeline.jobs import Landing, Program, SqsEndpoint, StorageLocations, Workers
 from sluice.pipeline.operations import ReconcileJobs
 from sluice.pipeline.settings import JobLimits, JobsSettings
-from sluice.stages import staged
+from sluice.stages import add_stage_prefix
 
-JOBS_TIMEOUT = Duration.seconds(50)  # it ends before it is called again
+JOBS_TIMEOUT = Duration.seconds(50)  # shorter than the interval of the schedule
 ARCHITECTURES = {Architecture.ARM64: "ARM64", Architecture.X86_64: "X86_64"}
 QUEUE_ACTIONS = (
     "ReceiveMessage",
@@ -62,7 +62,7 @@ OF_LOG_GROUPS = "DescribeLogGroups lists by prefix, and takes no log group."
 
 
 class ProgramAssets(NamedTuple):
-    """What a job's program is uploaded as."""
+    """The uploaded files of a job's program."""
 
     entry_point: s3_assets.Asset
     environment: s3_assets.Asset
@@ -71,7 +71,7 @@ class ProgramAssets(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineState:
-    """What the jobs keep, and what is wanted of them. `main` is the queue that the land job reads."""
+    """Resources that outlive the jobs: bucket, table and queue. `main` is the queue that the land job reads."""
 
     main: sqs.IQueue
     bucket: s3.Bucket
@@ -79,8 +79,10 @@ class PipelineState:
     bucket_output: CfnOutput | None = None
 
     @classmethod
-    def made(cls, scope: Construct, parameters: Parameters, *, main: sqs.IQueue, ours: bool = False) -> "PipelineState":
-        """Make it in `scope`; `ours` where another stack is to name the bucket."""
+    def create(
+        cls, scope: Construct, parameters: Parameters, *, main: sqs.IQueue, ours: bool = False
+    ) -> "PipelineState":
+        """Create it in `scope`; `ours` means that another stack of ours refers to the bucket."""
         keep = parameters.rendezvous.keep_state
         bucket = storage.bucket(scope, "PipelineBucket", keep=keep, log_days=parameters.log_retention_days)
         output = CfnOutput(scope, "PipelineBucketArn", value=bucket.bucket_arn) if ours else None
@@ -89,20 +91,20 @@ class PipelineState:
         )
 
     def bucket_arn(self) -> str:
-        """Name the bucket: in another stack by an output of its own name, by which wildcards are acknowledged."""
+        """Return the bucket's ARN; in another stack from a named output, so that wildcards can be acknowledged."""
         if self.bucket_output is None:
             return self.bucket.bucket_arn
         return Fn.get_stack_output(Stack.of(self.bucket).stack_name, self.bucket_output.logical_id, Aws.REGION)
 
 
-def landed(queues: Sequence[SplitQueues], parameters: Parameters) -> sqs.IQueue | None:
-    """Find the main queue of the split queue that is the pipeline's; None where none is."""
+def find_landed_queue(queues: Sequence[SplitQueues], parameters: Parameters) -> sqs.IQueue | None:
+    """Find the main queue of the split queue that the pipeline lands; None if there is none."""
     queue_id = parameters.pipeline.queue_id
-    return next((each.main for each in queues if each.parameters.queue_id == queue_id), None)
+    return next((split.main for split in queues if split.parameters.queue_id == queue_id), None)
 
 
 class LandingPipeline(SiteConstruct):
-    """Jobs on EMR Serverless that land a queue's messages in tables, and the function that looks after their runs.
+    """Jobs on EMR Serverless that land a queue's messages in tables, and the function that manages their runs.
 
     An account and region has one for a stage. The land job reads `queue`: a split queue's main queue, or any of yours.
     `vpc` is one of yours whose `subnets`, the private ones unless said, lead to SQS, S3 and CloudWatch Logs by a NAT
@@ -130,17 +132,17 @@ class LandingPipeline(SiteConstruct):
         spark_assets: SparkAssets | None = None,
         **props: Unpack[SiteProps],
     ) -> None:
-        """Replayed messages go to `exchange`; `kms_key_arns` are of queues that the jobs read.
+        """Create all of it. Replayed messages go to `exchange`; `kms_key_arns` are keys of queues that the jobs read.
 
-        `state` is what another stack keeps; else it is made here.
+        `state` is another stack's; without it, the state is created here.
         """
-        super().__init__(scope, id_, parameters_of(scope, id_, "pipeline", parameters, props))
+        super().__init__(scope, id_, parse_parameters(scope, id_, "pipeline", parameters, props))
         self.options = self.parameters.pipeline
         main = queue.main_queue if isinstance(queue, SplitQueue) else queue
         if state is None and main is None:
             raise BadConfiguration(f"{self.node.path}: queue is what the land job reads, and none is given")
         if state is None and main is not None:
-            state = PipelineState.made(self, self.parameters, main=main)
+            state = PipelineState.create(self, self.parameters, main=main)
         self.state: PipelineState = cast("PipelineState", state)
         self.bucket_arn = self.state.bucket_arn()
         self.ingress = (exchange.state if isinstance(exchange, Exchange) else exchange).ingresses[0].queue
@@ -166,15 +168,15 @@ class LandingPipeline(SiteConstruct):
 
     @property
     def bucket(self) -> s3.Bucket:
-        """The tables, and all else that jobs keep."""
+        """The bucket of the tables and of the jobs' other files."""
         return self.state.bucket
 
     def grant_read(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let somebody read the landed tables."""
+        """Let a principal read the landed tables."""
         return self.bucket.grant_read(grantee, "tables/*")
 
     def metric(self, name: str, *, of: str = "jobs", statistic: str = "Maximum") -> cloudwatch.Metric:
-        """Give a metric of the function that looks after runs, as `StreamsDown`: see docs/operations.md."""
+        """Return a metric of the function that manages runs, such as `StreamsDown`: see docs/operations.md."""
         return ours(name, of, stage=self.parameters.stage, statistic=statistic)
 
 
@@ -184,12 +186,12 @@ def _network_in(
     subnets: Sequence[ec2.ISubnet],
     security_groups: Sequence[ec2.ISecurityGroup],
 ) -> Network:
-    """Put workers into somebody's subnets, with a security group that lets nothing in where none is given."""
+    """Put workers into existing subnets. Without security groups, create one that allows no ingress."""
     groups = security_groups or [ec2.SecurityGroup(made, "WorkersGroup", vpc=vpc, description="Sluice: jobs")]
     return Network(
         vpc_id=vpc.vpc_id,
-        subnet_ids=[each.subnet_id for each in subnets or vpc.private_subnets],
-        group_ids=[each.security_group_id for each in groups],
+        subnet_ids=[subnet.subnet_id for subnet in subnets or vpc.private_subnets],
+        group_ids=[group.security_group_id for group in groups],
         route_table_ids=[],
     )
 
@@ -200,18 +202,18 @@ def _on_emr(made: LandingPipeline, assets: Assets, spark_assets: SparkAssets) ->
     of_region = made.stack.format_arn(service="logs", resource="*", arn_format=ArnFormat.NO_RESOURCE_NAME)
     statements = [
         *_job_statements(made),
-        # These objects, not the whole of the deployments' bucket.
+        # Only these objects, not the whole bucket of deployments.
         allow("s3", ["GetObject"], *(asset.bucket.arn_for_objects(asset.s3_object_key) for asset in program)),
         # https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/logging.html
         allow("s3", ["PutObject"], f"{made.bucket_arn}/{LOGS_PREFIX}*", wildcards=OF_FOLDERS),
         allow("logs", ["CreateLogStream", "PutLogEvents", "DescribeLogStreams"], job_logs.log_group_arn),
         allow("logs", ["DescribeLogGroups"], of_region, wildcards=OF_LOG_GROUPS),
     ]
-    network = made.network or network_of(made, made.options, statements)
+    network = made.network or create_network(made, made.options, statements)
     application = made.application = _application(made, job_logs, network)
     role = _job_role(made, statements, ArnEquals={"aws:SourceArn": application.attr_arn})
     function = _jobs_function(made, assets, application, role, program)
-    function.node.add_dependency(*network.endpoints)  # it starts what needs them
+    function.node.add_dependency(*network.endpoints)  # the jobs that it starts need them
     _alarms(made)
     return [
         Output(name="ApplicationId", value=application.attr_application_id),
@@ -265,7 +267,7 @@ def _program(made: LandingPipeline, built: SparkAssets) -> ProgramAssets:
 
 
 def _job_role(made: LandingPipeline, statements: Sequence[Statement], **conditions: Mapping[str, str]) -> iam.Role:
-    """Make the role that jobs of this account run as."""
+    """Create the role that jobs of this account run as."""
     of_account = {"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}, **conditions}
     return roles.role(
         made,
@@ -282,8 +284,8 @@ def _job_statements(made: LandingPipeline) -> list[Statement]:
         allow("sqs", ["SendMessage"], made.ingress.queue_arn),  # replay
         allow("s3", OBJECT_ACTIONS, *(f"{bucket}/{folder}/*" for folder in JOB_FOLDERS), wildcards=OF_FOLDERS),
         allow("s3", ["GetBucketLocation"], bucket),
-        # Who may list a bucket is told that an object isn't there, and others that they may not read it; such a request
-        # names no prefix: https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetObject.html
+        # S3 reports that an object is missing only to roles that may list the bucket; others are denied access. The
+        # request has no prefix: https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetObject.html
         allow("s3", ["ListBucket"], bucket, conditions={"StringLikeIfExists": {"s3:prefix": listed}}),
     ]
     if made.kms_key_arns:
@@ -324,7 +326,7 @@ def _settings(
     made: LandingPipeline, application: emr.CfnApplication, role: iam.Role, program: ProgramAssets
 ) -> JobsSettings:
     options, stage = made.options, made.parameters.stage
-    places = Places(root=f"s3://{made.state.bucket.bucket_name}", table_format=options.table_format)
+    places = StorageLocations(root=f"s3://{made.state.bucket.bucket_name}", table_format=options.table_format)
     return JobsSettings(
         application_id=application.attr_application_id,
         role_arn=role.role_arn,
@@ -346,11 +348,11 @@ def _settings(
         landing=Landing(
             queue_url=made.queue.queue_url,
             places=places,
-            reach=Reach(region=Aws.REGION),
+            reach=SqsEndpoint(region=Aws.REGION),
             trigger_s=options.trigger_s,
             envelope=options.envelope,
             columns=options.columns,
-            metrics=UNSET if stage is None else staged(SPARK_NAMESPACE, stage),
+            metrics=UNSET if stage is None else add_stage_prefix(SPARK_NAMESPACE, stage),
         ),
         limits=JobLimits(**options.model_dump(include=set(JobLimits.__struct_fields__))),
     )
@@ -358,8 +360,8 @@ def _settings(
 
 def _alarms(made: LandingPipeline) -> None:
     for name, periods, text in (
-        ("StreamsDown", 3, "The land job should run and doesn't: `sluice pipeline status` says why"),
-        ("JobsFailed", 1, "A job run failed: `sluice pipeline logs`"),
+        ("StreamsDown", 3, "The land job should run but does not: `sluice pipeline status` shows the reason"),
+        ("JobsFailed", 1, "A job run failed: `sluice pipeline logs` shows the error"),
     ):
         rule = Rule(
             name=name, text=text, metric=made.metric(name), threshold=1, periods=periods, capability=Capability.PIPELINE

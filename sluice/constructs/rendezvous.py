@@ -1,6 +1,6 @@
-"""The rendezvous: its tables and queues, its functions with what starts them, the clients' user.
+"""Creates the rendezvous: its tables and queues, its functions with their triggers, the clients' user.
 
-Every role's statements stand here, whole: nothing is granted by a construct on the side.
+This module has every role's statements; no construct grants more.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,23 +33,23 @@ from sluice.constructs.functions import (
     trigger_by_stream,
 )
 from sluice.constructs.roles import Statement, acknowledge, acknowledge_wildcards, allow
-from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parameters_of
+from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parse_parameters
 from sluice.errors import BadConfiguration
 from sluice.parameters import Parameters
-from sluice.parameters.values import exact_id_of
+from sluice.parameters.values import unique_construct_id
 from sluice.rendezvous.counts.stream import FILTERS
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, RelayPattern
 from sluice.rendezvous.settings import BrokerSettings, CountersSettings, EventSettings, MeetingSettings, ProxySettings
-from sluice.stages import staged
+from sluice.stages import add_stage_prefix
 
 BROKER_TIMEOUT = Duration.seconds(10)
 COUNTERS_TIMEOUT = Duration.seconds(30)
 PROXY_TIMEOUT = Duration.seconds(20)  # a poll is held for ten
 SWEEPER_TIMEOUT = Duration.seconds(60)
 
-OFFERS_RETENTION = Duration.seconds(300)  # the protocol's
-OFFER_RECEIVES = 10  # more than its retention has time for: SQS would move an offer as it is, with its addresses
+OFFERS_RETENTION = Duration.seconds(300)  # set by the protocol
+OFFER_RECEIVES = 10  # more than fit into the retention: SQS would move an offer unchanged, with its addresses
 
 BROKER_WAITING_ACTIONS = ("Query", "UpdateItem", "DeleteItem", "BatchWriteItem")
 PROXY_ACTIONS = ("Query", "GetItem", "PutItem", "UpdateItem")
@@ -60,7 +60,7 @@ COUNTRIES_FILE = "countries.mmdb"  # in a function's bundle
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RendezvousState:
-    """What outlives the functions: tables, the offers queue, dead letters."""
+    """Resources that outlive the functions: tables, the offers queue, dead letters."""
 
     table: dynamodb.Table
     waiting_table: dynamodb.Table
@@ -68,25 +68,25 @@ class RendezvousState:
     offers_queue: sqs.IQueue
 
     @classmethod
-    def made(
+    def create(
         cls,
         scope: Construct,
         parameters: Parameters,
         *,
         offers_queue: sqs.IQueue | None = None,
     ) -> "RendezvousState":
-        """Make it in `scope`, but for an offers queue that is given, as a construct or by its ARN."""
-        given, keep = parameters.rendezvous, parameters.rendezvous.keep_state
+        """Create it in `scope`. An existing offers queue, as a construct or by its ARN, replaces the created one."""
+        rendezvous, keep = parameters.rendezvous, parameters.rendezvous.keep_state
         table = storage.table(scope, "Table", keep=keep, stream=dynamodb.StreamViewType.NEW_AND_OLD_IMAGES)
         waiting_table = storage.passing_table(scope, "WaitingTable")
         dead_letters = storage.queue(scope, "DeadLetters", keep=keep)
-        if offers_queue is None and given.existing_offers_queue_arn:
-            offers_queue = sqs.Queue.from_queue_arn(scope, "OffersQueue", given.existing_offers_queue_arn)
+        if offers_queue is None and rendezvous.existing_offers_queue_arn:
+            offers_queue = sqs.Queue.from_queue_arn(scope, "OffersQueue", rendezvous.existing_offers_queue_arn)
         if offers_queue is None:
-            name = staged(given.offers_queue_name, parameters.stage)
+            name = add_stage_prefix(rendezvous.offers_queue_name, parameters.stage)
             offers_queue = storage.queue(
                 scope,
-                exact_id_of("OffersQueue", name),  # who reads another one is deployed anew
+                unique_construct_id("OffersQueue", name),  # another name redeploys the stacks that read it
                 dead_letters=dead_letters,
                 receives=OFFER_RECEIVES,
                 visibility=storage.visibility(BROKER_TIMEOUT),
@@ -100,7 +100,7 @@ class RendezvousState:
 
     @property
     def stream_arn(self) -> str:
-        """Of the table's changes."""
+        """The ARN of the stream of the table's changes."""
         return str(self.table.table_stream_arn)
 
 
@@ -128,17 +128,18 @@ class Rendezvous(SiteConstruct):
         assets: Assets | None = None,
         **props: Unpack[SiteProps],
     ) -> None:
-        """Make it all. `state` is what another stack keeps; else it is made here."""
+        """Create all of it. `state` is another stack's; without it, the state is created here."""
         if exchange is None and not isinstance(parameters, Parameters):
             parameters = {"events_exchange": None, **parameters}
-        super().__init__(scope, id_, parameters_of(scope, id_, "rendezvous", parameters, props))
-        self.state = state or RendezvousState.made(self, self.parameters, offers_queue=offers_queue)
+        super().__init__(scope, id_, parse_parameters(scope, id_, "rendezvous", parameters, props))
+        self.state = state or RendezvousState.create(self, self.parameters, offers_queue=offers_queue)
         self.federation = exchange.state if isinstance(exchange, Exchange) else exchange
-        # By its name alone: a stack of state may have two hundred exports, and ours has nearly as many.
+        # Only its name is imported: a stack may have 200 outputs, and the stack of state has nearly as many.
         self.waiting_table = dynamodb.Table.from_table_name(self, "Waiting", self.state.waiting_table.table_name)
         stage = self.parameters.stage
         self.answer_queues, self.mailboxes = (
-            queue_arn(self.stack, f"{staged(prefix, stage)}*") for prefix in (ANSWER_QUEUE_PREFIX, MAILBOX_PREFIX)
+            queue_arn(self.stack, f"{add_stage_prefix(prefix, stage)}*")
+            for prefix in (ANSWER_QUEUE_PREFIX, MAILBOX_PREFIX)
         )
         countries = self.parameters.rendezvous.geoip_file
         self.country_files = {COUNTRIES_FILE: countries} if countries else {}
@@ -172,7 +173,7 @@ class Rendezvous(SiteConstruct):
         return self.url.url
 
     def grant_offer(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let somebody be a client: send offers, and read answer queues."""
+        """Let a principal be a client: send offers, and read answer queues."""
         return iam.Grant.add_to_principal(
             grantee=grantee, actions=["sqs:SendMessage"], resource_arns=[self.offers_queue.queue_arn]
         ).combine(
@@ -184,17 +185,17 @@ class Rendezvous(SiteConstruct):
         )
 
     def metric(self, name: str, *, of: str = "broker", statistic: str = "Sum") -> cloudwatch.Metric:
-        """Give a metric of a function of its own: see docs/operations.md for their names."""
+        """Return a metric of one of its functions: see docs/operations.md for their names."""
         return ours(name, of, stage=self.parameters.stage, statistic=statistic)
 
 
 def _broker(made: Rendezvous) -> None:
     state, parameters = made.state, made.parameters.rendezvous
-    plan = FunctionSpec(
+    spec = FunctionSpec(
         name="broker",
         timeout=BROKER_TIMEOUT,
         memory_mb=parameters.broker_memory_mb,
-        settings=BrokerSettings(**_shared_settings(made), bridges=parameters.bridge_list, events=_events(made)),
+        settings=BrokerSettings(**_common_settings(made), bridges=parameters.bridge_list, events=_events(made)),
         files=made.country_files,
         allowed=[
             allow("dynamodb", ["PutItem"], state.table.table_arn),
@@ -204,18 +205,18 @@ def _broker(made: Rendezvous) -> None:
             _allow_run_time_queues(["CreateQueue"], made.answer_queues),
         ],
     )
-    function = made.functions.make(plan)
+    function = made.functions.make(spec)
     trigger("Offers", function, state.offers_queue, concurrency=parameters.broker_max_concurrency)
 
 
 def _proxy(made: Rendezvous) -> lambda_.FunctionUrl:
     state, parameters = made.state, made.parameters.rendezvous
-    plan = FunctionSpec(
+    spec = FunctionSpec(
         name="proxy",
         timeout=PROXY_TIMEOUT,
         memory_mb=parameters.proxy_memory_mb,
         settings=ProxySettings(
-            **_shared_settings(made),
+            **_common_settings(made),
             bridges=parameters.bridge_list,
             allowed_relay_pattern=RelayPattern.parse(parameters.allowed_relay_pattern),
             held_proxies_min=parameters.held_proxies_min,
@@ -230,12 +231,12 @@ def _proxy(made: Rendezvous) -> lambda_.FunctionUrl:
             _allow_run_time_queues(["CreateQueue", "ReceiveMessage", "SendMessage"], made.mailboxes),
             _allow_run_time_queues(["SendMessage"], made.answer_queues),
         ],
-        # Anybody may call it, as often as they like.
+        # Any proxy or client may call it, at any rate.
         is_called_often=True,
         reserved_concurrency=parameters.proxy_max_concurrency,
     )
     # Volunteers have no credentials: the protocol's broker is open to all.
-    function = made.functions.make(plan)
+    function = made.functions.make(spec)
     if parameters.proxy_max_concurrency is not None:
         _watch_concurrency(made, function, most=parameters.proxy_max_concurrency)
     return function.add_function_url(auth_type=lambda_.FunctionUrlAuthType.NONE)
@@ -243,7 +244,7 @@ def _proxy(made: Rendezvous) -> lambda_.FunctionUrl:
 
 def _watch_concurrency(made: Rendezvous, function: lambda_.Function, *, most: int) -> None:
     percent = made.parameters.operations.concurrency_percent
-    text = f"Proxy functions use {percent} % of the {most} that may run at once: beyond them proxies are turned away"
+    text = f"{percent} % of the proxy function's {most} concurrent executions are in use: above it, polls are refused"
     used = function.metric("ConcurrentExecutions", statistic="Maximum", period=FIVE_MINUTES)
     made.watch(
         Rule(
@@ -259,11 +260,11 @@ def _watch_concurrency(made: Rendezvous, function: lambda_.Function, *, most: in
 
 def _sweeper(made: Rendezvous) -> lambda_.Function:
     state = made.state
-    plan = FunctionSpec(
+    spec = FunctionSpec(
         name="sweeper",
         timeout=SWEEPER_TIMEOUT,
         memory_mb=made.parameters.rendezvous.sweeper_memory_mb,
-        settings=MeetingSettings(**_shared_settings(made)),
+        settings=MeetingSettings(**_common_settings(made)),
         allowed=[
             allow("dynamodb", (*SWEEP_ACTIONS, "UpdateItem"), state.table.table_arn),
             allow("dynamodb", SWEEP_ACTIONS, made.waiting_table.table_arn),
@@ -273,7 +274,7 @@ def _sweeper(made: Rendezvous) -> lambda_.Function:
         ],
         failures=state.dead_letters,
     )
-    function = made.functions.make(plan)
+    function = made.functions.make(spec)
     every_minute(function)
     return function
 
@@ -281,7 +282,7 @@ def _sweeper(made: Rendezvous) -> lambda_.Function:
 def _counters(made: Rendezvous, exchange: str) -> None:
     state, federation, parameters = made.state, _federation(made), made.parameters.rendezvous
     ingress = federation.ingresses[0].queue
-    plan = FunctionSpec(
+    spec = FunctionSpec(
         name="counters",
         timeout=COUNTERS_TIMEOUT,
         memory_mb=parameters.counters_memory_mb,
@@ -301,7 +302,7 @@ def _counters(made: Rendezvous, exchange: str) -> None:
             allow("sqs", ["SendMessage"], ingress.queue_arn, state.dead_letters.queue_arn),
         ],
     )
-    function = made.functions.make(plan)
+    function = made.functions.make(spec)
     trigger_by_stream(
         "CountersStream",
         function,
@@ -310,7 +311,7 @@ def _counters(made: Rendezvous, exchange: str) -> None:
         window_s=parameters.counters_window_s,
         failures=state.dead_letters,
     )
-    text = "Rendezvous events wait for the counters: is the function throttled, does it fail?"
+    text = "Rendezvous events wait too long for the counters function: check its throttles and errors"
     age = function.metric("IteratorAge", statistic="Maximum", period=Duration.minutes(1))
     threshold_ms = made.parameters.operations.queue_age_s * 1000
     made.watch(
@@ -325,8 +326,8 @@ def _counters(made: Rendezvous, exchange: str) -> None:
     )
 
 
-def _shared_settings(made: Rendezvous) -> Mapping[str, Any]:
-    """Tell what broker, proxy and sweeper are told."""
+def _common_settings(made: Rendezvous) -> Mapping[str, Any]:
+    """Return the settings that broker, proxy and sweeper share."""
     return {
         "table": made.state.table.table_name,
         "waiting_table": made.waiting_table.table_name,
@@ -336,7 +337,7 @@ def _shared_settings(made: Rendezvous) -> Mapping[str, Any]:
 
 
 def _events(made: Rendezvous) -> EventSettings | None:
-    """Tell a function what it needs to tell of what it sees; None where nobody counts it."""
+    """Return the settings with which a function publishes events; None if no exchange takes them."""
     parameters = made.parameters.rendezvous
     if parameters.events_exchange is None:
         return None
@@ -350,7 +351,7 @@ def _federation(made: Rendezvous) -> ExchangeState:
 
 
 def _client_user(made: Rendezvous) -> iam.User:
-    """Whose access key clients share; keys are made by `sluice rendezvous creds`, never by a template."""
+    """Create the user whose access keys clients share; only `sluice rendezvous creds` creates keys."""
     user = iam.User(made, "ClientUser")
     allowed = [
         allow("sqs", ["SendMessage"], made.state.offers_queue.queue_arn),
@@ -362,5 +363,5 @@ def _client_user(made: Rendezvous) -> iam.User:
 
 
 def _allow_run_time_queues(actions: Sequence[str], *queues: str) -> Statement:
-    """Allow actions on queues some of which are made at run time."""
+    """Allow actions on queues, some of which are created at run time."""
     return allow("sqs", actions, *queues, wildcards=AT_RUN_TIME)

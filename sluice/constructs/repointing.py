@@ -1,6 +1,6 @@
-"""What the control function may do where consumers are re-pointed: as little as IAM can say.
+"""Grants the control function the least permissions with which it can re-point consumers.
 
-Which actions take which resources and conditions: https://docs.aws.amazon.com/service-authorization/latest/reference/
+Resources and conditions of each action: https://docs.aws.amazon.com/service-authorization/latest/reference/
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,46 +19,48 @@ from sluice.parameters.consumers import (
 )
 
 REVISIONS = "A revision's number is known once it is registered; the roles that it may have are named."
-PARTS = 7  # of a function's ARN without an alias
+PARTS = 7  # in a function's ARN without an alias
 TASKS = "Tasks have ids of their own; the wildcard stands after their cluster."
 
 
 def statements(
     stack: Stack, consumers: Sequence[ConsumerParameters], triggers: Sequence[lambda_.EventSourceMapping]
 ) -> Iterator[Statement]:
-    """Allow to re-point these consumers, and to switch on and off these triggers, which are the splitter's."""
-    arns = [_arn(stack, "lambda:event-source-mapping", each.event_source_mapping_id) for each in triggers]
+    """Allow re-pointing these consumers, and switching these triggers of the splitter on and off."""
+    arns = [_arn(stack, "lambda:event-source-mapping", trigger.event_source_mapping_id) for trigger in triggers]
     if arns:
         yield allow("lambda", ["GetEventSourceMapping", "UpdateEventSourceMapping"], *arns)
-    if mapped := [each.function for each in consumers if isinstance(each, LambdaTriggerParameters)]:
-        yield from event_source_mappings(_once(arn for each in mapped for arn in _function_arns(stack, each)))
-    if functions := [each.function for each in consumers if isinstance(each, LambdaVariableParameters)]:
+    if mapped := [consumer.function for consumer in consumers if isinstance(consumer, LambdaTriggerParameters)]:
+        yield from event_source_mappings(_once(arn for function in mapped for arn in _function_arns(stack, function)))
+    if functions := [consumer.function for consumer in consumers if isinstance(consumer, LambdaVariableParameters)]:
         actions = ["GetFunctionConfiguration", "UpdateFunctionConfiguration"]
-        yield allow("lambda", actions, *_once(_arn(stack, "lambda:function", each) for each in functions))
-    if names := [each.name for each in consumers if isinstance(each, SystemsManagerParameters)]:
+        yield allow("lambda", actions, *_once(_arn(stack, "lambda:function", function) for function in functions))
+    if names := [consumer.name for consumer in consumers if isinstance(consumer, SystemsManagerParameters)]:
         yield allow(
             "ssm",
             ["GetParameter", "PutParameter"],
-            *_once(_arn(stack, "ssm:parameter", each.removeprefix("/")) for each in names),
+            *_once(_arn(stack, "ssm:parameter", name.removeprefix("/")) for name in names),
         )
         yield allow("ssm", ["DescribeParameters"], "*", wildcards=NO_RESOURCE)
-    if services := [each for each in consumers if isinstance(each, EcsVariableParameters)]:
+    if services := [consumer for consumer in consumers if isinstance(consumer, EcsVariableParameters)]:
         yield from _of_services(stack, services)
-    if clusters := [each.cluster for each in consumers if isinstance(each, KubernetesParameters) and not each.agent]:
-        # What is done in a cluster, its own Roles allow.
-        yield allow("eks", ["DescribeCluster"], *_once(_arn(stack, "eks:cluster", each) for each in clusters))
+    if clusters := [
+        consumer.cluster for consumer in consumers if isinstance(consumer, KubernetesParameters) and not consumer.agent
+    ]:
+        # Kubernetes Roles grant the permissions inside a cluster.
+        yield allow("eks", ["DescribeCluster"], *_once(_arn(stack, "eks:cluster", cluster) for cluster in clusters))
 
 
 def _of_services(stack: Stack, services: Sequence[EcsVariableParameters]) -> Iterator[Statement]:
-    clusters = _once(each.cluster for each in services)
-    roles = _once(role for each in services for role in each.role_arns)
+    clusters = _once(service.cluster for service in services)
+    roles = _once(role for service in services for role in service.role_arns)
     revisions = _arn(stack, "ecs:task-definition", "*:*")
-    of_services = _once(_arn(stack, "ecs:service", f"{each.cluster}/{each.service}") for each in services)
+    of_services = _once(_arn(stack, "ecs:service", f"{service.cluster}/{service.service}") for service in services)
     yield allow("ecs", ["DescribeServices", "UpdateService"], *of_services)
-    tasks = [_arn(stack, "ecs:task", f"{each}/*") for each in clusters]
+    tasks = [_arn(stack, "ecs:task", f"{cluster}/*") for cluster in clusters]
     yield allow("ecs", ["DescribeTasks"], *tasks, wildcards=TASKS)
-    in_clusters = {"ArnEquals": {"ecs:cluster": [_arn(stack, "ecs:cluster", each) for each in clusters]}}
-    # Of container instances, whichever these are.
+    in_clusters = {"ArnEquals": {"ecs:cluster": [_arn(stack, "ecs:cluster", cluster) for cluster in clusters]}}
+    # The resources are container instances, whose ARNs are unknown.
     yield allow("ecs", ["ListTasks"], "*", conditions=in_clusters, wildcards=CONDITION)
     yield allow("ecs", ["DescribeTaskDefinition", "DeregisterTaskDefinition"], "*", wildcards=NO_RESOURCE)
     yield allow("ecs", ["RegisterTaskDefinition"], revisions, wildcards=REVISIONS)
@@ -69,14 +71,14 @@ def _of_services(stack: Stack, services: Sequence[EcsVariableParameters]) -> Ite
 
 
 def _function_arns(stack: Stack, function: str) -> Iterator[str]:
-    """Yield a function's ARN, and with an alias that too: which of them is in the condition's key, AWS doesn't say."""
+    """Yield a function's ARN without and with its alias: AWS doesn't document which the condition key has."""
     arn = _arn(stack, "lambda:function", function)
     yield ":".join(arn.split(":")[:PARTS])
     yield arn
 
 
 def _arn(stack: Stack, kind: str, name: str) -> str:
-    """Name a resource by its ARN, of the stack's account and region where it isn't one already."""
+    """Return the ARN of a resource: `name` itself if it is one, else in the stack's account and region."""
     if name.startswith("arn:"):
         return name
     service, resource = kind.split(":")

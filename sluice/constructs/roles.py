@@ -1,4 +1,4 @@
-"""Roles of what runs: what they may is written into the role as far as that has room, and into policies beside it.
+"""Creates roles: statements are in the inline policy as far as it has room, and in managed policies otherwise.
 
 Quotas: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html.
 """
@@ -15,10 +15,10 @@ from constructs import Construct
 from sluice.errors import BadParameter
 
 INLINE_CHARACTERS, POLICY_CHARACTERS, POLICIES_MOST = 10_240, 6_144, 10
-FRAME_CHARACTERS = 60  # of a document, around its statements
-STATEMENT_CHARACTERS = 5_000  # longer lists of resources are cut
-PSEUDO_PARAMETERS = {"AWS::Partition": 10, "AWS::Region": 15, "AWS::AccountId": 12}  # characters, of the longest
-OTHER_CHARACTERS = 135  # of an ARN of ours, which a deployment puts in an expression's place
+FRAME_CHARACTERS = 60  # of a policy document, around its statements
+STATEMENT_CHARACTERS = 5_000  # longer lists of resources are split
+PSEUDO_PARAMETERS = {"AWS::Partition": 10, "AWS::Region": 15, "AWS::AccountId": 12}  # the most characters of a value
+OTHER_CHARACTERS = 135  # of an ARN of ours, by which a deployment replaces an expression
 NO_RESOURCE = "The action takes no resource."
 CONDITION = "The condition names the function or the cluster."
 NO_CONDITIONS: Mapping[str, Any] = {}
@@ -26,7 +26,7 @@ NO_CONDITIONS: Mapping[str, Any] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """What a role or a user may do. `wildcards` says why resources have wildcards, which a synth's checks ask for."""
+    """A permission of a role or user. `wildcards` is why resources have wildcards, which cdk-nag requires."""
 
     actions: Sequence[str]
     resources: Sequence[str]
@@ -34,7 +34,7 @@ class Statement:
     wildcards: str
 
     def for_policy(self) -> iam.PolicyStatement:
-        """Return the statement as policies have it."""
+        """Convert it to a policy statement of CDK."""
         return iam.PolicyStatement(
             actions=list(self.actions), resources=list(self.resources), conditions=self.conditions or None
         )
@@ -47,22 +47,22 @@ def allow(
     conditions: Mapping[str, Any] = NO_CONDITIONS,
     wildcards: str = "",
 ) -> Statement:
-    """Make a statement of one service's actions."""
+    """Create a statement of one service's actions."""
     named = [f"{service}:{action}" for action in actions]
     return Statement(actions=named, resources=resources, conditions=conditions, wildcards=wildcards)
 
 
 def event_source_mappings(function_arns: Sequence[str]) -> Iterator[Statement]:
-    """Allow to make, change and delete event source mappings of these functions, and to list all mappings."""
+    """Allow creating, changing and deleting event source mappings of these functions, and listing all mappings."""
     actions = [f"{action}EventSourceMapping" for action in ("Create", "Update", "Delete", "Get")]
     of_functions = {"ArnLike": {"lambda:FunctionArn": list(function_arns)}}
     yield allow("lambda", actions, "*", conditions=of_functions, wildcards=CONDITION)
-    # It takes neither a resource nor that condition.
+    # Listing takes neither a resource nor that condition.
     yield allow("lambda", ["ListEventSourceMappings"], "*", wildcards=NO_RESOURCE)
 
 
 def pass_role(service: str, *role_arns: str) -> Statement:
-    """Allow to hand roles to one service."""
+    """Allow passing roles to one service."""
     to_service = {"StringEquals": {"iam:PassedToService": f"{service}.amazonaws.com"}}
     return allow("iam", ["PassRole"], *role_arns, conditions=to_service)
 
@@ -76,7 +76,7 @@ def role(
     description: str | None = None,
     name: str | None = None,
 ) -> iam.Role:
-    """Make a role that may do what these statements allow. Raises `BadParameter` where no role has room for them."""
+    """Create a role with these statements. Raises `BadParameter` if they exceed the quotas of a role's policies."""
     inline, *managed = _documents(Stack.of(scope), id_, [statement.for_policy() for statement in allowed])
     made = iam.Role(
         scope,
@@ -102,21 +102,21 @@ def acknowledge_wildcards(construct: Construct, allowed: Sequence[Statement]) ->
         if statement.wildcards and "*" in resource
     }
     for resource, reason in reasons.items():
-        acknowledge(construct, f"AwsSolutions-IAM5[Resource::{_shown(stack.resolve(resource))}]", reason)
+        acknowledge(construct, f"AwsSolutions-IAM5[Resource::{_format_for_nag(stack.resolve(resource))}]", reason)
 
 
 def acknowledge(construct: Construct, rule: str, reason: str) -> None:
-    """Let one finding of cdk-nag stand on one construct."""
+    """Suppress one cdk-nag finding on one construct, with a reason."""
     Validations.of(construct).acknowledge(Acknowledgment(id=rule, reason=reason))
 
 
-def _shown(resolved: Any) -> str:
-    """Give an ARN's expression as cdk-nag shows it."""
+def _format_for_nag(resolved: Any) -> str:
+    """Format an ARN's expression as cdk-nag prints it, so that the suppression matches."""
     match resolved:
         case str():
             return resolved
         case {"Fn::Join": [str(delimiter), parts]}:
-            return delimiter.join(map(_shown, parts))
+            return delimiter.join(map(_format_for_nag, parts))
         case {"Fn::GetAtt": [id_, attribute]}:
             return f"<{id_}.{attribute}>"
         case {"Ref": name}:
@@ -125,11 +125,11 @@ def _shown(resolved: Any) -> str:
 
 
 def _documents(stack: Stack, id_: str, allowed: Sequence[iam.PolicyStatement]) -> list[list[iam.PolicyStatement]]:
-    """Share statements out among the role's own policy, which comes first, and others."""
+    """Distribute statements over the role's inline policy, which is filled first, and managed policies."""
     rooms, documents = [INLINE_CHARACTERS - FRAME_CHARACTERS], list[list[iam.PolicyStatement]]([[]])
-    if sum(_size(stack, each) for each in allowed) <= rooms[0]:
+    if sum(_size(stack, statement) for statement in allowed) <= rooms[0]:
         return [list(allowed)]
-    for statement in (part for each in allowed for part in _parts(stack, each)):
+    for statement in (part for whole in allowed for part in _parts(stack, whole)):
         size = _size(stack, statement)
         place = next((place for place, room in enumerate(rooms) if size <= room), len(rooms))
         if place == len(rooms):
@@ -145,7 +145,7 @@ def _documents(stack: Stack, id_: str, allowed: Sequence[iam.PolicyStatement]) -
 
 
 def _parts(stack: Stack, statement: iam.PolicyStatement) -> Iterator[iam.PolicyStatement]:
-    """Cut a statement of many resources into several."""
+    """Split a statement with many resources into several."""
     halves = [statement.resources]
     while halves:
         resources = halves.pop(0)
@@ -158,7 +158,7 @@ def _parts(stack: Stack, statement: iam.PolicyStatement) -> Iterator[iam.PolicyS
 
 
 def _size(stack: Stack, statement: iam.PolicyStatement) -> int:
-    """Say how many characters a statement has once it is deployed, or a few more."""
+    """Estimate, from above, the characters of a statement after deployment."""
     return _characters(stack.resolve(statement.to_statement_json())) + 1
 
 
@@ -171,7 +171,7 @@ def _characters(value: Any) -> int:
         case dict() if any(key.startswith("Fn::") for key in value):
             return OTHER_CHARACTERS
         case dict():
-            return 2 + sum(_characters(key) + _characters(each) + 2 for key, each in value.items())
+            return 2 + sum(_characters(key) + _characters(member) + 2 for key, member in value.items())
         case list():
-            return 2 + sum(_characters(each) + 1 for each in value)
+            return 2 + sum(_characters(item) + 1 for item in value)
     return len(json.dumps(value))

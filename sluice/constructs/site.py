@@ -1,4 +1,4 @@
-"""A whole site in one construct, and what of a site outlives its functions."""
+"""Creates a whole site in one construct, and the resources of a site that outlive its functions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ from sluice.constructs.exchange import Exchange
 from sluice.constructs.exchange_state import ExchangeState
 from sluice.constructs.operations import Operations
 from sluice.constructs.operations import alarms_topic as made_topic
-from sluice.constructs.pipeline import LandingPipeline, PipelineState, landed
+from sluice.constructs.pipeline import LandingPipeline, PipelineState, find_landed_queue
 from sluice.constructs.rendezvous import Rendezvous, RendezvousState
-from sluice.constructs.site_construct import NOTHING, SiteConstruct, SiteProps, parameters_of
+from sluice.constructs.site_construct import NOTHING, SiteConstruct, SiteProps, parse_parameters
 from sluice.constructs.splitting import Splitting, SplittingState
 from sluice.parameters import Parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteState:
-    """Tables, bucket and queues of a site. There is no `pipeline` where no split queue is the pipeline's."""
+    """Tables, bucket and queues of a site. `pipeline` is None if the pipeline lands no split queue."""
 
     rendezvous: RendezvousState
     splitting: SplittingState
@@ -29,7 +29,7 @@ class SiteState:
     pipeline: PipelineState | None
 
     @classmethod
-    def made(
+    def create(
         cls,
         scope: Construct,
         parameters: Parameters,
@@ -37,22 +37,22 @@ class SiteState:
         offers_queue: sqs.IQueue | None = None,
         ours: bool = False,
     ) -> "SiteState":
-        """Make it in `scope`. It is `ours` where the functions are in stacks beside it, which may be older."""
-        rendezvous = RendezvousState.made(scope, parameters, offers_queue=offers_queue)
-        splitting = SplittingState.made(scope, parameters)
-        # What an exchange sends to a split queue goes to its sessions, and the rest to its consumer.
+        """Create it in `scope`. `ours` means that the functions are in other stacks of ours, which may be older."""
+        rendezvous = RendezvousState.create(scope, parameters, offers_queue=offers_queue)
+        splitting = SplittingState.create(scope, parameters)
+        # An exchange sends to the source of a split queue, so that its sessions get their messages first.
         taken = {queue.parameters.queue_id: queue.source for queue in splitting.queues}
-        main = landed(splitting.queues, parameters)
+        main = find_landed_queue(splitting.queues, parameters)
         return cls(
             rendezvous=rendezvous,
             splitting=splitting,
-            exchange=ExchangeState.made(scope, parameters, taken=taken),
-            pipeline=None if main is None else PipelineState.made(scope, parameters, main=main, ours=ours),
+            exchange=ExchangeState.create(scope, parameters, taken=taken),
+            pipeline=None if main is None else PipelineState.create(scope, parameters, main=main, ours=ours),
         )
 
 
 class Site(Construct):
-    """All of Sluice in one stack of yours: what `sluice deploy` spreads over six of its own.
+    """All of Sluice in one stack of yours, which `sluice deploy` distributes over six stacks.
 
     An account and region has one for a stage. `parameters` are sections by their names, as in cdk.json. `alarms_topic`
     is yours: its policy has to let CloudWatch, EventBridge and Budgets publish. Raises `BadConfiguration`, with the
@@ -69,10 +69,10 @@ class Site(Construct):
         parameters: Mapping[str, object] | Parameters = NOTHING,
         **props: Unpack[SiteProps],
     ) -> None:
-        """Make it all; what may be added, as bindings and split queues, comes until the app is synthesized."""
+        """Create all of it. Bindings and split queues may be added until the app is synthesized."""
         super().__init__(scope, id_)
-        read = parameters_of(scope, id_, None, parameters, props)
-        state = SiteState.made(self, read, offers_queue=offers_queue)
+        read = parse_parameters(scope, id_, None, parameters, props)
+        state = SiteState.create(self, read, offers_queue=offers_queue)
         self.rendezvous = Rendezvous(
             self, "Rendezvous", parameters=read, state=state.rendezvous, exchange=state.exchange
         )
@@ -93,6 +93,6 @@ class Site(Construct):
             self,
             "Operations",
             parameters=read,
-            watched=[each for each in parts if each is not None],
+            watched=[part for part in parts if part is not None],
             topic=alarms_topic or made_topic(self, read),
         )

@@ -1,8 +1,8 @@
-"""What the construct of each capability has: its parameters, its place in a site, and the time when it is finished.
+"""The base of each capability's construct: its parameters, its place in a site, and when it is finished.
 
-Commands and peers find a site by names: of our own stacks, `SluiceRendezvous` and so on, after the stage's prefix. In a
-stack of another name a construct writes what they look for into parameters of Systems Manager, and names so what roles
-and peers know by its name.
+Commands and peers find a site by the names of our own stacks, `SluiceRendezvous` and so on, after the stage's prefix.
+In a stack of another name a construct writes its outputs into parameters of Systems Manager, and explicitly names the
+resources that roles and peers refer to by name.
 """
 
 import json
@@ -20,17 +20,17 @@ from sluice.constructs import stored
 from sluice.constructs.alarms import Capability, Rule, Watch, alarm
 from sluice.errors import BadConfiguration, BadParameter
 from sluice.parameters import ROOT, Architecture, Parameters
-from sluice.stages import staged
+from sluice.stages import add_stage_prefix
 
 NOTHING: Mapping[str, object] = {}
 CLAIMED_BY = "sluice:claimed-by"
-OUTPUTS = "outputs"  # the folder of Systems Manager where commands look for what no stack of ours says
+OUTPUTS = "outputs"  # the folder in Systems Manager with the outputs that no stack of ours has
 
 
 class SiteProps(TypedDict, total=False):
-    """What all constructs of a site take, with the defaults of the parameters of these names.
+    """Keyword arguments of all constructs of a site. Their defaults are those of the parameters of the same names.
 
-    `stage` is the prefix of names by which several sites live in one account and region. `removal_policy` is that of
+    `stage` is the prefix of names with which an account and region can have several sites. `removal_policy` applies to
     tables, buckets and users' queues: RETAIN, which is the default, or DESTROY.
     """
 
@@ -42,33 +42,33 @@ class SiteProps(TypedDict, total=False):
     tracing: bool
 
 
-def parameters_of(
+def parse_parameters(
     scope: Construct, id_: str, section: str | None, given: Mapping[str, object] | Parameters, props: SiteProps
 ) -> Parameters:
-    """Check what a construct is given; `section` None takes all sections. Raises `BadConfiguration` with its path."""
+    """Parse a construct's parameters; `section` None means all sections. Raises `BadConfiguration` with its path."""
     if isinstance(given, Parameters):
         return given
     common: dict[str, object] = {
         name: props[name] for name in ("stage", "log_level", "log_retention_days") if name in props
     }
     if "architecture" in props:
-        asked = props["architecture"]
-        common["architecture"] = asked.name if isinstance(asked, lambda_.Architecture) else asked
+        architecture = props["architecture"]
+        common["architecture"] = architecture.name if isinstance(architecture, lambda_.Architecture) else architecture
     sections: dict[str, dict[str, object]] = {"rendezvous": {}, "operations": {}}
     if "removal_policy" in props:
         if props["removal_policy"] not in {RemovalPolicy.RETAIN, RemovalPolicy.DESTROY}:
-            raise BadConfiguration(f"{path(scope, id_)}: removal_policy is RETAIN or DESTROY")
+            raise BadConfiguration(f"{path(scope, id_)}: removal_policy must be RETAIN or DESTROY")
         sections["rendezvous"]["keep_state"] = props["removal_policy"] is RemovalPolicy.RETAIN
     if "tracing" in props:
         sections["operations"]["tracing"] = props["tracing"]
     of_sections: Mapping[str, Any] = given if section is None else {section: given}
     for name, values in of_sections.items():
         sections[name] = {**sections.get(name, {}), **values}
-    return refused_at(path(scope, id_), lambda: Parameters.read({ROOT: {**common, **sections}}))
+    return name_construct_in_errors(path(scope, id_), lambda: Parameters.from_context({ROOT: {**common, **sections}}))
 
 
-def refused_at(place: str, read: Callable[[], Parameters]) -> Parameters:
-    """Raise what is wrong with parameters with the path of the construct that has them."""
+def name_construct_in_errors(place: str, read: Callable[[], Parameters]) -> Parameters:
+    """Parse parameters, and put the construct's path before the error. Raises `BadConfiguration`."""
     try:
         return read()
     except BadParameter as error:
@@ -76,13 +76,13 @@ def refused_at(place: str, read: Callable[[], Parameters]) -> Parameters:
 
 
 def path(scope: Construct, id_: str) -> str:
-    """Give the path that a construct will have, which messages name it by."""
-    return "/".join(each for each in (scope.node.path, id_) if each)
+    """Return the path that a construct will have, for error messages."""
+    return "/".join(part for part in (scope.node.path, id_) if part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """What a command reads of a deployed site. `description` is the name by which people know what it is of."""
+    """A stack output that commands read. `description` is the user-chosen name of the resource it belongs to."""
 
     name: str
     value: str
@@ -91,36 +91,36 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Where commands and peers look for a capability: the name of our own stack of it, at the site's stage."""
+    """The stack name under which commands and peers look up a capability, including the stage."""
 
     stack: Stack
     name: str
 
     @classmethod
     def of(cls, scope: Construct, stack_name: str, stage: str | None) -> "Home":
-        """`stack_name` is without the stage."""
-        return cls(Stack.of(scope), staged(stack_name, stage))
+        """Return the home of a capability. `stack_name` is without the stage."""
+        return cls(Stack.of(scope), add_stage_prefix(stack_name, stage))
 
     @property
     def is_own_stack(self) -> bool:
-        """Whether CloudFormation's own names begin so: else what is known by its name is named."""
+        """Whether names that CloudFormation generates start with `name`. If not, resources are named explicitly."""
         return self.stack.stack_name == self.name
 
-    def name_of(self, id_: str) -> str | None:
-        """Give the physical name of what roles or peers know by its name; None is what CloudFormation makes of it."""
+    def physical_name(self, id_: str) -> str | None:
+        """Return the physical name of a resource that is looked up by name; None lets CloudFormation generate it."""
         return None if self.is_own_stack else f"{self.name}-{id_}"
 
     def publish(self, scope: Construct, outputs: Sequence[Output]) -> None:
-        """Let commands find these: as the stack's outputs, or stored under the name that the stack would have."""
+        """Publish outputs for commands: as stack outputs, or as SSM parameters under the name of Sluice's own stack."""
         if self.is_own_stack:
-            for each in outputs:
-                CfnOutput(scope, each.name, value=each.value, description=each.description)
+            for output in outputs:
+                CfnOutput(scope, output.name, value=output.value, description=output.description)
             return
-        # As CloudFormation lists a stack's.
+        # This is the format in which CloudFormation lists a stack's outputs.
         listed = [
-            {"OutputKey": each.name, "OutputValue": each.value}
-            | ({} if each.description is None else {"Description": each.description})
-            for each in outputs
+            {"OutputKey": output.name, "OutputValue": output.value}
+            | ({} if output.description is None else {"Description": output.description})
+            for output in outputs
         ]
         for place, part in enumerate(stored.parts(self.name, json.dumps(listed, separators=(",", ":")))):
             ssm.CfnParameter(
@@ -131,17 +131,17 @@ class Home:
 class SiteConstruct(Construct):
     """One capability of a site. There is one of each in an account and region for a stage.
 
-    `finish` makes what depends on all that was said of it; at the latest it is called when the app is synthesized.
-    `watched_by_age` are the ids of functions whose queue or stream has an alarm for its oldest message: where they die,
-    it goes off, and their dead letters' does.
+    `finish` creates the resources that depend on later additions; the app's synthesis calls it at the latest.
+    `watched_by_age` are the ids of functions whose queue or stream has an alarm for its oldest message: if the function
+    fails, that alarm or the alarm for dead letters goes off.
     """
 
     capability: ClassVar[Capability | None] = None
-    stack_name: ClassVar[str]  # of our own stack that has it
+    stack_name: ClassVar[str]  # the name of our own stack with this capability
     watched_by_age: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, scope: Construct, id_: str, parameters: Parameters) -> None:
-        """Raise `BadConfiguration` where the app has one already for the same site."""
+        """Raise `BadConfiguration` if the app already has this capability for the same site."""
         super().__init__(scope, id_)
         self.parameters = parameters
         self.stack = Stack.of(self)
@@ -152,27 +152,27 @@ class SiteConstruct(Construct):
         Aspects.of(self).add(_Finishing(self.finish))
 
     def finish(self) -> None:
-        """Make what isn't made yet. Afterwards nothing more can be said of it."""
+        """Create the resources that depend on later additions. Afterwards additions are refused. Idempotent."""
         if not self.is_finished:
             self.is_finished = True
             self._finish()
 
     def watch(self, rule: Rule) -> None:
-        """Make the alarm of a rule."""
+        """Create the alarm of a rule."""
         self.watches.append(alarm(self, rule))
 
     @property
     def unwatched_functions(self) -> Sequence[lambda_.Function]:
-        """The functions that no alarm by age is about. AWS charges for each whose errors are watched."""
+        """The functions without an alarm for their oldest message. AWS charges for each error metric in an alarm."""
         functions = [child for child in self.node.children if isinstance(child, lambda_.Function)]
-        return [each for each in functions if each.node.id not in self.watched_by_age]
+        return [function for function in functions if function.node.id not in self.watched_by_age]
 
     def _finish(self) -> None:
-        """Nothing, where all is made at once."""
+        """Create deferred resources. The default creates none."""
 
     def _check_open(self) -> None:
         if self.is_finished:
-            raise BadConfiguration(f"{self.node.path}: it is made already, as the app is being synthesized")
+            raise BadConfiguration(f"{self.node.path}: the app is being synthesized: add queues earlier")
 
 
 @jsii.implements(IAspect)
@@ -186,7 +186,7 @@ class _Finishing:
 
 
 def _claim(construct: SiteConstruct) -> None:
-    """Hold a capability's name for one construct: names that the protocols fix can't be there twice."""
+    """Reserve a capability's name for one construct, because protocols fix names that can exist only once."""
     stage = Stage.of(construct)
     within = construct.node.root if stage is None else stage
     id_ = f"{construct.home.name} in {construct.stack.environment}"
@@ -194,7 +194,7 @@ def _claim(construct: SiteConstruct) -> None:
     if claimed is not None:
         other = claimed.node.metadata[0].data
         raise BadConfiguration(
-            f"{construct.node.path}: {other} is {construct.home.name} already, of which an account and region has one: "
+            f"{construct.node.path}: {other} is already {construct.home.name}, and a region has only one: "
             "share it, or give one of them another stage"
         )
     Construct(cast("Construct", within), id_).node.add_metadata(CLAIMED_BY, construct.node.path)

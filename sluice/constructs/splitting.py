@@ -1,7 +1,7 @@
-"""Splitting: queues that sessions share, the splitter in the path of each, and the control function for sessions.
+"""Creates splitting: queues that sessions share, the splitter in the path of each, and the control function.
 
-Every role's statements stand here, but for those about consumers, in `sluice.constructs.repointing`: nothing is granted
-by a construct on the side.
+This module has every role's statements, except those about consumers, in `sluice.constructs.repointing`; no construct
+grants more.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from sluice.building.project import PROJECT
 from sluice.bundles.assets import Assets
-from sluice.codec import shared_fields
+from sluice.codec import pick_shared_fields
 from sluice.constructs import repointing, storage
 from sluice.constructs.alarms import Capability, ours
 from sluice.constructs.functions import (
@@ -33,23 +33,23 @@ from sluice.constructs.functions import (
     trigger,
 )
 from sluice.constructs.roles import Statement, allow
-from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parameters_of, path
+from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parse_parameters, path
 from sluice.errors import BadConfiguration
 from sluice.parameters import Parameters
-from sluice.parameters.consumers import KubernetesParameters, targets_of
+from sluice.parameters.consumers import KubernetesParameters, to_targets
 from sluice.parameters.splitting import SplitQueueParameters, SplittingParameters
-from sluice.parameters.values import id_of, of_kind
+from sluice.parameters.values import construct_id, name_with_queue_type
 from sluice.splitting.adoption import CONSUMED, DECRYPTED, DESCRIBED, SPLITTER_TIMEOUT_S
 from sluice.splitting.consumers.temporary_queues import PREFIX as TEMPORARY_PREFIX
 from sluice.splitting.filters.texts import Envelope
 from sluice.splitting.operations import SweepQueues
 from sluice.splitting.settings import ControlSettings, Repointed, SplitConfig, SplitterSettings
-from sluice.stages import staged
+from sluice.stages import add_stage_prefix
 
 SPLITTER_TIMEOUT = Duration.seconds(SPLITTER_TIMEOUT_S)
 CONTROL_TIMEOUT = Duration.seconds(60)
 UNKNOWN_ARN = "arn:aws:sqs:us-east-1:000000000000:unknown"
-# With which a session's queue is made, looked at, emptied and deleted.
+# Actions that create, describe, drain and delete a session's queue.
 TEMPORARY_ACTIONS = (
     "CreateQueue",
     "TagQueue",
@@ -62,10 +62,10 @@ TEMPORARY_ACTIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitQueues:
-    """The two queues of a queue that can be split, which were made or are somebody's.
+    """The source and main queue of a split queue, each created here or existing.
 
-    `id` is what ids of its constructs begin with. Where consumers are re-pointed there is no `main`. `dead_letters` are
-    there where a FIFO queue has its own.
+    `id` is the prefix of the ids of its constructs. `main` is None if consumers are re-pointed. `dead_letters` is None
+    unless a FIFO queue has its own dead-letter queue.
     """
 
     id: str
@@ -75,7 +75,7 @@ class SplitQueues:
     dead_letters: sqs.IQueue | None = None
 
     @classmethod
-    def made(
+    def create(
         cls,
         scope: Construct,
         queue: SplitQueueParameters,
@@ -85,8 +85,11 @@ class SplitQueues:
         source: sqs.IQueue | None = None,
         main: sqs.IQueue | None = None,
     ) -> "SplitQueues":
-        """Make in `scope` what isn't given, as a construct or by its ARN."""
-        named, keep = id_of("Split", of_kind(queue.queue_id, fifo=queue.fifo)), parameters.rendezvous.keep_state
+        """Create in `scope` the queues that don't exist already, as constructs or by their ARNs."""
+        named, keep = (
+            construct_id("Split", name_with_queue_type(queue.queue_id, fifo=queue.fifo)),
+            parameters.rendezvous.keep_state,
+        )
         if source is None and queue.existing_source_queue_arn is not None:
             source = sqs.Queue.from_queue_arn(scope, f"{named}Source", queue.existing_source_queue_arn)
         if main is None and queue.existing_main_queue_arn is not None:
@@ -95,7 +98,7 @@ class SplitQueues:
         if queue.fifo and (source is None or (main is None and not queue.consumers)):
             own_dead_letters = storage.queue(scope, f"{named}DeadLetters", keep=keep, fifo=True)
 
-        def queue_of(role: str) -> sqs.Queue:
+        def create_queue(role: str) -> sqs.Queue:
             return storage.queue(
                 scope,
                 f"{named}{role}",
@@ -109,17 +112,17 @@ class SplitQueues:
             )
 
         if source is None:
-            source = queue_of("Source")
+            source = create_queue("Source")
         for sender in queue.sender_arns:
             source.add_to_resource_policy(_may_send(sender, source))
         if main is None and not queue.consumers:
-            main = queue_of("Main")
+            main = create_queue("Main")
         return cls(id=named, parameters=queue, source=source, main=main, dead_letters=own_dead_letters)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplittingState:
-    """What outlives the functions: the registry's table, the queue between the functions, dead letters."""
+    """Resources that outlive the functions: the registry's table, the queue between the functions, dead letters."""
 
     table: dynamodb.Table
     dead_letters: sqs.Queue
@@ -127,8 +130,8 @@ class SplittingState:
     queues: list[SplitQueues] = field(default_factory=list)
 
     @classmethod
-    def made(cls, scope: Construct, parameters: Parameters) -> "SplittingState":
-        """Make it in `scope`, with the queues that the parameters list."""
+    def create(cls, scope: Construct, parameters: Parameters) -> "SplittingState":
+        """Create it in `scope`, with the queues that the parameters list."""
         keep = parameters.rendezvous.keep_state
         table = storage.table(scope, "SplittingTable", keep=keep)
         dead_letters = storage.queue(scope, "SplittingDeadLetters", keep=keep)
@@ -141,15 +144,16 @@ class SplittingState:
             retention=storage.TICKS_RETENTION,
         )
         queues = [
-            SplitQueues.made(scope, each, parameters, dead_letters=dead_letters) for each in parameters.splitting.queues
+            SplitQueues.create(scope, queue, parameters, dead_letters=dead_letters)
+            for queue in parameters.splitting.queues
         ]
         return cls(table=table, dead_letters=dead_letters, control_queue=control_queue, queues=queues)
 
 
 class Splitting(SiteConstruct):
-    """The functions of all queues of a site that can be split: an account and region has one for a stage.
+    """The functions for all split queues of a site: an account and region has one `Splitting` for a stage.
 
-    `parameters` are those of section `splitting`. Queues come by `SplitQueue`, until the app is synthesized. Raises
+    `parameters` are those of section `splitting`. `SplitQueue` adds queues, until the app is synthesized. Raises
     `BadConfiguration`, with the construct's path.
     """
 
@@ -167,24 +171,24 @@ class Splitting(SiteConstruct):
         assets: Assets | None = None,
         **props: Unpack[SiteProps],
     ) -> None:
-        """`state` is what another stack keeps; else it is made here."""
+        """Create all of it. `state` is another stack's; without it, the state is created here."""
         if not isinstance(parameters, Parameters):
             parameters = {"queues": (), **parameters}
-        super().__init__(scope, id_, parameters_of(scope, id_, "splitting", parameters, props))
-        self.state = state or SplittingState.made(self, self.parameters)
+        super().__init__(scope, id_, parse_parameters(scope, id_, "splitting", parameters, props))
+        self.state = state or SplittingState.create(self, self.parameters)
         self.assets = assets or Assets(PROJECT)
         self.key_arns = list(self.parameters.splitting.kms_key_arns)
-        self.temporary_queues = queue_arn(self.stack, f"{staged(TEMPORARY_PREFIX, self.parameters.stage)}*")
+        self.temporary_queues = queue_arn(self.stack, f"{add_stage_prefix(TEMPORARY_PREFIX, self.parameters.stage)}*")
 
     @property
     def queues(self) -> Sequence[SplitQueues]:
-        """Those that can be split, in the order in which they came."""
+        """The split queues, in the order in which they were added."""
         return self.state.queues
 
     def add(self, queues: SplitQueues) -> None:
-        """Put the splitter into the path of a queue. Raises `BadConfiguration` for what doesn't go with the others."""
+        """Put the splitter into the path of a queue. Raises `BadConfiguration` if it conflicts with another queue."""
         self._check_open()
-        listed = (*(each.parameters for each in self.queues), queues.parameters)
+        listed = (*(queue.parameters for queue in self.queues), queues.parameters)
         try:
             SplittingParameters(**{**dict(self.parameters.splitting), "queues": listed})
         except ValidationError as error:
@@ -198,7 +202,7 @@ class Splitting(SiteConstruct):
     def metric(
         self, name: str, *, of: str = "splitter", queue_id: str | None = None, statistic: str = "Sum"
     ) -> cloudwatch.Metric:
-        """Give a metric of its functions, of one queue where `queue_id` says so: see docs/operations.md."""
+        """Return a metric of a function, of one queue if `queue_id` names it: see docs/operations.md."""
         dimensions = {} if queue_id is None else {"queue": queue_id}
         return ours(name, of, stage=self.parameters.stage, statistic=statistic, dimensions=dimensions)
 
@@ -207,7 +211,7 @@ class Splitting(SiteConstruct):
         splitter, triggers = _splitter(self)
         control = _control(self, triggers)
         outputs = [Output(name="ControlFunctionName", value=control.function_name)]
-        if control.role is not None and _signs_in(self):  # clusters have to know who does
+        if control.role is not None and _accesses_kubernetes(self):  # clusters' access entries name the role
             outputs.append(Output(name="ControlRoleArn", value=control.role.role_arn))
         outputs += [
             Output(name="SplitterLogGroupName", value=splitter.log_group.log_group_name),
@@ -220,9 +224,9 @@ class Splitting(SiteConstruct):
 class SplitQueue(Construct):
     """One queue whose traffic sessions can share: producers send to its source, the deployed consumer reads its main.
 
-    `source_queue` and `main_queue` are yours, or made; a source of yours is read by the splitter alone. `splitting`
-    is what the site's other queues share: without one it is made here, and passed on to the next. `parameters` are the
-    rest of those that an entry of `splitting.queues` has; `consumers` among them take the place of a main queue.
+    `source_queue` and `main_queue` are yours, or created; only the splitter may read a source of yours. All queues of a
+    site share one `splitting`: without it, it is created here, to be passed to the next queue. `parameters` are the
+    other parameters of an entry of `splitting.queues`; `consumers` among them replace the main queue.
     Raises `BadConfiguration`, with the construct's path.
     """
 
@@ -239,13 +243,13 @@ class SplitQueue(Construct):
         parameters: Mapping[str, object] = NOTHING,
         **props: Unpack[SiteProps],
     ) -> None:
-        """`fifo` follows from the queues that are given. `props` are for a `Splitting` that is made here."""
+        """Create the queues. `fifo` defaults to that of existing queues; `props` are for a `Splitting` created here."""
         super().__init__(scope, id_)
         if splitting is not None and props:
             raise BadConfiguration(f"{path(scope, id_)}: splitting is given, and has {', '.join(props)} itself")
         self.splitting = splitting or Splitting(self, "Splitting", **props)
-        given = [queue for queue in (source_queue, main_queue) if queue is not None]
-        kinds = {queue.fifo for queue in given} | (set() if fifo is None else {fifo})
+        queues = [queue for queue in (source_queue, main_queue) if queue is not None]
+        kinds = {queue.fifo for queue in queues} | (set() if fifo is None else {fifo})
         if len(kinds) > 1:
             raise BadConfiguration(f"{self.node.path}: a queue is FIFO and another, or fifo, isn't")
         is_fifo = kinds.pop() if kinds else False
@@ -254,14 +258,14 @@ class SplitQueue(Construct):
                 {
                     "queue_id": queue_id,
                     "fifo": is_fifo,
-                    **_adopted("source", source_queue),
-                    **_adopted("main", main_queue),
+                    **_existing_queue_field("source", source_queue),
+                    **_existing_queue_field("main", main_queue),
                     **parameters,
                 }
             )
         except ValidationError as error:
             raise BadConfiguration(f"{self.node.path}: {error.errors()[0]['msg']}") from error
-        self.queues = SplitQueues.made(
+        self.queues = SplitQueues.create(
             self,
             entry,
             self.splitting.parameters,
@@ -273,17 +277,17 @@ class SplitQueue(Construct):
 
     @property
     def queue_id(self) -> str:
-        """What commands and bindings call it."""
+        """The name by which commands and bindings refer to it."""
         return self.queues.parameters.queue_id
 
     @property
     def source_queue(self) -> sqs.IQueue:
-        """Where producers send to."""
+        """The queue that producers send to."""
         return self.queues.source
 
     @property
     def main_queue(self) -> sqs.IQueue | None:
-        """What the deployed consumer reads; None where consumers are re-pointed, and read the source."""
+        """The queue that the deployed consumer reads; None if consumers are re-pointed, and read the source."""
         return self.queues.main
 
     def grant_send(self, grantee: iam.IGrantable) -> iam.Grant:
@@ -291,29 +295,29 @@ class SplitQueue(Construct):
         return self.source_queue.grant_send_messages(grantee)
 
     def grant_consume(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let the deployed consumer read what no session takes."""
+        """Let the deployed consumer read the messages that no session takes."""
         return (self.main_queue or self.source_queue).grant_consume_messages(grantee)
 
     def metric(self, name: str, *, statistic: str = "Sum") -> cloudwatch.Metric:
-        """Give a metric of the splitter about this queue, as `MessagesForwarded`: see docs/operations.md."""
+        """Return a metric of the splitter about this queue, such as `MessagesForwarded`: see docs/operations.md."""
         return self.splitting.metric(name, queue_id=self.queue_id, statistic=statistic)
 
 
-def _adopted(role: str, queue: sqs.IQueue | None) -> Mapping[str, str]:
-    """Say to the parameters' check that a queue is somebody's: its ARN may not be known before it is deployed."""
+def _existing_queue_field(role: str, queue: sqs.IQueue | None) -> Mapping[str, str]:
+    """Return the field that marks a queue as existing. Its ARN may be unknown before deployment."""
     if queue is None:
         return {}
     arn = f"{UNKNOWN_ARN}.fifo" if queue.fifo else UNKNOWN_ARN
     return {f"existing_{role}_queue_arn": arn if Token.is_unresolved(queue.queue_arn) else queue.queue_arn}
 
 
-def _signs_in(made: Splitting) -> bool:
-    consumers = [each for queue in made.queues for each in queue.parameters.consumers]
-    return any(isinstance(each, KubernetesParameters) and not each.agent for each in consumers)
+def _accesses_kubernetes(made: Splitting) -> bool:
+    consumers = [consumer for queue in made.queues for consumer in queue.parameters.consumers]
+    return any(isinstance(consumer, KubernetesParameters) and not consumer.agent for consumer in consumers)
 
 
 def _splitter(made: Splitting) -> tuple[lambda_.Function, Mapping[str, lambda_.EventSourceMapping]]:
-    """Make the splitter, and its triggers by the ids of their queues."""
+    """Create the splitter. Returns its triggers too, by queue id."""
     parameters = made.parameters.splitting
     function = made.functions.make(
         FunctionSpec(
@@ -334,7 +338,7 @@ def _splitter(made: Splitting) -> tuple[lambda_.Function, Mapping[str, lambda_.E
             window_s=parameters.batching_window_s,
             fifo=queues.parameters.fifo,
             concurrency=parameters.max_concurrency,
-            enabled=not queues.parameters.consumers,  # else control switches it on
+            enabled=not queues.parameters.consumers,  # otherwise the control function enables it
         )
     return function, triggers
 
@@ -368,9 +372,9 @@ def _splitter_statements(made: Splitting) -> list[Statement]:
 def _control(made: Splitting, triggers: Mapping[str, lambda_.EventSourceMapping]) -> lambda_.Function:
     state, parameters = made.state, made.parameters.splitting
     repointed = {
-        each.parameters.queue_id: each.parameters.consumers for each in made.queues if each.parameters.consumers
+        queues.parameters.queue_id: queues.parameters.consumers for queues in made.queues if queues.parameters.consumers
     }
-    consumers = [each for of_queue in repointed.values() for each in of_queue]
+    consumers = [consumer for of_queue in repointed.values() for consumer in of_queue]
     about_consumers = repointing.statements(made.stack, consumers, [triggers[queue_id] for queue_id in repointed])
     function = made.functions.make(
         FunctionSpec(
@@ -385,7 +389,7 @@ def _control(made: Splitting, triggers: Mapping[str, lambda_.EventSourceMapping]
                     Repointed(
                         queue_id=queue_id,
                         trigger_id=triggers[queue_id].event_source_mapping_id,
-                        targets=targets_of(of_queue),
+                        targets=to_targets(of_queue),
                     )
                     for queue_id, of_queue in repointed.items()
                 ),
@@ -393,7 +397,7 @@ def _control(made: Splitting, triggers: Mapping[str, lambda_.EventSourceMapping]
             ),
             allowed=[*_control_statements(made), *about_consumers],
             failures=state.dead_letters,
-            # A tick arms the next one while sessions live. Lambda would take that for a runaway loop:
+            # A tick arms the next one while sessions live. Lambda would treat that as a runaway loop:
             # https://docs.aws.amazon.com/lambda/latest/dg/invocation-recursion.html
             recursive_loop=lambda_.RecursiveLoop.ALLOW,
         )
@@ -406,7 +410,7 @@ def _control(made: Splitting, triggers: Mapping[str, lambda_.EventSourceMapping]
 def _control_statements(made: Splitting) -> list[Statement]:
     state = made.state
     sources = [queues.source.queue_arn for queues in made.queues]
-    # Where leftovers go: without a main queue to a temporary one, and what is left there to the source.
+    # Targets of leftover messages: the main queue, or else a temporary queue, which is drained to the source.
     homes = [(queues.main or queues.source).queue_arn for queues in made.queues]
     if any(queues.main is None for queues in made.queues):
         homes.append(made.temporary_queues)
@@ -430,7 +434,7 @@ def _kms(made: Splitting) -> list[Statement]:
 
 
 def _settings(made: Splitting) -> SplitterSettings:
-    """Tell what both functions are told."""
+    """Return the settings that both functions share."""
     state = made.state
     return SplitterSettings(
         table=state.table.table_name,
@@ -441,7 +445,7 @@ def _settings(made: Splitting) -> SplitterSettings:
                 queue_id=queues.parameters.queue_id,
                 source=queues.source.queue_name,
                 main=None if queues.main is None else queues.main.queue_name,
-                **shared_fields(queues.parameters, Envelope),
+                **pick_shared_fields(queues.parameters, Envelope),
                 drain_timeout_s=queues.parameters.drain_timeout_s,
                 tags=queues.parameters.tags,
             )

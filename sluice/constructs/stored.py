@@ -1,6 +1,6 @@
-"""What a function is told that grows with the site: parameters of Systems Manager, which it reads as it starts.
+"""Stores settings that grow with the site in parameters of Systems Manager, which a function reads when it starts.
 
-A function's variables have 4 KB together, whatever a site has: docs/decisions/0018.
+A function's environment variables have at most 4 KB in total: docs/decisions/0018.
 """
 
 import hashlib
@@ -14,22 +14,22 @@ from constructs import Construct
 
 from sluice.errors import BadParameter
 
-# Of a standard parameter, which costs nothing:
+# The maximum of a standard parameter, which is free:
 # https://docs.aws.amazon.com/systems-manager/latest/userguide/parameter-store-advanced-parameters.html
 PARAMETER_BYTES = 4_096
-# Of one call: https://docs.aws.amazon.com/systems-manager/latest/APIReference/API_GetParameters.html
+# The maximum of one call: https://docs.aws.amazon.com/systems-manager/latest/APIReference/API_GetParameters.html
 MOST = 10
 TOKEN = re.compile(r"(\$\{Token\[[^\]]*\]\})")
-TOKEN_BYTES = 160  # more than any ARN or URL of ours, which a deployment puts in a token's place
+TOKEN_BYTES = 160  # more than any ARN or URL of ours, by which a deployment replaces a token
 KEY_CHARACTERS = 12
 OWN = "Parameters are named by their content, which a next deployment changes; the wildcard stands after the function."
 
 
 def parameters(scope: Construct, home: str, function: str, text: str) -> Sequence[str]:
-    """Store a JSON text in parameters; their names, in order. None for an empty text. Raises `BadParameter`.
+    """Store a JSON text in parameters, and return their names in order. An empty text has none. Raises `BadParameter`.
 
-    Other content has other names: a deployment changes them and the function together, and an environment that reads
-    the old ones goes on until it is replaced. `home` is what their names begin with.
+    Names depend on the content: a deployment changes them together with the function, and an environment that has read
+    the old ones keeps working until it is replaced. `home` is the prefix of the names.
     """
     cut = parts(f"function {function}", text)
     key = hashlib.sha256(json.dumps(Stack.of(scope).resolve(cut)).encode()).hexdigest()[:KEY_CHARACTERS]
@@ -44,12 +44,12 @@ def parameters(scope: Construct, home: str, function: str, text: str) -> Sequenc
         )
         for place, value in enumerate(cut)
     ]
-    return [parameter.ref for parameter in made]  # that a function is made after them
+    return [parameter.ref for parameter in made]  # references, so that the function is created after them
 
 
 def parts(who: str, text: str) -> Sequence[str]:
-    """Cut a JSON text into what parameters hold. Raises `BadParameter`, which says `who` is told too much."""
-    # SSM takes `{{` for a reference. In JSON it stands in texts alone, where the second may be escaped.
+    """Split a JSON text into values of parameters. Raises `BadParameter`, which names `who`, if it is too long."""
+    # SSM treats `{{` as a reference. JSON has it only in strings, where the second brace can be escaped.
     cut = list(_parts(text.replace("{{", r"{\u007b")))
     if len(cut) > MOST:
         raise BadParameter("sluice", f"what {who} is told of queues, peers and routes has more than {MOST} times 4 KB")
@@ -57,12 +57,12 @@ def parts(who: str, text: str) -> Sequence[str]:
 
 
 def names(stack: Stack, home: str, function: str) -> str:
-    """Name a function's parameters, of this deployment and the next, by their ARN."""
+    """Return the ARN pattern of a function's parameters, of this deployment and the next."""
     return stack.format_arn(service="ssm", resource="parameter", resource_name=f"{home}/{function}/*")
 
 
 def _parts(text: str) -> Iterator[str]:
-    """Cut a text such that each part fits into a parameter, whatever a deployment puts in its tokens' places."""
+    """Split a text so that each part fits into a parameter after a deployment has replaced its tokens."""
     part, room = "", PARAMETER_BYTES
     for piece in _pieces(text):
         size = TOKEN_BYTES if TOKEN.fullmatch(piece) else len(piece.encode())
@@ -75,6 +75,6 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Give tokens, and single characters between them."""
+    """Yield tokens, and the single characters between them."""
     for piece in TOKEN.split(text):
         yield from [piece] if TOKEN.fullmatch(piece) else piece

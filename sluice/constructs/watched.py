@@ -1,4 +1,4 @@
-"""What operations watch: the constructs of a site, and the queues of theirs that alarms and the dashboard are about."""
+"""The constructs of a site, and those of their queues that alarms and the dashboard cover."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,17 +15,17 @@ from sluice.constructs.storage import LONGEST
 from sluice.parameters import Parameters
 from sluice.parameters.operations import OperationsParameters
 
-# Where the land job runs from time to time, what waits may be old, but not lost.
+# If the land job is started on demand, messages may be old, but must not reach the end of their retention.
 UNSTREAMED_AGE_S = int(LONGEST.to_seconds()) // 2
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedQueue:
-    """A queue under the name that its alarm's id has, and as people are told of it."""
+    """A queue with alarms. `name` is the prefix of their ids, `description` is shown to users."""
 
     name: str
     queue: sqs.IQueue
-    told: str
+    description: str
     capability: Capability | None
     heading: str
     reader: str = "function"
@@ -33,7 +33,7 @@ class WatchedQueue:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """The constructs of one site, with the parameters that operations have."""
+    """The constructs of one site, with the parameters of operations."""
 
     constructs: Sequence[SiteConstruct]
     parameters: Parameters
@@ -50,59 +50,61 @@ class Watched:
 
     @property
     def rendezvous(self) -> Rendezvous | None:
-        """The one that is watched, if one is; so with the others."""
-        return next((each for each in self.constructs if isinstance(each, Rendezvous)), None)
+        """The site's rendezvous; None if it has none. The properties below are alike."""
+        return next((construct for construct in self.constructs if isinstance(construct, Rendezvous)), None)
 
     @property
     def splitting(self) -> Splitting | None:
-        """See above."""
-        return next((each for each in self.constructs if isinstance(each, Splitting)), None)
+        """As `rendezvous`."""
+        return next((construct for construct in self.constructs if isinstance(construct, Splitting)), None)
 
     @property
     def exchange(self) -> Exchange | None:
-        """See above."""
-        return next((each for each in self.constructs if isinstance(each, Exchange)), None)
+        """As `rendezvous`."""
+        return next((construct for construct in self.constructs if isinstance(construct, Exchange)), None)
 
     @property
     def pipeline(self) -> LandingPipeline | None:
-        """See above."""
-        return next((each for each in self.constructs if isinstance(each, LandingPipeline)), None)
+        """As `rendezvous`."""
+        return next((construct for construct in self.constructs if isinstance(construct, LandingPipeline)), None)
 
     @property
     def pipeline_age_s(self) -> int:
-        """How old the messages of the land job's queue may be."""
+        """The age in seconds from which messages of the land job's queue trigger an alarm."""
         is_streaming = self.pipeline is not None and self.pipeline.options.streaming
         return self.options.pipeline_age_s if is_streaming else UNSTREAMED_AGE_S
 
     def sources(self) -> Iterator[WatchedQueue]:
-        """List what users and peers send and our functions read, but for offers.
+        """List the source and ingress queues. The offers queue has a rule of its own.
 
-        What waits there for long isn't being looked after. What functions send to functions is watched by their errors
-        and throttles. A source whose consumers are re-pointed is theirs while nothing is split.
+        Queues between functions are covered by the functions' errors and throttles. A source queue with re-pointed
+        consumers is read by them while it is not split.
         """
         for queues in [] if self.splitting is None else self.splitting.queues:
-            told, reader = f"source of {queues.parameters.queue_id}", "function" if queues.main else "consumer"
-            yield WatchedQueue(f"{queues.id}Source", queues.source, told, Capability.SPLITTING, "SourceAge", reader)
+            description, reader = f"source of {queues.parameters.queue_id}", "function" if queues.main else "consumer"
+            yield WatchedQueue(
+                f"{queues.id}Source", queues.source, description, Capability.SPLITTING, "SourceAge", reader
+            )
         for ingress in [] if self.exchange is None else self.exchange.state.ingresses:
-            of = ingress.exchange or ("of links" if ingress.from_links else "of publishers")
-            told = f"ingress {of}{', FIFO' if ingress.fifo else ''}"
-            yield WatchedQueue(ingress.id, ingress.queue, told, Capability.FEDERATION, "IngressAge")
+            publisher = ingress.exchange or ("of links" if ingress.from_links else "of publishers")
+            description = f"ingress {publisher}{', FIFO' if ingress.fifo else ''}"
+            yield WatchedQueue(ingress.id, ingress.queue, description, Capability.FEDERATION, "IngressAge")
 
     def dead_letters(self) -> Iterator[WatchedQueue]:
-        """List the queues of dead letters."""
-        found: list[tuple[str, sqs.IQueue, str]] = []
+        """List the dead-letter queues."""
+        listed: list[tuple[str, sqs.IQueue, str]] = []
         if self.rendezvous is not None:
-            found.append(("", self.rendezvous.state.dead_letters, "dead letters of the rendezvous"))
+            listed.append(("", self.rendezvous.state.dead_letters, "dead letters of the rendezvous"))
         if self.splitting is not None:
-            found.append(("Splitting", self.splitting.state.dead_letters, "dead letters of splitting"))
-            found += [
+            listed.append(("Splitting", self.splitting.state.dead_letters, "dead letters of splitting"))
+            listed += [
                 (queues.id, queues.dead_letters, f"dead letters of {queues.parameters.queue_id}")
                 for queues in self.splitting.queues
                 if queues.dead_letters is not None
             ]
         if self.exchange is not None:
             state = self.exchange.state
-            found.append(("Federation", state.dead_letters, "dead letters of federation"))
-            found.append(("FederationFifo", state.fifo_dead_letters, "dead letters of federation, FIFO"))
-        for of, queue, told in found:
-            yield WatchedQueue(f"{of}{DEAD_LETTERS}", queue, told, None, DEAD_LETTERS)
+            listed.append(("Federation", state.dead_letters, "dead letters of federation"))
+            listed.append(("FederationFifo", state.fifo_dead_letters, "dead letters of federation, FIFO"))
+        for prefix, queue, description in listed:
+            yield WatchedQueue(f"{prefix}{DEAD_LETTERS}", queue, description, None, DEAD_LETTERS)

@@ -1,6 +1,6 @@
-"""`make demo`: the tutorial's commands, typed on an embedded cloud of the demo's own; then what was sent is reconciled.
+"""`make demo`: runs the tutorial's commands on its own embedded cloud, then compares sent and arrived messages.
 
-Exit code 0 only where every message has arrived where it should, once.
+The exit code is 0 only if every message arrived once, at the right place.
 """
 
 import json
@@ -21,18 +21,18 @@ from deltalake import DeltaTable, QueryBuilder
 from rich.console import Console
 from rich.table import Table
 
-from sluice.cli.terminal import SIGNALLED
-from sluice.demo.terminal import CommandFailed, Elsewhere, Terminal
+from sluice.cli.terminal import SIGNAL_EXIT_BASE
+from sluice.demo.terminal import BackgroundCommand, CommandFailed, Terminal
 from sluice.errors import SluiceError
-from sluice.local.cloud import BUILD, clean_environment, find
-from sluice.local.jobs import SPARK_PYTHON, spark_python
+from sluice.local.cloud import BUILD, clean_environment, find_cloud
+from sluice.local.jobs import SPARK_PYTHON, find_spark_python
 
-FOLDER = BUILD / "demo"  # where commands are typed
-CLOUD = BUILD / "demo-cloud"  # so that what `sluice local up` has started stays what it is
+FOLDER = BUILD / "demo"  # working folder of the commands
+CLOUD = BUILD / "demo-cloud"  # separate from the cloud of `sluice local up`
 TABLE = "landed/tables/messages"
 CLIENTS, BYTES = 12, 20_000
 MINE, OTHERS = 20, 40  # orders
-TRIES = 10  # of clients that find no proxy in time, on a machine that is busy
+TRIES = 10  # for clients that find no proxy in time on a busy machine
 ARRIVED_WITHIN_S = 240.0
 LOOK_EVERY_S = 0.5
 
@@ -57,31 +57,31 @@ NEXT = """[bold]What to try next[/]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciled:
-    """What clients had back, and ids of orders by where they came: `there` a queue of its own sees them all."""
+    """Bytes that clients got back, and ids of orders by place; queue `there` receives every order."""
 
     bytes_back: int
-    there: Sequence[str]
+    there: Sequence[str]  # naming: the site's name in the demo
     mine: Sequence[str]
     landed: Sequence[str]
 
     @property
     def lost(self) -> int:
-        """How many were published, and aren't in the queue over there; or are, and came to neither share's end."""
+        """The number of orders missing from queue `there`, plus its orders that reached neither consumer."""
         return max(0, MINE + OTHERS - len(set(self.there))) + len(set(self.there) - {*self.mine, *self.landed})
 
     @property
-    def doubled(self) -> int:
-        """How many came more than once: to the queue over there, or to either share's end, or to both of these."""
+    def duplicates(self) -> int:
+        """The number of extra copies in queue `there`, and in the session and the table together."""
         ends = Counter([*self.mine, *self.landed])
         return len(self.there) - len(set(self.there)) + ends.total() - len(ends)
 
     def is_right(self) -> bool:
-        """Whether each order is at one end, once, and each share has its own."""
+        """Whether each order arrived exactly once, and session and table have their shares."""
         shares = len(self.mine) == MINE, len(self.landed) == OTHERS
-        return self.lost == self.doubled == 0 and all(shares) and self.bytes_back == CLIENTS * BYTES
+        return self.lost == self.duplicates == 0 and all(shares) and self.bytes_back == CLIENTS * BYTES
 
     def rows(self) -> Iterator[tuple[str, str, str]]:
-        """List what was sent, and what of it arrived."""
+        """Yield rows of what was sent and what arrived."""
         yield f"bytes of {CLIENTS} clients, through a proxy and back", f"{CLIENTS * BYTES:,}", f"{self.bytes_back:,}"
         yield "orders over the route, in the queue there", f"{MINE + OTHERS}", f"{len(self.there)}"
         yield "of these split, to the session of user me", f"{MINE}", f"{len(self.mine)}"
@@ -94,20 +94,20 @@ def main(
         bool, typer.Option("--console", help="Open the console meanwhile, and leave it until ctrl-C.")
     ] = False,
 ) -> None:
-    """Deploys, uses, reconciles, stops."""
+    """Deploy two sites, run the commands, compare the results, and stop."""
     out, started = Console(highlight=False), time.monotonic()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with _typing(out) as terminal, ExitStack() as others:
             terminal.type("sluice local up $here $there")
             watched = others.enter_context(_console(terminal)) if console else None
-            reconciled = _use(terminal)
+            reconciled = _run_commands(terminal)
             _show(out, reconciled)
             if watched is not None:
                 watched.wait_for_ctrl_c(lambda: out.print("\nthe console stays until ctrl-C"))
                 out.print("\nstopping…")
     except KeyboardInterrupt:
-        sys.exit(SIGNALLED + signal.SIGINT)
+        sys.exit(SIGNAL_EXIT_BASE + signal.SIGINT)
     except SluiceError as error:
         out.print(f"[red]{error}")
         sys.exit(1)
@@ -118,10 +118,10 @@ def main(
 
 @contextmanager
 def _typing(out: Console) -> Iterator[Terminal]:
-    """Open a terminal in a folder that has nothing of an earlier run, with a cloud of its own, which ends with it."""
-    python = spark_python(None)
-    left = find(CLOUD)
-    if left is not None:  # of a demo that was killed
+    """Open a terminal in an empty folder, with its own cloud, which is stopped at the end."""
+    python = find_spark_python(None)
+    left = find_cloud(CLOUD)
+    if left is not None:  # left by a killed demo
         left.stop()
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
@@ -134,32 +134,34 @@ def _typing(out: Console) -> Iterator[Terminal]:
     try:
         yield terminal
     finally:
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # pressed once more it would leave the cloud running
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second ctrl-C would leave the cloud running
         terminal.type("sluice local down")
         signal.signal(signal.SIGINT, before)
 
 
-def _use(terminal: Terminal) -> Reconciled:
-    """Use all four parts."""
+def _run_commands(terminal: Terminal) -> Reconciled:
+    """Run the commands of all four capabilities."""
     out, type_ = terminal.out, terminal.type
-    _head(out, "Rendezvous: clients find a proxy, and bytes go through it and back")
-    with terminal.elsewhere("sluice rendezvous proxy --local $here --loopback --count 4", name="proxy") as proxy:
-        proxy.wait_until_it_says("polling")
-        bytes_back = _offer(terminal)
+    _print_heading(out, "Rendezvous: clients find a proxy, and bytes go through it and back")
+    with terminal.run_in_background(
+        "sluice rendezvous proxy --local $here --loopback --count 4", name="proxy"
+    ) as proxy:
+        proxy.wait_for_output("polling")
+        bytes_back = _run_clients(terminal)
 
-    _head(out, "Pipeline: Spark lands in a table what the consumer of the split queue there gets")
+    _print_heading(out, "Pipeline: Spark lands in a table what the consumer of the split queue there gets")
     job = "sluice pipeline run-local land --local $there --folder landed"
-    with terminal.elsewhere(job, name="landing") as landing:
-        _head(out, "Federation: what is published here gets there, in another account and region")
+    with terminal.run_in_background(job, name="landing") as landing:
+        _print_heading(out, "Federation: what is published here gets there, in another account and region")
         type_("sluice binding add $there amq.topic sluice-queue-orders 'orders.#' --create")
         type_("sluice binding add $there amq.topic pipeline 'orders.#'")
         type_("sluice route add $there $here amq.topic 'orders.#'")
         type_("sluice route map $there")
 
-        _head(out, "Splitting: a session takes its share of the split queue, Spark has the rest")
+        _print_heading(out, "Splitting: a session takes its share of the split queue, Spark has the rest")
         consumer = f'sluice consume "$SLUICE_QUEUE_URL" --count {MINE} --wait 120 --json'
         session = f"sluice split run --local $there --filter 'pipeline:user=^me$' -- sh -c '{consumer}' > mine.jsonl"
-        with terminal.elsewhere(session, name="session") as running:
+        with terminal.run_in_background(session, name="session") as running:
             type_("until sluice split status --local $there --json | grep -q Ready; do sleep 1; done")
             type_(f"sluice publish $here amq.topic orders.new 'for me' --header user=me --count {MINE}")
             type_(f"sluice publish $here amq.topic orders.new 'for you' --header user=you --count {OTHERS}")
@@ -168,26 +170,28 @@ def _use(terminal: Terminal) -> Reconciled:
         type_("sluice consume $there sluice-queue-orders --json >> there.jsonl   # nothing comes twice")
         out.print("\nSpark lands the rest, a batch after the other")
         deadline = time.monotonic() + ARRIVED_WITHIN_S
-        while len(_landed()) < OTHERS and landing.process.poll() is None and time.monotonic() < deadline:
+        while len(_read_landed_ids()) < OTHERS and landing.process.poll() is None and time.monotonic() < deadline:
             time.sleep(LOOK_EVERY_S)
         type_("sluice status --local $there")
-    return Reconciled(bytes_back=bytes_back, there=_ids("there.jsonl"), mine=_ids("mine.jsonl"), landed=_landed())
+    return Reconciled(
+        bytes_back=bytes_back, there=_ids("there.jsonl"), mine=_ids("mine.jsonl"), landed=_read_landed_ids()
+    )
 
 
-def _offer(terminal: Terminal) -> int:
-    """Have clients find a proxy, each anew where it doesn't in five seconds. Returns how many bytes they had back."""
+def _run_clients(terminal: Terminal) -> int:
+    """Run clients, again if they find no proxy in five seconds. Returns the number of bytes that came back."""
     written = FOLDER / "clients.json"
     back: list[int] = []
     for _ in range(TRIES):
-        count = CLIENTS - len(back) if back else 1  # with the first one functions start
+        count = CLIENTS - len(back) if back else 1  # the first client alone, while functions cold-start
         several = f" --count {count} --concurrency 4" if count > 1 else ""
         line = f"sluice rendezvous offer --local $here --loopback --bytes {BYTES}{several}"
         terminal.type(f"{line} --json > {written.name}", may_fail=True)
         if not written.stat().st_size:
             raise CommandFailed(f"{line}: it failed")
-        told = json.loads(written.read_text())
-        echoed = [each["bytes_back"] for each in told["attempts"] if each["outcome"] == "echoed"]
-        after = f", connected after {told['opened_ms_p50']:,.0f} ms (median)" if echoed else ""
+        report = json.loads(written.read_text())
+        echoed = [attempt["bytes_back"] for attempt in report["attempts"] if attempt["outcome"] == "echoed"]
+        after = f", connected after {report['opened_ms_p50']:,.0f} ms (median)" if echoed else ""
         again = "" if len(echoed) == count else "; the rest had no answer in five seconds, and try again"
         terminal.out.print(f"{len(echoed)} of {count} had all bytes back over WebRTC{after}{again}", soft_wrap=True)
         back += echoed
@@ -197,20 +201,20 @@ def _offer(terminal: Terminal) -> int:
 
 
 @contextmanager
-def _console(terminal: Terminal) -> Iterator[Elsewhere]:
-    with terminal.elsewhere("sluice console --local", name="console") as watched:
-        watched.wait_until_it_says("http://")
+def _console(terminal: Terminal) -> Iterator[BackgroundCommand]:
+    with terminal.run_in_background("sluice console --local", name="console") as watched:
+        watched.wait_for_output("http://")
         terminal.out.print(watched.log.read_text().strip(), soft_wrap=True)
         yield watched
 
 
 def _ids(name: str) -> list[str]:
-    """Read the ids that `consume --json` has written, a message a line."""
+    """Read message ids from the output of `consume --json`."""
     return [json.loads(line)["id"] for line in (FOLDER / name).read_text().splitlines()]
 
 
-def _landed() -> list[str]:
-    """Read the ids of a table's rows, by another reader than the one that wrote them."""
+def _read_landed_ids() -> list[str]:
+    """Read the ids of the table's rows, with a library other than Spark."""
     table = str(FOLDER / TABLE)
     if not DeltaTable.is_deltatable(table):
         return []
@@ -219,7 +223,7 @@ def _landed() -> list[str]:
     return ids
 
 
-def _head(out: Console, text: str) -> None:
+def _print_heading(out: Console, text: str) -> None:
     out.print(f"\n[bold reverse] {text} [/]", soft_wrap=True)
 
 
@@ -227,7 +231,7 @@ def _show(out: Console, reconciled: Reconciled) -> None:
     table = Table("", "sent", "arrived", title="Reconciled", title_justify="left", title_style="bold")
     for name, sent, arrived in reconciled.rows():
         table.add_row(name, sent, arrived if arrived == sent else f"[red]{arrived}")
-    out.print("", table, f"{reconciled.lost} lost, {reconciled.doubled} doubled")
+    out.print("", table, f"{reconciled.lost} lost, {reconciled.duplicates} doubled")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A terminal that types commands: each is shown, then run by a shell, and what it says is seen as it comes."""
+"""A terminal that shows commands and runs them in a shell, with their output as it appears."""
 
 import os
 import signal
@@ -24,15 +24,15 @@ class CommandFailed(SluiceError):
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """A command that runs in another terminal, and the file that has what it says there."""
+class BackgroundCommand:
+    """A command that runs in the background, and the file with its output."""
 
     line: str
     process: "subprocess.Popen[bytes]"
     log: Path
 
     def wait(self, *, within_s: float) -> None:
-        """Wait until it has ended. Raises `CommandFailed`."""
+        """Wait until the command ends. Raises `CommandFailed` for an error or a time-out."""
         try:
             code = self.process.wait(within_s)
         except subprocess.TimeoutExpired:
@@ -47,12 +47,12 @@ class Elsewhere:
         """
         with suppress(KeyboardInterrupt):
             announce()
-            # A wait without a time-out would miss a signal that comes just before it begins, until the next one comes.
+            # A wait without a time-out would miss a signal that arrives just before it begins.
             while self.process.poll() is None:
                 time.sleep(LOOK_EVERY_S)
 
-    def wait_until_it_says(self, text: str) -> None:
-        """Wait until it has written this. Raises `CommandFailed` where it ends before that, or takes too long."""
+    def wait_for_output(self, text: str) -> None:
+        """Wait until the output has this text. Raises `CommandFailed` if the command ends first or takes too long."""
         deadline = time.monotonic() + BEGINS_WITHIN_S
         while text not in self.log.read_text(errors="replace"):
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -62,7 +62,7 @@ class Elsewhere:
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """Types commands in a folder, with these environment variables and no others."""
+    """Runs commands in a folder, with only these environment variables."""
 
     folder: Path
     variables: Mapping[str, str]
@@ -75,14 +75,14 @@ class Terminal:
         try:
             code = process.wait()
         except KeyboardInterrupt:
-            process.wait()  # the command has got ctrl-C, too, and ends in its own way
+            process.wait()  # the command has received ctrl-C, too
             raise
         if code and not may_fail:
             raise CommandFailed(f"{line}: exit code {code}; what it wrote is in {self.folder}")
 
     @contextmanager
-    def elsewhere(self, line: str, *, name: str) -> Iterator[Elsewhere]:
-        """Run a command in another terminal, whose output is in a file of this name, until the context ends."""
+    def run_in_background(self, line: str, *, name: str) -> Iterator[BackgroundCommand]:
+        """Run a command until the context ends, with its output in file `<name>.log`."""
         self._show(f"{line}   # in another terminal")
         log = self.folder / f"{name}.log"
         with log.open("wb") as said:
@@ -93,10 +93,10 @@ class Terminal:
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
-                start_new_session=True,  # so that ctrl-C reaches us alone, and what it has started ends with it
+                start_new_session=True,  # so that ctrl-C reaches only us, and its child processes end with it
             )
         try:
-            yield Elsewhere(line, process, log)
+            yield BackgroundCommand(line, process, log)
         finally:
             _end_session(process)
 
@@ -105,7 +105,7 @@ class Terminal:
 
 
 def _end_session(process: "subprocess.Popen[bytes]") -> None:
-    """End a command as ctrl-C in its terminal would, and whatever of it is left after a while."""
+    """End a command by SIGINT to its session, and after a while by SIGKILL."""
     for number, within_s in ((signal.SIGINT, ENDS_WITHIN_S), (signal.SIGKILL, None)):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)

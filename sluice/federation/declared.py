@@ -1,7 +1,7 @@
-"""What is said of exchanges, bindings, links and routes: by a deployment that declares them, and by operators. Pure.
+"""Declarations of exchanges, bindings, links and routes, by deployments or operators. Pure.
 
-The same objects can be made at run time; what is declared is made again where it is missing, and what is declared no
-longer goes. What was never declared stays.
+Sweeps create declared objects that are missing and remove those no longer declared. Objects that were never declared
+stay.
 """
 
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ from sluice.errors import BadBinding, BadRoute, Malformed
 from sluice.federation.links.links import Bridge, Link
 from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.exchanges import Exchange
-from sluice.federation.matching.typed_values import StoredValue, of_stored, to_stored
+from sluice.federation.matching.typed_values import StoredValue, from_stored, to_stored
 
 
 class BindingDeclaration(Struct, frozen=True, kw_only=True):
-    """A binding that is to be. `queue` is the name that people know the queue by, or SQS."""
+    """A declared binding. `queue` is the queue's logical or SQS name."""
 
     exchange: str
     queue: str
@@ -24,8 +24,8 @@ class BindingDeclaration(Struct, frozen=True, kw_only=True):
     arguments: Mapping[str, StoredValue] = {}
 
     @classmethod
-    def of(cls, binding: Binding, *, queue: str | None = None) -> "BindingDeclaration":
-        """Return the binding as people know it, of the queue with this name."""
+    def from_binding(cls, binding: Binding, *, queue: str | None = None) -> "BindingDeclaration":
+        """Return a binding's declaration, with the queue's logical name if it is passed."""
         return cls(
             exchange=binding.exchange,
             queue=queue or binding.queue,
@@ -34,13 +34,13 @@ class BindingDeclaration(Struct, frozen=True, kw_only=True):
         )
 
     def binding(self, *, queue: str | None = None) -> Binding:
-        """Return the binding itself, of the queue that SQS knows by this name."""
-        arguments = of_stored(self.arguments)
+        """Return the binding, with the queue's SQS name if it is passed."""
+        arguments = from_stored(self.arguments)
         return Binding(exchange=self.exchange, queue=queue or self.queue, key=self.key, arguments=arguments)
 
 
 class Declared(Struct, frozen=True, kw_only=True):
-    """What a deployment declares, in order."""
+    """A deployment's declaration, in order."""
 
     exchanges: tuple[Exchange, ...] = ()
     bindings: tuple[BindingDeclaration, ...] = ()
@@ -49,22 +49,22 @@ class Declared(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, text: str) -> "Declared":
-        """From JSON, as `to_json` writes it. Raises a `BadRoute` that names the place."""
+        """Parse the JSON of `to_json`. Raises a `BadRoute` that names the place."""
         try:
             return decode(text, cls, of="what is declared")
         except (Malformed, BadBinding) as error:
             raise BadRoute(str(error)) from None
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> "Declared":
-        """From an object that was read already. Raises a `BadRoute` that names the place."""
+    def from_document(cls, document: Mapping[str, Any]) -> "Declared":
+        """Convert a decoded JSON object. Raises a `BadRoute` that names the place."""
         try:
             return convert(document, cls, of="what is declared")
         except (Malformed, BadBinding) as error:
             raise BadRoute(str(error)) from None
 
     def to_json(self) -> str:
-        """Equal declarations give equal texts."""
+        """Encode as JSON. Equal declarations give equal texts."""
         return encode(self).decode()
 
 

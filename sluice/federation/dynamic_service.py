@@ -1,7 +1,7 @@
-"""Carries dynamic routes: what the registry and the bindings have become goes in, bindings and ops to peers come out.
+"""Runs dynamic routes: turns changes of registry and bindings into queue bindings and ops for peers.
 
-All of it follows from what is stored: whoever comes by, after whatever crash, goes on where the last one stopped. What
-was to be told and wasn't is asked for after the next heartbeat.
+All of it follows from stored state, so any invocation can continue after a crash. Ops that weren't sent are requested
+by the peer after the next heartbeat.
 """
 
 from collections import Counter
@@ -14,90 +14,96 @@ from msgspec.structs import replace
 
 from sluice.codec import encode
 from sluice.errors import Malformed, PeerRefused, PeerUnreachable
-from sluice.federation.dynamic.ops import NO_WANTS, BindingAdvertisement, Wants, bindings_for, decode_op
-from sluice.federation.dynamic.paths import origins_of, wants_of, ways_in_use, ways_of
+from sluice.federation.dynamic.ops import (
+    NO_ADVERTISEMENTS,
+    BindingAdvertisement,
+    BindingAdvertisements,
+    bindings_for,
+    decode_op,
+)
+from sluice.federation.dynamic.paths import choose_bridges_in_use, collect_advertised_bindings, find_origins, list_paths
 from sluice.federation.dynamic.state import (
     ROUTES,
     DynamicEvent,
     DynamicRoutes,
     Ignored,
-    Pull,
+    OutgoingOp,
+    PulledRoute,
     RoutesByExchange,
-    Sending,
-    Served,
+    ServedRoute,
 )
 from sluice.federation.dynamic.steps import (
     add_pull,
     add_served,
-    beat,
-    hear,
+    handle_heartbeat,
+    receive_op,
     remove_pull,
     remove_served,
+    set_link_up,
+    set_local_bindings,
     step,
-    survey,
-    turn_link,
 )
-from sluice.federation.exchange_store import Change, all_of, bound_exactly
+from sluice.federation.exchange_store import Change, bind_exactly, combine_changes
+from sluice.federation.link_service import LinkService, to_link_update
 from sluice.federation.links.messages import DynamicMessage, encode_control
 from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, Registry, bridge_destination
 from sluice.federation.links.states import Intent
-from sluice.federation.links.transitions import tell_link
+from sluice.federation.links.transitions import update_link
 from sluice.federation.matching.bindings import Destination, SiteBindings
 from sluice.federation.matching.exchanges import ExchangeType
-from sluice.federation.matching.typed_values import of_stored
-from sluice.federation.operations import WaysView
-from sluice.federation.registrar import LinkService, news_of
-from sluice.federation.stored import Stored
+from sluice.federation.matching.typed_values import from_stored
+from sluice.federation.operations import PathsView
+from sluice.federation.stored import DocumentStore
 
 if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
     from sluice.aws.documents import DynamoDocument
 
 
-class Dynamics(msgspec.Struct, frozen=True, kw_only=True):
-    """One invocation's."""
+class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
+    """Runs dynamic routes during one invocation."""
 
     registrar: LinkService
     document: "DynamoDocument"
     ignored: Counter[str] = msgspec.field(default_factory=Counter)  # ops that changed nothing, by reason
 
     def hear(self, message: DynamicMessage, *, sender_id: str) -> None:
-        """Take in what a peer says; what can't be read is counted. Raises `BadRoute` for who may not say anything."""
-        self.registrar.checked_sender(message.sender, sender_id=sender_id)
+        """Process a peer's op; malformed ones are counted. Raises `BadRoute` if the sender isn't a known peer."""
+        self.registrar.verify_sender(message.sender, sender_id=sender_id)
         try:
             op = decode_op(bytes(message.said))
         except Malformed:
             self.ignored[Ignored.MALFORMED] += 1  # of a newer version, perhaps: heartbeats tell what it would have
             return
         type_ = exchange_type(self.registrar.exchanges.bindings(), op.exchange)
-        self.sync(heard={op.exchange: [hear(message.sender.tag, op, type_)]})
+        self.sync(heard={op.exchange: [receive_op(message.sender.tag, op, type_)]})
 
     def sync(self, *, heard: Mapping[str, Sequence[DynamicEvent]] | None = None, heartbeat: bool = False) -> None:
-        """Brings everything in step with the registry and the bindings; where it is so already, two small reads.
+        """Reconcile dynamic routes with registry and bindings; without changes this costs two small reads.
 
-        Raises `TooBusy`, and what the registrar raises.
+        Raises `TooBusy`, and what the link service raises.
         """
         registry, bound = self.registrar.registry(), self.registrar.exchanges.bindings()
-        states, sendings = self._taken(registry, bound, heard or {}, heartbeat=heartbeat)
+        states, sendings = self._apply_events(registry, bound, heard or {}, heartbeat=heartbeat)
         for exchange, routes in states.items():
-            binding = self._binding(registry, routes, exchange_type(bound, exchange))
-            self.registrar.exchanges.change(all_of(tuple(binding)))
+            binding = self._bind_queues(registry, routes, exchange_type(bound, exchange))
+            self.registrar.exchanges.change(combine_changes(tuple(binding)))
         self._send(registry, sendings)
 
     @property
-    def routes(self) -> Stored[RoutesByExchange]:
+    def routes(self) -> DocumentStore[RoutesByExchange]:
         """The state of dynamic routes, by exchange."""
-        return Stored(self.document, ROUTES, dict)
+        return DocumentStore(self.document, ROUTES, dict)
 
-    def ways(self) -> WaysView:
-        """Return who wants what, by which way, active or standing by. Raises `BadSnapshot`."""
-        return WaysView(ways=tuple(way for routes in self.routes.value().values() for way in ways_of(routes)))
+    def ways(self) -> PathsView:
+        """Return all paths, active or standby. Raises `BadSnapshot`."""
+        return PathsView(ways=tuple(way for routes in self.routes.value().values() for way in list_paths(routes)))
 
-    def _taken(
+    def _apply_events(
         self, registry: Registry, bound: SiteBindings, heard: Mapping[str, Sequence[DynamicEvent]], *, heartbeat: bool
-    ) -> tuple[RoutesByExchange, list[Sending]]:
-        records = [each for each in registry.bridges.values() if each.bridge.dynamic and not each.closing]
+    ) -> tuple[RoutesByExchange, list[OutgoingOp]]:
+        records = [record for record in registry.bridges.values() if record.bridge.dynamic and not record.closing]
         ignored: Counter[str] = Counter()
-        sendings: list[Sending] = []
+        sendings: list[OutgoingOp] = []
         names: set[str] = set()
 
         def change(before: RoutesByExchange) -> RoutesByExchange:
@@ -105,13 +111,15 @@ class Dynamics(msgspec.Struct, frozen=True, kw_only=True):
             sendings.clear()
             names.update(before)
             after = dict(before)
-            for exchange in sorted({each.bridge.src for each in records} | before.keys() | heard.keys()):
+            for exchange in sorted({record.bridge.src for record in records} | before.keys() | heard.keys()):
                 routes = before.get(exchange) or DynamicRoutes(here=registry.here, exchange=exchange)
-                of_exchange = [each for each in records if each.bridge.src == exchange]
+                of_exchange = [record for record in records if record.bridge.src == exchange]
                 events = [
-                    *self._changes(registry, of_exchange, routes, _local(registry, bound, exchange)),
+                    *self._derive_events(
+                        registry, of_exchange, routes, _collect_local_bindings(registry, bound, exchange)
+                    ),
                     *heard.get(exchange, ()),
-                    *([beat(self.registrar.now_ms())] if heartbeat else []),
+                    *([handle_heartbeat(self.registrar.now_ms())] if heartbeat else []),
                 ]
                 for event in events:
                     taken = step(routes, event)
@@ -127,24 +135,24 @@ class Dynamics(msgspec.Struct, frozen=True, kw_only=True):
         # Of an exchange whose last route is gone there is a queue to be unbound, perhaps.
         return {name: DynamicRoutes(here=registry.here, exchange=name) for name in names} | after, sendings
 
-    def _changes(
-        self, registry: Registry, records: Sequence[BridgeRecord], routes: DynamicRoutes, local: Wants
+    def _derive_events(
+        self, registry: Registry, records: Sequence[BridgeRecord], routes: DynamicRoutes, local: BindingAdvertisements
     ) -> Iterator[DynamicEvent]:
-        """Find what has changed in the registry and among the bindings since the routes were in step with them."""
+        """Yield events for the registry's and the bindings' changes since the last run."""
         now_ms = self.registrar.now_ms()
-        pulls = {each.bridge.name: each for each in records if not each.bridge.src_is_local}
+        pulls = {record.bridge.name: record for record in records if not record.bridge.src_is_local}
         # One whose queue is being made anew is served all the same: what is wanted over it is known already.
         served = {
-            each.bridge.name: each
-            for each in records
-            if each.bridge.src_is_local and (each.queue is not None or each.bridge.name in routes.served)
+            record.bridge.name: record
+            for record in records
+            if record.bridge.src_is_local and (record.queue is not None or record.bridge.name in routes.served)
         }
         yield from (remove_pull(name) for name in routes.pulls.keys() - pulls.keys())
         yield from (remove_served(name) for name in routes.served.keys() - served.keys())
-        yield survey(local)
+        yield set_local_bindings(local)
         for name in pulls.keys() - routes.pulls.keys():
             bridge, link = pulls[name].bridge, registry.links[pulls[name].bridge.link]
-            pull = Pull(
+            pull = PulledRoute(
                 bridge=name,
                 link=bridge.link,
                 peer=link.link.peer,
@@ -155,7 +163,7 @@ class Dynamics(msgspec.Struct, frozen=True, kw_only=True):
             yield add_pull(pull)
         for name in served.keys() - routes.served.keys():
             bridge, link = served[name].bridge, registry.links[served[name].bridge.link]
-            added = Served(
+            added = ServedRoute(
                 bridge=name.removesuffix(SERVED_MARK + link.link.peer),
                 link=bridge.link,
                 peer=link.link.peer,
@@ -168,14 +176,14 @@ class Dynamics(msgspec.Struct, frozen=True, kw_only=True):
             yield add_served(added)
         for record in (*pulls.values(), *served.values()):
             link = registry.links[record.bridge.link]
-            yield turn_link(record.bridge.link, up=link.carries, now_ms=now_ms)
+            yield set_link_up(record.bridge.link, up=link.carries, now_ms=now_ms)
 
-    def _binding(self, registry: Registry, routes: DynamicRoutes, type_: ExchangeType) -> Iterator[Change]:
-        """Let each route's queue be bound by what is wanted over it, and by nothing else.
+    def _bind_queues(self, registry: Registry, routes: DynamicRoutes, type_: ExchangeType) -> Iterator[Change]:
+        """Bind each route's queue by exactly the bindings advertised over it.
 
-        All at once: a site whose way changes is at no moment reached by both, or by none.
+        One change for all queues: while a path changes, a site is reached by exactly one of them.
         """
-        ways = ways_in_use(routes)
+        ways = choose_bridges_in_use(routes)
         for name, record in registry.bridges.items():
             if not record.bridge.dynamic or record.bridge.src != routes.exchange or record.queue is None:
                 continue
@@ -183,15 +191,15 @@ class Dynamics(msgspec.Struct, frozen=True, kw_only=True):
             is_wanted = name in routes.served and not (record.closing or drains)
             destination = bridge_destination(registry, record, url=self.registrar.works.queues.url(record.queue))
             if is_wanted and destination.crossing is not None:
-                leading = replace(destination.crossing, origins=origins_of(ways, name))
+                leading = replace(destination.crossing, origins=find_origins(ways, name))
                 destination = replace(destination, crossing=leading)
-            wants = wants_of(routes, name, ways) if is_wanted else NO_WANTS
-            yield bound_exactly(
+            wants = collect_advertised_bindings(routes, name, ways) if is_wanted else NO_ADVERTISEMENTS
+            yield bind_exactly(
                 destination, bindings_for(wants, exchange=routes.exchange, type_=type_, queue=record.queue)
             )
 
-    def _send(self, registry: Registry, sendings: Sequence[Sending]) -> None:
-        """Tells the peers; what can't be told now is asked for later."""
+    def _send(self, registry: Registry, sendings: Sequence[OutgoingOp]) -> None:
+        """Send ops to the peers; those that fail are requested later."""
         silent: set[str] = set()
         for sending in sendings:
             record = registry.links.get(sending.link)
@@ -202,19 +210,19 @@ class Dynamics(msgspec.Struct, frozen=True, kw_only=True):
                 self.registrar.peers.tell(record.link, record.endpoint, encode_control(message))
             except (PeerUnreachable, PeerRefused) as error:
                 silent.add(sending.link)
-                self.registrar.take_in([tell_link(sending.link, news_of(error))])
+                self.registrar.save_changes([update_link(sending.link, to_link_update(error))])
 
 
 def exchange_type(bound: SiteBindings, exchange: str) -> ExchangeType:
-    """Return the type of an exchange; of one that isn't there any more, one that takes any key."""
-    return next((each.type for each in bound.exchanges if each.name == exchange), ExchangeType.TOPIC)
+    """Return an exchange's type; a topic exchange, which takes any key, if it is missing."""
+    return next((candidate.type for candidate in bound.exchanges if candidate.name == exchange), ExchangeType.TOPIC)
 
 
-def _local(registry: Registry, bound: SiteBindings, exchange: str) -> Wants:
-    """Return what the site's own queues want, those of other kinds of routes among them."""
+def _collect_local_bindings(registry: Registry, bound: SiteBindings, exchange: str) -> BindingAdvertisements:
+    """Return the bindings of all queues except those of dynamic routes."""
     dynamic = {record.queue for record in registry.bridges.values() if record.bridge.dynamic}
     return frozenset(
-        BindingAdvertisement.of(key, of_stored(arguments))
+        BindingAdvertisement.from_binding(key, from_stored(arguments))
         for queue, keys in bound.keys_at(exchange).items()
         if queue not in dynamic and not _is_dynamic(bound.destination(queue))
         for key, arguments in keys.items()
@@ -222,6 +230,6 @@ def _local(registry: Registry, bound: SiteBindings, exchange: str) -> Wants:
 
 
 def _is_dynamic(destination: Destination | None) -> bool:
-    """Whether a queue is a dynamic route's: also while it is being made anew, when no route says so."""
+    """Whether a queue belongs to a dynamic route, even while it is being created again."""
     crossing = None if destination is None else destination.crossing
     return crossing is not None and crossing.origins is not UNSET

@@ -1,6 +1,6 @@
-"""A site's exchanges and bindings, changed one at a time by whoever wins.
+"""Stores a site's exchanges and bindings; concurrent changes are retried.
 
-A change checks and writes what it changes, and nothing else: it costs by its own size.
+A change checks and writes only what it changes, so its cost follows its own size.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,15 +17,15 @@ from sluice.federation.matching.bindings import (
     Binding,
     BindingId,
     BindingsChange,
+    CachedReplica,
     Destination,
-    Followed,
     SiteBindings,
+    iter_bound_queues,
     pack,
-    parts_of,
 )
-from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, way
+from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, list_alternates
 from sluice.federation.matching.indexes import Arguments, BoundKeys
-from sluice.federation.matching.typed_values import same, to_stored
+from sluice.federation.matching.typed_values import have_same_values, to_stored
 from sluice.federation.stored import MAX_RACES
 
 if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
@@ -37,17 +37,17 @@ Change = Callable[[SiteBindings], BindingsChange | None]  # None where nothing c
 
 @dataclass(slots=True)
 class ExchangeStore:
-    """The bindings in their log, kept in memory between invocations. Not for threads.
+    """The log of bindings, cached between invocations. Not thread-safe.
 
-    Every change raises `BadBinding` where it can't be.
+    Every change raises `BadBinding` if it is invalid.
     """
 
     log: "DynamoChangeLog"
-    _site: Followed[SiteBindings] = field(init=False)
+    _site: CachedReplica[SiteBindings] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begin with nothing: the first read takes the snapshot in."""
-        self._site = Followed(self.log, SiteBindings)
+        """Start with an empty cache: the first read loads the snapshot."""
+        self._site = CachedReplica(self.log, SiteBindings)
 
     def bindings(self) -> SiteBindings:
         """Read the bindings as they stand; they change in place with the next read or change. Raises `BadSnapshot`."""
@@ -69,167 +69,171 @@ class ExchangeStore:
         raise TooBusy(f"lost {MAX_RACES} races to write the bindings")
 
     def _save(self, change: BindingsChange, site: SiteBindings) -> bool:
-        """Write a bulk change that no item holds: whoever follows takes the snapshot in."""
-        self._site = Followed(self.log, SiteBindings)  # were it not written, what is changed here is of no use
+        """Write a change too large for an item as a snapshot, which other readers load."""
+        self._site = CachedReplica(self.log, SiteBindings)  # were it not written, what is changed here is of no use
         after = site.version
         site.apply(change)
         site.version = after + 1
-        return self.log.save(_packed(site), after=after, version=after + 1)
+        return self.log.save(_pack_pages(site), after=after, version=after + 1)
 
     def fold(self) -> bool:
-        """Write a snapshot in place of the changes, once there are many: whether that was done. For a quiet moment."""
+        """Replace a long log by a snapshot, at a quiet moment; return whether that was done."""
         site = self.bindings()
-        return self.log.is_long and self.log.save(_packed(site), after=site.version, version=site.version)
+        return self.log.is_long and self.log.save(_pack_pages(site), after=site.version, version=site.version)
 
 
-def _packed(site: SiteBindings) -> bytes:
+def _pack_pages(site: SiteBindings) -> bytes:
     return b"".join(map(pack, site.pages()))
 
 
 def _change(
     make: Callable[Concatenate[SiteBindings, P], BindingsChange | None],
 ) -> Callable[P, Change]:
-    """Let a change be described by all but the bindings that it is of."""
+    """Turn a function of bindings and arguments into one of the arguments that returns a change."""
     return lambda *args, **options: lambda site: make(site, *args, **options)
 
 
 @_change
-def with_exchange(site: SiteBindings, exchange: Exchange) -> BindingsChange | None:
-    """Add an exchange; one that is there already stays."""
-    exchanges = {each.name: each for each in site.exchanges}
+def add_exchange(site: SiteBindings, exchange: Exchange) -> BindingsChange | None:
+    """Add an exchange. Idempotent."""
+    exchanges = {candidate.name: candidate for candidate in site.exchanges}
     existing = exchanges.setdefault(exchange.name, exchange)
     if existing != exchange:
         raise BadBinding(f"{exchange.name}: there is an exchange of this name, of type {existing.type}")
     if len(exchanges) == len(site.exchanges):
         return None
-    way(exchange.name, exchanges)
+    list_alternates(exchange.name, exchanges)
     return BindingsChange(exchanges=(exchange,))
 
 
 @_change
-def without_exchange(site: SiteBindings, name: str) -> BindingsChange:
-    """Take an exchange away that nothing is bound to, and that is no other's alternate."""
+def remove_exchange(site: SiteBindings, name: str) -> BindingsChange:
+    """Remove an exchange that has no bindings and is no other's alternate."""
     if site.exchange(name) in STANDARD_EXCHANGES:
         raise BadBinding(f"{name}: every site has this exchange")
     bound = sum(map(len, site.keys_at(name).values()))
     if bound:
         raise BadBinding(f"{name} has {bound} bindings: unbind them first")
-    users = [each.name for each in site.exchanges if each.alternate == name and each.name != name]
+    users = [other.name for other in site.exchanges if other.alternate == name and other.name != name]
     if users:
         raise BadBinding(f"{name} is the alternate exchange of {', '.join(users)}")
     return BindingsChange(gone_exchanges=(name,))
 
 
 @_change
-def with_binding(
+def add_binding(
     site: SiteBindings, binding: Binding, destination: Destination, *, replaces: bool = False
 ) -> BindingsChange | None:
-    """Bind a queue; the same binding once more changes nothing but what is known of the queue.
+    """Bind a queue, and update its destination. Idempotent.
 
-    One with other arguments is refused, but where this one `replaces` it, in one change.
+    A binding with other arguments is refused unless `replaces`, which swaps them in one change.
     """
     queues = () if site.destination(binding.queue) == destination else (destination,)
     arguments = to_stored(binding.arguments)
     bound = {binding.exchange: {binding.queue: {binding.key: arguments}}}
     known = site.keys(binding.exchange, binding.queue).get(binding.key)
-    if replaces and known is not None and not same(arguments, known):
+    if replaces and known is not None and not have_same_values(arguments, known):
         binding.check(site.exchange(binding.exchange).type)
         unbound = {binding.exchange: {binding.queue: {binding.key: known}}}
         return BindingsChange(queues=queues, unbound=unbound, bound=bound)
-    if site.lacks(binding):
+    if site.is_missing(binding):
         return BindingsChange(queues=queues, bound=bound)
     return BindingsChange(queues=queues) if queues else None
 
 
 @_change
-def known_anew(site: SiteBindings, destination: Destination) -> BindingsChange | None:
-    """Change what is known of a bound queue; one that isn't bound is left alone."""
+def update_destination(site: SiteBindings, destination: Destination) -> BindingsChange | None:
+    """Update a bound queue's destination; do nothing if the queue isn't bound."""
     is_known = site.destination(destination.queue) in {None, destination}
     return None if is_known else BindingsChange(queues=(destination,))
 
 
 @_change
-def without_binding(site: SiteBindings, id_: BindingId, *, missing_ok: bool = False) -> BindingsChange | None:
-    """Take one binding away; one that isn't there is an error unless `missing_ok`."""
+def remove_binding(site: SiteBindings, id_: BindingId, *, missing_ok: bool = False) -> BindingsChange | None:
+    """Remove a binding; a missing one is an error unless `missing_ok`."""
     exchange, queue, key = id_
     keys = site.keys(exchange, queue)
     if key in keys:
-        return _unbinding(site, queue, {exchange: {key: keys[key]}})
+        return _build_unbinding(site, queue, {exchange: {key: keys[key]}})
     if missing_ok:
         return None
     raise BadBinding(f"{queue} is not bound to {exchange} by {key!r}")
 
 
 @_change
-def without_queue(site: SiteBindings, queue: str) -> BindingsChange | None:
-    """Take all of a queue's bindings away."""
-    gone = site.keys_of(queue)
-    return _unbinding(site, queue, gone) if gone else None
+def remove_queue_bindings(site: SiteBindings, queue: str) -> BindingsChange | None:
+    """Remove all of a queue's bindings."""
+    gone = site.keys_by_exchange(queue)
+    return _build_unbinding(site, queue, gone) if gone else None
 
 
-def _unbinding(site: SiteBindings, queue: str, gone: Mapping[str, BoundKeys]) -> BindingsChange:
-    """Take these away; a queue that has no others is forgotten."""
-    is_last = sum(map(len, gone.values())) == sum(map(len, site.keys_of(queue).values()))
+def _build_unbinding(site: SiteBindings, queue: str, gone: Mapping[str, BoundKeys]) -> BindingsChange:
+    """Build the change that removes these keys; a queue without other bindings is removed as well."""
+    is_last = sum(map(len, gone.values())) == sum(map(len, site.keys_by_exchange(queue).values()))
     unbound = {exchange: {queue: keys} for exchange, keys in gone.items()}
     return BindingsChange(unbound=unbound, forgotten=(queue,) if is_last else ())
 
 
 @_change
-def bound_exactly(site: SiteBindings, destination: Destination, wanted: Sequence[Binding]) -> BindingsChange | None:
-    """Let a queue have these bindings, of which no two have one id, and no others."""
+def bind_exactly(site: SiteBindings, destination: Destination, wanted: Sequence[Binding]) -> BindingsChange | None:
+    """Replace all of a queue's bindings by these, of which no two have the same id."""
     queue = destination.queue
-    before = site.keys_of(queue)
+    before = site.keys_by_exchange(queue)
     after: dict[str, dict[str, Arguments]] = {}
     for binding in wanted:
         if binding.arguments or binding.key not in before.get(binding.exchange, {}):  # most are there, and good
             binding.check(site.exchange(binding.exchange).type)
         after.setdefault(binding.exchange, {})[binding.key] = to_stored(binding.arguments)
     if not after:
-        return _unbinding(site, queue, before) if before else None
+        return _build_unbinding(site, queue, before) if before else None
     queues = () if site.destination(queue) == destination else (destination,)
-    unbound, bound = _lacking(before, after, queue), _lacking(after, before, queue)
+    unbound, bound = _find_missing(before, after, queue), _find_missing(after, before, queue)
     if not (queues or unbound or bound):
         return None
     return BindingsChange(queues=queues, unbound=unbound, bound=bound)
 
 
 @_change
-def all_of(site: SiteBindings, changes: Sequence[Change]) -> BindingsChange | None:
-    """Make changes of different queues' bindings at once."""
-    made = [each for each in (one(site) for one in changes) if each is not None]
+def combine_changes(site: SiteBindings, changes: Sequence[Change]) -> BindingsChange | None:
+    """Combine changes of different queues' bindings into one."""
+    made = [change for change in (one(site) for one in changes) if change is not None]
     if not made:
         return None
     return BindingsChange(
-        queues=tuple(chain.from_iterable(each.queues for each in made)),
-        unbound=_merged(each.unbound for each in made),
-        bound=_merged(each.bound for each in made),
-        forgotten=tuple(chain.from_iterable(each.forgotten for each in made)),
+        queues=tuple(chain.from_iterable(change.queues for change in made)),
+        unbound=_merge_bound(change.unbound for change in made),
+        bound=_merge_bound(change.bound for change in made),
+        forgotten=tuple(chain.from_iterable(change.forgotten for change in made)),
     )
 
 
-def _merged(parts: Iterable[Mapping[str, Mapping[str, BoundKeys]]]) -> dict[str, dict[str, BoundKeys]]:
+def _merge_bound(parts: Iterable[Mapping[str, Mapping[str, BoundKeys]]]) -> dict[str, dict[str, BoundKeys]]:
     merged: dict[str, dict[str, BoundKeys]] = {}
-    for exchange, queue, keys in chain.from_iterable(map(parts_of, parts)):
+    for exchange, queue, keys in chain.from_iterable(map(iter_bound_queues, parts)):
         merged.setdefault(exchange, {})[queue] = keys
     return merged
 
 
-def _lacking(
+def _find_missing(
     some: Mapping[str, BoundKeys], others: Mapping[str, BoundKeys], queue: str
 ) -> dict[str, dict[str, BoundKeys]]:
-    """Find the keys that the others lack, or have with other arguments: by exchange and queue."""
-    found: dict[str, dict[str, BoundKeys]] = {}
+    """Return the keys that `others` lack or have with other arguments, by exchange and queue."""
+    missing: dict[str, dict[str, BoundKeys]] = {}
     for exchange, keys in some.items():
         known = others.get(exchange, {})
-        lacking = {key: each for key, each in keys.items() if key not in known or not same(each, known[key])}
+        lacking = {
+            key: arguments
+            for key, arguments in keys.items()
+            if key not in known or not have_same_values(arguments, known[key])
+        }
         if lacking:
-            found[exchange] = {queue: lacking}
-    return found
+            missing[exchange] = {queue: lacking}
+    return missing
 
 
 @_change
-def feeding(site: SiteBindings, queues: Iterable[str]) -> BindingsChange | None:
-    """Note which bound queues are read by queue routes."""
+def mark_feeding_queues(site: SiteBindings, queues: Iterable[str]) -> BindingsChange | None:
+    """Mark the bound queues that queue routes read."""
     fed = frozenset(queues)
     noted = []
     for queue in sorted(fed ^ site.fed):

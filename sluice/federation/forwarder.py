@@ -1,7 +1,7 @@
-"""Sends a batch of a bridge's queue to the peer's ingress: decides what goes of each message, or why it doesn't.
+"""Forwards a batch of a bridge's queue to the peer's ingress.
 
-Forward, then delete: nothing is deleted here; the trigger deletes what isn't reported as failed. Once the peer can't be
-reached, nothing more of the batch is tried: it stays, and the link is told.
+Forward, then delete: the trigger deletes the messages that aren't reported as failed. Once the peer is unreachable, the
+rest of the batch stays in the queue, and the outage is reported to the link.
 """
 
 import zlib
@@ -34,14 +34,14 @@ from sluice.federation.matching.metadata import (
     Drop,
     DropReason,
     Metadata,
-    Receipt,
-    crossed,
+    ReceivedMessage,
+    append_tag,
+    complete_metadata,
     deduplication_id,
-    held_back,
+    find_drop_reason,
     make_outgoing,
     open_attributes,
-    seal,
-    stamp,
+    seal_attributes,
 )
 from sluice.message import Message, Outgoing
 
@@ -53,9 +53,9 @@ FIFO_SUFFIX = ".fifo"
 
 @dataclass(slots=True)
 class ForwardOutcome:
-    """What became of a batch, by position: what comes again or never can, and what was dropped.
+    """The result of a batch, by position: failures and drops.
 
-    `outage` is what stopped the batch; then all that failed for it waits, and no message is to blame.
+    `outage` is the error that stopped the batch; the messages that failed because of it are retried.
     """
 
     failures: Mapping[int, SluiceError] = field(default_factory=dict)
@@ -65,8 +65,8 @@ class ForwardOutcome:
     lag_ms: int = 0  # of the oldest message that was forwarded, since it came into the bridge's queue
 
 
-def shared_out(messages: Sequence[Message], routes: int) -> list[list[int]]:
-    """Give the positions of a batch that each of the routes is to forward; a group's messages all go over one."""
+def split_batch(messages: Sequence[Message], routes: int) -> list[list[int]]:
+    """Divide a batch's positions among the routes; messages of one group go over one route."""
     if routes == 1:
         return [list(range(len(messages)))]
     shares: list[list[int]] = [[] for _ in range(routes)]
@@ -87,9 +87,9 @@ def forward_all(
     executor: Executor,
     lets_over: Callable[[Message], bool] | None = None,
 ) -> ForwardOutcome:
-    """Forward the batch of a FIFO queue, in order, or of a standard one, requests abreast.
+    """Forward the batch: in order from a FIFO queue, with parallel requests from a standard queue.
 
-    `lets_over` is the route's filter, where it has one. Once it holds a message back, so it does all later ones.
+    `lets_over` is the route's filter. If it raises `HeldBack`, it does so for all later messages as well.
     """
     refused: dict[int, SenderFault] = {}
     unasked: dict[int, SluiceError] = {}
@@ -98,7 +98,7 @@ def forward_all(
     url = route.peer.fifo_ingress_url if fifo else route.peer.ingress_url
     dest, dest_key = route.bridge.dest, None if route.bridge.dest_key is UNSET else route.bridge.dest_key
     for position, message in enumerate(messages):
-        receipt = Receipt.of(message, site=site, now_ms=now_ms)
+        receipt = ReceivedMessage.from_message(message, site=site, now_ms=now_ms)
         try:
             over = forward(
                 receipt, crossing=route.crossing, dest=dest, dest_key=dest_key, fifo=fifo, lets_over=lets_over
@@ -114,7 +114,7 @@ def forward_all(
         else:
             entries.append(Entry(position=position, target=url, outgoing=over))
 
-    way = _Way(route, peers)
+    way = _PeerSender(route, peers)
     dispatcher = Dispatcher(fifo=fifo, send=way.send, executor=executor, abreast=not fifo)
     dispatcher.dispatch(entries)
     waiting: Mapping[int, SluiceError] = dispatcher.failures
@@ -144,7 +144,7 @@ def forward_all(
 
 
 def forward(
-    receipt: Receipt,
+    receipt: ReceivedMessage,
     *,
     crossing: Crossing,
     dest: str,
@@ -152,20 +152,22 @@ def forward(
     fifo: bool,
     lets_over: Callable[[Message], bool] | None = None,
 ) -> Outgoing | Drop:
-    """Decide what a bridge sends to its peer's ingress, FIFO or not, for the exchange `dest`; or why it sends nothing.
+    """Return the message for the peer's ingress and the exchange `dest`, or the reason to drop it.
 
-    Where `dest_key` is None it keeps its key. `lets_over` is asked last, with the publisher's own attributes,
-    and what it raises is raised.
+    If `dest_key` is None the message keeps its key. `lets_over` is called last, with the publisher's own attributes;
+    its errors are raised.
 
-    What the message claims is always believed: a trace that were forgotten here would let opposite queue routes pass a
-    message on for ever, while a false one only stops the message that has it. Raises `SenderFault`.
+    The message's metadata is always trusted here: dropping the trace would let opposite queue routes forward a message
+    for ever, while a forged trace only stops its own message. Raises `SenderFault`.
     """
     opened = open_attributes(receipt.message.attributes)
-    metadata, message_id = stamp(opened.metadata or Metadata(), opened.attributes, receipt)
+    metadata, message_id = complete_metadata(opened.metadata or Metadata(), opened.attributes, receipt)
     if crossing.origins is UNSET:  # what isn't put there by an exchange has no address to be believed
         metadata = replace(metadata, to=None, turns=0)
     is_addressed = metadata.to is not None
-    reason = held_back(metadata.trace, crossing, addressed=is_addressed) or metadata.expired(receipt.now_ms)
+    reason = find_drop_reason(metadata.trace, crossing, addressed=is_addressed) or metadata.expiry_reason(
+        receipt.now_ms
+    )
     if reason is None and lets_over is not None:
         published = msgspec.structs.replace(receipt.message, attributes=opened.attributes)
         reason = None if lets_over(published) else DropReason.FILTERED
@@ -177,18 +179,18 @@ def forward(
         metadata,
         exchange=dest,
         key=metadata.key if dest_key is None else dest_key,
-        trace=crossed(metadata.trace, crossing, addressed=is_addressed),
+        trace=append_tag(metadata.trace, crossing, addressed=is_addressed),
         ttl_ms=metadata.ttl_left_ms(receipt.now_ms),
         stamped_at_ms=receipt.now_ms,
         turns=metadata.turns + is_addressed,
     )
-    attributes = seal(receipt.message.body, opened.attributes, gone)
+    attributes = seal_attributes(receipt.message.body, opened.attributes, gone)
     return make_outgoing(receipt.message, attributes, message_id, fifo=fifo, known_as=deduplication_id(gone))
 
 
 @dataclass(slots=True)
-class _Way:
-    """The way to the route's peer. Once the peer can't be reached, nothing more is tried."""
+class _PeerSender:
+    """Sends to the route's peer; after the first outage every send fails at once."""
 
     route: Forward
     peers: "PeerQueues"

@@ -1,7 +1,7 @@
-"""Moves messages from one queue to another, or to several, once: received, sent, then deleted, ten at a time.
+"""Moves messages between queues, once each: receives, sends, then deletes, ten at a time.
 
-Whoever stops it, and wherever it dies, nothing is lost: a message is deleted when the other queue has it. Who begins
-again goes on with what is left; a FIFO queue knows for five minutes what it has already.
+Nothing is lost if the move stops: a message is deleted only when the other queue has it. A new move continues with the
+rest; a FIFO queue drops duplicates for five minutes.
 """
 
 from collections import Counter
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sluice.batches import HELD_BACK, MAX_ENTRIES, Dispatcher, Entry, Send
 from sluice.errors import BadConfiguration, QueueGone
-from sluice.message import Message, Outgoing, emptied
+from sluice.message import Message, Outgoing, drop_contents
 
 if TYPE_CHECKING:  # at run time a move is given its queue, and imports none
     from sluice.aws.queues import ConsumedQueue
@@ -22,8 +22,8 @@ MAX_FRUITLESS = 5  # receipts in a row of which nothing could be moved
 MAX_REMEMBERED = 100_000  # ids of moved messages: SQS may deliver one again soon after it was deleted
 
 
-class CantGo(BadConfiguration):
-    """A message that has nowhere to go; the text says why."""
+class Unmovable(BadConfiguration):
+    """Raised for a message without a target; the text says why."""
 
 
 class Copy(NamedTuple):
@@ -35,11 +35,11 @@ class Copy(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Move:
-    """One move. `goes` says where a message goes, and as what; None isn't meant, and `CantGo` stays with the reason.
+    """One move. `goes` returns a message's copy, None to skip it, or raises `Unmovable` to keep it.
 
-    Where `fifo` no message overtakes another of its group. It ends after `most` messages, and where there is nothing
-    left to be moved: of what was sent to the queue up to `until_ms`, where that is given. `stays` has the reasons, by
-    id, of what couldn't be sent; a target that is gone ends the move, unless there are `several`.
+    With `fifo` no message overtakes another of its group. The move ends after `most` messages, or when nothing is left
+    that was sent by `until_ms`. `stays` has the reasons, by id, of messages that couldn't be sent. A deleted target
+    ends the move unless there are `several`.
     """
 
     source: "ConsumedQueue"
@@ -57,7 +57,7 @@ class Move:
     _moved_ids: dict[str, None] = field(default_factory=dict)  # the oldest first
 
     def run(self) -> Iterator[int]:
-        """Move, and yield the number of what is moved, batch by batch. Raises `QueueGone`, `CallFailed`."""
+        """Run the move, and yield the number of moved messages after each batch. Raises `QueueGone`, `CallFailed`."""
         kept: list[Message] = []
         fruitless = 0
         try:
@@ -66,10 +66,10 @@ class Move:
                 received = self.source.receive(most=most) if most else ()
                 if not received:
                     return
-                kept += map(emptied, received)
+                kept += map(drop_contents, received)
                 passed = len(self._passed)
                 once = {message.message_id: message for message in received}.values()
-                sent = self._sent([message for message in once if self._is_meant(message)])
+                sent = self._send_batch([message for message in once if self._is_meant(message)])
                 self._remember(sent)
                 # A standard queue may deliver a message twice, also within one answer: its copies go with it.
                 done = [message for message in received if message.message_id in self._moved_ids]
@@ -94,18 +94,18 @@ class Move:
         is_done = message.message_id in self._moved_ids or message.message_id in self.stays
         return not is_newer and not is_done
 
-    def _sent(self, messages: Sequence[Message]) -> list[Message]:
-        """Send a batch, in order; what of it the other queue has.
+    def _send_batch(self, messages: Sequence[Message]) -> list[Message]:
+        """Send a batch in order, and return the messages that the target accepted.
 
-        In a FIFO queue no two of a group go in one request: SQS may refuse the first and take the second.
+        For FIFO queues no two of a group go in one request: SQS may refuse the first and accept the second.
         """
         rounds: list[list[Entry]] = []
         before: Counter[str | None] = Counter()  # by group
         for position, message in enumerate(messages):
             try:
                 copy = self.goes(message)
-            except CantGo as error:
-                self._stays(message, error)
+            except Unmovable as error:
+                self._record_failure(message, error)
                 continue
             if copy is None:
                 self._passed.add(message.message_id)
@@ -118,22 +118,22 @@ class Move:
                 rounds.append([])
             rounds[number].append(Entry(position=position, target=copy.target, outgoing=copy.outgoing))
         dispatcher = Dispatcher(fifo=self.fifo, send=self.send, executor=None)
-        for each in rounds:
-            for entry in dispatcher.dispatch(each).gone:
+        for round_ in rounds:
+            for entry in dispatcher.dispatch(round_).gone:
                 if not self.several:
                     raise QueueGone(entry.target)
                 dispatcher.fail(entry, QueueGone(entry.target))
         for position, fault in dispatcher.failures.items():
-            self._stays(messages[position], fault)
+            self._record_failure(messages[position], fault)
         return [messages[entry.position] for entry in dispatcher.sent]
 
-    def _stays(self, message: Message, why: Exception) -> None:
+    def _record_failure(self, message: Message, why: Exception) -> None:
         self.stays[message.message_id] = str(why)
         self._held.add(message.group_id or "")
 
 
 def copy_to(target: str, message: Message) -> Copy:
-    """Make the message as the queue gets it; a FIFO queue knows it by the id that it has in the other one."""
+    """Return the copy for the target; its message id is the deduplication id in a FIFO queue."""
     fifo = target.endswith(FIFO_SUFFIX)
     return Copy(
         target,

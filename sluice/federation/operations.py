@@ -1,27 +1,27 @@
-"""What operators, ticks and the bridge function ask of the links function, and what it answers. Pure."""
+"""Operations of the links function and their results. Pure."""
 
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, cast
 
 from msgspec import Meta
 
-from sluice.codec import Struct, shared_fields
+from sluice.codec import Struct, pick_shared_fields
 from sluice.federation.declared import BindingDeclaration, Declared
 from sluice.federation.links.links import Address, Bridge, Introduction, Link
 from sluice.federation.links.peers import Peer
 from sluice.federation.links.states import Command, LinkState, LinkStatus
-from sluice.federation.links.watch import Mends
+from sluice.federation.links.watch import Repairs
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.matching.typed_values import StoredValue
 from sluice.operations import Operation, R
 
 MAX_REPORTED = 1_000  # queues
 
-# Answers
+# Results
 
 
 class LinkView(Link, frozen=True, kw_only=True):
-    """A link and how it is. `served` where the peer declared it, and not this site."""
+    """A link with its status. `served` if the peer declared it."""
 
     served: bool
     declared: bool
@@ -34,15 +34,15 @@ class LinkView(Link, frozen=True, kw_only=True):
         """Whether no route can be added to it any more."""
         return self.status.state is LinkState.CLOSING
 
-    def declared_link(self) -> Link:
-        """Return the link itself."""
-        return Link(**shared_fields(self, Link))
+    def to_link(self) -> Link:
+        """Return the link without its status."""
+        return Link(**pick_shared_fields(self, Link))
 
 
 class BridgeView(Bridge, frozen=True, kw_only=True):
-    """A bridge and how it is. `state` is a link's, or what the source said; `reads` is its queue, at this site.
+    """A bridge with its status. `state` is a link state or the source's report; `reads` is its queue at this site.
 
-    `mends` are of what it has at this site.
+    `mends` counts the repairs of the bridge's resources at this site.
     """
 
     served: bool
@@ -51,17 +51,17 @@ class BridgeView(Bridge, frozen=True, kw_only=True):
     error: str | None
     reads: str | None
     last_forward_ms: int | None
-    mends: Mends = Mends()
+    mends: Repairs = Repairs()
 
-    def declared_bridge(self) -> Bridge:
-        """Return the bridge itself."""
-        return Bridge(**shared_fields(self, Bridge))
+    def to_bridge(self) -> Bridge:
+        """Return the bridge without its status."""
+        return Bridge(**pick_shared_fields(self, Bridge))
 
 
 class SiteView(Struct, frozen=True, kw_only=True):
-    """What a site says of itself. `bindings` are counted; `feeds` are those of queues that its queue routes read.
+    """A site's objects and their status. `bindings` is a number; `feeds` are the bindings of queue routes' queues.
 
-    `declared` is what the deployment declares, which isn't to be changed at run time.
+    `declared` is the deployment's declaration, which can't be changed at run time.
     """
 
     address: Introduction
@@ -79,40 +79,40 @@ class SiteView(Struct, frozen=True, kw_only=True):
         """The site's."""
         return self.address.tag
 
-    def peer_tagged(self, tag: str) -> Peer | None:
+    def find_peer(self, tag: str) -> Peer | None:
         """None where there is none."""
-        return next((each for each in self.peers if each.tag == tag), None)
+        return next((peer for peer in self.peers if peer.tag == tag), None)
 
-    def link_named(self, name: str) -> LinkView | None:
+    def find_link(self, name: str) -> LinkView | None:
         """None where there is none."""
-        return next((each for each in self.links if each.name == name), None)
+        return next((link for link in self.links if link.name == name), None)
 
     def links_to(self, peer: str) -> list[LinkView]:
         """Those that were declared here and aren't about to go."""
-        return [each for each in self.links if each.peer == peer and not each.served and not each.is_ending]
+        return [link for link in self.links if link.peer == peer and not link.served and not link.is_ending]
 
-    def bridge_named(self, name: str) -> BridgeView | None:
+    def find_bridge(self, name: str) -> BridgeView | None:
         """None where there is none."""
-        return next((each for each in self.bridges if each.name == name), None)
+        return next((bridge for bridge in self.bridges if bridge.name == name), None)
 
 
 class ExchangesView(Struct, frozen=True, kw_only=True):
-    """A site's exchanges, in the order in which they were made."""
+    """A site's exchanges, in order of creation."""
 
     exchanges: tuple[Exchange, ...]
 
 
 class BindingsView(Struct, frozen=True, kw_only=True):
-    """Bindings, as of this version of all of them."""
+    """Bindings at a version of the site's bindings."""
 
     version: int
     bindings: tuple[BindingDeclaration, ...]
 
 
 class QueueView(Struct, frozen=True, kw_only=True):
-    """A queue that may be bound: the names that people and SQS know it by, its bindings, and the routes that read it.
+    """A queue that may be bound, with its logical and SQS names, number of bindings, and the routes that read it.
 
-    `deployed` where the stacks made it, or took it over.
+    `deployed` if a stack created or adopted it.
     """
 
     name: str
@@ -123,9 +123,9 @@ class QueueView(Struct, frozen=True, kw_only=True):
 
 
 class QueuesView(Struct, frozen=True, kw_only=True):
-    """The queues that a site knows of: deployed, bound or read. Others may be bound whose names match a pattern.
+    """A site's queues: deployed, bound or read by routes. Queues that match `patterns` can be bound as well.
 
-    `kms_key_arn` is of the key to make them with, None for SQS's own.
+    `kms_key_arn` is the key for new queues; None selects SQS-managed encryption.
     """
 
     address: Address
@@ -133,13 +133,13 @@ class QueuesView(Struct, frozen=True, kw_only=True):
     kms_key_arn: str | None = None
     queues: tuple[QueueView, ...]
 
-    def named(self, name: str) -> QueueView | None:
-        """Find the queue that people, or SQS, know by this name; None where the site knows of none."""
-        return next((each for each in self.queues if name in {each.name, each.queue}), None)
+    def find_queue(self, name: str) -> QueueView | None:
+        """Find a queue by its logical or SQS name; None if the site has no such queue."""
+        return next((queue for queue in self.queues if name in {queue.name, queue.queue}), None)
 
 
-class WayView(Struct, frozen=True, kw_only=True):
-    """How messages of an exchange reach the site `origin`, and what that wants: how many bindings, and some keys."""
+class PathView(Struct, frozen=True, kw_only=True):
+    """A path for an exchange's messages to the site `origin`, with the number of its bindings and some keys."""
 
     exchange: str
     origin: str
@@ -151,45 +151,45 @@ class WayView(Struct, frozen=True, kw_only=True):
     keys: tuple[str, ...]
 
 
-class WaysView(Struct, frozen=True, kw_only=True):
-    """Who wants what of a site, by which way: the best one of each origin first."""
+class PathsView(Struct, frozen=True, kw_only=True):
+    """Paths of dynamic routes; each origin's best path comes first."""
 
-    ways: tuple[WayView, ...]
+    ways: tuple[PathView, ...]
 
 
-class Redriven(Struct, frozen=True, kw_only=True):
-    """How many dead letters are back in their queue."""
+class RedriveResult(Struct, frozen=True, kw_only=True):
+    """The number of dead letters that were redriven."""
 
     redriven: int
 
 
-# What may be asked
+# Operations
 
 
 class ShowSite(Operation[SiteView], frozen=True, kw_only=True, tag="site"):
-    """What the site has, and how it is."""
+    """Shows the site's objects and their status."""
 
 
 class ListExchanges(Operation[ExchangesView], frozen=True, kw_only=True, tag="exchanges"):
-    """Only them: it costs one read, where the whole site costs several."""
+    """Lists exchanges only: one read, instead of the several of `ShowSite`."""
 
 
 class ListQueues(Operation[QueuesView], frozen=True, kw_only=True, tag="queues"):
-    """Of those that may be bound, the ones that the site knows of."""
+    """Lists the site's queues."""
 
 
 class ListBindings(Operation[BindingsView], frozen=True, kw_only=True, tag="bindings"):
-    """Of one exchange, or of all."""
+    """Lists the bindings of one exchange, or of all."""
 
     exchange: str | None = None
 
 
-class ListWays(Operation[WaysView], frozen=True, kw_only=True, tag="ways"):
-    """Who wants what of the site, over its dynamic routes."""
+class ListPaths(Operation[PathsView], frozen=True, kw_only=True, tag="ways"):
+    """Paths of dynamic routes; each origin's best path comes first."""
 
 
-class Redrive(Operation[Redriven], frozen=True, kw_only=True, tag="redrive"):
-    """Puts a route's dead letters back into its queue."""
+class Redrive(Operation[RedriveResult], frozen=True, kw_only=True, tag="redrive"):
+    """Redrives a route's dead letters into its queue."""
 
     name: str
 
@@ -199,7 +199,7 @@ class _Change(Operation[R], frozen=True, kw_only=True):
 
 
 class AddExchange(_Change[Exchange], frozen=True, kw_only=True, tag="exchange_add"):
-    """Makes an exchange; the same one once more changes nothing."""
+    """Adds an exchange. Idempotent."""
 
     name: str
     type: ExchangeType
@@ -207,16 +207,16 @@ class AddExchange(_Change[Exchange], frozen=True, kw_only=True, tag="exchange_ad
 
 
 class DeleteExchange(_Change[None], frozen=True, kw_only=True, tag="exchange_del"):
-    """Takes an exchange away that nothing is bound to."""
+    """Deletes an exchange without bindings."""
 
     name: str
 
 
 class BindQueue(_Change[BindingDeclaration], frozen=True, kw_only=True, tag="bind", omit_defaults=True):
-    """Binds a queue; the same binding once more changes nothing.
+    """Binds a queue. Idempotent.
 
-    One with other arguments is refused, but where it `replaces`: then there is no moment without a binding. Defaults
-    aren't said: so a site that doesn't know `replaces` yet takes all else.
+    A binding with other arguments is refused unless `replaces`, which swaps them in one change. Defaults are omitted on
+    the wire, so sites of older releases accept operations without `replaces`.
     """
 
     exchange: str
@@ -226,13 +226,13 @@ class BindQueue(_Change[BindingDeclaration], frozen=True, kw_only=True, tag="bin
     replaces: bool = False
 
     @classmethod
-    def to(cls, binding: BindingDeclaration, *, replaces: bool = False) -> "BindQueue":
-        """Return what asks for the binding."""
-        return cls(**shared_fields(binding, cls), replaces=replaces)
+    def from_declaration(cls, binding: BindingDeclaration, *, replaces: bool = False) -> "BindQueue":
+        """Return the operation that adds the binding."""
+        return cls(**pick_shared_fields(binding, cls), replaces=replaces)
 
     def declaration(self) -> BindingDeclaration:
-        """Return the binding that is asked for."""
-        return BindingDeclaration(**shared_fields(self, BindingDeclaration))
+        """Return the binding to add."""
+        return BindingDeclaration(**pick_shared_fields(self, BindingDeclaration))
 
 
 class UnbindQueue(_Change[None], frozen=True, kw_only=True, tag="unbind"):
@@ -244,64 +244,64 @@ class UnbindQueue(_Change[None], frozen=True, kw_only=True, tag="unbind"):
 
 
 class AddPeer(_Change[Peer], frozen=True, kw_only=True, tag="peer_add"):
-    """Declares a peer, or what it may from now on; the same one once more changes nothing."""
+    """Adds a peer or updates its permissions. Idempotent."""
 
     peer: Peer
 
 
 class DeletePeer(_Change[None], frozen=True, kw_only=True, tag="peer_del"):
-    """Lets a site be no peer any more; what it asked for goes, and what its queues hold goes over first."""
+    """Removes a peer. Its routes are closed after their queues have been forwarded."""
 
     name: str
 
 
 class AddLink(_Change[Link], frozen=True, kw_only=True, tag="link_add"):
-    """Declares a link; the same one once more changes nothing."""
+    """Adds a link. Idempotent."""
 
     link: Link
 
 
 class CloseLink(_Change[None], frozen=True, kw_only=True, tag="link_del"):
-    """Closes a link, and with it its routes; what these hold goes over first."""
+    """Closes a link and its routes, after their queues have been forwarded."""
 
     name: str
 
 
-class TellLink(_Change[None], frozen=True, kw_only=True, tag="link_tell"):
-    """Pauses a link, drains it, lets it go on, or tries it now."""
+class CommandLink(_Change[None], frozen=True, kw_only=True, tag="link_tell"):
+    """Pauses, drains, resumes or retries a link."""
 
     name: str
     what: Command
 
 
 class AddBridge(_Change[Bridge], frozen=True, kw_only=True, tag="bridge_add"):
-    """Declares a route; the same one once more changes nothing."""
+    """Adds a route. Idempotent."""
 
     bridge: Bridge
 
 
 class ChangeBridge(_Change[Bridge], frozen=True, kw_only=True, tag="bridge_change"):
-    """Gives a route that is there other options; its way and its queue stay, and what is published goes on into it."""
+    """Changes a route's options in place. Its endpoints and queue stay, so no published message is lost."""
 
     bridge: Bridge
 
 
 class CloseBridge(_Change[None], frozen=True, kw_only=True, tag="bridge_del"):
-    """Takes a route away; what its queue holds goes over first. `del_empty_link` takes the link with its last one."""
+    """Closes a route after its queue has been forwarded. `del_empty_link` closes the link after its last route."""
 
     name: str
     del_empty_link: bool = False
 
 
-class TellBridge(_Change[None], frozen=True, kw_only=True, tag="bridge_tell"):
-    """Pauses a route, drains it, lets it go on, or tries its link now."""
+class CommandBridge(_Change[None], frozen=True, kw_only=True, tag="bridge_tell"):
+    """Pauses, drains or resumes a route, or retries its link."""
 
     name: str
     what: Command
 
 
 class ReportOutage(_Change[None], frozen=True, kw_only=True, tag="outage"):
-    """Of a link, by whoever forwards over it, at `at_ms`. `refused` where somebody has to put something right."""
+    """Reports that forwarding over a link failed at `at_ms`. `refused` if an operator has to fix the cause."""
 
     link: str
     error: str
@@ -310,26 +310,26 @@ class ReportOutage(_Change[None], frozen=True, kw_only=True, tag="outage"):
 
 
 class ReportGone(_Change[None], frozen=True, kw_only=True, tag="gone"):
-    """Of bound queues that didn't exist as they were sent to, by the exchange function.
+    """Reports bound queues that didn't exist when the exchange function sent to them.
 
-    `copies` are by queue: so many became dead letters so, which go back where the queue is there again.
+    `copies` is the number of new dead letters by queue; they are redriven once the queue exists again.
     """
 
     copies: Annotated[Mapping[str, Annotated[int, Meta(ge=0)]], Meta(max_length=MAX_REPORTED)]
 
 
-class LookAgain(_Change[None], frozen=True, kw_only=True, tag="tick"):
-    """Does what is due by now."""
+class Tick(_Change[None], frozen=True, kw_only=True, tag="tick"):
+    """Runs the due actions."""
 
 
 class SweepSite(_Change[None], frozen=True, kw_only=True, tag="sweep"):
-    """Makes what is declared and missing, looks after what routes and bindings have, and does what is due."""
+    """Applies the declaration, repairs resources of routes and bindings, and runs the due actions."""
 
 
 FederationOperation = (
-    ShowSite | ListExchanges | ListQueues | ListBindings | ListWays | Redrive | AddExchange | DeleteExchange
-    | BindQueue | UnbindQueue | AddPeer | DeletePeer | AddLink | CloseLink | TellLink | AddBridge | ChangeBridge
-    | CloseBridge | TellBridge | ReportOutage | ReportGone | LookAgain | SweepSite
+    ShowSite | ListExchanges | ListQueues | ListBindings | ListPaths | Redrive | AddExchange | DeleteExchange
+    | BindQueue | UnbindQueue | AddPeer | DeletePeer | AddLink | CloseLink | CommandLink | AddBridge | ChangeBridge
+    | CloseBridge | CommandBridge | ReportOutage | ReportGone | Tick | SweepSite
 )  # fmt: skip
 # A union is no type to a type checker.
 OPERATIONS = cast("type[FederationOperation]", FederationOperation)

@@ -1,7 +1,7 @@
-"""Routes a batch of an ingress queue: what an exchange sends where of each message, or why it doesn't; and sends it.
+"""Routes a batch of an ingress queue: decides which queues get each message, and sends the copies.
 
-Copy, then delete: a message is done only when every queue has its copy. Nothing is deleted here; the trigger deletes
-what isn't reported as failed.
+Copy, then delete: a message is done only when every queue has its copy. The trigger deletes the messages that aren't
+reported as failed.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ from sluice.errors import (
     SluiceError,
     dead_letter_text,
 )
-from sluice.federation.links.peers import KnownPeers, Peer, marked
+from sluice.federation.links.peers import KnownPeers, Peer, append_peer_tag
 from sluice.federation.matching.bindings import Destination, RoutingTable
 from sluice.federation.matching.indexes import Publication
 from sluice.federation.matching.metadata import (
@@ -32,25 +32,25 @@ from sluice.federation.matching.metadata import (
     Drop,
     DropReason,
     Metadata,
-    Receipt,
+    ReceivedMessage,
     attribute_text,
+    complete_metadata,
     deduplication_id,
-    held_back,
+    find_drop_reason,
     make_outgoing,
     open_attributes,
-    seal,
-    stamp,
+    seal_attributes,
 )
-from sluice.federation.matching.typed_values import headers_of
+from sluice.federation.matching.typed_values import collect_headers
 from sluice.message import MAX_ATTRIBUTES, Attributes, Message, Outgoing
 
 GONE_AFTER_MS = 5_000  # of answers that a queue doesn't exist
 
 
 class Ingress(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue that messages are published to: any exchange's, or one's alone.
+    """A queue that messages are published to, for any exchange or for one.
 
-    `from_links` where only peers send to it; `trusted` where publishers are believed where a message has been.
+    `from_links` if only peers send to it; `trusted` if publishers' metadata is trusted.
     """
 
     fifo: bool
@@ -59,35 +59,35 @@ class Ingress(msgspec.Struct, frozen=True, kw_only=True):
     exchange: str | None = None
 
 
-def senders_of(message: Message, peers: KnownPeers) -> Sequence[Peer]:
-    """Return whose message it may be. Raises `NoPeer`."""
-    found = peers.sent_by(message.sender_id)
-    if not found:
+def identify_senders(message: Message, peers: KnownPeers) -> Sequence[Peer]:
+    """Return the peers that may have sent the message. Raises `NoPeer`."""
+    senders = peers.find_senders(message.sender_id)
+    if not senders:
         raise NoPeer(f"sent by {message.sender_id.partition(':')[0]!r}, which is no peer's role")
-    return found
+    return senders
 
 
 @dataclass(slots=True)
 class AbsentQueues:
-    """The queues, by URL, that said they don't exist when they were last sent to: what an environment keeps of them.
+    """Caches the queues, by URL, that didn't exist when they were last sent to.
 
-    SQS says so of a queue in its first second too, so one answer is no proof that it is gone.
+    SQS also reports a queue as missing during its first second, so one answer is no proof that it was deleted.
     """
 
     since_ms: dict[str, int] = field(default_factory=dict)
 
     def is_gone(self, url: str, now_ms: int) -> bool:
-        """Note that it said so; whether it has for some seconds."""
+        """Record a missing queue; return whether it has been missing for `GONE_AFTER_MS`."""
         return now_ms - self.since_ms.setdefault(url, now_ms) >= GONE_AFTER_MS
 
-    def there(self, urls: Iterable[str]) -> None:
-        """Forget queues that took something."""
+    def mark_present(self, urls: Iterable[str]) -> None:
+        """Remove queues that accepted a message."""
         for url in self.since_ms.keys() & set(urls):
             del self.since_ms[url]
 
 
 class Undeliverable(msgspec.Struct, frozen=True, kw_only=True):
-    """A copy whose queue is gone: of the message at the position."""
+    """A copy of the message at the position whose queue was deleted."""
 
     position: int
     url: str
@@ -106,9 +106,9 @@ class Undeliverable(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class RoutingOutcome:
-    """What became of a batch: by position what comes again or never can; copies without a queue; drops.
+    """The result of a batch: failures by position, undeliverable copies and drops.
 
-    `absent` are the URLs of the queues that said they don't exist, each with how many of its copies are undeliverable.
+    `absent` are the URLs of missing queues, each with its number of undeliverable copies.
     """
 
     failures: Mapping[int, SluiceError] = field(default_factory=dict)
@@ -130,22 +130,21 @@ def route(
     executor: Executor,
     absent: AbsentQueues,
 ) -> RoutingOutcome:
-    """Send every message of the batch to the queues that its exchange finds. `messages` are in order.
+    """Send each message of the batch, in order, to the queues that its exchange selects.
 
-    What comes from links is a peer's of those that `peers` knows, or a stranger's, which is refused.
+    A message from a link must be from one of the `peers`; else it is refused.
 
-    A message comes again, once, where a queue says that it doesn't exist and may only be new. A copy whose queue is
-    gone is undeliverable, and its message done: the other queues have theirs, and each time that it came again, they'd
-    have it once more.
+    A message is retried once if a queue that may only be new is missing. If the queue was deleted, the copy is
+    undeliverable and the message done: a retry would send the other queues another copy.
     """
     refused: dict[int, SenderFault] = {}
     drops: list[Drop] = []
     entries: list[Entry] = []
     known = peers() if ingress.from_links else None
     for position, message in enumerate(messages):
-        receipt = Receipt.of(message, site=site, now_ms=now_ms)
+        receipt = ReceivedMessage.from_message(message, site=site, now_ms=now_ms)
         try:
-            senders = None if known is None else senders_of(message, known)
+            senders = None if known is None else identify_senders(message, known)
             published = publish(
                 receipt, table=table, trusted=ingress.trusted, senders=senders, exchange=ingress.exchange
             )
@@ -164,14 +163,14 @@ def route(
         stopped = dispatcher.dispatch(left)
         said_so |= {entry.target for entry in stopped.gone}
         for entry in stopped.gone:
-            if absent.is_gone(entry.target, now_ms) or messages[entry.position].receives > 1:
+            if absent.is_gone(entry.target, now_ms) or messages[entry.position].receive_count > 1:
                 gone.append(Undeliverable(position=entry.position, url=entry.target, outgoing=entry.outgoing))
             else:  # at once: what follows in its group is held back
                 dispatcher.fail(entry, QueueGone(entry.target))
         left = stopped.later
-    absent.there(entry.target for entry in dispatcher.sent)
-    undeliverable = [each for each in gone if each.position not in dispatcher.failures]  # else it comes again
-    copies = Counter(each.url for each in undeliverable)
+    absent.mark_present(entry.target for entry in dispatcher.sent)
+    undeliverable = [copy for copy in gone if copy.position not in dispatcher.failures]  # else it comes again
+    copies = Counter(copy.url for copy in undeliverable)
     counts = Counter(
         MessagesReceived=len(messages),
         MessagesRouted=len(dispatcher.sent),
@@ -192,14 +191,14 @@ def route(
 
 
 class Copy(msgspec.Struct, frozen=True, kw_only=True):
-    """What goes to one queue."""
+    """A message's copy for one queue."""
 
     destination: Destination
     outgoing: Outgoing
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of a message at an exchange. There is at least one copy or one drop."""
+    """The result of publishing a message: at least one copy or one drop."""
 
     message_id: str
     copies: tuple[Copy, ...] = ()
@@ -207,53 +206,52 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def publish(
-    receipt: Receipt,
+    receipt: ReceivedMessage,
     *,
     table: RoutingTable,
     trusted: bool,
     senders: Sequence[Peer] | None = None,
     exchange: str | None = None,
 ) -> Published:
-    """Decide what the exchange does with a message; where `exchange` is None, the one that the message names.
+    """Decide what the exchange does with a message; if `exchange` is None, the message names it.
 
-    `senders` are the peers one of which it came from, over a link. What they say is believed, and what is said where a
-    site chooses to trust its publishers. Otherwise the trace, the id and the times that a message claims are forgotten,
-    as if it had none.
+    `senders` are the peers that may have sent it over a link. Metadata is trusted from peers, and from any publisher if
+    `trusted`. Otherwise the claimed trace, id and times are dropped.
 
-    Raises `SenderFault` for a message that can never succeed: its metadata can't be read, its key is too long, it is
-    too large with metadata, the exchange isn't there, or isn't one that the peer may push to.
+    Raises `SenderFault` for a message that can never succeed: its metadata is malformed, its key too long, it is too
+    large with metadata, or its exchange is missing or not open to the peer.
     """
     opened = open_attributes(receipt.message.attributes)
     claimed = opened.metadata or Metadata()
     if senders is not None:
-        claimed = replace(claimed, trace=marked(claimed.trace, senders))
+        claimed = replace(claimed, trace=append_peer_tag(claimed.trace, senders))
     elif not trusted:
         claimed = Metadata(exchange=claimed.exchange, key=claimed.key, ttl_ms=claimed.ttl_ms, headers=claimed.headers)
-    metadata, message_id = stamp(claimed, opened.attributes, receipt)
+    metadata, message_id = complete_metadata(claimed, opened.attributes, receipt)
     named = exchange or claimed.exchange or attribute_text(opened.attributes, EXCHANGE_ATTRIBUTE)
     if not named:
         raise Malformed(f"names no exchange: neither {ATTRIBUTE} nor an attribute `{EXCHANGE_ATTRIBUTE}` does")
-    refusals = [each.push_refusal(named) for each in senders or ()]
+    refusals = [sender.find_push_refusal(named) for sender in senders or ()]
     if refusals and None not in refusals:
         raise NotPermitted(refusals[0] or "")
-    reason = (DropReason.LOOP if receipt.site in metadata.trace else None) or metadata.expired(receipt.now_ms)
+    reason = (DropReason.LOOP if receipt.site in metadata.trace else None) or metadata.expiry_reason(receipt.now_ms)
     if reason is not None:
         return Published(message_id=message_id, drops=(Drop(reason=reason, message_id=message_id),))
-    headers = headers_of(opened.attributes, metadata.headers)
+    headers = collect_headers(opened.attributes, metadata.headers)
     destinations = table.route(Publication(exchange=named, key=metadata.key or "", headers=headers))
     if not destinations:
         return Published(message_id=message_id, drops=(Drop(reason=DropReason.UNROUTABLE, message_id=message_id),))
-    return _shared_out(receipt, opened.attributes, replace(metadata, exchange=named), destinations)
+    return _address_copies(receipt, opened.attributes, replace(metadata, exchange=named), destinations)
 
 
-def _shared_out(
-    receipt: Receipt, attributes: Attributes, metadata: Metadata, destinations: Sequence[Destination]
+def _address_copies(
+    receipt: ReceivedMessage, attributes: Attributes, metadata: Metadata, destinations: Sequence[Destination]
 ) -> Published:
-    """Give each destination its copy: those on dynamic bridges share out whom the message is for."""
+    """Make each destination's copy; copies on dynamic bridges divide the message's origins among them."""
     message, message_id = receipt.message, metadata.message_id or ""
     is_addressed, is_for_here = metadata.to is not None, metadata.to is None or receipt.site in metadata.to
     unaddressed = replace(metadata, to=None, turns=0)
-    sealed = seal(message.body, attributes, unaddressed)
+    sealed = seal_attributes(message.body, attributes, unaddressed)
     # SQS's ten are the user's again where the message ends its way: a plain consumer knows nothing of `x-qpid`.
     fills_up = len(attributes) == MAX_ATTRIBUTES and not metadata.headers
     at_the_end = attributes if fills_up else sealed
@@ -267,13 +265,13 @@ def _shared_out(
             addressed = replace(metadata, to=to)
             if is_addressed and not addressed.to:
                 continue  # other copies are for those
-            held = held_back(metadata.trace, crossing, addressed=is_addressed)
+            held = find_drop_reason(metadata.trace, crossing, addressed=is_addressed)
             held = held or (None if addressed.to else DropReason.LOOP)
-            carried, known_as = seal(message.body, attributes, addressed), deduplication_id(addressed)
+            carried, known_as = seal_attributes(message.body, attributes, addressed), deduplication_id(addressed)
         elif is_for_here:
             if crossing is not None:
-                held, known_as = held_back(metadata.trace, crossing), deduplication_id(unaddressed)
-            carried = sealed if destination.goes_on else at_the_end
+                held, known_as = find_drop_reason(metadata.trace, crossing), deduplication_id(unaddressed)
+            carried = sealed if destination.is_forwarded else at_the_end
         else:
             continue
         if held is not None:

@@ -40,9 +40,9 @@ class BridgeSettings(Settings, frozen=True, kw_only=True):
 
 
 class SiteNames(msgspec.Struct, frozen=True, kw_only=True):
-    """Which queues the site may send to and read: those that the stacks made, by their names there, and patterns.
+    """The queues that the site may use: deployed ones by logical name, and patterns of names.
 
-    Of those made some are `taken`: the site reads them itself, to split them or to count.
+    Deployed queues in `taken` are read by the site itself, to split or to count messages.
     """
 
     queues: Mapping[str, str]
@@ -50,7 +50,7 @@ class SiteNames(msgspec.Struct, frozen=True, kw_only=True):
     taken: Collection[str] = ()
 
     def physical(self, name: str) -> str:
-        """Find the name that SQS knows a queue by. Raises `BadBinding` for one that the functions may not touch."""
+        """Return a queue's SQS name. Raises `BadBinding` if the site may not use it."""
         if name in self.queues:
             return self.queues[name]
         if name in self.queues.values() or any(fnmatchcase(name, pattern) for pattern in self.patterns):
@@ -59,14 +59,14 @@ class SiteNames(msgspec.Struct, frozen=True, kw_only=True):
         raise BadBinding(f"{name}: not a queue that this site may use; there are {known} (federation.queue_names)")
 
     def readable(self, name: str) -> str:
-        """Find the same of a queue that a route may read. Raises `BadBinding` for others."""
+        """Return the SQS name of a queue that a route may read. Raises `BadBinding` for others."""
         physical = self.physical(name)
-        if self.shown(physical) in self.taken:
+        if self.logical_name(physical) in self.taken:
             raise BadBinding(f"{name}: the site reads it itself, a route would get a part of it")
         return physical
 
-    def shown(self, physical: str) -> str:
-        """Find the name that people know a queue by."""
+    def logical_name(self, physical: str) -> str:
+        """Return a queue's logical name."""
         return next((name for name, made in self.queues.items() if made == physical), physical)
 
 
@@ -99,21 +99,21 @@ class LinksSettings(Settings, frozen=True, kw_only=True):
 
     @property
     def peer_accounts(self) -> frozenset[str]:
-        """Whose sites may link to this one: its own account too."""
+        """The accounts whose sites may link to this one, including its own."""
         return frozenset(self.accounts)
 
     @property
     def peer_stages(self) -> frozenset[str]:
-        """Which stages' sites may be peers: its own too, and empty for those that have none."""
+        """The stages of possible peers, including the site's own; "" for sites without a stage."""
         own = "" if self.here.stage is UNSET else self.here.stage
         return frozenset({own, *(self.stages or ())})
 
     @property
     def declared(self) -> Declared:
-        """What the stacks declare. Raises `BadRoute`, which names the place."""
+        """The stacks' declaration. Raises `BadRoute`, which names the place."""
         return Declared.parse(self.declaration)
 
     @property
     def arn_prefix(self) -> str:
-        """An ARN of the site's queues without the name."""
+        """The ARN prefix of the site's queues."""
         return self.bridge_dead_letters_arn.rsplit(":", 1)[0] + ":"

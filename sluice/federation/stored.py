@@ -1,4 +1,4 @@
-"""What is stored, and what one execution environment keeps of it between its invocations. Not for threads."""
+"""Stored documents, and their cache between invocations. Not thread-safe."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Seen(Generic[T]):
-    """A document: decoded once a version, never older than a second. `decode` gets None before the first save."""
+class CachedDocument(Generic[T]):
+    """Caches a document, decoded once a version and at most a second old. `decode` gets None before the first save."""
 
     document: "DynamoDocument"
     decode: Callable[[bytes | None], T]
@@ -28,7 +28,7 @@ class Seen(Generic[T]):
     _value: T | None = None
 
     def value(self) -> T:
-        """Read the document's value, at most a second old."""
+        """Return the document's value, at most a second old."""
         now_ms = self.now_ms()
         if self._value is None or now_ms - self._checked_at_ms >= CACHED_MS:
             if self._value is None or self.document.version() != self._version:
@@ -40,8 +40,8 @@ class Seen(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored(Generic[T]):
-    """One document's value, changed by whoever wins; `empty` makes the one before the first save."""
+class DocumentStore(Generic[T]):
+    """A document's value, with optimistic concurrency; `empty` makes the value before the first save."""
 
     document: "DynamoDocument"
     format: Format[T]

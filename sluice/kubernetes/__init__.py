@@ -1,1 +1,1 @@
-"""Workloads of Kubernetes clusters whose queue is re-pointed, asked for and changed at the clusters' API servers."""
+"""Re-pointing of Kubernetes workloads to another queue, by the clusters' API servers."""

@@ -1,7 +1,6 @@
-"""A cluster's API server, as far as it is asked here: objects by their paths, as plain JSON.
+"""A minimal client of a cluster's API server: objects by their paths, as plain JSON.
 
-Every kind is asked for in the same way, Kubernetes' own and custom resources, and fields that this program doesn't know
-come back to the server as they were.
+Kubernetes' own kinds and custom resources are treated alike, and unknown fields are sent back to the server unchanged.
 https://kubernetes.io/docs/reference/using-api/api-concepts/
 """
 
@@ -16,31 +15,33 @@ from sluice.errors import CallFailed
 from sluice.splitting.consumers.controllers import MANAGER
 from sluice.splitting.consumers.workloads import Json
 
-CONNECT_S, READ_S = 2.0, 10.0  # of each request: the control function lives for 60 s
-PAGE = 500  # objects
+CONNECT_S, READ_S = 2.0, 10.0  # time-outs per request; the control function has 60 s in all
+PAGE = 500  # objects per page
 MAX_PAGES = 20
 OURS = {"fieldManager": MANAGER}
 NOT_FOUND, ALREADY_EXISTS = "NotFound", "AlreadyExists"
 
-# Sends one request: method, path with query, body. Gives the status and the answer, empty where it is no object. Raises
-# `CallFailed`, whose code names what failed, where no answer came.
+# Sends one request: method, path with query, body. Returns status and response, {} if it is no object. Raises
+# `CallFailed`, whose code names the error, if there is no response.
 Send = Callable[[str, str, Json | None], tuple[int, Json]]
 
 
 class Api(msgspec.Struct, frozen=True):
-    """Asks one API server. All of it raises `CallFailed`, with the server's own reason as its code."""
+    """Client of one API server. All methods raise `CallFailed`, with the server's reason as its code."""
 
     send: Send
 
     def get(self, path: str) -> Json:
-        """Read an object."""
-        return self._asked("GET", path)
+        """Fetch an object."""
+        return self._request("GET", path)
 
     def list(self, path: str, **query: str) -> Iterator[Json]:
-        """Read a collection's objects, page by page, `MAX_PAGES` at most."""
+        """Yield a collection's objects, page by page. Raises for more than `MAX_PAGES`."""
         more = ""
         for _ in range(MAX_PAGES):
-            page = self._asked("GET", path, query={"limit": str(PAGE), **query, **({"continue": more} if more else {})})
+            page = self._request(
+                "GET", path, query={"limit": str(PAGE), **query, **({"continue": more} if more else {})}
+            )
             yield from page["items"]
             more = page["metadata"].get("continue", "")
             if not more:
@@ -48,18 +49,18 @@ class Api(msgspec.Struct, frozen=True):
         raise CallFailed(f"GET {path}", "TooMany", f"there are more than {MAX_PAGES * PAGE}")
 
     def create(self, path: str, body: Json) -> Json:
-        """Put an object into a collection."""
-        return self._asked("POST", path, body, query=OURS)
+        """Create an object in a collection."""
+        return self._request("POST", path, body, query=OURS)
 
     def replace(self, path: str, body: Json) -> Json:
-        """Let an object be this one, if nobody has changed it since it was read: its `resourceVersion` says so."""
-        return self._asked("PUT", path, body, query=OURS)
+        """Replace an object, if its `resourceVersion` shows that it hasn't changed since it was read."""
+        return self._request("PUT", path, body, query=OURS)
 
     def delete(self, path: str) -> None:
         """Delete an object."""
-        self._asked("DELETE", path)
+        self._request("DELETE", path)
 
-    def _asked(
+    def _request(
         self, method: str, path: str, body: Json | None = None, *, query: Mapping[str, str] | None = None
     ) -> Json:
         status, answer = self.send(method, f"{path}?{urlencode(query)}" if query else path, body)
@@ -69,17 +70,17 @@ class Api(msgspec.Struct, frozen=True):
         return answer
 
 
-def path_of(group_version: str, namespace: str, plural: str, name: str | None = None) -> str:
-    """Write the path of an object or a collection; Kubernetes' first group has no name, only `v1`."""
+def api_path(group_version: str, namespace: str, plural: str, name: str | None = None) -> str:
+    """Return the path of an object or a collection; the core group has only a version, `v1`."""
     root = f"/apis/{group_version}" if "/" in group_version else f"/api/{group_version}"
     path = f"{root}/namespaces/{quote(namespace, safe='')}/{plural}"
     return path if name is None else f"{path}/{quote(name, safe='')}"
 
 
 def read_answer(text: bytes | str) -> Json:
-    """Read an answer's body, which a proxy on the way may have written: what is no object says nothing."""
+    """Parse a response's body; {} if it isn't a JSON object, for example a proxy's error page."""
     try:
-        found: Any = read_json(text)
+        answer: Any = read_json(text)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return answer if isinstance(answer, dict) else {}

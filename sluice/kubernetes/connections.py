@@ -1,8 +1,8 @@
-"""Connections to API servers: by address, certificate and token, or as an operator's kubeconfig says.
+"""Connections to API servers: by address, certificate and token, or by an operator's kubeconfig.
 
-The first needs nothing but urllib3, which Lambda's runtime has. The official client takes two seconds of a processor to
-import, of which a function of 256 MB has a seventh, and 20 MB of its bundle: it is asked for a kubeconfig alone, whose
-ways to sign in it knows.
+The first needs only urllib3, which Lambda's runtime includes. The official client takes two CPU seconds to import, too
+long for a function of 256 MB, and 20 MB of the bundle. So it is used only for a kubeconfig, whose sign-in methods it
+knows.
 """
 
 import json
@@ -19,10 +19,10 @@ from sluice.splitting.consumers.workloads import Json
 MEDIA_TYPE = "application/json"
 
 
-def connected(endpoint: str, authority: str, token: Callable[[], str]) -> Api:
-    """Connect to the API server at `endpoint`, a URL, whose certificate `authority`, in PEM, has signed.
+def connect(endpoint: str, authority: str, token: Callable[[], str]) -> Api:
+    """Connect to the API server at URL `endpoint`, whose certificate is signed by `authority`, in PEM.
 
-    `token` is asked anew for each request.
+    `token` is called for each request.
     """
     pool = urllib3.PoolManager(
         ssl_context=ssl.create_default_context(cadata=authority),
@@ -42,13 +42,13 @@ def connected(endpoint: str, authority: str, token: Callable[[], str]) -> Api:
     return Api(send)
 
 
-def of_kubeconfig(context: str, *, file: str | None = None) -> Api:
-    """Connect as a context of a kubeconfig says: of `file`, else of `KUBECONFIG`, else of `~/.kube/config`.
+def connect_by_kubeconfig(context: str, *, file: str | None = None) -> Api:
+    """Connect by a context of a kubeconfig: `file`, by default `KUBECONFIG` or `~/.kube/config`.
 
-    Raises `BadConfiguration` where there is no such context, or the official client isn't installed.
+    Raises `BadConfiguration` if there is no such context, or the official client isn't installed.
     """
     try:
-        from kubernetes import client, config  # noqa: PLC0415 - seconds, for those alone who ask for it
+        from kubernetes import client, config  # noqa: PLC0415 - takes seconds, and most callers don't need it
     except ImportError as error:
         raise BadConfiguration(f"a kubeconfig needs the package kubernetes: {error}") from error
     configuration = client.Configuration()
@@ -70,7 +70,7 @@ def of_kubeconfig(context: str, *, file: str | None = None) -> Api:
                 _request_timeout=(CONNECT_S, READ_S),
             )
         except client.ApiException as error:
-            if not error.status:  # the client's own, where TLS failed
+            if not error.status:  # the client's own error after TLS failed
                 raise CallFailed(f"{method} {path}", type(error).__name__, str(error.reason)) from error
             return error.status, read_answer(error.body or "")
         except HTTPError as error:

@@ -1,8 +1,8 @@
 """Deployments, StatefulSets and Argo Rollouts whose pods read a queue.
 
-What says which one is part of the pod template, so that to change it is a rollout, as any deployment of theirs: no pod
-is touched, and what was there first is kept by `original`. Objects are replaced as they were read: who changes one at
-the same time fails the call, and the next one goes on with theirs.
+The queue is set in the pod template, so a change of it is a rollout like any other: pods aren't changed directly, and
+`original` returns the first setting. Objects are replaced only if unchanged since they were read: a concurrent change
+fails the call, and the next call starts from the changed object.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,42 +11,42 @@ from datetime import datetime
 import msgspec
 
 from sluice.errors import BadConsumer, CallFailed
-from sluice.kubernetes.api import ALREADY_EXISTS, NOT_FOUND, Api, path_of
+from sluice.kubernetes.api import ALREADY_EXISTS, NOT_FOUND, Api, api_path
 from sluice.splitting.consumers.controllers import (
     MANAGER,
-    applied_again,
     check_scaled,
+    find_kustomization,
+    find_obstacle,
+    find_trackings,
     heals,
-    obstacle,
-    progress,
-    rescaled,
+    read_progress,
+    rewrite_triggers,
     scales,
-    tracked_by,
 )
 from sluice.splitting.consumers.mounted_files import (
     VOLUME,
-    config_map_of,
-    copy_of,
+    build_copy,
+    config_map_name,
+    file_text,
     is_temporary,
-    label_of,
-    mounted,
-    root_of,
-    text_of,
+    pod_config_map_name,
+    root_name,
+    volume_label,
     with_config_map,
 )
-from sluice.splitting.consumers.rewriting import check_named, rewritten
-from sluice.splitting.consumers.targets import KubernetesWorkload, name_of
+from sluice.splitting.consumers.rewriting import check_named, rewrite
+from sluice.splitting.consumers.targets import KubernetesWorkload, describe_target
 from sluice.splitting.consumers.workloads import (
     ORIGINAL,
     Json,
     Original,
-    Pointed,
-    config_maps_of,
-    entries_of,
+    PointedWorkload,
+    current_values,
+    find_entries,
     is_alike,
-    pod_of,
-    pointed,
-    values_of,
+    list_config_maps,
+    pod_spec,
+    point_workload,
 )
 
 CORE, ARGO, KEDA = "v1", "argoproj.io/v1alpha1", "keda.sh/v1alpha1"
@@ -55,63 +55,63 @@ KINDS = {
     "StatefulSet": ("apps/v1", "statefulsets"),
     "Rollout": (ARGO, "rollouts"),
 }
-ENDED = frozenset({"Succeeded", "Failed"})  # phases of pods that run no more
+ENDED = frozenset({"Succeeded", "Failed"})  # phases of pods that no longer run
 DENIED = frozenset({"Forbidden", "Unauthorized"})
 
 
 class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
-    """Through connections by the clusters' names. `arn_prefix` is an ARN of the site's queues without the name."""
+    """Re-points workloads. `cluster` connects by name; `arn_prefix` is an ARN of the site's queues without the name."""
 
     cluster: Callable[[str], Api]
     arn_prefix: str
     now_ms: Callable[[], int]
 
     def original(self, target: KubernetesWorkload, *, queue: str) -> str:
-        """Read what says that the workload reads the queue, and whether it can be changed. Changes nothing.
+        """Return the settings that name the queue, after checking that they can be changed. Changes nothing.
 
-        Raises `BadConsumer`, where somebody would undo it too, and `CallFailed`.
+        Raises `BadConsumer`, also if another controller would undo a change, and `CallFailed`.
         """
         workload = self._workload(target)
-        hindrance = obstacle(workload)
+        hindrance = find_obstacle(workload)
         if hindrance is not None:
-            raise BadConsumer(name_of(target), hindrance)
+            raise BadConsumer(describe_target(target), hindrance)
         kept = self._read(target, workload, queue)
-        self._check_left_alone(target, workload)
-        for scaled in self._scaled(target):
+        self._check_not_reverted(target, workload)
+        for scaled in self._list_scaled_objects(target):
             check_scaled(scaled, target)
-            self._check_left_alone(target, scaled)
+            self._check_not_reverted(target, scaled)
         return ORIGINAL.text(kept)
 
     def point(self, target: KubernetesWorkload, original: str, *, queue: str, instead_of: str) -> bool:
-        """Let the workload read a queue instead of another; True once no pod of it reads anything else.
+        """Point the workload to `queue` instead of `instead_of`; True once none of its pods reads another queue.
 
-        A pod that is terminating may still be at a message, and counts. Raises `BadConsumer`, also where its new pods
-        don't come up in time on the way from the queue that it read first; and `CallFailed`, also where somebody has
-        changed it since it was read, and where the old pods don't come back in time.
+        A terminating pod may still process a message, and counts. Raises `BadConsumer`, also if the new pods aren't
+        ready in time when moving away from the original queue; and `CallFailed`, also if the workload changed since it
+        was read, or if the original pods aren't restored in time.
         """
-        kept, workload = ORIGINAL.of_text(original), self._workload(target)
+        kept, workload = ORIGINAL.from_text(original), self._workload(target)
         if target.volume is None:
             old, new = self.arn_prefix + instead_of, self.arn_prefix + queue
-            wanted = pointed(workload, target, kept.entries, old=old, new=new)
+            change = point_workload(workload, target, kept.entries, old=old, new=new)
         else:
-            wanted = self._remounted(target, kept, workload, queue=queue, instead_of=instead_of)
-        if wanted.problems and queue != kept.queue:
-            raise wanted.problems[0]
-        changed = wanted.workload != workload
+            change = self._change_mount(target, kept, workload, queue=queue, instead_of=instead_of)
+        if change.problems and queue != kept.queue:
+            raise change.problems[0]
+        changed = change.workload != workload
         if changed:
-            self.cluster(target.cluster).replace(_path(target), wanted.workload)
-        if self._rescale(target, kept, wanted.workload, queue=queue, instead_of=instead_of) or changed:
+            self.cluster(target.cluster).replace(_path(target), change.workload)
+        if self._rescale(target, kept, change.workload, queue=queue, instead_of=instead_of) or changed:
             return False
-        if not self._is_through(target, kept, workload, is_back=queue == kept.queue):
+        if not self._is_rolled_out(target, kept, workload, is_back=queue == kept.queue):
             return False
         if target.volume is not None:
-            self._tidy(target, mounted(pod_of(workload), target))
-        if wanted.problems:  # its owner has changed it since
-            raise wanted.problems[0]
+            self._delete_unused_copies(target, pod_config_map_name(pod_spec(workload), target))
+        if change.problems:  # the owner has changed the workload since
+            raise change.problems[0]
         return True
 
     def reads(self, target: KubernetesWorkload, *, queue: str) -> bool:
-        """Whether new pods are to read this queue, as the workload is now. Raises `CallFailed`."""
+        """Whether new pods of the workload will read this queue. Raises `CallFailed`."""
         try:
             self._read(target, self._workload(target), queue)
         except BadConsumer:
@@ -119,26 +119,26 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         return True
 
     def _read(self, target: KubernetesWorkload, workload: Json, queue: str) -> Original:
-        """Find what says that the queue is read. Raises `BadConsumer` where nothing does."""
+        """Find the settings that name the queue. Raises `BadConsumer` if there are none."""
         arn = self.arn_prefix + queue
         if target.volume is None:
-            maps = {name: self._config_map(target, name) for name in sorted(config_maps_of(workload, target))}
-            return Original(queue=queue, entries=entries_of(workload, target, maps, queue=arn))
-        name = config_map_of(workload, target)
+            maps = {name: self._config_map(target, name) for name in sorted(list_config_maps(workload, target))}
+            return Original(queue=queue, entries=find_entries(workload, target, maps, queue=arn))
+        name = config_map_name(workload, target)
         config_map = self._config_map(target, name)
         if config_map is None:
-            raise BadConsumer(name_of(target), f"there is no ConfigMap {name}")
-        check_named(text_of(config_map, target), target.place, queue=arn, of=name_of(target))
-        return Original(queue=queue, config_map=root_of(config_map))
+            raise BadConsumer(describe_target(target), f"there is no ConfigMap {name}")
+        check_named(file_text(config_map, target), target.place, queue=arn, of=describe_target(target))
+        return Original(queue=queue, config_map=root_name(config_map))
 
     def _workload(self, target: KubernetesWorkload) -> Json:
-        found = self._found(target, _path(target))
-        if found is None:
-            raise BadConsumer(name_of(target), f"there is no such {target.kind}")
-        # Of a list's items the server doesn't say these.
-        return {"apiVersion": KINDS[target.kind][0], "kind": target.kind, **found}
+        workload = self._get_or_none(target, _path(target))
+        if workload is None:
+            raise BadConsumer(describe_target(target), f"there is no such {target.kind}")
+        # The server omits both fields in items of a list.
+        return {"apiVersion": KINDS[target.kind][0], "kind": target.kind, **workload}
 
-    def _found(self, target: KubernetesWorkload, path: str) -> Json | None:
+    def _get_or_none(self, target: KubernetesWorkload, path: str) -> Json | None:
         try:
             return self.cluster(target.cluster).get(path)
         except CallFailed as error:
@@ -147,52 +147,52 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
             return None
 
     def _config_map(self, target: KubernetesWorkload, name: str) -> Json | None:
-        return self._found(target, path_of(CORE, target.namespace, "configmaps", name))
+        return self._get_or_none(target, api_path(CORE, target.namespace, "configmaps", name))
 
-    def _remounted(
+    def _change_mount(
         self, target: KubernetesWorkload, kept: Original, workload: Json, *, queue: str, instead_of: str
-    ) -> Pointed:
-        """Let the volume be of a ConfigMap that names the queue, made before the workload names it."""
+    ) -> PointedWorkload:
+        """Create a ConfigMap that names the queue, and return the workload with a volume of it."""
         old, new = self.arn_prefix + instead_of, self.arn_prefix + queue
         try:
-            name = config_map_of(workload, target)
+            name = config_map_name(workload, target)
             config_map = self._config_map(target, name)
-            if config_map is None and kept.config_map not in {None, name}:  # a copy that somebody has deleted
-                return Pointed(workload=with_config_map(workload, target, str(kept.config_map)))
+            if config_map is None and kept.config_map not in {None, name}:  # our copy was deleted
+                return PointedWorkload(workload=with_config_map(workload, target, str(kept.config_map)))
             if config_map is None:
-                raise BadConsumer(name_of(target), f"there is no ConfigMap {name}")  # noqa: TRY301 - as the others here
-            text = text_of(config_map, target)
-            changed = rewritten(text, target.place, old=old, new=new, of=name_of(target))
+                raise BadConsumer(describe_target(target), f"there is no ConfigMap {name}")  # noqa: TRY301 - as the others here
+            text = file_text(config_map, target)
+            changed = rewrite(text, target.place, old=old, new=new, of=describe_target(target))
         except BadConsumer as error:
-            return Pointed(workload=workload, problems=(error,))
+            return PointedWorkload(workload=workload, problems=(error,))
         if changed == text:
-            return Pointed(workload=workload)
+            return PointedWorkload(workload=workload)
         if not is_temporary(changed):
-            return Pointed(workload=with_config_map(workload, target, root_of(config_map)))
-        made = copy_of(config_map, workload, target, changed)
+            return PointedWorkload(workload=with_config_map(workload, target, root_name(config_map)))
+        made = build_copy(config_map, workload, target, changed)
         try:
-            self.cluster(target.cluster).create(path_of(CORE, target.namespace, "configmaps"), made)
+            self.cluster(target.cluster).create(api_path(CORE, target.namespace, "configmaps"), made)
         except CallFailed as error:
             if error.code != ALREADY_EXISTS:
                 raise
-        return Pointed(workload=with_config_map(workload, target, made["metadata"]["name"]))
+        return PointedWorkload(workload=with_config_map(workload, target, made["metadata"]["name"]))
 
-    def _tidy(self, target: KubernetesWorkload, current: str | None) -> None:
-        """Delete the copies that no pod has any more."""
-        path = path_of(CORE, target.namespace, "configmaps")
-        for copy in self.cluster(target.cluster).list(path, labelSelector=f"{VOLUME}={label_of(target)}"):
+    def _delete_unused_copies(self, target: KubernetesWorkload, current: str | None) -> None:
+        """Delete our copies of ConfigMaps that no pod mounts any more."""
+        path = api_path(CORE, target.namespace, "configmaps")
+        for copy in self.cluster(target.cluster).list(path, labelSelector=f"{VOLUME}={volume_label(target)}"):
             name = copy["metadata"]["name"]
             if name != current:
                 try:
-                    self.cluster(target.cluster).delete(path_of(CORE, target.namespace, "configmaps", name))
+                    self.cluster(target.cluster).delete(api_path(CORE, target.namespace, "configmaps", name))
                 except CallFailed as error:
                     if error.code != NOT_FOUND:
                         raise
 
-    def _scaled(self, target: KubernetesWorkload) -> Iterator[Json]:
-        """Yield KEDA's objects that scale the workload; none where there is no KEDA."""
+    def _list_scaled_objects(self, target: KubernetesWorkload) -> Iterator[Json]:
+        """Yield KEDA's objects that scale the workload; none without KEDA."""
         try:
-            for scaled in self.cluster(target.cluster).list(path_of(KEDA, target.namespace, "scaledobjects")):
+            for scaled in self.cluster(target.cluster).list(api_path(KEDA, target.namespace, "scaledobjects")):
                 if scales(scaled, target):
                     yield {"apiVersion": KEDA, "kind": "ScaledObject", **scaled}
         except CallFailed as error:
@@ -202,55 +202,59 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
     def _rescale(
         self, target: KubernetesWorkload, kept: Original, workload: Json, *, queue: str, instead_of: str
     ) -> bool:
-        """Let KEDA look at the queue too; whether there was something to change."""
+        """Make KEDA scale by the new queue. Returns whether anything was changed."""
         old, new = self.arn_prefix + instead_of, self.arn_prefix + queue
-        values, changed = values_of(workload, kept.entries), False
-        for scaled in list(self._scaled(target)):
-            wanted = rescaled(scaled, target, values, old=old, new=new)
-            if wanted != scaled:
+        values, changed = current_values(workload, kept.entries), False
+        for scaled in list(self._list_scaled_objects(target)):
+            rescaled_object = rewrite_triggers(scaled, target, values, old=old, new=new)
+            if rescaled_object != scaled:
                 name = scaled["metadata"]["name"]
-                self.cluster(target.cluster).replace(path_of(KEDA, target.namespace, "scaledobjects", name), wanted)
+                self.cluster(target.cluster).replace(
+                    api_path(KEDA, target.namespace, "scaledobjects", name), rescaled_object
+                )
                 changed = True
         return changed
 
-    def _is_through(self, target: KubernetesWorkload, kept: Original, workload: Json, *, is_back: bool) -> bool:
-        """Whether no pod is left that was made before the change. Raises as `point` does where that takes too long."""
-        done = progress(workload)
+    def _is_rolled_out(self, target: KubernetesWorkload, kept: Original, workload: Json, *, is_back: bool) -> bool:
+        """Whether no pod from before the change is left. Raises as `point` does if that takes too long."""
+        done = read_progress(workload)
         waits_for = done.waits_for or self._old_pods(target, kept, workload)
         if not waits_for:
             return True
-        is_late = self.now_ms() > _changed_ms(workload) + target.timeout_s * 1_000
+        is_late = self.now_ms() > _last_change_ms(workload) + target.timeout_s * 1_000
         if not done.gave_up and not is_late:
             return False
         reason = waits_for if done.gave_up else f"not rolled out after {target.timeout_s} s: {waits_for}"
         if is_back:
-            raise CallFailed(f"rollout of {name_of(target)}", "TimedOut", reason)
-        raise BadConsumer(name_of(target), reason)
+            raise CallFailed(f"rollout of {describe_target(target)}", "TimedOut", reason)
+        raise BadConsumer(describe_target(target), reason)
 
     def _old_pods(self, target: KubernetesWorkload, kept: Original, workload: Json) -> str:
-        """Say which pods still read something else, nothing where none does."""
-        pod, names = pod_of(workload), []
-        path = path_of(CORE, target.namespace, "pods")
-        for each in self.cluster(target.cluster).list(path, labelSelector=_selector(target, workload)):
-            if (each.get("status") or {}).get("phase") in ENDED:
+        """Describe the pods that still read another queue; "" if there are none."""
+        pod, names = pod_spec(workload), []
+        path = api_path(CORE, target.namespace, "pods")
+        for old_pod in self.cluster(target.cluster).list(path, labelSelector=_selector(target, workload)):
+            if (old_pod.get("status") or {}).get("phase") in ENDED:
                 continue
-            alike = is_alike(pod, each["spec"], kept.entries)
-            if not alike or (target.volume and mounted(pod, target) != mounted(each["spec"], target)):
-                names.append(each["metadata"]["name"])
+            alike = is_alike(pod, old_pod["spec"], kept.entries)
+            if not alike or (
+                target.volume and pod_config_map_name(pod, target) != pod_config_map_name(old_pod["spec"], target)
+            ):
+                names.append(old_pod["metadata"]["name"])
         return f"pods that were there before, such as {names[0]}" if names else ""
 
-    def _check_left_alone(self, target: KubernetesWorkload, found: Json) -> None:
-        """Check that nobody applies the object again as it was. Raises `BadConsumer`."""
-        what = f"{found['kind']} {target.cluster}/{target.namespace}/{found['metadata']['name']}"
-        kustomization = applied_again(found)
+    def _check_not_reverted(self, target: KubernetesWorkload, resource: Json) -> None:
+        """Check that no GitOps controller would revert a change of the object. Raises `BadConsumer`."""
+        what = f"{resource['kind']} {target.cluster}/{target.namespace}/{resource['metadata']['name']}"
+        kustomization = find_kustomization(resource)
         if kustomization is not None:
             cause = f"Flux's Kustomization {kustomization} would undo the change"
             raise BadConsumer(what, f"{cause}: annotate it kustomize.toolkit.fluxcd.io/reconcile=disabled")
-        for tracking in tracked_by(found, namespace=target.argo_cd_namespace):
+        for tracking in find_trackings(resource, namespace=target.argo_cd_namespace):
             named = f"{tracking.namespace}/{tracking.application}"
             try:
-                application = self._found(
-                    target, path_of(ARGO, tracking.namespace, "applications", tracking.application)
+                application = self._get_or_none(
+                    target, api_path(ARGO, tracking.namespace, "applications", tracking.application)
                 )
             except CallFailed as error:
                 if error.code not in DENIED:
@@ -260,37 +264,37 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
             if application is None and tracking.certain:
                 cause = f"it is of Argo CD's Application {named}, which isn't there"
                 raise BadConsumer(what, f"{cause}: set argo_cd_namespace")
-            if application is not None and heals(application, found):
+            if application is not None and heals(application, resource):
                 cause = f"Argo CD's Application {named} heals itself and would undo the change"
                 raise BadConsumer(what, f"{cause}: turn selfHeal off, or ignore what manager {MANAGER} has changed")
 
 
 def _path(target: KubernetesWorkload) -> str:
     group_version, plural = KINDS[target.kind]
-    return path_of(group_version, target.namespace, plural, target.name)
+    return api_path(group_version, target.namespace, plural, target.name)
 
 
 def _selector(target: KubernetesWorkload, workload: Json) -> str:
-    """Write the workload's selector as a query has it. Raises `BadConsumer` where it has none: that is any pod."""
+    """Return the workload's selector as a query. Raises `BadConsumer` without one, as that would select any pod."""
     selector = workload["spec"].get("selector") or {}
     terms = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
-    for each in selector.get("matchExpressions") or []:
-        key, values = each["key"], ",".join(each.get("values") or [])
-        terms.append({"Exists": key, "DoesNotExist": f"!{key}"}.get(each["operator"], ""))
+    for expression in selector.get("matchExpressions") or []:
+        key, values = expression["key"], ",".join(expression.get("values") or [])
+        terms.append({"Exists": key, "DoesNotExist": f"!{key}"}.get(expression["operator"], ""))
         if not terms[-1]:
-            terms[-1] = f"{key} {each['operator'].lower()} ({values})"
+            terms[-1] = f"{key} {expression['operator'].lower()} ({values})"
     if not terms:
-        raise BadConsumer(name_of(target), "it has no selector, by which its pods are known")
+        raise BadConsumer(describe_target(target), "it has no selector, by which its pods are known")
     return ",".join(terms)
 
 
-def _changed_ms(workload: Json) -> int:
-    """Say when we changed the workload last, as the server has written it down; far away where it hasn't."""
+def _last_change_ms(workload: Json) -> int:
+    """Return the server's time of our last change of the workload; far in the future if it has none."""
     times = [
-        each["time"]
-        for each in workload["metadata"].get("managedFields") or []
-        if each.get("manager") == MANAGER and each.get("time") and not each.get("subresource")
+        field["time"]
+        for field in workload["metadata"].get("managedFields") or []
+        if field.get("manager") == MANAGER and field.get("time") and not field.get("subresource")
     ]
     if not times:
-        return 2**62  # nobody knows: it isn't late
+        return 2**62  # unknown, so the rollout is never late
     return max(round(datetime.fromisoformat(time).timestamp() * 1_000) for time in times)

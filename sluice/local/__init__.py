@@ -1,5 +1,5 @@
 """The embedded cloud: AWS in one process on loopback, and our stacks deployed to it with the real `cdk deploy`.
 
 `cloud` is that process; `server` and what it uses run inside it; `deployer` is the CDK command line against it.
-Nothing of this is in a function's bundle.
+No function's bundle contains this package.
 """

@@ -1,6 +1,6 @@
-"""Cloud assemblies of the stacks: one for each set of parameters and sources, kept for the next that wants it.
+"""A cache of cloud assemblies, one for each set of parameters and sources.
 
-A synth reads the project's files and its context and nothing else, so that equal ones needn't be made again.
+A synth reads only the project's files and its context, so equal inputs give an equal assembly.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from sluice.building.interpreters import lambda_python
 from sluice.building.project import PROJECT, Project
 
 FOLDER = PROJECT.build / "assemblies"
-SETTINGS = (
+SETTINGS_FILES = (
     "app.py",
     "cdk.json",
     "cdk.context.json",
@@ -29,9 +29,9 @@ SETTINGS = (
     "package.json",
     "package-lock.json",
 )
-NO_SOURCE = frozenset({"__pycache__", "build", "node_modules"})
-MAKES = ("aws-cdk-lib", "cdk-nag", "constructs", "jsii")  # what of the environment's packages is in templates
-KEPT, KEPT_S = 8, 3600  # the newest, and those that somebody may be deploying
+IGNORED_FOLDERS = frozenset({"__pycache__", "build", "node_modules"})
+SYNTH_PACKAGES = ("aws-cdk-lib", "cdk-nag", "constructs", "jsii")  # what of the environment's packages is in templates
+MIN_CACHED, CACHED_FOR_S = 8, 3600  # the newest, and those that somebody may be deploying
 KEY_CHARACTERS = 32
 STACK_ARTIFACT = "aws:cloudformation:stack"
 TOOLKIT = "CDKToolkit"
@@ -39,45 +39,47 @@ TOOLKIT = "CDKToolkit"
 
 @dataclass(frozen=True)
 class Assembly:
-    """One that has been made, in its folder."""
+    """A synthesized cloud assembly in its folder."""
 
     folder: Path
 
     @cached_property
     def digest(self) -> str:
-        """Give what changes with anything that a deployment of it would change."""
-        described = hashlib.sha256()
+        """A digest of everything that a deployment of the assembly could change."""
+        digest = hashlib.sha256()
         for path in sorted(self.folder.glob("*.json")):
             # The tree is for people and has constructs' paths; assets are named by what is in them.
             if path.name not in {"tree.json", "validation-report.json"}:
-                described.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-        return described.hexdigest()
+                digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+        return digest.hexdigest()
 
     @cached_property
     def stacks(self) -> Mapping[str, Mapping[str, Any]]:
         """Read the stacks' properties, by their names, in the order in which they can be deployed."""
         artifacts = json.loads((self.folder / "manifest.json").read_text())["artifacts"]
-        stacks = ((id_, each["properties"]) for id_, each in artifacts.items() if each["type"] == STACK_ARTIFACT)
+        stacks = (
+            (id_, artifact["properties"]) for id_, artifact in artifacts.items() if artifact["type"] == STACK_ARTIFACT
+        )
         return {properties.get("stackName", id_): properties for id_, properties in stacks}
 
     @property
     def bootstrap_version(self) -> int:
-        """The least that these stacks need."""
-        return max((each.get("requiresBootstrapStackVersion", 0) for each in self.stacks.values()), default=0)
+        """The lowest bootstrap version that the stacks accept."""
+        return max((stack.get("requiresBootstrapStackVersion", 0) for stack in self.stacks.values()), default=0)
 
 
-def key_of(context: Mapping[str, str], *, project: Project = PROJECT) -> str:
-    """Give what changes with all that a synth with this context reads, the files that it names among them."""
+def assembly_key(context: Mapping[str, str], *, project: Project = PROJECT) -> str:
+    """Return a digest of everything that a synth with this context reads, including the files that it names."""
     python = lambda_python()
-    known = hashlib.sha256(repr((sorted(context.items()), python.version, str(python.path))).encode())
-    known.update(repr([(name, version(name)) for name in MAKES]).encode())
-    for path in _read_by_synth(context, project):
-        known.update(str(path).encode() + b"\0" + path.read_bytes() + b"\0")
-    return known.hexdigest()[:KEY_CHARACTERS]
+    digest = hashlib.sha256(repr((sorted(context.items()), python.version, str(python.path))).encode())
+    digest.update(repr([(name, version(name)) for name in SYNTH_PACKAGES]).encode())
+    for path in _synth_inputs(context, project):
+        digest.update(str(path).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:KEY_CHARACTERS]
 
 
 def find(key: str, folder: Path = FOLDER) -> Assembly | None:
-    """Find the one of a key; None where it has to be made."""
+    """Find the cached assembly of a key, or None."""
     place = folder / key
     try:
         os.utime(place)  # it is wanted: others go before it
@@ -86,24 +88,26 @@ def find(key: str, folder: Path = FOLDER) -> Assembly | None:
     return Assembly(place)
 
 
-def forget_old(folder: Path = FOLDER) -> None:
-    """Delete those that nobody has wanted for long, but for the newest few."""
-    wanted_at = dict[Path, float]()
+def delete_old(folder: Path = FOLDER) -> None:
+    """Delete the assemblies that were not used for long, except the newest few."""
+    used_at = dict[Path, float]()
     for place in folder.iterdir():
         with suppress(FileNotFoundError):  # another process has renamed or deleted it
-            wanted_at[place] = place.stat().st_mtime
-    for place in sorted(wanted_at, key=lambda place: wanted_at[place], reverse=True)[KEPT:]:
-        if time.time() - wanted_at[place] > KEPT_S:
+            used_at[place] = place.stat().st_mtime
+    for place in sorted(used_at, key=lambda place: used_at[place], reverse=True)[MIN_CACHED:]:
+        if time.time() - used_at[place] > CACHED_FOR_S:
             shutil.rmtree(place, ignore_errors=True)
 
 
-def _read_by_synth(context: Mapping[str, str], project: Project) -> Iterator[Path]:
+def _synth_inputs(context: Mapping[str, str], project: Project) -> Iterator[Path]:
     rooms = (project.sources / "sluice", project.files / "functions", project.files / "stacks", project.spark)
     for room in rooms:
         for folder, folders, files in os.walk(room):
-            folders[:] = sorted(each for each in folders if each not in NO_SOURCE and not each.endswith(".egg-info"))
+            folders[:] = sorted(
+                name for name in folders if name not in IGNORED_FOLDERS and not name.endswith(".egg-info")
+            )
             yield from (Path(folder, file) for file in sorted(files))
-    others = [folder / name for folder in dict.fromkeys((project.files, project.workspace)) for name in SETTINGS]
+    others = [folder / name for folder in dict.fromkeys((project.files, project.workspace)) for name in SETTINGS_FILES]
     others.append(Path.home() / ".cdk.json")
     named = [project.workspace / text for text in context.values() if text]
     # Most values name no file, and some are too long to name one, of which pathlib would raise an error.

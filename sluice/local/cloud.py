@@ -28,30 +28,30 @@ READY_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 10
 # Below what Linux, macOS and the BSDs give to outgoing connections.
 PORTS = range(20_000, 32_000)
-KEEP_TIMEOUT_S = 120  # of a cloud that keeps its state: what is killed before that is done has lost all since its start
+SAVE_TIMEOUT_S = 120  # a cloud that is killed before it has saved its state loses everything since its start
 POLL_S = 0.05
-SECRET = "test"  # noqa: S105 - of every account's root in ministack; it protects nothing
+SECRET_ACCESS_KEY = "test"  # noqa: S105 - of every account's root in ministack; it protects nothing
 LOG_TAIL_LINES = 20
-# A proxy function waits in its poll for ten seconds and each holds a thread of the server.
+# Each proxy function holds a server thread for up to ten seconds while it polls.
 SERVER_THREADS = 512
 
 BUILD = PROJECT.build
-# Of the cloud that the command line has: another one, beside that, is in another folder.
+# The folder of the command line's cloud. Another cloud at the same time needs another folder.
 FOLDER = Path(os.environ.get("SLUICE_LOCAL_FOLDER") or BUILD / "local")
-# Of a cloud's folder; all but the first stay when the cloud is stopped.
+# Files in a cloud's folder; all but the first stay when the cloud is stopped.
 FILE, LAST_SITES, LAST_DEPLOYED, LAST_PORT, STATE = "cloud.json", "sites.json", "deployed.json", "port", "state"
 
 
 class CloudFailed(SluiceError):
-    """The embedded cloud doesn't start or isn't there."""
+    """The embedded cloud doesn't start or isn't running."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cloud:
-    """A running embedded cloud. `sites` are those deployed to, in the order of their deployment.
+    """A running embedded cloud. `sites` are the deployed sites, in the order of their deployment.
 
-    `deployed` has by site what the deployer noted, by which it knows it again. `harsh` is what it does of what AWS may
-    do, None where it does none of that; `keeps_state` where it can come back as it was stopped.
+    `deployed` has the deployer's record of each site, from which it sees whether a deployment is due. `harsh` are the
+    behaviours of AWS that it imitates, None for none; `keeps_state` is whether it saves its state when it is stopped.
     """
 
     pid: int
@@ -64,20 +64,20 @@ class Cloud:
 
     @property
     def server_log(self) -> Path:
-        """What the server and the functions say."""
+        """The log of the server and the functions."""
         return self.folder / "server.log"
 
     @property
     def request_log(self) -> Path:
-        """Every SQS request, as `sluice.local.requests` notes them."""
+        """The log of all SQS requests, written by `sluice.local.requests`."""
         return self.folder / REQUEST_LOG
 
     def environment(self, site: Site) -> dict[str, str]:
-        """Give the variables with which any AWS program is the root of the site's account, and reaches nothing else."""
+        """Return variables with which AWS programs act as root of the site's account and reach nothing else."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ACCESS_KEY_ID": site.account,
-            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY,
             "AWS_REGION": site.region,
             "AWS_DEFAULT_REGION": site.region,
             "AWS_CONFIG_FILE": os.devnull,
@@ -86,36 +86,35 @@ class Cloud:
         }
 
     def with_site(self, site: Site, deployed: Mapping[str, str] | None = None) -> "Cloud":
-        """Note a deployment to `site` and what was `deployed`, where that is known, also in the cloud's file."""
+        """Record a deployment to `site`, with its stamps if they are known, also in the cloud's file."""
         sites = (*(known for known in self.sites if known != site), site)
         cloud = replace(self, sites=sites, deployed={**self.deployed, str(site): deployed or {}})
         _write(cloud)
         return cloud
 
     def is_running(self) -> bool:
-        """Whether the process is there and answers."""
-        return _runs(self.pid) and _answers(self.endpoint)
+        """Return whether the process runs and answers."""
+        return _is_process_running(self.pid) and _answers(self.endpoint)
 
     def stop(self) -> None:
-        """End the server and the functions that it runs, which are in its session.
+        """Stop the server and its functions, which are in its process session.
 
-        A cloud that keeps its state is given the time to save it. Any other is killed: its tables and queues go with
-        it, so that what its functions would still write would be lost.
+        A cloud that keeps its state gets time to save it. Any other is killed at once, as its state is lost anyway.
         """
         if self.keeps_state:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGTERM)
             with contextlib.suppress(TimeoutError):
-                _wait(lambda: not _runs(self.pid), lambda: True, KEEP_TIMEOUT_S)
-        # Also after a server that has ended: functions, even stopped ones, may have outlived it.
+                _wait(lambda: not _is_process_running(self.pid), lambda: True, SAVE_TIMEOUT_S)
+        # The server may have ended already, but its functions, even stopped ones, may outlive it.
         end_session(self.pid)
         with contextlib.suppress(TimeoutError):
-            _wait(lambda: not _runs(self.pid), lambda: True, STOP_TIMEOUT_S)
+            _wait(lambda: not _is_process_running(self.pid), lambda: True, STOP_TIMEOUT_S)
         (self.folder / FILE).unlink(missing_ok=True)
         shutil.rmtree(self.folder / "tmp", ignore_errors=True)
 
 
-def start(
+def start_cloud(
     folder: Path = FOLDER,
     *,
     keep_state: bool = False,
@@ -124,17 +123,16 @@ def start(
     harsh: Behaviours | None = None,
     server: str = SERVER,
 ) -> Cloud:
-    """Start a cloud on a free port and wait until it answers. With `keep_state` it comes back as it was stopped.
+    """Start a cloud on a free port and wait until it answers.
 
-    It comes back at its old port, by which clients know their queues' URLs, unless somebody else has that now.
-    What comes back is what the last one saved as it was stopped: it does where it was started with either of
-    `keep_state` and `save_state`; the latter begins with nothing. `not_kept` says what can't come back.
-    With `ends_with_us` it ends when this process does, also where that is killed. With `harsh` it does what AWS may do.
-    `server` is the module that is run: another one patches more of the cloud, and then calls this one's `main`.
+    Both `keep_state` and `save_state` save the state when the cloud is stopped. `keep_state` also restores the last
+    saved state, at the old port if that is free, because queues' URLs contain it; `describe_lost_state` says what can't
+    be restored. With `ends_with_us` the cloud ends with this process, also if that is killed. `harsh` are behaviours
+    of AWS to imitate. `server` is the module to run; a replacement may patch more and then call this one's `main`.
 
-    Raises `CloudFailed` with the end of its log where it doesn't start, or where one runs already.
+    Raises `CloudFailed` with the end of the log if the cloud doesn't start, or if one runs already.
     """
-    running = find(folder)
+    running = find_cloud(folder)
     if running:
         raise CloudFailed(f"a cloud runs already: process {running.pid} at {running.endpoint}")
     need("local", "ministack", "aws_cdk")
@@ -156,20 +154,20 @@ def start(
     cloud = replace(cloud, pid=_spawn(cloud, python, server, ends_with_us=ends_with_us))
     _write(cloud)
     try:
-        _wait(cloud.is_running, lambda: _runs(cloud.pid), READY_TIMEOUT_S)
+        _wait(cloud.is_running, lambda: _is_process_running(cloud.pid), READY_TIMEOUT_S)
     except TimeoutError:
         cloud.stop()
         raise CloudFailed(f"the embedded cloud didn't start\n{tail(cloud.server_log)}") from None
     return cloud
 
 
-def not_kept(folder: Path = FOLDER) -> str | None:
-    """Say what of this folder's last cloud, which doesn't run, can't come back; None where all of it does."""
-    if (folder / FILE).exists():  # it goes as a cloud is stopped
-        rest = "what was saved before it comes back" if _has_state(folder) else "nothing of it comes back"
-        return f"the last cloud was not stopped by `sluice local down`, and saved nothing: {rest}"
+def describe_lost_state(folder: Path = FOLDER) -> str | None:
+    """Describe which state of this folder's last cloud can't be restored, or return None if all of it can."""
+    if (folder / FILE).exists():  # Stopping a cloud deletes it.
+        rest = "the state saved before that is restored" if _has_state(folder) else "nothing is restored"
+        return f"the last cloud was not stopped by `sluice local down` and saved nothing: {rest}"
     if not _has_state(folder):
-        return "no cloud has saved its state here: this one begins with nothing, and is saved by `sluice local down`"
+        return "there is no saved state: the cloud starts empty, and `sluice local down` saves it"
     return None
 
 
@@ -177,8 +175,8 @@ def _has_state(folder: Path) -> bool:
     return (folder / STATE).is_dir() and any((folder / STATE).iterdir())
 
 
-def find(folder: Path = FOLDER) -> Cloud | None:
-    """Find the running cloud of this folder; None where there is none."""
+def find_cloud(folder: Path = FOLDER) -> Cloud | None:
+    """Find the running cloud of this folder, or None."""
     try:
         fields = json.loads((folder / FILE).read_text())
     except FileNotFoundError:
@@ -196,13 +194,13 @@ def find(folder: Path = FOLDER) -> Cloud | None:
 
 
 def tail(log: Path) -> str:
-    """Give the last lines of a log."""
+    """Return the last lines of a log."""
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     return "\n".join(lines[-LOG_TAIL_LINES:])
 
 
 def clean_environment() -> dict[str, str]:
-    """Ours without anything that could lead a program to a real account."""
+    """Return this environment without the variables that could lead a program to a real AWS account."""
     return {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
 
 
@@ -220,7 +218,9 @@ def _free_port(folder: Path) -> int:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((LOOPBACK, port))
             return port
-    raise CloudFailed("there is no free port")
+    raise CloudFailed(
+        f"none of the tried ports {PORTS.start} to {PORTS.stop - 1} is free: stop other clouds or servers"
+    )
 
 
 def _spawn(cloud: Cloud, python: Path, server: str, *, ends_with_us: bool) -> int:
@@ -252,7 +252,7 @@ def _spawn(cloud: Cloud, python: Path, server: str, *, ends_with_us: bool) -> in
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # so that its functions end with it, and ctrl-C reaches only who started it
+            start_new_session=True,  # Its functions end with its session, and ctrl-C doesn't reach it.
         )
     return process.pid
 
@@ -274,7 +274,7 @@ def _write(cloud: Cloud) -> None:
     (cloud.folder / LAST_PORT).write_text(cloud.endpoint.rsplit(":", 1)[1])
 
 
-def _runs(pid: int) -> bool:
+def _is_process_running(pid: int) -> bool:
     return is_running(pid, f"/{REQUEST_LOG}\0")
 
 

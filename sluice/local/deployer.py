@@ -1,7 +1,7 @@
-"""Our stacks on the embedded cloud, by the CDK command line: the same synth, bootstrap and deploy as on AWS.
+"""Deploy our stacks to the embedded cloud with the CDK command line: the same synth, bootstrap and deploy as on AWS.
 
-What is there already isn't made again: an assembly of the same sources and parameters, a bootstrapped place, a site
-whose stacks are as they were deployed from the same assembly.
+Steps that would change nothing are skipped: an assembly of the same sources and parameters is reused, an environment
+that is bootstrapped stays, and so does a site whose stacks are unchanged since they were deployed from that assembly.
 """
 
 import json
@@ -25,10 +25,10 @@ from sluice.local.cloud import Cloud, clean_environment, tail
 from sluice.local.sites import Site
 
 TIMEOUT_S = 600
-# The templates' validation takes eight seconds to start, only warns, and says of these what it says of AWS's.
+# The templates' validation takes eight seconds to start, only warns, and gives the same warnings as for AWS.
 UNATTENDED = {"CDK_DISABLE_CLI_TELEMETRY": "true", "CDK_VALIDATION": "false"}
-STACKS_AT_ONCE = "4"  # those that depend on nothing but the state
-BEGINS = re.compile(r"(\S+): deploying\.\.\.")
+CONCURRENT_STACKS = "4"  # independent stacks, except for the state
+DEPLOYING_LINE = re.compile(r"(\S+): deploying\.\.\.")
 
 
 class DeploymentFailed(SluiceError):
@@ -37,31 +37,31 @@ class DeploymentFailed(SluiceError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployedStack:
-    """What CloudFormation says of a stack. `stamp` changes with each deployment that changes it."""
+    """A stack as CloudFormation describes it. `stamp` changes with each deployment that changes the stack."""
 
     stamp: str
     outputs: Mapping[str, str]
 
 
-def deployed_stacks(cloud: Cloud, site: Site) -> Mapping[str, DeployedStack]:
-    """Ask for all stacks of the site's place, by name."""
+def list_stacks(cloud: Cloud, site: Site) -> Mapping[str, DeployedStack]:
+    """Return all stacks in the site's account and region, by name."""
     from sluice.aws.clients import calls  # noqa: PLC0415 - boto3 takes longer than all of --help
-    from sluice.aws.connections import of_environment  # noqa: PLC0415 - see above
+    from sluice.aws.connections import connect_environment  # noqa: PLC0415 - see above
 
-    client = of_environment(cloud.environment(site)).client("cloudformation")
+    client = connect_environment(cloud.environment(site)).client("cloudformation")
     with calls("DescribeStacks"):
         pages = list(client.get_paginator("describe_stacks").paginate())
     return {
         stack["StackName"]: DeployedStack(
             stamp=f"{stack['StackId']} {stack.get('LastUpdatedTime', stack['CreationTime']).isoformat()}",
-            outputs={each["OutputKey"]: each["OutputValue"] for each in stack.get("Outputs", [])},
+            outputs={output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])},
         )
         for page in pages
         for stack in page["Stacks"]
     }
 
 
-def _silent(_: object) -> None:
+def _ignore(_: object) -> None:
     pass
 
 
@@ -69,57 +69,62 @@ def _silent(_: object) -> None:
 class Deployer:
     """Deploys one set of parameters to sites.
 
-    `progress` is told each step before it begins, and `expect` how many more there are, or fewer, as soon as that is
-    known; both by several threads.
+    `progress` is called before each step, and `expect` with the change of the expected number of steps as soon as that
+    is known; both from several threads.
     """
 
     cloud: Cloud
     context: Mapping[str, object] = field(default_factory=dict)  # on top of cdk.json: parameter to value
-    progress: Callable[[str], None] = _silent
-    expect: Callable[[int], None] = _silent
+    progress: Callable[[str], None] = _ignore
+    expect: Callable[[int], None] = _ignore
     cdk: Callable[[], Path] = cdk
-    stacks_of: Callable[[Cloud, Site], Mapping[str, DeployedStack]] = deployed_stacks
+    stacks_of: Callable[[Cloud, Site], Mapping[str, DeployedStack]] = list_stacks
     assemblies: Path = assemblies.FOLDER
 
     def deploy(self, *sites: Site) -> Cloud:
-        """Synthesizes once a stage, then bootstraps and deploys all sites side by side, each only where that is due.
+        """Synthesize once per stage, then bootstrap and deploy all sites concurrently, each only if that is due.
 
-        Returns the cloud with these sites noted. Where one fails, raises its `DeploymentFailed` once none is under way.
+        Returns the cloud with these sites recorded. If a deployment fails, raises its `DeploymentFailed` after the
+        others have ended.
         """
         stages = dict.fromkeys(site.stage for site in sites)
         made = {stage: self.assembly(stage) for stage in stages}
         with ThreadPoolExecutor(len(sites)) as executor:
-            there = dict(zip(sites, executor.map(lambda site: self.stacks_of(self.cloud, site), sites), strict=True))
-            due = [site for site in sites if self.cloud.deployed.get(str(site)) != _note(made[site.stage], there[site])]
-            # What bootstrapping makes is for all sites of an account and region.
+            stacks = dict(zip(sites, executor.map(lambda site: self.stacks_of(self.cloud, site), sites), strict=True))
+            due = [
+                site
+                for site in sites
+                if self.cloud.deployed.get(str(site)) != _deployment_record(made[site.stage], stacks[site])
+            ]
+            # Bootstrapping is per account and region, whatever the stages.
             places = {(site.account, site.region): site for site in due}.values()
-            bare = [site for site in places if _bootstrapped(there[site]) < made[site.stage].bootstrap_version]
+            bare = [site for site in places if _bootstrap_version(stacks[site]) < made[site.stage].bootstrap_version]
             self.expect(len(bare) + sum(len(made[site.stage].stacks) for site in due))
             list(executor.map(self._bootstrap, bare))
             list(executor.map(lambda site: self._deploy(site, made[site.stage]), due))
-            there |= dict(zip(due, executor.map(lambda site: self.stacks_of(self.cloud, site), due), strict=True))
+            stacks |= dict(zip(due, executor.map(lambda site: self.stacks_of(self.cloud, site), due), strict=True))
         for site in set(sites) - set(due):
             self.progress(f"{site}: nothing has changed")
         cloud = self.cloud
         for site in sites:
-            cloud = cloud.with_site(site, _note(made[site.stage], there[site]))
+            cloud = cloud.with_site(site, _deployment_record(made[site.stage], stacks[site]))
         return cloud
 
     def assembly(self, stage: str | None = None) -> Assembly:
-        """Find the assembly of a stage, or make it."""
+        """Return the cached assembly of a stage, or synthesize it."""
         # Bundles for this machine's processor and interpreter, which run the functions.
         at_stage = {"sluice.stage": stage} if stage else {}
         own = {"sluice.architecture": "local", "sluice.operations.dashboard": "true", **at_stage}
         parameters = {**own, **self.context}
-        context = {name: each if isinstance(each, str) else json.dumps(each) for name, each in parameters.items()}
-        key = assemblies.key_of(context)
-        found = assemblies.find(key, self.assemblies)
-        if found is not None:
-            return found
+        context = {name: value if isinstance(value, str) else json.dumps(value) for name, value in parameters.items()}
+        key = assemblies.assembly_key(context)
+        cached = assemblies.find(key, self.assemblies)
+        if cached is not None:
+            return cached
         self.expect(1)
         self.progress("synthesizing the stacks")
         self.assemblies.mkdir(parents=True, exist_ok=True)
-        assemblies.forget_old(self.assemblies)
+        assemblies.delete_old(self.assemblies)
         with tempfile.TemporaryDirectory(dir=self.assemblies, prefix="new-") as folder:
             new = Path(folder) / "cdk.out"
             options = [f"--context={name}={text}" for name, text in context.items()]
@@ -135,19 +140,19 @@ class Deployer:
     def _deploy(self, site: Site, assembly: Assembly) -> None:
         app = str(assembly.folder)
         self._cdk(
-            site, ["deploy", "--all", "--app", app, "--require-approval", "never", "--concurrency", STACKS_AT_ONCE]
+            site, ["deploy", "--all", "--app", app, "--require-approval", "never", "--concurrency", CONCURRENT_STACKS]
         )
 
     def _cdk(self, site: Site, arguments: Sequence[str]) -> None:
         log = f"cdk-{site.account}-{site.region}{f'-{site.stage}' if site.stage else ''}.log"
 
-        def told(line: str) -> None:
-            if begins := BEGINS.match(line):
+        def report_stack(line: str) -> None:
+            if begins := DEPLOYING_LINE.match(line):
                 self.progress(f"{site}: deploying {begins[1]}")
 
         environment = clean_environment() | self.cloud.environment(site)
-        # Where no cdk.json is: all that these commands need is in the assembly.
-        self._run(arguments, environment, log=log, folder=self.cloud.folder, told=told)
+        # A folder without cdk.json, as everything that these commands need is in the assembly.
+        self._run(arguments, environment, log=log, folder=self.cloud.folder, on_line=report_stack)
 
     def _run(
         self,
@@ -156,7 +161,7 @@ class Deployer:
         *,
         log: str,
         folder: Path,
-        told: Callable[[str], None] = _silent,
+        on_line: Callable[[str], None] = _ignore,
     ) -> None:
         log_file = self.cloud.folder / log
         # The app and the command line run with the Python and the Node of this environment.
@@ -179,7 +184,7 @@ class Deployer:
             with process:
                 for line in process.stdout or ():
                     output.write(line)
-                    told(line)
+                    on_line(line)
             in_time = overdue.is_alive()
             overdue.cancel()
         if process.returncode or not in_time:
@@ -187,12 +192,12 @@ class Deployer:
             raise DeploymentFailed(f"cdk {arguments[0]} {how}; all of it is in {log_file}\n{tail(log_file)}")
 
 
-def _note(assembly: Assembly, there: Mapping[str, DeployedStack]) -> Mapping[str, str]:
-    """Write down what a site is deployed from, and as what: another deployment by anybody makes another of it."""
-    stamps = {name: there[name].stamp for name in assembly.stacks if name in there}
+def _deployment_record(assembly: Assembly, stacks: Mapping[str, DeployedStack]) -> Mapping[str, str]:
+    """Return a record of the deployed assembly and stacks, which any later deployment makes outdated."""
+    stamps = {name: stacks[name].stamp for name in assembly.stacks if name in stacks}
     return {"assembly": assembly.digest, **stamps}
 
 
-def _bootstrapped(there: Mapping[str, DeployedStack]) -> int:
-    """Tell by which version a place is bootstrapped; -1 where it isn't."""
-    return int(there[TOOLKIT].outputs.get("BootstrapVersion", 0)) if TOOLKIT in there else -1
+def _bootstrap_version(stacks: Mapping[str, DeployedStack]) -> int:
+    """Return the bootstrap version of an account and region; -1 if it isn't bootstrapped."""
+    return int(stacks[TOOLKIT].outputs.get("BootstrapVersion", 0)) if TOOLKIT in stacks else -1

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sluice.aws.connections import undirected
+from sluice.aws.connections import remove_aws_variables
 from sluice.building.project import PROJECT
 from sluice.errors import BadConfiguration
 from sluice.local.cloud import BUILD
@@ -30,29 +30,31 @@ from sluice.pipeline.states import DESIRED_STATE, DesiredState
 ENTRY_POINT = PROJECT.spark / "sluice_job.py"
 SPARK = PROJECT.spark  # the jobs' packages; of ours they import pure modules
 SPARK_PYTHON = "SLUICE_SPARK_PYTHON"
-MADE = "demo", "ready"  # what the Makefile leaves in an environment of Spark's that it has made
+ENVIRONMENT_MARKERS = "demo", "ready"  # what the Makefile leaves in an environment of Spark's that it has made
 JOBS_FOLDER = "pipeline"  # of a cloud: a folder a site
 KEPT_RUNS = 20
-LOOK_EVERY_S = 0.1
-KILLED_WITHIN_S = 10.0
+CHECK_INTERVAL_S = 0.1
+KILL_TIMEOUT_S = 10.0
 
 
 class NoSpark(BadConfiguration):
-    """There is no local Spark. The text says how to get it."""
+    """No local Spark was found. The text says how to get it."""
 
 
-def spark_python(given: str | None) -> Path:
-    """Find the interpreter with PySpark: what is given, or the environment says, or `make test-spark` has made.
+def find_spark_python(given: str | None) -> Path:
+    """Find a Python with PySpark: the given one, the environment variable's, or the one that `make test-spark` made.
 
     Raises `NoSpark`.
     """
     said = given or os.environ.get(SPARK_PYTHON)
     if said:
         if not os.access(said, os.X_OK):
-            raise NoSpark(f"{said} is no Python that can be run: give --spark-python, or set {SPARK_PYTHON}")
+            raise NoSpark(f"{said} is not an executable Python: set --spark-python, or set {SPARK_PYTHON}")
         return Path(said)
     pythons = BUILD.glob("spark-*/bin/python")
-    made = [python for python in pythons if any((python.parents[1] / each).exists() for each in MADE)]
+    made = [
+        python for python in pythons if any((python.parents[1] / marker).exists() for marker in ENVIRONMENT_MARKERS)
+    ]
     if not made:
         raise NoSpark(
             f"there is no local Spark: `make test-spark` makes one under {BUILD}, "
@@ -62,8 +64,8 @@ def spark_python(given: str | None) -> Path:
     return max(made, key=lambda python: [int(part) for part in versions[python] if part.isdigit()])
 
 
-def code_key() -> str:
-    """Give a digest that changes with the jobs' code."""
+def code_digest() -> str:
+    """Return a digest of the jobs' code."""
     digest = hashlib.sha256(ENTRY_POINT.read_bytes())
     for folder in (SPARK / "sluice_jobs", SPARK / "sluice_spark", PROJECT.sources / "sluice"):
         for path in sorted(folder.rglob("*.py")):
@@ -71,18 +73,18 @@ def code_key() -> str:
     return digest.hexdigest()
 
 
-def command(python: Path, arguments: Sequence[str]) -> list[str]:
-    """How a job is run."""
+def build_command(python: Path, arguments: Sequence[str]) -> list[str]:
+    """Return the command that runs a job."""
     return [str(python), str(ENTRY_POINT), *arguments]
 
 
-def environment(python: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """Give a job's environment: ours, led by `variables` alone, and our packages. Spark's workers have its Python."""
+def job_environment(python: Path, variables: Mapping[str, str]) -> dict[str, str]:
+    """Return a job's environment: ours without AWS settings, `variables`, our packages and Spark's Python."""
     path = os.pathsep.join(
         part for part in (str(SPARK), str(PROJECT.sources), os.environ.get("PYTHONPATH", "")) if part
     )
     return {
-        **undirected(os.environ),
+        **remove_aws_variables(os.environ),
         **variables,
         "PYTHONPATH": path,
         "PYSPARK_PYTHON": str(python),
@@ -91,8 +93,8 @@ def environment(python: Path, variables: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Nobody else decides about the jobs of this folder meanwhile."""
+def exclusive(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, so that only one process at a time starts or cancels its jobs."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -101,7 +103,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalRuns:
-    """The runs of one folder. `variables` lead them to the site; `python` has PySpark, and is asked for late."""
+    """The runs of one folder. `variables` select the site; the Python with PySpark is looked up only at a start."""
 
     folder: Path
     given_python: str | None
@@ -113,21 +115,21 @@ class LocalRuns:
 
     def start(self, job: Job, *, token: str) -> str:  # noqa: ARG002 - the port's: who starts is alone
         """See the port."""
-        python = spark_python(self.given_python)
+        python = find_spark_python(self.given_python)
         self._forget_old()
         self._folder.mkdir(parents=True, exist_ok=True)
         record = self._folder / f"{time.time_ns() // 1_000_000}-{job.name}.json"
         with self.log(record.stem).open("wb") as log:
             process = subprocess.Popen(  # noqa: S603 - our own arguments
-                [sys.executable, "-m", "sluice.local.job_process", str(record), *command(python, job.arguments)],
+                [sys.executable, "-m", "sluice.local.job_process", str(record), *build_command(python, job.arguments)],
                 cwd=PROJECT.workspace,
-                env=environment(python, self.variables),
+                env=job_environment(python, self.variables),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # so that ctrl-C reaches only who started it, and Spark's JVM ends with it
             )
-        self._write(record, {"name": str(RunName.of(job)), "pid": process.pid, "arguments": list(job.arguments)})
+        self._write(record, {"name": str(RunName.from_job(job)), "pid": process.pid, "arguments": list(job.arguments)})
         return record.stem
 
     def cancel(self, run_id: str, *, grace_s: int) -> None:
@@ -137,13 +139,13 @@ class LocalRuns:
         self._write(record, fields | {"cancelled": True})
         with contextlib.suppress(ProcessLookupError):
             os.kill(fields["pid"], signal.SIGTERM)
-        if not _ends(record, fields["pid"], within_s=grace_s):
+        if not _wait_for_end(record, fields["pid"], within_s=grace_s):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(fields["pid"], signal.SIGKILL)
-            _ends(record, fields["pid"], within_s=KILLED_WITHIN_S)
+            _wait_for_end(record, fields["pid"], within_s=KILL_TIMEOUT_S)
 
     def log(self, run_id: str) -> Path:
-        """Give the file with what a run says."""
+        """Return the log file of a run."""
         return self._folder / f"{run_id}.log"
 
     def _run(self, record: Path) -> Run:
@@ -168,7 +170,7 @@ class LocalRuns:
         unfinished.replace(record)
 
     def _forget_old(self) -> None:
-        ended = [record for record in self._records() if not self._run(record).live]
+        ended = [record for record in self._records() if not self._run(record).is_live]
         for record in ended[: -KEPT_RUNS or None]:
             for file in self._folder.glob(f"{record.stem}.*"):
                 file.unlink()
@@ -191,22 +193,22 @@ def _state(record: Path, fields: Mapping[str, object]) -> tuple[RunState, str]:
     return (RunState.SUCCESS, "") if code == "0" else (RunState.FAILED, f"exit code {code}")
 
 
-def _ends(record: Path, pid: int, *, within_s: float) -> bool:
+def _wait_for_end(record: Path, pid: int, *, within_s: float) -> bool:
     deadline = time.monotonic() + within_s
     while is_running(pid, str(record)):
         if time.monotonic() > deadline:
             return False
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(CHECK_INTERVAL_S)
     return True
 
 
 def end_all(folder: Path, *, grace_s: int) -> int:
-    """End whatever runs for any site below a folder; how many that were."""
+    """Cancel the runs of all sites below a folder and return their number."""
     ended = 0
     for site in sorted(folder.glob("*/runs")):
         runs = LocalRuns(folder=site.parent, given_python=None, variables={})
         for run in runs.all(now_ms=0):
-            if run.live:
+            if run.is_live:
                 runs.cancel(run.run_id, grace_s=grace_s)
                 ended += 1
     return ended
@@ -220,7 +222,7 @@ class FileDesiredStates:
 
     def load(self) -> DesiredState | None:
         """Read what was asked for last. Raises `BadSnapshot` for what another version has written."""
-        return DESIRED_STATE.of_text(self._file.read_text()) if self._file.exists() else None
+        return DESIRED_STATE.from_text(self._file.read_text()) if self._file.exists() else None
 
     def save(self, state: DesiredState) -> None:
         """Replace what was asked for."""

@@ -1,4 +1,4 @@
-"""What jobs keep on a disk: `sluice.pipeline.tables.Files` in a folder."""
+"""Files of the jobs on a local disk: `sluice.pipeline.tables.Files` in a folder."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,17 +9,17 @@ from sluice.errors import Malformed
 
 @dataclass(frozen=True, slots=True)
 class FolderFiles:
-    """The files below a folder; one that isn't there has none."""
+    """The files below a folder; a missing folder has none."""
 
     root: Path
 
     def names(self, folder: str, *, after: str = "") -> Sequence[str]:
         """See the port."""
         try:
-            found = [each.name for each in (self.root / folder).iterdir() if each.is_file()]
+            names = [path.name for path in (self.root / folder).iterdir() if path.is_file()]
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return sorted(name for name in found if name > after)
+        return sorted(name for name in names if name > after)
 
     def read(self, path: str) -> bytes:
         """See the port."""

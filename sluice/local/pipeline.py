@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from sluice.local.jobs import ENTRY_POINT, FileDesiredStates, LocalRuns, alone, code_key
+from sluice.local.jobs import ENTRY_POINT, FileDesiredStates, LocalRuns, code_digest, exclusive
 from sluice.operations import Operation, R
 from sluice.pipeline.catalogue import Catalogue
-from sluice.pipeline.jobs import Landing, Places, Program, Reach
+from sluice.pipeline.jobs import Landing, Program, SqsEndpoint, StorageLocations
 from sluice.pipeline.operations import JobOutcome, JobsOperation
 from sluice.pipeline.reconciler import Reconciler
 from sluice.pipeline.runs import JobStep
@@ -18,7 +18,7 @@ CONNECTIONS = 4  # to the embedded cloud, for which long polls are work
 TRIGGER_S = 1  # on EMR Serverless it is longer, which makes larger files
 GRACE_S = 60
 HERE = "local"
-SETTLES_AFTER = 4  # times that it is asked: one ends what ran, the next one starts
+MAX_TRIES = 4  # attempts: one ends the running job, the next starts the new one
 LIMITS = JobLimits(
     streaming=False,
     failed_attempts_per_hour=1,
@@ -32,16 +32,16 @@ LIMITS = JobLimits(
 )
 
 
-def landing(folder: Path, *, queue_url: str, reach: Reach) -> Landing:
+def local_landing(folder: Path, *, queue_url: str, reach: SqsEndpoint) -> Landing:
     """Describe what lands in a local folder: Parquet, the one format that needs no jars."""
-    places = Places(root=str(folder))
+    places = StorageLocations(root=str(folder))
     return Landing(queue_url=queue_url, places=places, reach=reach, trigger_s=TRIGGER_S, connections=CONNECTIONS)
 
 
-def settings(folder: Path, *, queue_url: str, ingress_url: str, reach: Reach) -> JobsSettings:
-    """As the jobs function is told them."""
-    landed = landing(folder, queue_url=queue_url, reach=reach)
-    program = Program(entry_point=str(ENTRY_POINT), environment=HERE, code=code_key(), places=landed.places)
+def local_settings(folder: Path, *, queue_url: str, ingress_url: str, reach: SqsEndpoint) -> JobsSettings:
+    """Return the settings in the form of the jobs function's."""
+    landed = local_landing(folder, queue_url=queue_url, reach=reach)
+    program = Program(entry_point=str(ENTRY_POINT), environment=HERE, code=code_digest(), places=landed.places)
     return JobsSettings(
         application_id=HERE,
         role_arn=HERE,
@@ -55,28 +55,28 @@ def settings(folder: Path, *, queue_url: str, ingress_url: str, reach: Reach) ->
 
 @dataclass(frozen=True, slots=True)
 class LocalPipeline:
-    """Asked as the jobs function is; nobody reconciles in between, so it does at once what that does in a minute."""
+    """Answers operations like the jobs function, but reconciles at once, as no schedule does it every minute."""
 
     reconciler: Reconciler
     runs: LocalRuns
 
     @classmethod
-    def of(cls, runs: LocalRuns, told: JobsSettings, now_ms: Callable[[], int]) -> "LocalPipeline":
-        """With a site's folder behind it."""
+    def create(cls, runs: LocalRuns, jobs_settings: JobsSettings, now_ms: Callable[[], int]) -> "LocalPipeline":
+        """Create the pipeline of a site's folder."""
         desired = FileDesiredStates(runs.folder)
-        return cls(Reconciler(catalogue=Catalogue(told), runs=runs, desired=desired, now_ms=now_ms), runs)
+        return cls(Reconciler(catalogue=Catalogue(jobs_settings), runs=runs, desired=desired, now_ms=now_ms), runs)
 
     def ask(self, operation: Operation[R], /) -> R:
-        """Perform an operation of the jobs function and give its result. Raises `NoSpark`."""
-        with alone(self.runs.folder):
-            for _ in range(SETTLES_AFTER):
+        """Apply an operation of the jobs function and return its result. Raises `NoSpark`."""
+        with exclusive(self.runs.folder):
+            for _ in range(MAX_TRIES):
                 result = self.reconciler.perform(cast("JobsOperation", operation))
                 if not (isinstance(result, JobOutcome) and result.step in {JobStep.STOP, JobStep.WAIT}):
                     break
             return cast("R", result)
 
     def text(self, run_id: str, *, lines: int) -> str:
-        """Give the end of a run's log."""
+        """Return the end of a run's log."""
         log = self.runs.log(run_id)
         said = log.read_text(errors="replace").splitlines() if log.exists() else []
         return "\n".join(said[-lines:])

@@ -1,4 +1,4 @@
-"""Processes of the embedded cloud: whether one is there still, and their end, in whatever group they are."""
+"""Processes of the embedded cloud: check whether one runs, and kill all of a session."""
 
 import contextlib
 import os
@@ -12,9 +12,9 @@ PROCESSES = Path("/proc")
 
 
 def is_running(pid: int, command: str) -> bool:
-    """Whether there is this process, with this in its command line: its pid may be another program's by now."""
+    """Return whether this process runs with `command` in its command line; the pid may have been reused."""
     with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)  # where we started it, it would else stay as a zombie
+        os.waitpid(pid, os.WNOHANG)  # If it is our child, this removes the zombie.
     try:
         os.kill(pid, 0)
         if sys.platform != "linux":
@@ -23,14 +23,14 @@ def is_running(pid: int, command: str) -> bool:
         said, state = (process / "cmdline").read_bytes(), (process / "stat").read_text().rsplit(") ", 1)[1][0]
     except (ProcessLookupError, FileNotFoundError):
         return False
-    # In the moment in which it is being started it has no command line yet, as an ended one has none any more.
+    # A process that is just starting has no command line yet.
     return state != "Z" and (not said or command.encode() in said)
 
 
 def end_session(session: int) -> None:
-    """Kill every process of a session at once, its leader and the caller last; none is no error."""
+    """Kill every process of a session at once, its leader and the caller last. An empty session is no error."""
     last = {session, os.getpid()}
-    members = [pid for pid in _pids() if _session_of(pid) == session]
+    members = [pid for pid in _pids() if _session_id(pid) == session]
     for pid in [pid for pid in members if pid not in last] + [pid for pid in members if pid in last]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -44,7 +44,7 @@ def _pids() -> Iterator[int]:
         yield from map(int, listed.stdout.split())
 
 
-def _session_of(pid: int) -> int | None:
+def _session_id(pid: int) -> int | None:
     try:
         return os.getsid(pid)
     except (ProcessLookupError, PermissionError):

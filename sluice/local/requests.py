@@ -1,7 +1,7 @@
-"""Which SQS requests were made: one JSON line each in a file, written by the cloud, read by tests and benchmarks.
+"""A log of SQS requests, one JSON line each, written by the cloud and read by tests and benchmarks.
 
-Triggers' receives and deletes are in it. On AWS a trigger's long poll that ends empty is a request too, some 15 a
-minute at rest; the embedded cloud looks into the queue instead, and what it looks at in vain isn't counted.
+It includes the triggers' receives and deletes. On AWS a trigger's empty long poll is a request too, about 15 a minute
+when idle; the embedded cloud looks into the queue instead, and empty looks aren't logged.
 """
 
 import json
@@ -16,10 +16,10 @@ BY_CALL = "call"
 
 
 class RequestLog:
-    """The file. Safe for threads; each line is written whole, so it can be read while it grows."""
+    """The log file. It is thread-safe, and each line is written at once, so it can be read while it grows."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file to append, so a cloud that comes back goes on where it was."""
+        """Open the file to append, so that a restarted cloud continues it."""
         self._file: TextIO = path.open("a", buffering=1)
         self._lock = Lock()
 
@@ -31,7 +31,7 @@ class RequestLog:
 
 
 def action_and_queue(headers: dict[str, str], body: bytes, query: dict[str, Any]) -> tuple[str, str]:
-    """Tell what a request asks for, in either of SQS's protocols; the queue is empty where it names none."""
+    """Return a request's action and queue, in either of SQS's protocols; the queue is empty if it names none."""
     target = headers.get("x-amz-target", "")
     if target.startswith("AmazonSQS."):
         try:

@@ -1,4 +1,4 @@
-"""The Python that the embedded cloud runs functions with: what the Lambda runtime preinstalls, and nothing else.
+"""The Python with which the embedded cloud runs functions: only with the packages that the Lambda runtime has.
 
 `python -m sluice.local.runtime` installs the interpreter (`make setup`).
 
@@ -14,16 +14,16 @@ import tempfile
 from pathlib import Path
 
 from sluice.building.interpreters import LAMBDA_VERSION, lambda_python
-from sluice.building.locks import pinned
+from sluice.building.locks import resolve_pins
 from sluice.building.project import PROJECT, take_place
 
-PREINSTALLED = ("boto3",)
+PREINSTALLED_PACKAGES = ("boto3",)
 INSTALLER = Path(__file__).with_name("install-python")
 INSTALL_TIMEOUT_S = 300
 
 
 def install_lambda_python() -> None:
-    """Install Lambda's Python, once. Where it can't be had, functions run with the Python that runs this."""
+    """Install Lambda's Python, once. If that fails, functions run with the current Python."""
     folder = PROJECT.build / f"python-{LAMBDA_VERSION}"
     if (folder / "ready").exists():
         return
@@ -50,12 +50,12 @@ def install_lambda_python() -> None:
 
 
 def runtime_python(build: Path, lock: Path) -> Path:
-    """Give the interpreter, made under `build` at the first call: about ten seconds, then none.
+    """Return the interpreter, whose environment is created under `build` at the first call, in about ten seconds.
 
     `lock` is the project's requirements.txt, which fixes the versions and the hashes.
     """
     interpreter = lambda_python()
-    pins = "\n".join(map(str, pinned(PREINSTALLED, lock.read_text())))
+    pins = "\n".join(map(str, resolve_pins(PREINSTALLED_PACKAGES, lock.read_text())))
     release = _run(interpreter.path, "-c", "import sys; print(sys.version)")
     key = hashlib.sha256(f"{release}{pins}".encode()).hexdigest()[:12]
     folder = build / f"runtime-{key}"

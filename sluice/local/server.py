@@ -22,7 +22,7 @@ LOOK_EVERY_S = 1.0
 
 
 def main(runtime_python: str, request_log: str, harsh: str = "", parent: str = "") -> None:
-    """Serve until it is ended by a signal, or by the end of `parent` where that pid is given."""
+    """Serve until a signal arrives, or until the process `parent` ends if its pid is given."""
     if parent:
         threading.Thread(target=_end_with, args=(int(parent),), daemon=True).start()
     iam.patch()
@@ -42,7 +42,7 @@ def main(runtime_python: str, request_log: str, harsh: str = "", parent: str = "
 
 
 def _end_with(parent: int) -> None:
-    """End this process and the functions it runs when the parent has ended, however that came."""
+    """End this process and its functions when the parent has ended in any way."""
     while os.getppid() == parent:
         time.sleep(LOOK_EVERY_S)
     end_session(os.getpid())

@@ -1,1 +1,1 @@
-"""What command line, console and demo share of asking a site and acting on it: no function's bundle holds any of it."""
+"""Reads deployed sites and invokes their functions, for the command line, the console and the demo."""

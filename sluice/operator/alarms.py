@@ -1,4 +1,4 @@
-"""A site's alarms, what they did lately, and when its stacks were deployed. By names, as our stacks give them."""
+"""Reads a site's alarms, their recent state changes, and when its stacks were deployed, selected by name prefix."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,16 +7,16 @@ from datetime import UTC, datetime
 from sluice.aws.clients import calls
 from sluice.aws.connections import Connection
 from sluice.aws.deployment import StackView
-from sluice.stages import staged
+from sluice.stages import add_stage_prefix
 
-OURS = "Sluice"  # what names of stacks, and so of alarms, begin with, at a stage after its own
-MAX_CHANGES = 100  # of one request
-A_PAGE = 100  # alarms
+NAME_PREFIX = "Sluice"  # of stack and alarm names; a stage's own prefix stands before it
+MAX_CHANGES = 100  # items of the alarm history in one request
+ALARMS_PER_PAGE = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmView:
-    """An alarm: its name, CloudWatch's word for its state, since when, and what it is about."""
+    """A CloudWatch alarm with its state, the time of the last state change, and its description (`about`)."""
 
     name: str
     state: str
@@ -26,63 +26,63 @@ class AlarmView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Happened:
-    """Something that happened to a site, at a time."""
+class SiteEvent:
+    """An alarm's state change or a deployment, in milliseconds since the epoch."""
 
     at_ms: int
     what: str
 
 
 def read_alarms(connection: Connection) -> Sequence[AlarmView]:
-    """List all alarms of the site, composite ones too. Raises `CallFailed`."""
+    """List the site's metric alarms and composite alarms. Raises `CallFailed`."""
     pages = connection.pages(
         "cloudwatch",
         "describe_alarms",
         AlarmNamePrefix=_prefix(connection),
         AlarmTypes=["MetricAlarm", "CompositeAlarm"],
-        PaginationConfig={"PageSize": A_PAGE},
+        PaginationConfig={"PageSize": ALARMS_PER_PAGE},
     )
     alarms = [alarm for page in pages for kind in ("MetricAlarms", "CompositeAlarms") for alarm in page.get(kind, [])]
     return [
         AlarmView(
-            name=each["AlarmName"],
-            state=each["StateValue"],
-            since_ms=_ms(each.get("StateUpdatedTimestamp")),
-            about=each.get("AlarmDescription", ""),
-            reason=each.get("StateReason", ""),
+            name=alarm["AlarmName"],
+            state=alarm["StateValue"],
+            since_ms=_epoch_ms(alarm.get("StateUpdatedTimestamp")),
+            about=alarm.get("AlarmDescription", ""),
+            reason=alarm.get("StateReason", ""),
         )
-        for each in alarms
+        for alarm in alarms
     ]
 
 
-def read_alarm_changes(connection: Connection, *, since_ms: int) -> Sequence[Happened]:
-    """List the alarms that went off, or were over, since then: the last hundred, newest first. Raises `CallFailed`."""
+def read_alarm_changes(connection: Connection, *, since_ms: int) -> Sequence[SiteEvent]:
+    """List changes to or from the ALARM state since then, at most 100, newest first. Raises `CallFailed`."""
     with calls("DescribeAlarmHistory"):
-        found = connection.client("cloudwatch").describe_alarm_history(
+        changes = connection.client("cloudwatch").describe_alarm_history(
             HistoryItemType="StateUpdate",
             AlarmTypes=["MetricAlarm", "CompositeAlarm"],
             StartDate=datetime.fromtimestamp(since_ms / 1000, UTC),
             MaxRecords=MAX_CHANGES,
         )["AlarmHistoryItems"]
     return [
-        Happened(at_ms=_ms(each["Timestamp"]), what=f"{each['AlarmName']}: {each['HistorySummary']}")
-        for each in found
-        if each["AlarmName"].startswith(_prefix(connection)) and "ALARM" in each["HistorySummary"]
+        SiteEvent(at_ms=_epoch_ms(change["Timestamp"]), what=f"{change['AlarmName']}: {change['HistorySummary']}")
+        for change in changes
+        if change["AlarmName"].startswith(_prefix(connection)) and "ALARM" in change["HistorySummary"]
     ]
 
 
-def deployments(stacks: Mapping[str, StackView], *, stage: str | None) -> Sequence[Happened]:
-    """List when each stack of the site was deployed last."""
+def list_deployments(stacks: Mapping[str, StackView], *, stage: str | None) -> Sequence[SiteEvent]:
+    """List the last deployment of each of the site's stacks."""
     return [
-        Happened(at_ms=stack.changed_ms, what=f"stack {name}: {stack.status}")
+        SiteEvent(at_ms=stack.changed_ms, what=f"stack {name}: {stack.status}")
         for name, stack in stacks.items()
-        if name.startswith(staged(OURS, stage))
+        if name.startswith(add_stage_prefix(NAME_PREFIX, stage))
     ]
 
 
 def _prefix(connection: Connection) -> str:
-    return staged(OURS, connection.stage)
+    return add_stage_prefix(NAME_PREFIX, connection.stage)
 
 
-def _ms(at: datetime | None) -> int:
+def _epoch_ms(at: datetime | None) -> int:
     return 0 if at is None else round(at.timestamp() * 1000)

@@ -1,7 +1,6 @@
-"""Queues of dead letters as an operator looks at them, and what becomes of letters: put back, or thrown away.
+"""Shows, redrives and purges the messages of a site's dead-letter queues.
 
-Letters are read and written in the format of `sluice.aws.dead_letters`. What is shown has no address of a client, and
-no session description.
+Dead letters have the format of `sluice.aws.dead_letters`. Clients' addresses and session descriptions are masked.
 """
 
 import json
@@ -14,102 +13,103 @@ from sluice.aws.connections import Connection
 from sluice.aws.dead_letters import is_offer_kept, read
 from sluice.aws.deployment import stack_output
 from sluice.aws.queues import AT_ONCE, ConsumedQueue, QueuesByUrl
-from sluice.dead_letter_reasons import Reason, reason_of
+from sluice.dead_letter_reasons import Reason, classify_reason
 from sluice.errors import BadConfiguration
-from sluice.federation.moves import FIFO_SUFFIX, HIDDEN_S, CantGo, Copy, Move, copy_to
-from sluice.message import DeadLetter, Message, emptied
-from sluice.rendezvous.protocol.addresses import masked
+from sluice.federation.moves import FIFO_SUFFIX, HIDDEN_S, Copy, Move, Unmovable, copy_to
+from sluice.message import DeadLetter, Message, drop_contents
+from sluice.rendezvous.protocol.addresses import mask_addresses
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
     from mypy_boto3_sqs import SQSClient
 
 
-OPERATIONS = "SluiceOperations"
-URLS = "DeadLetterUrls"
-WAIT_S = 1  # a poll that doesn't wait asks some servers alone, and may find nothing where there is something
-COPIES = 2  # times as many are received, at most: SQS may deliver a message twice, also in one answer
-MOST_LOOKED_AT = 1_000
-MOST_TOLD = 10  # of what stays, with its reason
+OPERATIONS_STACK = "SluiceOperations"
+URLS_OUTPUT = "DeadLetterUrls"
+WAIT_S = 1  # a long poll: a short poll asks only some of SQS's servers and may miss messages
+# SQS may deliver a message twice, even in one response: receiving stops at this many times the requested number.
+MAX_COPIES = 2
+DEFAULT_LOOKED_AT = 1_000
+MAX_REPORTED = 10  # messages that could not be moved, each with its reason
 
 
 class NoSuchQueue(BadConfiguration):
-    """No queue of dead letters has this name."""
+    """The site has no dead-letter queue of this name."""
 
 
-def urls_of(connection: Connection) -> Mapping[str, str]:
-    """Find the queues of dead letters by their names: those of the parts of a site, as in `federation.fifo`."""
-    return urls_in(stack_output(connection, OPERATIONS, URLS))
+def read_queue_urls(connection: Connection) -> Mapping[str, str]:
+    """Read the URLs of the site's dead-letter queues, by names such as `federation.fifo`."""
+    return parse_queue_urls(stack_output(connection, OPERATIONS_STACK, URLS_OUTPUT))
 
 
-def urls_in(output: str) -> Mapping[str, str]:
-    """Read the same from the stack's output `DeadLetterUrls`."""
+def parse_queue_urls(output: str) -> Mapping[str, str]:
+    """Parse the stack output `DeadLetterUrls` into URLs by queue name."""
     urls: Mapping[str, str] = json.loads(output)
     return {
-        told.removeprefix("dead letters of ").removeprefix("the ").replace(", FIFO", ".fifo"): url
-        for told, url in urls.items()
+        description.removeprefix("dead letters of ").removeprefix("the ").replace(", FIFO", ".fifo"): url
+        for description, url in urls.items()
     }
 
 
-def url_among(urls: Mapping[str, str], queue: str) -> str:
-    """Find a queue by its name. Raises `NoSuchQueue`."""
+def find_queue_url(urls: Mapping[str, str], queue: str) -> str:
+    """Return the URL of the queue with this name. Raises `NoSuchQueue`."""
     if queue not in urls:
-        raise NoSuchQueue(f"{queue} is no queue of dead letters: there are {', '.join(urls)}")
+        raise NoSuchQueue(f"there is no dead-letter queue {queue}: there are {', '.join(urls)}")
     return urls[queue]
 
 
-def dead_letter_queue(client: "SQSClient", url: str) -> ConsumedQueue:
-    """Open a queue of dead letters. What is received of it is hidden while it is looked at or moved."""
+def open_queue(client: "SQSClient", url: str) -> ConsumedQueue:
+    """Open a dead-letter queue with a visibility timeout that hides messages while they are shown or moved."""
     return ConsumedQueue(client, url, WAIT_S, HIDDEN_S)
 
 
-# Looking at letters
+# Showing dead letters
 
 
-def looked_at(client: "SQSClient", url: str, *, most: int) -> Iterator[DeadLetter]:
-    """Look at up to `most` letters, each once. All are shown again at the end. Raises `CallFailed`, `QueueGone`.
+def peek_letters(client: "SQSClient", url: str, *, most: int) -> Iterator[DeadLetter]:
+    """Yield up to `most` dead letters, each once, and make them visible again. Raises `CallFailed`, `QueueGone`.
 
-    Of a group of a FIFO queue SQS shows no more than its first ten.
+    SQS returns at most the first ten messages of a FIFO queue's message group.
     """
-    queue, seen, kept = dead_letter_queue(client, url), set[str](), list[Message]()
+    queue, seen_ids, hidden = open_queue(client, url), set[str](), list[Message]()
     try:
-        while len(seen) < most and len(kept) < COPIES * most:
-            received = queue.receive(most=min(most - len(seen), AT_ONCE))
+        while len(seen_ids) < most and len(hidden) < MAX_COPIES * most:
+            received = queue.receive(most=min(most - len(seen_ids), AT_ONCE))
             if not received:
                 return
-            kept += map(emptied, received)
+            hidden += map(drop_contents, received)
             for message in received:
-                if message.message_id not in seen:
-                    seen.add(message.message_id)
+                if message.message_id not in seen_ids:
+                    seen_ids.add(message.message_id)
                     yield read(message)
     finally:
-        queue.give_back(kept)
+        queue.give_back(hidden)
 
 
-def queue_of(letter: DeadLetter) -> str:
-    """Name the queue, or the stream, that the letter came from; empty where nobody says."""
+def source_queue_name(letter: DeadLetter) -> str:
+    """Return the name of the queue or stream that the dead letter came from; empty if it is not recorded."""
     return letter.source.rsplit(":", 1)[-1]
 
 
 @dataclass(slots=True)
-class Summary:
-    """Of what letters died, how many, since when, and where they came from; no letter is kept."""
+class DeadLetterSummary:
+    """Counts dead letters by reason and source, with the oldest time of each; keeps no message."""
 
     letters: int = 0
     oldest_ms: int | None = None
-    by_reason: dict[Reason, Counter[str]] = field(default_factory=dict)  # by source
+    by_reason: dict[Reason, Counter[str]] = field(default_factory=dict)  # counts by source queue
     oldest_by_reason: dict[Reason, int] = field(default_factory=dict)
 
-    def note(self, letter: DeadLetter) -> None:
-        """Count one."""
-        reason, at_ms = reason_of(letter), letter.message.sent_at_ms or 0
+    def add_letter(self, letter: DeadLetter) -> None:
+        """Count one dead letter."""
+        reason, at_ms = classify_reason(letter), letter.message.sent_at_ms or 0
         self.letters += 1
         self.oldest_ms = at_ms if self.oldest_ms is None else min(self.oldest_ms, at_ms)
-        self.by_reason.setdefault(reason, Counter())[queue_of(letter)] += 1
+        self.by_reason.setdefault(reason, Counter())[source_queue_name(letter)] += 1
         self.oldest_by_reason[reason] = min(self.oldest_by_reason.get(reason, at_ms), at_ms)
 
     @property
     def document(self) -> dict[str, Any]:
-        """For `--json`: reasons with most letters first."""
+        """The summary for `--json`, with the most frequent reasons first."""
         return {
             "looked_at": self.letters,
             "oldest_ms": self.oldest_ms,
@@ -125,64 +125,69 @@ class Summary:
         }
 
 
-def document(letter: DeadLetter, *, most: int | None = None) -> dict[str, Any]:
-    """Write a letter for `--json`: no address of a client is in it, and no session description.
+def dead_letter_document(letter: DeadLetter, *, most: int | None = None) -> dict[str, Any]:
+    """Format a dead letter for `--json`, with addresses and session descriptions masked.
 
-    Its texts are cut to `most` characters.
+    Body, reason and attributes are each cut to `most` characters.
     """
     message = letter.message
     return {
         "id": message.message_id,
-        "reason": reason_of(letter).value,
-        "said": masked(letter.reason, most=most),
+        "reason": classify_reason(letter).value,
+        "said": mask_addresses(letter.reason, most=most),
         "source": letter.source,
         "died_ms": message.sent_at_ms,
-        "receives": message.receives,
+        "receives": message.receive_count,
         "group": message.group_id,
         "attributes": {
-            name: f"[{len(value.content)} bytes]" if value.text is None else masked(value.text, most=most)
+            name: f"[{len(value.content)} bytes]" if value.text is None else mask_addresses(value.text, most=most)
             for name, value in message.attributes.items()
         },
-        "body": masked(message.body, most=most),
+        "body": mask_addresses(message.body, most=most),
     }
 
 
-# Moving letters
+# Moving dead letters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
-    """Which letters: of any of the reasons, from any of the queues by name, with any of the ids. Empty is all."""
+class DeadLetterSelection:
+    """Selects dead letters by reason, source queue and message id; an empty set does not restrict."""
 
     reasons: frozenset[Reason] = frozenset()
     sources: frozenset[str] = frozenset()
     ids: frozenset[str] = frozenset()
 
-    def takes(self, letter: DeadLetter) -> bool:
-        """Tell whether the letter is one of them."""
+    def includes(self, letter: DeadLetter) -> bool:
+        """Return whether the dead letter is selected."""
         return (
-            (not self.reasons or reason_of(letter) in self.reasons)
-            and (not self.sources or queue_of(letter) in self.sources)
+            (not self.reasons or classify_reason(letter) in self.reasons)
+            and (not self.sources or source_queue_name(letter) in self.sources)
             and (not self.ids or letter.message.message_id in self.ids)
         )
 
 
-def put_back(
-    client: "SQSClient", url: str, wanted: Selection, *, most: int | None = None, may_go_on: Callable[[], bool]
+def prepare_redrive(
+    client: "SQSClient",
+    url: str,
+    selection: DeadLetterSelection,
+    *,
+    most: int | None = None,
+    may_go_on: Callable[[], bool],
 ) -> Move:
-    """Make the move of letters to the queues that they came from, sent before they are deleted.
+    """Prepare a move of the selected dead letters to their source queues. Each is sent before it is deleted.
 
-    A FIFO queue gets each group in order, and for five minutes nothing twice.
+    A FIFO queue receives each message group in order, and drops duplicates for five minutes.
     """
 
     def goes(message: Message) -> Copy | None:
         letter = read(message)
-        if not wanted.takes(letter):
+        if not selection.includes(letter):
             return None
-        return copy_to(source_url(letter, beside=url), letter.message)
+        return copy_to(original_queue_url(letter, beside=url), letter.message)
 
     return Move(
-        source=dead_letter_queue(client, url),
+        source=open_queue(client, url),
         send=QueuesByUrl(client).send_batch,
         goes=goes,
         fifo=url.endswith(FIFO_SUFFIX),
@@ -192,27 +197,27 @@ def put_back(
     )
 
 
-def thrown_away(
-    client: "SQSClient", url: str, wanted: Selection, *, until_ms: int, may_go_on: Callable[[], bool]
+def prepare_purge(
+    client: "SQSClient", url: str, selection: DeadLetterSelection, *, until_ms: int, may_go_on: Callable[[], bool]
 ) -> Move:
-    """Make the move of letters to nowhere: of those that were there at the time."""
+    """Prepare the deletion of the selected dead letters that arrived before `until_ms`."""
     return Move(
-        source=dead_letter_queue(client, url),
+        source=open_queue(client, url),
         send=lambda *_: {},
-        goes=lambda message: copy_to(url, message) if wanted.takes(read(message)) else None,
+        goes=lambda message: copy_to(url, message) if selection.includes(read(message)) else None,
         fifo=url.endswith(FIFO_SUFFIX),
         until_ms=until_ms,
         may_go_on=may_go_on,
     )
 
 
-def source_url(letter: DeadLetter, *, beside: str) -> str:
-    """Find the queue that the letter goes back to, by the URL of any queue of the region. Raises `CantGo`."""
+def original_queue_url(letter: DeadLetter, *, beside: str) -> str:
+    """Derive the source queue's URL from that of another queue of the same region. Raises `CantGo`."""
     if is_offer_kept(letter.message):
-        raise CantGo("of an offer only its length is kept, and its client has given up")
-    _, _, service, _, account, name = [*letter.source.split(":", 5), *[""] * 6][:6]  # of an ARN
+        raise Unmovable("an offer can't be redriven: only its length is kept, and its client has given up")
+    _, _, service, _, account, name = [*letter.source.split(":", 5), *[""] * 6][:6]
     if service != "sqs":
-        raise CantGo(
-            f"it came from no queue but {letter.source}" if letter.source else "it doesn't say from where it came"
+        raise Unmovable(
+            f"its source is not a queue but {letter.source}" if letter.source else "its source queue is not recorded"
         )
     return f"{beside.rsplit('/', 2)[0]}/{account}/{name}"

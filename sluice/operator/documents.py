@@ -1,4 +1,4 @@
-"""Files in JSON and YAML, as the person at the terminal wrote them: decoded, and no more."""
+"""Reads JSON and YAML files given on the command line, and refuses duplicate keys and oversized documents."""
 
 import re
 from collections import Counter
@@ -11,35 +11,35 @@ import yaml
 from sluice.documents import MAX_DEPTH, read_json
 from sluice.errors import BadConfiguration
 
-MAX_PAIRS = 1_000  # of one mapping, with all that merge keys bring: as many as there may be queues
-MAX_BYTES = 2**20  # of a file whose places are known by line
-MAX_VALUES = 200_000  # that it stands for, each alias counted as what it repeats
+MAX_PAIRS = 1_000  # in one mapping after its merge keys are resolved: the limit of queues
+MAX_BYTES = 2**20  # of a file that is read with line numbers
+MAX_VALUES = 200_000  # in a document, with each alias counted as a copy
 
 
 class BadFile(BadConfiguration):
-    """A file that can't be read, or isn't what it is to be."""
+    """A file that can't be read, or whose content is not as expected."""
 
     def __init__(self, file: Path, cause: str) -> None:
-        """`cause` is what is wrong with it."""
+        """Prefix `cause`, which says what is wrong, with the file's name."""
         super().__init__(f"{file}: {cause}")
         self.cause = cause
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses keys that are there twice, of which PyYAML takes the last, and merges that multiply: it copies all.
+    """Refuses duplicate keys, of which PyYAML keeps the last, and merge keys that expand too far.
 
-    What is nested too deep it refuses as well, with all that aliases repeat, and what contains itself: PyYAML, and
-    whoever takes the document apart, call themselves for each level.
+    Also refuses nesting that is too deep (with aliases expanded) and documents that contain themselves, because PyYAML
+    and the readers of the document recurse once for each level.
     """
 
     def __init__(self, stream: str) -> None:
-        """`stream` is the text."""
+        """Load from a text."""
         super().__init__(stream)
         self._depth = 0
         self._levels: dict[int, int] = {}  # of each node of the document, by its id
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Compose the next node, or find the one that an alias repeats."""
+        """Compose the next node, or return the node that an alias repeats."""
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # the stubs leave the parser's types out
         anchor, mark = event.anchor or "", event.start_mark
         self._check(self._depth + isinstance(event, yaml.CollectionStartEvent), mark)
@@ -53,13 +53,13 @@ class _Loader(yaml.SafeLoader):
                 raise yaml.composer.ComposerError(
                     problem=f"the alias {anchor[:80]!r} is within what it repeats", problem_mark=mark
                 )
-            of_parts = (self._levels[id(part)] for part in _parts(node))
+            of_parts = (self._levels[id(part)] for part in _child_nodes(node))
             self._levels[id(node)] = 1 + max(of_parts, default=0) if isinstance(node, yaml.CollectionNode) else 0
         self._check(self._depth + self._levels[id(node)], mark)
         return node
 
     def compose_document(self) -> yaml.Node | None:
-        """Compose the next document, whose nodes are its own."""
+        """Compose the next document; levels of the previous document's nodes are dropped."""
         self._levels.clear()
         return super().compose_document()
 
@@ -70,7 +70,7 @@ class _Loader(yaml.SafeLoader):
             )
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Bring a mapping's merge keys into it."""
+        """Resolve a mapping's merge keys."""
         written = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and written[key.value] > 1:
@@ -84,51 +84,53 @@ class _Loader(yaml.SafeLoader):
             )
 
 
-# PyYAML leaves it to Python to refuse what a tag can't be made of: `!!bool x` is a KeyError.
+# PyYAML does not catch Python's errors for invalid tagged values: `!!bool x` raises KeyError.
 _UNREADABLE = (
     OSError, ValueError, yaml.YAMLError, LookupError, AttributeError, OverflowError
 )  # fmt: skip
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make an object of JSON. Raises ValueError for a key that is there twice, of which Python takes the last."""
+def _object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build a JSON object. Raises ValueError for a duplicate key, of which Python would keep the last."""
     for key, number in Counter(key for key, _ in pairs).items():
         if number > 1:
             raise ValueError(f"the key {key[:80]!r} is there twice")
     return dict(pairs)
 
 
-def documents_of(file: Path) -> list[Any]:
-    """Read the documents of a file: one of JSON, any number of YAML. Raises `BadFile`."""
+def read_documents(file: Path) -> list[Any]:
+    """Read a file's documents: one in JSON, any number in YAML. Raises `BadFile`."""
     try:
         text = file.read_text()
     except (OSError, ValueError) as error:
         raise BadFile(file, " ".join(str(error).split())) from error
-    return documents_of_text(text, file)
+    return parse_documents(text, file)
 
 
-def documents_of_text(text: str, file: Path) -> list[Any]:
-    """Read the documents of a text, as of a file with this name. Raises `BadFile`."""
+def parse_documents(text: str, file: Path) -> list[Any]:
+    """Parse a text as if it were the content of this file, whose suffix decides the format. Raises `BadFile`."""
     try:
-        # YAML reads JSON too, but says less of what is wrong with it.
+        # The YAML parser would accept JSON too, but its error messages are less precise.
         return (
-            [read_json(text, object_pairs_hook=_once)] if file.suffix == ".json" else list(yaml.load_all(text, _Loader))
+            [read_json(text, object_pairs_hook=_object_without_duplicates)]
+            if file.suffix == ".json"
+            else list(yaml.load_all(text, _Loader))
         )
     except _UNREADABLE as error:
         raise BadFile(file, " ".join(str(error).split())) from error
 
 
-def document_of_file(file: Path) -> dict[str, Any]:
-    """Read the file's one document, a map. Raises `BadFile`."""
-    return _the_one(documents_of(file), file)
+def read_document(file: Path) -> dict[str, Any]:
+    """Read the file's only document, which has to be a mapping. Raises `BadFile`."""
+    return _single_document(read_documents(file), file)
 
 
-def document_of_text(text: str, file: Path) -> dict[str, Any]:
-    """Read a text's one document, a map, as of a file with this name. Raises `BadFile`."""
-    return _the_one(documents_of_text(text, file), file)
+def parse_document(text: str, file: Path) -> dict[str, Any]:
+    """Parse a text's only document, which has to be a mapping, as `parse_documents` does. Raises `BadFile`."""
+    return _single_document(parse_documents(text, file), file)
 
 
-def _the_one(found: list[Any], file: Path) -> dict[str, Any]:
+def _single_document(found: list[Any], file: Path) -> dict[str, Any]:
     if len(found) > 1:
         raise BadFile(file, f"has {len(found)} documents, not one")
     if not found or not isinstance(found[0], dict):
@@ -136,14 +138,14 @@ def _the_one(found: list[Any], file: Path) -> dict[str, Any]:
     return found[0]
 
 
-LineOf = Callable[[str], int]  # from a place in a document, as `sites.eu.routes[3].key`; its line, counted from 1
+FindLine = Callable[[str], int]  # from a path such as `sites.eu.routes[3].key` to its line, counted from 1
 
 
-def located_document_of_file(file: Path) -> tuple[Any, LineOf]:
-    """Read the one document of a YAML file, with what knows where in it something stands. Raises `BadFile`.
+def read_document_with_lines(file: Path) -> tuple[Any, FindLine]:
+    """Read the only document of a YAML file, with a function that finds the line of a path. Raises `BadFile`.
 
-    A place that isn't there stands where the last part of it does that is. What aliases repeat is limited as what is
-    written out: who takes the document apart meets each repetition.
+    For a path that does not exist, the function returns the line of its deepest existing parent. Aliases count as
+    copies for `MAX_VALUES`, because readers of the document visit each copy.
     """
     try:
         if file.stat().st_size > MAX_BYTES:
@@ -152,13 +154,13 @@ def located_document_of_file(file: Path) -> tuple[Any, LineOf]:
         root = loader.get_single_node()
         if root is None:
             raise BadFile(file, "is empty")
-        if _values(root, {}) > MAX_VALUES:
-            raise BadFile(file, f"stands for more than {MAX_VALUES:,} values, with all that its aliases repeat")
+        if _count_values(root, {}) > MAX_VALUES:
+            raise BadFile(file, f"has more than {MAX_VALUES:,} values when its aliases are expanded")
         document = loader.construct_document(root)
     except _UNREADABLE as error:
         raise BadFile(file, " ".join(str(error).split())) from error
 
-    def line_of(place: str) -> int:
+    def find_line(place: str) -> int:
         node = root
         line: int = node.start_mark.line
         for part in re.findall(r"[^.\[\]]+", place):
@@ -166,25 +168,25 @@ def located_document_of_file(file: Path) -> tuple[Any, LineOf]:
                 node = node.value[int(part)]
                 line = node.start_mark.line
                 continue
-            found = [pair for pair in node.value if pair[0].value == part] if isinstance(node, yaml.MappingNode) else []
-            if not found:
+            pairs = [pair for pair in node.value if pair[0].value == part] if isinstance(node, yaml.MappingNode) else []
+            if not pairs:
                 break
-            [(key, node)] = found
+            [(key, node)] = pairs
             line = key.start_mark.line
         return line + 1
 
-    return document, line_of
+    return document, find_line
 
 
-def _values(node: yaml.Node, known: dict[int, int]) -> int:
-    """Count what a node stands for."""
+def _count_values(node: yaml.Node, known: dict[int, int]) -> int:
+    """Count the values in a node, with aliases expanded."""
     if id(node) not in known:
-        known[id(node)] = 1 + sum(_values(part, known) for part in _parts(node))
+        known[id(node)] = 1 + sum(_count_values(part, known) for part in _child_nodes(node))
     return known[id(node)]
 
 
-def _parts(node: yaml.Node) -> list[yaml.Node]:
-    """List the nodes that a node consists of: a mapping's keys and values, or a list's."""
+def _child_nodes(node: yaml.Node) -> list[yaml.Node]:
+    """List a node's children: a mapping's keys and values, or a list's items."""
     if isinstance(node, yaml.MappingNode):
         return [part for pair in node.value for part in pair]
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []

@@ -1,4 +1,4 @@
-"""Sites of a federation, asked by name: one of them, or all that links lead to."""
+"""Reads a federation's sites by name: a single one, or all that can be reached over links."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,35 +12,35 @@ from msgspec.structs import replace
 from sluice.aws.deployment import NotUsable
 from sluice.errors import BadConfiguration, Malformed, SluiceError
 from sluice.federation.map.topology import MappedSite, Topology
-from sluice.federation.operations import ListExchanges, ListWays, ShowSite, SiteView, WayView
+from sluice.federation.operations import ListExchanges, ListPaths, PathView, ShowSite, SiteView
 from sluice.operations import Operation, R
 from sluice.operator.functions import FEDERATION, ControlClient
 from sluice.operator.site_names import SiteName
-from sluice.stages import stage_of
+from sluice.stages import parse_stage
 
 MAX_SITES = 200
 
 
 class Unreadable(SluiceError):
-    """A site's answer that this version can't read."""
+    """A site's response that this version can't decode."""
 
 
 class Client(Protocol):
-    """A site's links function, as `sluice.operator.functions.ControlClient` asks it."""
+    """A client of a site's links function, such as `sluice.operator.functions.ControlClient`."""
 
     def ask(self, operation: Operation[R], /) -> R:
-        """Ask for one of `sluice.federation.operations`. Raises `RequestRefused`, `CallFailed`, `Malformed`."""
+        """Invoke one of `sluice.federation.operations`. Raises `RequestRefused`, `CallFailed`, `Malformed`."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenSite:
-    """A site that can be asked."""
+    """A site's name with the client of its links function."""
 
     name: SiteName
     client: Client
 
     def view(self) -> SiteView:
-        """As it is now. Raises `Unreadable`, and what asking it raises."""
+        """Fetch the site's current state. Raises `Unreadable` and the client's errors."""
         try:
             return self.client.ask(ShowSite())
         except Malformed as error:
@@ -51,117 +51,117 @@ class NoExchange(BadConfiguration):
     """The site has no exchange of this name."""
 
 
-def need_exchange(site: OpenSite, exchange: str) -> None:
-    """Ask a site whether it has an exchange. Raises `NoExchange` with those that it has, and what asking it raises."""
-    names = [each.name for each in site.client.ask(ListExchanges()).exchanges]
+def require_exchange(site: OpenSite, exchange: str) -> None:
+    """Check that a site has an exchange. Raises `NoExchange`, which lists its exchanges, and the client's errors."""
+    names = [exchange_view.name for exchange_view in site.client.ask(ListExchanges()).exchanges]
     if exchange not in names:
         raise NoExchange(f"no such exchange at {site.name}: {exchange}; there are {', '.join(names)}")
 
 
-Asking = Callable[[SiteName], Client]
+OpenClient = Callable[[SiteName], Client]
 
 
 def open_site(text: str) -> OpenSite:
-    """Open the site of this name. Raises `BadSiteName`, and what connecting to it raises."""
+    """Parse a site's name and connect to it. Raises `BadSiteName` and connection errors."""
     return open_named(SiteName.parse(text))
 
 
 def open_named(name: SiteName) -> OpenSite:
-    """Open the site of this name. Raises what connecting to it raises."""
-    return OpenSite(name, _asking.get()(name))
+    """Connect to the site. Raises connection errors."""
+    return OpenSite(name, _open_client.get()(name))
 
 
-def _by_invocation(name: SiteName) -> Client:
+def _invocation_client(name: SiteName) -> Client:
     try:
-        return ControlClient.of(name.connect(), FEDERATION)
+        return ControlClient.connect(name.connect(), FEDERATION)
     except NotUsable as error:
-        raise NotUsable(f"{name}: {error}") from error  # a command is often about several sites
+        raise NotUsable(f"{name}: {error}") from error  # names the site, as a command may read several
 
 
-_asking: ContextVar[Asking] = ContextVar("asking", default=_by_invocation)
+_open_client: ContextVar[OpenClient] = ContextVar("asking", default=_invocation_client)
 
 
 @contextmanager
-def asked_by(asking: Asking) -> Iterator[None]:
-    """For whoever has another way to ask sites: all commands ask them so."""
-    before = _asking.set(asking)
+def use_clients(open_client: OpenClient) -> Iterator[None]:
+    """Use these clients for all sites in this context, as the console does for its cached clients."""
+    before = _open_client.set(open_client)
     try:
         yield
     finally:
-        _asking.reset(before)
+        _open_client.reset(before)
 
 
-# All sites that links lead to
+# Discovery of all sites over links
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Walked:
-    """What was found. `not_reached` has the reasons, by tag or name, for sites that couldn't be asked.
+class DiscoveredSites:
+    """The sites found. `not_reached` has the error of each site that couldn't be read, by tag or name.
 
-    `ways` are those of dynamic routes by the tag of the site that they begin at, as the site says them.
+    `ways` are the paths of dynamic routes, by the tag of the site that reports them.
     """
 
     topology: Topology
     not_reached: Mapping[str, str]
-    ways: Mapping[str, Sequence[WayView]]
+    ways: Mapping[str, Sequence[PathView]]
 
 
-def walk(names: Iterable[str], *, most: int = MAX_SITES) -> Walked:
-    """Ask these sites, and all that links lead to, the nearest first, until `most` have answered.
+def discover_sites(names: Iterable[str], *, most: int = MAX_SITES) -> DiscoveredSites:
+    """Read these sites and all that are linked to them, breadth first, until `most` have been read.
 
-    Raises what asking one of these themselves raises; the others are noted.
+    Raises an error of these sites themselves; errors of the others are in `not_reached`.
     """
-    return walk_from((open_named(SiteName.parse(name)) for name in names), most=most)
+    return discover_from((open_named(SiteName.parse(name)) for name in names), most=most)
 
 
-def walk_from(sites: Iterable[OpenSite], *, most: int = MAX_SITES) -> Walked:
-    """Ask these sites, and all that links lead to, as `walk` does."""
+def discover_from(sites: Iterable[OpenSite], *, most: int = MAX_SITES) -> DiscoveredSites:
+    """Read these sites and all that are linked to them, as `discover_sites` does."""
     views: dict[str, SiteView] = {}
-    ways: dict[str, Sequence[WayView]] = {}
+    ways: dict[str, Sequence[PathView]] = {}
     not_reached: dict[str, str] = {}
     to_visit = deque[_Neighbour]()
     for opened in sites:
         view = opened.view()
-        to_visit.extend(_take_in(opened, view, views))
-        ways[view.tag] = _ways(opened, view)
-    tried: set[tuple[str, SiteName | None]] = set()
+        to_visit.extend(_record_site(opened, view, views))
+        ways[view.tag] = _read_ways(opened, view)
+    attempts: set[tuple[str, SiteName | None]] = set()
     while to_visit and len(views) < most:
-        stop = to_visit.popleft()
-        # What one site's credentials don't reach, another's may.
-        if stop.tag in views or (stop.tag, stop.name) in tried:
+        neighbour = to_visit.popleft()
+        # A site may be refused with one neighbour's credentials and readable with another's.
+        if neighbour.tag in views or (neighbour.tag, neighbour.name) in attempts:
             continue
-        tried.add((stop.tag, stop.name))
+        attempts.add((neighbour.tag, neighbour.name))
         try:
-            opened, view = _visited(stop)
+            opened, view = _open_neighbour(neighbour)
         except SluiceError as error:
-            not_reached[stop.tag] = str(error)
+            not_reached[neighbour.tag] = str(error)
         else:
-            to_visit.extend(_take_in(opened, view, views))
-            ways[view.tag] = _ways(opened, view)
-    return Walked(
-        topology=Topology.of(_site(view, views.keys()) for view in views.values()),
+            to_visit.extend(_record_site(opened, view, views))
+            ways[view.tag] = _read_ways(opened, view)
+    return DiscoveredSites(
+        topology=Topology.from_sites(_build_map_site(view, views.keys()) for view in views.values()),
         not_reached={tag: reason for tag, reason in not_reached.items() if tag not in views},
         ways=ways,
     )
 
 
-def _ways(opened: OpenSite, view: SiteView) -> Sequence[WayView]:
-    """Only a site with dynamic routes is asked for them."""
-    if not any(each.dynamic for each in view.bridges):
+def _read_ways(opened: OpenSite, view: SiteView) -> Sequence[PathView]:
+    """Read the paths of a site's dynamic routes, without a request if it has none."""
+    if not any(bridge.dynamic for bridge in view.bridges):
         return ()
-    return opened.client.ask(ListWays()).ways
+    return opened.client.ask(ListPaths()).ways
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Neighbour:
-    """A site that a link leads to. `name` is None where it can't be asked by who asked the site that has the link."""
+    """A linked site. `name` is None if the credentials for the site with the link don't reach it."""
 
     tag: str
     account: str
     name: SiteName | None
 
 
-def _take_in(opened: OpenSite, view: SiteView, views: dict[str, SiteView]) -> list[_Neighbour]:
+def _record_site(opened: OpenSite, view: SiteView, views: dict[str, SiteView]) -> list[_Neighbour]:
     known = views.setdefault(view.tag, view)
     if known.address.control_queue_url != view.address.control_queue_url:
         raise BadConfiguration(
@@ -170,41 +170,41 @@ def _take_in(opened: OpenSite, view: SiteView, views: dict[str, SiteView]) -> li
         )
     neighbours: list[_Neighbour] = []
     for link in view.links:
-        there = link.endpoints[0]
-        stage = stage_of(there.control_queue_url.rsplit("/", 1)[-1])
-        name = opened.name.beside(there.region, there.account, of_account=view.address.account, stage=stage)
-        neighbours.append(_Neighbour(tag=link.peer, account=there.account, name=name))
+        endpoint = link.endpoints[0]
+        stage = parse_stage(endpoint.control_queue_url.rsplit("/", 1)[-1])
+        name = opened.name.peer_name(endpoint.region, endpoint.account, of_account=view.address.account, stage=stage)
+        neighbours.append(_Neighbour(tag=link.peer, account=endpoint.account, name=name))
     return neighbours
 
 
-def _visited(stop: _Neighbour) -> tuple[OpenSite, SiteView]:
-    if stop.name is None:
+def _open_neighbour(neighbour: _Neighbour) -> tuple[OpenSite, SiteView]:
+    if neighbour.name is None:
         raise BadConfiguration(
-            f"account {stop.account} isn't asked with these credentials: name the site, too, as PROFILE@REGION"
+            f"these credentials are not for account {neighbour.account}: name that site, too, as PROFILE@REGION"
         )
-    opened = open_named(stop.name)
+    opened = open_named(neighbour.name)
     view = opened.view()
-    if view.tag != stop.tag:
-        raise BadConfiguration(f"the site at {stop.name} has the tag {view.tag}")
+    if view.tag != neighbour.tag:
+        raise BadConfiguration(f"the site at {neighbour.name} has the tag {view.tag}")
     return opened, view
 
 
-def _site(view: SiteView, reached: Iterable[str]) -> MappedSite:
-    """Leave out what a peer declared over a link and was reached to say itself: it would be there twice."""
-    links = [each for each in view.links if not (each.served and each.peer in reached)]
-    names = {each.name for each in links}
-    shown_names = {each.src: each.reads for each in view.bridges if each.src_is_queue and each.reads}
+def _build_map_site(view: SiteView, reached: Iterable[str]) -> MappedSite:
+    """Build a site of the map, without the links and bridges that a readable peer declared and reports itself."""
+    links = [link for link in view.links if not (link.served and link.peer in reached)]
+    names = {link.name for link in links}
+    shown_names = {bridge.src: bridge.reads for bridge in view.bridges if bridge.src_is_queue and bridge.reads}
     return MappedSite(
         tag=view.tag,
         region=view.address.region,
         exchanges={exchange.name: exchange.type for exchange in view.exchanges},
         links=tuple(links),
-        statuses={each.name: each.status for each in links},
+        statuses={link.name: link.status for link in links},
         bridges=tuple(
-            replace(each.declared_bridge(), src=shown_names.get(each.src, each.src))
-            for each in view.bridges
-            if each.link in names
+            replace(bridge.to_bridge(), src=shown_names.get(bridge.src, bridge.src))
+            for bridge in view.bridges
+            if bridge.link in names
         ),
-        states={each.name: each.state for each in view.bridges},
-        feeds=tuple(each.binding(queue=shown_names.get(each.queue)) for each in view.feeds),
+        states={bridge.name: bridge.state for bridge in view.bridges},
+        feeds=tuple(feed.binding(queue=shown_names.get(feed.queue)) for feed in view.feeds),
     )

@@ -1,4 +1,4 @@
-"""A site's functions as an operator asks them, and what they run with."""
+"""Invokes a site's control functions and reads functions' configurations."""
 
 import json
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from sluice.aws.connections import Connection
 from sluice.aws.deployment import NotUsable, stack_outputs
 from sluice.codec import encode
 from sluice.errors import CallFailed
-from sluice.operations import Operation, R, result_of
+from sluice.operations import Operation, R, parse_result
 
 SPLITTING = "SluiceSplitting", "ControlFunctionName"
 FEDERATION = "SluiceFederation", "LinksFunctionName"
@@ -18,29 +18,32 @@ SWEEPER = "SluiceRendezvous", "SweeperFunctionName"
 
 @dataclass(frozen=True, slots=True)
 class ControlClient:
-    """Asks by synchronous invocation. A retry may repeat an operation: a session started twice ends unused."""
+    """Invokes a control function synchronously.
+
+    A retry may repeat an operation: of a session that is started twice, the unused one expires.
+    """
 
     connection: Connection
     function: str
 
     @classmethod
-    def of(cls, connection: Connection, where: tuple[str, str] = SPLITTING) -> "ControlClient":
-        """Find the one deployed at the site; `where` are its stack and the output. Raises `NotUsable`."""
+    def connect(cls, connection: Connection, where: tuple[str, str] = SPLITTING) -> "ControlClient":
+        """Find the function by its stack and the name of the stack's output (`where`). Raises `NotUsable`."""
         stack, output = where
         outputs = stack_outputs(connection, stack)
         if output not in outputs:
-            raise NotUsable(f"stack {stack} has no output {output}: it is still being made; `make deploy`")
+            raise NotUsable(f"stack {stack} has no output {output}: its deployment is incomplete; run `make deploy`")
         return cls(connection, outputs[output])
 
     def ask(self, operation: Operation[R], /) -> R:
-        """Ask for an operation; its result. Raises `RequestRefused`, `CallFailed`, or `Malformed` for what is none."""
-        return result_of(operation, self._invoke(encode(operation)))
+        """Invoke an operation and return its result. Raises `RequestRefused`, `CallFailed`, `Malformed`."""
+        return parse_result(operation, self._invoke(encode(operation)))
 
     def _invoke(self, request: bytes) -> bytes:
         with calls("Invoke"):
-            done = self.connection.client("lambda").invoke(FunctionName=self.function, Payload=request)
-        reply: bytes = done["Payload"].read()
-        if "FunctionError" in done:
+            response = self.connection.client("lambda").invoke(FunctionName=self.function, Payload=request)
+        reply: bytes = response["Payload"].read()
+        if "FunctionError" in response:
             error = json.loads(reply)
             raise CallFailed("Invoke", error.get("errorType", "Error"), error.get("errorMessage", ""))
         return reply
@@ -48,7 +51,7 @@ class ControlClient:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployedFunction:
-    """What a function runs with. `handler` is None of one that is an image."""
+    """A Lambda function's configuration. `handler` is None for a container image."""
 
     name: str
     arn: str
@@ -58,18 +61,18 @@ class DeployedFunction:
     variables: Mapping[str, str]
 
     @classmethod
-    def of(cls, connection: Connection, name: str) -> "DeployedFunction":
-        """Ask Lambda, by name or ARN. Raises `CallFailed`, and `NotUsable` where its variables can't be seen."""
+    def fetch(cls, connection: Connection, name: str) -> "DeployedFunction":
+        """Fetch it by name or ARN. Raises `CallFailed`, or `NotUsable` if its variables can't be decrypted."""
         with calls("GetFunctionConfiguration"):
-            found = connection.client("lambda").get_function_configuration(FunctionName=name)
-        environment = found.get("Environment", {})
+            configuration = connection.client("lambda").get_function_configuration(FunctionName=name)
+        environment = configuration.get("Environment", {})
         if "Error" in environment:
             raise NotUsable(f"variables of {name} can't be read: {environment['Error'].get('Message', '')}")
         return cls(
-            name=found["FunctionName"],
-            arn=found["FunctionArn"],
-            handler=found.get("Handler"),
-            timeout_s=found["Timeout"],
-            memory_mb=found["MemorySize"],
+            name=configuration["FunctionName"],
+            arn=configuration["FunctionArn"],
+            handler=configuration.get("Handler"),
+            timeout_s=configuration["Timeout"],
+            memory_mb=configuration["MemorySize"],
             variables=environment.get("Variables", {}),
         )

@@ -1,4 +1,4 @@
-"""Messages as a person writes them: in a file, or as `NAME=VALUE` with types."""
+"""Reads messages from files, and typed values and attributes from `NAME=VALUE` options."""
 
 import base64
 import binascii
@@ -13,18 +13,18 @@ from msgspec.structs import replace
 from sluice.codec import convert
 from sluice.documents import read_json
 from sluice.errors import Malformed
-from sluice.federation.matching.typed_values import TypedValue, of_json
+from sluice.federation.matching.typed_values import TypedValue, from_json
 from sluice.message import Message, Value
-from sluice.operator.documents import BadFile, document_of_file
+from sluice.operator.documents import BadFile, read_document
 from sluice.splitting.filters.texts import Envelope, FilterInput
 
-HOLDERS = ("messages", "records")  # of one message: `aws sqs receive-message`, a function's event
+MESSAGE_LISTS = ("messages", "records")  # in the output of `aws sqs receive-message`, in a Lambda event
 
 
 class _Value(Struct, frozen=True, rename="camel"):
     data_type: str
     string_value: str | None = None
-    binary_value: bytes | None = None  # in Base64
+    binary_value: bytes | None = None  # Base64
 
     def value(self) -> Value:
         content = self.string_value or "" if self.binary_value is None else self.binary_value
@@ -32,7 +32,7 @@ class _Value(Struct, frozen=True, rename="camel"):
 
 
 class _Message(Struct, frozen=True, rename="camel"):
-    """What counts of a message to a filter. The API writes names with a capital first letter, events don't."""
+    """The fields of a message that filters use. Names are capitalized in the SQS API and not in Lambda events."""
 
     body: str
     message_id: str = ""
@@ -41,73 +41,75 @@ class _Message(Struct, frozen=True, rename="camel"):
     s3_metadata: dict[str, str] | None = None
 
 
-def sight_of_file(file: Path, *, envelope: Envelope) -> FilterInput:
-    """Read the file's message as filters see it, also with the `S3Metadata` that it is to have. Raises `BadFile`."""
-    return sight_of(document_of_file(file), file, envelope=envelope)
+def read_filter_input(file: Path, *, envelope: Envelope) -> FilterInput:
+    """Read a message from a file as filter input, with its optional `S3Metadata`. Raises `BadFile`."""
+    return parse_filter_input(read_document(file), file, envelope=envelope)
 
 
-def sight_of(document: Mapping[Any, Any], file: Path, *, envelope: Envelope) -> FilterInput:
-    """Take a file's document for a message, as `sight_of_file` does."""
-    document = _lowered(document)
-    for holder in HOLDERS:
-        held = document.get(holder)
-        if isinstance(held, list):
-            if len(held) != 1 or not isinstance(held[0], dict):
-                raise BadFile(file, f"has {len(held)} messages, not one")
-            document = _lowered(held[0])
+def parse_filter_input(document: Mapping[Any, Any], file: Path, *, envelope: Envelope) -> FilterInput:
+    """Convert a file's document into filter input, as `read_filter_input` does. Raises `BadFile`."""
+    document = _decapitalize_names(document)
+    for list_name in MESSAGE_LISTS:
+        messages = document.get(list_name)
+        if isinstance(messages, list):
+            if len(messages) != 1 or not isinstance(messages[0], dict):
+                raise BadFile(file, f"has {len(messages)} messages, not one")
+            document = _decapitalize_names(messages[0])
     try:
-        read = convert(document, _Message, of=str(file))
+        fields = convert(document, _Message, of=str(file))
         attributes = {
-            name: convert(_lowered(value), _Value, of=f"attribute {name}").value()
-            for name, value in read.message_attributes.items()
+            name: convert(_decapitalize_names(value), _Value, of=f"attribute {name}").value()
+            for name, value in fields.message_attributes.items()
         }
     except Malformed as error:
         raise BadFile(file, str(error).removeprefix(f"{file}: ")) from error
-    message = Message(message_id=read.message_id, body=read.body, attributes=attributes, system=read.attributes)
-    sight = FilterInput.of(message, envelope=replace(envelope, s3_event=False))  # what S3 would say, the file says
-    return sight if read.s3_metadata is None else sight.with_metadata(read.s3_metadata)
+    message = Message(message_id=fields.message_id, body=fields.body, attributes=attributes, system=fields.attributes)
+    filter_input = FilterInput.from_message(
+        message, envelope=replace(envelope, s3_event=False)
+    )  # the file has the S3 metadata
+    return filter_input if fields.s3_metadata is None else filter_input.with_metadata(fields.s3_metadata)
 
 
-def _lowered(fields: Mapping[Any, Any]) -> dict[Any, Any]:
+def _decapitalize_names(fields: Mapping[Any, Any]) -> dict[Any, Any]:
     return {name[:1].lower() + name[1:] if isinstance(name, str) else name: value for name, value in fields.items()}
 
 
-TYPES = ("String", "Number", "Binary")
+ATTRIBUTE_TYPES = ("String", "Number", "Binary")
 
 
-def typed_values(options: Iterable[str], *, option: str) -> dict[str, TypedValue]:
-    """Read values by name: what is a JSON scalar has its type, everything else is text; `NAME` alone is void.
+def parse_typed_values(options: Iterable[str], *, option: str) -> dict[str, TypedValue]:
+    """Parse `NAME=VALUE` options: a JSON scalar keeps its type, other values are strings, `NAME` alone is void.
 
-    So `n=2` is an integer, `n="2"` with its quotes a text, `n={"base64": "AA=="}` are bytes. Raises `BadParameter`.
+    For example `n=2` is an integer, `n="2"` with quotes a string, `n={"base64": "AA=="}` bytes. Raises `BadParameter`.
     """
-    found: dict[str, TypedValue] = {}
+    values: dict[str, TypedValue] = {}
     for text in options:
         name, equals, value = text.partition("=")
-        if not name or name in found:
+        if not name or name in values:
             raise typer.BadParameter(f"{option} {text!r}: {'given twice' if name else 'is NAME=VALUE'}")
         try:
-            found[name] = of_json({name: read_json(value)})[name] if equals else None
+            values[name] = from_json({name: read_json(value)})[name] if equals else None
         except (ValueError, Malformed):
-            found[name] = value
-    return found
+            values[name] = value
+    return values
 
 
-def attributes(options: Iterable[str], *, option: str) -> dict[str, Value]:
-    """Read SQS's attributes from `NAME[:TYPE]=VALUE`; a Binary's value is base64. Raises `BadParameter`."""
-    found: dict[str, Value] = {}
+def parse_attributes(options: Iterable[str], *, option: str) -> dict[str, Value]:
+    """Parse SQS message attributes from `NAME[:TYPE]=VALUE`; a Binary value is Base64. Raises `BadParameter`."""
+    values: dict[str, Value] = {}
     for text in options:
         declared, equals, value = text.partition("=")
         name, _, data_type = declared.partition(":")
-        if not name or not equals or name in found:
-            reason = "given twice" if name in found else "is NAME[:TYPE]=VALUE"
+        if not name or not equals or name in values:
+            reason = "given twice" if name in values else "is NAME[:TYPE]=VALUE"
             raise typer.BadParameter(f"{option} {text!r}: {reason}")
         data_type = data_type or "String"
         kind = data_type.partition(".")[0]
-        if kind not in TYPES:
-            raise typer.BadParameter(f"{option} {text!r}: {data_type!r} is none of {', '.join(TYPES)}")
+        if kind not in ATTRIBUTE_TYPES:
+            raise typer.BadParameter(f"{option} {text!r}: {data_type!r} is none of {', '.join(ATTRIBUTE_TYPES)}")
         try:
             content = base64.b64decode(value, validate=True) if kind == "Binary" else value
         except binascii.Error as error:
             raise typer.BadParameter(f"{option} {text!r}: no base64") from error
-        found[name] = Value(data_type, content)
-    return found
+        values[name] = Value(data_type, content)
+    return values

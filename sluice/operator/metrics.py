@@ -1,4 +1,4 @@
-"""Metrics of a site, as CloudWatch has them: any number of them in as few requests as it takes."""
+"""Reads a site's metrics from CloudWatch, with as few requests as possible."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,20 +9,22 @@ from typing import Any, TypeVar
 
 from sluice.aws.clients import calls
 from sluice.aws.metrics import NAMESPACE
-from sluice.stages import staged
+from sluice.stages import add_stage_prefix
 
-MAX_QUERIES = 500  # metrics in a request
-MAX_VALUES = 100_800  # in an answer
+MAX_QUERIES = 500  # metrics in one request
+MAX_VALUES = 100_800  # in one response
 PERIOD_S = 60
-LOOK_BACK_MS = 15 * 60_000  # the age of a queue's oldest message comes every minute, some minutes late
-MAX_ROUTES = 250  # two metrics each, of the 500 that one request may ask for
+LOOK_BACK_MS = 15 * 60_000  # SQS publishes the age of the oldest message every minute, some minutes late
+MAX_ROUTES = 250  # two metrics each, of the 500 in one request
 K = TypeVar("K")
-Series = Sequence[tuple[int, float]]  # when a period began, in ms, and its value; what had none isn't there
+Series = Sequence[
+    tuple[int, float]
+]  # start of a period in ms since the epoch, and its value; periods without data are left out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One metric, by all that tells it from others."""
+    """A CloudWatch metric with its dimensions and statistic."""
 
     namespace: str
     name: str
@@ -30,20 +32,20 @@ class Metric:
     statistic: str = "Sum"
 
 
-def at_once(periods: int) -> int:
-    """Say how many metrics one request answers, each with so many values."""
+def metrics_per_request(periods: int) -> int:
+    """Return how many metrics with this number of periods fit into one request."""
     return max(1, min(MAX_QUERIES, MAX_VALUES // periods))
 
 
 def read_series(
-    cloudwatch: Any, wanted: Mapping[K, Metric], *, since_ms: int, until_ms: int, period_s: int = PERIOD_S
+    cloudwatch: Any, metrics: Mapping[K, Metric], *, since_ms: int, until_ms: int, period_s: int = PERIOD_S
 ) -> Mapping[K, Series]:
-    """Read each metric, by the names that it is wanted by, oldest first. Raises `CallFailed`."""
-    series: dict[K, list[tuple[int, float]]] = {name: [] for name in wanted}
-    names = list(wanted)
+    """Read metrics, returned by the same keys, the oldest value first. Raises `CallFailed`."""
+    series: dict[K, list[tuple[int, float]]] = {name: [] for name in metrics}
+    names = list(metrics)
     for start in range(0, len(names), MAX_QUERIES):
-        asked = {f"m{place}": name for place, name in enumerate(names[start : start + MAX_QUERIES])}
-        queries = [{"Id": id_, "MetricStat": _stat(wanted[name], period_s)} for id_, name in asked.items()]
+        names_by_id = {f"m{place}": name for place, name in enumerate(names[start : start + MAX_QUERIES])}
+        queries = [{"Id": id_, "MetricStat": _stat(metrics[name], period_s)} for id_, name in names_by_id.items()]
         pages = cloudwatch.get_paginator("get_metric_data").paginate(
             MetricDataQueries=queries,
             StartTime=datetime.fromtimestamp(since_ms / 1000, UTC),
@@ -52,23 +54,24 @@ def read_series(
         )
         with calls("GetMetricData"):
             for page in pages:
-                for found in page["MetricDataResults"]:
-                    times = (round(each.timestamp() * 1000) for each in found["Timestamps"])
-                    series[asked[found["Id"]]] += zip(times, found["Values"], strict=True)
+                for result in page["MetricDataResults"]:
+                    times = (round(timestamp.timestamp() * 1000) for timestamp in result["Timestamps"])
+                    series[names_by_id[result["Id"]]] += zip(times, result["Values"], strict=True)
     return series
 
 
 def _stat(metric: Metric, period_s: int) -> Mapping[str, Any]:
-    named = [{"Name": name, "Value": value} for name, value in metric.dimensions.items()]
-    told = {"Namespace": metric.namespace, "MetricName": metric.name, "Dimensions": named}
-    return {"Metric": told, "Period": period_s, "Stat": metric.statistic}
+    dimensions = [{"Name": name, "Value": value} for name, value in metric.dimensions.items()]
+    identity = {"Namespace": metric.namespace, "MetricName": metric.name, "Dimensions": dimensions}
+    return {"Metric": identity, "Period": period_s, "Stat": metric.statistic}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """Of one route; None where nobody has said anything lately.
+    """A route's delay; None if there is no recent data.
 
-    `forwarded_ms` is how old the oldest message was that the last batches forwarded, `waiting_s` that which waits.
+    `forwarded_ms` is the age of the oldest message in the last forwarded batches, `waiting_s` that of the oldest
+    message in the queue.
     """
 
     forwarded_ms: float | None = None
@@ -78,19 +81,19 @@ class Lag:
 def read_lags(
     cloudwatch: Any, queues: Mapping[str, str | None], *, now_ms: int, stage: str | None = None
 ) -> Mapping[str, Lag]:
-    """By route. `queues` has the queue that each reads, where it is known. Raises `CallFailed`."""
-    namespace = staged(NAMESPACE, stage)
+    """Read routes' lags by route. `queues` has the source queue of each, if it is known. Raises `CallFailed`."""
+    namespace = add_stage_prefix(NAMESPACE, stage)
     routes = list(queues)[:MAX_ROUTES]
     if not routes:
         return {}
     oldest = {"namespace": "AWS/SQS", "name": "ApproximateAgeOfOldestMessage", "statistic": "Maximum"}
     lag = partial(Metric, namespace=namespace, name="LagMs", statistic="Maximum")
-    wanted = {("forwarded", route): lag(dimensions={"route": route, "service": "bridge"}) for route in routes} | {
+    metrics = {("forwarded", route): lag(dimensions={"route": route, "service": "bridge"}) for route in routes} | {
         ("waiting", route): Metric(**oldest, dimensions={"QueueName": name})
         for route in routes
         if (name := queues[route])
     }
-    series = read_series(cloudwatch, wanted, since_ms=now_ms - LOOK_BACK_MS, until_ms=now_ms)
+    series = read_series(cloudwatch, metrics, since_ms=now_ms - LOOK_BACK_MS, until_ms=now_ms)
     latest = {key: values[-1][1] for key, values in series.items() if values}
     return {
         route: Lag(forwarded_ms=latest.get(("forwarded", route)), waiting_s=latest.get(("waiting", route)))
@@ -98,6 +101,6 @@ def read_lags(
     }
 
 
-def quantile(values: Sequence[float], part: float) -> float | None:
-    """Give the smallest value that at least this part of all reach; None where there are none."""
-    return sorted(values)[max(math.ceil(part * len(values)) - 1, 0)] if values else None
+def quantile(values: Sequence[float], fraction: float) -> float | None:
+    """Return the smallest value that at least this fraction of values do not exceed; None without values."""
+    return sorted(values)[max(math.ceil(fraction * len(values)) - 1, 0)] if values else None

@@ -1,11 +1,11 @@
-"""Queues by what an operator calls them, and queues that others own, as they are before they are adopted."""
+"""Finds queues by name, and reads the attributes of foreign queues before they are adopted."""
 
 import re
 from typing import TYPE_CHECKING
 
 from sluice.aws.clients import calls
 from sluice.aws.connections import Connection
-from sluice.aws.deployment import NotUsable, listed_outputs
+from sluice.aws.deployment import NotUsable, list_outputs
 from sluice.errors import CallFailed
 from sluice.splitting.adoption import SOURCE, AdoptedQueue
 
@@ -18,21 +18,21 @@ QUEUE_OUTPUT = re.compile(r"Queue\w+Url")
 
 
 def queue_url(connection: Connection, name: str) -> str:
-    """Give the URL of a queue by its name in cdk.json, or in SQS, or itself. Raises `QueueGone`, or `CallFailed`."""
+    """Return a queue's URL by its URL, its name in cdk.json, or its SQS name. Raises `QueueGone`, `CallFailed`."""
     if name.startswith(("http://", "https://")):
         return name
-    made = _made(connection, name)
-    if made is not None:
-        return made
+    stack_url = _find_stack_queue(connection, name)
+    if stack_url is not None:
+        return stack_url
     client: SQSClient = connection.client("sqs")
     with calls("GetQueueUrl", queue=name):
         return client.get_queue_url(QueueName=name)["QueueUrl"]
 
 
-def _made(connection: Connection, name: str) -> str | None:
-    """Read the queues' names in the descriptions of the stack's outputs; without a stack there are none."""
+def _find_stack_queue(connection: Connection, name: str) -> str | None:
+    """Find the URL in the stack output whose description is the queue's name; None without a stack."""
     try:
-        outputs = listed_outputs(connection, FEDERATION_STACK)
+        outputs = list_outputs(connection, FEDERATION_STACK)
     except (CallFailed, NotUsable):
         return None
     for output in outputs:
@@ -41,15 +41,18 @@ def _made(connection: Connection, name: str) -> str | None:
     return None
 
 
-def arn_of(connection: Connection, url: str) -> str:
-    """Give the ARN of a queue of the connection's region by its URL."""
+def queue_arn(connection: Connection, url: str) -> str:
+    """Convert the URL of a queue in the connection's region into its ARN."""
     *_, account, name = url.split("/")
     partition = connection.session.get_partition_for_region(connection.region)
     return f"arn:{partition}:sqs:{connection.region}:{account}:{name}"
 
 
-def look(connection: Connection, role: str, arn: str) -> AdoptedQueue:
-    """Read a queue's attributes, and of a source who reads it. Raises `QueueGone` and `CallFailed`."""
+def read_adopted_queue(connection: Connection, role: str, arn: str) -> AdoptedQueue:
+    """Read a queue's attributes and, for a source queue, the functions that consume it.
+
+    Raises `QueueGone`, `CallFailed`.
+    """
     account, name = arn.split(":")[4:]
     sqs = connection.client("sqs")
     with calls("GetQueueUrl", queue=arn):

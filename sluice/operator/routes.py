@@ -1,4 +1,4 @@
-"""Links and routes between two sites, as they are declared, found again and taken away.
+"""Adds, finds and deletes links and routes between two sites.
 
 A route is declared at one of its sites: at the destination, which then pulls, or at the source, which pushes.
 """
@@ -15,34 +15,36 @@ from sluice.errors import BadRoute, SluiceError
 from sluice.federation.links.links import Address, Bridge, BridgeDeclaration, Introduction, Link, RouteKind
 from sluice.federation.links.peers import Peer
 from sluice.federation.links.states import LinkState
-from sluice.federation.map.findings import Finding, of_route
+from sluice.federation.map.findings import Finding, list_route_findings
 from sluice.federation.matching.metadata import is_tag
 from sluice.federation.operations import AddBridge, AddLink, AddPeer, BridgeView, CloseLink, LinkView, SiteView
-from sluice.operator.federated_sites import OpenSite, open_site, walk
+from sluice.operator.federated_sites import OpenSite, discover_sites, open_site
 from sluice.operator.site_names import REGION
 
 POLL_S = 0.5
 MAX_NAME_CHARACTERS = 100
-MAX_NEARBY = 16  # sites that are asked for what a new route does: with each a second goes by
+MAX_SITES_CHECKED = 16  # for problems of a new route; each takes about a second
 HASH_CHARACTERS = 12
-NOT_BY_WAITING = frozenset({LinkState.CLOSING, LinkState.FAILED, LinkState.PAUSED})  # a link in these stays so
+STUCK_STATES = frozenset(
+    {LinkState.CLOSING, LinkState.FAILED, LinkState.PAUSED}
+)  # a link does not leave these by itself
 
 _LINK_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.:#*-]")
 _PREFIXES = {RouteKind.STATIC: "", RouteKind.QUEUE: "queue-", RouteKind.DYNAMIC: "dynamic-"}
 
 
-class Duplicate(BadRoute):
-    """The route is there already."""
+class DuplicateRoute(BadRoute):
+    """The route exists already."""
 
 
 class NotOperational(SluiceError):
-    """A route that was added and doesn't carry messages yet, or never will by itself."""
+    """A route was added but does not carry messages, yet or until an operator intervenes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FarEnd:
-    """The other site. `site` and `view` are None where it wasn't asked, `address` where only its tag is known."""
+class PeerSite:
+    """The other site. `site` and `view` are None if it wasn't read, `address` if only its tag is known."""
 
     tag: str
     address: Introduction | None = None
@@ -50,8 +52,8 @@ class FarEnd:
     view: SiteView | None = None
 
     @classmethod
-    def named(cls, text: str) -> "FarEnd":
-        """From a site, which is asked, or from the tag of one that is linked already."""
+    def find(cls, text: str) -> "PeerSite":
+        """Read the site of this name, or take the tag of one that is linked already."""
         if is_tag(text) and not REGION.fullmatch(text):
             return cls(tag=text)
         site = open_site(text)
@@ -59,35 +61,35 @@ class FarEnd:
         return cls(tag=view.tag, address=view.address, site=site, view=view)
 
     @classmethod
-    def at(cls, address: Introduction) -> "FarEnd":
-        """From what `sluice link address` printed elsewhere."""
+    def from_address(cls, address: Introduction) -> "PeerSite":
+        """Take the address that `sluice link address` printed at the peer."""
         return cls(tag=address.tag, address=address)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ends:
-    """The site that declares a link or a route, as it was a moment ago, and its peer."""
+class LinkEnds:
+    """The site that declares a link or a route, with a snapshot of its state, and its peer."""
 
     site: OpenSite
     view: SiteView
-    peer: FarEnd
+    peer: PeerSite
 
     @classmethod
-    def of(cls, dest: str, src: str, *, src_local: bool) -> "Ends":
-        """From what the command names: a push is declared at the source, anything else at the destination."""
-        here, there = (src, dest) if src_local else (dest, src)
-        return cls.between(here, FarEnd.named(there))
+    def from_names(cls, dest: str, src: str, *, src_local: bool) -> "LinkEnds":
+        """Read the command's two sites: a push is declared at the source, anything else at the destination."""
+        declaring, peer = (src, dest) if src_local else (dest, src)
+        return cls.with_peer(declaring, PeerSite.find(peer))
 
     @classmethod
-    def between(cls, here: str, peer: FarEnd) -> "Ends":
-        """With a peer that is known already."""
+    def with_peer(cls, here: str, peer: PeerSite) -> "LinkEnds":
+        """Read the declaring site, with a peer that is known already."""
         site = open_site(here)
         return cls(site=site, view=site.view(), peer=peer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
-    """How the peer is reached, where its address doesn't say all: by which role, and over which endpoints."""
+class PeerAccess:
+    """The role and SQS endpoints for reaching the peer, if they differ from those in its address."""
 
     role_arn: str | None = None
     external_id: str | None = None
@@ -97,28 +99,30 @@ class Access:
 # Links
 
 
-def add_link(ends: Ends, *, name: str | None = None, durable: bool = True, access: Access | None = None) -> Link:
-    """Declare a link by the peer's tag, or by `name`. Raises `BadRoute`, or what the site refuses it with."""
-    link = _link(ends, name or ends.peer.tag, durable=durable, access=access or Access())
-    introduce_both(ends)
+def add_link(
+    ends: LinkEnds, *, name: str | None = None, durable: bool = True, access: PeerAccess | None = None
+) -> Link:
+    """Declare a link named by the peer's tag, or by `name`. Raises `BadRoute` and the site's errors."""
+    link = _link(ends, name or ends.peer.tag, durable=durable, access=access or PeerAccess())
+    declare_each_other(ends)
     ends.site.client.ask(AddLink(link=link))
     return link
 
 
-def introduce_both(ends: Ends, *, queue: str | None = None) -> None:
-    """Let each of two sites be the other's peer, as far as they can be asked.
+def declare_each_other(ends: LinkEnds, *, queue: str | None = None) -> None:
+    """Declare each of two sites as the other's peer, if the credentials allow it.
 
-    `queue` is at the peer, and this site may empty it. Raises `BadRoute` where they are one.
+    This site gets permission to consume `queue` of the peer. Raises `BadRoute` if both are the same site.
     """
     if ends.peer.tag == ends.view.tag:
         raise BadRoute(f"{ends.view.tag}: a site isn't linked to itself")
     if ends.peer.address is not None:
-        introduce(ends.site, ends.view, ends.peer.address)
+        declare_peer(ends.site, ends.view, ends.peer.address)
     if ends.peer.site is not None and ends.peer.view is not None:
-        introduce(ends.peer.site, ends.peer.view, ends.view.address, queue=queue)
+        declare_peer(ends.peer.site, ends.peer.view, ends.view.address, queue=queue)
 
 
-def _link(ends: Ends, name: str, *, durable: bool, access: Access) -> Link:
+def _link(ends: LinkEnds, name: str, *, durable: bool, access: PeerAccess) -> Link:
     address = ends.peer.address
     if address is None:
         raise BadRoute(
@@ -138,29 +142,29 @@ def _link(ends: Ends, name: str, *, durable: bool, access: Access) -> Link:
     )
 
 
-def _role(ends: Ends, address: Address, access: Access) -> tuple[str | None, str | None]:
+def _role(ends: LinkEnds, address: Address, access: PeerAccess) -> tuple[str | None, str | None]:
     if access.role_arn is not None:
         return access.role_arn, access.external_id
-    # The peer's role is for other accounts: within one, a site's own roles may send to all its queues.
+    # The peer's role is for other accounts: within an account, a site's own roles may send to all queues.
     if address.account == ends.view.address.account or address.role_arn is None:
         return None, access.external_id
     return address.role_arn, access.external_id or address.external_id
 
 
-def link_between(ends: Ends, *, name: str | None, durable: bool) -> str:
-    """Find the link to use, or make one; its name. Raises `BadRoute` where several would do."""
-    found = _existing_link(ends, name)
-    if found is not None:
-        return found
-    link = _link(ends, name or ends.peer.tag, durable=durable, access=Access())
+def find_or_add_link(ends: LinkEnds, *, name: str | None, durable: bool) -> str:
+    """Return the name of the link to use, which is added if there is none. Raises `BadRoute` if it is ambiguous."""
+    existing = _find_link(ends, name)
+    if existing is not None:
+        return existing
+    link = _link(ends, name or ends.peer.tag, durable=durable, access=PeerAccess())
     ends.site.client.ask(AddLink(link=link))
     return link.name
 
 
-def _existing_link(ends: Ends, name: str | None) -> str | None:
-    names = [each.name for each in ends.view.links_to(ends.peer.tag)]
+def _find_link(ends: LinkEnds, name: str | None) -> str | None:
+    names = [link.name for link in ends.view.links_to(ends.peer.tag)]
     if name is not None:
-        other = ends.view.link_named(name)
+        other = ends.view.find_link(name)
         if other is not None and name not in names:
             raise BadRoute(f"{name} is a link to {other.peer}, {other.status.state}: not one to {ends.peer.tag}")
         return name if name in names else None
@@ -169,50 +173,56 @@ def _existing_link(ends: Ends, name: str | None) -> str | None:
     return ends.peer.tag if ends.peer.tag in names else next(iter(names), None)
 
 
-def delete_link(ends: Ends, *, name: str | None) -> str:
-    """Close the link, and with it its routes; its name. Raises `BadRoute` where there is none."""
-    found = _existing_link(ends, name)
-    if found is None:
+def delete_link(ends: LinkEnds, *, name: str | None) -> str:
+    """Close the link and its routes; return its name. Raises `BadRoute` if there is no such link."""
+    link_name = _find_link(ends, name)
+    if link_name is None:
         named = "" if name is None else f" {name}"
         raise BadRoute(f"no link{named} goes from {ends.view.tag} to {ends.peer.tag}")
-    ends.site.client.ask(CloseLink(name=found))
-    return found
+    ends.site.client.ask(CloseLink(name=link_name))
+    return link_name
 
 
 # Routes
 
 
-def add_route(ends: Ends, wanted: BridgeDeclaration, *, link: str | None) -> Bridge:
-    """Declare a route; its name and its link are made here. The same command makes the same name.
+def add_route(ends: LinkEnds, declaration: BridgeDeclaration, *, link: str | None) -> Bridge:
+    """Declare a route, and its link if there is none. The route's name is derived from the declaration.
 
-    Raises `Duplicate`, `BadRoute`, or what the site refuses it with.
+    Raises `DuplicateRoute`, `BadRoute`, and the site's errors.
     """
-    source, dest = (ends.view, ends.peer.view) if wanted.src_is_local else (ends.peer.view, ends.view)
-    named = [(dest, wanted.dest)] if wanted.src_is_queue else [(dest, wanted.dest), (source, wanted.src)]
-    for view, exchange in named:  # of a site that wasn't asked the sites find out
-        if view is not None and exchange not in {each.name for each in view.exchanges}:
+    source, dest = (ends.view, ends.peer.view) if declaration.src_is_local else (ends.peer.view, ends.view)
+    exchanges = (
+        [(dest, declaration.dest)]
+        if declaration.src_is_queue
+        else [(dest, declaration.dest), (source, declaration.src)]
+    )
+    for view, exchange in exchanges:  # a site that wasn't read checks this itself
+        if view is not None and exchange not in {exchange_view.name for exchange_view in view.exchanges}:
             raise BadRoute(f"no such exchange at {view.tag}: {exchange}")
-    introduce_both(ends, queue=wanted.src if wanted.src_is_queue and not wanted.src_is_local else None)
-    link_name = link_between(ends, name=link, durable=wanted.durable)
-    route = Bridge(**asdict(wanted), link=link_name, name=route_name(wanted, link_name))
+    declare_each_other(
+        ends, queue=declaration.src if declaration.src_is_queue and not declaration.src_is_local else None
+    )
+    link_name = find_or_add_link(ends, name=link, durable=declaration.durable)
+    route = Bridge(**asdict(declaration), link=link_name, name=route_name(declaration, link_name))
     for other in ends.view.bridges:
         if route.name == other.name or route.way == other.way:
             if other.state == LinkState.CLOSING:
-                raise BadRoute(f"{other.name} is there, and about to go: try again in a minute")
-            raise Duplicate(f"duplicate route: it is {other.name}, {other.state}")
+                raise BadRoute(f"{other.name} exists and is being closed: try again in a minute")
+            raise DuplicateRoute(f"duplicate route: it is {other.name}, {other.state}")
     ends.site.client.ask(AddBridge(bridge=route))
     return route
 
 
 def route_name(bridge: BridgeDeclaration, link: str) -> str:
-    """Name a route by its way, its link, and what it goes from and to; by a hash where that can't be said.
+    """Name a route by its direction, link, source, destination and key; with a hash if they aren't usable in a name.
 
-    No two routes of a site that differ in these have one name.
+    Routes of a site that differ in any of these have different names.
     """
     start = f"{_PREFIXES[bridge.kind]}{'to' if bridge.src_is_local else 'from'}-{link}"
     parts = [start, bridge.src, *([] if bridge.dynamic else [bridge.dest]), bridge.key]
     plain = ":".join(parts if bridge.key else parts[:-1])
-    # A colon in what comes before the key could be any part's.
+    # A colon in a part before the key would make the name ambiguous.
     is_clear = ":" not in "".join(parts[:-1]) and not _NOT_IN_NAMES.search(plain)
     if is_clear and len(plain) <= MAX_NAME_CHARACTERS:
         return plain
@@ -220,79 +230,79 @@ def route_name(bridge: BridgeDeclaration, link: str) -> str:
     return f"{_NOT_IN_NAMES.sub('-', plain)[: MAX_NAME_CHARACTERS - HASH_CHARACTERS - 1]}.{digest}"
 
 
-def find_route(ends: Ends, wanted: BridgeDeclaration, *, link: str | None) -> BridgeView:
-    """Find the route that goes the way of `wanted` over the link, or over any. Raises `BadRoute`."""
-    links = {each.name for each in ends.view.links_to(ends.peer.tag) if link in {None, each.name}}
-    found = [each for each in ends.view.bridges if each.link in links and _goes_like(each, wanted)]
-    if len(found) > 1:
-        raise BadRoute(f"{len(found)} routes: say which with --link: {', '.join(each.link for each in found)}")
-    if not found:
-        what = f"{wanted.src} to {wanted.dest}" + (f" by {wanted.key!r}" if wanted.key else "")
-        way = "pushed" if wanted.src_is_local else "pulled"
+def find_route(ends: LinkEnds, declaration: BridgeDeclaration, *, link: str | None) -> BridgeView:
+    """Find the declared route over this link, or over any. Raises `BadRoute` if there is none or more than one."""
+    links = {link_view.name for link_view in ends.view.links_to(ends.peer.tag) if link in {None, link_view.name}}
+    routes = [route for route in ends.view.bridges if route.link in links and _is_same_route(route, declaration)]
+    if len(routes) > 1:
+        raise BadRoute(f"{len(routes)} routes: say which with --link: {', '.join(route.link for route in routes)}")
+    if not routes:
+        what = f"{declaration.src} to {declaration.dest}" + (f" by {declaration.key!r}" if declaration.key else "")
+        way = "pushed" if declaration.src_is_local else "pulled"
         raise BadRoute(f"no such route between {ends.view.tag} and {ends.peer.tag}: {what}, {way}")
-    return found[0]
+    return routes[0]
 
 
-def _goes_like(bridge: BridgeView, wanted: BridgeDeclaration) -> bool:
-    # A queue that is this site's own has two names: the one it reads by is the one that people know.
+def _is_same_route(bridge: BridgeView, declaration: BridgeDeclaration) -> bool:
+    # A site's own queue has an internal and a public name; `reads` is the public one.
     return (
         (bridge.kind, bridge.src_is_local, bridge.dest, bridge.key)
-        == (wanted.kind, wanted.src_is_local, wanted.dest, wanted.key)
-        and wanted.src in {bridge.src, bridge.reads if bridge.src_is_queue else bridge.src}
+        == (declaration.kind, declaration.src_is_local, declaration.dest, declaration.key)
+        and declaration.src in {bridge.src, bridge.reads if bridge.src_is_queue else bridge.src}
         and bridge.state != LinkState.CLOSING
     )
 
 
 def wait_until_operational(site: OpenSite, name: str, *, timeout_s: float) -> BridgeView:
-    """Wait until the route carries messages, not at all where `timeout_s` is 0; the route. Raises `NotOperational`."""
+    """Wait until the route carries messages, and return it; 0 does not wait. Raises `NotOperational`."""
     deadline = time.monotonic() + timeout_s
     while True:
         view = site.view()
-        shown = view.bridge_named(name)
-        if shown is None:
-            raise NotOperational(f"{name}: it is gone")
-        has_queue = shown.reads is not None or not shown.src_is_local
-        carries = shown.state == LinkState.OPERATIONAL and shown.error is None and has_queue
+        route = view.find_bridge(name)
+        if route is None:
+            raise NotOperational(f"{name}: the route was deleted in the meantime")
+        has_queue = route.reads is not None or not route.src_is_local
+        carries = route.state == LinkState.OPERATIONAL and route.error is None and has_queue
         if timeout_s == 0 or carries:
-            return shown
-        link = view.link_named(shown.link)
-        said = _in_words(shown, link)
-        differs = shown.dynamic and shown.error is not None  # between exchanges of two types
-        if link is None or link.status.state in NOT_BY_WAITING or differs:
-            raise NotOperational(f"{name} is there, but isn't Operational: {said}")
+            return route
+        link = view.find_link(route.link)
+        description = _describe_state(route, link)
+        differs = route.dynamic and route.error is not None  # the two exchanges have different types
+        if link is None or link.status.state in STUCK_STATES or differs:
+            raise NotOperational(f"{name} is there, but isn't Operational: {description}")
         if time.monotonic() > deadline:
-            raise NotOperational(f"{name} is there, but isn't Operational after {timeout_s:g} s: {said}")
+            raise NotOperational(f"{name} is there, but isn't Operational after {timeout_s:g} s: {description}")
         time.sleep(POLL_S)
 
 
-def _in_words(shown: BridgeView, link: LinkView | None) -> str:
-    """Return the route's state and why; where it is pulled, its link's, too."""
+def _describe_state(route: BridgeView, link: LinkView | None) -> str:
+    """Describe the states of the route and its link, with the last error."""
     if link is None:
-        return f"{shown.state}, and its link is gone"
-    error = shown.error or link.status.last_error
-    why = f": {error}" if error is not None and error not in shown.state else ""
-    return f"{shown.state}, its link is {link.status.state}{why}"
+        return f"{route.state}, and its link is gone"
+    error = route.error or link.status.last_error
+    why = f": {error}" if error is not None and error not in route.state else ""
+    return f"{route.state}, its link is {link.status.state}{why}"
 
 
-def warnings_of(ends: Ends, route: Bridge) -> tuple[Finding, ...]:
-    """Say what messages a route that was just added doubles or loses, as far as the sites nearby know.
+def find_problems(ends: LinkEnds, route: Bridge) -> tuple[Finding, ...]:
+    """Find whether a new route duplicates or loses messages, from the sites nearby.
 
-    Nothing where they can't be asked: the route is there, and the map tells of it.
+    Returns nothing if they can't be read, because the route has been added and the map shows such problems, too.
     """
     try:
-        topology = walk([str(ends.site.name)], most=MAX_NEARBY).topology
+        topology = discover_sites([str(ends.site.name)], most=MAX_SITES_CHECKED).topology
     except SluiceError:
         return ()
-    return of_route(topology, site=ends.view.tag, name=route.name)
+    return list_route_findings(topology, site=ends.view.tag, name=route.name)
 
 
-def introduce(site: OpenSite, view: SiteView, address: Introduction, *, queue: str | None = None) -> None:
-    """Declare whoever is at this address as a peer, where it isn't one as it is now. What it may stays.
+def declare_peer(site: OpenSite, view: SiteView, address: Introduction, *, queue: str | None = None) -> None:
+    """Declare the site at this address as a peer, if it is new or has changed. Its permissions stay.
 
-    But for `queue`, which it may empty from now on: who names both sites of a queue route may let it.
+    In addition, the peer may consume `queue`: the operator of both sites of a queue route may grant that.
     """
-    known = view.peer_tagged(address.tag)
-    peer = Peer.at(address)
+    known = view.find_peer(address.tag)
+    peer = Peer.from_introduction(address)
     if known is not None:
         peer = replace(peer, pulls=known.pulls, pushes=known.pushes, queues=known.queues)
     if queue is not None and not peer.may_take_from(queue):

@@ -1,4 +1,4 @@
-"""A session from start to end as its owner keeps it: started, made ready, its heartbeat kept, ended."""
+"""Runs a splitting session for its owner: starts it, waits until it is ready, sends heartbeats, and stops it."""
 
 import getpass
 import socket
@@ -9,20 +9,20 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from sluice.codec import plain
+from sluice.codec import to_document
 from sluice.errors import CallFailed, RequestRefused, SluiceError
 from sluice.operator.functions import ControlClient
 from sluice.splitting.filters.values import QueueFilters
 from sluice.splitting.operations import AnySession, FindSession, KeepSession, QueueView, StartSession, StopSession
 from sluice.splitting.sessions.state import ALIVE, Status
 
-READY_WITHIN_S = 960.0  # more than the function's own limit for the set-up, which says why
+READY_WITHIN_S = 960.0  # more than the function's own limit, whose error gives the reason
 POLL_S = 0.25
-HEARTBEAT_EVERY_S = 8.0  # three may fail before the session counts as unused
+HEARTBEAT_INTERVAL_S = 8.0  # the session expires after three missed heartbeats
 
 
-def owner_here() -> str:
-    """Name who asks, as others see it of a session."""
+def current_owner() -> str:
+    """Return USER@HOST, which others see as a session's owner."""
     return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
@@ -32,36 +32,36 @@ class SessionFailed(SluiceError):
 
 @dataclass(slots=True)
 class OpenSession:
-    """A ready session. `ended` is set, with `reason`, when it ends by itself or is stopped elsewhere."""
+    """A ready session. `ended` is set, with `reason`, when it fails, expires or is stopped elsewhere."""
 
     client: ControlClient
     view: AnySession
     ended: threading.Event = field(default_factory=threading.Event)
     reason: str = ""
 
-    def url_of(self, queue_id: str) -> str:
-        """Give the URL of its queue for this split queue. Raises `SessionFailed` where it has none."""
+    def queue_url(self, queue_id: str) -> str:
+        """Return the URL of the session's queue for this split queue. Raises `SessionFailed` if it has none."""
         for queue in self.view.queues:
             if queue.queue_id == queue_id and queue.url is not None:
                 return queue.url
         raise SessionFailed(f"the session has no queue for {queue_id!r}")
 
-    def beat(self) -> None:
-        """Send one heartbeat; a call that fails is made up for by the next."""
+    def send_heartbeat(self) -> None:
+        """Send one heartbeat. A failed call is ignored, as the next one replaces it."""
         try:
-            kept = self.client.ask(KeepSession(session_id=self.view.session_id))
+            session_view = self.client.ask(KeepSession(session_id=self.view.session_id))
         except RequestRefused as error:
             self._end(str(error))
         except CallFailed:
             return
         else:
-            if kept.status not in ALIVE:
-                self._end(kept.reason or kept.status)
+            if session_view.status not in ALIVE:
+                self._end(session_view.reason or session_view.status)
 
-    def keep(self, every_s: float = HEARTBEAT_EVERY_S) -> None:
+    def send_heartbeats(self, every_s: float = HEARTBEAT_INTERVAL_S) -> None:
         """Send heartbeats until the session ends, here or elsewhere."""
         while not self.ended.wait(every_s):
-            self.beat()
+            self.send_heartbeat()
 
     def _end(self, reason: str) -> None:
         self.reason = reason
@@ -69,7 +69,7 @@ class OpenSession:
 
 
 @contextmanager
-def session(
+def open_session(
     client: ControlClient,
     filters: QueueFilters,
     *,
@@ -78,44 +78,44 @@ def session(
     time_limit_s: int | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Iterator[OpenSession]:
-    """Start a session, give it when it is ready, keep its heartbeat, and stop it at the end, whatever ends it.
+    """Start a session, yield it when it is ready, send heartbeats, and stop it on exit.
 
-    Raises `SessionFailed` where it doesn't become ready, and whatever asking raises.
+    Raises `SessionFailed` if it doesn't become ready, and the client's errors.
     """
     view = client.ask(StartSession(filters=filters, owner=owner, key=key, time_limit_s=time_limit_s))
     session_id = view.session_id
     try:
-        deadline, told = time.monotonic() + READY_WITHIN_S, None
+        deadline, last_status = time.monotonic() + READY_WITHIN_S, None
         while view.status in ALIVE and view.status is not Status.READY:
             if time.monotonic() > deadline:
                 raise SessionFailed(f"the session wasn't ready in {READY_WITHIN_S:g} s")
-            if view.status is not told:
-                progress(told := view.status)
+            if view.status is not last_status:
+                progress(last_status := view.status)
             time.sleep(POLL_S)
             view = client.ask(FindSession(session_id=session_id))
         if view.status != Status.READY:
             raise SessionFailed(f"{view.status}: {view.reason}")
         opened = OpenSession(client, view)
-        with _kept_alive(opened):
+        with _keep_alive(opened):
             yield opened
     finally:
-        with suppress(RequestRefused):  # it has ended already
+        with suppress(RequestRefused):  # the session has ended already
             client.ask(StopSession(session_id=session_id))
 
 
 @contextmanager
-def _kept_alive(opened: OpenSession) -> Iterator[None]:
-    beating = threading.Thread(target=opened.keep, name="heartbeat", daemon=True)
-    beating.start()
+def _keep_alive(opened: OpenSession) -> Iterator[None]:
+    thread = threading.Thread(target=opened.send_heartbeats, name="heartbeat", daemon=True)
+    thread.start()
     try:
         yield
     finally:
         opened.ended.set()
-        beating.join()
+        thread.join()
 
 
 def session_document(value: "AnySession | QueueView") -> dict[str, Any]:
-    """Make JSON of what the control function says. What tells the kinds of sessions apart is between the two."""
-    document: dict[str, Any] = plain(value)
+    """Format a session or split queue for `--json`, without the internal type tag."""
+    document: dict[str, Any] = to_document(value)
     document.pop("is", None)
     return document

@@ -1,4 +1,4 @@
-"""What a site is called, and what a command's options say of it: one value that connects to it."""
+"""Parses sites' names, completes them from a command's options, and connects to the sites."""
 
 import os
 import re
@@ -8,19 +8,19 @@ from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sluice.aws.connections import Connection, account_of, of_environment, of_user, profiles
+from sluice.aws.connections import Connection, connect_environment, connect_user, fetch_account, profiles
 from sluice.errors import BadConfiguration
-from sluice.local.cloud import Cloud, CloudFailed, find
+from sluice.local.cloud import Cloud, CloudFailed, find_cloud
 from sluice.local.sites import DEFAULT_SITE, SITE, Site
 from sluice.stages import STAGE, is_stage
 
-HERE = "."  # the site that the options mean, where an argument is to name one
-FIRST_SITE = "first"  # what --local means where it stands alone
-PARAMETER = "site_"  # what the options' parameters begin with: commands have a `site` and a `region` of their own
+HERE = "."  # as an argument: the site given by the options
+FIRST_SITE = "first"  # the value of --local without an argument
+PARAMETER_PREFIX = "site_"  # of the options' parameters, as commands have a `site` and a `region` of their own
 
 _REGION = r"[a-z]{2}(?:-[a-z]+)+-\d"
 REGION = re.compile(_REGION)
-# A site is called by where it is, unless federation.tag says otherwise; a stage leaves no room for a region's hyphens.
+# A site's default tag is its region and account; with a stage, the region has no hyphens for lack of room.
 _NAME = re.compile(rf"({_REGION})-(\d{{12}})")
 _NAME_WITH_STAGE = re.compile(
     rf"({STAGE})-(\d{{12}})([a-z]{{2}})(gov|iso[a-z]?)?((?:north|south)?(?:east|west)?|central)(\d)"
@@ -28,16 +28,16 @@ _NAME_WITH_STAGE = re.compile(
 
 
 class BadSiteName(BadConfiguration):
-    """A text that names no site."""
+    """A text is not a site's name."""
 
 
 class OtherAccount(BadConfiguration):
-    """The credentials are of another account than the one that was named."""
+    """The credentials belong to another account than the one in the site's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenName:
-    """What a site's name says, None for what it doesn't say. An account may be one of the embedded cloud."""
+class ParsedSiteName:
+    """The parts of a site's name; None for those it leaves out. The account may be one of the embedded cloud."""
 
     region: str | None = None
     profile: str | None = None
@@ -46,17 +46,17 @@ class WrittenName:
     is_local: bool = False
 
     @classmethod
-    def read(cls, text: str) -> "WrittenName":
-        """Read REGION, PROFILE@REGION, ACCOUNT/REGION, each with :STAGE, or alone that, or a site's own name.
+    def parse(cls, text: str) -> "ParsedSiteName":
+        """Parse REGION, PROFILE@REGION or ACCOUNT/REGION with an optional :STAGE, or :STAGE alone, or a site's tag.
 
         Raises `BadSiteName`.
         """
         if text == HERE:
             return cls()
-        if named := _NAME.fullmatch(text):
-            return cls(region=named[1], account=named[2])
-        if named := _NAME_WITH_STAGE.fullmatch(text):
-            return cls(stage=named[1], account=named[2], region="-".join(filter(None, named.groups()[2:])))
+        if match := _NAME.fullmatch(text):
+            return cls(region=match[1], account=match[2])
+        if match := _NAME_WITH_STAGE.fullmatch(text):
+            return cls(stage=match[1], account=match[2], region="-".join(filter(None, match.groups()[2:])))
         place, colon, stage = text.rpartition(":")
         if not colon:
             place, stage = text, ""
@@ -75,9 +75,9 @@ class WrittenName:
 
 
 def is_site(text: str) -> bool:
-    """Tell whether a text can be nothing but a site's name."""
+    """Return whether a text is a valid site name."""
     try:
-        WrittenName.read(text)
+        ParsedSiteName.parse(text)
     except BadSiteName:
         return False
     return True
@@ -85,9 +85,9 @@ def is_site(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SiteName:
-    """Where a site is, and with which credentials it is asked: a profile's, the embedded cloud's, or the user's.
+    """A site's location and credentials: those of a profile, of the embedded cloud, or the user's default.
 
-    Without a region it is boto3 that finds one, or none. An `account` is one that the credentials have to be of.
+    Without a region boto3 chooses one. If there is an `account`, the credentials have to belong to it.
     """
 
     region: str | None
@@ -98,8 +98,8 @@ class SiteName:
 
     @classmethod
     def parse(cls, text: str) -> "SiteName":
-        """Read a name; what it leaves open the options of the command say. Raises `BadSiteName`, or `CloudFailed`."""
-        return options_said().named(text)
+        """Parse a name and complete it from the command's options. Raises `BadSiteName` or `CloudFailed`."""
+        return current_options().resolve(text)
 
     def __str__(self) -> str:
         stage = f":{self.stage}" if self.stage else ""
@@ -107,82 +107,82 @@ class SiteName:
             return f"{self.local_account}/{self.region}{stage}"
         return (f"{self.profile}@{self.region}" if self.profile and self.region else self.region or HERE) + stage
 
-    def beside(self, region: str, account: str, *, of_account: str, stage: str | None = None) -> "SiteName | None":
-        """Another site as it can be asked by who asks this one, `of_account`; None where it can't be."""
+    def peer_name(self, region: str, account: str, *, of_account: str, stage: str | None = None) -> "SiteName | None":
+        """Name a peer of this site, which is `of_account`; None if the same credentials don't reach the peer."""
         if self.local_account is not None:
             return SiteName(region, local_account=account, stage=stage)
         return SiteName(region, profile=self.profile, stage=stage) if account == of_account else None
 
     def connect(self) -> Connection:
-        """Connect to the site. Raises a `BadConfiguration` or `CloudFailed` that says what to do."""
+        """Connect to the site. Raises a `BadConfiguration` or `CloudFailed` with a remedy."""
         if self.local_account is not None and self.region is not None:
             site = Site(self.local_account, self.region, self.stage)
-            return of_environment(_needed(_found()).environment(site), stage=site.stage)
-        connection = of_user(region=self.region, profile=self.profile, stage=self.stage)
-        if self.account is not None and (account := account_of(connection)) != self.account:
+            return connect_environment(_require_cloud(_find_cloud()).environment(site), stage=site.stage)
+        connection = connect_user(region=self.region, profile=self.profile, stage=self.stage)
+        if self.account is not None and (account := fetch_account(connection)) != self.account:
             raise OtherAccount(f"the credentials are of account {account}, not {self.account}: pass another --profile")
         return connection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteOptions:
-    """What a command's options say of its sites; what they don't say the environment does. A name's own words win."""
+    """A command's site options. A site's name takes precedence over them, and they over the environment."""
 
     site: str | None = None
     profile: str | None = None
     region: str | None = None
-    local: str | None = None  # FIRST_SITE where it stands alone
+    local: str | None = None  # FIRST_SITE without an argument
     stage: str | None = None
 
     @classmethod
-    def of_parameters(cls, given: Mapping[str, Any]) -> "SiteOptions":
-        """Take them out of all that a command was given."""
-        return cls(**{each.name: given.get(PARAMETER + each.name) for each in fields(cls)})
+    def from_parameters(cls, parameters: Mapping[str, Any]) -> "SiteOptions":
+        """Pick the site options from a command's parameters."""
+        return cls(**{option.name: parameters.get(PARAMETER_PREFIX + option.name) for option in fields(cls)})
 
     @property
     def is_local(self) -> bool:
-        """Whether the site is one of the embedded cloud."""
-        return self.named().local_account is not None
+        """Whether the site is on the embedded cloud."""
+        return self.resolve().local_account is not None
 
     def connect(self) -> Connection:
-        """Connect to the site that they mean. Raises a `BadConfiguration` or `CloudFailed` that says what to do."""
-        return self.named().connect()
+        """Connect to the site of the options. Raises a `BadConfiguration` or `CloudFailed` with a remedy."""
+        return self.resolve().connect()
 
-    def named(self, text: str = HERE, *, running: Callable[[], Cloud | None] | None = None) -> SiteName:
-        """Complete a site's name, of the embedded cloud by what is `running`.
+    def resolve(self, text: str = HERE, *, running: Callable[[], Cloud | None] | None = None) -> SiteName:
+        """Complete a site's name; `running` finds the embedded cloud.
 
-        Raises `BadSiteName`, or `CloudFailed` where an embedded cloud would have to run.
+        Raises `BadSiteName`, or `CloudFailed` if the site needs the embedded cloud and it isn't running.
         """
-        running = running or _found
-        written = WrittenName.read(self.site if text == HERE and self.site is not None else text)
+        running = running or _find_cloud
+        parsed = ParsedSiteName.parse(self.site if text == HERE and self.site is not None else text)
         place = Site.parse(self.local) if self.local not in {None, FIRST_SITE} else None
-        region = written.region or (place.region if place else self.region)
-        stage = written.stage or (place.stage if place else None) or self.stage
-        is_local = written.is_local or (self.local is not None and written.profile is None)
-        account = written.account or (place.account if place else None)
+        region = parsed.region or (place.region if place else self.region)
+        stage = parsed.stage or (place.stage if place else None) or self.stage
+        is_local = parsed.is_local or (self.local is not None and parsed.profile is None)
+        account = parsed.account or (place.account if place else None)
         if not is_local and account is not None and region is not None:
             cloud = running()
             is_local = cloud is not None and Site(account, region, stage) in cloud.sites
         if not is_local:
-            profile = written.profile or self.profile
-            return SiteName(region or region_of(profile), profile=profile, stage=stage, account=account)
+            profile = parsed.profile or self.profile
+            return SiteName(region or default_region(profile), profile=profile, stage=stage, account=account)
         if account is not None and region is not None:
             return SiteName(region, local_account=account, stage=stage)
-        site = _deployed(_needed(running()), region, stage)
+        site = _find_deployed_site(_require_cloud(running()), region, stage)
         return SiteName(site.region, local_account=site.account, stage=site.stage)
 
 
 _options: ContextVar[SiteOptions | None] = ContextVar("options", default=None)
 
 
-def options_said() -> SiteOptions:
-    """Give what the options of the command that runs say."""
+def current_options() -> SiteOptions:
+    """Return the site options of the running command."""
     return _options.get() or SiteOptions()
 
 
 @contextmanager
 def with_options(options: SiteOptions) -> Iterator[None]:
-    """Have names of sites completed by these options."""
+    """Complete sites' names from these options in this context."""
     before = _options.set(options)
     try:
         yield
@@ -190,24 +190,24 @@ def with_options(options: SiteOptions) -> Iterator[None]:
         _options.reset(before)
 
 
-def region_of(profile: str | None) -> str | None:
-    """Find the region of the environment, or of the profile; None where neither says it, and boto3 has to look."""
-    said = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    return said or profiles().get(profile or os.environ.get("AWS_PROFILE") or "default")
+def default_region(profile: str | None) -> str | None:
+    """Return the region of the environment or the profile; None if neither sets it, so that boto3 chooses."""
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    return region or profiles().get(profile or os.environ.get("AWS_PROFILE") or "default")
 
 
-def _found() -> Cloud | None:
-    return find()
+def _find_cloud() -> Cloud | None:
+    return find_cloud()
 
 
-def _needed(cloud: Cloud | None) -> Cloud:
+def _require_cloud(cloud: Cloud | None) -> Cloud:
     if cloud is None:
-        raise CloudFailed("no embedded cloud runs here: start it with `sluice local up`")
+        raise CloudFailed("the embedded cloud isn't running: start it with `sluice local up`")
     return cloud
 
 
-def _deployed(cloud: Cloud, region: str | None, stage: str | None) -> Site:
-    """Find the site that is in this region and of this stage; of any, the first."""
+def _find_deployed_site(cloud: Cloud, region: str | None, stage: str | None) -> Site:
+    """Find the site with this region and stage; without a region, the first that matches."""
     sites = [site for site in cloud.sites if region in {None, site.region} and stage in {None, site.stage}]
     if region is None:
         if not sites:

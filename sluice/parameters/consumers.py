@@ -1,6 +1,6 @@
-"""Consumers of split queues that are re-pointed, as parameters, and as functions know them. No construct is here.
+"""The parameters of re-pointed consumers of split queues. This module contains no constructs.
 
-The kinds and their fields are those of `sluice.splitting.consumers.targets`, which has the last word on their limits.
+The types and fields are those of `sluice.splitting.consumers.targets`, which also checks their limits.
 """
 
 from collections.abc import Sequence
@@ -10,84 +10,99 @@ from pydantic import Field
 
 from sluice.codec import convert
 from sluice.parameters import values as v
-from sluice.parameters.values import Model, of
+from sluice.parameters.values import Model, param
 from sluice.splitting.consumers.targets import MAX_CONTAINERS, MAX_STEPS, MAX_TIMEOUT_S, Target
 
-CONSUMERS_MOST = 10  # of a queue
-ROLES_MOST = 10  # of a task definition's revisions
+MAX_CONSUMERS = 10  # per queue
+MAX_ROLES = 10  # per ECS consumer
 
 
 class PlaceParameters(Model):
-    """Where in a text the queue is named; the whole text, where neither is given."""
+    """The place in a value that names the queue. If neither field is set, it is the whole value."""
 
-    path: tuple[str, ...] = of((), "keys that lead into JSON, and `[]` for each item or value", max_length=MAX_STEPS)
-    pattern: v.Pattern | None = of(
-        None, "a regular expression, whose group `queue`, else its first one, else all that it matches is the queue"
+    path: tuple[str, ...] = param(
+        (),
+        "Keys that lead into a JSON value; `[]` stands for each item or value. Empty: the whole value",
+        max_length=MAX_STEPS,
+    )
+    pattern: v.Pattern | None = param(
+        None,
+        "Regular expression that matches the queue: its group `queue`, else its first group, else the whole match. "
+        "Null: the whole value",
     )
 
 
 class LambdaTriggerParameters(Model):
-    """The event source mapping between the queue and a function."""
+    """A Lambda event source mapping between the queue and a function."""
 
     type: Literal["lambda trigger"]
-    function: v.AliasName = of(..., "by name or ARN, with the alias that the mapping is of")
+    function: v.AliasName = param(
+        ..., "Name or ARN of the function, with the alias that the event source mapping invokes"
+    )
 
 
 class LambdaVariableParameters(Model):
     """An environment variable of a function."""
 
     type: Literal["lambda variable"]
-    function: v.FunctionName = of(..., "by name or ARN")
-    variable: v.VariableName = of(..., "its name")
-    place: PlaceParameters = of(PlaceParameters(), "where in its text the queue is named")
+    function: v.FunctionName = param(..., "Name or ARN of the function")
+    variable: v.VariableName = param(..., "Name of the environment variable")
+    place: PlaceParameters = param(PlaceParameters(), "Where the value names the queue")
 
 
 class SystemsManagerParameters(Model):
-    """A parameter of Systems Manager."""
+    """A parameter of the Systems Manager Parameter Store."""
 
     type: Literal["parameter"]
-    name: v.ParameterName = of(..., "or its ARN")
-    refresh_s: int = of(0, "how long its readers may go on with what they have read", ge=0, le=86_400)
-    place: PlaceParameters = of(PlaceParameters(), "where in its text the queue is named")
+    name: v.ParameterName = param(..., "Name or ARN of the parameter")
+    refresh_s: int = param(0, "Seconds for which readers may cache the parameter's value", ge=0, le=86_400)
+    place: PlaceParameters = param(PlaceParameters(), "Where the value names the queue")
 
 
 class EcsVariableParameters(Model):
-    """An environment variable of a container of a service's tasks."""
+    """An environment variable of a container in an ECS service's tasks."""
 
     type: Literal["ecs variable"]
-    cluster: v.EcsName = of(..., "its name")
-    service: v.EcsName = of(..., "its name")
-    container: v.EcsName = of(..., "its name")
-    variable: v.VariableName = of(..., "its name")
-    place: PlaceParameters = of(PlaceParameters(), "where in its text the queue is named")
-    role_arns: tuple[v.RoleArn, ...] = of(
+    cluster: v.EcsName = param(..., "Name of the ECS cluster")
+    service: v.EcsName = param(..., "Name of the ECS service")
+    container: v.EcsName = param(..., "Name of the container")
+    variable: v.VariableName = param(..., "Name of the environment variable")
+    place: PlaceParameters = param(PlaceParameters(), "Where the value names the queue")
+    role_arns: tuple[v.RoleArn, ...] = param(
         (),
-        "the task role and the execution role, with which new revisions of the task definition are registered",
-        max_length=ROLES_MOST,
+        "ARNs of the task role and the execution role, which Sluice must pass to register revisions of the task "
+        "definition",
+        max_length=MAX_ROLES,
     )
 
 
 class KubernetesParameters(Model):
-    """Variables of a workload of a cluster of EKS, or a file of one of its volumes."""
+    """Environment variables of a workload in an EKS cluster, or a file in one of its ConfigMap volumes."""
 
     type: Literal["kubernetes"]
-    cluster: v.ClusterName = of(..., "its name")
-    namespace: v.NamespaceName = of(..., "the workload's")
-    kind: Literal["Deployment", "StatefulSet", "Rollout"] = of(..., "the last one is Argo's")
-    name: v.ObjectName = of(..., "its name")
-    containers: tuple[v.NamespaceName, ...] = of((), "their names; none means all", max_length=MAX_CONTAINERS)
-    env: v.VariableName | None = of(None, "the name of a variable")
-    env_like: v.Pattern | None = of(None, "a regular expression, for whole names of variables")
-    fallback: str | None = of(None, "what `env` is where nothing sets it that can be read", max_length=2_048)
-    volume: v.NamespaceName | None = of(None, "the name of a volume of a ConfigMap")
-    file: v.ObjectName | None = of(None, "its key in the ConfigMap")
-    place: PlaceParameters = of(PlaceParameters(), "where in the text the queue is named")
-    timeout_s: int = of(600, "how long a rollout may take", ge=1, le=MAX_TIMEOUT_S)
-    argo_cd_namespace: v.NamespaceName = of("argocd", "where Argo CD's Applications are")
-    agent: bool = of(False, "`sluice split agent` changes it, where Lambda can't reach the cluster")
+    cluster: v.ClusterName = param(..., "Name of the EKS cluster")
+    namespace: v.NamespaceName = param(..., "Namespace of the workload")
+    kind: Literal["Deployment", "StatefulSet", "Rollout"] = param(
+        ..., "Kind of the workload; `Rollout` is Argo Rollouts'"
+    )
+    name: v.ObjectName = param(..., "Name of the workload")
+    containers: tuple[v.NamespaceName, ...] = param(
+        (), "Names of the containers. Empty: all containers", max_length=MAX_CONTAINERS
+    )
+    env: v.VariableName | None = param(None, "Name of the environment variable")
+    env_like: v.Pattern | None = param(None, "Regular expression that matches whole names of environment variables")
+    fallback: str | None = param(
+        None, "Value of `env` if its value is not set in the workload or cannot be read", max_length=2_048
+    )
+    volume: v.NamespaceName | None = param(None, "Name of a volume that mounts a ConfigMap")
+    file: v.ObjectName | None = param(None, "Key of the file in the ConfigMap")
+    place: PlaceParameters = param(PlaceParameters(), "Where the value names the queue")
+    timeout_s: int = param(600, "Seconds that a rollout may take", ge=1, le=MAX_TIMEOUT_S)
+    argo_cd_namespace: v.NamespaceName = param("argocd", "Namespace of the Argo CD Applications")
+    agent: bool = param(False, "Whether `sluice split agent` applies the change, for clusters that Lambda cannot reach")
 
 
-def _target_of(consumer: Model) -> Target:
+def _to_target(consumer: Model) -> Target:
     fields = consumer.model_dump(exclude={"role_arns"})
     return convert(fields, cast("type[Target]", Target), of="consumer")
 
@@ -99,10 +114,10 @@ ConsumerParameters: TypeAlias = Annotated[
     | EcsVariableParameters
     | KubernetesParameters,
     Field(discriminator="type"),
-    v.checked(_target_of),
+    v.validator(_to_target),
 ]
 
 
-def targets_of(consumers: Sequence[ConsumerParameters]) -> tuple[Target, ...]:
-    """Translate to what functions know."""
-    return tuple(_target_of(each) for each in consumers)
+def to_targets(consumers: Sequence[ConsumerParameters]) -> tuple[Target, ...]:
+    """Convert consumers to the form that the functions' settings contain."""
+    return tuple(_to_target(consumer) for consumer in consumers)

@@ -1,75 +1,110 @@
-"""The parameters of operations: who is told of what, and from which figures on. No construct is here."""
+"""The parameters of operations: notifications, budgets and alarm thresholds. This module contains no constructs."""
 
 from typing import Self
 
 from pydantic import model_validator
 
 from sluice.parameters import values as v
-from sluice.parameters.values import InconsistentParameter, Model, of
+from sluice.parameters.values import InconsistentParameter, Model, param
 
 
 class SiteParameters(Model):
-    """A site that the dashboard over several draws."""
+    """One site on the dashboard that compares several sites."""
 
-    name: v.SiteName = of(..., "as the dashboard calls it")
-    region: v.RegionName = of(..., "where it is")
-    stage: v.Stage | None = of(None, "its stage, where it has one")
-    account: v.Account | None = of(
-        None, "another account's twelve digits; it shares its metrics with this one (CloudWatch cross-account access)"
+    name: v.SiteName = param(..., "The site's heading on the dashboard")
+    region: v.RegionName = param(..., "The site's region")
+    stage: v.Stage | None = param(None, "The site's stage. Null: none")
+    account: v.Account | None = param(
+        None,
+        "AWS account id of a site in another account, which must share its metrics through CloudWatch cross-account "
+        "observability. Null: this account",
     )
 
 
 class OperationsParameters(Model):
-    """Who is told of what, and from which figures on. Ages and lags are of the oldest message."""
+    """Notifications, budgets, dashboards and alarm thresholds. Ages and lags are the oldest message's, in seconds."""
 
-    alarm_email: v.Email | None = of(
-        None, "an address; AWS sends it a link to confirm. The topic is in `SluiceState`, so that it is confirmed once"
-    )
-    alarm_topic_arn: v.TopicArn | None = of(
+    alarm_email: v.Email | None = param(
         None,
-        "a topic of yours in place of that. Its policy has to let `cloudwatch.amazonaws.com`, `events.amazonaws.com` "
-        "and `budgets.amazonaws.com` publish; it is no FIFO topic",
+        "E-mail address that alarms and budgets notify; AWS first sends it a link to confirm. The topic belongs to "
+        "stack `SluiceState`, so redeploying operations needs no new confirmation. Null: no e-mail",
     )
-    budget_usd: int | None = of(
+    alarm_topic_arn: v.TopicArn | None = param(
+        None,
+        "ARN of an SNS standard topic to notify instead. Its policy must allow `cloudwatch.amazonaws.com`, "
+        "`events.amazonaws.com` and `budgets.amazonaws.com` to publish. Null: no topic of yours",
+    )
+    budget_usd: int | None = param(
         100,
-        "they are told as well when a month's costs of the account reach it, or are expected to. Null: no budget",
+        "Monthly budget of the whole account, in US dollars. Notifies when the month's actual or forecast cost "
+        "reaches it. Null: no monthly budget",
         ge=1,
         le=10_000_000,
     )
-    budget_daily_usd: int | None = of(
-        10, "the same of a day's costs, as AWS knows them: hours later. Null: no such budget", ge=1, le=1_000_000
+    budget_daily_usd: int | None = param(
+        10,
+        "Daily budget of the whole account, in US dollars. AWS knows a day's cost only hours later. Null: no daily "
+        "budget",
+        ge=1,
+        le=1_000_000,
     )
-    dashboard: bool = of(
-        False, "what the alarms hold on to, drawn: $3 a month, but for the account's first three of up to 50 metrics"
+    dashboard: bool = param(
+        False,
+        "Whether to create a CloudWatch dashboard of the metrics that the alarms use. It costs $3 a month, unless "
+        "it is among the account's first three with at most 50 metrics each",
     )
-    sites: tuple[SiteParameters, ...] = of(
-        (), "`{name, region, stage, account}`: a second dashboard, with a row for each of these sites", max_length=20
+    sites: tuple[SiteParameters, ...] = param(
+        (),
+        "Sites of a second dashboard, one row each: `{name, region, stage, account}`. Empty: no second dashboard",
+        max_length=20,
     )
-    tracing: bool = of(False, "functions send segments to X-Ray: see [Traces](#traces)")
-    offers_age_s: v.Age = of(10, "of the offers queue, for three minutes: clients wait five seconds")
-    queue_age_s: v.Age = of(
-        300, "of the queues that users and peers send to, for five minutes; and of the events that wait to be counted"
+    tracing: bool = param(False, "Whether functions send trace segments to AWS X-Ray: see [Traces](#traces)")
+    offers_age_s: v.Age = param(
+        10, "Alarm if the oldest offer is this many seconds old for three minutes. Clients give up after five seconds"
     )
-    bridge_lag_s: v.Age = of(900, "of what routes forward, for a quarter of an hour")
-    pipeline_age_s: v.Age = of(
+    queue_age_s: v.Age = param(
+        300,
+        "Alarm if the oldest message of a source or ingress queue, or the oldest rendezvous event, is this many "
+        "seconds old for five minutes",
+    )
+    bridge_lag_s: v.Age = param(900, "Alarm if routes forward messages that are this many seconds old for 15 minutes")
+    pipeline_age_s: v.Age = param(
         900,
-        "of the queue that the land job reads, for five minutes. Where `pipeline.streaming` is false it is a week, "
-        "half of what the queue keeps",
+        "Alarm if the oldest message of the land job's queue is this many seconds old for five minutes. If "
+        "`pipeline.streaming` is false, the threshold is a week instead: half of the queue's retention",
     )
-    unanswered_percent: int = of(50, "of offers, denied or timed out, for a quarter of an hour", ge=1, le=100)
-    unanswered_least_offers: int = of(20, "five minutes with fewer offers count as all answered", ge=1, le=1_000_000)
-    dead_letters: int = of(1, "messages that come to a queue of dead letters in five minutes", ge=1, le=1_000_000)
-    errors: int = of(3, "of a capability's functions in five minutes, twice on end", ge=1, le=1_000_000)
-    concurrency_percent: int = of(
-        80, "of the functions that may run at once: the account's, and those reserved for proxies", ge=1, le=100
+    unanswered_percent: int = param(
+        50, "Alarm if this percentage of offers is denied or times out for 15 minutes", ge=1, le=100
     )
-    account_concurrency: int = of(
-        1_000, "how many functions the account may run at once, as Service Quotas shows it", ge=10, le=1_000_000
+    unanswered_least_offers: int = param(
+        20,
+        "Fewest offers in five minutes for which that percentage is evaluated. With fewer offers it counts as 0 %",
+        ge=1,
+        le=1_000_000,
+    )
+    dead_letters: int = param(
+        1, "Alarm if this many messages arrive in a dead-letter queue within five minutes", ge=1, le=1_000_000
+    )
+    errors: int = param(
+        3,
+        "Alarm if a capability's functions fail this many times within five minutes, twice in a row",
+        ge=1,
+        le=1_000_000,
+    )
+    concurrency_percent: int = param(
+        80,
+        "Alarm if this percentage of the account's concurrent executions, or of those reserved for the proxy "
+        "function, is in use",
+        ge=1,
+        le=100,
+    )
+    account_concurrency: int = param(
+        1_000, "The account's limit of concurrent executions, as Service Quotas shows it", ge=10, le=1_000_000
     )
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
-        v.check_names("sites", [each.name for each in self.sites])
+    def _check_consistency(self) -> Self:
+        v.check_names("sites", [site.name for site in self.sites])
         if self.alarm_email is not None and self.alarm_topic_arn is not None:
-            raise InconsistentParameter("alarm_email", "either an address or alarm_topic_arn, not both")
+            raise InconsistentParameter("alarm_email", "set either alarm_email or alarm_topic_arn, not both")
         return self

@@ -1,4 +1,4 @@
-"""The parameters of the pipeline: the EMR Serverless application, its runs, its network. No construct is here."""
+"""The parameters of the pipeline: the EMR Serverless application, its job runs and its network. No constructs here."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -8,11 +8,11 @@ from typing import Annotated, Literal, Self
 from pydantic import model_validator
 
 from sluice.parameters import values as v
-from sluice.parameters.values import InconsistentParameter, Model, of
+from sluice.parameters.values import InconsistentParameter, Model, param
 from sluice.pipeline.jobs import TableFormat
 
 # https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_NetworkConfiguration.html
-SUBNETS_MOST, SECURITY_GROUPS_MOST = 16, 5
+MAX_SUBNETS, MAX_SECURITY_GROUPS = 16, 5
 # Gigabytes of memory by vCPUs: https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/app-behavior.html
 WORKER_SIZES: Mapping[int, range] = {
     1: range(2, 9),
@@ -22,125 +22,175 @@ WORKER_SIZES: Mapping[int, range] = {
     16: range(32, 121, 8),
 }
 VpcEndpoint = Literal["sqs", "sts", "logs", "kms", "s3"]
-GATEWAY: VpcEndpoint = "s3"  # a route; the others are addresses in subnets
+GATEWAY: VpcEndpoint = "s3"  # a gateway endpoint, added to route tables; the others are interfaces in subnets
 
 
 class JobPython(StrEnum):
-    """The interpreters that EMR Serverless images have for jobs."""
+    """The Python versions that EMR Serverless images contain."""
 
     PYTHON_3_11 = "3.11"
     PYTHON_3_13 = "3.13"
 
 
 class PipelineParameters(Model):
-    """The EMR Serverless application, its job runs and network: where a split queue has its queue_id."""
+    """The EMR Serverless application, its job runs and network. It is created only if a split queue has `queue_id`."""
 
-    queue_id: v.QueueId = of("pipeline", "of the split queue whose main queue the land job reads")
-    release_label: v.ReleaseLabel = of("emr-spark-8.1.0", "the image; its architecture is the one of the functions")
-    python: JobPython = of(JobPython.PYTHON_3_11, "which of the image's Pythons")
-    table_format: TableFormat = of(
+    queue_id: v.QueueId = param("pipeline", "Id of the split queue whose main queue the land job reads")
+    release_label: v.ReleaseLabel = param(
+        "emr-spark-8.1.0",
+        "EMR release, which selects the image of the jobs. `architecture` selects its processor architecture",
+    )
+    python: JobPython = param(JobPython.PYTHON_3_11, "Python version that jobs use; the image contains both")
+    table_format: TableFormat = param(
         TableFormat.PARQUET,
-        "`parquet` (with a log as Delta Lake's, read by everything that reads Delta), `delta`, `iceberg` (catalog "
-        "`sluice`, namespace `pipeline`, kept in the bucket). Choose before the first start",
+        "Format of the landed table. `parquet`: Parquet files with a Delta-compatible log, which Delta readers can "
+        "read; `delta`: Delta Lake; `iceberg`: catalog `sluice`, namespace `pipeline`, stored in the bucket. Do not "
+        "change it after the first start",
     )
-    streaming: bool = of(False, "whether the land job runs from the first deployment on")
-    resting: bool = of(
+    streaming: bool = param(False, "Whether the first deployment starts the land job as a continuous stream")
+    resting: bool = param(
         False,
-        "no endpoint that costs leads anywhere, and no job runs. What is queued waits, two weeks at most",
+        "Whether to remove the VPC endpoints that cost by the hour and to stop all jobs. Messages wait in the "
+        "queue, for two weeks at most",
     )
-    trigger_s: int = of(30, "from one batch of the land job to the next: longer makes larger files", ge=1, le=3_600)
-    envelope: v.Envelopes | None = of(None, "what bodies are in, from the outermost in: [jobs.md](jobs.md#land)")
-    columns: v.LandedColumns | None = of(
-        None, "attributes that get a column of their own, as `priority:int`; others may follow later"
+    trigger_s: int = param(
+        30, "Seconds between batches of the land job. A longer interval produces fewer, larger files", ge=1, le=3_600
     )
-    worker_vcpu: Annotated[Literal[1, 2, 4, 8, 16], v.NO_FLAG] = of(1, "of the driver, and of each executor")
-    worker_memory_gb: int = of(4, "the same; half of it is Python's and Arrow's", ge=2, le=120)
-    worker_disk_gb: int = of(20, "the same", ge=20, le=200)
-    max_executors: int = of(4, "of a job run", ge=1, le=1_000)
-    max_vcpu: int = of(16, "of all job runs together: what can be spent", ge=1, le=10_000)
-    max_memory_gb: int = of(64, "the same", ge=2, le=80_000)
-    max_disk_gb: int = of(400, "the same", ge=20, le=200_000)
-    max_concurrent_runs: int = of(5, "of the application", ge=1, le=1_000)
-    queue_timeout_minutes: int = of(360, "how long a run waits for capacity", ge=15, le=720)
-    idle_timeout_minutes: int = of(15, "after which an application without runs stops", ge=1, le=10_080)
-    failed_attempts_per_hour: int = of(5, "of the stream, before it counts as failed", ge=1, le=10)
-    restart_after_failure_s: int = of(1_800, "when a stream that failed is tried again", ge=0, le=86_400)
-    shutdown_grace_s: int = of(120, "what a run has to end its batch", ge=15, le=1_800)
-    batch_attempts: int = of(2, "of the daily jobs, of replays and drains", ge=1, le=10)
-    batch_timeout_minutes: int = of(120, "the same", ge=5, le=1_440)
-    statistics_at: v.TimeOfDay | None = of("00:30", "UTC; of the day before. Null is never")
-    compaction_at: v.TimeOfDay | None = of("01:30", "UTC. Null is never")
-    compaction_days: int = of(2, "the last closed days whose partitions are compacted", ge=1, le=3_650)
-    assume_role_arns: tuple[v.RoleArn, ...] = of(
+    envelope: v.Envelopes | None = param(
+        None, "Envelopes around message bodies, outermost first: see [jobs.md](jobs.md#land). Null: none"
+    )
+    columns: v.LandedColumns | None = param(
+        None,
+        "Message attributes that get a column of their own, for example `priority:int`. More can be added later. "
+        "Null: none",
+    )
+    worker_vcpu: Annotated[Literal[1, 2, 4, 8, 16], v.REJECT_BOOLEAN] = param(
+        1, "vCPUs of the driver and of each executor"
+    )
+    worker_memory_gb: int = param(
+        4,
+        "Memory of the driver and of each executor, in GB; half is for Python and Arrow. AWS limits it by "
+        "`worker_vcpu`",
+        ge=2,
+        le=120,
+    )
+    worker_disk_gb: int = param(20, "Disk of the driver and of each executor, in GB", ge=20, le=200)
+    max_executors: int = param(4, "Most executors of one job run", ge=1, le=1_000)
+    max_vcpu: int = param(
+        16, "Most vCPUs of all job runs together. This limits what the application can cost", ge=1, le=10_000
+    )
+    max_memory_gb: int = param(64, "Most memory of all job runs together, in GB", ge=2, le=80_000)
+    max_disk_gb: int = param(400, "Most disk of all job runs together, in GB", ge=20, le=200_000)
+    max_concurrent_runs: int = param(5, "Most job runs at once", ge=1, le=1_000)
+    queue_timeout_minutes: int = param(
+        360, "Minutes that a job run may wait for capacity before it fails", ge=15, le=720
+    )
+    idle_timeout_minutes: int = param(
+        15, "Minutes without a job run after which the application stops", ge=1, le=10_080
+    )
+    failed_attempts_per_hour: int = param(
+        5, "Failed attempts within an hour after which a stream counts as failed", ge=1, le=10
+    )
+    restart_after_failure_s: int = param(1_800, "Seconds after which a failed stream is started again", ge=0, le=86_400)
+    shutdown_grace_s: int = param(120, "Seconds that a cancelled job run gets to finish its batch", ge=15, le=1_800)
+    batch_attempts: int = param(2, "Most attempts of a daily job, a replay or a drain", ge=1, le=10)
+    batch_timeout_minutes: int = param(
+        120, "Minutes after which a daily job, a replay or a drain is cancelled", ge=5, le=1_440
+    )
+    statistics_at: v.TimeOfDay | None = param(
+        "00:30", "Time of day, in UTC, at which the job that computes the previous day's statistics starts. Null: never"
+    )
+    compaction_at: v.TimeOfDay | None = param(
+        "01:30", "Time of day, in UTC, at which the compaction job starts. Null: never"
+    )
+    compaction_days: int = param(
+        2, "Number of most recent complete days whose partitions are compacted", ge=1, le=3_650
+    )
+    assume_role_arns: tuple[v.RoleArn, ...] = param(
         (),
-        "roles that jobs may take on, for queues of other accounts. Keys of adopted queues: `splitting.kms_key_arns`",
+        "ARNs of roles that jobs may assume to read queues of other accounts. List KMS keys of adopted queues in "
+        "`splitting.kms_key_arns`",
         max_length=20,
     )
-    zones: tuple[v.ZonePlace, ...] = of(
+    zones: tuple[v.ZoneIndex, ...] = param(
         (0, 1),
-        "of the VPC that is made for workers, by their place in the region's list, from 0 on. A run is in one of them",
+        "Availability zones of the VPC that is created for the workers, as indexes into the region's list, from 0. "
+        "Each job run uses one of them",
         max_length=3,
     )
-    vpc_id: v.VpcId | None = of(None, "a VPC of yours in its place, whose endpoints of AWS are listed here, or exist")
-    subnet_ids: tuple[v.SubnetId, ...] = of((), "where workers are in it", max_length=SUBNETS_MOST)
-    security_group_ids: tuple[v.SecurityGroupId, ...] = of((), "which they have", max_length=SECURITY_GROUPS_MOST)
-    route_table_ids: tuple[v.RouteTableId, ...] = of((), "of these subnets, for `s3`", max_length=SUBNETS_MOST)
-    vpc_endpoints: tuple[VpcEndpoint, ...] = of(
+    vpc_id: v.VpcId | None = param(
+        None,
+        "Id of an existing VPC to use instead; required with `vpc_endpoints`. Null: create one, unless `subnet_ids` "
+        "are listed",
+    )
+    subnet_ids: tuple[v.SubnetId, ...] = param(
+        (), "Ids of the existing VPC's subnets that workers run in. Empty: create a VPC", max_length=MAX_SUBNETS
+    )
+    security_group_ids: tuple[v.SecurityGroupId, ...] = param(
+        (), "Ids of the workers' security groups; required with `subnet_ids`", max_length=MAX_SECURITY_GROUPS
+    )
+    route_table_ids: tuple[v.RouteTableId, ...] = param(
+        (), "Ids of the route tables of `subnet_ids`; required with endpoint `s3`", max_length=MAX_SUBNETS
+    )
+    vpc_endpoints: tuple[VpcEndpoint, ...] = param(
         (),
-        "those to make there, of `sqs sts logs kms s3`. All of the VPC calls them; `security_group_ids` alone get in",
+        "VPC endpoints to create in the existing VPC: any of `sqs`, `sts`, `logs`, `kms`, `s3`. "
+        "Private DNS sends the whole VPC's calls to them, but only "
+        "`security_group_ids` may connect",
         max_length=5,
     )
-    own_way_to_sqs: bool = of(
-        False, "these subnets lead to SQS by themselves: by a NAT gateway, or an endpoint that is there"
+    own_way_to_sqs: bool = param(
+        False, "Whether `subnet_ids` already reach SQS, through a NAT gateway or an existing endpoint"
     )
-    endpoint_subnets: int = of(
+    endpoint_subnets: int = param(
         1,
-        "endpoints that cost by the hour are in the first so many of the subnets, each of another zone",
+        "Number of subnets, from the first, that get the endpoints that cost by the hour. Each of these subnets "
+        "must be in another zone",
         ge=1,
-        le=SUBNETS_MOST,
+        le=MAX_SUBNETS,
     )
-    jobs_memory_mb: v.Memory = of(256, "of the function")
+    jobs_memory_mb: v.Memory = param(256, "Memory of the jobs function, in MB")
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
-        for name, cause in self._misfits():
+    def _check_consistency(self) -> Self:
+        for name, cause in self._find_inconsistencies():
             raise InconsistentParameter(name, cause)
         return self
 
-    def _misfits(self) -> Iterator[tuple[str, str]]:
+    def _find_inconsistencies(self) -> Iterator[tuple[str, str]]:
         sizes = WORKER_SIZES[self.worker_vcpu]
         if self.worker_memory_gb not in sizes:
             steps = f" in steps of {sizes.step}" if sizes.step > 1 else ""
-            of_size = f"workers of {self.worker_vcpu} vCPU have {sizes.start} to {sizes[-1]} GB{steps}"
-            yield "worker_memory_gb", f"{self.worker_memory_gb}: {of_size}"
-        for part in ("vcpu", "memory_gb", "disk_gb"):
-            most, least = getattr(self, f"max_{part}"), 2 * getattr(self, f"worker_{part}")
+            allowed = f"workers with {self.worker_vcpu} vCPU have {sizes.start} to {sizes[-1]} GB{steps}"
+            yield "worker_memory_gb", f"{self.worker_memory_gb}: {allowed}"
+        for resource in ("vcpu", "memory_gb", "disk_gb"):
+            most, least = getattr(self, f"max_{resource}"), 2 * getattr(self, f"worker_{resource}")
             if most < least:
-                yield f"max_{part}", f"{most} is less than a driver and an executor have, {least}"
+                yield f"max_{resource}", f"{most} is less than one driver and one executor need, {least}"
         if self.resting and self.streaming:
-            yield "resting", "streaming is true"
+            yield "resting", "can't be true while streaming is true"
         for name in ("zones", "subnet_ids", "security_group_ids", "route_table_ids", "vpc_endpoints"):
             for value, times in Counter(getattr(self, name)).items():
                 if times > 1:
                     yield name, f"{value} is listed twice"
-        yield from self._misfits_of_own_subnets() if self.subnet_ids else self._misfits_of_made_subnets()
+        yield from self._check_own_subnets() if self.subnet_ids else self._check_created_subnets()
         subnets = len(self.subnet_ids or self.zones)
         if self.endpoint_subnets > subnets:
-            yield "endpoint_subnets", f"{self.endpoint_subnets} is more than there are subnets, {subnets}"
+            yield "endpoint_subnets", f"{self.endpoint_subnets} is more than the number of subnets, {subnets}"
 
-    def _misfits_of_own_subnets(self) -> Iterator[tuple[str, str]]:
+    def _check_own_subnets(self) -> Iterator[tuple[str, str]]:
         if not self.security_group_ids:
-            yield "security_group_ids", "subnet_ids need them"
+            yield "security_group_ids", "required with subnet_ids"
         if self.vpc_endpoints and not self.vpc_id:
-            yield "vpc_id", "vpc_endpoints need it"
+            yield "vpc_id", "required with vpc_endpoints"
         if "sqs" not in self.vpc_endpoints and not self.own_way_to_sqs:
-            yield "vpc_endpoints", "jobs in subnet_ids don't reach SQS: list sqs here, or say own_way_to_sqs"
+            yield "vpc_endpoints", "jobs in subnet_ids can't reach SQS: list sqs here, or set own_way_to_sqs"
         if (GATEWAY in self.vpc_endpoints) != bool(self.route_table_ids):
-            yield "route_table_ids", "they go together with s3 in vpc_endpoints"
+            yield "route_table_ids", "required with s3 in vpc_endpoints, and only then"
 
-    def _misfits_of_made_subnets(self) -> Iterator[tuple[str, str]]:
+    def _check_created_subnets(self) -> Iterator[tuple[str, str]]:
         if not self.zones:
-            yield "zones", "workers are in one at least"
+            yield "zones", "list at least one zone"
         for name in ("vpc_id", "security_group_ids", "route_table_ids", "vpc_endpoints", "own_way_to_sqs"):
             if getattr(self, name):
-                yield name, "it is about subnet_ids, of which there are none"
+                yield name, "can be set only together with subnet_ids"

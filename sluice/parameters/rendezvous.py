@@ -1,11 +1,11 @@
-"""The parameters of the rendezvous. No construct is here."""
+"""The parameters of the rendezvous. This module contains no constructs."""
 
 from typing import Self
 
 from pydantic import model_validator
 
 from sluice.parameters import values as v
-from sluice.parameters.values import InconsistentParameter, Model, of
+from sluice.parameters.values import InconsistentParameter, Model, param
 from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT, Bridge
 
 DEFAULT_BRIDGE = {
@@ -16,66 +16,85 @@ DEFAULT_BRIDGE = {
 
 
 class RendezvousParameters(Model):
-    """The offers queue, the bridges, how many proxies are held, where events go."""
+    """The offers queue, bridges, held polls, the functions' sizes, and where events are published."""
 
-    offers_queue_name: v.OffersQueueName = of(
-        "snowflake-broker", "clients know the queue by its URL, so its name is fixed"
+    offers_queue_name: v.OffersQueueName = param(
+        "snowflake-broker",
+        "Name of the queue that clients send offers to. Clients are configured with its URL, so do not change it later",
     )
-    existing_offers_queue_arn: v.OffersQueueArn | None = of(
+    existing_offers_queue_arn: v.OffersQueueArn | None = param(
         None,
-        "adopt a queue of yours instead of making one; its retention should be 300 s, its visibility timeout 60 s, "
-        "and it needs a dead-letter queue",
+        "ARN of an existing queue to adopt as the offers queue. Set its retention to 300 s, its visibility timeout "
+        "to 60 s, and give it a dead-letter queue. Null: create one",
     )
-    bridges: v.BridgeList = of((DEFAULT_BRIDGE,), "offers for others are refused")
-    allowed_relay_pattern: v.RelayPattern = of(
+    bridges: v.BridgeList = param(
+        (DEFAULT_BRIDGE,),
+        "Bridges that clients may ask for: `{displayName, webSocketAddress, fingerprint}`. Offers for other bridges "
+        "are refused",
+    )
+    allowed_relay_pattern: v.RelayPattern = param(
         "snowflake.torproject.net$",
-        "proxies whose own pattern doesn't cover it are refused; must cover the bridges' hosts",
+        "Relay host pattern that every proxy must accept; other proxies are refused. It must cover the hosts of "
+        "`bridges`",
     )
-    held_proxies_min: int = of(
-        1, "polls held at rest, on the average of a day, where too few come for offers to wait for one", ge=1, le=10_000
+    held_proxies_min: int = param(
+        1,
+        "Proxy polls to hold open on average over a day if so few polls arrive that an offer might find none waiting",
+        ge=1,
+        le=10_000,
     )
-    held_proxies_max: int = of(
-        200, "and held at most; each holds a function's environment for ten seconds", ge=1, le=10_000
+    held_proxies_max: int = param(
+        200,
+        "Most proxy polls to hold open at once. Each occupies one concurrent execution of the proxy function for "
+        "ten seconds",
+        ge=1,
+        le=10_000,
     )
-    trusted_proxy: bool = of(
+    trusted_proxy: bool = param(
         False,
-        "something of yours is in front of the broker's URL and writes `Forwarded` or `X-Forwarded-For` anew: "
-        "a proxy's address is the first public one there",
+        "Whether a reverse proxy of yours is in front of the broker's URL and overwrites `Forwarded` or "
+        "`X-Forwarded-For`. If so, the first public address in that header is the Snowflake proxy's",
     )
-    broker_max_concurrency: v.Concurrency = of(10, "brokers side by side")
-    proxy_max_concurrency: v.ReservedConcurrency | None = of(
+    broker_max_concurrency: v.Concurrency = param(10, "Most concurrent executions of the broker function")
+    proxy_max_concurrency: v.ReservedConcurrency | None = param(
         300,
-        "proxy functions side by side. So many of the account's are reserved, and a flood takes no other function's; "
-        "AWS wants 100 left to those. Null: neither",
+        "Concurrent executions reserved for the proxy function, which is also its limit, so that a flood of polls "
+        "cannot starve other functions. AWS requires that 100 of the account's stay unreserved. Null: no "
+        "reservation and no limit",
     )
-    broker_memory_mb: v.Memory = of(512, "of the function")
-    proxy_memory_mb: v.Memory = of(256, "of the function")
-    sweeper_memory_mb: v.Memory = of(256, "of the function")
-    counters_memory_mb: v.Memory = of(256, "of the function")
-    counters_window_s: v.Window = of(120, "how long events may wait to be counted, and published, together")
-    events_exchange: v.ExchangeName | None = of(
+    broker_memory_mb: v.Memory = param(512, "Memory of the broker function, in MB")
+    proxy_memory_mb: v.Memory = param(256, "Memory of the proxy function, in MB")
+    sweeper_memory_mb: v.Memory = param(256, "Memory of the sweeper function, in MB")
+    counters_memory_mb: v.Memory = param(256, "Memory of the counters function, in MB")
+    counters_window_s: v.Window = param(
+        120, "Seconds that rendezvous events are collected before one batch is counted and published"
+    )
+    events_exchange: v.ExchangeName | None = param(
         "events",
-        "the topic exchange that [events](#events) are published to where a queue is bound, declared where it isn't "
-        "yet; null: no events, no counters",
+        "Topic exchange that [events](#events) are published to while a queue is bound to it. It is declared if it "
+        "does not exist. Null: no events and no counters",
     )
-    geoip_file: v.CountriesFile | None = of(
-        None, "a MaxMind database in the project; without one every country is `??`"
+    geoip_file: v.CountriesFile | None = param(
+        None,
+        "Path in the project of a MaxMind database that maps proxy addresses to countries. Null: every country is `??`",
     )
-    keep_state: bool = of(
-        True, "tables, bucket and users' queues are kept when their stack or parameter goes, tables protected"
+    keep_state: bool = param(
+        True,
+        "Whether tables, the bucket and users' queues are kept when their stack or parameter is removed. If so, "
+        "tables also have deletion protection",
     )
 
     @property
     def bridge_list(self) -> tuple[Bridge, ...]:
-        """The bridges, as functions know them."""
-        return v.bridges_of(self.bridges)
+        """The bridges as the functions' settings contain them."""
+        return v.parse_bridge_list(self.bridges)
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _check_consistency(self) -> Self:
         least, most = self.held_proxies_min, self.held_proxies_max
         if least > most:
-            raise InconsistentParameter("held_proxies_min", f"{least} is over held_proxies_max {most}")
+            raise InconsistentParameter("held_proxies_min", f"{least} is more than held_proxies_max, {most}")
         reserved = self.proxy_max_concurrency
         if reserved is not None and reserved < most:
-            raise InconsistentParameter("proxy_max_concurrency", f"{reserved} is under held_proxies_max {most}")
+            raise InconsistentParameter("proxy_max_concurrency", f"{reserved} is less than held_proxies_max, {most}")
         return self

@@ -1,4 +1,4 @@
-"""The parameters of queues that can be split, a section of `sluice.parameters`. No construct is here."""
+"""The parameters of queue splitting. This module contains no constructs."""
 
 from typing import Self
 
@@ -6,65 +6,80 @@ from pydantic import model_validator
 
 from sluice.codec import encode
 from sluice.parameters import values as v
-from sluice.parameters.consumers import CONSUMERS_MOST, ConsumerParameters, targets_of
+from sluice.parameters.consumers import MAX_CONSUMERS, ConsumerParameters, to_targets
 from sluice.parameters.policies import PolicyParameters, check_policies
-from sluice.parameters.values import InconsistentParameter, Model, of
+from sluice.parameters.values import InconsistentParameter, Model, param
 
-# As JSON, of the 40 KB that a function is told of what grows with a site (`sluice.constructs.stored`).
+# Sizes as JSON. They are shares of the 40 KB of site-dependent settings of a function (`sluice.constructs.stored`).
 CONSUMERS_MAX_BYTES = 8_000
 TAGS_MAX_BYTES = 12_000
 
 
 class SplitQueueParameters(Model):
-    """One queue that can be split. Its source and main queue are made, or adopted by their ARNs."""
+    """One queue that can be split. Its source and main queue are created, or adopted by their ARNs."""
 
-    queue_id: v.QueueId = of(..., "what the team calls it")
-    fifo: bool = of(False, "the queue is FIFO")
-    sns: bool = of(False, "bodies are SNS notifications, whose attributes count")
-    s3_event: bool = of(False, "bodies are S3 event notifications, whose objects' metadata jq sees")
-    drain_timeout_s: int | None = of(
+    queue_id: v.QueueId = param(..., "Name that users select the queue by")
+    fifo: bool = param(False, "Whether the queue is FIFO")
+    sns: bool = param(
+        False, "Whether bodies are SNS notifications. If so, filters see the attributes in the notification"
+    )
+    s3_event: bool = param(
+        False, "Whether bodies are S3 event notifications. If so, jq filters see the objects' metadata"
+    )
+    drain_timeout_s: int | None = param(
         None,
-        "how long the temporary main queue may take to be empty after the last session; null: no limit",
+        "Seconds that draining the temporary main queue may take after the last session ends. Null: no limit",
         ge=0,
         le=1_209_600,
     )
-    tags: dict[str, str] = of({}, "of the queues that sessions get, beside the source's own", max_length=50)
-    sender_arns: tuple[v.SenderArn, ...] = of(
+    tags: dict[str, str] = param(
+        {}, "Tags of the sessions' queues, in addition to the source queue's tags", max_length=50
+    )
+    sender_arns: tuple[v.SenderArn, ...] = param(
         (),
-        "topics and buckets that may send to a source that is made, at least one with `sns` or `s3_event`; an adopted "
-        "one's policy is yours",
+        "ARNs of topics and buckets that may send to the created source queue; required with `sns` or `s3_event`. "
+        "The policy of an adopted queue is not changed",
         max_length=20,
     )
-    existing_source_queue_arn: v.QueueArn | None = of(None, "adopt a queue of yours instead of making one")
-    existing_main_queue_arn: v.QueueArn | None = of(None, "the same; point the deployed consumer at it")
-    consumers: tuple[ConsumerParameters, ...] = of(
+    existing_source_queue_arn: v.QueueArn | None = param(
+        None, "ARN of an existing queue to adopt as the source queue. Null: create one"
+    )
+    existing_main_queue_arn: v.QueueArn | None = param(
+        None,
+        "ARN of an existing queue to adopt as the main queue; configure the deployed consumer to read it. Null: "
+        "create one, unless `consumers` are listed",
+    )
+    consumers: tuple[ConsumerParameters, ...] = param(
         (),
-        "what says which queue the deployed consumer reads; re-pointed while the queue is split. Empty: it reads the "
-        "main queue always",
-        max_length=CONSUMERS_MOST,
+        "Settings that tell the deployed consumer which queue to read; they are re-pointed while the queue is "
+        "split. Empty: the consumer always reads the main queue",
+        max_length=MAX_CONSUMERS,
     )
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _check_consistency(self) -> Self:
         for arn in (self.existing_source_queue_arn, self.existing_main_queue_arn):
             if arn is not None and arn.endswith(".fifo") != self.fifo:
-                raise ValueError(f"{arn} and fifo {self.fifo} don't fit")
+                raise ValueError(f"fifo is {str(self.fifo).lower()}, which {arn} contradicts")
         if self.sender_arns and self.existing_source_queue_arn is not None:
             raise InconsistentParameter(
-                "sender_arns", f"{self.existing_source_queue_arn} has its owner's policy, which says who may send"
+                "sender_arns", f"{self.existing_source_queue_arn} is adopted: its own policy decides who may send"
             )
         # https://docs.aws.amazon.com/sns/latest/dg/sns-fifo-topics.html and
         # https://docs.aws.amazon.com/AmazonS3/latest/userguide/EventNotifications.html
-        misfit = next((arn for arn in self.sender_arns if self.fifo and not arn.endswith(".fifo")), None)
-        if misfit is not None:
-            raise InconsistentParameter("sender_arns", f"{misfit} can't send to a FIFO queue")
+        standard_sender = next((arn for arn in self.sender_arns if self.fifo and not arn.endswith(".fifo")), None)
+        if standard_sender is not None:
+            raise InconsistentParameter("sender_arns", f"{standard_sender} can't send to a FIFO queue")
         is_notified = self.existing_source_queue_arn is None and (self.sns or self.s3_event)
         if is_notified and not any(":sns:" in arn or not self.sns for arn in self.sender_arns):
-            sender = "topic" if self.sns else "bucket, or the topic in between,"
-            raise InconsistentParameter("sender_arns", f"{self.queue_id} lets in no {sender} that sends what it holds")
+            sender = "an SNS topic" if self.sns else "the S3 bucket or the SNS topic between"
+            raise InconsistentParameter(
+                "sender_arns", f"{self.queue_id} receives notifications, but no sender may send: list {sender}"
+            )
         if self.consumers and self.existing_main_queue_arn is not None:
             raise InconsistentParameter(
-                "consumers", f"they read no main queue, and {self.existing_main_queue_arn} is given as one"
+                "consumers",
+                f"no main queue is needed, but existing_main_queue_arn is {self.existing_main_queue_arn}",
             )
         return self
 
@@ -73,37 +88,45 @@ PIPELINE_QUEUE = SplitQueueParameters(queue_id="pipeline")
 
 
 class SplittingParameters(Model):
-    """Which queues can be split, and the functions that do it."""
+    """The queues that can be split, session policies, and the splitter and control functions."""
 
-    queues: tuple[SplitQueueParameters, ...] = of((PIPELINE_QUEUE,), "those that can be split", max_length=15)
-    batch_size: v.Batch = of(1_000, "of standard queues; FIFO queues have ten at most")
-    batching_window_s: v.Window = of(1, "of standard queues; how long a batch may wait to be filled")
-    max_concurrency: v.Concurrency = of(10, "splitters of one queue side by side")
-    counts_settle_s: int = of(
+    queues: tuple[SplitQueueParameters, ...] = param(
+        (PIPELINE_QUEUE,), "Queues that can be split; the fields of an entry are listed above", max_length=15
+    )
+    batch_size: v.Batch = param(
+        1_000, "Most messages of a standard queue per invocation of the splitter. FIFO queues: always at most 10"
+    )
+    batching_window_s: v.Window = param(1, "Seconds that Lambda waits to fill a batch from a standard queue")
+    max_concurrency: v.Concurrency = param(10, "Most concurrent executions of the splitter for one queue")
+    counts_settle_s: int = param(
         60,
-        "how long after a session's end SQS's count of its queue isn't believed: counts are right within a minute",
+        "Seconds after a session ends in which SQS's count of its queue is not trusted: counts lag by up to a minute",
         ge=0,
         le=600,
     )
-    splitter_memory_mb: v.Memory = of(512, "of the function")
-    control_memory_mb: v.Memory = of(256, "of the function")
-    policies: tuple[PolicyParameters, ...] = of((), "what sessions may ask for: all that hold count", max_length=10)
-    kms_key_arns: tuple[str, ...] = of((), "of adopted queues", max_length=100)
-    s3_bucket_arns: tuple[str, ...] = of((), "of objects that S3 events are about", max_length=100)
+    splitter_memory_mb: v.Memory = param(512, "Memory of the splitter function, in MB")
+    control_memory_mb: v.Memory = param(256, "Memory of the control function, in MB")
+    policies: tuple[PolicyParameters, ...] = param(
+        (), "Rules for what sessions may request. If several match a queue, all of them apply", max_length=10
+    )
+    kms_key_arns: tuple[str, ...] = param((), "ARNs of the KMS keys that encrypt adopted queues", max_length=100)
+    s3_bucket_arns: tuple[str, ...] = param(
+        (), "ARNs of the buckets whose objects the S3 events describe", max_length=100
+    )
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _check_consistency(self) -> Self:
         ids = [queue.queue_id for queue in self.queues]
         if len(set(ids)) < len(ids):
             raise InconsistentParameter("queues", f"a queue_id is listed twice: {', '.join(ids)}")
-        v.check_names("queues", [v.of_kind(queue.queue_id, fifo=queue.fifo) for queue in self.queues])
-        size = sum(len(encode(targets_of(queue.consumers))) for queue in self.queues)
+        v.check_names("queues", [v.name_with_queue_type(queue.queue_id, fifo=queue.fifo) for queue in self.queues])
+        size = sum(len(encode(to_targets(queue.consumers))) for queue in self.queues)
         if size > CONSUMERS_MAX_BYTES:
             raise InconsistentParameter(
-                "queues", f"consumers have {size} bytes as JSON, of {CONSUMERS_MAX_BYTES} at most"
+                "queues", f"all consumers have {size} bytes as JSON, more than {CONSUMERS_MAX_BYTES}"
             )
         size = sum(len(encode(queue.tags)) for queue in self.queues)
         if size > TAGS_MAX_BYTES:
-            raise InconsistentParameter("queues", f"tags have {size} bytes as JSON, of {TAGS_MAX_BYTES} at most")
+            raise InconsistentParameter("queues", f"all tags have {size} bytes as JSON, more than {TAGS_MAX_BYTES}")
         check_policies(self.policies, ids)
         return self

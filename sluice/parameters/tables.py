@@ -1,8 +1,8 @@
-"""Writes the parameters to cdk.json's section `sluice` and to the tables of parameters in the documents.
+"""Write the parameters to section `sluice` of cdk.json and to the parameter tables in the documents.
 
-`make parameters` runs it as `python -m sluice.parameters.tables`; a test compares. In a document a table is between
-`<!-- parameters: rendezvous -->` and `<!-- end -->`. Without a section it lists what all sections share, and
-`splitting.queues` stands for the fields of one entry of that list.
+`make parameters` runs `python -m sluice.parameters.tables`, and a test checks that the files are current. A table is
+between `<!-- parameters: rendezvous -->` and `<!-- end -->`. Without a section's name it lists the parameters outside
+sections; `splitting.queues` lists the fields of an entry of that list.
 """
 
 import json
@@ -12,67 +12,67 @@ from pathlib import Path
 from typing import Any
 
 from sluice.building.project import PROJECT
-from sluice.parameters import ROOT, Parameters, schema
-from sluice.parameters.values import Model, in_words
+from sluice.parameters import ROOT, Parameters, json_schema
+from sluice.parameters.values import Model, describe_type
 
-PLACE = re.compile(r"(?P<begin><!-- parameters:(?P<section>[a-z. ]*)-->\n).*?(?P<end><!-- end -->)", re.DOTALL)
-SHORT = 40  # characters of a default that a table shows; cdk.json has the others
+TABLE = re.compile(r"(?P<begin><!-- parameters:(?P<section>[a-z. ]*)-->\n).*?(?P<end><!-- end -->)", re.DOTALL)
+MAX_DEFAULT_CHARACTERS = 40  # Tables refer to cdk.json for longer defaults.
 
 
 def main() -> None:
-    """Write what differs."""
-    for path in (PROJECT.files / "cdk.json", *documents()):
-        text = made(path)
+    """Rewrite the files that are not current."""
+    for path in (PROJECT.files / "cdk.json", *find_documents()):
+        text = render_file(path)
         if text != path.read_text():
             path.write_text(text)
 
 
-def documents() -> Iterator[Path]:
-    """Find the documents that have tables."""
-    return (path for path in sorted((PROJECT.files / "docs").glob("*.md")) if PLACE.search(path.read_text()))
+def find_documents() -> Iterator[Path]:
+    """Find the documents that contain parameter tables."""
+    return (path for path in sorted((PROJECT.files / "docs").glob("*.md")) if TABLE.search(path.read_text()))
 
 
-def made(path: Path) -> str:
-    """Make the file's text as it should be. Raises KeyError for a table of a section that there isn't."""
+def render_file(path: Path) -> str:
+    """Render the file with current parameters. Raises KeyError for a table of an unknown section."""
     text = path.read_text()
     if path.suffix == ".md":
-        return PLACE.sub(lambda found: found["begin"] + _table(found["section"].strip()) + found["end"], text)
+        return TABLE.sub(lambda match: match["begin"] + _render_table(match["section"].strip()) + match["end"], text)
     document = json.loads(text)
-    document["context"][ROOT] = _plain(Parameters())
+    document["context"][ROOT] = _to_json(Parameters())
     return json.dumps(document, indent=2) + "\n"
 
 
-def _plain(model: Model) -> dict[str, Any]:
-    """All defaults as JSON has them; of a list's entries only what differs from theirs."""
-    return {name: _value(getattr(model, name)) for name in type(model).model_fields}
+def _to_json(model: Model) -> dict[str, Any]:
+    """Convert all defaults to JSON values. Entries of lists keep only the fields that were set."""
+    return {name: _to_json_value(getattr(model, name)) for name in type(model).model_fields}
 
 
-def _value(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     if isinstance(value, tuple):
-        return [each.model_dump(mode="json", exclude_unset=True) if isinstance(each, Model) else each for each in value]
-    return _plain(value) if isinstance(value, Model) else value
+        return [item.model_dump(mode="json", exclude_unset=True) if isinstance(item, Model) else item for item in value]
+    return _to_json(value) if isinstance(value, Model) else value
 
 
-def _table(section: str) -> str:
-    node: Mapping[str, Any] = schema()
+def _render_table(section: str) -> str:
+    node: Mapping[str, Any] = json_schema()
     for name in section.split(".") if section else ():
         node = node["properties"][name]
         node = node.get("items", node)
     rows = []
     for name, field in node["properties"].items():
         if "properties" not in field:
-            words = in_words(field).removeprefix("a whole number from ")
-            rows.append(f"| `{name}` | {_default(field)} | {words} | {field['description']} |")
-    return "\n".join(["| name | default | is | |", "|---|---|---|---|", *rows, ""])
+            accepted = describe_type(field).removeprefix("a whole number from ")
+            rows.append(f"| `{name}` | {_render_default(field)} | {accepted} | {field['description']} |")
+    return "\n".join(["| parameter | default | accepts | description |", "|---|---|---|---|", *rows, ""])
 
 
-def _default(field: Mapping[str, Any]) -> str:
+def _render_default(field: Mapping[str, Any]) -> str:
     if "default" not in field:
         return "required"
     if field["default"] in (None, [], {}):
         return "none"
     text = field["default"] if isinstance(field["default"], str) else json.dumps(field["default"])
-    return f"`{text}`" if len(text) <= SHORT else "see `cdk.json`"
+    return f"`{text}`" if len(text) <= MAX_DEFAULT_CHARACTERS else "see `cdk.json`"
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""The two ends of a rendezvous, in real WebRTC: for the command line, the demo and the tests, never in a function.
+"""The client and the proxy of a rendezvous, in real WebRTC: for the command line, the demo and tests, not functions.
 
-`client` offers, over one of the `methods`; `volunteer` answers and gives the bytes to one of the `services`.
-`channels` is WebRTC itself, and the only place with aiortc.
+`client` sends an offer by one of the `methods`; `volunteer` answers it and passes the bytes to one of the `services`.
+Only `channels` uses aiortc.
 """

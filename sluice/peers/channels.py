@@ -1,4 +1,4 @@
-"""WebRTC: session descriptions out and in, a data channel as a stream of bytes. The only place with aiortc."""
+"""WebRTC: session descriptions, and a data channel as a stream of bytes. The only module that uses aiortc."""
 
 import asyncio
 import contextlib
@@ -20,17 +20,17 @@ from sluice.errors import Malformed
 from sluice.rendezvous.protocol.messages import description_fault
 
 LOOPBACK = "127.0.0.1"
-OF_LOOPBACK = "127."  # all of 127.0.0.0/8 is this machine, on Linux
-SEND_CHUNK_BYTES = 16 * 1024  # what every WebRTC implementation takes as one message
-SEND_BUFFER_BYTES = 256 * 1024  # beyond it `send` waits; Snowflake's proxy uses the same
+OF_LOOPBACK = "127."  # on Linux all of 127.0.0.0/8 is loopback
+SEND_CHUNK_BYTES = 16 * 1024  # a message size that every WebRTC implementation accepts
+SEND_BUFFER_BYTES = 256 * 1024  # `send` waits above this, as in Snowflake's proxy
 CLOSE_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """Which addresses a peer offers. No STUN server is asked unless named here: aiortc's own default is Google's.
+    """The addresses that a peer offers. No STUN server is used unless listed here; aiortc's own default is Google's.
 
-    `loopback` offers `loopback_address` and uses nothing else, whatever the machine and the other end have.
+    With `loopback` the peer offers and uses only `loopback_address`.
     """
 
     loopback: bool = False
@@ -40,20 +40,20 @@ class Network:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelLimits:
-    """What the other end may send: larger messages and more unread bytes close the channel."""
+    """Limits for the other end: larger messages or more unread bytes close the channel."""
 
     message_bytes: int = 256 * 1024
     unread_bytes: int = 8 * 1024 * 1024
 
 
 class Channel:
-    """One data channel as a stream of bytes: message boundaries mean nothing, as in Snowflake.
+    """A data channel as a stream of bytes: message boundaries have no meaning, as in Snowflake.
 
-    `fault` says what the other end did where we closed it for that.
+    `fault` is the limit that the other end exceeded, if we closed the channel for that.
     """
 
     def __init__(self, connection: RTCPeerConnection, channel: RTCDataChannel, limits: ChannelLimits) -> None:
-        """Make it in the same step of the loop as `channel`, or its first message may be missed."""
+        """Listen to `channel`; call this in the event loop step that creates it, or the first message may be missed."""
         self.fault: str | None = None
         self._connection = connection
         self._channel = channel
@@ -67,17 +67,17 @@ class Channel:
         channel.on("close", self._on_close)
         for event in ("open", "bufferedamountlow"):
             channel.on(event, self._changed.set)
-        # A peer that vanishes closes no channel: ICE's consent checks fail, and only the connection says so.
+        # A peer that vanishes doesn't close its channel: only the connection reports the failed consent checks.
         connection.on("connectionstatechange", self._on_connection_state)
 
-    async def opened(self) -> bool:
-        """Wait until the channel is open; False where it closes instead. Has no time limit of its own."""
+    async def wait_until_open(self) -> bool:
+        """Wait without a time limit until the channel is open; False if it closes instead."""
         while not self._closed and self._channel.readyState == "connecting":
             await self._change()
         return not self._closed and self._channel.readyState == "open"
 
     async def send(self, data: bytes) -> None:
-        """Send it all, waiting while the other end is slow. Raises ConnectionResetError on a closed channel."""
+        """Send all of `data`, waiting while the other end is slow. Raises ConnectionResetError on a closed channel."""
         for start in range(0, len(data), SEND_CHUNK_BYTES):
             while self._is_open() and self._channel.bufferedAmount > SEND_BUFFER_BYTES:
                 await self._change()
@@ -86,7 +86,7 @@ class Channel:
             self._channel.send(data[start : start + SEND_CHUNK_BYTES])
 
     async def receive(self) -> bytes:
-        """Wait for the bytes that come next, at least one; none once the channel is closed and everything is read."""
+        """Wait for the next bytes, at least one; empty once the channel is closed and everything is read."""
         while not self._unread:
             if self._closed:
                 return b""
@@ -96,7 +96,7 @@ class Channel:
         return data
 
     async def receive_exactly(self, number: int) -> bytes:
-        """Wait for the next `number` bytes, or fewer where the channel closes before. What is beyond stays unread."""
+        """Wait for the next `number` bytes, or fewer if the channel closes first. Further bytes stay unread."""
         data = bytearray()
         while len(data) < number and (more := await self.receive()):
             data += more
@@ -139,21 +139,21 @@ class Channel:
 
 
 class Peer:
-    """One end of one WebRTC connection. As a context it closes the connection, and so its channel, at the end."""
+    """One end of a WebRTC connection. Used as a context manager, it closes the connection at the end."""
 
     def __init__(self, network: Network, limits: ChannelLimits) -> None:
-        """Make an end; nothing is sent until a description is made."""
+        """Create the connection; nothing is sent before an offer or answer is made."""
         servers = [RTCIceServer(urls=list(network.stun_urls))] if network.stun_urls else []
         self._connection = RTCPeerConnection(RTCConfiguration(iceServers=servers))
         self._network = network
         self._limits = limits
 
     def open_channel(self) -> Channel:
-        """Make our end of a new ordered channel, which the offer made next will tell of."""
+        """Create an ordered channel, which the next offer will include."""
         return Channel(self._connection, self._connection.createDataChannel("snowflake", ordered=True), self._limits)
 
     def first_channel(self) -> asyncio.Future[Channel]:
-        """Await our end of the first channel that the other end opens. To be asked for before the answer is made."""
+        """Return a future of the first channel that the other end opens. Call this before the answer is made."""
         first: asyncio.Future[Channel] = asyncio.get_running_loop().create_future()
 
         def on_channel(channel: RTCDataChannel) -> None:
@@ -164,20 +164,20 @@ class Peer:
         return first
 
     async def offer(self) -> str:
-        """Make the offer with all its candidates, as the JSON text of `{type, sdp}`. A channel must be open."""
+        """Create the offer with all its candidates, as the JSON text of `{type, sdp}`. Needs an open channel."""
         return await self._describe(await self._connection.createOffer())
 
     async def answer(self, offer: str) -> str:
-        """Make the answer to an offer, with all its candidates. Raises `Malformed` for one that can't be answered."""
+        """Create the answer to an offer, with all its candidates. Raises `Malformed` for an unusable offer."""
         await self._set_remote(offer, kind="offer")
         return await self._describe(await self._connection.createAnswer())
 
     async def accept(self, answer: str) -> None:
-        """Take the answer to our offer, and connect. Raises `Malformed` for one that doesn't fit the offer."""
+        """Accept the answer to our offer, and connect. Raises `Malformed` if it doesn't fit the offer."""
         await self._set_remote(answer, kind="answer")
 
     async def close(self) -> None:
-        """Close the connection, or abandon it after `CLOSE_TIMEOUT_S`; again does nothing."""
+        """Close the connection, or abandon it after `CLOSE_TIMEOUT_S`. Idempotent."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self._connection.close()
@@ -206,24 +206,24 @@ class Peer:
         # m=<media> <port> <protocol> …
         media = [line.removeprefix("m=").split(" ")[0] for line in sdp.splitlines() if line.startswith("m=")]
         if media != ["application"]:
-            # Sound and pictures would get transports of their own, which nobody here looks after.
+            # Audio and video would get their own transports, which this class doesn't close.
             raise Malformed(f"SDP {kind}: not one data channel and nothing else")
         if self._network.loopback:
-            # Without the candidates that are elsewhere: a socket on the loopback can't reach them.
+            # Remove other candidates: a socket on the loopback can't reach them.
             sdp = "".join(line for line in sdp.splitlines(keepends=True) if not _is_elsewhere(line))
         try:
             await self._connection.setRemoteDescription(RTCSessionDescription(sdp=sdp, type=kind))
-        except Exception as error:  # its parser lets out whatever a hostile SDP provokes: IndexError, AttributeError, …
+        except Exception as error:  # a hostile SDP can provoke any error in the parser: IndexError, AttributeError, …
             raise Malformed(f"SDP {kind}: {type(error).__name__}: {error}") from error
 
 
 def _gather_on_loopback(connection: RTCPeerConnection, address: str) -> None:
-    """Has the connection's one ICE agent gather on one address of the loopback alone.
+    """Make the connection's ICE agent gather candidates only on one loopback address.
 
-    aioice leaves 127.0.0.1 out of its host candidates and has no setting for it. Replacing the method on this agent
-    touches no other connection; replacing aioice's `get_host_addresses` would change every one in the process.
+    aioice excludes 127.0.0.1 from its host candidates and has no setting for it. Replacing the method of this agent
+    doesn't affect other connections, as replacing aioice's `get_host_addresses` would.
     """
-    channels: Any = connection.sctp  # both descriptions are of one data channel, so it is there
+    channels: Any = connection.sctp  # exists, because both descriptions have a data channel
     agent = channels.transport.transport.iceGatherer._connection  # noqa: SLF001 - aiortc has no public way to it
     gather = agent.get_component_candidates
 

@@ -1,4 +1,4 @@
-"""Clients: each offers, opens a data channel to the proxy that answers, and has bytes echoed; alone or side by side."""
+"""Clients: each sends an offer, opens a data channel to the answering proxy, and has bytes echoed."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ ECHO_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
-    """Seconds from the moment the offer, with all its candidates, was handed to the method."""
+    """Seconds since the offer, with all its candidates, was passed to the method."""
 
     answered_s: float
     opened_s: float
@@ -28,7 +28,7 @@ class Timings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connected:
-    """An open channel. The peer is now the caller's to close: `async with connected.peer`."""
+    """An open channel. The caller must close the peer: `async with connected.peer`."""
 
     peer: Peer
     channel: Channel
@@ -45,7 +45,7 @@ async def connect(
     open_timeout_s: float = OPEN_TIMEOUT_S,
     clock: Callable[[], float] = time.monotonic,
 ) -> Connected | Denied | Lost:
-    """Make one attempt from start to end. Only `Connected` leaves something open. Raises what `method` raises."""
+    """Make one connection attempt. Only `Connected` leaves a peer open. Raises as `method` does."""
     peer = Peer(network, limits or ChannelLimits())
     async with contextlib.AsyncExitStack() as unless_connected:
         unless_connected.push_async_callback(peer.close)
@@ -59,7 +59,7 @@ async def connect(
         try:
             await peer.accept(reply.answer)
             async with asyncio.timeout(open_timeout_s):
-                if not await channel.opened():
+                if not await channel.wait_until_open():
                     return Lost("the connection failed before the data channel was open")
         except Malformed as error:
             return Lost(f"unusable answer: {error}")
@@ -71,17 +71,17 @@ async def connect(
 
 
 class AttemptOutcome(StrEnum):
-    """How far a client came."""
+    """The result of a client's attempt."""
 
     ECHOED = "echoed"
-    SILENT = "no echo"  # a channel, but not all bytes came back
+    SILENT = "no echo"  # the channel opened, but not all bytes came back
     DENIED = "denied"
     LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptPlan:
-    """What every client does."""
+    """The parameters of a client's attempt."""
 
     network: Network
     nat: Nat = Nat.UNKNOWN
@@ -91,7 +91,7 @@ class AttemptPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """What became of one client. Times count from its offer's send; `detail` is the broker's error or ours."""
+    """A client's result. Times count from the sending of its offer; `detail` is the broker's error or ours."""
 
     outcome: AttemptOutcome
     answered_ms: float | None = None
@@ -101,25 +101,25 @@ class Attempt:
 
     @property
     def echoed(self) -> bool:
-        """Whether all bytes came back as they went."""
+        """Whether all bytes came back unchanged."""
         return self.outcome is AttemptOutcome.ECHOED
 
 
 async def attempt_all(method: RendezvousMethod, plans: Sequence[AttemptPlan], *, concurrency: int) -> Sequence[Attempt]:
-    """Run a client for each plan, at most `concurrency` at once; in their order. Raises groups of `method`'s errors."""
+    """Run a client for each plan, at most `concurrency` at once. Raises groups of `method`'s errors."""
     free = asyncio.Semaphore(concurrency)
 
-    async def one(plan: AttemptPlan) -> Attempt:
+    async def run_attempt(plan: AttemptPlan) -> Attempt:
         async with free:
             return await attempt(method, plan)
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one(plan)) for plan in plans]
+        tasks = [group.create_task(run_attempt(plan)) for plan in plans]
     return [task.result() for task in tasks]
 
 
 async def attempt(method: RendezvousMethod, plan: AttemptPlan) -> Attempt:
-    """Run one client, from its offer to the end of its channel. Raises what `method` raises."""
+    """Run one client, from its offer to the end of its channel. Raises as `method` does."""
     outcome = await connect(method, network=plan.network, nat=plan.nat, fingerprint=plan.fingerprint)
     match outcome:
         case Denied(error):
@@ -131,7 +131,7 @@ async def attempt(method: RendezvousMethod, plan: AttemptPlan) -> Attempt:
 
 
 async def _echo(connected: Connected, payload: bytes) -> Attempt:
-    """Less comes back where the proxy is no echo or the channel breaks."""
+    """Send the payload and read it back; fewer bytes come back if the proxy isn't an echo or the channel breaks."""
     async with connected.peer:
         received = asyncio.create_task(connected.channel.receive_exactly(len(payload)))
         try:

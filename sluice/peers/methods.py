@@ -1,4 +1,4 @@
-"""How an offer gets to the broker and its answer back: over SQS, as the protocol says, or over HTTP."""
+"""Rendezvous methods: an offer and its answer travel over SQS, as in the protocol, or over HTTP."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from sluice.aws.deployment import Deployment
 from sluice.aws.rendezvous.clients import ClientCredentials, ClientQueues, open_client
 from sluice.errors import CallFailed, Malformed, QueueGone
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, OFFER_VERSION, description_fault, read_object
-from sluice.stages import staged
+from sluice.stages import add_stage_prefix
 
 MAX_REPLY_BYTES = 100_000
 HTTP_TIMEOUT_S = 15.0
@@ -22,7 +22,7 @@ HTTP_TIMEOUT_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The session description of a proxy, as the JSON text of `{type, sdp}`."""
+    """A proxy's session description, as the JSON text of `{type, sdp}`."""
 
     answer: str
 
@@ -36,18 +36,18 @@ class Denied:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """No usable reply, or no channel; the text says how far it got."""
+    """No usable reply, or no channel; `reason` is the step that failed."""
 
     reason: str
 
 
 Reply = Answered | Denied | Lost
-RendezvousMethod = Callable[[str], Awaitable[Reply]]  # an offer's message in, the reply out
+RendezvousMethod = Callable[[str], Awaitable[Reply]]  # takes the offer message, returns the reply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """How long a client keeps asking: the defaults are the real client's."""
+class ClientTimeouts:
+    """How long and how often a client looks for its answer; the defaults are the real client's."""
 
     before_lookup_s: float = 1.0
     lookups: int = 5
@@ -57,42 +57,42 @@ class Patience:
 
 
 def draw_client_id() -> str:
-    """Draw a ClientID: 16 lowercase hex characters, new for every attempt."""
+    """Generate a ClientID: 16 lowercase hex characters, new for every attempt."""
     return secrets.token_hex(8)
 
 
 def offer_message(offer: str, *, nat: str, fingerprint: str) -> str:
-    """Write the body that carries an offer, the same for every method."""
+    """Build the message with an offer, which is the same for every method."""
     return f"{OFFER_VERSION}\n" + json.dumps({"offer": offer, "nat": nat, "fingerprint": fingerprint})
 
 
 def over_sqs(
     queues: ClientQueues,
     *,
-    patience: Patience | None = None,
+    patience: ClientTimeouts | None = None,
     draw_id: Callable[[], str] = draw_client_id,
     answer_prefix: str = ANSWER_QUEUE_PREFIX,
 ) -> RendezvousMethod:
-    """Rendezvous over SQS. The method raises `CallFailed`: credentials that don't work are no lost offer.
+    """Return the method over SQS, which raises `CallFailed`, also for credentials that don't work.
 
-    `answer_prefix` is what answer queues' names begin with, which at a stage isn't the protocol's.
+    `answer_prefix` is the prefix of answer queues' names, which at a stage differs from the protocol's.
     """
-    pace = patience or Patience()
+    timeouts = patience or ClientTimeouts()
 
     async def exchange(message: str) -> Reply:
         client_id = draw_id()
         await queues.send_offer(client_id, message)
-        await asyncio.sleep(pace.before_lookup_s)
-        for _ in range(pace.lookups):
+        await asyncio.sleep(timeouts.before_lookup_s)
+        for _ in range(timeouts.lookups):
             try:
                 url = await queues.queue_url(answer_prefix + client_id)
                 break
             except QueueGone:
-                await asyncio.sleep(pace.between_lookups_s)
+                await asyncio.sleep(timeouts.between_lookups_s)
         else:
             return Lost("the broker made no answer queue")
-        for _ in range(pace.receives):
-            body = await queues.receive(url, wait_s=pace.wait_s)
+        for _ in range(timeouts.receives):
+            body = await queues.receive(url, wait_s=timeouts.wait_s)
             if body is not None:
                 return parse_reply(body)
         return Lost("no reply in the answer queue")
@@ -101,7 +101,7 @@ def over_sqs(
 
 
 def over_http(session: aiohttp.ClientSession, broker_url: str) -> RendezvousMethod:
-    """Rendezvous over `POST <broker>/client`. The method raises `CallFailed` where the broker can't be reached."""
+    """Return the method over `POST <broker>/client`, which raises `CallFailed` if the broker is unreachable."""
     url = broker_url.rstrip("/") + "/client"
 
     async def exchange(message: str) -> Reply:
@@ -114,25 +114,25 @@ def over_http(session: aiohttp.ClientSession, broker_url: str) -> RendezvousMeth
 async def sqs_method(
     connection: Connection, deployment: Deployment, *, sqscreds: str | None
 ) -> AsyncIterator[RendezvousMethod]:
-    """Open SQS; without `sqscreds` as whoever the connection is. Raises `Malformed` for a text that isn't one."""
+    """Open the SQS method, by default with the connection's identity. Raises `Malformed` for invalid `sqscreds`."""
     if sqscreds is None:
         client = connection.client("sqs")
     else:
         credentials = ClientCredentials.parse(sqscreds)
         client = open_client(credentials, region=connection.region, endpoint_url=connection.endpoint_url)
     async with ClientQueues(client, deployment.offers_queue_url) as queues:
-        yield over_sqs(queues, answer_prefix=staged(ANSWER_QUEUE_PREFIX, connection.stage))
+        yield over_sqs(queues, answer_prefix=add_stage_prefix(ANSWER_QUEUE_PREFIX, connection.stage))
 
 
 @asynccontextmanager
 async def http_method(deployment: Deployment) -> AsyncIterator[RendezvousMethod]:
-    """Open the broker's URL."""
+    """Open the HTTP method at the deployment's broker URL."""
     async with aiohttp.ClientSession() as session:
         yield over_http(session, deployment.broker_url)
 
 
 async def post(session: aiohttp.ClientSession, url: str, body: bytes, *, timeout_s: float) -> str:
-    """Post, and read the body of a 200. Raises `CallFailed` for all else, a reply over `MAX_REPLY_BYTES` included."""
+    """Post, and return the body of a 200. Raises `CallFailed` otherwise, also over `MAX_REPLY_BYTES`."""
     operation = f"POST {url}"
     try:
         async with session.post(url, data=body, timeout=aiohttp.ClientTimeout(total=timeout_s)) as response:
@@ -149,7 +149,7 @@ async def post(session: aiohttp.ClientSession, url: str, body: bytes, *, timeout
 
 
 def parse_reply(body: str) -> Reply:
-    """Read a reply. One that says nothing we understand is a lost offer: the client would try again."""
+    """Parse a reply. An invalid reply counts as a lost offer, which the client would retry."""
     try:
         fields = read_object(body, {"answer": str, "error": str})
     except Malformed as error:

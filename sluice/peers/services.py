@@ -1,4 +1,4 @@
-"""What a volunteer does with a client's bytes: send them back, or pass them on to the relay that the broker named."""
+"""Services of a volunteer: echo a client's bytes, or pass them to the relay that the broker named."""
 
 import asyncio
 import ipaddress
@@ -17,30 +17,30 @@ RELAY_MESSAGE_BYTES = 1024 * 1024
 
 
 class Service(Protocol):
-    """What happens to the bytes of one client."""
+    """The service that a volunteer offers to a client."""
 
     @property
     def relay_pattern(self) -> str:
-        """Which relays it would use, in Snowflake's notation: the poll's AcceptedRelayPattern."""
+        """The accepted relays in Snowflake's notation: the poll's AcceptedRelayPattern."""
 
     def refusal(self, relay_url: str) -> str | None:
-        """Say why it won't serve a client with this relay, or None."""
+        """Return the reason to refuse a client with this relay, or None."""
 
     async def serve(self, channel: Channel, relay_url: str) -> None:
-        """Serve until either end closes. Raises ConnectionError or `aiohttp.ClientError` where the way on breaks."""
+        """Serve until either end closes. Raises ConnectionError or `aiohttp.ClientError` if a connection breaks."""
 
 
 class Echo:
-    """Sends everything back. It uses no relay, so any will do."""
+    """Echoes all bytes. It uses no relay, so it accepts any."""
 
     relay_pattern = "$"
 
     def refusal(self, relay_url: str) -> str | None:  # noqa: ARG002 - the port's
-        """Refuse none: nothing goes to the relay."""
+        """Return None: the relay isn't used."""
         return None
 
     async def serve(self, channel: Channel, relay_url: str) -> None:  # noqa: ARG002 - the port's
-        """Send everything back until the client closes. Raises ConnectionError where it breaks off."""
+        """Echo bytes until the client closes. Raises ConnectionError if the channel breaks."""
         while data := await channel.receive():
             await channel.send(data)
 
@@ -59,7 +59,7 @@ class Relay:
     allow_private: bool = False
 
     def refusal(self, relay_url: str) -> str | None:
-        """Say which of our conditions the relay doesn't meet, the first of them; None where it meets all."""
+        """Return the first of our conditions that the relay doesn't meet; None if it meets all."""
         try:
             parts = urlsplit(relay_url)
             host = parts.hostname or ""
@@ -76,7 +76,7 @@ class Relay:
         return None
 
     async def serve(self, channel: Channel, relay_url: str) -> None:
-        """Pass bytes until either closes. Raises ConnectionError or `aiohttp.ClientError` where one breaks off."""
+        """Pass bytes until either end closes. Raises ConnectionError or `aiohttp.ClientError` if one breaks."""
         # The real proxy also tells the relay the client's address, in `?client_ip=`, for the bridge's country counts.
         async with asyncio.timeout(RELAY_CONNECT_TIMEOUT_S):
             socket = await self.session.ws_connect(relay_url, max_msg_size=RELAY_MESSAGE_BYTES)
@@ -88,7 +88,7 @@ def _is_private(host: str) -> bool:
     try:
         return not ipaddress.ip_address(host).is_global
     except ValueError:
-        return False  # a name: like the real proxy we don't resolve it
+        return False  # a host name isn't resolved, as in the real proxy
 
 
 async def _to_relay(channel: Channel, socket: aiohttp.ClientWebSocketResponse) -> None:

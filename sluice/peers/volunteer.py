@@ -28,9 +28,9 @@ POLL_TIMEOUT_S = 30.0  # the broker holds a poll for 10 s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolunteerLimits:
-    """How much of this machine clients get.
+    """Limits of a proxy. `capacity` is its number of concurrent clients.
 
-    `pause_s` caps the broker's NextPoll; not where the broker refused us, as it would only do so again.
+    `pause_s` caps the broker's NextPoll, except after a refused poll, which the broker would refuse again.
     """
 
     capacity: int = 10
@@ -42,7 +42,7 @@ class VolunteerLimits:
 
 
 class VolunteerStep(StrEnum):
-    """What happened, in a client's order."""
+    """The kind of an event, in the order of a client's life."""
 
     POLLED = "polled"
     POLL_FAILED = "poll failed"
@@ -62,7 +62,7 @@ class VolunteerStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VolunteerEvent:
-    """Something that happened; `detail` is for people. `sid` names the poll, and so the client that came of it."""
+    """An event; `detail` is for people. `sid` identifies the poll, and so the client that it returned."""
 
     what: VolunteerStep
     sid: str
@@ -71,7 +71,7 @@ class VolunteerEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientMatch:
-    """A client's offer and where its bytes are to go."""
+    """A client's offer and the relay for its bytes."""
 
     sid: str
     offer: str
@@ -79,15 +79,15 @@ class ClientMatch:
 
 
 def draw_sid() -> str:
-    """Draw a session id: 16 random bytes in base64, new for every poll."""
+    """Generate a session id: 16 random bytes in base64, new for every poll."""
     return base64.b64encode(secrets.token_bytes(16)).decode().rstrip("=")
 
 
 @dataclass(slots=True)
 class Volunteer:
-    """One proxy process, of the broker under whose `broker_url` `/proxy` and `/answer` are.
+    """A proxy of the broker that serves `/proxy` and `/answer` below `broker_url`.
 
-    `counts` is how often each thing happened, `clients` how many are being served.
+    `counts` has the number of events of each kind, `clients` the number of clients being served.
     """
 
     session: aiohttp.ClientSession
@@ -103,10 +103,10 @@ class Volunteer:
     clients: int = 0
 
     async def run(self) -> None:
-        """Poll and serve until cancelled; then every connection is closed before it returns."""
+        """Poll and serve until cancelled; closes every connection before it returns."""
         free = asyncio.Semaphore(self.limits.capacity)
 
-        def served(_: asyncio.Task[None]) -> None:
+        def release_slot(_: asyncio.Task[None]) -> None:
             self.clients -= 1
             free.release()
 
@@ -118,11 +118,11 @@ class Volunteer:
                     free.release()
                 else:
                     self.clients += 1
-                    serving.create_task(self._serve(match)).add_done_callback(served)
+                    serving.create_task(self._serve(match)).add_done_callback(release_slot)
                 await asyncio.sleep(pause_s)
 
     async def _poll(self) -> tuple[ClientMatch | None, float]:
-        """Ask for the client that the broker has for us, if any, and how long to wait before the next poll."""
+        """Poll the broker. Returns the matched client, if any, and the seconds to wait before the next poll."""
         sid = self.draw_id()
         poll = {
             "Sid": sid,
@@ -137,28 +137,28 @@ class Volunteer:
             reply = await post(self.session, self.broker_url.rstrip("/") + "/proxy", body, timeout_s=POLL_TIMEOUT_S)
             fields = read_object(reply, {"Status": str, "Offer": str, "NextPoll": int, "RelayURL": str})
         except (CallFailed, Malformed) as error:
-            self._note(VolunteerStep.POLL_FAILED, sid, str(error))
+            self._record(VolunteerStep.POLL_FAILED, sid, str(error))
             return None, self.limits.pause_after_failure_s
-        self._note(VolunteerStep.POLLED, sid, fields.get("Status", ""))
+        self._record(VolunteerStep.POLLED, sid, fields.get("Status", ""))
         return self._read_poll(sid, fields)
 
     def _read_poll(self, sid: str, fields: Mapping[str, Any]) -> tuple[ClientMatch | None, float]:
         status = fields.get("Status")
         next_poll_s = max(fields.get("NextPoll", 0), 0) / 1000
         if status == End.POLL_REFUSED.reply:
-            self._note(VolunteerStep.POLL_REFUSED, sid, f"next poll in {next_poll_s:g} s")
+            self._record(VolunteerStep.POLL_REFUSED, sid, f"next poll in {next_poll_s:g} s")
             return None, next_poll_s
         pause_s = min(next_poll_s, self.limits.pause_s)
         if status != End.POLL_MATCHED.reply:
             return None, pause_s
         relay_url = fields.get("RelayURL", "")
-        self._note(VolunteerStep.MATCHED, sid, relay_url)
+        self._record(VolunteerStep.MATCHED, sid, relay_url)
         return ClientMatch(sid=sid, offer=fields.get("Offer", ""), relay_url=relay_url), pause_s
 
     async def _serve(self, match: ClientMatch) -> None:
         refusal = self.service.refusal(match.relay_url)
         if refusal is not None:
-            self._note(VolunteerStep.RELAY_REFUSED, match.sid, refusal)
+            self._record(VolunteerStep.RELAY_REFUSED, match.sid, refusal)
             return
         try:
             async with Peer(self.network, self.limits.channel) as peer:
@@ -166,23 +166,23 @@ class Volunteer:
                 if await self._answer(match, peer):
                     await self._serve_channel(match, channel)
         except Exception as error:  # noqa: BLE001 - reported: what one client or relay provokes mustn't end the others
-            self._note(VolunteerStep.BROKEN, match.sid, f"{type(error).__name__}: {error}")
+            self._record(VolunteerStep.BROKEN, match.sid, f"{type(error).__name__}: {error}")
 
     async def _answer(self, match: ClientMatch, peer: Peer) -> bool:
-        """Say whether the client was still there for our answer."""
+        """Answer the offer. Returns whether the client was still waiting for the answer."""
         try:
             answer = await peer.answer(match.offer)
         except Malformed as error:
-            self._note(VolunteerStep.OFFER_UNUSABLE, match.sid, str(error))
+            self._record(VolunteerStep.OFFER_UNUSABLE, match.sid, str(error))
             return False
         body = json.dumps({"Version": ANSWER_VERSION, "Sid": match.sid, "Answer": answer}).encode()
         try:
             reply = await post(self.session, self.broker_url.rstrip("/") + "/answer", body, timeout_s=POLL_TIMEOUT_S)
             delivered = read_object(reply, {"Status": str}).get("Status") == "success"
         except (CallFailed, Malformed) as error:
-            self._note(VolunteerStep.ANSWER_FAILED, match.sid, str(error))
+            self._record(VolunteerStep.ANSWER_FAILED, match.sid, str(error))
             return False
-        self._note(VolunteerStep.ANSWERED if delivered else VolunteerStep.CLIENT_GONE, match.sid)
+        self._record(VolunteerStep.ANSWERED if delivered else VolunteerStep.CLIENT_GONE, match.sid)
         return delivered
 
     async def _serve_channel(self, match: ClientMatch, first: asyncio.Future[Channel]) -> None:
@@ -190,28 +190,28 @@ class Volunteer:
             async with asyncio.timeout(self.limits.open_timeout_s):
                 channel = await first
         except TimeoutError:
-            self._note(VolunteerStep.NOT_OPENED, match.sid, f"in {self.limits.open_timeout_s:g} s")
+            self._record(VolunteerStep.NOT_OPENED, match.sid, f"in {self.limits.open_timeout_s:g} s")
             return
-        self._note(VolunteerStep.OPENED, match.sid)
+        self._record(VolunteerStep.OPENED, match.sid)
         try:
             async with asyncio.timeout(self.limits.connection_s) as limit:
                 await self.service.serve(channel, match.relay_url)
         except TimeoutError:
             if not limit.expired():
                 raise
-            self._note(VolunteerStep.CUT_OFF, match.sid, f"after {self.limits.connection_s:g} s")
+            self._record(VolunteerStep.CUT_OFF, match.sid, f"after {self.limits.connection_s:g} s")
         else:
-            self._note(VolunteerStep.CLOSED, match.sid, channel.fault or "")
+            self._record(VolunteerStep.CLOSED, match.sid, channel.fault or "")
 
-    def _note(self, what: VolunteerStep, sid: str, detail: str = "") -> None:
+    def _record(self, what: VolunteerStep, sid: str, detail: str = "") -> None:
         self.counts[what] += 1
         self.on_event(VolunteerEvent(what, sid, detail))
 
 
 @asynccontextmanager
 async def serving(volunteers: Iterable[Volunteer]) -> AsyncIterator[None]:
-    """Let them poll and serve meanwhile; at the end every connection is closed."""
-    running = [asyncio.create_task(each.run()) for each in volunteers]
+    """Run the volunteers within the context; closes every connection at its end."""
+    running = [asyncio.create_task(volunteer.run()) for volunteer in volunteers]
     try:
         yield
     finally:

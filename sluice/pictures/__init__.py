@@ -1,1 +1,1 @@
-"""Drawings: boxes and lines laid out in layers, written as SVG for light and dark. Pure: what they show comes in."""
+"""Drawings: boxes and lines laid out in layers, written as SVG for light and dark. Pure."""

@@ -1,33 +1,33 @@
-"""Boxes with what they say, and lines between them with their labels, drawn where the layout puts them."""
+"""Drawing of a graph: labelled boxes and lines, placed by the layout."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sluice.pictures.layout import LABEL_GAP, Edge, Node, PlacedLine, laid_out
-from sluice.pictures.svg import LINE_HEIGHT, Colour, Point, Size, box, curve, escaped, head, text
+from sluice.pictures.layout import LABEL_GAP, Edge, Node, PlacedLine, lay_out
+from sluice.pictures.svg import LINE_HEIGHT, Colour, Point, Size, box, curve, escape_xml, head, text
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """What was drawn, and how large it is."""
+    """A drawn graph: its size and its SVG elements."""
 
     size: Size
     parts: Sequence[str]
 
 
-def drawn(nodes: Mapping[str, Node], edges: Sequence[Edge], *, downwards: bool = False) -> Graph:
-    """Lay out from left to right, or downwards, and draw."""
-    layout = laid_out(nodes, edges, downwards=downwards)
+def draw_graph(nodes: Mapping[str, Node], edges: Sequence[Edge], *, downwards: bool = False) -> Graph:
+    """Lay out the graph from left to right, or downwards, and draw it."""
+    layout = lay_out(nodes, edges, downwards=downwards)
     return Graph(
         layout.size,
         [
-            *(_drawn_edge(edge, line) for edge, line in zip(edges, layout.lines, strict=True)),
-            *(_drawn_node(node, layout.boxes[name]) for name, node in nodes.items()),
+            *(_draw_edge(edge, line) for edge, line in zip(edges, layout.lines, strict=True)),
+            *(_draw_node(node, layout.boxes[name]) for name, node in nodes.items()),
         ],
     )
 
 
-def _drawn_node(node: Node, centre: Point) -> str:
+def _draw_node(node: Node, centre: Point) -> str:
     top = centre[1] - LINE_HEIGHT * len(node.says) / 2 - 4
     name, *others = (
         text(
@@ -38,20 +38,20 @@ def _drawn_node(node: Node, centre: Point) -> str:
         )
         for number, line in enumerate(node.says, start=1)
     )
-    title = f"<title>{escaped(node.title)}</title>" if node.title else ""
+    title = f"<title>{escape_xml(node.title)}</title>" if node.title else ""
     return f"<g>{title}{box(centre, node.size, dashed=node.dashed, colour=node.colour)}{name}{''.join(others)}</g>"
 
 
-def _drawn_edge(edge: Edge, line: PlacedLine) -> str:
-    title = f"<title>{escaped(edge.title)}</title>" if edge.title else ""
+def _draw_edge(edge: Edge, line: PlacedLine) -> str:
+    title = f"<title>{escape_xml(edge.title)}</title>" if edge.title else ""
     path = curve(line.points, width=edge.width, dash=edge.dash)
     heads = "".join(head(*ends) for ends in line.heads)
-    label = "" if edge.label is None or line.label is None else _drawn_label(edge.says, edge.label, line.label)
+    label = "" if edge.label is None or line.label is None else _draw_label(edge.says, edge.label, line.label)
     return f'<g class="line {edge.colour}">{title}{path}{heads}{label}</g>'
 
 
-def _drawn_label(says: Sequence[str], size: Size, centre: Point) -> str:
-    """Write on paper, which hides the line there."""
+def _draw_label(says: Sequence[str], size: Size, centre: Point) -> str:
+    """Draw a label on a background that hides the line behind it."""
     (x, y), height = centre, size.height - 2 * LABEL_GAP
     paper = (
         f'<rect class="{Colour.PAPER}" x="{x - size.width / 2:.1f}" y="{y - height / 2:.1f}"'

@@ -1,7 +1,7 @@
-"""Where boxes, lines and their labels stand: in layers, as Sugiyama's method has them, which `grandalf` implements.
+"""Positions of boxes, lines and labels in layers, by Sugiyama's method, which `grandalf` implements.
 
-It is told sizes only, which are those of the widest font, so no font of a machine moves anything. A label is a vertex
-on its line: nothing else is drawn where it stands.
+Sizes are computed for the widest font, so the layout doesn't depend on the fonts. A label is a vertex of its line,
+so that nothing else is drawn there.
 """
 
 from collections import defaultdict
@@ -13,20 +13,20 @@ from operator import itemgetter
 from grandalf import graphs
 from grandalf.layouts import SugiyamaLayout, VertexViewer
 
-from sluice.pictures.svg import LINE_HEIGHT, Colour, Point, Size, width_of
+from sluice.pictures.svg import LINE_HEIGHT, Colour, Point, Size, text_width
 
-_APART = 22  # px between boxes, and between lines, that stand beside each other
+_APART = 22  # px between neighbouring boxes and lines
 _BETWEEN_LAYERS = 36  # px, in which lines bend
 _HEAD = 9  # px, an arrow's head
 _MARGIN = 16
-_INSIDE = 12  # px between a box and what it says
+_INSIDE = 12  # px between a box and its text
 LABEL_GAP = 3  # px between a label and lines
-_ROUNDS = 10  # of sorting the layers
+_ROUNDS = 10  # iterations of sorting the layers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A box. The first of its lines is its name, in bold; `title` tells all of it."""
+    """A box. The first line of text is its name, in bold; `title` is the tooltip."""
 
     says: tuple[str, ...]
     title: str = ""
@@ -35,8 +35,8 @@ class Node:
 
     @property
     def size(self) -> Size:
-        """As large as what it says needs it."""
-        return Size(max(map(width_of, self.says)) + 2 * _INSIDE, LINE_HEIGHT * len(self.says) + _INSIDE)
+        """The size that the text needs."""
+        return Size(max(map(text_width, self.says)) + 2 * _INSIDE, LINE_HEIGHT * len(self.says) + _INSIDE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,17 +54,17 @@ class Edge:
 
     @property
     def label(self) -> Size | None:
-        """The room that its label needs, where it has one."""
+        """The size of the label; None without one."""
         if not self.says:
             return None
-        return Size(max(map(width_of, self.says)) + 8, LINE_HEIGHT * len(self.says) + 2 * LABEL_GAP)
+        return Size(max(map(text_width, self.says)) + 8, LINE_HEIGHT * len(self.says) + 2 * LABEL_GAP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedLine:
-    """A line's Bézier curves: the first point, then three to a curve. `label` is its label's centre, where it has one.
+    """A line's Bézier curves: the first point, then three to a curve. `label` is its label's centre, if any.
 
-    `heads` are its arrows': the point where each begins, and its tip.
+    `heads` has the start and the tip of each arrow head.
     """
 
     points: tuple[Point, ...]
@@ -74,7 +74,7 @@ class PlacedLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Centres of boxes, and lines in the order in which they were given."""
+    """Centres of the boxes, and the lines in the order of the edges."""
 
     size: Size
     boxes: Mapping[str, Point]
@@ -100,14 +100,14 @@ class _Piece(graphs.Edge):  # type: ignore[misc]  # grandalf has no types
         self.view = self
 
     def setpath(self, points: Sequence[Point]) -> None:
-        """Take the points: grandalf calls it."""
+        """Set the points; grandalf calls this."""
         self.points = points
 
 
-def laid_out(nodes: Mapping[str, Node], edges: Sequence[Edge], *, downwards: bool = False) -> Layout:
-    """Lay out from left to right, or downwards: no box is on another, nor a label on a box or another.
+def lay_out(nodes: Mapping[str, Node], edges: Sequence[Edge], *, downwards: bool = False) -> Layout:
+    """Lay out the graph from left to right, or downwards, without overlapping boxes and labels.
 
-    One thread at a time may: grandalf keeps numbers in a class, and sets the interpreter's limit of recursion.
+    Not thread-safe: grandalf has global state, and sets the interpreter's recursion limit.
     """
     stops = {name: _Stop(node.size, downwards=downwards) for name, node in nodes.items()}
     labels = [None if edge.label is None else _Stop(edge.label, downwards=downwards) for edge in edges]
@@ -116,23 +116,23 @@ def laid_out(nodes: Mapping[str, Node], edges: Sequence[Edge], *, downwards: boo
         for edge, label in zip(edges, labels, strict=True)
     ]
     graph = graphs.Graph([*stops.values(), *filter(None, labels)], [piece for chain in chains for piece in chain])
-    layers = _place([_sorted_layers(component, chains) for component in graph.C])
+    layers = _place([_sort_layers(component, chains) for component in graph.C])
     paths = [[chain[0].points[0], *(point for piece in chain for point in piece.points[1:])] for chain in chains]
     _spread_ends(paths, edges, stops)
 
-    def placed(point: Point) -> Point:
+    def place_point(point: Point) -> Point:
         along, across = (_MARGIN + round(number) for number in point)
         return (along, across) if downwards else (across, along)
 
-    def placed_line(edge: Edge, label: _Stop | None, path: Sequence[Point]) -> PlacedLine:
+    def place_line(edge: Edge, label: _Stop | None, path: Sequence[Point]) -> PlacedLine:
         points, heads = _route(path, layers, stops[edge.source], stops[edge.dest], both_ways=edge.both_ways)
         return PlacedLine(
-            points=tuple(map(placed, points)),
-            heads=tuple((placed(start), placed(tip)) for start, tip in heads),
-            label=None if label is None else placed(label.view.xy),
+            points=tuple(map(place_point, points)),
+            heads=tuple((place_point(start), place_point(tip)) for start, tip in heads),
+            label=None if label is None else place_point(label.view.xy),
         )
 
-    width, height = placed(
+    width, height = place_point(
         (
             max((stop.view.xy[0] + stop.view.w / 2 for stop in graph.V()), default=0),
             max((centre + half for centre, half in layers.items()), default=0),
@@ -140,15 +140,15 @@ def laid_out(nodes: Mapping[str, Node], edges: Sequence[Edge], *, downwards: boo
     )
     return Layout(
         size=Size(width + _MARGIN, height + _MARGIN),
-        boxes={name: placed(stop.view.xy) for name, stop in stops.items()},
-        lines=list(map(placed_line, edges, labels, paths)),
+        boxes={name: place_point(stop.view.xy) for name, stop in stops.items()},
+        lines=list(map(place_line, edges, labels, paths)),
     )
 
 
-def _sorted_layers(component: graphs.graph_core, chains: Sequence[Sequence[_Piece]]) -> SugiyamaLayout:
+def _sort_layers(component: graphs.graph_core, chains: Sequence[Sequence[_Piece]]) -> SugiyamaLayout:
     """Rank boxes and labels that lines connect, and sort each layer so that few lines cross."""
     component.get_scs_with_feedback()
-    # Of a line that closes a ring all pieces are turned, so that its label is between its boxes.
+    # All pieces of a line that closes a cycle are inverted, so that its label is between its boxes.
     turned = [piece for chain in chains if any(piece.feedback for piece in chain) for piece in chain]
     layout = SugiyamaLayout(component)
     layout.xspace = _APART
@@ -159,7 +159,7 @@ def _sorted_layers(component: graphs.graph_core, chains: Sequence[Sequence[_Piec
 
 
 def _place(layouts: Sequence[SugiyamaLayout]) -> dict[float, float]:
-    """Stand what isn't connected side by side, in layers that go through all. Returns half of each one's thickness."""
+    """Place unconnected parts side by side, in common layers. Returns half of each layer's thickness by its centre."""
     start = 0.0
     for layout in layouts:
         views = [vertex.view for layer in layout.layers for vertex in layer]
@@ -183,7 +183,7 @@ def _place(layouts: Sequence[SugiyamaLayout]) -> dict[float, float]:
 
 
 def _spread_ends(paths: Sequence[list[Point]], edges: Sequence[Edge], stops: Mapping[str, _Stop]) -> None:
-    """Give lines places of their own on the sides of boxes, in the order in which they leave, so that none cross."""
+    """Spread the ends of lines along the sides of boxes, in an order in which they don't cross."""
     sides: defaultdict[tuple[str, bool], list[tuple[list[Point], int, float]]] = defaultdict(list)
     for path, edge in zip(paths, edges, strict=True):
         for name, end, beside in ((edge.source, 0, 1), (edge.dest, -1, -2)):
@@ -197,7 +197,7 @@ def _spread_ends(paths: Sequence[list[Point]], edges: Sequence[Edge], stops: Map
 def _route(
     path: Sequence[Point], layers: Mapping[float, float], source: _Stop, dest: _Stop, *, both_ways: bool
 ) -> tuple[list[Point], list[tuple[Point, Point]]]:
-    """Bend a line between layers only, so that it passes boxes and labels of a layer straight; with its heads."""
+    """Route a line that bends only between layers, so that it passes boxes straight. Returns points and arrow heads."""
     way = 1 if path[-1][1] > path[0][1] else -1
     knots = [(along, across + end * way * layers[across]) for along, across in path for end in (-1, 1)]
     (first, top), (last, bottom) = path[0], path[-1]

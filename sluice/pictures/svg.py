@@ -1,6 +1,6 @@
-"""SVG that stands alone: no script, no font, no address but its own. One file for light and dark, as the reader has it.
+"""Self-contained SVG, without scripts, fonts or links. One file has both the light and the dark scheme.
 
-Colours are names; a renderer without style sheets for schemes shows the light one.
+Colours are names; a renderer without colour schemes shows the light one.
 """
 
 import math
@@ -16,7 +16,7 @@ from sluice.message import NOT_TEXT
 
 FONT_SIZE = 12  # px
 LINE_HEIGHT = 17
-CELL_WIDTH = 0.605 * FONT_SIZE  # of fixed-width fonts, those that are widest
+CELL_WIDTH = 0.605 * FONT_SIZE  # px, for the widest fixed-width fonts
 _FONTS = "ui-monospace, 'SF Mono', Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 _HEAD_WIDTH = 3.5  # px, to each side of an arrow's head
 
@@ -33,7 +33,7 @@ class Size:
 
 
 class Colour(StrEnum):
-    """What a colour means."""
+    """A colour, by its meaning."""
 
     PAPER = "paper"
     BOX = "box"
@@ -77,12 +77,12 @@ DARK: Mapping[Colour, str] = {
 
 
 def document(size: Size, parts: Iterable[str], *, title: str) -> str:
-    """Put parts on a sheet of this size, in px."""
+    """Build the document of this size from its elements."""
     width, height = round(size.width), round(size.height)
     sheet = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     head_lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {sheet} font-family="{_FONTS}" font-size="{FONT_SIZE}" role="img">',
-        f"<title>{escaped(title)}</title>",
+        f"<title>{escape_xml(title)}</title>",
         f"<style>{_rules(LIGHT)}",
         "g.line:hover path{stroke-width:4}",
         f"@media (prefers-color-scheme: dark) {{{_rules(DARK)}}}</style>",
@@ -103,7 +103,7 @@ def text(
     weight = ' font-weight="bold"' if bold else ""
     return (
         f'<text class="{colour}" x="{at[0]:.1f}" y="{at[1]:.1f}" text-anchor="{anchor}" fill="currentColor"{weight}>'
-        f"{escaped(content)}</text>"
+        f"{escape_xml(content)}</text>"
     )
 
 
@@ -119,14 +119,14 @@ def box(centre: Point, size: Size, *, dashed: bool = False, colour: Colour = Col
 
 
 def curve(points: Iterable[Point], *, width: float, dash: str = "") -> str:
-    """Draw Bézier curves in the colour that the group has."""
+    """Draw Bézier curves in the colour of the group."""
     first, *others = [f"{x:.1f},{y:.1f}" for x, y in points]
     pattern = f' stroke-dasharray="{dash}"' if dash else ""
     return f'<path d="M{first} C{" ".join(others)}" fill="none" stroke="currentColor" stroke-width="{width}"{pattern}/>'
 
 
 def head(start: Point, tip: Point) -> str:
-    """Draw an arrow's head, from the end of its line to its tip, in the colour that the group has."""
+    """Draw an arrow's head, from the end of its line to its tip, in the colour of the group."""
     (x, y), (tip_x, tip_y) = start, tip
     length = math.dist(start, tip) or 1.0
     aside_x, aside_y = (tip_y - y) / length * _HEAD_WIDTH, (x - tip_x) / length * _HEAD_WIDTH
@@ -134,20 +134,20 @@ def head(start: Point, tip: Point) -> str:
     return f'<polygon points="{" ".join(f"{a:.1f},{b:.1f}" for a, b in corners)}" fill="currentColor"/>'
 
 
-def width_of(content: str) -> float:
-    """Return how wide a text is at most, in px."""
+def text_width(content: str) -> float:
+    """Return the maximum width of a text, in px."""
     return CELL_WIDTH * cell_len(NOT_TEXT.sub("\ufffd", content))
 
 
-def shortened(content: str, cells: int) -> str:
-    """Cut a text that is wider than so many cells, and end it with an ellipsis."""
+def shorten(content: str, cells: int) -> str:
+    """Cut a text that is wider than `cells` columns, and end it with an ellipsis."""
     cut = Text(content)
     cut.truncate(cells, overflow="ellipsis")
     return cut.plain
 
 
-def escaped(content: str) -> str:
-    """Write what may hold anything, also what no XML can."""
+def escape_xml(content: str) -> str:
+    """Escape a text for XML, and replace characters that XML doesn't allow."""
     return escape(NOT_TEXT.sub("\ufffd", content))
 
 

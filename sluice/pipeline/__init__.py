@@ -1,6 +1,5 @@
-"""The pipeline's job runs: what each job is, and what is to be done about the runs that are there.
+"""The pipeline's job runs: the definition of each job, and the reconciliation of its runs.
 
-`jobs`, `catalogue`, `schedule` and `runs` decide and are pure; `reconciler` does what they say, by its ports;
-`settings` reads what a function is told, `operations` is what may be asked.
-What a job does with messages is in the Spark package.
+`jobs`, `catalogue`, `schedule` and `runs` decide and are pure; `reconciler` carries decisions out through its ports;
+`settings` are the function's settings, `operations` its requests. The jobs themselves are in the Spark package.
 """

@@ -1,4 +1,4 @@
-"""The jobs of one site, as its settings make them. Pure."""
+"""The jobs of one site, built from its settings. Pure."""
 
 from collections.abc import Sequence
 
@@ -11,8 +11,8 @@ from sluice.pipeline.jobs import (
     STATISTICS,
     Job,
     Mode,
-    Places,
     Replay,
+    StorageLocations,
     compact_arguments,
     statistics_arguments,
 )
@@ -22,12 +22,12 @@ from sluice.pipeline.settings import JobsSettings
 
 
 class Catalogue(msgspec.Struct, frozen=True):
-    """Makes the jobs of a site."""
+    """Builds the jobs of a site."""
 
     settings: JobsSettings
 
     def land(self) -> Job:
-        """Make the stream."""
+        """Build the streaming land job."""
         limits = self.settings.limits
         return Job(
             name=LAND,
@@ -39,11 +39,11 @@ class Catalogue(msgspec.Struct, frozen=True):
         )
 
     def drain(self, slot: str) -> Job:
-        """Make the land job that ends when the queue is empty; in place of the stream, on its checkpoint."""
+        """Build the batch land job that ends when the queue is empty; it replaces the stream, on its checkpoint."""
         return self._batch(LAND, self.settings.landing.arguments(drain=True), slot)
 
-    def scheduled(self, now_ms: int) -> Sequence[Job]:
-        """Make the last ones that are due by now."""
+    def build_due_jobs(self, now_ms: int) -> Sequence[Job]:
+        """Build the scheduled jobs whose latest due time has passed."""
         limits, jobs = self.settings.limits, []
         if limits.statistics:
             day = (limits.statistics.last_due(now_ms) - ONE_DAY).isoformat()
@@ -52,8 +52,8 @@ class Catalogue(msgspec.Struct, frozen=True):
             jobs.append(self._compaction(limits.compaction.last_due(now_ms).isoformat()))
         return jobs
 
-    def by_hand(self, asked: StartBatch, slot: str) -> Job:
-        """Make the batch job that is asked for."""
+    def build_manual_job(self, asked: StartBatch, slot: str) -> Job:
+        """Build the batch job of an operator's request."""
         match asked:
             case StartStatistics(day=day):
                 return self._batch(STATISTICS, statistics_arguments(self._places, day=day), f"{day}-{slot}")
@@ -73,7 +73,7 @@ class Catalogue(msgspec.Struct, frozen=True):
         return self._batch(COMPACT, compact_arguments(self._places, days=days), slot)
 
     @property
-    def _places(self) -> Places:
+    def _places(self) -> StorageLocations:
         return self.settings.landing.places
 
     def _batch(self, name: str, arguments: Sequence[str], slot: str) -> Job:

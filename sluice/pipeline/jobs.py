@@ -1,6 +1,6 @@
-"""What each job is: its arguments, its Spark configuration, its limits, the digest of all of it. Pure.
+"""Definition of each job: its arguments, Spark configuration, limits, and a digest of all of these. Pure.
 
-The arguments are the entry point's, and the same wherever it runs: on EMR Serverless or in a local process.
+The entry point takes the same arguments on EMR Serverless and in a local process.
 """
 
 import hashlib
@@ -21,12 +21,12 @@ DIGEST_CHARACTERS = 16
 class Mode(StrEnum):
     """How EMR Serverless runs a job."""
 
-    STREAMING = "STREAMING"  # until it is cancelled, restarted where it fails
+    STREAMING = "STREAMING"  # runs until it is cancelled, and is restarted if it fails
     BATCH = "BATCH"
 
 
 class TableFormat(StrEnum):
-    """What tables are made of."""
+    """The format of the tables."""
 
     PARQUET = "parquet"
     ICEBERG = "iceberg"
@@ -36,8 +36,8 @@ class TableFormat(StrEnum):
 ICEBERG_CATALOG, ICEBERG_NAMESPACE = "sluice", "pipeline"
 
 
-class Places(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the jobs keep what they keep, below one folder: `s3://bucket`, or an absolute path. No slash at its end."""
+class StorageLocations(msgspec.Struct, frozen=True, kw_only=True):
+    """Storage locations of the jobs, below `root`: `s3://bucket` or an absolute path, without a trailing slash."""
 
     root: str
     table_format: TableFormat = TableFormat.PARQUET
@@ -49,46 +49,46 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tables(self) -> Sequence[str]:
-        """As every job is told: the folder, or for Iceberg a namespace of the catalog that keeps them there."""
+        """The arguments for the tables' location: the folder, or for Iceberg a namespace of its catalog."""
         iceberg = self.table_format is TableFormat.ICEBERG
         place = f"{ICEBERG_CATALOG}.{ICEBERG_NAMESPACE}" if iceberg else self.warehouse
         return ("--tables", place, "--table-format", self.table_format.value)
 
     def folder(self, name: str) -> str:
-        """`staging`, `checkpoint`, `quarantine` or `statistics`."""
+        """Return the location of `staging`, `checkpoint`, `quarantine` or `statistics`."""
         return f"{self.root}/{name}"
 
 
-class Reach(msgspec.Struct, frozen=True, kw_only=True):
-    """How a job reaches SQS; without an endpoint it is AWS's own."""
+class SqsEndpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """The region and endpoint by which a job calls SQS; None is AWS's own endpoint."""
 
     region: str
     endpoint: str | None = None
 
     @property
     def arguments(self) -> Sequence[str]:
-        """For the jobs that call SQS."""
+        """The arguments of jobs that call SQS."""
         endpoint = ("--endpoint", self.endpoint) if self.endpoint else ()
         return ("--region", self.region, *endpoint)
 
 
 class Landing(msgspec.Struct, frozen=True, kw_only=True):
-    """What the land job is told, drained or not. `metrics` is their namespace, where not the source's own.
+    """Settings of the land job. `metrics` is the metrics' namespace; unset is the source's default.
 
-    `columns` are of attributes, `name:type,…`; `envelope` is what bodies are in.
+    `columns` lists message attributes to land as columns, `name:type,…`; `envelope` names the bodies' envelopes.
     """
 
     queue_url: str
-    places: Places
-    reach: Reach
+    places: StorageLocations
+    reach: SqsEndpoint
     trigger_s: int
-    connections: int | None = None  # receives at once; None is the source's default
+    connections: int | None = None  # concurrent receives; None is the source's default
     metrics: str | UnsetType = UNSET
     envelope: str | None = None
     columns: str | None = None
 
     def arguments(self, *, drain: bool = False) -> Sequence[str]:
-        """With `drain` it ends when the queue is empty."""
+        """Return the land job's arguments; with `drain` it ends when the queue is empty."""
         return (
             *(LAND, "--queue-url", self.queue_url),
             *("--staging", self.places.folder("staging")),
@@ -105,20 +105,20 @@ class Landing(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def statistics_arguments(places: Places, *, day: str) -> Sequence[str]:
-    """`day` is YYYY-MM-DD, or `yesterday`, in UTC."""
+def statistics_arguments(places: StorageLocations, *, day: str) -> Sequence[str]:
+    """Return the statistics job's arguments. `day` is YYYY-MM-DD or `yesterday`, in UTC."""
     return (STATISTICS, *places.tables, "--day", day, "--output", places.folder("statistics"))
 
 
-def compact_arguments(places: Places, *, days: int) -> Sequence[str]:
-    """Tell the job to compact the partitions of the last `days` closed days."""
+def compact_arguments(places: StorageLocations, *, days: int) -> Sequence[str]:
+    """Return the arguments to compact the partitions of the last `days` closed days."""
     return (COMPACT, *places.tables, "--days", str(days))
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
-    """What is sent again, and where: to the exchange behind an ingress queue. Times are ISO 8601.
+    """A replay of messages to the exchange behind an ingress queue. Times are ISO 8601.
 
-    It comes from tables, or with `staged` from segments that are still kept.
+    Messages are read from tables, or with `staged` from retained segments.
     """
 
     queue_url: str
@@ -127,15 +127,15 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     until: str
     staged: bool = False
 
-    def arguments(self, places: Places, reach: Reach) -> Sequence[str]:
-        """Tell the job where to read and where to send."""
+    def arguments(self, places: StorageLocations, reach: SqsEndpoint) -> Sequence[str]:
+        """Return the replay job's arguments."""
         source = ("--staging", places.folder("staging")) if self.staged else places.tables
         target = ("--queue-url", self.queue_url, "--exchange", self.exchange)
         return (REPLAY, *source, *target, "--from", self.since, "--to", self.until, *reach.arguments)
 
 
 class Workers(msgspec.Struct, frozen=True, kw_only=True):
-    """The size of the driver and of each executor. Half of the memory is the JVM's, half Python's and Arrow's."""
+    """The size of the driver and of each executor. The JVM gets half of the memory, Python and Arrow the other half."""
 
     cores: int = 1
     memory_gb: int = 4
@@ -144,18 +144,18 @@ class Workers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """What is submitted, by its addresses in S3; these name the content, so that new content is a new program."""
+    """The submitted program's addresses in S3. They contain a hash of the content, so new content is a new program."""
 
     entry_point: str
     environment: str  # third-party packages, an archive
     code: str  # our package, an archive
     python: str = "3.11"
     workers: Workers = Workers()
-    places: Places
+    places: StorageLocations
 
     @property
     def configuration(self) -> Mapping[str, str]:
-        """Spark's properties."""
+        """The Spark properties."""
         # The image's own interpreter, named in full: the archive's wheels are compiled for it, and which of its
         # Pythons an image takes by default changes from release to release.
         python, path = f"/usr/bin/python{self.python}", "./environment:./code"
@@ -199,9 +199,10 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One job as it should run. `slot` says which one of a batch job's runs it is; a stream has none.
+    """A job as it should run. `slot` identifies one run of a batch job; a stream has none.
 
-    `attempts` are a stream's failed ones in an hour, or a batch's in all. `timeout_minutes` 0 is none.
+    `attempts` limits a stream's failed attempts per hour, or all of a batch job's. `timeout_minutes` 0 means no
+    time-out.
     """
 
     name: str
@@ -214,12 +215,12 @@ class Job:
 
     @cached_property
     def digest(self) -> str:
-        """Of code, arguments, configuration and limits: equal for equal jobs."""
+        """A digest of code, arguments, configuration and limits: equal for equal jobs."""
         program = [self.program.entry_point, sorted(self.program.configuration.items())]
         content = [self.mode, program, list(self.arguments), self.attempts, self.timeout_minutes]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:DIGEST_CHARACTERS]
 
     @property
     def spark_submit_parameters(self) -> str:
-        """As StartJobRun takes them; no value has a space."""
+        """The Spark properties as StartJobRun takes them; no value has a space."""
         return " ".join(f"--conf {name}={value}" for name, value in self.program.configuration.items())

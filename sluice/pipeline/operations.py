@@ -1,6 +1,6 @@
-"""What the jobs function is asked, and what it says of jobs and their runs. Pure.
+"""Requests to the jobs function and their results. Pure.
 
-The command line is one asker, the schedule's rule the other.
+The command line and the scheduled rule send them.
 """
 
 import re
@@ -13,19 +13,19 @@ from sluice.codec import Struct
 from sluice.operations import Operation
 from sluice.pipeline.jobs import LAND
 from sluice.pipeline.runs import JobStep, RunState
-from sluice.pipeline.states import Wanted
+from sluice.pipeline.states import TargetState
 
 Text = Annotated[str, Meta(min_length=1, max_length=256)]
 JobName = Literal["land", "statistics", "compact", "replay"]
 YESTERDAY = "yesterday"
-_DAY = re.compile(r"\d{4}-\d\d-\d\d")  # of what Python takes for a date the one form
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")  # Python accepts more forms of dates
 
 
 class JobOutcome(Struct, frozen=True, kw_only=True):
-    """What was done about a job, and why.
+    """The step taken for a job, and the reason.
 
-    `run` is the run that was started, or empty; `cancelled` are those that were ended; `failed` is whether the last one
-    did, `wanted` whether the job should run.
+    `run` is the started run, or empty; `cancelled` are the cancelled runs; `failed` is whether the last run failed,
+    `wanted` whether the job should run.
     """
 
     job: str
@@ -34,16 +34,16 @@ class JobOutcome(Struct, frozen=True, kw_only=True):
     run: str = ""
     cancelled: tuple[str, ...] = ()
     failed: bool = False
-    wanted: bool = False
+    wanted: bool = False  # naming: a field of the reply
 
     @property
     def stream_is_down(self) -> bool:
-        """Whether this is the stream, should run and doesn't: it failed, or its successor has still to start."""
+        """Whether the stream should run and doesn't: it failed, or its new version hasn't started yet."""
         return self.job == LAND and self.wanted and self.step in {JobStep.WAIT, JobStep.STOP}
 
 
 class RunView(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A run, at the version of its job that `digest` names. One that hasn't ended has no end."""
+    """A run. `digest` is the version of its job; `ended_at_ms` is None for a live run."""
 
     run: str
     job: str
@@ -56,12 +56,12 @@ class RunView(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PipelineView(Struct, frozen=True, kw_only=True):
-    """What is wanted of the stream, since when (nothing where nobody has asked), and the latest runs, newest first.
+    """The stream's requested state, since when ("" if never requested), and the latest runs, newest first.
 
-    `digest` names the land job as it is deployed.
+    `digest` is the deployed version of the land job.
     """
 
-    wanted: Wanted
+    wanted: TargetState  # naming: a field of the reply
     since: str
     digest: str
     application: str
@@ -69,11 +69,11 @@ class PipelineView(Struct, frozen=True, kw_only=True):
 
 
 class ReconcileJobs(Operation[tuple[JobOutcome, ...]], frozen=True, kw_only=True, tag="reconcile"):
-    """Do what is to be done about every job by now."""
+    """Reconcile the runs of every job."""
 
 
 class StartLand(Operation[JobOutcome], frozen=True, kw_only=True, tag="start-land"):
-    """Run the stream, as it was deployed, until it is stopped."""
+    """Run the deployed stream until it is stopped."""
 
 
 class StartStatistics(Operation[JobOutcome], frozen=True, kw_only=True, tag="start-statistics"):
@@ -82,19 +82,19 @@ class StartStatistics(Operation[JobOutcome], frozen=True, kw_only=True, tag="sta
     day: Text = YESTERDAY
 
     def __post_init__(self) -> None:
-        """Raise ValueError for what is no day: Spark would say so minutes later."""
+        """Raise ValueError for an invalid day, minutes before Spark would."""
         if self.day != YESTERDAY and not _is_day(self.day):
             raise ValueError(f"day: {self.day!r} is neither YYYY-MM-DD nor {YESTERDAY}")
 
 
 class StartCompaction(Operation[JobOutcome], frozen=True, kw_only=True, tag="start-compact"):
-    """Compact the last closed days, or as many as the deployment says."""
+    """Compact the last `days` closed days; the default is the deployment's."""
 
     days: Annotated[int, Meta(ge=1, le=3_650)] | None = None
 
 
 class StartReplay(Operation[JobOutcome], frozen=True, kw_only=True, tag="start-replay"):
-    """Send again to an exchange what was sent between two times, from tables or from segments that are still kept."""
+    """Send messages of a period to an exchange again, from tables or from retained segments."""
 
     exchange: Text
     since: Text
@@ -102,23 +102,23 @@ class StartReplay(Operation[JobOutcome], frozen=True, kw_only=True, tag="start-r
     staged: bool = False
 
     def __post_init__(self) -> None:
-        """Raise ValueError for what are no times, or not in their order."""
+        """Raise ValueError for invalid times, or if `until` is not after `since`."""
         if _moment("from", self.since) >= _moment("to", self.until):
             raise ValueError(f"to: {self.until!r} is not after {self.since!r}")
 
 
 class StopJob(Operation[JobOutcome], frozen=True, kw_only=True, tag="stop"):
-    """End a job's runs; the stream stays stopped until it is started."""
+    """Cancel a job's runs; the stream stays stopped until it is started."""
 
     job: JobName = "land"
 
 
 class DrainQueue(Operation[JobOutcome], frozen=True, kw_only=True, tag="drain"):
-    """End the stream, land what the queue holds, and stop. A drain under way goes on."""
+    """Stop the stream, land the queue's messages, then stop. A running drain continues."""
 
 
 class ShowPipeline(Operation[PipelineView], frozen=True, kw_only=True, tag="status"):
-    """Say what is wanted, and which runs there are."""
+    """Return the requested state and the latest runs."""
 
 
 StartBatch = StartStatistics | StartCompaction | StartReplay
@@ -136,7 +136,7 @@ def _is_day(text: str) -> bool:
 
 
 def _moment(name: str, text: str) -> datetime:
-    """Read a time, UTC's where it doesn't say, as the job does."""
+    """Parse a time as the job does; without an offset it is UTC."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

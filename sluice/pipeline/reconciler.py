@@ -1,6 +1,6 @@
-"""Brings the runs that there are to the jobs that there should be, every minute and whenever somebody asks.
+"""Reconciles job runs with the jobs that should run, every minute and at each request.
 
-`JobRuns` and `DesiredStates` are the ports.
+Its ports are `JobRuns` and `DesiredStates`.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,39 +23,43 @@ from sluice.pipeline.operations import (
     StopJob,
 )
 from sluice.pipeline.runs import JobStep, Run, decide
-from sluice.pipeline.states import DesiredState, Wanted
+from sluice.pipeline.states import DesiredState, TargetState
 from sluice.times import iso
 
 SHOWN_RUNS = 20
-WANTED = {StartLand: Wanted.RUNNING, DrainQueue: Wanted.DRAINED, StopJob: Wanted.STOPPED}  # of the stream
-AT_REST = (ReconcileJobs, ShowPipeline, StopJob)
+TARGET_STATES = {
+    StartLand: TargetState.RUNNING,
+    DrainQueue: TargetState.DRAINED,
+    StopJob: TargetState.STOPPED,
+}  # the stream's, by operation
+ALLOWED_WHILE_RESTING = (ReconcileJobs, ShowPipeline, StopJob)
 
 
 class DesiredStates(Protocol):
-    """Keeps what was asked for of the stream."""
+    """Stores the stream's requested state."""
 
     def load(self) -> DesiredState | None:
-        """None where nobody has asked for anything."""
+        """Return the requested state; None if there never was a request."""
 
     def save(self, state: DesiredState) -> None:
-        """Replace it."""
+        """Replace the requested state."""
 
 
 class JobRuns(Protocol):
     """The job runs of an application. Calls raise `CallFailed`."""
 
     def all(self, *, now_ms: int) -> Sequence[Run]:
-        """All live ones, and those of the last days."""
+        """Return all live runs, and those of the last days."""
 
     def start(self, job: Job, *, token: str) -> str:
-        """Start a run, once for each token; its id."""
+        """Start a run, once for each token. Returns its id."""
 
     def cancel(self, run_id: str, *, grace_s: int) -> None:
-        """Asks a run to end, and kills it after the grace period. One that has ended stays so."""
+        """Request a run to end, and kill it after the grace period. Does nothing if it has ended."""
 
 
 class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
-    """Looks after the jobs of one site. Every operation may be repeated."""
+    """Handles the operations on a site's jobs. Every operation may be repeated."""
 
     catalogue: Catalogue
     runs: JobRuns
@@ -63,8 +67,8 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
     now_ms: Callable[[], int]
 
     def perform(self, operation: JobsOperation) -> object:
-        """Do what is asked; a result of the operation's type. Raises `CallFailed`, and `RequestRefused` at rest."""
-        if self.catalogue.settings.limits.resting and not isinstance(operation, AT_REST):
+        """Apply the operation; return its result. Raises `CallFailed`, and `RequestRefused` if the pipeline rests."""
+        if self.catalogue.settings.limits.resting and not isinstance(operation, ALLOWED_WHILE_RESTING):
             raise RequestRefused("the pipeline rests, and no job reaches SQS: deploy it with pipeline.resting false")
         match operation:
             case ReconcileJobs():
@@ -72,28 +76,31 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
             case ShowPipeline():
                 return self.show()
             case StartLand() | DrainQueue() | StopJob(job="land"):
-                return self._want(WANTED[type(operation)])
+                return self._set_target_state(TARGET_STATES[type(operation)])
             case StopJob(job=name):
-                return self._do(name, None, self._runs(), pause_ms=0)
+                return self._apply_decision(name, None, self._runs(), pause_ms=0)
             case _:
-                job = self.catalogue.by_hand(operation, slot=f"by-hand-{iso(self.now_ms())}")
-                return self._do(job.name, job, self._runs(), pause_ms=0)
+                job = self.catalogue.build_manual_job(operation, slot=f"by-hand-{iso(self.now_ms())}")
+                return self._apply_decision(job.name, job, self._runs(), pause_ms=0)
 
     def reconcile(self) -> tuple[JobOutcome, ...]:
-        """Do what is to be done about every job by now, the stream first."""
+        """Reconcile the runs of every job, the stream first."""
         runs, state = self._runs(), self.state()
         pause_ms = self.catalogue.settings.limits.restart_after_failure_s * 1000
-        landed = self._do(LAND, self._stream(state), runs, pause_ms=pause_ms)
-        if state.wanted is Wanted.DRAINED and landed.step is JobStep.REST:
-            # It is done; else it would be done again when its run is no longer listed.
-            self._save(Wanted.STOPPED)
+        landed = self._apply_decision(LAND, self._stream_job(state), runs, pause_ms=pause_ms)
+        if state.wanted is TargetState.DRAINED and landed.step is JobStep.REST:
+            # Otherwise the finished drain would run again when its run is no longer listed.
+            self._save(TargetState.STOPPED)
         if self.catalogue.settings.limits.resting:
-            return (landed, *(self._do(name, None, runs, pause_ms=pause_ms) for name in JOBS if name != LAND))
-        due = self.catalogue.scheduled(self.now_ms())
-        return (landed, *(self._do(job.name, job, runs, pause_ms=pause_ms) for job in due))
+            return (
+                landed,
+                *(self._apply_decision(name, None, runs, pause_ms=pause_ms) for name in JOBS if name != LAND),
+            )
+        due = self.catalogue.build_due_jobs(self.now_ms())
+        return (landed, *(self._apply_decision(job.name, job, runs, pause_ms=pause_ms) for job in due))
 
     def show(self) -> PipelineView:
-        """Says what is wanted, and which runs there are."""
+        """Return the requested state and the latest runs."""
         runs = sorted(self._runs(), key=lambda run: run.created_at_ms, reverse=True)
         state = self.state()
         return PipelineView(
@@ -110,35 +117,35 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
                     state=run.state,
                     detail=run.detail,
                     started_at_ms=run.created_at_ms,
-                    ended_at_ms=None if run.live else run.ended_at_ms,
+                    ended_at_ms=None if run.is_live else run.ended_at_ms,
                 )
                 for run in runs[:SHOWN_RUNS]
             ),
         )
 
     def state(self) -> DesiredState:
-        """Load what is wanted of the stream; at first what the deployment says, and as long as that is rest."""
+        """Return the requested state; by default the deployment's, and stopped while the pipeline rests."""
         if self.catalogue.settings.limits.resting:
-            return DesiredState(wanted=Wanted.STOPPED, since="")
-        first = Wanted.RUNNING if self.catalogue.settings.limits.streaming else Wanted.STOPPED
+            return DesiredState(wanted=TargetState.STOPPED, since="")
+        first = TargetState.RUNNING if self.catalogue.settings.limits.streaming else TargetState.STOPPED
         return self.desired.load() or DesiredState(wanted=first, since="")
 
-    def _want(self, wanted: Wanted) -> JobOutcome:
-        """Note what is wanted and act on it. A drain under way goes on: it has its slot from when it was asked for."""
-        if not (wanted is Wanted.DRAINED and self.state().wanted is Wanted.DRAINED):
+    def _set_target_state(self, wanted: TargetState) -> JobOutcome:
+        """Save the requested state and act on it. A running drain continues under the slot of its first request."""
+        if not (wanted is TargetState.DRAINED and self.state().wanted is TargetState.DRAINED):
             self._save(wanted)
-        return self._do(LAND, self._stream(self.state()), self._runs(), pause_ms=0)
+        return self._apply_decision(LAND, self._stream_job(self.state()), self._runs(), pause_ms=0)
 
-    def _stream(self, state: DesiredState) -> Job | None:
+    def _stream_job(self, state: DesiredState) -> Job | None:
         match state.wanted:
-            case Wanted.RUNNING:
+            case TargetState.RUNNING:
                 return self.catalogue.land()
-            case Wanted.DRAINED:
+            case TargetState.DRAINED:
                 return self.catalogue.drain(state.since)
-            case Wanted.STOPPED:
+            case TargetState.STOPPED:
                 return None
 
-    def _do(self, name: str, job: Job | None, runs: Sequence[Run], *, pause_ms: int) -> JobOutcome:
+    def _apply_decision(self, name: str, job: Job | None, runs: Sequence[Run], *, pause_ms: int) -> JobOutcome:
         decision = decide(name, job, runs, now_ms=self.now_ms(), pause_ms=pause_ms)
         for run_id in decision.cancel:
             self.runs.cancel(run_id, grace_s=self.catalogue.settings.limits.shutdown_grace_s)
@@ -156,5 +163,5 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
     def _runs(self) -> Sequence[Run]:
         return self.runs.all(now_ms=self.now_ms())
 
-    def _save(self, wanted: Wanted) -> None:
+    def _save(self, wanted: TargetState) -> None:
         self.desired.save(DesiredState(wanted=wanted, since=iso(self.now_ms())))

@@ -1,8 +1,8 @@
-"""What is to be done about a job, given its runs: start, keep, stop, wait, or nothing. Pure.
+"""The decision about a job, given its runs: start, keep, stop, wait, or nothing. Pure.
 
-It is asked again and again, and every answer follows from what is there alone: so a start that was lost, a run that
-was cancelled by hand or two that were started at once are mended the next time. A run's name says what it is of,
-because a list of runs shows their names and not their tags.
+Every decision depends only on the current runs, so the next reconciliation repairs a lost start, a run that was
+cancelled by hand, or two concurrent starts. A run's name contains the job's digest and slot, because a list of runs
+has names but no tags.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ TOKEN_CHARACTERS = (
 
 
 class RunState(StrEnum):
-    """Of a job run: https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/job-states.html."""
+    """State of a job run: https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/job-states.html."""
 
     SUBMITTED = "SUBMITTED"
     PENDING = "PENDING"
@@ -40,20 +40,20 @@ LIVE = tuple(state for state in RunState if state not in ENDED)
 
 
 class RunName(msgspec.Struct, frozen=True):
-    """`land/3f2a…` or `statistics/3f2a…/2026-11-20`."""
+    """A run's name: `land/3f2a…` or `statistics/3f2a…/2026-11-20`."""
 
     job: str
     digest: str
     slot: str = ""
 
     @classmethod
-    def of(cls, job: Job) -> Self:
-        """Names a job's run."""
+    def from_job(cls, job: Job) -> Self:
+        """Build the name of a job's run."""
         return cls(job.name, job.digest, job.slot)
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Read a name; None for a run that is somebody else's."""
+        """Parse a name; None for a run that Sluice didn't start."""
         parts = text.split(SEPARATOR)
         return cls(*parts) if len(parts) in {2, 3} and all(parts) else None
 
@@ -62,7 +62,7 @@ class RunName(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One run. `ended_at_ms` is when it was last heard of, which for one that has ended is when it did."""
+    """A job run. `ended_at_ms` is the time of its last update, which for an ended run is its end."""
 
     run_id: str
     name: RunName
@@ -72,24 +72,24 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
 
     @property
-    def live(self) -> bool:
-        """Whether it may still read and write."""
+    def is_live(self) -> bool:
+        """Whether the run may still read and write."""
         return self.state not in ENDED
 
 
 class JobStep(StrEnum):
-    """What to do."""
+    """The step to take for a job."""
 
     START = "start"
-    KEEP = "keep"  # it runs
-    BUSY = "busy"  # another batch of the job runs: what was asked for isn't done
-    STOP = "stop"  # then look again: nothing is started beside a run that still writes
+    KEEP = "keep"  # the job runs as it should
+    BUSY = "busy"  # another batch of the job runs: the request isn't carried out
+    STOP = "stop"  # cancel runs first; the next decision may start one
     WAIT = "wait"
-    REST = "rest"  # nothing is wanted, or it is done
+    REST = "rest"  # the job should not run, or is done
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """A step, the runs to cancel, the client token of a start, and why, in words; whether the last run failed."""
+    """A step and its reason, the runs to cancel, the client token of a start, and whether the last run failed."""
 
     step: JobStep
     reason: str
@@ -99,26 +99,26 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decide(name: str, job: Job | None, runs: Iterable[Run], *, now_ms: int, pause_ms: int) -> Decision:
-    """Says what to do about the job `name`, which should run as `job`, or not at all.
+    """Decide the step for the job `name`, which should run as `job`, or not at all if that is None.
 
-    `runs` are all live ones and those that ended in the last days, of any job, in any order. A stream that failed is
-    started again `pause_ms` after; 0 is at once, whatever the clocks say.
+    `runs` are all live runs and those that ended in the last days, of any job, in any order. A failed stream is started
+    again after `pause_ms`; 0 means at once, without a comparison of clocks.
     """
     ours = sorted((run for run in runs if run.name.job == name), key=lambda run: (run.created_at_ms, run.run_id))
-    live = [run for run in ours if run.live]
-    # A batch that has begun goes on as it was, and no other begins beside it.
+    live = [run for run in ours if run.is_live]
+    # A running batch continues unchanged, and no second one starts before it ends.
     kept = job and next(
         (
             run
             for run in live
             if run.state is not RunState.CANCELLING
-            and (bool(run.name.slot) if job.slot else run.name == RunName.of(job))
+            and (bool(run.name.slot) if job.slot else run.name == RunName.from_job(job))
         ),
         None,
     )
     cancel = tuple(run.run_id for run in live if run is not kept and run.state is not RunState.CANCELLING)
     if kept:
-        # The oldest goes on; others of the same job, which a race has started, are ended.
+        # The oldest run continues; others of the same job, started by a race, are cancelled.
         said = f"{kept.run_id} is {kept.state.value}"
         if job and kept.name.slot != job.slot and kept.name.digest != job.digest:
             return Decision(step=JobStep.BUSY, reason=f"{said}, which is {kept.name}", cancel=cancel)
@@ -129,12 +129,12 @@ def decide(name: str, job: Job | None, runs: Iterable[Run], *, now_ms: int, paus
         return Decision(step=JobStep.WAIT, reason=f"{live[0].run_id} is ending")
     if job is None:
         return Decision(step=JobStep.REST, reason="not wanted")
-    return _next(job, ours, now_ms=now_ms, pause_ms=pause_ms)
+    return _decide_next(job, ours, now_ms=now_ms, pause_ms=pause_ms)
 
 
-def _next(job: Job, ours: Sequence[Run], *, now_ms: int, pause_ms: int) -> Decision:
-    """Decide what comes after the job's last run. A slot is done once, by whichever version of the job."""
-    start = Decision(step=JobStep.START, reason="none runs", token=_token(job, ours, now_ms=now_ms))
+def _decide_next(job: Job, ours: Sequence[Run], *, now_ms: int, pause_ms: int) -> Decision:
+    """Decide the step after the job's last run. A slot runs once, even if the job's version changes."""
+    start = Decision(step=JobStep.START, reason="none runs", token=_client_token(job, ours, now_ms=now_ms))
     same = (run for run in reversed(ours) if run.name.slot == job.slot and (job.slot or run.name.digest == job.digest))
     last = next(same, None)
     if last is None or (last.state is RunState.CANCELLED and not job.slot):
@@ -147,23 +147,23 @@ def _next(job: Job, ours: Sequence[Run], *, now_ms: int, pause_ms: int) -> Decis
     return start
 
 
-def _token(job: Job, ours: Sequence[Run], *, now_ms: int) -> str:
-    """Make the same for all who start the same job after the same run, so that EMR Serverless starts it once.
+def _client_token(job: Job, ours: Sequence[Run], *, now_ms: int) -> str:
+    """Return the same token for concurrent starts of a job after the same run, so that EMR Serverless starts one.
 
-    The day is in it for a job whose earlier runs are no longer listed.
+    It contains the day if the job's earlier runs are no longer listed.
     """
     latest = ours[-1].run_id if ours else str(now_ms // DAY_MS)
-    return hashlib.sha256(f"{RunName.of(job)} after {latest}".encode()).hexdigest()[:TOKEN_CHARACTERS]
+    return hashlib.sha256(f"{RunName.from_job(job)} after {latest}".encode()).hexdigest()[:TOKEN_CHARACTERS]
 
 
-def request(job: Job, *, application_id: str, role_arn: str, token: str) -> dict[str, object]:
-    """Make the arguments of StartJobRun."""
+def build_start_request(job: Job, *, application_id: str, role_arn: str, token: str) -> dict[str, object]:
+    """Build the arguments of StartJobRun."""
     streaming = job.mode is Mode.STREAMING
     return {
         "applicationId": application_id,
         "clientToken": token,
         "executionRoleArn": role_arn,
-        "name": str(RunName.of(job)),
+        "name": str(RunName.from_job(job)),
         "mode": job.mode.value,
         "jobDriver": {
             "sparkSubmit": {

@@ -1,4 +1,4 @@
-"""When batch jobs are due. Days and times of day are UTC's. Pure: what time it is comes in."""
+"""Due times of batch jobs, in UTC. Pure: the current time is a parameter."""
 
 import re
 from datetime import UTC, date, datetime, timedelta
@@ -11,25 +11,25 @@ ONE_DAY = timedelta(days=1)
 
 
 class Daily(msgspec.Struct, frozen=True):
-    """Every day at a time, given in minutes after midnight."""
+    """A daily schedule; `minute` counts from midnight."""
 
     minute: int
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """From `HH:MM`. Raises ValueError."""
-        found = TIME.fullmatch(text)
-        if not found:
+        """Parse `HH:MM`. Raises ValueError."""
+        match = TIME.fullmatch(text)
+        if not match:
             raise ValueError(f"{text!r} is not a time of day, HH:MM")
-        return cls(int(found[1]) * 60 + int(found[2]))
+        return cls(int(match[1]) * 60 + int(match[2]))
 
     def last_due(self, now_ms: int) -> date:
-        """Find the day on which it was last due: today, or before that time yesterday."""
-        now = moment(now_ms)
+        """Return the day on which the job was last due: today, or yesterday if today's time hasn't come."""
+        now = utc_datetime(now_ms)
         today = now.hour * 60 + now.minute >= self.minute
         return now.date() if today else now.date() - ONE_DAY
 
 
-def moment(now_ms: int) -> datetime:
-    """Milliseconds since 1970 as a date and time."""
+def utc_datetime(now_ms: int) -> datetime:
+    """Convert milliseconds since 1970 to a date and time in UTC."""
     return datetime.fromtimestamp(now_ms / 1000, tz=UTC)

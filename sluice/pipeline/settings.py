@@ -1,4 +1,4 @@
-"""What the jobs function is told by its environment variables: everything that makes a job what it is."""
+"""Settings of the jobs function: everything that defines the jobs."""
 
 import msgspec
 
@@ -8,9 +8,9 @@ from sluice.settings import Settings
 
 
 class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How jobs run. `streaming` is whether the land job runs where nobody has said otherwise.
+    """Limits and schedules of jobs. `streaming` is whether the land job runs until an operator requests otherwise.
 
-    `resting` is whether none can run, whatever was said: nothing leads them to SQS.
+    With `resting` no job can run, because the deployment has no network path to SQS.
     """
 
     streaming: bool
@@ -26,17 +26,17 @@ class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def statistics(self) -> Daily | None:
-        """When the statistics of the day before are due."""
+        """The schedule of the previous day's statistics."""
         return Daily.parse(self.statistics_at) if self.statistics_at else None
 
     @property
     def compaction(self) -> Daily | None:
-        """When compaction is due."""
+        """The schedule of compaction."""
         return Daily.parse(self.compaction_at) if self.compaction_at else None
 
 
 class JobsSettings(Settings, frozen=True, kw_only=True):
-    """Settings of the jobs function. `ingress_url` is where replayed messages go."""
+    """Settings of the jobs function. `ingress_url` is the queue that replays send to."""
 
     application_id: str
     role_arn: str

@@ -1,12 +1,12 @@
-"""What operators want of the stream, kept over deployments. Pure."""
+"""The desired state of the stream, which operators set and deployments keep. Pure."""
 
 from enum import StrEnum
 
 from sluice.codec import Format, Struct
 
 
-class Wanted(StrEnum):
-    """What an operator wants of the stream."""
+class TargetState(StrEnum):
+    """A state that an operator can request for the stream."""
 
     RUNNING = "running"
     STOPPED = "stopped"
@@ -14,9 +14,9 @@ class Wanted(StrEnum):
 
 
 class DesiredState(Struct, frozen=True, kw_only=True):
-    """What was asked for last. `since`, an ISO 8601 time, tells one drain from the next."""
+    """The last requested state. `since`, an ISO 8601 time, distinguishes one drain from the next."""
 
-    wanted: Wanted
+    wanted: TargetState  # naming: a stored field
     since: str
 
 

@@ -1,35 +1,36 @@
-"""What the logs of landed tables say of their versions: Delta Lake's, as the jobs write it, and Iceberg's. Pure.
+"""Versions of landed tables, parsed from Delta Lake's log, as the jobs write it, and from Iceberg metadata. Pure.
 
-Only what is shown to people: who reads rows takes a program that knows the format.
+This is for display only; reading rows takes a library for the format.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Protocol
 
 from sluice.errors import Malformed
 
 LOG_FOLDER = "_delta_log"
 COMMIT_SUFFIX = ".json"
-METADATA_FOLDER = "metadata"  # of an Iceberg table in a folder
+METADATA_FOLDER = "metadata"  # an Iceberg table's
 VERSION_HINT = f"{METADATA_FOLDER}/version-hint.text"
-_DIGITS = 20  # of a version in its file's name
+_DIGITS = 20  # length of a version in a commit file's name
 
 
 class Files(Protocol):
-    """A folder of files, on a disk or in a bucket. Raises `CallFailed`, or `Malformed` for a file that isn't there."""
+    """A folder of files, on a disk or in a bucket. Raises `CallFailed`, or `Malformed` for a missing file."""
 
     def names(self, folder: str, *, after: str = "") -> Sequence[str]:
-        """List the names of files in a folder that come after one, in order."""
+        """List the names of a folder's files after the name `after`, in order."""
 
     def read(self, path: str) -> bytes:
-        """Read a file."""
+        """Return the content of a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedFile:
-    """A file of rows that a version added. `path` is relative to the table, and URI-encoded."""
+    """A data file that a version added. `path` is relative to the table, and URI-encoded."""
 
     path: str
     partition: Mapping[str, str | None]
@@ -39,9 +40,9 @@ class AddedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableVersion:
-    """What a version did. `batch` is the number of a streaming query's batch that it took, None for other changes.
+    """The changes of a version. `batch` is the number of the streaming query's batch, None for other changes.
 
-    `total_rows` are the table's, where the log says so.
+    `total_rows` is the table's row count, None if the log doesn't have it.
     """
 
     version: int
@@ -57,55 +58,55 @@ class TableVersion:
 
 
 def commit_name(version: int) -> str:
-    """Name the file of a version, below the log's folder."""
+    """Return the name of a version's commit file in the log's folder."""
     return f"{version:0{_DIGITS}}{COMMIT_SUFFIX}"
 
 
-def number_of(name: str) -> int | None:
-    """Read the version that a file of the log is of; None where it is another file."""
+def parse_version_number(name: str) -> int | None:
+    """Parse the version from a commit file's name; None for any other file."""
     number = name.removesuffix(COMMIT_SUFFIX)
     return int(number) if name.endswith(COMMIT_SUFFIX) and len(number) == _DIGITS and number.isdigit() else None
 
 
-def version_of(number: int, text: str) -> TableVersion:
-    """Read a version of Delta's log. Raises `Malformed`."""
+def parse_version(number: int, text: str) -> TableVersion:
+    """Parse a commit file of Delta's log. Raises `Malformed`."""
     try:
         actions = [json.loads(line) for line in text.splitlines() if line.strip()]
-        added = [_added(each["add"]) for each in actions if "add" in each]
-        info: Mapping[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
-        batch = next((each["txn"]["version"] for each in actions if "txn" in each), None)
+        added = [_parse_added_file(action["add"]) for action in actions if "add" in action]
+        info: Mapping[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+        batch = next((action["txn"]["version"] for action in actions if "txn" in action), None)
         return TableVersion(
             version=number,
             at_ms=int(info.get("timestamp", 0)),
             operation=str(info.get("operation", "")),
-            rows=sum(each.rows for each in added),
+            rows=sum(file.rows for file in added),
             added=added,
             files=len(added),
-            removed_files=sum("remove" in each for each in actions),
-            size=sum(each.size for each in added),
+            removed_files=sum("remove" in action for action in actions),
+            size=sum(file.size for file in added),
             batch=None if batch is None else int(batch),
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise Malformed(f"version {number} of a table: {type(error).__name__}: {error}") from error
 
 
-def _added(action: Mapping[str, Any]) -> AddedFile:
+def _parse_added_file(action: Mapping[str, Any]) -> AddedFile:
     rows = json.loads(action.get("stats") or "{}").get("numRecords", 0)
     return AddedFile(
         path=str(action["path"]), partition=dict(action["partitionValues"]), size=int(action["size"]), rows=int(rows)
     )
 
 
-def snapshots_of(text: str, *, most: int) -> Sequence[TableVersion]:
-    """Read the newest snapshots of an Iceberg table's metadata, the oldest first. Raises `Malformed`."""
+def parse_snapshots(text: str, *, most: int) -> Sequence[TableVersion]:
+    """Parse the newest snapshots from an Iceberg table's metadata, the oldest first. Raises `Malformed`."""
     try:
         snapshots = json.loads(text).get("snapshots", [])
-        return [_snapshot(each) for each in sorted(snapshots, key=lambda each: each["timestamp-ms"])[-most:]]
+        return [_parse_snapshot(snapshot) for snapshot in sorted(snapshots, key=itemgetter("timestamp-ms"))[-most:]]
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise Malformed(f"metadata of a table: {type(error).__name__}: {error}") from error
 
 
-def _snapshot(snapshot: Mapping[str, Any]) -> TableVersion:
+def _parse_snapshot(snapshot: Mapping[str, Any]) -> TableVersion:
     summary = snapshot["summary"]
     batch, total = summary.get("sluice.batch"), summary.get("total-records")
     return TableVersion(

@@ -36,11 +36,11 @@ from sluice.rendezvous.protocol.matching import (
     Pool,
     WaitingProxy,
     answers_until,
-    in_order,
+    choose_shard,
     is_stale,
     pools_for,
+    rank_proxies,
     reply_delay_s,
-    shard_of,
 )
 from sluice.rendezvous.protocol.messages import (
     ANSWER_QUEUE_PREFIX,
@@ -73,9 +73,9 @@ PROMISED_MS = 8_000  # after its offer; a client reads its queue for longer than
 
 
 class RendezvousDependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """What an environment of a rendezvous function works with between its invocations; safe for threads.
+    """Dependencies of a rendezvous function, shared by the invocations of one environment; safe for threads.
 
-    `executor` does side by side what doesn't depend on each other, `sleep` takes seconds, `random` draws in [0, 1).
+    `executor` runs independent calls concurrently, `sleep` takes seconds, `random` draws in [0, 1).
     """
 
     offers: "DynamoOfferStore"
@@ -104,10 +104,10 @@ class RendezvousDependencies(msgspec.Struct, frozen=True, kw_only=True):
                     raise
             self.sleep(RETRIED_AFTER_MS / 1000)
 
-    def new_record(
+    def build_record(
         self, offer: Offer, *, client_id: str, method: OfferMethod, sent_at_ms: int, trace: str | None = None
     ) -> OfferRecord:
-        """Make the record of an offer, with what its end's event tells. `trace` is its own; else the invocation's."""
+        """Build an offer's record, with the fields of its end's event. `trace` defaults to the invocation's."""
         return OfferRecord(
             client_id=client_id,
             sent_at_ms=sent_at_ms,
@@ -118,8 +118,8 @@ class RendezvousDependencies(msgspec.Struct, frozen=True, kw_only=True):
             token=self.new_id(),
         )
 
-    def open_offer(self, record: OfferRecord, offer: Offer, *, reply_to: str, answers_until_ms: int) -> OpenOffer:
-        """Count an offer for the pool that it asks first, and make what a proxy is given."""
+    def build_open_offer(self, record: OfferRecord, offer: Offer, *, reply_to: str, answers_until_ms: int) -> OpenOffer:
+        """Count an offer for the first pool that it tries, and build the offer for a proxy."""
         self.pacing.note_offer(pools_for(offer.nat)[0])
         return OpenOffer(
             record=record,
@@ -127,7 +127,7 @@ class RendezvousDependencies(msgspec.Struct, frozen=True, kw_only=True):
             relay=offer.bridge.websocket_address,
             reply_to=reply_to,
             answers_until_ms=answers_until_ms,
-            shard=shard_of(record.client_id, self.pacing.shards()),
+            shard=choose_shard(record.client_id, self.pacing.shards()),
         )
 
 
@@ -181,7 +181,7 @@ class Matchmaker:
         site, taken, left = self.site, set[OpenOffer](), list(offers)
         while left:
             until_ms = max(offer.waits_until_ms for offer in left)
-            site.retry_until(until_ms, partial(site.waiting.put, left))
+            site.retry_until(until_ms, partial(site.waiting.add, left))
             with self._lock:
                 after = self._queries
             waiting, left = left, []
@@ -200,7 +200,7 @@ class Matchmaker:
         return [offer in taken for offer in offers]
 
     def next_candidate(self, nat: Nat, *, after: int = 0) -> WaitingProxy | None:
-        """Find a proxy to try for a client, which no other offer of the batch is told; None if there is none.
+        """Find a proxy to try for a client, and for no other offer of the batch; None if there is none.
 
         An empty pool is not queried again unless the caller asks for entries newer than query number `after`.
         Raises `CallFailed`.
@@ -221,7 +221,7 @@ class Matchmaker:
                     )
                     self._queried[pool] = self._queries
                     new = [proxy for proxy in waiting if proxy.poll_id not in self._drawn]
-                    left.extend(in_order(new, ties=[site.random() for _ in new]))
+                    left.extend(rank_proxies(new, ties=[site.random() for _ in new]))
                 if left:
                     proxy = left.popleft()
                     self._drawn.add(proxy.poll_id)
@@ -230,7 +230,7 @@ class Matchmaker:
 
 
 def mailbox_message(offer: OpenOffer, poll_id: str) -> str:
-    """Write what the function that holds the poll finds in its mailbox."""
+    """Build the mailbox message for the function that holds the poll."""
     return json.dumps({"for": poll_id, "offer": offer.offer, "nat": offer.record.nat, "relay": offer.relay})
 
 
@@ -271,7 +271,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
             return _Served(End.OFFER_ANONYMOUS)
         offer, record = self._read(message, client_id=client_id, sent_at_ms=sent_at_ms)
         if is_stale(sent_at_ms=sent_at_ms, now_ms=site.now_ms()):
-            if message.receives > 1:
+            if message.receive_count > 1:
                 # The broker that had it before may have died between the queue and the record, and then nobody sweeps
                 # the queue. What may have been swept has had its end: it is recorded for its queue only.
                 may_be_swept = site.now_ms() - sent_at_ms > ANSWER_QUEUE_AGE_MS - SWEPT_SOON_MS
@@ -285,7 +285,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
             site.retry_until(sent_at_ms + PROMISED_MS, lambda: site.queues.send(reply_to, refusal))
             return _Served(End.OFFER_REFUSED)
         answers_until_ms = answers_until(sent_at_ms=sent_at_ms, now_ms=site.now_ms())
-        opened = site.open_offer(record, offer, reply_to=reply_to, answers_until_ms=answers_until_ms)
+        opened = site.build_open_offer(record, offer, reply_to=reply_to, answers_until_ms=answers_until_ms)
         try:
             proxy = None if site.now_ms() >= opened.waits_until_ms else matchmaker.next_candidate(offer.nat)
         except CallFailed:
@@ -312,7 +312,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
             )
         # Lambda's own trace is of the batch: it only links to its messages'.
         trace = message.trace_header
-        return offer, self.site.new_record(
+        return offer, self.site.build_record(
             offer, client_id=client_id, method=OfferMethod.SQS, sent_at_ms=sent_at_ms, trace=trace
         )
 
@@ -331,7 +331,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
         return is_first, reply_to
 
     def _promise(self, offer: OpenOffer, end: End, *, sooner_s: int = 0) -> "Future[None]":
-        """Send, delayed, what the client hears if nobody answers."""
+        """Send the delayed time-out reply, which the client gets if no proxy answers."""
         site, sent_at_ms = self.site, offer.record.sent_at_ms
 
         def send() -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # the adapter's type; a shell is given it, and imports none
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a batch. `done` is how many of its records, from the first on, are counted and published."""
+    """The result of a batch. `done` is the number of its records, from the first, that are counted and published."""
 
     done: int = 0
     counted: int = 0
@@ -28,10 +28,10 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counting(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one execution environment.
+    """Counts and publishes events in one execution environment.
 
-    `is_wanted` says whether anybody gets what is published, and may raise a `SluiceError`. `publish` sends events in
-    order, says how many it sent from the first on, and raises nothing.
+    `is_wanted` returns whether a binding matches published events, and may raise a `SluiceError`. `publish` sends
+    events in order, returns how many it sent from the first on, and raises nothing.
     """
 
     statistics: "DynamoStatisticsStore"
@@ -39,7 +39,7 @@ class Counting(msgspec.Struct, frozen=True, kw_only=True):
     publish: Callable[[Sequence[Event]], int]
 
     def count(self, records: Sequence[StreamRecord]) -> Counted:
-        """Publish the events of records that are in order where that is wanted, and count them."""
+        """Publish the events of valid records if a binding matches them, and count them."""
         # By the place of its record in the batch, each event that may be published.
         events = [(place, event) for place, record in enumerate(records) for event in record.events]
         sent, done, reason = 0, len(records), ""

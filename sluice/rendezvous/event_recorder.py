@@ -1,4 +1,4 @@
-"""Notes what becomes of polls and answers, until the invocation's work is done and it is told.
+"""Records the outcomes of polls and answers, and publishes them after the invocation's work.
 
 Of offers it tells nothing: the write by which one comes to its end tells of that itself (`counts.stream`), so every
 offer is told of once. Of polls there are many, and many end alike: an environment that has just told of some holds the
@@ -17,8 +17,8 @@ from sluice.rendezvous.counts.events import (
     AnswerEvent,
     Event,
     PollEvent,
+    combine_polls,
     event_id,
-    summed,
 )
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY, parse_address
 from sluice.rendezvous.protocol.ends import End
@@ -36,19 +36,19 @@ CODE_CHARACTERS = 2  # of a country
 
 @dataclass(slots=True)
 class Backlog:
-    """Says when it is told: at once the first time, and then so long after the last."""
+    """Decides when a backlog is reported: immediately the first time, then `HELD_BACK_MS` after the last report."""
 
     told_at_ms: int | None = None
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether it is time."""
+        """Whether the backlog must be reported now."""
         return self.told_at_ms is None or now_ms - self.told_at_ms >= HELD_BACK_MS
 
 
 class EventRecorder(msgspec.Struct, frozen=True, kw_only=True):
-    """Safe for threads. `hash_of` and `country_of` take an address, which goes no further.
+    """Records events and publishes them; safe for threads. `hash_of` and `country_of` take an address, never stored.
 
-    `publisher` says how many it could not tell of, and raises nothing; without one, what was noted is forgotten.
+    `publisher` returns how many events it could not publish, and raises nothing. Without one, events are discarded.
     """
 
     country_of: Callable[[str], str]
@@ -62,14 +62,14 @@ class EventRecorder(msgspec.Struct, frozen=True, kw_only=True):
     _backlog: Backlog = msgspec.field(default_factory=Backlog)
 
     def take(self) -> Sequence[Event]:
-        """Hand out what was noted, and what is held back: from now on it is the caller's to tell."""
-        taken = (*self._events, *summed(self._polls))
+        """Return and forget the recorded events and those held back. The caller must publish them."""
+        taken = (*self._events, *combine_polls(self._polls))
         self._events.clear()
         self._polls.clear()
         return taken
 
     def publish(self, *, at_shutdown: bool = False) -> Counter[str]:
-        """Publish what was noted, at the invocation's end. Polls are held back until they are due, or the shutdown.
+        """Publish the recorded events at the invocation's end. Polls are held back until they are due, or the shutdown.
 
         Returns metrics, if there is something to count.
         """
@@ -84,7 +84,7 @@ class EventRecorder(msgspec.Struct, frozen=True, kw_only=True):
         return Counter({NOT_PUBLISHED: lost} if lost else {})
 
     def profile(self, poll: Poll, *, address: str) -> Profile:
-        """Say what is told of a poll at its end. `address` is where it came from."""
+        """Build the profile for the event of a poll's end. `address` is the proxy's."""
         return Profile(
             type=poll.type,
             nat=poll.nat,
@@ -94,8 +94,8 @@ class EventRecorder(msgspec.Struct, frozen=True, kw_only=True):
             trace=self.trace() or None,
         )
 
-    def poll_ended(self, poll: Poll, profile: Profile, end: End, *, polled_at_ms: int) -> None:
-        """Note the end of a poll: it may be told of later, together with others."""
+    def record_poll(self, poll: Poll, profile: Profile, end: End, *, polled_at_ms: int) -> None:
+        """Record the end of a poll, which may be published later, combined with others."""
         now_ms = self.now_ms()
         self._polls.append(
             PollEvent(
@@ -113,8 +113,8 @@ class EventRecorder(msgspec.Struct, frozen=True, kw_only=True):
             )
         )
 
-    def answered_too_late(self, *, address: str) -> None:
-        """Note an answer that nobody waits for."""
+    def record_late_answer(self, *, address: str) -> None:
+        """Record an answer for which no client waits."""
         now_ms = self.now_ms()
         self._events.append(
             AnswerEvent(
@@ -141,7 +141,7 @@ class HeldCounts:
     _backlog: Backlog = field(default_factory=Backlog)
 
     def due(self, counts: Mapping[str, int]) -> Counter[str]:
-        """Add an invocation's counts; returns what is to be published now."""
+        """Add an invocation's counts. Returns the events to publish now."""
         self._counts.update(counts)
         now_ms = self.now_ms()
         if counts.keys() <= self.names and not self._backlog.is_due(now_ms):
@@ -166,12 +166,12 @@ class Countries:
     _reader: "Reader | None" = field(default=None, repr=False)
 
     def of(self, address: str) -> str:
-        """Look up two capital letters; `??` for what the database hasn't, as private addresses, and for no address."""
-        found = parse_address(address)
-        if self.file is None or found is None:
+        """Look up the two-letter country code; `??` for addresses that the database lacks, and for no address."""
+        parsed = parse_address(address)
+        if self.file is None or parsed is None:
             return UNKNOWN_COUNTRY
         try:
-            return country_of_record(self._open(self.file).get(found))
+            return country_of_record(self._open(self.file).get(parsed))
         except Exception:  # noqa: BLE001 - a database of IPv4 alone asked for IPv6, or a damaged one: no client waits for that
             return UNKNOWN_COUNTRY
 

@@ -1,4 +1,4 @@
-"""The broker's HTTP face: which path is what, the protocol's status codes and headers, and offers that come over HTTP.
+"""The broker's HTTP interface: routes, the protocol's status codes and headers, and offers over HTTP.
 
 The client's request is held open until its answer comes, at most as long as a client over SQS would wait.
 """
@@ -16,7 +16,7 @@ from sluice.errors import CallFailed, Malformed, OfferRefused
 from sluice.rendezvous.broker import Matchmaker, RendezvousDependencies
 from sluice.rendezvous.counts.pages import CONTENT_TYPE, daily_log, exposition
 from sluice.rendezvous.mailbox import Mailbox
-from sluice.rendezvous.protocol.addresses import forwarded_address
+from sluice.rendezvous.protocol.addresses import find_forwarded_address
 from sluice.rendezvous.protocol.amp import armor, decode_path
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import PATIENCE_MS, Nat, OfferMethod, OpenOffer, Pool, Profile
@@ -32,7 +32,7 @@ from sluice.rendezvous.protocol.messages import (
     parse_poll,
 )
 from sluice.rendezvous.volunteers import Volunteers
-from sluice.times import DAY_MS, day_of
+from sluice.times import DAY_MS, format_day
 
 if TYPE_CHECKING:  # the adapter's type; a shell is given it, and imports none
     from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
@@ -47,7 +47,7 @@ ON_ITS_WAY_MS = 1_000  # the answer that was taken in the last moment
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """An HTTP request; names of headers in lower case. `address` is where it came from, empty where nobody says."""
+    """An HTTP request; names of headers in lower case. `address` is its sender's, empty if unknown."""
 
     method: str
     path: str
@@ -69,7 +69,7 @@ class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """An HTTP response; `metrics` are the names of what it counts as."""
+    """An HTTP response; `metrics` are the names of the metrics that it increments."""
 
     status: int
     body: str = ""
@@ -77,20 +77,20 @@ class HttpResponse(msgspec.Struct, frozen=True, kw_only=True):
     metrics: tuple[str, ...] = ()
 
     def event(self) -> dict[str, Any]:
-        """Write what a function URL wants."""
+        """Write the response in a function URL's format."""
         headers = CORS | {"Content-Type": "text/plain; charset=utf-8"} | dict(self.headers)
         return {"statusCode": self.status, "body": self.body, "headers": headers}
 
 
-def route_of(path: str) -> str | None:
-    """Say what a path asks for, without what an AMP cache's path carries; None where that isn't ours."""
+def match_route(path: str) -> str | None:
+    """Return the route of a path, without the data in an AMP cache's path; None if there is no such route."""
     if path.startswith(AMP_PREFIX):
         return AMP_PREFIX
     return path if path in ROUTES else None
 
 
 class BrokerSite(msgspec.Struct, frozen=True, kw_only=True):
-    """Serves one request at a time. `trusts_forwarded`: whoever is in front writes where a request came from."""
+    """Serves one request at a time. `trusts_forwarded`: a proxy in front states a request's address in its headers."""
 
     site: RendezvousDependencies
     mailbox: Mailbox
@@ -100,7 +100,7 @@ class BrokerSite(msgspec.Struct, frozen=True, kw_only=True):
     trusts_forwarded: bool = False
 
     def serve(self, request: HttpRequest) -> HttpResponse:
-        """Answer a request; blocks while a proxy or a client waits. Raises what the requests to AWS raise.
+        """Answer a request; blocks while a proxy or a client waits. Raises the errors of requests to AWS.
 
         As in Snowflake no path minds the method: `GET /client` is an offer without a body.
         """
@@ -110,7 +110,7 @@ class BrokerSite(msgspec.Struct, frozen=True, kw_only=True):
         return replace(response, body="") if request.method == "HEAD" else response
 
     def _respond(self, request: HttpRequest) -> HttpResponse:  # noqa: PLR0911 - one for each route
-        match route_of(request.path):
+        match match_route(request.path):
             case "/proxy":
                 return self.proxy(request)
             case "/answer":
@@ -148,11 +148,11 @@ class BrokerSite(msgspec.Struct, frozen=True, kw_only=True):
         return _json(go_json({"Status": end.reply}), end)
 
     def _address(self, request: HttpRequest) -> str:
-        forwarded = forwarded_address(request.headers) if self.trusts_forwarded else None
+        forwarded = find_forwarded_address(request.headers) if self.trusts_forwarded else None
         return forwarded or request.address
 
     def client(self, request: HttpRequest) -> HttpResponse:
-        """Serve a client's offer. Old clients send it alone, and get the answer alone; errors are statuses."""
+        """Serve a client's offer. Old clients send only the description and get only the answer, or a status."""
         if len(request.body) > MAX_BODY_BYTES:
             return HttpResponse(status=400, metrics=(End.OFFER_REFUSED,))
         body = go_text(request.body)
@@ -165,7 +165,7 @@ class BrokerSite(msgspec.Struct, frozen=True, kw_only=True):
         return HttpResponse(status=end.status, body=reply if end is End.OFFER_MATCHED else "", metrics=(end,))
 
     def amp_client(self, request: HttpRequest) -> HttpResponse:
-        """Serve an offer that comes through an AMP cache, which takes nothing but pages."""
+        """Serve an offer through an AMP cache, which accepts only pages."""
         headers = {"Content-Type": "text/html", "Cache-Control": f"max-age={AMP_MAX_AGE_S}"}
         try:
             body = decode_path(request.path.removeprefix(AMP_PREFIX))
@@ -175,16 +175,16 @@ class BrokerSite(msgspec.Struct, frozen=True, kw_only=True):
         return HttpResponse(status=200, body=armor(_reply(end, reply)), headers=headers, metrics=(end,))
 
     def _offer(self, body: str, method: OfferMethod) -> tuple[End, str]:
-        """Block until the answer comes, at most some five seconds. Returns the answer, or the protocol's error text."""
+        """Wait for the answer, at most about five seconds. Returns the answer, or the protocol's error text."""
         site, sent_at_ms = self.site, self.site.now_ms()
         try:
             offer = parse_offer(body, bridges=self.bridges)
         except OfferRefused as refused:
             return End.OFFER_REFUSED, refused.reply
-        record = site.new_record(offer, client_id=site.new_id(), method=method, sent_at_ms=sent_at_ms)
+        record = site.build_record(offer, client_id=site.new_id(), method=method, sent_at_ms=sent_at_ms)
         site.offers.record(record)
         reply_to = self.mailbox.url()
-        opened = site.open_offer(record, offer, reply_to=reply_to, answers_until_ms=sent_at_ms + PATIENCE_MS)
+        opened = site.build_open_offer(record, offer, reply_to=reply_to, answers_until_ms=sent_at_ms + PATIENCE_MS)
         end, answer = self._answer_to(opened)
         site.pacing.flush()
         if end is not End.OFFER_MATCHED:
@@ -206,7 +206,7 @@ class BrokerSite(msgspec.Struct, frozen=True, kw_only=True):
         return End.OFFER_MATCHED, letter["answer"]
 
     def debug(self) -> HttpResponse:
-        """Tell how many proxies wait, by type and NAT."""
+        """Return the number of waiting proxies by type and NAT."""
         return HttpResponse(status=200, body=debug_page(self._waiting()))
 
     def _waiting(self) -> list[Profile]:
@@ -214,23 +214,23 @@ class BrokerSite(msgspec.Struct, frozen=True, kw_only=True):
         return [profile for pool in Pool for profile in self.site.pools.profiles(pool, now_ms=now_ms, shards=shards)]
 
     def metrics(self) -> HttpResponse:
-        """Tell the log of the days that are over and had something to count, the earliest first."""
+        """Return the log of past days that have counts, the earliest first."""
         now_ms = self.site.now_ms()
-        days = [day_of(now_ms - ago * DAY_MS) for ago in range(LOGGED_DAYS, 0, -1)]
+        days = [format_day(now_ms - ago * DAY_MS) for ago in range(LOGGED_DAYS, 0, -1)]
         counted = ((day, self.statistics.of_day(day)) for day in days)
         return HttpResponse(status=200, body="".join(daily_log(day, counts) for day, counts in counted if counts))
 
     def prometheus(self) -> HttpResponse:
-        """Tell what Prometheus reads."""
+        """Return the counts in Prometheus' format."""
         available = Counter((profile.type, str(profile.nat)) for profile in self._waiting())
         page = exposition(self.statistics.totals(), available)
         return HttpResponse(status=200, body=page, headers={"Content-Type": CONTENT_TYPE})
 
 
 def debug_page(waiting: Iterable[Profile]) -> str:
-    """Write what Snowflake's broker says of those who wait: types where there are any, and every NAT."""
+    """Write the waiting proxies as Snowflake's broker does: the types that occur, and every NAT."""
     waiting = list(waiting)
-    types, nats = Counter(each.type for each in waiting), Counter(each.nat for each in waiting)
+    types, nats = Counter(profile.type for profile in waiting), Counter(profile.nat for profile in waiting)
     unknown = types.pop("unknown", 0)
     lines = [f"current snowflakes available: {len(waiting)}"]
     lines += [f"\t{type_} proxies: {count}" for type_, count in sorted(types.items())]

@@ -1,4 +1,4 @@
-"""What the sweeper function is asked by an operator, and what it says. Pure. The schedule's rule asks for nothing."""
+"""Requests of operators to the sweeper function, and its responses. Pure. The schedule sends no request."""
 
 from collections.abc import Mapping
 from typing import Annotated

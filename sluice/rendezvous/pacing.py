@@ -1,4 +1,4 @@
-"""What one execution environment counts of polls and offers, and knows of all environments' counts.
+"""Counts polls and offers of one execution environment, and caches the counts of all environments.
 
 Counts are added to the table together, some seconds after one another, and read as seldom: they say how many come, not
 who. They never fail a rendezvous: what can't be written is counted later, what can't be read stays as it was known.
@@ -11,8 +11,8 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from sluice.errors import CallFailed
-from sluice.rendezvous.protocol.matching import Pool, shard_of
-from sluice.rendezvous.protocol.pace import ADDRESS_GROUPS, Counts, Pace, ToldTurns, Turn, pace_of
+from sluice.rendezvous.protocol.matching import Pool, choose_shard
+from sluice.rendezvous.protocol.pace import ADDRESS_GROUPS, Cooldown, CooldownRow, Counts, Pace, compute_pace
 from sluice.times import NowMs
 
 if TYPE_CHECKING:  # the adapter's type; a shell is given it, and imports none
@@ -28,7 +28,7 @@ TOLD_LATE_MS = 5_000  # by clocks that differ, and reads that are eventually con
 
 @dataclass(slots=True, kw_only=True)
 class Pacing:
-    """Of one environment, by its name; safe for threads. `log` is told of what could not be written or read."""
+    """The counts of one named environment; safe for threads. `log` gets the errors of reads and writes."""
 
     environment: InitVar[str]
     store: "DynamoPaceStore"
@@ -49,22 +49,22 @@ class Pacing:
         self._turns = AddressCooldowns(environment=environment)
 
     def pace(self) -> Pace:
-        """Say how many come, as it was a few seconds ago."""
+        """Return the recent rates, cached for a few seconds."""
         now_ms = self.now_ms()
         with self._lock:
             if now_ms - self._read_at_ms >= READ_EVERY_MS:
                 self._read_at_ms = now_ms
                 try:
-                    minutes, hours = self.store.lately(now_ms=now_ms)
+                    minutes, hours = self.store.read_recent_counts(now_ms=now_ms)
                 except CallFailed as error:
                     self.log(error)
                 else:
-                    self._pace = pace_of(minutes, hours, now_ms=now_ms)
+                    self._pace = compute_pace(minutes, hours, now_ms=now_ms)
                     self._shards = self._pace.shards
             return self._pace
 
     def shards(self) -> int:
-        """Say over how many partitions of the table what waits is spread, as it was a few seconds ago."""
+        """Return the number of partitions over which waiting items are spread, cached for a few seconds."""
         self.pace()
         return self._shards
 
@@ -75,47 +75,47 @@ class Pacing:
             self._hour["offers"] += 1
 
     def note_poll(self, pool: Pool, *, address: str | None, away_ms: int) -> None:
-        """Count a poll that got nothing, and was told to come again after `away_ms`."""
+        """Count a poll that got no offer, with the poll interval `away_ms` for the next one."""
         with self._lock:
             self._minute[f"{pool}_polls"] += 1
             self._minute[f"{pool}_promised_ms"] += away_ms
             if address is not None:
-                self._groups.add(shard_of(address, ADDRESS_GROUPS))
+                self._groups.add(choose_shard(address, ADDRESS_GROUPS))
 
     def note_held(self, held_ms: int) -> None:
         """Count how long a poll was held."""
         with self._lock:
             self._hour["held_ms"] += held_ms
 
-    def let_in(self, address: str | None, turn: Turn) -> float:
-        """Begin an address's turn where it is one, as far as this environment knows.
+    def start_cooldown(self, address: str | None, turn: Cooldown) -> float:
+        """Start the address's cooldown if, as far as this environment knows, the last one is over.
 
-        Returns 1, or which part of its rest is over.
+        Returns 1 in that case, and otherwise the fraction of the last cooldown that has elapsed.
         """
         pace = self.pace()
         if address is None or not pace.is_crowd:
             return 1.0
         with self._lock:
             if pace.has_demand:
-                self._hear()
-            rested = self._turns.rested(address, now_ms=turn.since_ms)
+                self._receive_cooldowns()
+            rested = self._turns.compute_elapsed_fraction(address, now_ms=turn.since_ms)
             if rested >= 1:
                 self._turns.begin(address, turn)
         return rested
 
-    def _hear(self) -> None:
-        """Read what others told of, where some time has passed since the last time."""
+    def _receive_cooldowns(self) -> None:
+        """Read the cooldowns that other environments published, unless they were read recently."""
         now_ms = self.now_ms()
         if now_ms - self._heard_at_ms < READ_EVERY_MS:
             return
         self._heard_at_ms = now_ms
         try:
-            self._turns.hear(self.store.turns_told(since_ms=self._turns.heard_since_ms), now_ms=now_ms)
+            self._turns.hear(self.store.read_cooldowns(since_ms=self._turns.read_since_ms), now_ms=now_ms)
         except CallFailed as error:
             self.log(error)
 
-    def confirm(self, address: str | None, turn: Turn) -> float:
-        """Have the table confirm a turn that was begun here, before anything is given to the address.
+    def confirm(self, address: str | None, turn: Cooldown) -> float:
+        """Let the table confirm a cooldown that was started here, before the address gets an offer.
 
         Returns 1, or which part of its rest is over: another environment let it in before.
         """
@@ -123,11 +123,11 @@ class Pacing:
         if address is None or not (pace.is_crowd and pace.has_demand):
             return 1.0
         try:
-            standing = self.store.take_turn(address, turn, now_ms=turn.since_ms)
+            standing = self.store.start_cooldown(address, turn, now_ms=turn.since_ms)
         except CallFailed as error:
             self.log(error)
             return 1.0
-        return 1.0 if standing is None else standing.rested(now_ms=turn.since_ms)
+        return 1.0 if standing is None else standing.compute_elapsed_fraction(now_ms=turn.since_ms)
 
     def flush(self, *, at_shutdown: bool = False) -> None:
         """Add the counts to the table, at most every `WRITTEN_EVERY_MS` but for the shutdown."""
@@ -140,10 +140,10 @@ class Pacing:
             minute = Counts(self._minute, frozenset(self._groups))
             hour = Counts(self._hour)
             self._minute, self._hour, self._groups = Counter(), Counter(), set()
-            told = ToldTurns(self._turns.environment, now_ms, self._turns.untold())
+            row = CooldownRow(self._turns.environment, now_ms, self._turns.take_unpublished())
         try:
-            if self._pace.has_demand and told.turns:
-                self.store.tell_turns(told)
+            if self._pace.has_demand and row.turns:
+                self.store.publish_cooldowns(row)
             self.store.add(minute, hour, now_ms=now_ms)
         except CallFailed as error:
             self.log(error)
@@ -154,7 +154,7 @@ class Pacing:
 
 @dataclass(slots=True, kw_only=True)
 class AddressCooldowns:
-    """Whose turn it is, as one environment knows: of the polls that it served, and of those that others told of.
+    """The cooldowns that one environment knows: from its own polls, and as other environments published them.
 
     By the first digits of an address, which is a hash. Not safe for threads. It never asks the table about one address:
     turns are told in rows of many, some seconds after one another, and read as seldom. So an address that polls in a
@@ -163,48 +163,48 @@ class AddressCooldowns:
     """
 
     environment: str  # its name among those that tell of turns
-    _known: OrderedDict[str, Turn] = field(default_factory=OrderedDict)
-    _untold: dict[str, Turn] = field(default_factory=dict)
+    _known: OrderedDict[str, Cooldown] = field(default_factory=OrderedDict)
+    _untold: dict[str, Cooldown] = field(default_factory=dict)
     _heard_ms: dict[str, int] = field(default_factory=dict)  # the last row, by environment
     _heard_until_ms: int = 0
 
-    def rested(self, address: str, *, now_ms: int) -> float:
-        """Say which part of its rest is over: 1 is its turn, as it is for one that isn't known."""
+    def compute_elapsed_fraction(self, address: str, *, now_ms: int) -> float:
+        """Return the fraction of the address's cooldown that has elapsed: 1 if it is over or unknown."""
         turn = self._known.get(address[:ADDRESS_DIGITS])
-        return 1.0 if turn is None else turn.rested(now_ms=now_ms)
+        return 1.0 if turn is None else turn.compute_elapsed_fraction(now_ms=now_ms)
 
-    def begin(self, address: str, turn: Turn) -> None:
-        """Let an address in: others are to hear of it."""
+    def begin(self, address: str, turn: Cooldown) -> None:
+        """Start an address's cooldown, and keep it to be published to the other environments."""
         self._add(address[:ADDRESS_DIGITS], turn)
         if len(self._untold) < MAX_UNTOLD:
             self._untold[address[:ADDRESS_DIGITS]] = turn
 
-    def untold(self) -> Mapping[str, Turn]:
-        """Hand out what nobody was told of: it is the caller's to tell."""
+    def take_unpublished(self) -> Mapping[str, Cooldown]:
+        """Return and forget the unpublished cooldowns. The caller must publish them."""
         untold, self._untold = self._untold, {}
         return untold
 
     @property
-    def heard_since_ms(self) -> int:
+    def read_since_ms(self) -> int:
         """Since when to read rows: of the last seconds again."""
         return self._heard_until_ms - TOLD_LATE_MS
 
-    def hear(self, rows: Iterable[ToldTurns], *, now_ms: int) -> None:
-        """Remember what others told of, each row once."""
+    def hear(self, rows: Iterable[CooldownRow], *, now_ms: int) -> None:
+        """Add the cooldowns that other environments published, each row once."""
         for row in rows:
             if row.environment != self.environment and row.at_ms > self._heard_ms.get(row.environment, 0):
                 self._heard_ms[row.environment] = row.at_ms
                 for address, turn in row.turns.items():
                     self._add(address, turn)
         self._heard_until_ms = now_ms
-        self._heard_ms = {name: at_ms for name, at_ms in self._heard_ms.items() if at_ms > self.heard_since_ms}
+        self._heard_ms = {name: at_ms for name, at_ms in self._heard_ms.items() if at_ms > self.read_since_ms}
 
-    def _add(self, address: str, turn: Turn) -> None:
+    def _add(self, address: str, turn: Cooldown) -> None:
         known = self._known.get(address)
         if known is not None:
             if turn.next_ms <= known.since_ms:
                 return
-            turn = known.and_also(turn)
+            turn = known.merge(turn)
         self._known[address] = turn
         self._known.move_to_end(address)
         while len(self._known) > MAX_TURNS:

@@ -1,4 +1,4 @@
-"""The settings of the rendezvous' functions, and those of what they tell of events with."""
+"""Settings of the rendezvous' functions and of the events that they publish."""
 
 from sluice.codec import Struct
 from sluice.rendezvous.protocol.messages import Bridge, RelayPattern
@@ -6,21 +6,21 @@ from sluice.settings import Natural, Settings
 
 
 class EventSettings(Struct, frozen=True, kw_only=True):
-    """What rendezvous events say of their site. `geoip_file` is a database of countries, relative to the code."""
+    """Settings of a site's rendezvous events. `geoip_file` is a database of countries, relative to the code."""
 
     site: str
     geoip_file: str | None = None
 
 
 class TableSettings(Settings, frozen=True, kw_only=True):
-    """What all of the rendezvous' functions have in common."""
+    """Settings that all of the rendezvous' functions have."""
 
     table: str
     dead_letters_url: str
 
 
 class CountersSettings(TableSettings, frozen=True, kw_only=True):
-    """Settings of the counters function: where events are published, as their site's, if a binding wants them.
+    """Settings of the counters function: the exchange and the site of published events.
 
     `federation_table` has the exchange's bindings.
     """
@@ -32,9 +32,9 @@ class CountersSettings(TableSettings, frozen=True, kw_only=True):
 
 
 class MeetingSettings(TableSettings, frozen=True, kw_only=True):
-    """What broker, proxy and sweeper have in common. Without `events` none is told of.
+    """Settings that broker, proxy and sweeper have. Without `events` no event is published.
 
-    `waiting_table` has who waits for whom, and is never recovered. Queues that are made have names of the `stage`.
+    `waiting_table` has the offers and polls that wait, and is never recovered. New queues have names of the `stage`.
     """
 
     waiting_table: str

@@ -1,4 +1,4 @@
-"""Deletes what is left over, by age alone: queues at one `DeleteQueue` each, and offers that nobody took.
+"""Deletes leftovers, only by their age: queues at one `DeleteQueue` each, and offers that nobody took.
 
 It reads every offer anyway, so it is who gives those their end that nobody answered.
 """
@@ -29,7 +29,7 @@ SHARDS_BEFORE = 2  # times as many as now: demand was more a few minutes ago
 
 @dataclass(slots=True)
 class Swept:
-    """How many queues were deleted, how many could not be and are tried again by the next sweep, and how offers ended.
+    """The result of a sweep: queues deleted, queues left to the next sweep, and the ends of offers.
 
     Of those over HTTP only few are among these: who has held a request says how it ended, if no call of his failed.
     """
@@ -42,7 +42,7 @@ class Swept:
 
 
 class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
-    """Sweeps: what one doesn't get to, or what fails, is in the stores for the next one.
+    """Runs sweeps. Items that one doesn't reach, or that fail, stay in the stores for the next one.
 
     `depth` gives what the queue with a URL holds.
     """
@@ -60,7 +60,7 @@ class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
         """
         swept, until_ms = Swept(), self.site.now_ms() - answers_age_ms
         shards = SHARDS_BEFORE * self.site.pacing.shards()
-        pages = self.site.waiting.left(until_ms=until_ms, shards=shards)
+        pages = self.site.waiting.list_left(until_ms=until_ms, shards=shards)
         left = {offer.key: offer for page in pages for offer in page}
         if self._sweep_offers(swept, may_go_on, until_ms=until_ms, left=left):
             self.site.waiting.forget(list(left.values()))
@@ -79,13 +79,13 @@ class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
 
         Those whose queue is still there are taken out of `left`: the next sweep is to know that nobody took them.
         """
-        for page in self.site.offers.sent_before(until_ms):
+        for page in self.site.offers.read_sent_before(until_ms):
             # An offer over HTTP has no queue of its own.
             mine = [offer for offer in page if offer.method is OfferMethod.SQS]
             gone = self._delete([self.answer_prefix + offer.client_id for offer in mine])
             kept = {offer.key for offer, is_gone in zip(mine, gone, strict=True) if not is_gone}
             forgotten = [offer for offer in page if offer.key not in kept]
-            ended = Counter(self.executor.map(partial(self._ended_now, left), forgotten))
+            ended = Counter(self.executor.map(partial(self._end_offer, left), forgotten))
             swept.denied += ended[End.OFFER_DENIED]
             swept.timed_out += ended[End.OFFER_TIMED_OUT]
             self.site.offers.forget(forgotten)
@@ -97,14 +97,14 @@ class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
                 return False
         return True
 
-    def _ended_now(self, left: Container[tuple[str, int]], offer: OfferRecord) -> End | None:
-        """Give an offer its end; None if it has one."""
+    def _end_offer(self, left: Container[tuple[str, int]], offer: OfferRecord) -> End | None:
+        """Store an offer's end. Returns None if it has one already."""
         end = End.OFFER_DENIED if offer.key in left else End.OFFER_TIMED_OUT
         is_open = offer.end is None
         return end if is_open and self.site.offers.end(offer, end, now_ms=self.site.now_ms()) else None
 
     def _sweep_mailboxes(self, swept: Swept, may_go_on: Callable[[], bool]) -> None:
-        for notes in self.mailboxes.created_before(self.site.now_ms() - SWEPT_AFTER_MS):
+        for notes in self.mailboxes.read_created_before(self.site.now_ms() - SWEPT_AFTER_MS):
             gone = self._delete([name for name, _ in notes])
             self.mailboxes.forget([note for note, is_gone in zip(notes, gone, strict=True) if is_gone])
             swept.mailboxes += sum(gone)
@@ -113,7 +113,7 @@ class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
                 break
 
     def _delete(self, names: Sequence[str]) -> list[bool]:
-        """Which of the queues are gone."""
+        """Delete the queues concurrently. Returns, for each, whether it is gone."""
 
         def is_gone(name: str) -> bool:
             try:
@@ -125,7 +125,7 @@ class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
         return list(self.executor.map(is_gone, names))
 
     def show(self, asked: ShowRendezvous) -> RendezvousView:
-        """Say how the rendezvous stands. Raises `CallFailed`, also for a queue that the function may not look at."""
+        """Return the state of the rendezvous. Raises `CallFailed`, also for a queue that the function may not read."""
         site, now_ms = self.site, self.site.now_ms()
         depths = self.executor.map(self.depth, asked.queues)
         return RendezvousView(

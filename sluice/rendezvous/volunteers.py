@@ -1,4 +1,4 @@
-"""Serves volunteers' proxies: gives a poll an offer that waits, or holds it until one comes; passes answers on."""
+"""Serves volunteers' proxies: gives a poll a waiting offer, or holds it until one arrives; forwards answers."""
 
 import hashlib
 import json
@@ -17,18 +17,18 @@ from sluice.rendezvous.protocol.matching import (
     OpenOffer,
     Profile,
     WaitingProxy,
-    pool_of,
-    shard_of,
+    choose_shard,
+    pool_for_proxy,
 )
 from sluice.rendezvous.protocol.messages import Poll, ProxyAnswer, RelayPattern, accepts, answer_reply, poll_reply
-from sluice.rendezvous.protocol.pace import Turn, may_take
+from sluice.rendezvous.protocol.pace import Cooldown, may_take
 
 LETTER_MS = 3_000  # from a match to the letter in the mailbox
 TRIED = 5  # offers of those that wait, the oldest: other polls may be faster
 
 
 class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
-    """Serves one request at a time. Raises what the requests to AWS raise.
+    """Serves one request at a time. Raises the errors of requests to AWS.
 
     `held_min` polls are held at rest, on the average of a day, and `held_max` at most.
     """
@@ -44,7 +44,7 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
         site = self.site
         profile, polled_at_ms = site.recorder.profile(poll, address=address), site.now_ms()
         end, body = self._poll(poll, profile)
-        site.recorder.poll_ended(poll, profile, end, polled_at_ms=polled_at_ms)
+        site.recorder.record_poll(poll, profile, end, polled_at_ms=polled_at_ms)
         site.pacing.flush()
         return end, body
 
@@ -52,11 +52,11 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
         if not accepts(poll.relay_pattern, allowed=self.allowed):
             return End.POLL_REFUSED, poll_reply(End.POLL_REFUSED)
         site, pacing = self.site, self.site.pacing
-        pool, now_ms, pace = pool_of(poll.nat), site.now_ms(), pacing.pace()
+        pool, now_ms, pace = pool_for_proxy(poll.nat), site.now_ms(), pacing.pace()
         away_ms = pace.next_poll_ms(pool)
         is_held = site.random() < pace.hold_chance(pool, at_rest=self.held_min, at_most=self.held_max)
-        turn = Turn.begun(now_ms=now_ms, next_poll_ms=away_ms, held=is_held)
-        rested = pacing.let_in(profile.address, turn)
+        turn = Cooldown.start(now_ms=now_ms, next_poll_ms=away_ms, held=is_held)
+        rested = pacing.start_cooldown(profile.address, turn)
         if is_held and rested >= 1:
             rested = pacing.confirm(profile.address, turn)
         sid = hash_sid(poll.sid)
@@ -67,7 +67,7 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
             clients=poll.clients,
             polled_at_ms=now_ms,
             profile=profile,
-            shard=shard_of(sid, pace.shards),
+            shard=choose_shard(sid, pace.shards),
         )
         held_ms = 0
         if is_held and rested >= 1:
@@ -78,7 +78,7 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
             waiting = self._waiting(proxy)
             if waiting and rested >= 1:
                 rested = pacing.confirm(profile.address, turn)
-            body = self._give(proxy, waiting, rested=rested)
+            body = self._take_offer(proxy, waiting, rested=rested)
             end = End.POLL_DEFERRED if body is None else End.POLL_MATCHED
         if body is None and rested >= 1:
             pacing.note_poll(pool, address=profile.address, away_ms=away_ms + held_ms)
@@ -91,7 +91,7 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
         is_given = False  # by a broker, which takes it out of its pool
         try:
             # An offer that came before the proxy entered has looked for it in vain, and waits: so the poll looks, too.
-            body = self._give(proxy, self._waiting(proxy, consistent=True))
+            body = self._take_offer(proxy, self._waiting(proxy, consistent=True))
             if body is None:
                 body = self._receive(proxy, until_ms=proxy.waits_until_ms)
                 is_given = body is not None or not site.offers.close(proxy)
@@ -122,8 +122,8 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
             proxy.pool, now_ms=site.now_ms(), limit=TRIED, shards=site.pacing.shards(), consistent=consistent
         )
 
-    def _give(self, proxy: WaitingProxy, waiting: Sequence[OpenOffer], *, rested: float = 1.0) -> str | None:
-        """Give a proxy the first of these that it may take, and that nobody else has taken; the body for it."""
+    def _take_offer(self, proxy: WaitingProxy, waiting: Sequence[OpenOffer], *, rested: float = 1.0) -> str | None:
+        """Give a proxy the first of these offers that it may take and no other took. Returns the response body."""
         site, now_ms = self.site, self.site.now_ms()
         for offer in waiting:
             sent_at_ms, waits_until_ms = offer.record.sent_at_ms, offer.waits_until_ms
@@ -133,7 +133,7 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
                 continue
             if not site.offers.match(offer, proxy, now_ms=now_ms):
                 # A broker gave the proxy another offer, which is on its way, or its Sid has one to answer.
-                site.waiting.put([offer])
+                site.waiting.add([offer])
                 return None
             return poll_reply(End.POLL_MATCHED, offer=offer.offer, nat=offer.record.nat, relay=offer.relay)
         return None
@@ -143,7 +143,7 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
         site = self.site
         match = site.offers.answer(hash_sid(answer.sid), token=site.new_id(), now_ms=site.now_ms())
         if match is None:
-            site.recorder.answered_too_late(address=address)
+            site.recorder.record_late_answer(address=address)
             return End.ANSWER_TOO_LATE
         record = match.record
         if record.method is OfferMethod.SQS:

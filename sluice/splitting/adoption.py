@@ -1,4 +1,4 @@
-"""Whether queues that others own can be split: what AWS's rules, and their owners' settings, say to it. Pure.
+"""Checks whether queues owned by others can be split, by AWS's rules and the queues' settings. Pure.
 
 The rules are those of https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html and
 https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-permissions.html, unless a line says otherwise.
@@ -112,7 +112,7 @@ def _of_both(source: AdoptedQueue, main: AdoptedQueue) -> Iterator[Remark]:
         yield Remark(queue=main.arn, text=text, refuses=False)
 
 
-def planned(
+def plan_adoption(
     queue_id: str, adopted: Mapping[str, str], *, fifo: bool, senders: Collection[str], keys: Collection[str]
 ) -> Iterator[tuple[str, str]]:
     """Say what a deployment would make for a split, and what it would allow whom.

@@ -1,4 +1,4 @@
-"""Looks after sessions: takes requests and the passage of time into the registry, and does what falls due.
+"""Controls sessions: applies requests and elapsed time to the registry, and runs the actions that are due.
 
 Every operation is load, decide, save, act; who loses a race to save begins again. Acting is safe to repeat, so whatever
 was cut off is done at the next tick.
@@ -19,16 +19,16 @@ from sluice.message import Message
 from sluice.splitting.consumers.temporary_queues import (
     FIFO_SUFFIX,
     main_queue_name,
-    prefix_of,
+    name_prefix,
     session_queue_name,
     temporary_attributes,
     temporary_tags,
 )
-from sluice.splitting.filters.values import EVERY_QUEUE, QueueFilters, filter_of
+from sluice.splitting.filters.values import EVERY_QUEUE, QueueFilters, select_filter
 from sluice.splitting.operations import ConsumerStep, StepReport
 from sluice.splitting.pointing import Pointing
 from sluice.splitting.policies import Policy
-from sluice.splitting.routing.router import returned
+from sluice.splitting.routing.router import build_returned_message
 from sluice.splitting.sessions.actions import (
     Action,
     CountMain,
@@ -94,17 +94,17 @@ class KnownRegistry:
         self._is_current = False
 
     def load(self) -> Registry:
-        """Give the registry as it was when this invocation last looked; it looks where it hasn't."""
+        """Return the registry as this invocation last read it; read it first if it hasn't yet."""
         if not self._is_current:
             if self._revision is not None and self.store.revision() == self._revision:
-                self._registry = self.store.refreshed(self._registry)
+                self._registry = self.store.refresh(self._registry)
             else:
                 self._registry, self._revision = self.store.load()
             self._is_current = True
         return self._registry
 
     def save(self, after: Registry) -> bool:
-        """Write what differs from what was loaded; False where somebody else has written since: load again."""
+        """Write the differences from the loaded registry; False if another writer changed it: load again."""
         before, revision = self.load(), self._revision or 0
         self._is_current = False
         saved = self.store.save(before, after, revision=revision)
@@ -116,7 +116,7 @@ class KnownRegistry:
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True):
-    """One invocation's control. Raises `CallFailed` for what AWS refuses."""
+    """Controls sessions during one invocation. Raises `CallFailed` if AWS refuses a request."""
 
     known: KnownRegistry
     queues: "SplitQueues"
@@ -137,7 +137,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def store(self) -> "DynamoRegistryStore":
-        """Where what is small and of one session is read and written."""
+        """The store that reads and writes small values of single sessions."""
         return self.known.store
 
     # What is asked
@@ -154,8 +154,8 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         if unknown:
             known = ", ".join(sorted(self.configs)) or "none"
             raise SessionRefused(f"no such queue: {', '.join(sorted(unknown))}; there are {known}")
-        found = {queue_id: filter_of(filters, queue_id) for queue_id in self.configs}
-        chosen = {queue_id: asked for queue_id, asked in found.items() if asked is not None}
+        selected = {queue_id: select_filter(filters, queue_id) for queue_id in self.configs}
+        chosen = {queue_id: queue_filter for queue_id, queue_filter in selected.items() if queue_filter is not None}
         names = {
             queue_id: session_queue_name(
                 self.configs[queue_id].source, deployment=self.deployment, token=self.new_token()
@@ -187,7 +187,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     def view(self) -> Registry:
         """Read the registry as it stands now, time passed included; nothing is written, and nothing done."""
         registry = self.known.load()
-        return apply(self._configured(registry), TimePassed(), now_ms=self.now_ms())
+        return apply(self._with_configured_splits(registry), TimePassed(), now_ms=self.now_ms())
 
     def heartbeat(self, session_id: str) -> Session:
         """Note that the session's owner is there; the session as it stands. Raises `NoSuchSession`."""
@@ -199,7 +199,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     def _session(self, session_id: str) -> Session:
         session = self.store.session(session_id)
         if session is None:
-            reason = self.store.ended_reason(session_id)
+            reason = self.store.find_ended_reason(session_id)
             cause = f"it has ended: {reason}" if reason else "it was never started here, or ended long ago"
             raise NoSuchSession(f"no session {session_id}: {cause}")
         return session
@@ -209,67 +209,67 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
 
         Consumers that have strayed are found then too, and moved again by the next ticks.
         """
-        if strayed := list(self.pointing.strayed(self.known.load())):
-            self._take_in(strayed)
+        if strayed := list(self.pointing.find_strayed(self.known.load())):
+            self._apply_events(strayed)
         # Listed before the registry is read: a queue that is being made now is known by then.
-        existing = list(self.queues.names(prefix_of(self.deployment)))
+        existing = list(self.queues.names(name_prefix(self.deployment)))
         self.known.begin()
-        found = orphans(existing, self.known.load(), deployment=self.deployment)
-        for name in found:
+        orphaned = orphans(existing, self.known.load(), deployment=self.deployment)
+        for name in orphaned:
             self.queues.delete(name)
-        return found
+        return orphaned
 
     # What agents do of consumers
 
     def take_steps(self, agent: str, clusters: Collection[str]) -> tuple[ConsumerStep, ...]:
-        """Give an agent what is to be done in these clusters, and hold those consumers for it."""
+        """Return an agent's next steps in these clusters, and hold those consumers for it."""
         pointing = msgspec.structs.replace(self.pointing, holder=agent)
-        held = list(pointing.taken(self.view(), clusters))
-        return pointing.steps(self._take_in(held) if held else self.view(), clusters)
+        held = list(pointing.hold_for_agents(self.view(), clusters))
+        return pointing.list_steps(self._apply_events(held) if held else self.view(), clusters)
 
     def report_steps(self, agent: str, reports: Sequence[StepReport]) -> None:
-        """Take in what an agent has done. Raises `StepsLost`."""
+        """Apply an agent's reports of its steps. Raises `StepsLost`."""
         pointing = msgspec.structs.replace(self.pointing, holder=agent)
-        self._take_in(list(pointing.reported(self.known.load(), reports)))
+        self._apply_events(list(pointing.apply_reports(self.known.load(), reports)))
 
     # Taking in
 
     def advance(self, events: Sequence[Event] = (TimePassed(),), *, only: Collection[str] | None = None) -> None:
-        """Take events in and do what falls due, until nothing more can be done now. Raises `TooBusy`.
+        """Apply events and run the due actions until none is left that can run now. Raises `TooBusy`.
 
-        `only` are the names of the queues to act on, for who is in a hurry; all of them, and others' work too, is for
-        ticks, of which there is one at a time. Side by side, everybody would do everybody's work.
+        `only` limits the actions to these queues, for callers that wait. Ticks act on all queues, and finish work of
+        other invocations too. Only one tick runs at a time, since concurrent ticks would duplicate the work.
         """
         done: set[tuple[Action, object]] = set()
         for _ in range(MAX_ROUNDS):
-            registry, events, written_at_ms = self._take_in(events), [], self.now_ms()
+            registry, events, written_at_ms = self._apply_events(events), [], self.now_ms()
             is_settled = True
             for action in due(registry):
-                name, state = _about(registry, action)
-                # Once in a given state of what it is about: what isn't settled by doing it again must wait.
+                name, state = _action_subject(registry, action)
+                # Each action runs once per state of its subject. If that doesn't settle it, a later tick does.
                 key = (action, state)
                 if key not in done and (only is None or name in only) and self.may_go_on():
                     done.add(key)
-                    events += self._do(action)
+                    events += self._try_action(action)
                 is_settled = is_settled and not events
-                # Whoever dies later has got so far: were it all written at the end, too much to do would never be done.
+                # Progress is written early, or an invocation that ends too soon would lose all of its work.
                 if len(events) >= EVENTS_AT_ONCE or self.now_ms() - written_at_ms >= WRITTEN_EVERY_MS:
-                    self._take_in(events)
+                    self._apply_events(events)
                     events, written_at_ms = [], self.now_ms()
             if is_settled:
                 break
         else:
-            registry = self._take_in(events)
-        if freed := list(self.pointing.freed(registry)):
-            self._take_in(freed)
+            registry = self._apply_events(events)
+        if freed := list(self.pointing.release_holds(registry)):
+            self._apply_events(freed)
 
-    def _take_in(self, events: Sequence[Event]) -> Registry:
+    def _apply_events(self, events: Sequence[Event]) -> Registry:
         after = self.known.load()
         for start in range(0, len(events), EVENTS_AT_ONCE):
             few = events[start : start + EVENTS_AT_ONCE]
             for _ in range(MAX_RACES):
                 before = self.known.load()
-                after = self._configured(before)
+                after = self._with_configured_splits(before)
                 for event in few:
                     after = apply(after, event, now_ms=self.now_ms())
                 after = within_a_write(before, after, few)
@@ -281,8 +281,8 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
                 self.store.note_ended(session_id, before.sessions[session_id].reason, at_ms=self.now_ms())
         return after
 
-    def _configured(self, registry: Registry) -> Registry:
-        """With the splits that are configured now; one that isn't any more stays while it is used."""
+    def _with_configured_splits(self, registry: Registry) -> Registry:
+        """Return the registry with the configured splits. One that is no longer configured stays while it is used."""
         configured = {
             config.queue_id: Split(
                 queue_id=config.queue_id,
@@ -296,24 +296,24 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         }
         used = {queue.queue_id for queue in registry.queues.values()}
         used |= {split.queue_id for split in registry.splits.values() if not split.is_at_rest}
-        used |= {each.queue_id for each in registry.consumers.values() if each.splitter_on is not False}
+        used |= {consumers.queue_id for consumers in registry.consumers.values() if consumers.splitter_on is not False}
         kept = {queue_id: split for queue_id, split in registry.splits.items() if queue_id in used}
-        kept_consumers = {queue_id: each for queue_id, each in registry.consumers.items() if queue_id in used}
+        kept_consumers = {queue_id: consumers for queue_id, consumers in registry.consumers.items() if queue_id in used}
         return replace(registry, splits={**configured, **kept}, consumers={**self.pointing.at_rest, **kept_consumers})
 
     # Acting
 
-    def _do(self, action: Action) -> Sequence[Event]:
+    def _try_action(self, action: Action) -> Sequence[Event]:
         try:
-            return list(self._done(action))
+            return list(self._run_action(action))
         except CallFailed as error:  # most is just tried again at the next tick
             if isinstance(action, PointConsumer | SwitchSplitter):
                 self.pointing.warn("ConsumerNotMoved", action.queue_id, str(error))
-            if isinstance(action, CreateQueue) and not error.passes:
+            if isinstance(action, CreateQueue) and not error.is_transient:
                 return [QueueNotCreated(action.name, str(error))]
             return [CleanupFailed(action.name, str(error))] if isinstance(action, DeleteQueue) else []
 
-    def _done(self, action: Action) -> Iterator[Event]:
+    def _run_action(self, action: Action) -> Iterator[Event]:
         match action:
             case CreateQueue():
                 yield self._create(action)
@@ -335,7 +335,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
             attributes, tags = self.queues.describe(config.source)
         except QueueGone as error:
             return QueueNotCreated(action.name, str(error))
-        queue, _ = self._found(action.name)
+        queue, _ = self._look_up(action.name)
         of_session = queue is not None and queue.session_id is not None
         self.queues.create(
             action.name,
@@ -345,7 +345,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         return QueueCreated(action.name)
 
     def _return_leftovers(self, action: ReturnLeftovers) -> Iterator[Event]:
-        number, (queue, session) = 0, self._found(action.name)
+        number, (queue, session) = 0, self._look_up(action.name)
         try:
             while self.may_go_on() and (messages := self.queues.receive_batch(action.name)):
                 sent = self._send_back(messages, action, key=session.key if session else "")
@@ -363,10 +363,10 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
             yield CleanupFailed(action.name, str(error))
 
     def _send_back(self, messages: Sequence[Message], action: ReturnLeftovers, *, key: str) -> int:
-        """Send, then delete what was sent; what wasn't is received again after its visibility timeout."""
+        """Send messages, then delete those. The others are redelivered after their visibility timeout."""
         fifo = action.name.endswith(FIFO_SUFFIX)
         entries = [
-            Entry(position=position, target=action.to, outgoing=returned(message, key=key, fifo=fifo))
+            Entry(position=position, target=action.to, outgoing=build_returned_message(message, key=key, fifo=fifo))
             for position, message in enumerate(messages)
         ]
         dispatcher = Dispatcher(fifo=fifo, send=self.queues.send_batch, executor=None)
@@ -380,33 +380,33 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         return len(sent)
 
     def _is_empty(self, name: str) -> bool:
-        """Whether nothing is in it for certain: counts are right some time after the last message was sent to it."""
-        queue, _ = self._found(name)
+        """Whether the queue is certainly empty: its counts become correct some time after the last message was sent."""
+        queue, _ = self._look_up(name)
         since_ms = queue.quiet_since_ms if queue else None
         if since_ms is not None and self.now_ms() - since_ms < self.counts_settle_ms:
             return False
         return self.queues.count(name) == 0
 
-    def _found(self, queue_name: str) -> tuple[TemporaryQueue | None, Session | None]:
-        """Find the queue and its session, None for what has left the registry."""
+    def _look_up(self, queue_name: str) -> tuple[TemporaryQueue | None, Session | None]:
+        """Find the queue and its session; None for either if it has left the registry."""
         registry = self.known.load()
         queue = registry.queues.get(queue_name)
         return queue, registry.sessions.get(queue.session_id or "") if queue else None
 
 
-def _about(registry: Registry, action: Action) -> tuple[str, object]:
-    """Give the name of the queue that an action is about, if it is about one, and the state of what it is about."""
+def _action_subject(registry: Registry, action: Action) -> tuple[str, object]:
+    """Return the name of the queue that an action changes, if it changes one, and the state that the action is for."""
     if isinstance(action, PointConsumer | SwitchSplitter):
-        return "", registry.consumers_of(action.queue_id)
+        return "", registry.find_consumers(action.queue_id)
     queue = registry.queues.get(action.name)
     return action.name, queue and queue.state
 
 
 def next_tick_s(registry: Registry) -> int | None:
-    """Seconds until the registry wants to be looked at again, None where nobody uses it."""
+    """Return the seconds until the next tick is needed; None if nothing is in use."""
     if any(not (split.static or split.is_at_rest or split.forwards) for split in registry.splits.values()):
         return SOON_S
-    # One that failed to start is only to be looked at: it is forgotten by the sweep.
+    # A session that failed to start is only kept to be read, and the sweep removes it.
     statuses = {session.status for session in registry.sessions.values()} - {Status.START_ERROR}
     if statuses - {Status.READY} or any(queue.condemned for queue in registry.queues.values()):
         return SOON_S

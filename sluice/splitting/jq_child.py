@@ -33,7 +33,7 @@ def main(parent: int) -> None:
     compiled = lru_cache(maxsize=COMPILED)(jq.compile)
     for line in sys.stdin:
         program, document = json.loads(line)
-        said = _problem(compiled, program) if document is None else _decided(compiled, program, document)
+        said = _problem(compiled, program) if document is None else _decide(compiled, program, document)
         sys.stdout.write(json.dumps(said) + "\n")
         sys.stdout.flush()
 
@@ -55,7 +55,7 @@ def _problem(compiled: Any, program: str) -> str | None:
     return None
 
 
-def _decided(compiled: Any, program: str, document: str) -> bool | None:
+def _decide(compiled: Any, program: str, document: str) -> bool | None:
     return decision(iter(compiled(program).input_text(document)))
 
 

@@ -35,14 +35,14 @@ class JqRunner:
     def __call__(self, program: str, document: str) -> bool | None:
         """Find the first boolean that the program outputs, None without one. Raises `ProgramTimedOut`, `NotRunning`."""
         self.ready()
-        decided: bool | None = self._said([program, document], self.time_limit_s)
+        decided: bool | None = self._request([program, document], self.time_limit_s)
         return decided
 
     def problem(self, program: str) -> str | None:
         """Give the compiler's words where the program doesn't compile. Raises `NotRunning`."""
         self.ready()
         try:
-            words: str | None = self._said([program, None], COMPILE_LIMIT_S)
+            words: str | None = self._request([program, None], COMPILE_LIMIT_S)
         except ProgramTimedOut as error:
             return str(error)
         return words
@@ -54,7 +54,7 @@ class JqRunner:
         self.close()  # where it ended between two programs, that was the fault of neither
         self._child = start_child()
         try:
-            self._said(["true", "null"], START_LIMIT_S)
+            self._request(["true", "null"], START_LIMIT_S)
         except ProgramTimedOut as error:
             raise NotRunning(str(error)) from None
 
@@ -65,7 +65,7 @@ class JqRunner:
             child.kill()
             child.communicate()
 
-    def _said(self, asked: object, limit_s: float) -> Any:
+    def _request(self, asked: object, limit_s: float) -> Any:
         child = self._child
         if child is None or child.stdin is None or child.stdout is None:
             raise ProgramTimedOut("no process to run it")

@@ -1,4 +1,4 @@
-"""What the control function is asked, and what it says of queues and sessions. Pure.
+"""Operations of the control function, and its views of queues and sessions. Pure.
 
 The command line is one asker, the schedule's rule, ticks and splitters are the others.
 """
@@ -66,7 +66,7 @@ class SessionView(Struct, frozen=True, kw_only=True, tag_field="is", tag="known"
 
 
 class EndedSession(Struct, frozen=True, kw_only=True, tag_field="is", tag="ended"):
-    """A session that is gone. `reason` is empty where nobody remembers, also of one that never was."""
+    """A session that has ended. `reason` is empty if it is unknown, or if the session never existed."""
 
     session_id: str
     status: Literal["Ended"] = "Ended"
@@ -78,7 +78,7 @@ AnySession = SessionView | EndedSession
 
 
 class SessionsView(Struct, frozen=True, kw_only=True):
-    """All sessions, in the order in which they stand before the consumer, at this version of the registry."""
+    """All sessions, in the order in which messages are matched, at this version of the registry."""
 
     version: int
     sessions: tuple[SessionView, ...]
@@ -92,7 +92,7 @@ class SplittingView(Struct, frozen=True, kw_only=True):
 
 
 class SessionStatus(Struct, frozen=True, kw_only=True):
-    """How far a session has come."""
+    """The progress of a session."""
 
     session_id: str
     status: Status
@@ -100,10 +100,10 @@ class SessionStatus(Struct, frozen=True, kw_only=True):
 
 
 class ConsumerStep(Struct, frozen=True, kw_only=True):
-    """What an agent is to do of a split queue's consumer at this `place`.
+    """A step that an agent should take for a split queue's consumer at this `place`.
 
-    Without an `original` it is to look what the consumer is while it reads `queue`, else to let it read `queue` instead
-    of `instead_of`.
+    Without an `original` the agent should read the consumer's state while it reads `queue`. Otherwise it should make
+    the consumer read `queue` instead of `instead_of`.
     """
 
     queue_id: str
@@ -115,16 +115,16 @@ class ConsumerStep(Struct, frozen=True, kw_only=True):
 
 
 class ConsumerSteps(Struct, frozen=True, kw_only=True):
-    """Steps, which nobody else takes for `held_s` after they were asked for."""
+    """Steps for one agent. Their consumers are held for it for `held_s` after its request."""
 
     steps: tuple[ConsumerStep, ...]
     held_s: int
 
 
 class StepReport(Struct, frozen=True, kw_only=True):
-    """What has become of a step. `text` is what the consumer is, or why it didn't work, `code` an API's name of that.
+    """The outcome of a step. `text` is the consumer's state or the reason of a failure, `code` the API's error code.
 
-    `seen` and `moved` are done, `waits` is on its way. `refused` is what somebody has to mend, `failed` may pass.
+    `seen` and `moved` are complete, `waits` is in progress. `refused` needs an operator, `failed` may be transient.
     """
 
     queue_id: Text
@@ -149,7 +149,7 @@ class StartSession(Operation[AnySession], frozen=True, kw_only=True, tag="start"
 
 
 class StopSession(Operation[AnySession], frozen=True, kw_only=True, tag="stop"):
-    """End a session; what it hasn't read goes back."""
+    """End a session. Messages that it hasn't read are returned."""
 
     changes = True
     session_id: Text
@@ -181,13 +181,13 @@ class ShowSplitting(Operation[SplittingView], frozen=True, kw_only=True, tag="sh
 
 
 class TickSessions(Operation[None], frozen=True, kw_only=True, tag="tick"):
-    """Do what has fallen due."""
+    """Run the actions that are due."""
 
     changes = True
 
 
 class TakeSteps(Operation[ConsumerSteps], frozen=True, kw_only=True, tag="take steps"):
-    """Ask what is to be done of consumers in these clusters, and have nobody else change them for a while.
+    """Request the due steps for consumers in these clusters, and hold these consumers for a while.
 
     `agent` is who asks: another one each time that an agent begins.
     """
@@ -198,7 +198,7 @@ class TakeSteps(Operation[ConsumerSteps], frozen=True, kw_only=True, tag="take s
 
 
 class ReportSteps(Operation[None], frozen=True, kw_only=True, tag="report steps"):
-    """Say what has become of the steps, and that others may change these consumers again."""
+    """Report the outcomes of the steps, and release their consumers."""
 
     changes = True
     agent: Text
@@ -206,7 +206,7 @@ class ReportSteps(Operation[None], frozen=True, kw_only=True, tag="report steps"
 
 
 class SweepQueues(Operation[tuple[str, ...]], frozen=True, kw_only=True, tag="sweep"):
-    """Do what has fallen due, and delete temporary queues that nobody knows; their names."""
+    """Run the actions that are due, and delete unknown temporary queues. Returns their names."""
 
     changes = True
 

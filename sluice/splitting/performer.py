@@ -1,10 +1,10 @@
-"""Performs what the control function is asked."""
+"""Handles the operations of the control function."""
 
 from collections.abc import Callable, Mapping
 
 import msgspec
 
-from sluice.codec import shared_fields
+from sluice.codec import pick_shared_fields
 from sluice.splitting.control import Control
 from sluice.splitting.filters.files import check_filters
 from sluice.splitting.filters.jq import CompileProblem
@@ -36,7 +36,7 @@ from sluice.splitting.pointing import HELD_MS
 from sluice.splitting.sessions.state import Registry, Session
 
 
-class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
+class Performer(msgspec.Struct, frozen=True, kw_only=True):
     """Performs the operations of one invocation. `counts` are the messages that sessions were sent, by session id."""
 
     control: Control
@@ -45,7 +45,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
     url: Callable[[str], str]  # of a queue, by name
 
     def perform(self, operation: ControlOperation) -> object:
-        """Do what is asked; a result of the operation's type.
+        """Apply the operation. Returns a result of its type.
 
         Raises a `BadConfiguration` for what the asker did wrong: nothing was changed then.
         """
@@ -99,7 +99,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         registry = self.control.view()
         session = registry.sessions.get(session_id)
         if session is None:
-            reason = self.control.store.ended_reason(session_id) or ""
+            reason = self.control.store.find_ended_reason(session_id) or ""
             return EndedSession(session_id=session_id, reason=reason)
         return self._view(registry, session, self.counts())
 
@@ -108,7 +108,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         registry, counts = self.control.view(), self.counts()
         ordered = sorted(registry.sessions.values(), key=lambda session: (session.started_at_ms, session.session_id))
         return SessionsView(
-            version=registry.version, sessions=tuple(self._view(registry, each, counts) for each in ordered)
+            version=registry.version, sessions=tuple(self._view(registry, session, counts) for session in ordered)
         )
 
     def queues(self) -> tuple[QueueView, ...]:
@@ -120,7 +120,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
                 source=self.url(config.source),
                 main=self.url(config.main or splits[config.queue_id].consumer_at or config.source),
                 fifo=splits[config.queue_id].fifo,
-                **shared_fields(config, Envelope),
+                **pick_shared_fields(config, Envelope),
                 rules=tuple(
                     rule
                     for policy in self.control.policies
@@ -132,7 +132,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _view(self, registry: Registry, session: Session, counts: Mapping[str, int]) -> SessionView:
-        there = {queue_id: registry.queue_of(session.session_id, queue_id) for queue_id in session.filters}
+        queues = {queue_id: registry.find_session_queue(session.session_id, queue_id) for queue_id in session.filters}
         return SessionView(
             session_id=session.session_id,
             key=session.key,
@@ -151,6 +151,6 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
                     url=None if queue is None else self.url(queue.name),
                     returned=0 if queue is None else queue.returned,
                 )
-                for queue_id, queue in there.items()
+                for queue_id, queue in queues.items()
             ),
         )

@@ -1,8 +1,8 @@
-"""Takes the deployed consumers of split queues from queue to queue, and the splitter's triggers with them.
+"""Re-points the deployed consumers of split queues to other queues, and switches the splitter's triggers.
 
-What a step may change is in the registry before it is taken, and it is safe to take again: whoever comes by, after
-whatever crash, goes on where the last one stopped, or back. One invocation at a time takes steps, for longer than it
-can live: a call of another, that was late, would undo what is known.
+Each step is written to the registry before it is taken and is idempotent, so after a crash any invocation can continue
+or undo it. Only one invocation at a time holds a queue's consumers, for longer than the function's time limit, so that
+a late call of another invocation cannot undo recorded changes.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sluice.errors import BadConfiguration, BadConsumer, CallFailed
-from sluice.splitting.consumers.targets import Consumer, Consumers, Target, name_of, of_agents
+from sluice.splitting.consumers.targets import Consumer, Consumers, Target, agent_cluster, describe_target
 from sluice.splitting.operations import ConsumerStep, StepReport
 from sluice.splitting.sessions.actions import PointConsumer, SwitchSplitter, due
 from sluice.splitting.sessions.events import (
@@ -41,11 +41,11 @@ Warn = Callable[[str, str, str], None]  # what, of which split queue by its id, 
 
 
 class StepsLost(BadConfiguration):
-    """An agent was too slow: others may have changed the consumers meanwhile. It has to ask again."""
+    """The agent's hold has expired, so others may have changed the consumers. The agent has to ask for steps again."""
 
 
 class Pointing(msgspec.Struct, frozen=True, kw_only=True):
-    """What one invocation, the `holder`, does of it. `repointed` is by queue id. All of it raises `CallFailed`."""
+    """Re-points consumers for one invocation, the `holder`. `repointed` is by queue id. Methods raise `CallFailed`."""
 
     repointed: Mapping[str, Repointed]
     consumers: "AwsConsumers"
@@ -56,49 +56,53 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def at_rest(self) -> dict[str, Consumers]:
-        """What is configured, as it is while nothing is split."""
+        """The configured consumers, as they are while nothing is split."""
         return {
-            each.queue_id: Consumers(
-                queue_id=each.queue_id, consumers=tuple(Consumer(target=target) for target in each.targets)
+            config.queue_id: Consumers(
+                queue_id=config.queue_id, consumers=tuple(Consumer(target=target) for target in config.targets)
             )
-            for each in self.repointed.values()
+            for config in self.repointed.values()
         }
 
     def act(self, action: PointConsumer | SwitchSplitter, registry: Registry) -> Iterator[Event]:
-        """Take a step, in this registry as it is saved."""
-        known = registry.consumers_of(action.queue_id)
+        """Run an action of re-pointing. `registry` must be the saved one."""
+        known = registry.find_consumers(action.queue_id)
         match action:
             case SwitchSplitter():
-                yield from self._switched(action, known)
+                yield from self._switch_splitter(action, known)
             case PointConsumer() if not _waits_for_agents(action, known):
-                held = self._held(known)
-                yield from self._pointed(action, known, registry) if held is None else held
+                held = self._acquire_hold(known)
+                yield from self._point_consumers(action, known, registry) if held is None else held
 
-    def strayed(self, registry: Registry) -> Iterator[Event]:
-        """Look for consumers that were moved and read their source again, as owners' deployments have them do."""
+    def find_strayed(self, registry: Registry) -> Iterator[Event]:
+        """Find re-pointed consumers that read their source again, usually because their owner deployed them."""
         for known in registry.consumers.values():
             split = registry.splits.get(known.queue_id)
             if split is None or split.consumer_at is None or split.consumer_at != split.main:
                 continue
-            for place, each in enumerate(known.consumers):
-                if of_agents(each.target) is not None:
+            for place, consumer in enumerate(known.consumers):
+                if agent_cluster(consumer.target) is not None:
                     continue
                 try:
-                    is_back = self.consumers.reads(each.target, queue=split.source)
+                    is_back = self.consumers.reads(consumer.target, queue=split.source)
                 except CallFailed:  # the next look will tell
                     continue
                 if is_back:
-                    self.warn("ConsumerStrayed", known.queue_id, f"{name_of(each.target)} reads {split.source} again")
+                    self.warn(
+                        "ConsumerStrayed",
+                        known.queue_id,
+                        f"{describe_target(consumer.target)} reads {split.source} again",
+                    )
                     yield ConsumerStrayed(known.queue_id, place)
 
-    def freed(self, registry: Registry) -> Iterator[Event]:
-        """Let others take steps, at the end of the invocation."""
+    def release_holds(self, registry: Registry) -> Iterator[Event]:
+        """Release all holds at the end of the invocation, so that others can take steps."""
         for known in registry.consumers.values():
             if known.held_by == self.holder:
                 yield ConsumersHeld(known.queue_id, self.holder)
 
-    def _held(self, known: Consumers) -> tuple[Event, ...] | None:
-        """Say what is to come first: None where this invocation may go on, nothing where another may."""
+    def _acquire_hold(self, known: Consumers) -> tuple[Event, ...] | None:
+        """Return the events that acquire the hold: None if it is held here, none if another invocation holds it."""
         now_ms = self.now_ms()
         if known.held_by == self.holder and now_ms < known.held_until_ms:
             return None
@@ -106,25 +110,25 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
             return ()
         return (ConsumersHeld(known.queue_id, self.holder, now_ms + HELD_MS),)
 
-    def _switched(self, action: SwitchSplitter, known: Consumers) -> Iterator[Event]:
-        found = self.repointed.get(action.queue_id)
+    def _switch_splitter(self, action: SwitchSplitter, known: Consumers) -> Iterator[Event]:
+        config = self.repointed.get(action.queue_id)
         # One that isn't configured any more is gone with its deployment.
-        is_on = self.triggers.is_on(found.trigger_id) if found else False
-        if found is None or is_on == action.on:
+        is_on = self.triggers.is_on(config.trigger_id) if config else False
+        if config is None or is_on == action.on:
             yield SplitterSwitched(action.queue_id, bool(is_on))
         elif is_on is not None:
-            held = self._held(known)
+            held = self._acquire_hold(known)
             if held is not None:
                 yield from held
             elif known.splitter_on is not None:
                 yield SplitterSwitched(action.queue_id, None)
             else:
-                self.triggers.switch(found.trigger_id, on=action.on)
+                self.triggers.switch(config.trigger_id, on=action.on)
 
-    def _pointed(self, action: PointConsumer, known: Consumers, registry: Registry) -> Iterator[Event]:
-        source, legs = registry.splits[action.queue_id].source, _legs(action, known)
-        if unseen := _unseen(known):
-            yield self._seen(known.queue_id, unseen, source)
+    def _point_consumers(self, action: PointConsumer, known: Consumers, registry: Registry) -> Iterator[Event]:
+        source, legs = registry.splits[action.queue_id].source, _next_moves(action, known)
+        if unseen := _find_unseen(known):
+            yield self._inspect_consumers(known.queue_id, unseen, source)
         elif not legs:
             yield ConsumerPointed(known.queue_id, action.at)
         elif any(known.consumers[place].to is None for place in legs):
@@ -132,29 +136,29 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
         else:
             for place, (queue, other) in legs.items():
                 target, original = known.consumers[place].target, known.consumers[place].original or ""
-                if of_agents(target) is not None:
+                if agent_cluster(target) is not None:
                     continue
                 try:
-                    with _told(frozenset() if queue == source else DENIED):
+                    with _as_bad_consumer(frozenset() if queue == source else DENIED):
                         is_there = self.consumers.point(target, original, queue=queue, instead_of=other)
                 except BadConsumer as error:
-                    yield self._refused(known.queue_id, place, str(error), queue=queue, source=source)
+                    yield self._refuse_consumer(known.queue_id, place, str(error), queue=queue, source=source)
                 except CallFailed as error:  # the others needn't wait for it; it is tried again at the next tick
                     self.warn("ConsumerNotMoved", known.queue_id, str(error))
                 else:
                     if is_there:
                         yield ConsumerMoved(known.queue_id, place, queue)
 
-    def _seen(self, queue_id: str, unseen: Mapping[int, Target], source: str) -> Event:
-        ours = {place: target for place, target in unseen.items() if of_agents(target) is None}
+    def _inspect_consumers(self, queue_id: str, unseen: Mapping[int, Target], source: str) -> Event:
+        ours = {place: target for place, target in unseen.items() if agent_cluster(target) is None}
         try:
-            with _told(DENIED):
+            with _as_bad_consumer(DENIED):
                 originals = {place: self.consumers.original(target, queue=source) for place, target in ours.items()}
         except BadConsumer as error:
             return ConsumerRefused(queue_id, str(error))
         return ConsumersSeen(queue_id, originals)
 
-    def _refused(self, queue_id: str, place: int, reason: str, *, queue: str, source: str) -> Event:
+    def _refuse_consumer(self, queue_id: str, place: int, reason: str, *, queue: str, source: str) -> Event:
         if queue != source:
             return ConsumerRefused(queue_id, reason)
         # Its owner has changed it since: theirs stays.
@@ -163,83 +167,89 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
 
     # What agents do
 
-    def taken(self, registry: Registry, clusters: Collection[str]) -> Iterator[Event]:
-        """Hold the consumers of which something is to be done in these clusters, if nobody else does."""
+    def hold_for_agents(self, registry: Registry, clusters: Collection[str]) -> Iterator[Event]:
+        """Hold the consumers that have steps due in these clusters, unless another invocation holds them."""
         for queue_id in dict.fromkeys(step.queue_id for step in _steps(registry, clusters)):
-            yield from self._held(registry.consumers_of(queue_id)) or ()
+            yield from self._acquire_hold(registry.find_consumers(queue_id)) or ()
 
-    def steps(self, registry: Registry, clusters: Collection[str]) -> tuple[ConsumerStep, ...]:
-        """List what is to be done in these clusters of the consumers that are held."""
+    def list_steps(self, registry: Registry, clusters: Collection[str]) -> tuple[ConsumerStep, ...]:
+        """List the steps due in these clusters for consumers held by this invocation."""
         return tuple(
-            step for step in _steps(registry, clusters) if registry.consumers_of(step.queue_id).held_by == self.holder
+            step for step in _steps(registry, clusters) if registry.find_consumers(step.queue_id).held_by == self.holder
         )
 
-    def reported(self, registry: Registry, reports: Sequence[StepReport]) -> Iterator[Event]:
-        """Say what has happened by an agent's reports, and let go of what it has held. Raises `StepsLost`."""
-        for each in reports:
-            known, split = registry.consumers_of(each.queue_id), registry.splits.get(each.queue_id)
+    def apply_reports(self, registry: Registry, reports: Sequence[StepReport]) -> Iterator[Event]:
+        """Turn an agent's reports into events and release the agent's holds. Raises `StepsLost`."""
+        for report in reports:
+            known, split = registry.find_consumers(report.queue_id), registry.splits.get(report.queue_id)
             if split is None or known.held_by != self.holder or self.now_ms() >= known.held_until_ms:
-                raise StepsLost(f"{each.queue_id}: its consumers aren't held by {self.holder} any more")
-            if each.place >= len(known.consumers) or of_agents(known.consumers[each.place].target) is None:
-                raise StepsLost(f"{each.queue_id}: there is no consumer {each.place} that is for agents")
-            is_new = each.place in _unseen(known)
-            is_denied = each.code in DENIED and (is_new or each.queue != split.source)
-            match "refused" if is_denied else each.outcome:
+                raise StepsLost(f"{report.queue_id}: its consumers aren't held by {self.holder} any more")
+            if report.place >= len(known.consumers) or agent_cluster(known.consumers[report.place].target) is None:
+                raise StepsLost(f"{report.queue_id}: there is no consumer {report.place} that is for agents")
+            is_new = report.place in _find_unseen(known)
+            is_denied = report.code in DENIED and (is_new or report.queue != split.source)
+            match "refused" if is_denied else report.outcome:
                 case "seen":
-                    yield ConsumersSeen(each.queue_id, {each.place: each.text})
+                    yield ConsumersSeen(report.queue_id, {report.place: report.text})
                 case "moved":
-                    yield ConsumerMoved(each.queue_id, each.place, each.queue)
+                    yield ConsumerMoved(report.queue_id, report.place, report.queue)
                 case "refused" if is_new:
-                    yield ConsumerRefused(each.queue_id, each.text)
+                    yield ConsumerRefused(report.queue_id, report.text)
                 case "refused":
-                    yield self._refused(each.queue_id, each.place, each.text, queue=each.queue, source=split.source)
+                    yield self._refuse_consumer(
+                        report.queue_id, report.place, report.text, queue=report.queue, source=split.source
+                    )
                 case "failed":
-                    self.warn("ConsumerNotMoved", each.queue_id, each.text)
-        for queue_id in dict.fromkeys(each.queue_id for each in reports):
+                    self.warn("ConsumerNotMoved", report.queue_id, report.text)
+        for queue_id in dict.fromkeys(report.queue_id for report in reports):
             yield ConsumersHeld(queue_id, self.holder)
 
 
-def _unseen(known: Consumers) -> dict[int, Target]:
-    return {place: each.target for place, each in enumerate(known.consumers) if each.original is None}
+def _find_unseen(known: Consumers) -> dict[int, Target]:
+    return {place: consumer.target for place, consumer in enumerate(known.consumers) if consumer.original is None}
 
 
-def _legs(action: PointConsumer, known: Consumers) -> dict[int, tuple[str, str]]:
-    return {place: leg for place, each in enumerate(known.consumers) if (leg := each.leg(action.at)) is not None}
+def _next_moves(action: PointConsumer, known: Consumers) -> dict[int, tuple[str, str]]:
+    return {
+        place: leg
+        for place, consumer in enumerate(known.consumers)
+        if (leg := consumer.next_move(action.at)) is not None
+    }
 
 
 def _waits_for_agents(action: PointConsumer, known: Consumers) -> bool:
-    """Whether nothing is to be done but what agents do."""
-    left = _unseen(known)
+    """Whether all remaining work is for agents."""
+    left = _find_unseen(known)
     if not left:
-        legs = [known.consumers[place] for place in _legs(action, known)]
-        left = dict(enumerate(each.target for each in legs))
-        if any(each.to is None for each in legs):
+        legs = [known.consumers[place] for place in _next_moves(action, known)]
+        left = dict(enumerate(consumer.target for consumer in legs))
+        if any(consumer.to is None for consumer in legs):
             return False
-    return bool(left) and all(of_agents(target) is not None for target in left.values())
+    return bool(left) and all(agent_cluster(target) is not None for target in left.values())
 
 
 def _steps(registry: Registry, clusters: Collection[str]) -> Iterator[ConsumerStep]:
     for action in due(registry):
         if not isinstance(action, PointConsumer):
             continue
-        known, source = registry.consumers_of(action.queue_id), registry.splits[action.queue_id].source
-        unseen, legs = _unseen(known), _legs(action, known)
-        for place, each in enumerate(known.consumers):
+        known, source = registry.find_consumers(action.queue_id), registry.splits[action.queue_id].source
+        unseen, legs = _find_unseen(known), _next_moves(action, known)
+        for place, consumer in enumerate(known.consumers):
             queue, other = (source, "") if unseen else legs.get(place, ("", ""))
-            is_due = each.original is None if unseen else place in legs and each.to is not None
-            if is_due and of_agents(each.target) in clusters:
+            is_due = consumer.original is None if unseen else place in legs and consumer.to is not None
+            if is_due and agent_cluster(consumer.target) in clusters:
                 yield ConsumerStep(
                     queue_id=known.queue_id,
                     place=place,
-                    target=each.target,
+                    target=consumer.target,
                     queue=queue,
                     instead_of=other,
-                    original=each.original,
+                    original=consumer.original,
                 )
 
 
 @contextmanager
-def _told(codes: Collection[str]) -> Iterator[None]:
+def _as_bad_consumer(codes: Collection[str]) -> Iterator[None]:
     """Turn calls that AWS refuses with these codes into `BadConsumer`."""
     try:
         yield

@@ -1,4 +1,4 @@
-"""What an administrator lets sessions ask for: rules by queue, and which of them a new session would break. Pure.
+"""Policies by queue that limit sessions, and the check of a new session against them. Pure.
 
 All policies that hold for a queue count. They are about beginnings: a session that runs goes on when they change.
 """
@@ -77,27 +77,27 @@ def attributes_named(asked: Filter) -> frozenset[str]:
     """
     named = {fold_name(name) for name, _ in asked.attributes}
     for either in asked.lines:
-        names = [_line_of(pattern) for pattern in either]
+        names = [_find_attribute(pattern) for pattern in either]
         folded = {fold_name(name) for name in names if name is not None}
         if len(folded) == 1 and None not in names:
             named |= folded
     return frozenset(named)
 
 
-def _line_of(pattern: str) -> str | None:
+def _find_attribute(pattern: str) -> str | None:
     """Give the attribute in whose line alone the pattern can be found; None where that isn't plain to see."""
-    stream = [each for each in tokens(pattern) if each.kind not in {Kind.FLAGS, Kind.SKIPPED}]
-    if not stream or stream[0].kind is not Kind.START or any(each.multiline or each.verbose for each in stream):
+    stream = [token for token in tokens(pattern) if token.kind not in {Kind.FLAGS, Kind.SKIPPED}]
+    if not stream or stream[0].kind is not Kind.START or any(token.multiline or token.verbose for token in stream):
         return None
     depth = 0
-    for each in stream:
-        depth += (each.kind is Kind.OPEN) - (each.kind is Kind.CLOSE)
-        if each.kind is Kind.OR and not depth:
+    for token in stream:
+        depth += (token.kind is Kind.OPEN) - (token.kind is Kind.CLOSE)
+        if token.kind is Kind.OR and not depth:
             return None
     name = ""
-    for place, each in enumerate(stream[1:], start=1):
-        character = each.text.removeprefix("\\")
-        if each.kind not in {Kind.LITERAL, Kind.ESCAPE} or (each.kind is Kind.ESCAPE and character.isalnum()):
+    for place, token in enumerate(stream[1:], start=1):
+        character = token.text.removeprefix("\\")
+        if token.kind not in {Kind.LITERAL, Kind.ESCAPE} or (token.kind is Kind.ESCAPE and character.isalnum()):
             return None
         if character == ":":
             is_counted = stream[place + 1 : place + 2] and stream[place + 1].kind is Kind.QUANTIFIER

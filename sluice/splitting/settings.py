@@ -10,7 +10,7 @@ from sluice.settings import Settings
 from sluice.splitting.consumers.targets import Target
 from sluice.splitting.consumers.temporary_queues import TAG_CHARACTERS
 from sluice.splitting.policies import Policy
-from sluice.stages import staged
+from sluice.stages import add_stage_prefix
 
 
 class SplitConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,5 +73,5 @@ class ControlSettings(SplitterSettings, frozen=True, kw_only=True):
 
     @property
     def deployment(self) -> str:
-        """What tells a deployment's temporary queues from another's: its table's name is unique, and so is its hash."""
-        return staged(hashlib.sha256(self.table.encode()).hexdigest()[:TAG_CHARACTERS], self.stage)
+        """The tag of a deployment's temporary queues: a hash of its table's name, and therefore unique."""
+        return add_stage_prefix(hashlib.sha256(self.table.encode()).hexdigest()[:TAG_CHARACTERS], self.stage)

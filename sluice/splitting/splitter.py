@@ -1,11 +1,11 @@
-"""Splits a batch of one source queue: who gets what is the router's; here it is sent, counted, failures reported.
+"""Splits a batch of one source queue: sends each message where the router decides, counts, and reports failures.
 
 Forward, then delete: a message is done only when every receiver has it. Nothing is deleted here; the trigger deletes
 what isn't reported as failed.
 
-Time is shared out. A batch is decided and sent slice by slice, and filters, S3 and sending have their shares of it.
-What they don't come to is reported as failed and comes again. A session that costs too much, or whose queue won't take
-what it is sent, is out of the rest of the batch: its messages go on down the line, as if it weren't there.
+A batch is decided and sent slice by slice, with separate deadlines for filters, S3 and sending. Messages that miss a
+deadline are reported as failed and redelivered. A session that exceeds its filter budget, or whose queue refuses
+messages, is skipped for the rest of the batch, and its messages are routed as if the session did not exist.
 """
 
 from collections import Counter, deque
@@ -30,8 +30,8 @@ from sluice.splitting.routing.router import (
     MissingInput,
     Recipients,
     Router,
-    for_main,
-    for_session,
+    build_main_message,
+    build_session_copy,
     is_ready,
 )
 from sluice.splitting.sessions.state import SPLITTER_LEASE_S, Reason, Registry
@@ -46,21 +46,21 @@ BATCH_MS = 20_000  # the function's time limit: no batch takes longer
 ANNOUNCED_FOR_MS = SPLITTER_LEASE_S * 1_000 - BATCH_MS
 MAX_READS = 10  # of a registry that changes with every look
 MAX_PASSES = 20  # of re-routing, while session after session turns out to be gone
-# From a batch's begin, of the function's 20 s: no filter is asked any more, and no request begun.
+# Seconds after the batch began, within the function's 20 s limit: no filter runs, and no request starts, after these.
 DECIDED_WITHIN_S = 10.0
 SENT_WITHIN_S = 16.0
 SLICE_S = 1.0  # what is decided by then is sent, before more is decided
 KNOWN_WITHIN_MS = 1_000  # of a session's beginning every batch that begins routes to it
 FILTER_BUDGET_S = 2.0  # what a session's filter may take of one batch; 6 MB of messages is all that a batch can have
 
-# After a cancellation: if control is late or its message is lost, the session is tried, and told, again.
+# After a cancellation. If control is late or its message is lost, the session is tried and cancelled again.
 PASSED_OVER_S = 60.0
 AGAIN_AFTER_S = 2.0  # SQS doesn't find a queue in its first second; and one batch is one time
 AGAIN_WITHIN_S = 600.0
 MAX_TOLD = 50  # cancellations of one batch, each of them a request; the others are told of by the next
 MAX_WORDS = 200  # characters of a queue's refusal
 
-# What may happen to a session that does nothing wrong: a slow moment, a queue that isn't to be found yet.
+# Faults that can happen to a well-behaved session: a slow moment, or a new queue that SQS does not find yet.
 FORGIVEN_ONCE = frozenset({Reason.FILTER_TOO_SLOW, Reason.QUEUE_GONE})
 REASONS = {
     FaultKind.PATTERN_TIMED_OUT: Reason.PATTERN_TIMED_OUT,
@@ -82,24 +82,24 @@ def first_received_ms(message: Message) -> int | None:
 
 @dataclass(slots=True, kw_only=True)
 class SessionCircuitBreaker:
-    """What one splitter's environment keeps from batch to batch, of sessions by id. Not for threads."""
+    """Tracks misbehaving sessions: which are skipped, and which were cancelled. Not thread-safe."""
 
-    now_s: Callable[[], float]  # of a clock that only goes on
+    now_s: Callable[[], float]  # monotonic
     tell: Tell
     _passed_over: dict[str, float] = field(default_factory=dict)  # until when
     _noted: dict[tuple[str, Reason], float] = field(default_factory=dict)  # since when
     _told: int = 0
 
     def begin(self) -> set[str]:
-        """Begin a batch: the sessions that it is to pass over."""
+        """Begin a batch. Returns the ids of the sessions to skip."""
         now = self.now_s()
         self._told = 0
         self._passed_over = {session_id: until for session_id, until in self._passed_over.items() if until > now}
-        self._noted = {each: at for each, at in self._noted.items() if at > now - AGAIN_WITHIN_S}
+        self._noted = {fault: at for fault, at in self._noted.items() if at > now - AGAIN_WITHIN_S}
         return set(self._passed_over)
 
-    def note(self, session_id: str, reason: Reason, words: str = "") -> None:
-        """Have control cancel the session, at once or, of what is forgiven once, when it happens again."""
+    def report_fault(self, session_id: str, reason: Reason, words: str = "") -> None:
+        """Ask control to cancel the session: at once, or when a fault that is forgiven once happens again."""
         now = self.now_s()
         if reason in FORGIVEN_ONCE and now - self._noted.setdefault((session_id, reason), now) < AGAIN_AFTER_S:
             return
@@ -117,13 +117,13 @@ class Routes(msgspec.Struct, frozen=True, kw_only=True):
     queues: Mapping[str, str]
 
 
-class Unsettled(RuntimeError):
-    """The registry changed each time it was read; the batch comes again."""
+class RegistryUnsettled(RuntimeError):
+    """The registry changed during every read; the batch is redelivered."""
 
 
 @dataclass(slots=True)
 class CachedRegistry:
-    """The registry as a splitter's environment knows it: never older than a second. Not for threads.
+    """Caches the registry for a splitter's environment for at most one second. Not thread-safe.
 
     It is announced before it is routed by. The order is what makes it safe (`sessions.rules`): announce the version
     read, read the version again, and route only when it is still the same. An announcement holds for the lease: it is
@@ -141,14 +141,14 @@ class CachedRegistry:
     _announced_at_ms: int = 0
 
     def routes(self, queue_id: str) -> Routes:
-        """Give the routes of a split queue, compiled at the first batch after a change. Raises `Unsettled`."""
+        """Return the routes of a split queue, compiled at the first batch after a change. Raises `Unsettled`."""
         self._refresh()
         if queue_id not in self._routes:
             registry = self._registry
-            shares = registry.shares_of(queue_id)
-            queues = {share.session_id: registry.queue_of(share.session_id, queue_id) for share in shares}
+            shares = registry.list_shares(queue_id)
+            queues = {share.session_id: registry.find_session_queue(share.session_id, queue_id) for share in shares}
             self._routes[queue_id] = Routes(
-                router=Router.of(shares, decide=self.decide(), ready=self.ready),
+                router=Router.build(shares, decide=self.decide(), ready=self.ready),
                 queues={session_id: queue.name for session_id, queue in queues.items() if queue is not None},
             )
         return self._routes[queue_id]
@@ -178,12 +178,12 @@ class CachedRegistry:
                 self._announced_at_ms = 0  # where announcing fails, the next batch begins with it
             self.store.announce(self.splitter_id, version=self._registry.version, at_ms=now_ms)
             self._announced_at_ms = now_ms
-        raise Unsettled("the registry of sessions changes too fast to be read")
+        raise RegistryUnsettled("the registry of sessions changes too fast to be read")
 
 
 @dataclass(slots=True)
 class SplitOutcome:
-    """What became of a batch: by position what is to come again and why, counts, and what went to sessions."""
+    """The result of a batch: failures by position (to be redelivered), counts, and the messages sent to sessions."""
 
     failures: Mapping[int, DestinationFault] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
@@ -191,8 +191,8 @@ class SplitOutcome:
 
     @property
     def forwarded(self) -> Counter[str]:
-        """How many went to each session, by its id."""
-        return Counter({each.session: len(each.messages) for each in self.routed})
+        """Number of messages sent to each session, by session id."""
+        return Counter({share.session: len(share.messages) for share in self.routed})
 
 
 def split(
@@ -203,10 +203,10 @@ def split(
     send: Send,
     executor: Executor,
     metadata: ObjectMetadata,
-    conduct: SessionCircuitBreaker,
+    circuit_breaker: SessionCircuitBreaker,
     began_s: float,
 ) -> SplitOutcome:
-    """Forward the batch, which began at this reading of the conduct's clock. `messages` are in the order received.
+    """Forward the batch, which began at `began_s` of the circuit breaker's clock. `messages` are in the order received.
 
     While the queue has no `main` nothing may be forwarded.
     What a session's vanished or refusing queue was to get is routed again, without that session, in as many passes as
@@ -215,15 +215,15 @@ def split(
     if queue.main is None:
         failures = dict.fromkeys(range(len(messages)), HeldBack(NOT_SPLIT))
         return SplitOutcome(failures=failures, counts=Counter(MessagesRead=len(messages), MessagesFailed=len(failures)))
-    now_s = conduct.now_s
+    now_s = circuit_breaker.now_s
     batch = _Batch(
         main=queue.main,
         messages=messages,
-        envelope=Envelope.of(queue),
+        envelope=Envelope.from_config(queue),
         routes=routes,
         executor=executor,
         metadata=metadata,
-        conduct=conduct,
+        circuit_breaker=circuit_breaker,
         sessions={name: session_id for session_id, name in routes.queues.items()},
         dispatcher=Dispatcher(
             fifo=queue.source.endswith(FIFO_SUFFIX),
@@ -233,7 +233,7 @@ def split(
             may_go_on=lambda: now_s() < began_s + SENT_WITHIN_S,
         ),
         meter=Meter(clock=now_s, until=began_s + DECIDED_WITHIN_S, budget_s=FILTER_BUDGET_S),
-        out=conduct.begin() if routes.queues else set(),
+        out=circuit_breaker.begin() if routes.queues else set(),
     )
     waiting = deque(range(len(messages)))
     while waiting:
@@ -243,7 +243,7 @@ def split(
 
 @dataclass(slots=True, kw_only=True)
 class _Batch:
-    """A batch on its way. `out` are the sessions that it passes over."""
+    """The state of a batch while it is forwarded. `out` holds the ids of skipped sessions."""
 
     messages: Sequence[Message]
     envelope: Envelope
@@ -251,7 +251,7 @@ class _Batch:
     routes: Routes
     executor: Executor
     metadata: ObjectMetadata
-    conduct: SessionCircuitBreaker
+    circuit_breaker: SessionCircuitBreaker
     sessions: Mapping[str, str]  # by queue name
     dispatcher: Dispatcher
     meter: Meter
@@ -261,19 +261,19 @@ class _Batch:
     shares: dict[str, Share] = field(default_factory=dict)  # of those who were to get something, by queue name
 
     def take(self, waiting: deque[int]) -> dict[int, Recipients]:
-        """Take messages off the front and route them, for as long as a slice lasts, and one at least."""
-        until = self.conduct.now_s() + SLICE_S
-        found: dict[int, Recipients] = {}
-        while waiting and (not found or self.conduct.now_s() < until):
+        """Take messages off the front of `waiting` and route them until the slice ends; at least one."""
+        until = self.circuit_breaker.now_s() + SLICE_S
+        routed: dict[int, Recipients] = {}
+        while waiting and (not routed or self.circuit_breaker.now_s() < until):
             position = waiting.popleft()
-            found[position] = self.routed(position)
-        return self.decided(found)
+            routed[position] = self.route(position)
+        return self.settle_metadata(routed)
 
-    def deliver(self, found: dict[int, Recipients]) -> None:
-        """Send what is decided; what a session's queue won't have is decided again, without that session."""
+    def deliver(self, decided: dict[int, Recipients]) -> None:
+        """Send decided messages. Route those that a session's queue refuses again, without that session."""
         for _ in range(MAX_PASSES):
             stopped = self.dispatcher.dispatch(
-                [entry for position in sorted(found) for entry in self.entries(position, found[position])]
+                [entry for position in sorted(decided) for entry in self.build_entries(position, decided[position])]
             )
             for entry in stopped.gone:
                 if entry.target in self.sessions:
@@ -282,65 +282,69 @@ class _Batch:
                     self.dispatcher.fail(entry, NotDelivered(str(QueueGone(entry.target))))
             for entry, fault in stopped.refused:
                 self.drop_session(entry.target, Reason.QUEUE_REFUSED, str(fault))
-            entries = (*stopped.gone, *(each.entry for each in stopped.refused), *stopped.later)
+            entries = (*stopped.gone, *(refusal.entry for refusal in stopped.refused), *stopped.later)
             again = sorted({entry.position for entry in entries} - self.dispatcher.failures.keys())
             if not again:
                 return
-            found = self.decided({position: self.routed(position) for position in again})
-        for position in found:
+            decided = self.settle_metadata({position: self.route(position) for position in again})
+        for position in decided:
             self.fail(position, NotDelivered("its receivers keep vanishing"))
 
     def drop_session(self, target: str, reason: Reason, words: str = "") -> None:
-        """Take the session of a queue that is gone, or refuses, out of the batch."""
+        """Skip the session of a missing or refusing queue for the rest of the batch."""
         session_id = self.sessions[target]
         if session_id not in self.out:
             self.out.add(session_id)
-            self.conduct.note(session_id, reason, words)
+            self.circuit_breaker.report_fault(session_id, reason, words)
 
-    def routed(self, position: int) -> Recipients:
-        """Route a message. A session whose filter is at fault is out of the batch from the next one on."""
+    def route(self, position: int) -> Recipients:
+        """Route a message. A session whose filter is at fault is skipped from the next message on."""
         gone = self.out
         first_ms = first_received_ms(self.messages[position]) if self.dispatcher.fifo else None
         if first_ms is not None:
             # It may have gone to somebody already, who gets it again and suppresses it: never a later session too.
             gone = gone | self.routes.router.later_than(first_ms - KNOWN_WITHIN_MS)
-        recipients = self.routes.router.recipients(self.sight(position), gone=gone, meter=self.meter)
+        recipients = self.routes.router.find_recipients(self.filter_input(position), gone=gone, meter=self.meter)
         for fault in recipients.faults:
             self.faults.add((position, fault.session_id, fault.kind))
             self.out.add(fault.session_id)
             if fault.kind in REASONS:
-                self.conduct.note(fault.session_id, REASONS[fault.kind])
+                self.circuit_breaker.report_fault(fault.session_id, REASONS[fault.kind])
         return recipients
 
-    def sight(self, position: int) -> FilterInput:
-        """Prepare a message for filters; it is kept only where S3 has been asked, as most are routed once."""
-        found = self.answered.get(position)
-        if found is not None:
-            return found
-        return FilterInput.of(self.messages[position], envelope=self.envelope)
+    def filter_input(self, position: int) -> FilterInput:
+        """Prepare a message for filters. Cached only with S3 metadata, since most messages are routed once."""
+        cached = self.answered.get(position)
+        if cached is not None:
+            return cached
+        return FilterInput.from_message(self.messages[position], envelope=self.envelope)
 
-    def decided(self, found: dict[int, Recipients]) -> dict[int, Recipients]:
-        """Give those that are decided, once S3 has been asked where a program wants it; the others have failed."""
-        wanting = [position for position, recipients in found.items() if recipients.lacks is MissingInput.METADATA]
-        for position in self.fetched(wanting) if wanting else ():
-            found[position] = self.routed(position)
-        for position, recipients in found.items():
-            if recipients.lacks is not None and position not in self.dispatcher.failures:
+    def settle_metadata(self, routed: dict[int, Recipients]) -> dict[int, Recipients]:
+        """Fetch the S3 metadata that programs need and route again. Returns decided messages; fails the others."""
+        wanting = [position for position, recipients in routed.items() if recipients.missing is MissingInput.METADATA]
+        for position in self.fetch_metadata(wanting) if wanting else ():
+            routed[position] = self.route(position)
+        for position, recipients in routed.items():
+            if recipients.missing is not None and position not in self.dispatcher.failures:
                 self.fail(position, NotReached("not decided within the batch's time"))
-        return {position: recipients for position, recipients in found.items() if recipients.lacks is None}
+        return {position: recipients for position, recipients in routed.items() if recipients.missing is None}
 
-    def fetched(self, positions: Sequence[int]) -> Iterator[int]:
-        """Ask S3 for these messages' objects, side by side, within half of the time that is left.
+    def fetch_metadata(self, positions: Sequence[int]) -> Iterator[int]:
+        """Fetch the metadata of these messages' S3 objects concurrently, within half of the remaining time.
 
-        Yields the positions that have their answers; where S3 fails, that message alone has failed.
+        Yields the positions whose metadata arrived. If S3 fails for a message, only that message fails.
         """
-        objects = {each: self.envelope.objects(self.messages[each].body) for each in positions}
-        asked = {each: self.executor.submit(self.metadata, each) for of_one in objects.values() for each in of_one}
-        wait(asked.values(), timeout=max(0.0, (self.meter.until - self.conduct.now_s()) / 2))
-        for future in asked.values():
+        objects = {position: self.envelope.objects(self.messages[position].body) for position in positions}
+        requests = {
+            s3_object: self.executor.submit(self.metadata, s3_object)
+            for message_objects in objects.values()
+            for s3_object in message_objects
+        }
+        wait(requests.values(), timeout=max(0.0, (self.meter.until - self.circuit_breaker.now_s()) / 2))
+        for future in requests.values():
             future.cancel()
-        for position, of_one in objects.items():
-            answers = [asked[each] for each in of_one]
+        for position, message_objects in objects.items():
+            answers = [requests[s3_object] for s3_object in message_objects]
             if not all(answer.done() and not answer.cancelled() for answer in answers):
                 self.fail(position, NotReached("S3 didn't answer within the batch's time"))
                 continue
@@ -349,34 +353,34 @@ class _Batch:
                 self.fail(position, NotDelivered(f"metadata of its S3 object: {failed}"))
                 continue
             metadata = {name: value for answer in answers for name, value in answer.result().items()}
-            self.answered[position] = self.sight(position).with_metadata(metadata)
+            self.answered[position] = self.filter_input(position).with_metadata(metadata)
             yield position
 
-    def entries(self, position: int, recipients: Recipients) -> Iterator[Entry]:
-        """Copy first, then the message itself, to a session or to main. A copy whose place is unknown has vanished."""
+    def build_entries(self, position: int, recipients: Recipients) -> Iterator[Entry]:
+        """Yield the copies, then the message itself, for a session or main. Sessions without a queue get no copy."""
         message, fifo = self.messages[position], self.dispatcher.fifo
         stealing = recipients.stealing
         shares = [*recipients.mirroring, *([stealing] if stealing else [])]
-        there = [share for share in shares if share.session_id in self.routes.queues]
-        for share in there:
-            copy = for_session(message, key=share.key, fifo=fifo)
+        reachable = [share for share in shares if share.session_id in self.routes.queues]
+        for share in reachable:
+            copy = build_session_copy(message, key=share.key, fifo=fifo)
             target = self.routes.queues[share.session_id]
             self.shares[target] = share
             yield Entry(position=position, target=target, outgoing=copy)
-        if stealing not in there:
-            yield self.to_main(position)
+        if stealing not in reachable:
+            yield self.main_entry(position)
 
-    def to_main(self, position: int) -> Entry:
-        """Give the message as the deployed consumer gets it."""
-        outgoing = for_main(self.messages[position], fifo=self.dispatcher.fifo)
+    def main_entry(self, position: int) -> Entry:
+        """Build the entry that sends the message to main."""
+        outgoing = build_main_message(self.messages[position], fifo=self.dispatcher.fifo)
         return Entry(position=position, target=self.main, outgoing=outgoing)
 
     def fail(self, position: int, fault: DestinationFault) -> None:
-        """Note that a message is to come again, and what follows it in its group with it."""
-        self.dispatcher.fail(self.to_main(position), fault)
+        """Report a message as failed, and with it the later messages of its group."""
+        self.dispatcher.fail(self.main_entry(position), fault)
 
     def outcome(self) -> SplitOutcome:
-        """Say what became of the batch."""
+        """Return the outcome of the batch."""
         sent, failures = self.dispatcher.sent, self.dispatcher.failures
         unmatched = sum(entry.target == self.main for entry in sent)
         mirrored = len(sent) - len({entry.position for entry in sent})  # copies beside the message itself

@@ -1,5 +1,5 @@
-"""The jobs that run on EMR Serverless and on local Spark: from queues to tables, from tables to statistics and back.
+"""The jobs that run on EMR Serverless and on local Spark: land, statistics, compact and replay.
 
-`main` is the one entry point. What needs Spark is imported where a job runs, so that arguments, the table's log and the
-statistics' format are usable without.
+`main` is the entry point. Modules that need Spark are imported only when a job runs, so that the arguments and the
+table's log can be used without Spark.
 """

@@ -1,4 +1,4 @@
-"""The jobs' arguments. A mistake names the argument and ends the program with exit code 2, as argparse does."""
+"""Parser of the jobs' arguments. An error names the argument and exits with code 2, as argparse does."""
 
 import argparse
 import re
@@ -11,9 +11,9 @@ from sluice.pipeline.jobs import TableFormat
 from sluice_jobs.table_schemas import ATTRIBUTE_TYPES, RESERVED
 from sluice_spark.errors import InvalidOption
 from sluice_spark.metrics.measures import NAMESPACE
-from sluice_spark.options import parsed as parsed_options
+from sluice_spark.options import parse_options as parsed_options
 
-TABLE_FORMATS = [each.value for each in TableFormat]
+TABLE_FORMATS = [table_format.value for table_format in TableFormat]
 _LOCATION = re.compile(r"(s3[an]?://[^/`]+/|file:/|/)[^`]+")  # no backtick: it goes into SQL
 _NAMESPACE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 LATE_DAYS_DEFAULT = 3
@@ -24,102 +24,124 @@ EVENTS_EXCHANGE = "events"
 
 
 def parse(arguments: Sequence[str], *, today: date) -> argparse.Namespace:
-    """Parse a job's arguments; its name is in `job`. Exit with 2 where they can't be parsed. `today`: of UTC."""
+    """Parse a job's arguments; `job` is its name. Exits with 2 on an error. `today` is the day in UTC."""
     parser = argparse.ArgumentParser(prog="sluice_job", description="Sluice's jobs for Spark.", allow_abbrev=False)
     jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
 
-    land = jobs.add_parser("land", help="from queues to tables", allow_abbrev=False)
-    land.add_argument("--queue-url", required=True, metavar="URL[,URL]", help="queues to receive from")
-    land.add_argument("--staging", required=True, type=_location, metavar="LOC", help="where messages are staged")
-    land.add_argument("--checkpoint", required=True, type=_location, metavar="LOC", help="of the query")
-    land.add_argument("--quarantine", required=True, type=_location, metavar="LOC", help="for what can't be read")
-    land.add_argument("--drain", action="store_true", help="stop when the queues are empty and all is committed")
-    land.add_argument("--max-messages", type=_count, metavar="N", help="of a batch")
-    land.add_argument("--max-connections", type=_count, metavar="N", help="receives at once")
-    land.add_argument("--envelope", metavar="NAME[,NAME]", help="what bodies are in, from the outermost in")
+    land = jobs.add_parser("land", help="move messages from queues to tables", allow_abbrev=False)
+    land.add_argument("--queue-url", required=True, metavar="URL[,URL]", help="URLs of the queues to receive from")
     land.add_argument(
-        "--columns", type=_columns, default={}, metavar="NAME:TYPE[,…]", help="attributes that get a column"
+        "--staging",
+        required=True,
+        type=_parse_location,
+        metavar="LOC",
+        help="location where received messages are staged",
     )
-    land.add_argument("--late-days", type=_days, default=LATE_DAYS_DEFAULT, metavar="N")
-    land.add_argument("--metrics", nargs="?", const=NAMESPACE, metavar="NAMESPACE", help="EMF lines on stdout")
+    land.add_argument("--checkpoint", required=True, type=_parse_location, metavar="LOC", help="query's checkpoint")
+    land.add_argument(
+        "--quarantine", required=True, type=_parse_location, metavar="LOC", help="for unreadable messages"
+    )
+    land.add_argument("--drain", action="store_true", help="stop when the queues are empty and all batches committed")
+    land.add_argument("--max-messages", type=_parse_count, metavar="N", help="maximum per batch")
+    land.add_argument("--max-connections", type=_parse_count, metavar="N", help="concurrent receives")
+    land.add_argument("--envelope", metavar="NAME[,NAME]", help="envelopes around the bodies, outermost first")
+    land.add_argument(
+        "--columns",
+        type=_parse_columns,
+        default={},
+        metavar="NAME:TYPE[,…]",
+        help="message attributes to land as columns",
+    )
+    land.add_argument("--late-days", type=_parse_days, default=LATE_DAYS_DEFAULT, metavar="N")
+    land.add_argument(
+        "--metrics", nargs="?", const=NAMESPACE, metavar="NAMESPACE", help="write metrics to stdout as EMF"
+    )
 
-    statistics = jobs.add_parser("statistics", help="a day's statistics", allow_abbrev=False)
-    statistics.add_argument("--day", type=lambda text: _day(text, today), metavar="YYYY-MM-DD|yesterday")
-    statistics.add_argument("--output", required=True, type=_location, metavar="LOC")
-    statistics.add_argument("--exchange", default=EVENTS_EXCHANGE, metavar="NAME", help="which has the events")
+    statistics = jobs.add_parser("statistics", help="compute a day's statistics", allow_abbrev=False)
+    statistics.add_argument("--day", type=lambda text: _parse_day(text, today), metavar="YYYY-MM-DD|yesterday")
+    statistics.add_argument("--output", required=True, type=_parse_location, metavar="LOC")
+    statistics.add_argument("--exchange", default=EVENTS_EXCHANGE, metavar="NAME", help="exchange of the events")
     statistics.add_argument("--stream", action="store_true", help="keep the hourly table up to date until stopped")
-    statistics.add_argument("--checkpoint", type=_location, metavar="LOC", help="of the stream")
+    statistics.add_argument("--checkpoint", type=_parse_location, metavar="LOC", help="stream's checkpoint")
 
-    compact = jobs.add_parser("compact", help="small files into large ones", allow_abbrev=False)
-    compact.add_argument("--days", type=_count, default=COMPACT_DAYS_DEFAULT, metavar="N", help="closed days")
-    compact.add_argument("--target-mb", type=_count, default=TARGET_MB_DEFAULT, metavar="N", help="of a file")
+    compact = jobs.add_parser("compact", help="merge small files", allow_abbrev=False)
+    compact.add_argument(
+        "--days", type=_parse_count, default=COMPACT_DAYS_DEFAULT, metavar="N", help="closed days to compact"
+    )
+    compact.add_argument(
+        "--target-mb", type=_parse_count, default=TARGET_MB_DEFAULT, metavar="N", help="target file size, MiB"
+    )
 
-    replay = jobs.add_parser("replay", help="back to an exchange", allow_abbrev=False)
+    replay = jobs.add_parser("replay", help="send messages to an exchange again", allow_abbrev=False)
     source = replay.add_mutually_exclusive_group(required=True)
-    source.add_argument("--tables", metavar="LOC", help="replay what has landed")
-    source.add_argument("--staging", type=_location, metavar="LOC", help="replay retained segments")
+    source.add_argument("--tables", metavar="LOC", help="replay messages from tables")
+    source.add_argument("--staging", type=_parse_location, metavar="LOC", help="replay retained segments")
     replay.add_argument("--table-format", choices=TABLE_FORMATS, default="parquet")
-    replay.add_argument("--queue-url", required=True, type=_queue_url, metavar="URL", help="an exchange's ingress")
-    replay.add_argument("--exchange", required=True, type=_exchange, metavar="NAME")
-    replay.add_argument("--from-exchange", metavar="NAME", help="only what came by it; else everything")
-    replay.add_argument("--from", required=True, type=_moment, dest="start", metavar="ISO", help="sent at or after")
-    replay.add_argument("--to", required=True, type=_moment, dest="end", metavar="ISO", help="sent before")
-    replay.add_argument("--rate", type=_count, metavar="N", help="messages per second at most")
+    replay.add_argument(
+        "--queue-url", required=True, type=_parse_queue_url, metavar="URL", help="ingress queue of the exchange"
+    )
+    replay.add_argument("--exchange", required=True, type=_parse_exchange, metavar="NAME")
+    replay.add_argument("--from-exchange", metavar="NAME", help="replay only its messages; default: all")
+    replay.add_argument("--from", required=True, type=_parse_time, dest="start", metavar="ISO", help="sent at or after")
+    replay.add_argument("--to", required=True, type=_parse_time, dest="end", metavar="ISO", help="sent before")
+    replay.add_argument("--rate", type=_parse_count, metavar="N", help="maximum messages per second")
 
     for job in (land, statistics, compact):
         job.add_argument("--tables", required=True, metavar="LOC", help="a location; with iceberg catalog.namespace")
         job.add_argument("--table-format", required=True, choices=TABLE_FORMATS)
     for job in (land, statistics):
-        job.add_argument("--trigger-seconds", type=_seconds, default=TRIGGER_SECONDS_DEFAULT, metavar="S")
+        job.add_argument("--trigger-seconds", type=_parse_seconds, default=TRIGGER_SECONDS_DEFAULT, metavar="S")
     for job in (land, replay):
-        job.add_argument("--region", metavar="R", help="of the queues; else from their URLs")
-        job.add_argument("--endpoint", metavar="URL", help="of SQS")
-    given = parser.parse_args(arguments)
-    _check_together(parser, given)
-    return given
+        job.add_argument("--region", metavar="R", help="region of the queues; default: from their URLs")
+        job.add_argument("--endpoint", metavar="URL", help="endpoint of SQS")
+    options = parser.parse_args(arguments)
+    _check_combinations(parser, options)
+    return options
 
 
-def _check_together(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
-    tables = getattr(given, "tables", None)
+def _check_combinations(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    tables = getattr(options, "tables", None)
     if tables is not None:
-        wanted = _NAMESPACE if given.table_format == "iceberg" else _LOCATION
-        if not wanted.fullmatch(tables):
-            kind = "catalog.namespace" if given.table_format == "iceberg" else "an absolute path or s3://bucket/prefix"
-            parser.error(f"argument --tables: {tables!r} is not {kind}, as format {given.table_format} needs")
-        given.tables = tables.rstrip("/")
-    if given.job == "land":
+        pattern = _NAMESPACE if options.table_format == "iceberg" else _LOCATION
+        if not pattern.fullmatch(tables):
+            kind = (
+                "catalog.namespace" if options.table_format == "iceberg" else "an absolute path or s3://bucket/prefix"
+            )
+            parser.error(f"argument --tables: {tables!r} is not {kind}, as format {options.table_format} needs")
+        options.tables = tables.rstrip("/")
+    if options.job == "land":
         try:
-            parsed_options(source_options(given))
+            parsed_options(source_options(options))
         except InvalidOption as error:
-            parser.error(f"argument {_OF_OPTION.get(error.option, error.option)}: {error.why}")
-    if given.job == "replay" and given.start >= given.end:
+            parser.error(f"argument {_ARGUMENT_BY_OPTION.get(error.option, error.option)}: {error.why}")
+    if options.job == "replay" and options.start >= options.end:
         parser.error("argument --to: is not after --from")
-    if given.job == "statistics" and given.stream != (given.checkpoint is not None):
-        parser.error("argument --checkpoint: goes with --stream, and --stream needs it")
-    if given.job == "statistics" and given.stream == (given.day is not None):
-        parser.error("argument --day: one of it and --stream is needed")
+    if options.job == "statistics" and options.stream != (options.checkpoint is not None):
+        parser.error("argument --checkpoint: required with --stream, and not allowed without it")
+    if options.job == "statistics" and options.stream == (options.day is not None):
+        parser.error("argument --day: either --day or --stream is required, not both")
 
 
 DRAIN_WAIT_S = "2"
 
 
-def source_options(given: argparse.Namespace) -> dict[str, str]:
-    """Of `land`: the source's."""
+def source_options(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the options of the `sqs` source for job `land`."""
     options = {
-        "queueUrl": given.queue_url,
-        "stagingLocation": given.staging,
-        "region": given.region,
-        "endpoint": given.endpoint,
-        "envelope": given.envelope,
-        "maxMessagesPerTrigger": given.max_messages and str(given.max_messages),
-        "maxConnections": given.max_connections and str(given.max_connections),
-        # A drain ends when the receive that is under way does: soon, and it takes nothing that comes meanwhile for long
-        "waitTimeSeconds": DRAIN_WAIT_S if given.drain else None,
+        "queueUrl": arguments.queue_url,
+        "stagingLocation": arguments.staging,
+        "region": arguments.region,
+        "endpoint": arguments.endpoint,
+        "envelope": arguments.envelope,
+        "maxMessagesPerTrigger": arguments.max_messages and str(arguments.max_messages),
+        "maxConnections": arguments.max_connections and str(arguments.max_connections),
+        # A drain ends after the receive in flight, so a short wait ends it sooner.
+        "waitTimeSeconds": DRAIN_WAIT_S if arguments.drain else None,
     }
     return {name: value for name, value in options.items() if value is not None}
 
 
-_OF_OPTION = {
+_ARGUMENT_BY_OPTION = {
     "queueUrl": "--queue-url",
     "stagingLocation": "--staging",
     "region": "--region",
@@ -128,7 +150,7 @@ _OF_OPTION = {
 }
 
 
-def _text(pattern: str, what: str) -> Callable[[str], str]:
+def _text_parser(pattern: str, what: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if not re.fullmatch(pattern, text):
             raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
@@ -137,42 +159,42 @@ def _text(pattern: str, what: str) -> Callable[[str], str]:
     return parse
 
 
-def _number(pattern: str, what: str) -> Callable[[str], int]:
-    return lambda text: int(_text(pattern, what)(text))
+def _number_parser(pattern: str, what: str) -> Callable[[str], int]:
+    return lambda text: int(_text_parser(pattern, what)(text))
 
 
-def _location(text: str) -> str:
-    return _text(_LOCATION.pattern, "an absolute path, nor s3://bucket/prefix")(text).rstrip("/")
+def _parse_location(text: str) -> str:
+    return _text_parser(_LOCATION.pattern, "an absolute path, nor s3://bucket/prefix")(text).rstrip("/")
 
 
-def _exchange(text: str) -> str:
+def _parse_exchange(text: str) -> str:
     if not 1 <= len(text) <= MAX_NAME_CHARACTERS:
         raise argparse.ArgumentTypeError(f"a name of {len(text)} characters, not 1 to {MAX_NAME_CHARACTERS}")
     return text
 
 
-_queue_url = _text(r"https?://[^/\s]+/[^\s,]+", "a queue URL")
-_count = _number(r"[1-9]\d{0,8}", "a whole number from 1 to 999999999")
-_days = _number(r"[0-2]?\d{1,3}|3[0-5]\d\d|36[0-4]\d|3650", "a number of days from 0 to 3650")
+_parse_queue_url = _text_parser(r"https?://[^/\s]+/[^\s,]+", "a queue URL")
+_parse_count = _number_parser(r"[1-9]\d{0,8}", "a whole number from 1 to 999999999")
+_parse_days = _number_parser(r"[0-2]?\d{1,3}|3[0-5]\d\d|36[0-4]\d|3650", "a number of days from 0 to 3650")
 
 
-def _columns(text: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for each in text.split(","):
-        name, _, kind = each.strip().partition(":")
+def _parse_columns(text: str) -> dict[str, str]:
+    columns: dict[str, str] = {}
+    for column in text.split(","):
+        name, _, kind = column.strip().partition(":")
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,127}", name) or kind not in ATTRIBUTE_TYPES:
-            raise argparse.ArgumentTypeError(f"{each!r} is not name:type with a type of {', '.join(ATTRIBUTE_TYPES)}")
-        if name.lower() in {*RESERVED, *map(str.lower, found)}:
-            raise argparse.ArgumentTypeError(f"there is a column {name} already")
-        found[name] = kind
-    return found
+            raise argparse.ArgumentTypeError(f"{column!r} is not name:type with a type of {', '.join(ATTRIBUTE_TYPES)}")
+        if name.lower() in {*RESERVED, *map(str.lower, columns)}:
+            raise argparse.ArgumentTypeError(f"column {name} exists already: choose another name")
+        columns[name] = kind
+    return columns
 
 
-def _seconds(text: str) -> float:
-    return float(_text(r"\d{1,5}(\.\d{1,3})?", "a number of seconds")(text))
+def _parse_seconds(text: str) -> float:
+    return float(_text_parser(r"\d{1,5}(\.\d{1,3})?", "a number of seconds")(text))
 
 
-def _day(text: str, today: date) -> date:
+def _parse_day(text: str, today: date) -> date:
     if text == "yesterday":
         return today - timedelta(days=1)
     try:
@@ -181,7 +203,7 @@ def _day(text: str, today: date) -> date:
         raise argparse.ArgumentTypeError(f"{text!r} is neither YYYY-MM-DD nor yesterday") from None
 
 
-def _moment(text: str) -> datetime:
+def _parse_time(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -1,11 +1,11 @@
-"""*compact*: small files of closed days into files of a target size. Readers see each row once, also meanwhile.
+"""Job *compact*: merges small files of closed days into files of a target size. Readers always see each row once.
 
-A day is closed when it is over. Rows that come for it later go to files of their own, which the next run takes. Running
-twice at once is safe: who finds that another has replaced a file leaves the table as it is. Files that are no longer of
-the table, and what killed attempts left behind, are deleted a day later: so long a reader may take.
+A day is closed when it is over. Rows that land for it later go to separate files, which the next run merges. Two runs
+at once are safe: a run that finds a file replaced by the other leaves the table as it is. Removed files, and those of
+killed attempts, are deleted a day later, so that a running reader can finish.
 
-Spark merges, on all its workers. The library's own compaction isn't used: of two at once both went through (deltalake
-1.6.6), and each row was there twice. Delta and Iceberg do it themselves, by SQL.
+Spark merges on all its workers. The library's own compaction isn't used: two at once both succeeded (deltalake 1.6.6),
+and each row was there twice. Delta and Iceberg tables are compacted by their own SQL statements.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,13 +21,13 @@ from sluice_jobs.table_schemas import MESSAGES
 from sluice_jobs.tables import ParquetTable
 from sluice_spark.errors import LogError
 
-SMALL = 0.75  # of the target: a file that is larger stays
+SMALL = 0.75  # of the target size: larger files aren't merged
 DELTA_TARGET = "spark.databricks.delta.optimize.maxFileSize"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compacted:
-    """What a run did. `removed`: files deleted, of earlier runs and killed attempts."""
+class CompactionTotals:
+    """A run's result. `removed` counts deleted files of earlier runs and killed attempts."""
 
     files_before: int = 0
     files_after: int = 0
@@ -35,34 +35,34 @@ class Compacted:
     removed: int = 0
 
 
-def compact(
+def compact_parquet(
     spark: SparkSession,
     location: str,
     *,
     days: Sequence[date],
     target_bytes: int,
     kept_hours: int = FILES_KEPT_HOURS,
-) -> Compacted:
-    """Of table `messages` at the location, Parquet with its log. `kept_hours`: since when what isn't of it may go."""
+) -> CompactionTotals:
+    """Compact Parquet table `messages` at the location, and delete files removed more than `kept_hours` ago."""
     table = ParquetTable(f"{location}/{MESSAGES}", messages_layout())
-    done = [merged(spark, table, small) for small in merges(table.log.files(), days, target_bytes)]
-    return Compacted(
-        files_before=sum(each.files_before for each in done),
-        files_after=sum(each.files_after for each in done),
-        rows=sum(each.rows for each in done),
-        removed=table.log.cleaned(kept_hours=kept_hours),
+    done = [merge_files(spark, table, small) for small in plan_merges(table.log.files(), days, target_bytes)]
+    return CompactionTotals(
+        files_before=sum(totals.files_before for totals in done),
+        files_after=sum(totals.files_after for totals in done),
+        rows=sum(totals.rows for totals in done),
+        removed=table.log.clean_up(kept_hours=kept_hours),
     )
 
 
-def compacted(
+def compact_table(
     spark: SparkSession, table_format: str, location: str, *, days: Sequence[date], target_bytes: int
 ) -> Mapping[str, Any]:
-    """Compacts a table of any format. What Delta and Iceberg say of what they did is in `metrics`.
+    """Compact a table of any format. For Delta and Iceberg, `metrics` has the statement's own result.
 
-    Raises LogError where rows would be lost.
+    Raises LogError if rows would be lost.
     """
     if table_format == "parquet":
-        return asdict(compact(spark, location, days=days, target_bytes=target_bytes))
+        return asdict(compact_parquet(spark, location, days=days, target_bytes=target_bytes))
     if table_format == "delta":
         spark.conf.set(DELTA_TARGET, str(target_bytes))
         statement = optimize_statement(location, days)
@@ -71,12 +71,12 @@ def compacted(
     return {"metrics": [row.asDict(recursive=True) for row in spark.sql(statement).collect()]}
 
 
-def merged(spark: SparkSession, table: ParquetTable, small: Sequence[DataFile]) -> Compacted:
-    """Make one file of these, in one version; nothing is done where another run was faster.
+def merge_files(spark: SparkSession, table: ParquetTable, small: Sequence[DataFile]) -> CompactionTotals:
+    """Merge the files into one, in one version; does nothing if another run was faster.
 
     Raises LogError if rows would be lost.
     """
-    rows = table.rows_of(spark, small).coalesce(1).sortWithinPartitions("sent_at")
+    rows = table.read_files(spark, small).coalesce(1).sortWithinPartitions("sent_at")
     large = table.write(rows, "compacted")
     rows_before, rows_after = sum(file.rows for file in small), sum(file.rows for file in large)
     if rows_before != rows_after:
@@ -84,25 +84,25 @@ def merged(spark: SparkSession, table: ParquetTable, small: Sequence[DataFile]) 
 
     def change(files: Sequence[DataFile]) -> Change | None:
         if {file.path for file in small} - {file.path for file in files}:
-            return None  # another run was faster; ours is deleted as what killed attempts leave
-        return Change(add=large, remove=small, moved=True)
+            return None  # another run was faster; our new file is deleted later like those of killed attempts
+        return Change(add=large, remove=small, moves_rows=True)
 
     if not table.log.change(change):
-        return Compacted()
-    return Compacted(files_before=len(small), files_after=len(large), rows=rows_after)
+        return CompactionTotals()
+    return CompactionTotals(files_before=len(small), files_after=len(large), rows=rows_after)
 
 
-def closed_days(today: date, count: int) -> Sequence[date]:
+def list_closed_days(today: date, count: int) -> Sequence[date]:
     """List the `count` days before today."""
     return [today - timedelta(days=back) for back in range(1, count + 1)]
 
 
-def merges(files: Sequence[DataFile], days: Sequence[date], target_bytes: int) -> Iterator[Sequence[DataFile]]:
-    """Which files become one: of one partition, small, together no larger than the target. By partition, then path."""
-    wanted = {day.isoformat() for day in days}
+def plan_merges(files: Sequence[DataFile], days: Sequence[date], target_bytes: int) -> Iterator[Sequence[DataFile]]:
+    """Yield groups of small files to merge, each of one partition and within the target size, by partition and path."""
+    dates = {day.isoformat() for day in days}
     partitions: dict[tuple[tuple[str, str], ...], list[DataFile]] = {}
     for file in sorted(files, key=lambda file: file.path):
-        if file.partition["date"] in wanted and file.size < SMALL * target_bytes:
+        if file.partition["date"] in dates and file.size < SMALL * target_bytes:
             partitions.setdefault(tuple(sorted(file.partition.items())), []).append(file)
     for key in sorted(partitions):
         group: list[DataFile] = []
@@ -116,12 +116,12 @@ def merges(files: Sequence[DataFile], days: Sequence[date], target_bytes: int) -
 
 
 def optimize_statement(location: str, days: Sequence[date]) -> str:
-    """Delta's. The target size is a setting of the session."""
+    """Return Delta's SQL statement; its target size is a setting of the session."""
     return f"OPTIMIZE delta.`{location}/{MESSAGES}` WHERE {_between(days)}"
 
 
 def rewrite_statement(namespace: str, days: Sequence[date], target_bytes: int) -> str:
-    """Iceberg's."""
+    """Return Iceberg's SQL statement."""
     catalog, _, rest = namespace.partition(".")
     where = _between(days).replace("'", "''")
     return (

@@ -1,8 +1,8 @@
-"""*land*: from queues to table `messages`, each message once; what can't be read to the quarantine, with its reason.
+"""Job *land*: moves messages from queues to table `messages`, each once; unreadable ones to the quarantine.
 
-A batch is written in one pass, a second one only where some of its rows are bad. Messages and quarantine take a batch
-by its query's id and its number, each by itself: killed between any two steps, the batch that Spark runs again
-completes what is missing, and adds nothing twice. So checkpoint, staging location and tables belong together.
+A batch is written in one pass, with a second one only if it has bad rows. Each of the two tables takes a batch once, by
+its query's id and number: if the job is killed between two steps, the batch that Spark runs again adds only what is
+missing. So checkpoint, staging location and tables belong together.
 """
 
 import logging
@@ -14,24 +14,24 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
 
 from sluice_jobs.arguments import LATE_DAYS_DEFAULT, TRIGGER_SECONDS_DEFAULT
-from sluice_jobs.landing import NO_EXTRAS, Extras, classified, messages_layout, quarantine_layout
-from sluice_jobs.session import asked_to_stop, awaited, stop_before, stopped_on_purpose
+from sluice_jobs.landing import NO_EXTRAS, Extras, classify_rows, messages_layout, quarantine_layout
+from sluice_jobs.session import await_query, handle_stop_signals, ignore_own_stop, stop_before
 from sluice_jobs.table_log import Transaction
 from sluice_jobs.table_schemas import MESSAGES, QUARANTINE, REASON
 from sluice_jobs.tables import ParquetTable, Table, open_table
-from sluice_spark.metrics.listener import MetricsListener, observed
+from sluice_spark.metrics.listener import MetricsListener, observe_metrics
 from sluice_spark.metrics.measures import emf_lines
 from sluice_spark.source.drain import drain
 
 log = logging.getLogger(__name__)
 
 QUERY_NAME = "land"
-QUERY_ID = "sql.streaming.queryId"  # Spark's own, set for each batch: it outlives restarts, as the checkpoint holds it
+QUERY_ID = "sql.streaming.queryId"  # set by Spark for each batch; kept in the checkpoint, so it survives restarts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Landing:
-    """What `land` is told. Locations without an end's slash; the source's own options by its names."""
+class LandArguments:
+    """Arguments of `land`. Locations have no trailing slash; `source` has the source's options by its names."""
 
     source: dict[str, str]
     checkpoint: str
@@ -41,18 +41,18 @@ class Landing:
     trigger_seconds: float = TRIGGER_SECONDS_DEFAULT
     drain: bool = False
     late_days: int = LATE_DAYS_DEFAULT
-    columns: Mapping[str, str] = field(default_factory=dict)  # of attributes, with their types
-    metrics: str | None = None  # the namespace
+    columns: Mapping[str, str] = field(default_factory=dict)  # types by attribute name
+    metrics: str | None = None  # namespace of the EMF lines; None writes none
 
     @property
     def extras(self) -> Extras:
-        """The columns that the messages get beside those of all."""
+        """The optional columns of table `messages`."""
         return Extras(envelope="envelope" in self.source, attributes=self.columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandedTotals:
-    """Rows and batches that this run has put in the tables. `landed` are in time, `late` not."""
+    """Numbers of rows and batches that this run has added. `landed` doesn't include `late` rows."""
 
     landed: int = 0
     quarantined: int = 0
@@ -65,15 +65,15 @@ class LandedTotals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Landed:
-    """What a run did. `interrupted`: SIGTERM ended it, perhaps before the queues were empty."""
+class LandResult:
+    """A run's result. `interrupted` means that SIGTERM ended it, perhaps before the queues were empty."""
 
     totals: LandedTotals
     interrupted: bool
 
 
-class Batches:
-    """What Spark calls with each batch. `totals` grows; once `stopping` is set no further batch begins."""
+class BatchWriter:
+    """Writes batches: Spark's `foreachBatch` function. Adds to `totals`; once `stopping` is set no batch begins."""
 
     def __init__(
         self,
@@ -83,22 +83,21 @@ class Batches:
         landed: Callable[[int], None] = lambda _: None,
         extras: Extras = NO_EXTRAS,
     ) -> None:
-        """`landed`: see `land`."""
         self._messages, self._quarantine, self._late_days, self._landed = messages, quarantine, late_days, landed
         self._extras = extras
         self.totals = LandedTotals()
         self.stopping = threading.Event()
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        """Durable when it returns."""
+        """Write the batch to both tables; it is durable when it returns."""
         if self.stopping.is_set():
             stop_before(number, batch.sparkSession)
         query = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
-        self.totals = self.totals.plus(self._written(batch, Transaction(app_id=query, version=number)))
+        self.totals = self.totals.plus(self._write(batch, Transaction(app_id=query, version=number)))
         self._landed(number)
 
-    def _written(self, batch: DataFrame, transaction: Transaction) -> LandedTotals:
-        rows = classified(batch, late_days=self._late_days, extras=self._extras)
+    def _write(self, batch: DataFrame, transaction: Transaction) -> LandedTotals:
+        rows = classify_rows(batch, late_days=self._late_days, extras=self._extras)
         bad, late = F.col(REASON).isNotNull(), F.col("late")
         counts = Observation()
         watched = rows.observe(
@@ -108,23 +107,25 @@ class Batches:
             F.count_if(~bad & late).alias("late"),
         )
         if not self._messages.append(watched.where(~bad).drop(REASON), transaction):
-            # an earlier run was killed after this: whether its bad rows are safe only their own table knows
+            # An earlier run added the messages; the quarantine itself skips the bad rows if it has them.
             self._quarantine.append(rows.where(bad), transaction)
             return LandedTotals(batches=1)
-        found = LandedTotals(**counts.get, batches=1)
-        if found.quarantined:
-            log.warning("batch %d: %d unreadable messages, in the quarantine", transaction.version, found.quarantined)
+        totals = LandedTotals(**counts.get, batches=1)
+        if totals.quarantined:
+            log.warning(
+                "batch %d: %d unreadable messages were moved to the quarantine", transaction.version, totals.quarantined
+            )
             self._quarantine.append(rows.where(bad), transaction)
-        return found
+        return totals
 
 
-def land(spark: SparkSession, landing: Landing, landed: Callable[[int], None] = lambda _: None) -> Landed:
-    """Run until SIGTERM, or with `drain` until the queues are empty. Raises what ended the query otherwise.
+def land(spark: SparkSession, landing: LandArguments, landed: Callable[[int], None] = lambda _: None) -> LandResult:
+    """Run until SIGTERM, or with `drain` until the queues are empty. Raises the query's error if it fails.
 
     On SIGTERM the running batch is finished, and no other begins. `landed` is called with a batch's number once the
-    tables have it, before Spark knows.
+    tables have it, before Spark commits it.
     """
-    batches = Batches(
+    batches = BatchWriter(
         open_table(landing.table_format, landing.tables, MESSAGES, messages_layout(landing.extras)),
         ParquetTable(f"{landing.quarantine}/{QUARANTINE}", quarantine_layout()),
         landing.late_days,
@@ -134,13 +135,13 @@ def land(spark: SparkSession, landing: Landing, landed: Callable[[int], None] = 
     received = spark.readStream.format("sqs").options(**landing.source).load()
     if landing.metrics is not None:
         spark.streams.addListener(MetricsListener(emf_lines(landing.metrics)))
-        received = observed(received)
+        received = observe_metrics(received)
     writer = received.writeStream.queryName(QUERY_NAME).option("checkpointLocation", landing.checkpoint)
     writer = writer.foreachBatch(batches)
-    with asked_to_stop(batches.stopping):
+    with handle_stop_signals(batches.stopping):
         if landing.drain:
-            with stopped_on_purpose():
+            with ignore_own_stop():
                 drain(writer.trigger(processingTime="0 seconds"), landing.source)
         else:
-            awaited(writer.trigger(processingTime=f"{landing.trigger_seconds} seconds").start(), batches.stopping)
-    return Landed(totals=batches.totals, interrupted=batches.stopping.is_set())
+            await_query(writer.trigger(processingTime=f"{landing.trigger_seconds} seconds").start(), batches.stopping)
+    return LandResult(totals=batches.totals, interrupted=batches.stopping.is_set())

@@ -1,9 +1,9 @@
-"""What a received message becomes in the tables: its columns, its partition, or why it is quarantined.
+"""Conversion of received messages to table rows: columns, partition, and the reason if a row is quarantined.
 
-Expressions of Spark SQL, so that no row passes through Python.
+Everything is an expression of Spark SQL, so that no row passes through Python.
 
-Federation's metadata travel in an attribute of their own (`sluice.federation.matching.metadata`). Every row is judged
-by itself and from what stands in it alone, no clock among it: a batch that comes again is split the same way.
+Federation's metadata have their own message attribute (`sluice.federation.matching.metadata`). A row's result depends
+only on the row, not on the time: a batch that Spark runs again is split the same way.
 """
 
 from collections.abc import Mapping
@@ -22,27 +22,27 @@ from sluice_spark.log.segments import SPARK_SCHEMA
 
 NO_EXCHANGE = "none"
 PARTITION_COLUMNS = ("date", "exchange", "late")
-# A partition's folder has the name in it, escaped; file systems take 255 bytes
+# The escaped name is part of the partition's folder name, for which file systems take 255 bytes.
 MAX_EXCHANGE_ESCAPED = 240
-MAX_PUBLISHED_MS = 253_402_300_799_999  # the end of the year 9999: what Python and other readers have a date for
+MAX_PUBLISHED_MS = 253_402_300_799_999  # the end of the year 9999, the last that Python's dates have
 
 _METADATA = "exchange string, key string, trace array<string>, id string, published bigint, unreadable string"
-_TEXTS = ("exchange", "key", "id")  # of the metadata, beside those of `trace`
-_NO_TEXT = r"^(-?\d|true$|false$|\[|\{)"  # what a JSON value that is no text begins with
+_TEXTS = ("exchange", "key", "id")  # text fields of the metadata, besides the items of `trace`
+_NO_TEXT = r"^(-?\d|true$|false$|\[|\{)"  # the beginning of a JSON value that is no string
 _EVENT = "kind string, id string, at string, site string"
 _AT = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?Z$"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extras:
-    """Columns that not every table has: what envelopes said, and attributes of messages as columns of a type."""
+    """Optional columns: the envelopes' fields, and message attributes as typed columns."""
 
     envelope: bool = False
     attributes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ddl(self) -> str:
-        """As columns before ours."""
+        """The optional columns as DDL, each followed by a comma."""
         envelope = {ENVELOPE: "map<string, string>"} if self.envelope else {}
         return "".join(f"`{name}` {kind}, " for name, kind in {**envelope, **self.attributes}.items())
 
@@ -51,23 +51,23 @@ NO_EXTRAS = Extras()
 
 
 def messages_layout(extras: Extras = NO_EXTRAS) -> Layout:
-    """Of table `messages`: the source's columns, the extras, then ours, partition columns last."""
+    """Return the columns of table `messages`: the source's, the optional ones, then ours, partition columns last."""
     columns = f"{SPARK_SCHEMA}, {extras.ddl}{OWN_COLUMNS}"
     return Layout(schema=StructType.fromDDL(columns), partition_columns=PARTITION_COLUMNS)
 
 
 def quarantine_layout() -> Layout:
-    """Of the quarantine: the source's columns, the reason, and the day on which the message was sent."""
+    """Return the columns of the quarantine: the source's, the reason, and the day on which the message was sent."""
     return Layout(schema=StructType.fromDDL(f"{SPARK_SCHEMA}, {REASON} string, date date"), partition_columns=("date",))
 
 
-def classified(received: DataFrame, *, late_days: int, extras: Extras = NO_EXTRAS) -> DataFrame:
-    """Add our columns to the source's, with a `reason` in bad rows and null in good ones. A row in, a row out.
+def classify_rows(received: DataFrame, *, late_days: int, extras: Extras = NO_EXTRAS) -> DataFrame:
+    """Add our columns to the source's; `reason` says why a row is bad and is null in good rows. Keeps every row.
 
-    `happened_at` is an event's own time, where the body is an event (see docs/jobs.md) and the time isn't after the
-    sending; else when it was sent. A row is `late` where that day is more than `late_days` before the day it was sent:
-    then `date` is the latter, so that no old partition gets a file. An attribute that isn't of its column's type is
-    null there; what the source calls a bad record is bad.
+    `happened_at` is an event's own time, if the body is an event (see docs/jobs.md) whose time isn't after the
+    sending; else the time of sending. A row is `late` if it happened more than `late_days` before the day of sending:
+    then `date` is the day of sending, so that old partitions get no files. An attribute that doesn't fit its column's
+    type is null there; a record that the source marks as bad is bad.
     """
     attributes = F.col("attributes")
     sealed = attributes[ATTRIBUTE]
@@ -80,7 +80,7 @@ def classified(received: DataFrame, *, late_days: int, extras: Extras = NO_EXTRA
         F.when(F.col("body").startswith("{"), F.from_json("body", _EVENT)).alias("_event"),
     )
     named = (F.col("_metadata.exchange"), attributes[EXCHANGE_ATTRIBUTE]["string"])
-    exchange = F.coalesce(*[F.when(each != "", each) for each in named], F.lit(NO_EXCHANGE))
+    exchange = F.coalesce(*[F.when(name != "", name) for name in named], F.lit(NO_EXCHANGE))
     key = F.coalesce(F.col("_metadata.key"), attributes[KEY_ATTRIBUTE]["string"])
     published = F.col("_metadata.published")
     read = unread.select(
@@ -105,25 +105,25 @@ def classified(received: DataFrame, *, late_days: int, extras: Extras = NO_EXTRA
 
 
 def _event_time() -> Column:
-    """Null where the body is no event, its time can't be read, or is after the sending."""
+    """Return the event's time; null if the body is no event, or its time is unreadable or after the sending."""
     event = F.col("_event")
     complete = event["kind"].isNotNull() & event["id"].isNotNull() & event["site"].isNotNull()
     at = F.when(complete & event["at"].rlike(_AT), F.try_to_timestamp(event["at"]))
     return F.when(at <= F.col("_sent"), at)
 
 
-def _mistyped() -> Column:
-    """Whether a text of the metadata is none in their JSON: Spark's reader makes `"5"` of 5, and `"{}"` of {}.
+def _has_mistyped_text() -> Column:
+    """Return whether a text field of the metadata isn't a string in JSON: Spark reads 5 as `"5"`, and {} as `"{}"`.
 
-    They are parsed once more only where a text looks like something else.
+    The JSON is parsed a second time only if a text looks like another type.
     """
     metadata = F.col("_metadata")
     texts = F.concat(F.array(*[metadata[name] for name in _TEXTS]), F.coalesce(metadata["trace"], F.array()))
     parsed = F.try_parse_json(F.col("attributes")[ATTRIBUTE]["string"])
 
     def is_other(name: str, kind: str) -> Column:
-        found = F.schema_of_variant(F.try_variant_get(parsed, f"$.{name}", "variant"))
-        return F.coalesce(found != kind, F.lit(True))  # noqa: FBT003  a literal column
+        actual = F.schema_of_variant(F.try_variant_get(parsed, f"$.{name}", "variant"))
+        return F.coalesce(actual != kind, F.lit(True))  # noqa: FBT003  a literal column
 
     others = [metadata[name].isNotNull() & is_other(name, "STRING") for name in _TEXTS]
     others.append((F.size("_metadata.trace") > 0) & is_other("trace", "ARRAY<STRING>"))
@@ -132,9 +132,9 @@ def _mistyped() -> Column:
 
 def _reason(exchange: Column) -> Column:
     metadata = F.col("_metadata")
-    mistyped = F.coalesce(_mistyped(), F.lit(False))  # noqa: FBT003  a literal column
+    mistyped = F.coalesce(_has_mistyped_text(), F.lit(False))  # noqa: FBT003  a literal column
     unreadable = F.col("_sealed") & (metadata.isNull() | metadata["unreadable"].isNotNull() | mistyped)
-    # escaped, each byte has three characters at most: most names need no closer look
+    # Escaping makes at most three characters of a byte, so most names needn't be escaped to be checked.
     too_long = (F.octet_length(exchange) * 3 > MAX_EXCHANGE_ESCAPED) & (
         F.length(F.url_encode(exchange)) > MAX_EXCHANGE_ESCAPED
     )

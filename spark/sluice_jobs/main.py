@@ -1,7 +1,7 @@
-"""The one entry point: `python -m sluice_jobs.main JOB …`, and StartJobRun's by way of `sluice_job.py`.
+"""The entry point of all jobs: `python -m sluice_jobs.main JOB …`, and for StartJobRun `sluice_job.py`.
 
-A job prints its result as one line of JSON, and ends with 0; with 2 for arguments that can't be, 1 for an error, 143
-for a drain that was cut off by SIGTERM or ctrl-C, 130 for what ctrl-C ended at once.
+A job prints its result as one line of JSON. Exit codes: 0 success, 1 an error, 2 invalid arguments, 143 a drain that
+SIGTERM or ctrl-C cut off, 130 a job that ctrl-C ended at once.
 """
 
 import argparse
@@ -20,8 +20,8 @@ from sluice_jobs.arguments import parse, source_options
 from sluice_spark.errors import SluiceSparkError
 
 Result = Mapping[str, Any]
-Told = TypeVar("Told")
-EXIT = "exit"  # of a result: the exit code, where it isn't 0
+JobArguments = TypeVar("JobArguments")
+EXIT = "exit"  # a result's key for an exit code other than 0
 MIB = 2**20
 INTERRUPTED = 128 + signal.SIGTERM
 
@@ -29,74 +29,78 @@ INTERRUPTED = 128 + signal.SIGTERM
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job, and return the exit code."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    given = parse(sys.argv[1:] if arguments is None else arguments, today=datetime.now(UTC).date())
+    options = parse(sys.argv[1:] if arguments is None else arguments, today=datetime.now(UTC).date())
     try:
-        result = JOBS[given.job](given)
+        result = JOBS[options.job](options)
     except SluiceSparkError as error:
         sys.stderr.write(f"sluice_job: {type(error).__name__}: {error}\n")
         return 1
     except KeyboardInterrupt:
-        sys.stderr.write(f"sluice_job: {given.job} was interrupted\n")
+        sys.stderr.write(f"sluice_job: {options.job} was interrupted\n")
         return 128 + signal.SIGINT
-    said = dict(result)
-    code = int(said.pop(EXIT, 0))
-    sys.stdout.write(json.dumps(said, default=str) + "\n")
+    output = dict(result)
+    code = int(output.pop(EXIT, 0))
+    sys.stdout.write(json.dumps(output, default=str) + "\n")
     sys.stdout.flush()
     return code
 
 
-def _land(given: argparse.Namespace) -> Result:
-    from sluice_jobs.land import Landing, land  # noqa: PLC0415  needs Spark, which arguments don't
+def _land(options: argparse.Namespace) -> Result:
+    from sluice_jobs.land import LandArguments, land  # noqa: PLC0415  needs Spark, which arguments don't
 
     with _session("land") as spark:
-        landed = land(spark, _told(Landing, given, source=source_options(given)))
-    cut_off = landed.interrupted and given.drain
+        landed = land(spark, _build_arguments(LandArguments, options, source=source_options(options)))
+    cut_off = landed.interrupted and options.drain
     return {**asdict(landed.totals), EXIT: INTERRUPTED if cut_off else 0}
 
 
-def _statistics(given: argparse.Namespace) -> Result:
-    from sluice_jobs.statistics import Source, keep_hourly, statistics  # noqa: PLC0415  needs Spark
+def _statistics(options: argparse.Namespace) -> Result:
+    from sluice_jobs.statistics import Source, statistics, update_hourly  # noqa: PLC0415  needs Spark
 
     with _session("statistics") as spark:
-        source = _told(Source, given)
-        if given.stream:
-            return {"rows": keep_hourly(spark, source, given.output, given.checkpoint, given.trigger_seconds)}
-        return asdict(statistics(spark, source, given.day, given.output))
+        source = _build_arguments(Source, options)
+        if options.stream:
+            return {"rows": update_hourly(spark, source, options.output, options.checkpoint, options.trigger_seconds)}
+        return asdict(statistics(spark, source, options.day, options.output))
 
 
-def _compact(given: argparse.Namespace) -> Result:
-    from sluice_jobs.compact import closed_days, compacted  # noqa: PLC0415  needs Spark
+def _compact(options: argparse.Namespace) -> Result:
+    from sluice_jobs.compact import compact_table, list_closed_days  # noqa: PLC0415  needs Spark
 
-    days = closed_days(datetime.now(UTC).date(), given.days)
+    days = list_closed_days(datetime.now(UTC).date(), options.days)
     with _session("compact") as spark:
-        return compacted(spark, given.table_format, given.tables, days=days, target_bytes=given.target_mb * MIB)
+        return compact_table(
+            spark, options.table_format, options.tables, days=days, target_bytes=options.target_mb * MIB
+        )
 
 
-def _replay(given: argparse.Namespace) -> Result:
-    from sluice_jobs.replay import Replay, replay  # noqa: PLC0415  needs Spark
+def _replay(options: argparse.Namespace) -> Result:
+    from sluice_jobs.replay import ReplayArguments, replay  # noqa: PLC0415  needs Spark
 
     with _session("replay") as spark:
-        return asdict(replay(spark, _told(Replay, given)))
+        return asdict(replay(spark, _build_arguments(ReplayArguments, options)))
 
 
-def _told(kind: Callable[..., Told], given: argparse.Namespace, **more: Any) -> Told:
-    """Tell a job its arguments, by its fields' names."""
+def _build_arguments(kind: Callable[..., JobArguments], options: argparse.Namespace, **more: Any) -> JobArguments:
+    """Build a job's arguments from the parsed options of the same names."""
     names = {name for name in inspect.signature(kind).parameters if name not in more}
-    return kind(**{name: getattr(given, name) for name in names}, **more)
+    return kind(**{name: getattr(options, name) for name in names}, **more)
 
 
 @contextmanager
 def _session(job: str) -> Iterator[Any]:
     from sluice_jobs.session import (  # noqa: PLC0415  needs Spark
-        abandoned,
-        interrupt_held,
-        job_session,
+        defer_interrupt,
+        open_job_session,
+        terminate_jvm,
     )
 
     try:
-        with interrupt_held():
-            spark = job_session(f"sluice {job}")
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's would call Spark amid another call
+        with defer_interrupt():
+            spark = open_job_session(f"sluice {job}")
+            signal.signal(
+                signal.SIGINT, signal.default_int_handler
+            )  # PySpark's handler would call Spark during another call
         try:
             yield spark
         except Exception:
@@ -104,7 +108,7 @@ def _session(job: str) -> Iterator[Any]:
             raise
         spark.stop()
     except KeyboardInterrupt:
-        abandoned()
+        terminate_jvm()
         raise
 
 

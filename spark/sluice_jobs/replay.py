@@ -1,8 +1,8 @@
-"""*replay*: what was sent in a span of time goes back to an exchange's ingress, from tables or from retained segments.
+"""Job *replay*: sends messages of a period to an exchange's ingress again, from tables or from retained segments.
 
-Receivers know a message again by attribute `sluice-replayed`, its id. A FIFO ingress takes each once within SQS's five
-minutes, however often a task is tried; a standard one at least once. A message that can't be sent again, as one that
-has no room for the attribute, is left out, counted and named: the others go.
+Attribute `sluice-replayed`, the message's id, lets receivers recognise repeats. A FIFO ingress takes each message once
+within SQS's five minutes even if Spark retries a task; a standard one at least once. A message that can't be sent
+again, for example without room for the attribute, is skipped, counted and one example is logged.
 """
 
 import hashlib
@@ -17,39 +17,39 @@ from typing import Any, TypeVar
 from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
 from sluice.errors import Malformed, TooLarge
-from sluice.federation.matching.metadata import ATTRIBUTE, Metadata, Opened, open_attributes, seal
+from sluice.federation.matching.metadata import ATTRIBUTE, Metadata, OpenedAttributes, open_attributes, seal_attributes
 from sluice.message import Value
 
-from sluice_jobs.landing import classified, messages_layout
+from sluice_jobs.landing import classify_rows, messages_layout
 from sluice_jobs.table_schemas import MESSAGES, REASON
 from sluice_jobs.tables import open_table
-from sluice_spark.sink.outgoing import Addressing, RowPosition, Unsent, outgoing
+from sluice_spark.sink.outgoing import RowPosition, UnsentRow, WriteContext, build_message
 
 log = logging.getLogger(__name__)
 
 
 FIFO_SUFFIX = ".fifo"
-PARTS_PER_SECOND = 4  # how evenly a rate is kept
+PARTS_PER_SECOND = 4  # a rate limit sleeps this often per second
 MAX_BATCH_ROWS = 10_000  # Spark's default, of Arrow batches
 _BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 UNSENDABLE = "unsendable"
-_SENT = (
+_SINK_SCHEMA = (
     "body string, attributes map<string, struct<type: string, string: string, binary: binary>>, "
     f"message_group_id string, message_deduplication_id string, trace_header string, {UNSENDABLE} string"
 )
-_READ = (
+_SOURCE_COLUMNS = (
     "message_id", "body", "attributes", "message_group_id", "sequence_number", "sent_at", "trace_header",
     "routing_key", "origin_id",
 )  # fmt: skip
 
 Message = TypeVar("Message")
-# In the order of _SENT: what can't be sent has its id and the reason in the last, and nothing else
-Sent = tuple[Any, ...]
+# In the order of _SINK_SCHEMA. A message that can't be sent has only the last field: its id and the reason.
+SinkRow = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replay:
-    """What `replay` is told. Either `tables` or `staging` is there. Messages sent from `start` on and before `end`."""
+class ReplayArguments:
+    """Arguments of `replay`. Reads `tables` or `staging`; selects messages sent from `start` up to before `end`."""
 
     queue_url: str
     exchange: str
@@ -66,104 +66,106 @@ class Replay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayTotals:
-    """How many messages were sent, and how many couldn't be."""
+    """The numbers of messages sent again, and of those that can't be sent."""
 
     replayed: int
     unsendable: int
 
 
-def replay(spark: SparkSession, wanted: Replay) -> ReplayTotals:
-    """Send them. Raises what the sink raises: then some are sent, and who knows ids isn't hurt."""
-    if wanted.tables:
-        table = open_table(wanted.table_format, wanted.tables, MESSAGES, messages_layout())
-        last = wanted.end.date().isoformat()  # a message's partition is of the day it was sent, or of one before
+def replay(spark: SparkSession, arguments: ReplayArguments) -> ReplayTotals:
+    """Send the selected messages again. If the sink fails, some were sent; a second run is safe by their ids."""
+    if arguments.tables:
+        table = open_table(arguments.table_format, arguments.tables, MESSAGES, messages_layout())
+        last = arguments.end.date().isoformat()  # a partition's date is at most the day of sending
         rows = table.read(spark, lambda partition: partition["date"] <= last).where(F.col("date") <= last)
-    else:  # without what would be quarantined
-        received = spark.read.format("sqs").option("stagingLocation", wanted.staging).load()
-        rows = classified(received, late_days=0).where(F.col(REASON).isNull())
-    rows = rows.where((F.col("sent_at") >= F.lit(wanted.start)) & (F.col("sent_at") < F.lit(wanted.end)))
-    if wanted.from_exchange is not None:
-        rows = rows.where(F.col("exchange") == wanted.from_exchange)
+    else:  # messages that would be quarantined are left out
+        received = spark.read.format("sqs").option("stagingLocation", arguments.staging).load()
+        rows = classify_rows(received, late_days=0).where(F.col(REASON).isNull())
+    rows = rows.where((F.col("sent_at") >= F.lit(arguments.start)) & (F.col("sent_at") < F.lit(arguments.end)))
+    if arguments.from_exchange is not None:
+        rows = rows.where(F.col("exchange") == arguments.from_exchange)
     sent = Observation()
     unsendable = F.col(UNSENDABLE)
-    counted = _outgoing(spark, _placed(rows.select(*_READ), wanted), wanted).observe(
+    counted = _outgoing(spark, _order_rows(rows.select(*_SOURCE_COLUMNS), arguments), arguments).observe(
         sent,
         F.count_if(unsendable.isNull()).alias("messages"),
         F.count(unsendable).alias("unsendable"),
         F.min(unsendable).alias("example"),
     )
     counted = counted.where(unsendable.isNull()).drop(UNSENDABLE)
-    options = {"queueUrl": wanted.queue_url, "region": wanted.region, "endpoint": wanted.endpoint}
-    given = {name: value for name, value in options.items() if value is not None}
-    writer = counted.write.format("sqs").mode("append").options(**given)
-    with _batches_of(spark, wanted.rate):
+    options = {"queueUrl": arguments.queue_url, "region": arguments.region, "endpoint": arguments.endpoint}
+    sink_options = {name: value for name, value in options.items() if value is not None}
+    writer = counted.write.format("sqs").mode("append").options(**sink_options)
+    with _limit_batch_rows(spark, arguments.rate):
         writer.save()
-    found = sent.get
-    if found["unsendable"]:
-        log.warning("%d messages can't be sent again, as %s", found["unsendable"], found["example"])
-    return ReplayTotals(replayed=found["messages"], unsendable=found["unsendable"])
+    counts = sent.get
+    if counts["unsendable"]:
+        log.warning("%d messages can't be sent again, as %s", counts["unsendable"], counts["example"])
+    return ReplayTotals(replayed=counts["messages"], unsendable=counts["unsendable"])
 
 
-def _placed(rows: DataFrame, wanted: Replay) -> DataFrame:
-    """In the order sent: all in one task where a rate is kept, else each group of a FIFO queue in one."""
-    if wanted.rate is not None:
+def _order_rows(rows: DataFrame, arguments: ReplayArguments) -> DataFrame:
+    """Order rows by sending time: all in one task with a rate limit, else each message group of a FIFO queue in one."""
+    if arguments.rate is not None:
         placed = rows.coalesce(1)
-    elif wanted.queue_url.endswith(FIFO_SUFFIX):
+    elif arguments.queue_url.endswith(FIFO_SUFFIX):
         placed = rows.repartition("message_group_id")
     else:
         return rows
     return placed.sortWithinPartitions("sent_at", "sequence_number")
 
 
-def _outgoing(spark: SparkSession, rows: DataFrame, wanted: Replay) -> DataFrame:
-    """By way of RDDs: what works on Arrow batches wants pandas, in every worker."""
-    exchange, rate, queue_url = wanted.exchange, wanted.rate, wanted.queue_url
+def _outgoing(spark: SparkSession, rows: DataFrame, arguments: ReplayArguments) -> DataFrame:
+    """Convert rows to sink rows, by RDDs: Arrow functions would need pandas on every worker."""
+    exchange, rate, queue_url = arguments.exchange, arguments.rate, arguments.queue_url
 
-    def convert(given: Iterable[Row]) -> Iterator[Sent]:
-        made = (_sent(row.asDict(recursive=True), exchange, queue_url) for row in given)
-        return made if rate is None else paced(made, rate)
+    def convert(source_rows: Iterable[Row]) -> Iterator[SinkRow]:
+        sink_rows = (_build_sink_row(row.asDict(recursive=True), exchange, queue_url) for row in source_rows)
+        return sink_rows if rate is None else limit_rate(sink_rows, rate)
 
-    return spark.createDataFrame(rows.rdd.mapPartitions(convert), _SENT, verifySchema=False)
+    return spark.createDataFrame(rows.rdd.mapPartitions(convert), _SINK_SCHEMA, verifySchema=False)
 
 
-def _sent(row: Mapping[str, Any], exchange: str, queue_url: str) -> Sent:
-    """Make what the sink is given, where it is something that the sink takes.
+def _build_sink_row(row: Mapping[str, Any], exchange: str, queue_url: str) -> SinkRow:
+    """Build the sink's row for a message; a message that the sink would refuse becomes an unsendable row.
 
-    A standard queue takes no deduplication id, and no group that the message didn't have.
+    A standard queue gets no deduplication id, and no message group that the message didn't have.
     """
     fifo = queue_url.endswith(FIFO_SUFFIX)
     try:
-        made = replayed(row, exchange)
+        message = build_replayed_message(row, exchange)
     except (TooLarge, ValueError) as error:
         return _unsendable(row, str(error))
-    sent = {
+    fields = {
         "body": row["body"],
-        "attributes": made.attributes,
-        "message_group_id": made.group_id if fifo else row["message_group_id"],
-        "message_deduplication_id": made.deduplication_id if fifo else None,
+        "attributes": message.attributes,
+        "message_group_id": message.group_id if fifo else row["message_group_id"],
+        "message_deduplication_id": message.deduplication_id if fifo else None,
         "trace_header": row["trace_header"],
     }
-    checked = outgoing(sent, RowPosition(0, 0), Addressing(queue_urls=(queue_url,), deduplication="position", write=""))
-    return _unsendable(row, checked.why) if isinstance(checked, Unsent) else (*sent.values(), None)
+    checked = build_message(
+        fields, RowPosition(0, 0), WriteContext(queue_urls=(queue_url,), deduplication="position", write="")
+    )
+    return _unsendable(row, checked.why) if isinstance(checked, UnsentRow) else (*fields.values(), None)
 
 
-def _unsendable(row: Mapping[str, Any], why: str) -> Sent:
+def _unsendable(row: Mapping[str, Any], why: str) -> SinkRow:
     return (None,) * 5 + (f"{row['message_id']}: {why}",)
 
 
-def paced(messages: Iterable[Message], rate: int) -> Iterator[Message]:
+def limit_rate(messages: Iterable[Message], rate: int) -> Iterator[Message]:
     """Yield the messages, at most `rate` of them a second from the first on."""
     size = max(1, rate // PARTS_PER_SECOND)
     started = time.monotonic()
-    for given, message in enumerate(messages):
-        if given % size == 0:
-            time.sleep(max(0.0, started + given / rate - time.monotonic()))
+    for index, message in enumerate(messages):
+        if index % size == 0:
+            time.sleep(max(0.0, started + index / rate - time.monotonic()))
         yield message
 
 
 @contextmanager
-def _batches_of(spark: SparkSession, rate: int | None) -> Iterator[None]:
-    """Spark hands the sink rows in batches of so many: with a rate no more than a second's."""
+def _limit_batch_rows(spark: SparkSession, rate: int | None) -> Iterator[None]:
+    """Limit the rows that Spark passes to the sink in one batch to a second's worth, within the context."""
     before = spark.conf.get(_BATCH_ROWS)
     spark.conf.set(_BATCH_ROWS, str(min(MAX_BATCH_ROWS, rate or MAX_BATCH_ROWS)))
     try:
@@ -177,29 +179,31 @@ _GROUP_CHARACTERS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replayed:
-    """What the sink sends beside the body. An attribute has `type`, `string`, `binary`, as the source's struct."""
+class ReplayedMessage:
+    """Attributes and ids of a message to be sent again. An attribute has the source's `type`, `string`, `binary`."""
 
     attributes: Mapping[str, Mapping[str, Any]]
     group_id: str
     deduplication_id: str
 
 
-def replayed(row: Mapping[str, Any], exchange: str) -> Replayed:
-    """Make the message anew. Raises TooLarge where it has no room for metadata.
+def build_replayed_message(row: Mapping[str, Any], exchange: str) -> ReplayedMessage:
+    """Build the attributes and ids to send a message again. Raises TooLarge without room for metadata.
 
-    `row`: `message_id`, `body`, `attributes` and `message_group_id` as received, `routing_key` and `origin_id` as
-    landed. The id is the message's at its first exchange, else SQS's: the same at every replay.
+    `row` has `message_id`, `body`, `attributes` and `message_group_id` as received, `routing_key` and `origin_id` as
+    landed. The replay id is the message's id at its first exchange, else SQS's: the same at every replay.
     """
     attributes = {
-        name: Value(given["type"], given["string"] if given["binary"] is None else bytes(given["binary"]))
-        for name, given in (row["attributes"] or {}).items()
+        name: Value(
+            attribute["type"], attribute["string"] if attribute["binary"] is None else bytes(attribute["binary"])
+        )
+        for name, attribute in (row["attributes"] or {}).items()
     }
     try:
         opened = open_attributes(attributes)
-    except Malformed:  # which only a table made by others has
+    except Malformed:  # only possible in tables that another program wrote
         user = {name: value for name, value in attributes.items() if name != ATTRIBUTE}
-        opened = Opened(attributes=user, metadata=None)
+        opened = OpenedAttributes(attributes=user, metadata=None)
     known_as, key, claimed = row["origin_id"] or row["message_id"], row["routing_key"] or "", opened.metadata
     metadata = Metadata(
         exchange=exchange,
@@ -207,9 +211,9 @@ def replayed(row: Mapping[str, Any], exchange: str) -> Replayed:
         message_id=claimed.message_id if claimed else None,
         headers=claimed.headers if claimed else {},
     )
-    sealed = seal(row["body"], {**opened.attributes, ID_ATTRIBUTE: Value("String", known_as)}, metadata)
+    sealed = seal_attributes(row["body"], {**opened.attributes, ID_ATTRIBUTE: Value("String", known_as)}, metadata)
     group_id = row["message_group_id"] or hashlib.sha256(f"{exchange}\0{key}".encode()).hexdigest()[:_GROUP_CHARACTERS]
-    return Replayed(
+    return ReplayedMessage(
         attributes={
             name: {
                 "type": value.data_type,

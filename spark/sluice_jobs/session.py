@@ -33,29 +33,29 @@ SETTINGS: Mapping[str, str] = {
 }
 
 
-def job_session(name: str) -> SparkSession:
-    """Open the session, with the `sqs` format known. Where nothing says what master to use, this machine is."""
+def open_job_session(name: str) -> SparkSession:
+    """Open the session and register the `sqs` format. Without a configured master Spark runs on this machine."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
-    # Whether spark-submit started this program, or the environment says what it would
+    # True if spark-submit started this program, or the environment has its arguments.
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ or "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
     if not submitted:
         builder = builder.master(LOCAL_MASTER)
         for option, value in _LOCAL.items():
             builder = builder.config(option, value)
-    return prepared(builder.getOrCreate())
+    return configure_session(builder.getOrCreate())
 
 
-def abandoned() -> None:
-    """End the JVM that PySpark has started for us. Spark isn't asked: we may have been amid a call to it."""
+def terminate_jvm() -> None:
+    """End the JVM that PySpark started, without a call to Spark: another call may have been interrupted."""
     process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001  PySpark offers no other way to its process
-    if process is not None:  # else it has started us, as spark-submit does, and ends with us
+    if process is not None:  # under spark-submit the JVM started us, and ends with us
         process.terminate()
         process.wait()
 
 
-def prepared(spark: SparkSession) -> SparkSession:
-    """Make a session that is there fit for the jobs."""
+def configure_session(spark: SparkSession) -> SparkSession:
+    """Configure an open session for the jobs."""
     for option, value in SETTINGS.items():
         spark.conf.set(option, value)
     register(spark)
@@ -63,31 +63,31 @@ def prepared(spark: SparkSession) -> SparkSession:
 
 
 LOOK_EVERY_S = 0.2
-BATCH_WITHIN_S = 60.0  # after SIGTERM, for a running batch
+BATCH_WITHIN_S = 60.0  # a running batch may take this long after SIGTERM
 
 
-# What reports the end of a query that failed, at length: py4j's here, Spark's in the JVM
+# Loggers that report a failed query with its stack: py4j's in Python, Spark's in the JVM
 REPORTERS_HERE, REPORTERS_THERE = "py4j.clientserver", "org.apache.spark.sql.execution.streaming"
 
 
-class Stopped(Exception):
-    """Ends a query before a batch, because we were asked to stop."""
+class StopRequested(Exception):
+    """Ends a query before its next batch after a stop signal."""
 
 
 def stop_before(batch: int, spark: SparkSession) -> NoReturn:
-    """Raise Stopped. To Spark it is an error of the query's, and to nobody else: nothing reports it."""
+    """Raise StopRequested, with the loggers silenced that would report it as a failure of the query."""
     logging.getLogger(REPORTERS_HERE).setLevel(logging.CRITICAL)
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001  PySpark sets all loggers or none
     log4j = jvm.org.apache.logging.log4j
     log4j.core.config.Configurator.setLevel(REPORTERS_THERE, log4j.Level.OFF)
-    raise Stopped(f"asked to stop before batch {batch}")
+    raise StopRequested(f"asked to stop before batch {batch}")
 
 
 @contextmanager
-def asked_to_stop(stopping: threading.Event) -> Iterator[None]:
-    """SIGTERM and ctrl-C set the event meanwhile, where a program's main thread is ours.
+def handle_stop_signals(stopping: threading.Event) -> Iterator[None]:
+    """Have SIGTERM and ctrl-C set the event within the context; outside the main thread nothing changes.
 
-    A second ctrl-C raises KeyboardInterrupt: who is in a hurry doesn't wait for the batch.
+    A second ctrl-C raises KeyboardInterrupt, without a wait for the running batch.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -107,10 +107,10 @@ def asked_to_stop(stopping: threading.Event) -> Iterator[None]:
 
 
 @contextmanager
-def interrupt_held() -> Iterator[None]:
-    """Ctrl-C comes at the end: a JVM that is left amid its start stays behind.
+def defer_interrupt() -> Iterator[None]:
+    """Deliver ctrl-C only at the end of the context, as a JVM interrupted during its start is left running.
 
-    By the signal's mask, as PySpark sets a handler of its own in the middle of it.
+    The signal is masked, because PySpark sets its own handler within the context.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -120,22 +120,22 @@ def interrupt_held() -> Iterator[None]:
 
 
 @contextmanager
-def stopped_on_purpose() -> Iterator[None]:
-    """Lets a query's error pass, but for the one that we ended it with."""
+def ignore_own_stop() -> Iterator[None]:
+    """Suppress the query error that `stop_before` caused; raise every other."""
     try:
         yield
     except StreamingQueryException as error:
-        if f"{Stopped.__module__}.{Stopped.__name__}" not in str(error):
+        if f"{StopRequested.__module__}.{StopRequested.__name__}" not in str(error):
             raise
 
 
-def awaited(query: Any, stopping: threading.Event) -> None:
-    """Until the query fails, which raises, or we are asked to stop: then it is stopped between two batches."""
-    with stopped_on_purpose():
+def await_query(query: Any, stopping: threading.Event) -> None:
+    """Wait until the query fails, which raises, or `stopping` is set: then stop the query between two batches."""
+    with ignore_own_stop():
         while not stopping.is_set():
             if query.awaitTermination(LOOK_EVERY_S):
                 return
     deadline = time.monotonic() + BATCH_WITHIN_S
     while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
         time.sleep(LOOK_EVERY_S)
-    query.stop()  # of one that has ended by Stopped, it does nothing
+    query.stop()  # no effect if StopRequested has ended the query

@@ -1,7 +1,7 @@
-"""*statistics*: a day's rendezvous events as Snowflake's metrics log, and events per hour as a table.
+"""Job *statistics*: a day's rendezvous events as Snowflake's metrics log, and events per hour as a table.
 
-Both come from table `messages` and are made anew as a whole, so a day can be computed again when late events have come.
-The streaming variant keeps the hourly table up to date: an hour appears once, when the watermark has passed it.
+Both are computed from table `messages` and replaced as a whole, so a day can be computed again after late events.
+The streaming variant appends to the hourly table: an hour appears once, when the watermark has passed it.
 """
 
 import threading
@@ -28,16 +28,16 @@ from sluice.rendezvous.counts.statistics import (
     Family,
 )
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
-from sluice.rendezvous.protocol.ends import End, outcomes_of
+from sluice.rendezvous.protocol.ends import End, list_outcomes
 from sluice.rendezvous.protocol.matching import Nat
 
 from sluice_jobs import table_stream
 from sluice_jobs.land import QUERY_ID
 from sluice_jobs.landing import messages_layout
-from sluice_jobs.session import asked_to_stop, awaited, stop_before
+from sluice_jobs.session import await_query, handle_stop_signals, stop_before
 from sluice_jobs.table_log import Change, DataFile, Transaction
 from sluice_jobs.table_schemas import MESSAGES
-from sluice_jobs.tables import Keep, Layout, ParquetTable, open_table
+from sluice_jobs.tables import Layout, ParquetTable, PartitionFilter, open_table
 from sluice_spark.log.store import open_store
 
 HOURLY, HOURLY_LIVE = "hourly", "hourly_live"
@@ -51,7 +51,7 @@ _HOURLY_SCHEMA = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where the events are."""
+    """The table and the exchange that have the events."""
 
     tables: str
     table_format: str
@@ -60,7 +60,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What a run found: events of the day without repeats, how many rows of them were repeats or none at all."""
+    """A run's result: the log's location, and how many unique events, repeated rows and unreadable rows the day has."""
 
     log: str
     events: int
@@ -69,35 +69,35 @@ class Summary:
 
 
 def hourly_layout() -> Layout:
-    """Of both hourly tables: `events` in the hour that begins at `hour`; `date` is the hour's."""
+    """Return the columns of both hourly tables: `events` counts the hour that begins at `hour`; `date` is its day."""
     return Layout(schema=StructType.fromDDL(_HOURLY_SCHEMA), partition_columns=("date",))
 
 
 def statistics(spark: SparkSession, source: Source, day: date, output: str) -> Summary:
-    """Write the day's log and its rows of the hourly table, in place of what an earlier run wrote."""
+    """Write the day's log and its rows of the hourly table, in place of an earlier run's."""
     table = open_table(source.table_format, source.tables, MESSAGES, messages_layout())
-    messages = table.read(spark, _of_day(day)).where(_happened(day))
-    found = events(messages, source.exchange)
-    unique = found.dropDuplicates(["id"]).persist()  # counted in several ways
+    messages = table.read(spark, _partition_filter(day)).where(_is_on_day(day))
+    day_events = select_events(messages, source.exchange)
+    unique = day_events.dropDuplicates(["id"]).persist()  # counted in several ways
     try:
         name = f"snowflake-stats-{day.isoformat()}.log"
-        store, text = open_store(output), daily_log(day.isoformat(), counted(unique))
-        store.remove([name])  # an earlier run's: for a moment there may be none
+        store, text = open_store(output), daily_log(day.isoformat(), count_log_values(unique))
+        store.remove([name])  # an earlier run's; until the next line there may be none
         store.publish(name, pa.py_buffer(text.encode()))
-        _replace_day(ParquetTable(f"{output}/{HOURLY}", hourly_layout()), hourly(unique), day)
+        _replace_day(ParquetTable(f"{output}/{HOURLY}", hourly_layout()), aggregate_hourly(unique), day)
         counts = unique.count()
         return Summary(
             log=f"{output}/{name}",
             events=counts,
-            repeated=found.count() - counts,
-            bad=bad_records(messages, source.exchange).count(),
+            repeated=day_events.count() - counts,
+            bad=select_bad_records(messages, source.exchange).count(),
         )
     finally:
         unique.unpersist()
 
 
-def counted(unique: DataFrame) -> Mapping[Count, int]:
-    """Count what the log says of these events, as the broker counts it, before it rounds."""
+def count_log_values(unique: DataFrame) -> Mapping[Count, int]:
+    """Count the log's values from these events as the broker counts them, before rounding."""
     outcome, events_, addresses = F.col("outcome"), F.sum("polls"), F.count_distinct("address")
     polls = unique.where(F.col("kind") == PollEvent.kind)
     rejected = outcome == End.POLL_REFUSED.event
@@ -105,22 +105,22 @@ def counted(unique: DataFrame) -> Mapping[Count, int]:
     # Addresses of polls that weren't rejected. One seen in two countries counts in the first.
     seen = polls.where(~rejected).withColumn("address", F.explode("addresses"))
     first = seen.groupBy("address").agg(F.min(F.struct("happened_at", "id", "country")).alias("first"))
-    offers = unique.where((F.col("kind") == OfferEvent.kind) & outcome.isin(outcomes_of("offer")))
+    offers = unique.where((F.col("kind") == OfferEvent.kind) & outcome.isin(list_outcomes("offer")))
     method = F.coalesce("method", F.lit(UNKNOWN))
     return {
-        **_by(ADDRESSES, first, addresses, F.col("first.country")),
-        **_by(ADDRESSES_BY_TYPE, seen, addresses, "proxy_type"),
-        **_by(ADDRESSES_BY_NAT, seen, addresses, "nat"),
-        **_by(POLLS, polls.where(~rejected), events_, "nat", "proxy_type", "outcome"),
-        **_by(WITH_RELAY_URL, polls.where(extended), events_, "nat", "proxy_type"),
-        **_by(WITHOUT_RELAY_URL, polls.where(~extended), events_, "nat", "proxy_type"),
-        **_by(REJECTED, polls.where(rejected), events_, "nat", "proxy_type"),
-        **_by(OFFERS, offers, events_, "nat", "outcome", "country", method),
+        **_count_by(ADDRESSES, first, addresses, F.col("first.country")),
+        **_count_by(ADDRESSES_BY_TYPE, seen, addresses, "proxy_type"),
+        **_count_by(ADDRESSES_BY_NAT, seen, addresses, "nat"),
+        **_count_by(POLLS, polls.where(~rejected), events_, "nat", "proxy_type", "outcome"),
+        **_count_by(WITH_RELAY_URL, polls.where(extended), events_, "nat", "proxy_type"),
+        **_count_by(WITHOUT_RELAY_URL, polls.where(~extended), events_, "nat", "proxy_type"),
+        **_count_by(REJECTED, polls.where(rejected), events_, "nat", "proxy_type"),
+        **_count_by(OFFERS, offers, events_, "nat", "outcome", "country", method),
     }
 
 
-def hourly(unique: DataFrame) -> DataFrame:
-    """Events per hour, in the columns of the hourly table: one that tells of several polls counts as these."""
+def aggregate_hourly(unique: DataFrame) -> DataFrame:
+    """Count events per hour, in the columns of the hourly table; an event of several polls counts for each poll."""
     window = F.window("happened_at", "1 hour")
     grouped = unique.groupBy(window, *_HOURLY_KEYS).agg(F.sum("polls").alias("events"))
     return grouped.select(
@@ -128,37 +128,37 @@ def hourly(unique: DataFrame) -> DataFrame:
     )
 
 
-def keep_hourly(spark: SparkSession, source: Source, output: str, checkpoint: str, trigger_s: float) -> int:
-    """Run until SIGTERM: hours that the watermark has passed go to table `hourly_live`, each once.
+def update_hourly(spark: SparkSession, source: Source, output: str, checkpoint: str, trigger_s: float) -> int:
+    """Append each hour that the watermark has passed to table `hourly_live`, until SIGTERM. Returns the row count.
 
-    Return how many rows.
-
-    An event that comes more than WATERMARK after the newest isn't in it; `statistics` of its day has it.
+    An event that arrives later than WATERMARK behind the newest one is left out; the daily `statistics` count it.
     """
     stopping = threading.Event()
-    hours = Hours(ParquetTable(f"{output}/{HOURLY_LIVE}", hourly_layout()), stopping)
-    writer = finished_hours(spark, source).writeStream.queryName(QUERY_NAME).option("checkpointLocation", checkpoint)
+    hours = HourlyWriter(ParquetTable(f"{output}/{HOURLY_LIVE}", hourly_layout()), stopping)
+    writer = (
+        stream_finished_hours(spark, source).writeStream.queryName(QUERY_NAME).option("checkpointLocation", checkpoint)
+    )
     writer = writer.outputMode("append").foreachBatch(hours).trigger(processingTime=f"{trigger_s} seconds")
-    with asked_to_stop(stopping):
-        awaited(writer.start(), stopping)
+    with handle_stop_signals(stopping):
+        await_query(writer.start(), stopping)
     return hours.rows
 
 
-def finished_hours(spark: SparkSession, source: Source) -> DataFrame:
-    """Stream rows of the hourly table, for append mode: each once its hour can't change any more."""
-    unique = _arriving(spark, source).withWatermark("happened_at", WATERMARK).dropDuplicatesWithinWatermark(["id"])
-    return hourly(unique)
+def stream_finished_hours(spark: SparkSession, source: Source) -> DataFrame:
+    """Stream rows of the hourly table, for append mode: each when its hour can't change any more."""
+    unique = _stream_events(spark, source).withWatermark("happened_at", WATERMARK).dropDuplicatesWithinWatermark(["id"])
+    return aggregate_hourly(unique)
 
 
-class Hours:
-    """What Spark calls with each batch of finished hours."""
+class HourlyWriter:
+    """Writes batches of finished hours: Spark's `foreachBatch` function."""
 
     def __init__(self, table: ParquetTable, stopping: threading.Event) -> None:
         self._table, self._stopping = table, stopping
         self.rows = 0
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        """Durable when it returns."""
+        """Append the batch's rows; they are durable when it returns."""
         if self._stopping.is_set():
             stop_before(number, batch.sparkSession)
         before = self._table.log.rows
@@ -167,8 +167,8 @@ class Hours:
         self.rows += self._table.log.rows - before
 
 
-def _arriving(spark: SparkSession, source: Source) -> DataFrame:
-    """Stream the events that are in the table, and those that land from now on."""
+def _stream_events(spark: SparkSession, source: Source) -> DataFrame:
+    """Stream the events that are in the table, and those that land later."""
     if source.table_format == "delta":
         messages = spark.readStream.format("delta").load(f"{source.tables}/{MESSAGES}")
     elif source.table_format == "iceberg":
@@ -176,33 +176,33 @@ def _arriving(spark: SparkSession, source: Source) -> DataFrame:
     else:
         spark.dataSource.register(table_stream.TableSource)
         messages = spark.readStream.format(table_stream.NAME).load(f"{source.tables}/{MESSAGES}")
-    return events(messages, source.exchange)
+    return select_events(messages, source.exchange)
 
 
-def _of_day(day: date) -> Keep:
-    """Keep the day's partitions, and late rows, whose partition is a later day."""
+def _partition_filter(day: date) -> PartitionFilter:
+    """Return a filter for the day's partitions and for late rows, whose partition is a later day."""
 
     def keep(partition: Mapping[str, str]) -> bool:
-        found = date.fromisoformat(partition["date"])
-        return found > day if partition["late"] == "true" else found == day
+        partition_date = date.fromisoformat(partition["date"])
+        return partition_date > day if partition["late"] == "true" else partition_date == day
 
     return keep
 
 
-def _happened(day: date) -> Column:
-    """Says also which partitions Spark need not look into, where it can prune."""
+def _is_on_day(day: date) -> Column:
+    """Build the condition that a row happened on the day; partition columns are in it so that Spark can prune."""
     in_time = ~F.col("late") & (F.col("date") == F.lit(day))
     return (in_time | (F.col("late") & (F.col("date") > F.lit(day)))) & (F.to_date("happened_at") == F.lit(day))
 
 
-def _by(family: Family, frame: DataFrame, number: Column, *labels: str | Column) -> dict[Count, int]:
-    """Count by the columns that are a family's labels."""
+def _count_by(family: Family, frame: DataFrame, number: Column, *labels: str | Column) -> dict[Count, int]:
+    """Count rows by a family's label columns."""
     rows = frame.groupBy(*labels).agg(number).collect()
     return {Count(family.name, tuple(row[:-1])): row[-1] for row in rows}
 
 
 def _replace_day(table: ParquetTable, rows: DataFrame, day: date) -> None:
-    """In one version: a reader sees the rows of the earlier run, or of this one."""
+    """Replace the day's rows in one version, so that a reader sees either the earlier run's or this one's."""
     files = table.write(rows, f"statistics-{day.isoformat()}")
 
     def change(known: Sequence[DataFile]) -> Change:
@@ -221,15 +221,15 @@ _COUNTRY = "^([A-Z]{2}|[?]{2})$"
 _NATS = [nat.value for nat in Nat]
 
 
-def events(messages: DataFrame, exchange: str) -> DataFrame:
-    """Select the events among rows of table `messages`: their fields, and when they happened. Repeats stay.
+def select_events(messages: DataFrame, exchange: str) -> DataFrame:
+    """Select the events among rows of table `messages`, with their fields and time. Repeated events stay.
 
-    `polls` is of how many polls an event tells, 1 for every other kind; `addresses` are the different ones of these.
+    `polls` is how many polls an event stands for, 1 for every other kind; `addresses` are the distinct proxy addresses.
     """
-    found = messages.where(F.col("exchange") == exchange).select(
+    candidates = messages.where(F.col("exchange") == exchange).select(
         "happened_at", F.from_json("body", _SCHEMA).alias("event")
     )
-    return found.where(~_bad()).select(
+    return candidates.where(~_is_bad()).select(
         "happened_at",
         *[F.col(f"event.{name}") for name in ("kind", "outcome", "id", "site", "method", "relay_extension")],
         F.greatest(F.coalesce(F.col("event.polls"), F.lit(1)), F.lit(1)).alias("polls"),
@@ -244,13 +244,13 @@ def events(messages: DataFrame, exchange: str) -> DataFrame:
     )
 
 
-def bad_records(messages: DataFrame, exchange: str) -> DataFrame:
-    """Rows of the exchange that are no events."""
-    found = messages.where(F.col("exchange") == exchange)
-    return found.withColumn("event", F.from_json("body", _SCHEMA)).where(_bad()).drop("event")
+def select_bad_records(messages: DataFrame, exchange: str) -> DataFrame:
+    """Select the rows of the exchange that are not valid events."""
+    candidates = messages.where(F.col("exchange") == exchange)
+    return candidates.withColumn("event", F.from_json("body", _SCHEMA)).where(_is_bad()).drop("event")
 
 
-def _bad() -> Column:
+def _is_bad() -> Column:
     missing = F.col("event").isNull()
     for name in _COMMON:
         missing = missing | F.col(f"event.{name}").isNull()

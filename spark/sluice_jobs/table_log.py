@@ -1,10 +1,10 @@
-"""A table's log, kept by the package deltalake: which files are the table, at which version, after which batches.
+"""A table's Delta log, kept by the package deltalake: the table's files, its versions and the batches it has.
 
-Spark writes the files, without Delta's jars; a version of the log makes them the table, or not. Versions are published
-create-exclusive, by a hard link or S3's `If-None-Match: *`, so writers never undo each other. Checkpoints, the log's
-clean-up and that of files are the library's.
+Spark writes the files, without Delta's jars; they belong to the table once a version of the log lists them. Versions
+are published create-exclusive, by a hard link or S3's `If-None-Match: *`, so writers never undo each other. The library
+writes checkpoints, and cleans up the log and the files.
 
-Only adding, replacing and forgetting files is decided here: no Spark.
+This module decides only which files are added, replaced and removed. It doesn't use Spark.
 """
 
 import json
@@ -27,25 +27,26 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import FileSelector, FileType, PyFileSystem
 
-from sluice_jobs.table_schemas import evolved
+from sluice_jobs.table_schemas import merge_schemas
 from sluice_spark.errors import InvalidOffset, LogError, SegmentMissing, UnknownFormat
 from sluice_spark.log.store import S3_SCHEMES
 
 FOLDER = "_delta_log"
 CHECKPOINT_EVERY = 50  # versions
-LOG_KEPT_DAYS = 7  # versions, for readers that follow the table
-FILES_KEPT_HOURS = 24  # that are no longer of the table, and those of attempts that were killed: so long may one read
-OFFSET_VERSION = 1  # of a stream of the table
-COMMIT_ATTEMPTS = 50  # others' commits between our reading and our publishing
+LOG_KEPT_DAYS = 7  # for readers that stream the table's versions
+# Removed files, and those of killed attempts, are kept this long for readers that began before.
+FILES_KEPT_HOURS = 24
+OFFSET_VERSION = 1  # of the offset format of a stream of the table
+COMMIT_ATTEMPTS = 50  # retries when another writer commits between our read and our commit
 CONFIGURATION = {
     "delta.checkpointInterval": str(CHECKPOINT_EVERY),
     "delta.logRetentionDuration": f"interval {LOG_KEPT_DAYS} days",
     "delta.deletedFileRetentionDuration": f"interval {FILES_KEPT_HOURS // 24} days",
 }
-MEASURED = ("sent_at", "happened_at")  # columns whose least and greatest are in the log: readers skip files by them
+MEASURED = ("sent_at", "happened_at")  # columns with minimum and maximum in the log, by which readers skip files
 PARQUET = ".parquet"
 UNSUPPORTED = "Unsupported"
-_LIKE_THE_LIBRARY = "/!$&'()+,:;=@"  # what it leaves as it is in a path, beside letters, digits and `_.-~`
+_LIKE_THE_LIBRARY = "/!$&'()+,:;=@"  # not percent-encoded in a path, besides letters, digits and `_.-~`
 _NO_DAY = "0001-01-01"
 
 
@@ -57,22 +58,22 @@ class DataFile:
     partition: Mapping[str, str]
     size: int
     rows: int
-    stats: str = ""  # of a new file, as the log takes them
+    stats: str = ""  # a new file's statistics, as the log's JSON
 
     @property
     def name(self) -> str:
-        """Its name in the table's folder."""
+        """The file's name, relative to the table's folder."""
         return unquote(self.path)
 
 
-def encoded(name: str) -> str:
-    """Write a file's name as the library does in the log."""
+def encode_path(name: str) -> str:
+    """Percent-encode a file's name as the library does in the log."""
     return quote(name, safe=_LIKE_THE_LIBRARY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """What an application has written up to: a batch of a query is in the table once."""
+    """The last version that an application has written, so that each batch of a query is in the table once."""
 
     app_id: str
     version: int
@@ -80,21 +81,21 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What a commit does, all at once. One that is `moved` adds the rows that it removes, and no others."""
+    """The files that one commit adds and removes. With `moves_rows` it adds only rows that it also removes."""
 
     add: Sequence[DataFile] = ()
     remove: Sequence[DataFile] = ()
-    moved: bool = False
+    moves_rows: bool = False
 
 
 class TableLog:
-    """One table's log, as far as this process has read it. Not for threads.
+    """One table's log, as far as this process has read it. Not thread-safe.
 
-    Raises LogError for what the store or the library refuses, UnknownFormat for a table of another kind.
+    Raises LogError if the store or the library refuses a call, UnknownFormat for a table of another kind.
     """
 
     def __init__(self, location: str, *, schema: str, partition_columns: Sequence[str]) -> None:
-        """Touch nothing yet. `schema`: the columns as Spark writes them as JSON, partition columns among them."""
+        """Make no call yet. `schema` is Spark's JSON of all columns, partition columns included."""
         self._place = TableLocation(location)
         self._schema, self._partition_columns = schema, list(partition_columns)
         self._table: DeltaTable | None = None
@@ -102,48 +103,48 @@ class TableLog:
 
     @property
     def version(self) -> int:
-        """The newest; -1 before the first."""
+        """The newest version; -1 before the first."""
         table = self._newest()
         return -1 if table is None else table.version()
 
     @property
     def rows(self) -> int:
-        """Of all files."""
+        """The number of rows in all files of the newest version."""
         return sum(file.rows for file in self.files())
 
     @property
     def schema(self) -> str | None:
-        """The table's columns, as JSON; None where it isn't there."""
+        """The table's columns, as JSON; None if there is no table."""
         table = self._newest()
         return None if table is None else str(table.schema().to_json())
 
     def files(self) -> Sequence[DataFile]:
-        """List those of the newest version."""
+        """List the files of the newest version."""
         table = self._newest()
         return [] if table is None else list(_files(table))
 
     def has(self, transaction: Transaction) -> bool:
-        """Whether its batch, or a later one of the same application, is in the table."""
+        """Whether the transaction's batch, or a later one of the same application, is in the table."""
         table = self._newest()
         return table is not None and _has(table, transaction)
 
     def append(self, files: Sequence[DataFile], transaction: Transaction) -> bool:
-        """Make the files the table's, once for each transaction; False where its rows are there from others."""
+        """Add the files to the table, once for each transaction; False if an earlier attempt has added the rows."""
 
         def make(table: DeltaTable) -> Change | bool:
             if not _has(table, transaction):
                 return Change(add=files)
-            # Ours all the same, where a try has come through and only its answer was lost.
+            # They are these files if an earlier try succeeded and only its response was lost.
             return bool(files) and files[0].path in {file.path for file in _files(table)}
 
-        said = [AppTransaction(transaction.app_id, transaction.version)]
-        return self._commit(make, CommitProperties(app_transactions=said))
+        properties = [AppTransaction(transaction.app_id, transaction.version)]
+        return self._commit(make, CommitProperties(app_transactions=properties))
 
     def change(self, make: Callable[[Sequence[DataFile]], Change | None]) -> bool:
-        """Publish what `make` makes of the newest version's files; None leaves the table as it is, and is False.
+        """Commit the change that `make` returns for the newest version's files; False if it returns None.
 
-        Called anew each time that another writer was faster: the library by itself would add what another has added
-        already, of files that another has removed.
+        `make` is called again each time another writer commits first. The library's own retry would repeat additions
+        that another writer has made, from files that it has removed.
         """
         tried: Change | None = None
 
@@ -151,61 +152,61 @@ class TableLog:
             nonlocal tried
             files = list(_files(table))
             if tried and tried.add and {file.path for file in tried.add} <= {file.path for file in files}:
-                return True  # a try has come through, and only its answer was lost
+                return True  # an earlier try succeeded, and only its response was lost
             tried = make(files)
             return tried or False
 
         return self._commit(make_anew, CommitProperties(max_commit_retries=0))
 
-    def _commit(self, make: Callable[[DeltaTable], Change | bool], said: CommitProperties) -> bool:
-        """Publish what `make` makes of the newest version, until nobody was faster; or return what it says instead."""
+    def _commit(self, make: Callable[[DeltaTable], Change | bool], properties: CommitProperties) -> bool:
+        """Commit the change that `make` returns, again if another writer is faster; or return the bool it returns."""
         for _ in range(COMMIT_ATTEMPTS):
-            table = self._made()
+            table = self._ensure_table()
             change = make(table)
             if isinstance(change, bool):
                 return change
-            now_ms, is_new = int(time.time() * 1000), not change.moved
+            now_ms, is_new = int(time.time() * 1000), not change.moves_rows
             actions: list[AddAction | RemoveAction] = []
             for file in change.add:
                 stats = file.stats or json.dumps({"numRecords": file.rows})
                 actions += [AddAction(file.name, file.size, dict(file.partition), now_ms, is_new, stats)]
             for file in change.remove:
                 actions += [RemoveAction(file.name, is_new, now_ms, file.size, dict(file.partition))]
-            with _translated(), suppress(CommitFailedError):
+            with _translate_errors(), suppress(CommitFailedError):
                 columns = table.schema()
                 table.create_write_transaction(
-                    actions, "append", columns, self._partition_columns, commit_properties=said
+                    actions, "append", columns, self._partition_columns, commit_properties=properties
                 )
                 return True
-        raise LogError(f"{COMMIT_ATTEMPTS} commits to the table were overtaken by others")
+        raise LogError(f"{COMMIT_ATTEMPTS} commits to the table were overtaken by other writers: run the job again")
 
-    def written(self, folder: str) -> Sequence[DataFile]:
-        """Describe the Parquet files in a folder of the table's by their footers: Spark doesn't tell of them."""
-        with _translated():
-            store = self._files_of()
-            found = store.get_file_info(FileSelector(folder, recursive=True, allow_not_found=True))
-            names = [(each.path, each.size) for each in found if each.type is FileType.File]
+    def list_written_files(self, folder: str) -> Sequence[DataFile]:
+        """Describe the Parquet files in a folder of the table by their footers, as Spark doesn't report them."""
+        with _translate_errors():
+            store = self._file_system()
+            entries = store.get_file_info(FileSelector(folder, recursive=True, allow_not_found=True))
+            names = [(entry.path, entry.size) for entry in entries if entry.type is FileType.File]
             return [
-                _described(name, size, pq.read_metadata(store.open_input_file(name)))
+                _describe_file(name, size, pq.read_metadata(store.open_input_file(name)))
                 for name, size in names
                 if name.endswith(PARQUET) and not name.rpartition("/")[2].startswith((".", "_"))
             ]
 
-    def added(self, *, after: int, until: int) -> Sequence[DataFile]:
-        """Files with new rows, in the versions after the one and up to the other.
+    def list_added_files(self, *, after: int, until: int) -> Sequence[DataFile]:
+        """List the files with new rows in the versions after `after`, up to and including `until`.
 
-        Raises SegmentMissing where one of them is forgotten.
+        Raises SegmentMissing if the log no longer has one of these versions.
         """
-        found: list[DataFile] = []
-        with _translated():
-            store = self._files_of()
+        files: list[DataFile] = []
+        with _translate_errors():
+            store = self._file_system()
             for version in range(after + 1, until + 1):
                 try:
                     text = store.open_input_file(f"{FOLDER}/{version:020d}.json").read()
                 except FileNotFoundError:
                     raise SegmentMissing(f"the table's log no longer has version {version}") from None
                 adds = [add for line in text.splitlines() if (add := json.loads(line).get("add"))]
-                found += [
+                files += [
                     DataFile(
                         path=add["path"],
                         partition=dict(add["partitionValues"]),
@@ -215,27 +216,29 @@ class TableLog:
                     for add in adds
                     if add["dataChange"]
                 ]
-        return found
+        return files
 
-    def cleaned(self, *, kept_hours: int = FILES_KEPT_HOURS) -> int:
-        """Delete files that left the table so long ago, or were never of it and are so old, and the log's oldest part.
+    def clean_up(self, *, kept_hours: int = FILES_KEPT_HOURS) -> int:
+        """Delete unreferenced files older than `kept_hours`, and the expired part of the log.
 
-        Return how many files that were. Readers that began before then are gone.
+        Returns the number of Parquet files deleted. A reader that began more than `kept_hours` ago may fail.
         """
         table = self._newest()
         if table is None:
             return 0
-        with _translated():
+        with _translate_errors():
             vacuum = partial(table.vacuum, kept_hours, enforce_retention_duration=False, full=True)
             removed = vacuum(dry_run=True)
-            if removed:  # else it would leave two versions that say so
+            if removed:  # an empty vacuum would add two versions to the log
                 vacuum(dry_run=False)
             table.update_incremental()
             table.cleanup_metadata()
-        return sum(name.endswith(PARQUET) for name in removed)  # beside them are Hadoop's checksums, on a file system
+        return sum(
+            name.endswith(PARQUET) for name in removed
+        )  # on a file system Hadoop's checksum files are removed too
 
-    def _made(self) -> DeltaTable:
-        """Find the newest version, with our columns: the table is made where there is none, and given what it lacks."""
+    def _ensure_table(self) -> DeltaTable:
+        """Return the newest version with our columns; creates the table, or adds missing columns, if needed."""
         for _ in range(COMMIT_ATTEMPTS):
             table = self._newest()
             try:
@@ -248,12 +251,12 @@ class TableLog:
                         configuration=CONFIGURATION,
                         storage_options=dict(self._options),
                     )
-                elif (wanted := self._evolved(table)) is not None:
-                    # The library has it that new columns overwrite rows: here of a partition that there isn't.
+                elif (evolved := self._evolve_schema(table)) is not None:
+                    # The library adds columns only when it overwrites rows: overwrite a partition that doesn't exist.
                     table.create_write_transaction(
                         [],
                         "overwrite",
-                        Schema.from_json(wanted),
+                        Schema.from_json(evolved),
                         self._partition_columns,
                         partition_filters=[(self._partition_columns[0], "=", _NO_DAY)],
                         commit_properties=CommitProperties(max_commit_retries=0),
@@ -261,24 +264,24 @@ class TableLog:
                 else:
                     return table
             except (CommitFailedError, DeltaError) as error:
-                lost = error  # another was faster, which the next look shows
+                lost = error  # another writer was faster; the next read shows its version
         raise LogError(f"{self._place.location}: {lost}") from lost
 
-    def _evolved(self, table: DeltaTable) -> str | None:
-        """Say what columns it is to have, None where it has them. Raises UnknownFormat for those of another kind."""
+    def _evolve_schema(self, table: DeltaTable) -> str | None:
+        """Return the columns the table should get, None if it has them. Raises UnknownFormat for incompatible ones."""
         if list(table.metadata().partition_columns) != self._partition_columns:
             raise UnknownFormat(
                 f"{self._place.location}: partitioned by {', '.join(table.metadata().partition_columns)}, "
                 f"not by {', '.join(self._partition_columns)}"
             )
         known = table.schema().to_json()
-        wanted = evolved(known, self._schema, table=self._place.location)
-        return None if Schema.from_json(wanted) == table.schema() else wanted
+        schema = merge_schemas(known, self._schema, table=self._place.location)
+        return None if Schema.from_json(schema) == table.schema() else schema
 
     def _newest(self) -> DeltaTable | None:
-        """Read up to the newest version; None where there is no table. Opened anew where its keys have changed."""
+        """Read up to the newest version; None if there is no table. Opens it again if its credentials changed."""
         options = self._place.options()
-        with _translated():
+        with _translate_errors():
             if self._table is not None and options == self._options:
                 self._table.update_incremental()
                 return self._table
@@ -289,29 +292,29 @@ class TableLog:
                 self._table = None
         return self._table
 
-    def _files_of(self) -> PyFileSystem:
+    def _file_system(self) -> PyFileSystem:
         return PyFileSystem(DeltaStorageHandler(self._place.uri, dict(self._place.options())))
 
 
-def offset_at(version: int) -> dict[str, Any]:
-    """Make the offset of a stream that has read the table's versions up to this one."""
+def build_offset(version: int) -> dict[str, Any]:
+    """Build the offset of a stream that has read the table's versions up to this one."""
     return {"version": OFFSET_VERSION, "tableVersion": version}
 
 
-def version_of(offset: Mapping[str, Any]) -> int:
-    """Read such an offset. Raises InvalidOffset for what isn't one, or is of a later version."""
+def parse_offset(offset: Mapping[str, Any]) -> int:
+    """Read the table version of an offset. Raises InvalidOffset if it is none, or of a later format version."""
     if offset.get("version") != OFFSET_VERSION or not isinstance(offset.get("tableVersion"), int):
         raise InvalidOffset(f"no offset of version {OFFSET_VERSION}, which this package reads: {offset}")
     return int(offset["tableVersion"])
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
-    """Raise the library's errors as ours."""
+def _translate_errors() -> Iterator[None]:
+    """Convert the library's errors to LogError or UnknownFormat."""
     try:
         yield
     except (DeltaError, OSError, pa.ArrowException) as error:
-        # Its reader says of a later protocol only by its text that it can't read it.
+        # The library's reader reports a later protocol only in the error's text.
         later = isinstance(error, DeltaProtocolError) or UNSUPPORTED in str(error)
         raise (UnknownFormat if later else LogError)(f"the table's log: {error}") from error
 
@@ -339,11 +342,11 @@ def _text(value: Any) -> str:
     return value.isoformat() if isinstance(value, date) else str(value)
 
 
-def _described(name: str, size: int, footer: pq.FileMetaData) -> DataFile:
-    """`name`: below folders `column=value`, escaped as Hive does."""
-    folders = [each.partition("=") for each in name.split("/")[:-1] if "=" in each]
+def _describe_file(name: str, size: int, footer: pq.FileMetaData) -> DataFile:
+    """Describe a file by its footer. `name` has folders `column=value`, escaped as Hive does."""
+    folders = [folder.partition("=") for folder in name.split("/")[:-1] if "=" in folder]
     return DataFile(
-        path=encoded(name),
+        path=encode_path(name),
         partition={column: unquote(value) for column, _, value in folders},
         size=size,
         rows=footer.num_rows,
@@ -352,16 +355,16 @@ def _described(name: str, size: int, footer: pq.FileMetaData) -> DataFile:
 
 
 def _measures(footer: pq.FileMetaData) -> Mapping[str, Mapping[str, Any]]:
-    """Find the least and the greatest of the columns that readers ask for, and how many rows have none."""
+    """Return minimum, maximum and null count of the measured columns, for readers to skip files by."""
     least, greatest, nulls = dict[str, str](), dict[str, str](), dict[str, int]()
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     for index in range(footer.num_columns):
         name = footer.schema.column(index).path
-        found = [group.column(index).statistics for group in groups] if name in MEASURED else []
-        if found and all(each is not None and each.has_min_max and each.has_null_count for each in found):
-            least[name] = _instant(min(each.min for each in found))
-            greatest[name] = _instant(max(each.max for each in found))
-            nulls[name] = sum(each.null_count for each in found)
+        statistics = [group.column(index).statistics for group in groups] if name in MEASURED else []
+        if statistics and all(chunk is not None and chunk.has_min_max and chunk.has_null_count for chunk in statistics):
+            least[name] = _instant(min(chunk.min for chunk in statistics))
+            greatest[name] = _instant(max(chunk.max for chunk in statistics))
+            nulls[name] = sum(column.null_count for column in statistics)
     return {"minValues": least, "maxValues": greatest, "nullCount": nulls} if least else {}
 
 
@@ -373,7 +376,7 @@ AWS_ENDPOINTS = (".amazonaws.com", ".amazonaws.com.cn")
 
 
 class TableLocation:
-    """A table's: a path, `file:`, or `s3:`, `s3a:`."""
+    """A table's location: a path, or a URL of scheme `file`, `s3` or `s3a`."""
 
     def __init__(self, location: str) -> None:
         self.location = location
@@ -383,13 +386,13 @@ class TableLocation:
 
     @property
     def uri(self) -> str:
-        """Its address."""
+        """The location as the library takes it."""
         if self._parts.scheme in S3_SCHEMES:
             return f"s3://{self._parts.netloc}{self._parts.path}"
         return self._parts.path
 
     def options(self) -> Mapping[str, str]:
-        """Say what the library needs to get there at this moment, as keys expire. Raises LogError without any."""
+        """Return the storage options with current credentials, as they expire. Raises LogError if there are none."""
         if self._parts.scheme not in S3_SCHEMES:
             return {}
         credentials = self._session.get_credentials()
@@ -401,7 +404,7 @@ class TableLocation:
             "AWS_ACCESS_KEY_ID": keys.access_key,
             "AWS_SECRET_ACCESS_KEY": keys.secret_key,
             **token,
-            **self._reached,
+            **self._connection_options,
         }
 
     @cached_property
@@ -409,8 +412,8 @@ class TableLocation:
         return botocore.session.Session()
 
     @cached_property
-    def _reached(self) -> Mapping[str, str]:
-        """Region, and an endpoint that isn't AWS's own."""
+    def _connection_options(self) -> Mapping[str, str]:
+        """The region, and the endpoint if it isn't AWS's own."""
         client = self._session.create_client("s3")
         endpoint = str(client.meta.endpoint_url)
         region = {"AWS_REGION": str(client.meta.region_name)}

@@ -1,7 +1,7 @@
-"""What columns a table may get: new ones, and wider types. Anything else is another table. Pure.
+"""Schema evolution of tables: new columns and wider types are allowed, other changes are refused. Pure.
 
-Schemas are JSON, as Spark and Delta Lake write them. Files are never rewritten for it: readers take a column that a
-file lacks as null, and a narrow number as a wide one.
+Schemas are JSON, as Spark and Delta Lake write them. Files are never rewritten: readers read a column that a file lacks
+as null, and widen narrow numbers.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any
 from sluice_spark.errors import UnknownFormat
 from sluice_spark.log.segments import SPARK_SCHEMA
 
-# What every reader takes from a file for a column that is wider
+# Types that every reader can widen when it reads a file
 WIDER: Mapping[str, frozenset[str]] = {
     "byte": frozenset({"short", "integer", "long"}),
     "short": frozenset({"integer", "long"}),
@@ -21,57 +21,57 @@ WIDER: Mapping[str, frozenset[str]] = {
 }
 
 
-def evolved(known: str, wanted: str, *, table: str) -> str:
-    """List the columns that the table is to have: its own, as wide as the wanted ones, then those that are new.
+def merge_schemas(known: str, new: str, *, table: str) -> str:
+    """Return the table's columns, widened to the new schema's types if needed, followed by the new columns.
 
-    A column that isn't wanted any more stays, and is null in new rows; one that is narrower than the table's stays as
-    wide. Raises UnknownFormat, which names table and column, where a type is another one.
+    A column that the new schema lacks stays, and is null in new rows; one that is narrower than the table's keeps the
+    table's type. Raises UnknownFormat, which names table and column, for an incompatible type.
     """
-    ours = {field["name"]: field for field in json.loads(wanted)["fields"]}
+    ours = {field["name"]: field for field in json.loads(new)["fields"]}
     fields = []
     for field in json.loads(known)["fields"]:
         name = field["name"]
         mine = ours.pop(name, field)
-        fields.append({**field, "type": _wider(field["type"], mine["type"], f"{table}: column {name}")})
+        fields.append({**field, "type": _widen(field["type"], mine["type"], f"{table}: column {name}")})
     return json.dumps({"type": "struct", "fields": [*fields, *ours.values()]})
 
 
-def _wider(known: Any, wanted: Any, what: str) -> Any:
-    if isinstance(known, Mapping) and isinstance(wanted, Mapping) and known["type"] == wanted["type"]:
-        return _wider_within(known, wanted, what)
-    if known == wanted:
+def _widen(known: Any, new: Any, what: str) -> Any:
+    if isinstance(known, Mapping) and isinstance(new, Mapping) and known["type"] == new["type"]:
+        return _widen_nested(known, new, what)
+    if known == new:
         return known
-    if isinstance(known, str) and isinstance(wanted, str):
-        if wanted in WIDER.get(known, ()):
-            return wanted
-        if known in WIDER.get(wanted, ()):
+    if isinstance(known, str) and isinstance(new, str):
+        if new in WIDER.get(known, ()):
+            return new
+        if known in WIDER.get(new, ()):
             return known
-    raise UnknownFormat(f"{what} is {_named(known)} there, and can't become {_named(wanted)}")
+    raise UnknownFormat(f"{what} is {_type_name(known)} there, and can't become {_type_name(new)}")
 
 
-def _wider_within(known: Mapping[str, Any], wanted: Mapping[str, Any], what: str) -> Mapping[str, Any]:
+def _widen_nested(known: Mapping[str, Any], new: Mapping[str, Any], what: str) -> Mapping[str, Any]:
     match known["type"]:
         case "struct":
-            pair = (json.dumps(each) for each in (known, wanted))
-            return dict(json.loads(evolved(*pair, table=what)))
+            pair = (json.dumps(schema) for schema in (known, new))
+            return dict(json.loads(merge_schemas(*pair, table=what)))
         case "array":
-            return {**known, "elementType": _wider(known["elementType"], wanted["elementType"], what)}
+            return {**known, "elementType": _widen(known["elementType"], new["elementType"], what)}
         case _:
-            keys = _wider(known["keyType"], wanted["keyType"], what)
-            return {**known, "keyType": keys, "valueType": _wider(known["valueType"], wanted["valueType"], what)}
+            keys = _widen(known["keyType"], new["keyType"], what)
+            return {**known, "keyType": keys, "valueType": _widen(known["valueType"], new["valueType"], what)}
 
 
-def _named(kind: Any) -> str:
+def _type_name(kind: Any) -> str:
     return kind if isinstance(kind, str) else str(kind["type"])
 
 
 MESSAGES, QUARANTINE = "messages", "quarantine"
-REASON = "reason"  # of the quarantine
-ENVELOPE = "envelope"  # of the messages, with option `--envelope`
+REASON = "reason"  # column of the quarantine
+ENVELOPE = "envelope"  # column of the messages, with option `--envelope`
 OWN_COLUMNS = (
     "happened_at timestamp, routing_key string, origin string, origin_id string, sites array<string>, "
     "published_at timestamp, date date, exchange string, late boolean"
 )
-# What an attribute's column can't be called: each name before a type, fields within types have a colon there
+# Names that an attribute's column can't have: each word before a type. Fields within types have a colon there.
 RESERVED = {REASON, ENVELOPE, *re.findall(r"(\w+) \w", f"{SPARK_SCHEMA}, {OWN_COLUMNS}")}
 ATTRIBUTE_TYPES = ("string", "boolean", "int", "bigint", "float", "double", "date", "timestamp")

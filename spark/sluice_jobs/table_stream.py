@@ -1,7 +1,7 @@
-"""A stream of what is added to a table of ours: Parquet files with their log. For formats with jars Spark has its own.
+"""A Spark stream of the rows added to a Parquet table with a log. Delta and Iceberg have their own stream sources.
 
-An offset names a version of the log. A batch's files are those that its versions added; files that only hold the rows
-of others again, as compaction writes them, aren't read.
+An offset is a version of the log. A batch reads the files that its versions added, except for files that only hold
+moved rows, as compaction writes them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,18 +13,18 @@ import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from sluice_jobs.table_log import DataFile, TableLog, offset_at, version_of
+from sluice_jobs.table_log import DataFile, TableLog, build_offset, parse_offset
 from sluice_spark.errors import InvalidOption
 from sluice_spark.log.store import open_store
 
 NAME = "sluice-table"
 SCHEMA = "message_id string, body string, happened_at timestamp, date date, exchange string, late boolean"
 _STORED = ("message_id", "body", "happened_at")
-_NO_COLUMNS = '{"type": "struct", "fields": []}'  # it is read, and never made
+_NO_COLUMNS = '{"type": "struct", "fields": []}'  # the table is only read
 _TIME = pa.timestamp("us", tz="UTC")
 
 
-class File(InputPartition):
+class FilePartition(InputPartition):
     """One file of the table, for one task."""
 
     def __init__(self, location: str, file: DataFile) -> None:
@@ -37,11 +37,11 @@ class TableSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Say the format's name."""
+        """Return the format's name."""
         return NAME
 
     def schema(self) -> str:
-        """Say the columns, some of table `messages`: what tells which event a row is."""
+        """Return the columns of table `messages` that statistics need."""
         return SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002  Spark's name and call
@@ -52,30 +52,30 @@ class TableSource(DataSource):
 
 
 class TableStreamReader(DataSourceStreamReader):
-    """Nothing is kept between calls but the location."""
+    """Reads the files that versions of the log added. Keeps no state but the location."""
 
     def __init__(self, location: str) -> None:
         self._location = location
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
-        """Name the place before the first version."""
-        return offset_at(-1)
+        """Return the offset before the first version."""
+        return build_offset(-1)
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
-        """Name the newest version. Raises what the table's log raises."""
-        return offset_at(self._log().version)
+        """Return the offset of the newest version. Raises as TableLog does."""
+        return build_offset(self._log().version)
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
-        """Make a task of each file; at least one, as Spark 4.0 and 4.1 fail on a batch without any."""
-        added = self._log().added(after=version_of(start), until=version_of(end))
-        return [File(self._location, file) for file in added] or [InputPartition(None)]
+        """Return a partition for each file; at least one, as Spark 4.0 and 4.1 fail on an empty batch."""
+        added = self._log().list_added_files(after=parse_offset(start), until=parse_offset(end))
+        return [FilePartition(self._location, file) for file in added] or [InputPartition(None)]
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Leave the log as it is: it isn't ours to shorten."""
+        """Do nothing: the table's own clean-up shortens the log."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the file's rows. Raises SegmentMissing where it is gone."""
-        if not isinstance(partition, File):
+        """Yield the file's rows. Raises SegmentMissing if the file was deleted."""
+        if not isinstance(partition, FilePartition):
             return
         content = open_store(partition.location).read(partition.file.name)
         for batch in pq.ParquetFile(pa.BufferReader(content)).iter_batches(columns=list(_STORED)):

@@ -2,16 +2,16 @@
 
 from typing import TYPE_CHECKING
 
-from sluice_spark.source.drain import Drained, drain
+from sluice_spark.source.drain import DrainResult, drain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Drained", "drain", "register"]
+__all__ = ["DrainResult", "drain", "register"]
 
 
 def register(spark: "SparkSession") -> None:
-    """Make the format `sqs` known to the session."""
+    """Register the format `sqs` with the session."""
     from sluice_spark.data_source import SqsDataSource  # noqa: PLC0415  the client and the log are usable without PySpark
 
     spark.dataSource.register(SqsDataSource)

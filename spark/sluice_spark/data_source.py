@@ -1,4 +1,4 @@
-"""The format `sqs` as Spark knows it: which reader or writer serves a read or a write. Each lives in its room."""
+"""The data source of format `sqs`: creates the readers and writers for Spark."""
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -13,8 +13,8 @@ from sluice_spark.errors import InvalidOption
 from sluice_spark.formats.bodies import VALUE
 from sluice_spark.formats.s3_files import check_columns
 from sluice_spark.log.segments import SPARK_SCHEMA
-from sluice_spark.options import parsed
-from sluice_spark.sink.writers import SqsStreamWriter, SqsWriter, checked_options
+from sluice_spark.options import parse_options
+from sluice_spark.sink.writers import SqsStreamWriter, SqsWriter, check_write
 from sluice_spark.source.readers import SqsReader, SqsStreamReader
 from sluice_spark.source.reading import arrow_type
 
@@ -27,18 +27,18 @@ class SqsDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Says the format's name."""
+        """Return the format's name."""
         return "sqs"
 
     def schema(self) -> str:
-        """Says the columns; the first thing that Spark asks, so options are checked here."""
-        options = parsed(self.options)
+        """Return the columns as DDL. Spark calls this first, so it checks the options."""
+        options = parse_options(self.options)
         added = options.files.columns if options.files.read else options.bodies.columns
         return ", ".join([SPARK_SCHEMA, *added])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Make a bounded read: of the queues, or without `queueUrl` of the log that is retained."""
-        options = parsed(self.options)
+        options = parse_options(self.options)
         if options.after_commit:
             raise InvalidOption("deleteMode", "a batch read has no commit: staged, or none")
         if options.payload_delete:
@@ -50,7 +50,7 @@ class SqsDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
         """Make an unbounded read of the queues."""
-        options = parsed(self.options)
+        options = parse_options(self.options)
         if not options.queue_urls:
             raise InvalidOption("queueUrl", "missing: a stream needs at least one")
         check_columns(options.files, arrow_type(schema, VALUE))
@@ -58,8 +58,8 @@ class SqsDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001  Spark's signature
         """Make a bounded write to queues."""
-        return SqsWriter(checked_options(self.options, schema, overwrite=overwrite))
+        return SqsWriter(check_write(self.options, schema, overwrite=overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802  Spark's
         """Make an unbounded write to queues."""
-        return SqsStreamWriter(checked_options(self.options, schema, overwrite=overwrite))
+        return SqsStreamWriter(check_write(self.options, schema, overwrite=overwrite))

@@ -1,7 +1,7 @@
-"""Bodies as values, by Spark's own readers: no row passes through Python.
+"""Decodes bodies with Spark's own readers: no row passes through Python.
 
-The source gives bodies as text, and expressions of Spark's stand beside them. What a body's bytes may have before their
-content, a schema registry's header, is known here alone.
+The source gives bodies as text; this module adds Spark expressions to them. It also strips the header that a schema
+registry puts before the content.
 """
 
 import json
@@ -62,7 +62,7 @@ def decode(
     into: str = VALUE,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Add what one of Spark's readers makes of a column of text, and which rows it can't read.
+    """Add the column that one of Spark's readers decodes from a column of text, and mark the rows that it can't read.
 
     `format` is `json` (`from_json`), `variant` (`try_parse_json`), `avro` (`from_avro`, of Spark's package spark-avro)
     or `protobuf` (`from_protobuf`, of spark-protobuf); bodies of the last two are base64. `schema` is DDL or a
@@ -75,8 +75,8 @@ def decode(
     The columns are `into`, null in a bad row; `bad_record`, the text that can't be read, else null; and `bad_reason`,
     why. A row that is bad already stays so. Raises InvalidOption for arguments that don't fit.
     """
-    reader = _reader(format, schema, message, options or {})
-    text, content = F.col(column), _content(F.col(column), format, header)
+    reader = _choose_reader(format, schema, message, options or {})
+    text, content = F.col(column), _strip_header(F.col(column), format, header)
     known = F.col(REASON) if REASON in frame.columns else _no_text()
     unpacked = frame.withColumn(
         _CONTENT,
@@ -100,39 +100,43 @@ def decode(
     ).drop(_CONTENT, _PARSED)
 
 
-def _content(text: Column, format_: str, header: str | None) -> _Content:
-    """Take the header off."""
+def _strip_header(text: Column, format_: str, header: str | None) -> _Content:
+    """Remove the schema registry's header from the bodies."""
     if header not in {CONFLUENT, GLUE, NONE, None}:
         raise InvalidOption("header", f"{header!r} is none of {CONFLUENT}, {GLUE}, {NONE}")
     is_binary = format_ in {AVRO, PROTOBUF}
-    held = F.try_to_binary(text, F.lit("base64"))
-    flaw = F.when(text.isNotNull() & held.isNull(), "not base64")
+    binary = F.try_to_binary(text, F.lit("base64"))
+    flaw = F.when(text.isNotNull() & binary.isNull(), "not base64")
     if header is None:
-        likely = F.when(_begins(held, CONFLUENT_LIKELY), _advice("Confluent", CONFLUENT))
-        likely = likely.when(_begins(held, GLUE_MARK) | _begins(held, GLUE_ZLIB_MARK), _advice("Glue", GLUE))
+        likely = F.when(_starts_with(binary, CONFLUENT_LIKELY), _advice("Confluent", CONFLUENT))
+        likely = likely.when(
+            _starts_with(binary, GLUE_MARK) | _starts_with(binary, GLUE_ZLIB_MARK), _advice("Glue", GLUE)
+        )
         if not is_binary:
             return _Content(content=text, flaw=_no_text(), hint=likely)
         flaw = F.coalesce(flaw, likely)
     size = 0
     if header == CONFLUENT:
         size = CONFLUENT_BYTES
-        flaw = flaw.when(~_begins(held, CONFLUENT_MARK) | (F.octet_length(held) < size), "no Confluent header")
+        flaw = flaw.when(~_starts_with(binary, CONFLUENT_MARK) | (F.octet_length(binary) < size), "no Confluent header")
         if format_ == PROTOBUF:
             size += len(FIRST_MESSAGE)
-            place = F.substring(held, size, 1)
+            place = F.substring(binary, size, 1)
             flaw = flaw.when(place != F.lit(FIRST_MESSAGE), "Confluent's header names another message than the first")
     elif header == GLUE:
         size = GLUE_BYTES
-        flaw = flaw.when(_begins(held, GLUE_ZLIB_MARK), "Glue's header with zlib, which Spark has no function for")
-        flaw = flaw.when(~_begins(held, GLUE_MARK) | (F.octet_length(held) < size), "no Glue header")
-    content = F.substring(held, size + 1, ALL_BYTES)
+        flaw = flaw.when(
+            _starts_with(binary, GLUE_ZLIB_MARK), "Glue's header with zlib, which Spark has no function for"
+        )
+        flaw = flaw.when(~_starts_with(binary, GLUE_MARK) | (F.octet_length(binary) < size), "no Glue header")
+    content = F.substring(binary, size + 1, ALL_BYTES)
     if format_ == AVRO:
-        flaw = F.coalesce(flaw, F.when(_begins(content, CONTAINER_MARK), "an Avro container file, not one datum"))
+        flaw = F.coalesce(flaw, F.when(_starts_with(content, CONTAINER_MARK), "an Avro container file, not one datum"))
     text_of = content if is_binary else F.try_validate_utf8(content.cast("string"))
     return _Content(content=text_of, flaw=flaw, hint=_no_text())
 
 
-def _begins(content: Column, mark: bytes) -> Column:
+def _starts_with(content: Column, mark: bytes) -> Column:
     return F.startswith(content, F.lit(mark))
 
 
@@ -144,22 +148,22 @@ def _no_text() -> Column:
     return F.lit(None).cast("string")
 
 
-def _reader(
+def _choose_reader(
     format_: str, schema: str | bytes | StructType | None, message: str | None, options: Mapping[str, str]
 ) -> _Reader:
     if "mode" in options:
         raise InvalidOption("mode", "not for the reader: what it can't read is a bad record")
     if message is not None and format_ != PROTOBUF:
         raise InvalidOption("message", "needs format protobuf")
-    given = {**options, "mode": "PERMISSIVE"}
+    reader_options = {**options, "mode": "PERMISSIVE"}
     if format_ == JSON and isinstance(schema, str | StructType):
-        return _json_reader(StructType.fromDDL(schema) if isinstance(schema, str) else schema, given)
+        return _json_reader(StructType.fromDDL(schema) if isinstance(schema, str) else schema, reader_options)
     if format_ == VARIANT and schema is None and not options:
         return _variant_reader()
     if format_ == AVRO and isinstance(schema, str):
-        return _avro_reader(schema, given)
+        return _avro_reader(schema, reader_options)
     if format_ == PROTOBUF and isinstance(schema, bytes) and message is not None:
-        return _protobuf_reader(schema, message, given)
+        return _protobuf_reader(schema, message, reader_options)
     needs = {
         JSON: "a schema as DDL or a StructType",
         VARIANT: "neither a schema nor options",
@@ -171,7 +175,7 @@ def _reader(
     raise InvalidOption("format", f"{format_!r} is none of {', '.join(needs)}")
 
 
-def _in_json(content: Column) -> Column:
+def _enclose_in_json(content: Column) -> Column:
     """Enclose a body in JSON, as Spark's readers say nothing of what comes after the first value of a text."""
     return F.concat(F.lit('{"v":['), content, F.lit('],"end":true}'))
 
@@ -185,7 +189,9 @@ def _json_reader(schema: StructType, options: Mapping[str, str]) -> _Reader:
     value = F.get(parsed["v"], F.lit(0))
     is_read = parsed["end"] & parsed["bad"].isNull() & (F.size(parsed["v"]) == 1) & value.isNotNull()
     return _Reader(
-        parse=lambda content: F.from_json(_in_json(content), whole, {**options, "columnNameOfCorruptRecord": "bad"}),
+        parse=lambda content: F.from_json(
+            _enclose_in_json(content), whole, {**options, "columnNameOfCorruptRecord": "bad"}
+        ),
         is_read=lambda _: is_read,
         value=value,
         failure="not JSON of the schema",
@@ -193,13 +199,15 @@ def _json_reader(schema: StructType, options: Mapping[str, str]) -> _Reader:
 
 
 def _variant_reader() -> _Reader:
-    def held(path: str, kind: str = "variant") -> Column:
+    def variant_at(path: str, kind: str = "variant") -> Column:
         return F.try_variant_get(F.col(_PARSED), path, kind)
 
     return _Reader(
-        parse=lambda content: F.try_parse_json(_in_json(content)),
-        is_read=lambda _: held("$.end", "boolean") & held("$.v[0]").isNotNull() & held("$.v[1]").isNull(),
-        value=held("$.v[0]"),
+        parse=lambda content: F.try_parse_json(_enclose_in_json(content)),
+        is_read=lambda _: (
+            variant_at("$.end", "boolean") & variant_at("$.v[0]").isNotNull() & variant_at("$.v[1]").isNull()
+        ),
+        value=variant_at("$.v[0]"),
         failure="not JSON",
     )
 
@@ -211,19 +219,19 @@ def _avro_reader(schema: str, options: Mapping[str, str]) -> _Reader:
     """
     if "avroSchemaUrl" in options:
         raise InvalidOption("avroSchemaUrl", "give what is there as avroSchema")
-    given = dict(options)
+    reader_options = dict(options)
     if "avroSchema" in options:
-        given["avroSchema"] = _with_end(options["avroSchema"])
-    whole = _with_end(schema)
+        reader_options["avroSchema"] = _append_end_field(options["avroSchema"])
+    whole = _append_end_field(schema)
     return _Reader(
-        parse=lambda content: from_avro(F.concat(content, F.lit(END)), whole, given),
+        parse=lambda content: from_avro(F.concat(content, F.lit(END)), whole, reader_options),
         is_read=lambda _: F.col(_PARSED)["end"] == F.lit(END),
         value=F.col(_PARSED)["value"],
         failure="no Avro datum of the schema",
     )
 
 
-def _with_end(schema: str) -> str:
+def _append_end_field(schema: str) -> str:
     try:
         value = json.loads(schema)
     except json.JSONDecodeError as error:

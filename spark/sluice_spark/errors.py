@@ -1,15 +1,15 @@
-"""Every error of this package, grouped by whose it is.
+"""All errors of this package, grouped by cause.
 
-Spark sends errors across processes: what one is made of are its arguments, and what it says is made of them.
+Spark pickles errors between processes, so an error's text is made of its arguments.
 """
 
 
 class SluiceSparkError(Exception):
-    """The root."""
+    """Base class of the package's errors."""
 
 
 class InvalidOption(SluiceSparkError):
-    """The user's: an option that is unknown, missing or malformed."""
+    """An option is unknown, missing or malformed: the user must correct it."""
 
     def __init__(self, option: str, why: str) -> None:
         super().__init__(option, why)
@@ -20,7 +20,7 @@ class InvalidOption(SluiceSparkError):
 
 
 class InvalidColumn(SluiceSparkError):
-    """The user's: a column of a frame to write that is unknown, missing or of another type."""
+    """A column of a frame to write is unknown, missing or of another type: the user must correct it."""
 
     def __init__(self, column: str, why: str) -> None:
         super().__init__(column, why)
@@ -31,7 +31,7 @@ class InvalidColumn(SluiceSparkError):
 
 
 class RowsNotSent(SluiceSparkError):
-    """Rows that are no messages, or that SQS refused. Says their places and why, never their content."""
+    """Rows couldn't be converted to messages, or SQS refused them. It has positions and reasons, never content."""
 
 
 class NothingReceived(SluiceSparkError):
@@ -46,7 +46,7 @@ class NothingReceived(SluiceSparkError):
 
 
 class QueueError(SluiceSparkError):
-    """SQS did not do what was asked. `code` is its code, or the name of what broke on the way."""
+    """A call to SQS failed. `code` is SQS's error code, or the name of the network error."""
 
     def __init__(self, action: str, code: str, message: str, request_id: str = "") -> None:
         super().__init__(action, code, message, request_id)
@@ -58,11 +58,11 @@ class QueueError(SluiceSparkError):
 
 
 class QueueRefused(QueueError):
-    """The user's: access, no such queue, KMS. Asking again won't help."""
+    """SQS refuses the call: access denied, no such queue, KMS. A retry won't help; the user must correct it."""
 
 
 class QueueBusy(QueueError):
-    """SQS's or the network's: asking again may help."""
+    """SQS or the network failed temporarily: a retry may help."""
 
 
 class TooManyInFlight(QueueError):
@@ -82,7 +82,7 @@ class Fenced(LogError):
 
 
 class SegmentMissing(LogError):
-    """The log has no such segment, or no longer: it is never skipped over."""
+    """The log doesn't have this segment, or no longer: missing segments are never skipped."""
 
 
 class UnknownFormat(LogError):
@@ -90,7 +90,7 @@ class UnknownFormat(LogError):
 
 
 class InvalidOffset(SluiceSparkError):
-    """An offset in the checkpoint that isn't ours, or of a later version."""
+    """The checkpoint has an offset of another source, or of a later version."""
 
 
 class ObjectError(SluiceSparkError):
@@ -98,12 +98,12 @@ class ObjectError(SluiceSparkError):
 
 
 class ObjectGone(ObjectError):
-    """It was removed, or overwritten since: the option s3Missing says what follows."""
+    """The object was removed or overwritten since its notification; option s3Missing determines what follows."""
 
 
 class ObjectUnreadable(ObjectError):
-    """It is too large, archived, or has a key of its own, which won't change: a bad record."""
+    """The object is too large, archived, or encrypted with a customer key: a bad record."""
 
 
 class ObjectRefused(ObjectError):
-    """S3 refuses access, or doesn't answer: fails the task, which Spark tries again."""
+    """S3 refuses access or doesn't respond: the task fails, and Spark retries it."""

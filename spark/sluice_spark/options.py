@@ -1,4 +1,4 @@
-"""The user's options, parsed once, at plan time. Every complaint names its option."""
+"""The user's options, parsed once, at plan time. Every error names its option."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -7,21 +7,21 @@ from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 from sluice_spark.errors import InvalidOption
-from sluice_spark.formats.bodies import Bodies
+from sluice_spark.formats.bodies import BodyOptions
 from sluice_spark.formats.envelopes import ENVELOPES, S3Choice
 from sluice_spark.formats.payloads import PAYLOAD_LIMIT
 from sluice_spark.formats.s3_files import CSV, FILE_FORMATS, MISSING_POLICIES, TEXT, S3Files
 from sluice_spark.formats.s3_objects import open_objects
-from sluice_spark.log.planning import Admission
+from sluice_spark.log.planning import ReadLimit
 from sluice_spark.log.store import FSSPEC_SCHEMES, Store, open_store
-from sluice_spark.sqs.access import Identity, Places, account_of_role, region_of
+from sluice_spark.sqs.access import Identity, Places, account_from_role, region_from_url
 from sluice_spark.sqs.client import SqsClient
 
 CONNECTIONS_LIMIT = 512
 WAIT_LIMIT_S = 20
 VISIBILITY_LIMIT_S = 43_200
 RETENTION_DEFAULT_S = 3600.0
-PATIENCE_DEFAULT_S = 600.0
+FAILURE_TIMEOUT_DEFAULT_S = 600.0
 BUFFER_DEFAULT_BYTES = 64 * 2**20
 ASCII_LIMIT = 127
 _FUNCTION = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"  # package.module:name
@@ -33,19 +33,19 @@ _DELETE_MODES = {
     "afterCommit": {"delete": True, "after_commit": True},
 }
 # Spark's own, on a table's or a view's way to its source: not the user's words to us
-_SPARKS_OWN = {
+_SPARK_INTERNAL = {
     "serialization.format", "header.provider", "path",
     "collation", "comment", "external", "is_managed_location", "location", "owner", "provider",
 }  # fmt: skip
 Meaning = TypeVar("Meaning")
-_OF_PAYLOADS_TOO = {"s3Endpoint", "s3MaxObjectBytes"}
-_OF_CSV = {"s3CsvHeader", "s3CsvDelimiter"}
+_ALSO_FOR_PAYLOADS = {"s3Endpoint", "s3MaxObjectBytes"}
+_CSV_ONLY = {"s3CsvHeader", "s3CsvDelimiter"}
 SINK_NAMES = {"failonerror": "failOnError", "deduplication": "deduplication"}  # one view serves SELECT and INSERT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Parsed and in range."""
+    """Parsed and checked options of a read."""
 
     queue_urls: tuple[str, ...] = ()
     staging_location: str = ""
@@ -54,14 +54,14 @@ class Options:
     identity: Identity = field(default_factory=Identity)
     connections: int = 64
     buffer_bytes: int = BUFFER_DEFAULT_BYTES
-    admission: Admission = field(default_factory=Admission)
+    read_limit: ReadLimit = field(default_factory=ReadLimit)
     visibility_s: int | None = None
     wait_s: int | None = None
     delete: bool = True
     after_commit: bool = False
-    patience_s: float | None = PATIENCE_DEFAULT_S  # with receives that fail; None: for ever
+    failure_timeout_s: float | None = FAILURE_TIMEOUT_DEFAULT_S  # with receives that fail; None: for ever
     rate_limit: int | str | None = None  # messages/s, or a function that says it, as `package.module:name`
-    bodies: Bodies = field(default_factory=Bodies)
+    bodies: BodyOptions = field(default_factory=BodyOptions)
     s3: S3Choice = field(default_factory=S3Choice)
     files: S3Files = field(default_factory=S3Files)
     retention_s: float = RETENTION_DEFAULT_S
@@ -74,12 +74,12 @@ class Options:
 
     def objects(self) -> Any:
         """Open S3 as the queue's identity, in its region unless another is given: for objects that messages name."""
-        region = self.region or (region_of(self.queue_urls[0]) if self.queue_urls else None)
+        region = self.region or (region_from_url(self.queue_urls[0]) if self.queue_urls else None)
         return open_objects(self.identity, region=region, endpoint=self.files.endpoint)
 
 
 @lru_cache(maxsize=16)  # executors' workers are reused, and a session of botocore's takes its time
-def clients_of(options: Options, connections: int) -> Callable[[], SqsClient]:
+def client_factory(options: Options, connections: int) -> Callable[[], SqsClient]:
     """Make clients of the queues, with so many `connections` to each region as each role.
 
     Asks botocore once for each place. Raises InvalidOption where nothing says a region, no key is found, or no role is
@@ -91,31 +91,31 @@ def clients_of(options: Options, connections: int) -> Callable[[], SqsClient]:
     return partial(SqsClient, places, connections=connections, check_md5=options.check_md5)
 
 
-def parsed(given: Mapping[str, str]) -> Options:
+def parse_options(given: Mapping[str, str]) -> Options:
     """Parse a read's options. Raises InvalidOption: unknown, malformed, out of range, missing, not together."""
     options = Options()
     for spelt, value in given.items():
         lowered = spelt.lower()
-        if lowered in SINK_NAMES or sparks_own(lowered):
+        if lowered in SINK_NAMES or is_spark_internal(lowered):
             continue
         if lowered not in NAMES:
-            raise InvalidOption(spelt, f"unknown; there are {', '.join(sorted(_OFFERED))}")
+            raise InvalidOption(spelt, f"unknown; there are {', '.join(sorted(_PARSERS))}")
         name = NAMES[lowered]
-        place, parse = _OFFERED[name]
-        options = _with(options, place, read(name, parse, str(value).strip()))
+        place, parse = _PARSERS[name]
+        options = _replace_at(options, place, parse_value(name, parse, str(value).strip()))
     if not options.staging_location:
         raise InvalidOption(
             "stagingLocation", "missing: a path, or s3://bucket/prefix, that the driver and all executors see"
         )
-    for is_broken, name, why in _rules(options):
+    for is_broken, name, why in _check_combinations(options):
         if is_broken:
             raise InvalidOption(name, why)
     for url in options.queue_urls:
-        options.identity.at(url)
+        options.identity.for_queue(url)
     return options
 
 
-def read(name: str, parse: Callable[[str], Meaning], value: str) -> Meaning:
+def parse_value(name: str, parse: Callable[[str], Meaning], value: str) -> Meaning:
     """Parse one option's value. Raises InvalidOption, with the option's name, where `parse` raises ValueError."""
     try:
         return parse(value)
@@ -123,16 +123,16 @@ def read(name: str, parse: Callable[[str], Meaning], value: str) -> Meaning:
         raise InvalidOption(name, str(error)) from error
 
 
-def _with(values: Any, place: str, value: Any) -> Any:
+def _replace_at(values: Any, place: str, value: Any) -> Any:
     """Replace a value at a place such as `identity.profile`; several, by name, where it is empty."""
     name, _, rest = place.partition(".")
     if not name:
         return replace(values, **value)
-    return replace(values, **{name: _with(getattr(values, name), rest, value) if rest else value})
+    return replace(values, **{name: _replace_at(getattr(values, name), rest, value) if rest else value})
 
 
-def _rules(options: Options) -> Iterator[tuple[object, str, str]]:
-    """Tell what doesn't go together: whether it is given so, the option to complain of, and why."""
+def _check_combinations(options: Options) -> Iterator[tuple[object, str, str]]:
+    """Yield the rules on combinations: whether each is broken, the option to name, and the reason."""
     bodies, files, urls = options.bodies, options.files, options.queue_urls
     fifo = any(url.endswith(".fifo") for url in urls)
     yield (
@@ -141,24 +141,24 @@ def _rules(options: Options) -> Iterator[tuple[object, str, str]]:
         "'none' stops a FIFO queue: a group goes on once its messages are deleted",
     )
 
-    regions = {region for url in urls if (region := region_of(url))}
+    regions = {region for url in urls if (region := region_from_url(url))}
     others = ", ".join(sorted(regions - {options.region}))
-    said = f"{options.region!r}, but the queue URLs say {others}: leave it out"
-    yield options.region and not options.endpoint and others, "region", said
+    mismatch = f"{options.region!r}, but the queue URLs say {others}: leave it out"
+    yield options.region and not options.endpoint and others, "region", mismatch
     several = f"one for queues of several regions, {', '.join(sorted(regions))}"
     yield options.endpoint and len(regions) > 1, "endpoint", several
     roles = options.identity.role_arns
     one_each = "several roles are of one account: each is for the queues of its account"
-    yield len({account_of_role(arn) for arn in roles}) < len(roles), "roleArn", one_each
+    yield len({account_from_role(arn) for arn in roles}) < len(roles), "roleArn", one_each
     as_one = "several, but s3Format and payloadBuckets read all objects as one"
     yield (files.read or bodies.payload_buckets) and len(roles) > 1, "roleArn", as_one
 
-    places = {name: place.removeprefix("files.") for name, (place, _) in _OFFERED.items() if place.startswith("files.")}
-    given = [name for name, place in places.items() if getattr(files, place) != getattr(S3Files(), place)]
-    for name in given:
-        needless = not files.read and not (bodies.payload_buckets and name in _OF_PAYLOADS_TOO)
+    places = {name: place.removeprefix("files.") for name, (place, _) in _PARSERS.items() if place.startswith("files.")}
+    changed = [name for name, place in places.items() if getattr(files, place) != getattr(S3Files(), place)]
+    for name in changed:
+        needless = not files.read and not (bodies.payload_buckets and name in _ALSO_FOR_PAYLOADS)
         yield needless, name, "needs s3Format: csv, text or parquet"
-        yield files.read and files.format != CSV and name in _OF_CSV, name, "needs s3Format csv"
+        yield files.read and files.format != CSV and name in _CSV_ONLY, name, "needs s3Format csv"
     yield files.read and bodies.envelopes[-1:] != ("s3",), "s3Format", "needs an envelope that ends in s3"
     columns = f"missing: s3Format {files.format!r} needs the columns of the files"
     yield files.read and files.format != TEXT and not files.schema, "schema", columns
@@ -178,12 +178,12 @@ def _rules(options: Options) -> Iterator[tuple[object, str, str]]:
     yield options.s3 != S3Choice() and "s3" not in bodies.envelopes, choice, "needs envelope s3"
 
 
-def sparks_own(lowered: str) -> bool:
-    """Whether Spark says it of a table, beside the table's options: each of those again as `option.…` too."""
-    return lowered in _SPARKS_OWN or lowered.startswith("option.")
+def is_spark_internal(lowered: str) -> bool:
+    """Whether Spark adds this option for a table; Spark also repeats each table option as `option.…`."""
+    return lowered in _SPARK_INTERNAL or lowered.startswith("option.")
 
 
-def _list_of(pattern: str, what: str) -> Callable[[str], tuple[str, ...]]:
+def _list_parser(pattern: str, what: str) -> Callable[[str], tuple[str, ...]]:
     def parse(value: str) -> tuple[str, ...]:
         entries = tuple(entry.strip() for entry in value.split(",") if entry.strip())
         for entry in entries:
@@ -196,7 +196,7 @@ def _list_of(pattern: str, what: str) -> Callable[[str], tuple[str, ...]]:
     return parse
 
 
-def _number(low: int, high: int) -> Callable[[str], int]:
+def _number_parser(low: int, high: int) -> Callable[[str], int]:
     def parse(value: str) -> int:
         if not re.fullmatch(r"\d+", value) or not low <= int(value) <= high:
             raise ValueError(f"{value!r} is not a whole number from {low} to {high}")
@@ -205,25 +205,25 @@ def _number(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
-def _either(pattern: str, first: Callable[[str], Any], second: Callable[[str], Any]) -> Callable[[str], Any]:
+def _either_parser(pattern: str, first: Callable[[str], Any], second: Callable[[str], Any]) -> Callable[[str], Any]:
     return lambda value: (first if re.fullmatch(pattern, value) else second)(value)
 
 
-def _size(value: str) -> int:
-    found = re.fullmatch(r"(\d+)\s*([a-z]*)", value.lower())
-    if not found or found[2] not in _SIZES or not int(found[1]):
+def _parse_size(value: str) -> int:
+    match = re.fullmatch(r"(\d+)\s*([a-z]*)", value.lower())
+    if not match or match[2] not in _SIZES or not int(match[1]):
         raise ValueError(f"{value!r} is not a size as 1048576, 64m or 2g")
-    return int(found[1]) * _SIZES[found[2]]
+    return int(match[1]) * _SIZES[match[2]]
 
 
-def _time(value: str) -> float:
-    found = re.fullmatch(r"(\d+)\s*([smhd])", value.lower())
-    if not found:
+def _parse_duration(value: str) -> float:
+    match = re.fullmatch(r"(\d+)\s*([smhd])", value.lower())
+    if not match:
         raise ValueError(f"{value!r} is not a time as 90s, 30m, 12h or 7d")
-    return float(int(found[1]) * _TIMES[found[2]])
+    return float(int(match[1]) * _TIMES[match[2]])
 
 
-def one_of(offered: Mapping[str, Meaning]) -> Callable[[str], Meaning]:
+def choice_parser(offered: Mapping[str, Meaning]) -> Callable[[str], Meaning]:
     """Make the parser of a word, in any case, into what it means. It raises ValueError for another."""
     meanings = {name.lower(): meaning for name, meaning in offered.items()}
 
@@ -235,7 +235,7 @@ def one_of(offered: Mapping[str, Meaning]) -> Callable[[str], Meaning]:
     return parse
 
 
-def _text_of(pattern: str, what: str) -> Callable[[str], str]:
+def _text_parser(pattern: str, what: str) -> Callable[[str], str]:
     def parse(value: str) -> str:
         if not re.fullmatch(pattern, value):
             raise ValueError(f"{value!r} is not {what}" if value else "is empty")
@@ -244,19 +244,19 @@ def _text_of(pattern: str, what: str) -> Callable[[str], str]:
     return parse
 
 
-def _location(value: str) -> str:
+def _parse_location(value: str) -> str:
     if re.fullmatch(r"(s3[an]?://[^/]+(/.*)?|file:/.*|/.*)", value):
         return value.rstrip("/") or "/"
     scheme, separator, place = value.partition("://")
     if not separator:
         raise ValueError(f"{value!r} is neither an absolute path nor s3://bucket/prefix")
     if scheme not in FSSPEC_SCHEMES or not place:
-        there = ", ".join(sorted(FSSPEC_SCHEMES))
-        raise ValueError(f"{scheme!r} can't publish under a name only if nobody has it; a path, s3 and {there} can")
+        supported = ", ".join(sorted(FSSPEC_SCHEMES))
+        raise ValueError(f"{scheme!r} can't publish under a name only if nobody has it; a path, s3 and {supported} can")
     return value.rstrip("/")
 
 
-def _envelopes(value: str) -> tuple[str, ...]:
+def _parse_envelopes(value: str) -> tuple[str, ...]:
     names = tuple(name.strip().lower() for name in value.split(","))
     if names == ("none",):
         return ()
@@ -265,53 +265,53 @@ def _envelopes(value: str) -> tuple[str, ...]:
     return names
 
 
-def _delimiter(value: str) -> str:
-    found = {r"\t": "\t", "tab": "\t"}.get(value.lower(), value)
-    if len(found) != 1 or found in '"\r\n' or ord(found) > ASCII_LIMIT:
+def _parse_delimiter(value: str) -> str:
+    character = {r"\t": "\t", "tab": "\t"}.get(value.lower(), value)
+    if len(character) != 1 or character in '"\r\n' or ord(character) > ASCII_LIMIT:
         raise ValueError(f"{value!r} is not one ASCII character, nor tab")
-    return found
+    return character
 
 
-FLAG = one_of({"true": True, "false": False})
-_TEXT = _text_of(r"(?s).+", "a text")
+FLAG = choice_parser({"true": True, "false": False})
+_TEXT = _text_parser(r"(?s).+", "a text")
 # Where in Options, and how it is read
-_OFFERED: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "queueUrl": ("queue_urls", _list_of(r"https?://[^/\s]+/.+", "a queue URL")),
+_PARSERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "queueUrl": ("queue_urls", _list_parser(r"https?://[^/\s]+/.+", "a queue URL")),
     "region": ("region", _TEXT),
     "endpoint": ("endpoint", _TEXT),
-    "stagingLocation": ("staging_location", _location),
-    "roleArn": ("identity.role_arns", _list_of(r"arn:aws[a-z-]*:iam::\d{12}:role/.+", "a role's ARN")),
+    "stagingLocation": ("staging_location", _parse_location),
+    "roleArn": ("identity.role_arns", _list_parser(r"arn:aws[a-z-]*:iam::\d{12}:role/.+", "a role's ARN")),
     "roleSessionName": ("identity.role_session_name", _TEXT),
     "externalId": ("identity.external_id", _TEXT),
     "profile": ("identity.profile", _TEXT),
-    "maxConnections": ("connections", _number(1, CONNECTIONS_LIMIT)),
-    "maxBufferedBytes": ("buffer_bytes", _size),
-    "maxMessagesPerTrigger": ("admission.messages", _number(1, 2**31)),
-    "maxBytesPerTrigger": ("admission.size", _size),
+    "maxConnections": ("connections", _number_parser(1, CONNECTIONS_LIMIT)),
+    "maxBufferedBytes": ("buffer_bytes", _parse_size),
+    "maxMessagesPerTrigger": ("read_limit.messages", _number_parser(1, 2**31)),
+    "maxBytesPerTrigger": ("read_limit.size", _parse_size),
     "checkMd5": ("check_md5", FLAG),
-    "rateLimit": ("rate_limit", _either(_FUNCTION, str, _number(1, 10**7))),
-    "failOnReceiveErrorAfter": ("patience_s", _either("(?i)never", lambda _: None, _time)),
-    "visibilityTimeout": ("visibility_s", _number(1, VISIBILITY_LIMIT_S)),
-    "waitTimeSeconds": ("wait_s", _number(1, WAIT_LIMIT_S)),  # long polls only
-    "deleteMode": ("", one_of(_DELETE_MODES)),
-    "retention": ("retention_s", _time),
+    "rateLimit": ("rate_limit", _either_parser(_FUNCTION, str, _number_parser(1, 10**7))),
+    "failOnReceiveErrorAfter": ("failure_timeout_s", _either_parser("(?i)never", lambda _: None, _parse_duration)),
+    "visibilityTimeout": ("visibility_s", _number_parser(1, VISIBILITY_LIMIT_S)),
+    "waitTimeSeconds": ("wait_s", _number_parser(1, WAIT_LIMIT_S)),  # long polls only
+    "deleteMode": ("", choice_parser(_DELETE_MODES)),
+    "retention": ("retention_s", _parse_duration),
     "schema": ("files.schema", _TEXT),
-    "badRecords": ("bodies.quarantine", _either("(?i)column", lambda _: None, _location)),
-    "envelope": ("bodies.envelopes", _envelopes),
-    "payloadBuckets": ("bodies.payload_buckets", _list_of(r"[A-Za-z0-9._-]{3,255}", "a bucket's name")),
+    "badRecords": ("bodies.quarantine", _either_parser("(?i)column", lambda _: None, _parse_location)),
+    "envelope": ("bodies.envelopes", _parse_envelopes),
+    "payloadBuckets": ("bodies.payload_buckets", _list_parser(r"[A-Za-z0-9._-]{3,255}", "a bucket's name")),
     "payloadDelete": ("payload_delete", FLAG),
     "s3Glob": ("s3.glob", _TEXT),
     "s3Removed": ("s3.removed", FLAG),
-    "s3Format": ("files.format", one_of({name: name for name in FILE_FORMATS})),
-    "s3Missing": ("files.missing", one_of({name: name for name in MISSING_POLICIES})),
+    "s3Format": ("files.format", choice_parser({name: name for name in FILE_FORMATS})),
+    "s3Missing": ("files.missing", choice_parser({name: name for name in MISSING_POLICIES})),
     "s3CsvHeader": ("files.csv_header", FLAG),
-    "s3CsvDelimiter": ("files.csv_delimiter", _delimiter),
-    "s3MaxObjectBytes": ("files.object_bytes", _size),
-    "s3MaxAge": ("files.max_age_s", _time),
+    "s3CsvDelimiter": ("files.csv_delimiter", _parse_delimiter),
+    "s3MaxObjectBytes": ("files.object_bytes", _parse_size),
+    "s3MaxAge": ("files.max_age_s", _parse_duration),
     "s3Backfill": (
         "files.backfill",
-        _text_of(r"s3://[A-Za-z0-9._-]{3,255}(/.*)?", "s3://bucket or s3://bucket/prefix"),
+        _text_parser(r"s3://[A-Za-z0-9._-]{3,255}(/.*)?", "s3://bucket or s3://bucket/prefix"),
     ),
-    "s3Endpoint": ("files.endpoint", _text_of(r"https?://[^/\s]+.*", "a URL")),
+    "s3Endpoint": ("files.endpoint", _text_parser(r"https?://[^/\s]+.*", "a URL")),
 }
-NAMES = {name.lower(): name for name in _OFFERED}
+NAMES = {name.lower(): name for name in _PARSERS}

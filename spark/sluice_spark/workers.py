@@ -1,4 +1,4 @@
-"""What Spark's Python processes need so that they cost what their rows cost."""
+"""Settings of Spark's Python processes that reduce their fixed costs in CPU and memory."""
 
 import asyncio
 import ctypes
@@ -23,7 +23,7 @@ Outcome = TypeVar("Outcome")
 
 
 def run(whole: Coroutine[Any, Any, Outcome]) -> Outcome:
-    """Run it in an event loop: uvloop's where that is installed, which costs less CPU."""
+    """Run a coroutine in an event loop: uvloop's if it is installed, which costs less CPU."""
     try:
         loops = importlib.import_module("uvloop").new_event_loop
     except ImportError:
@@ -32,24 +32,24 @@ def run(whole: Coroutine[Any, Any, Outcome]) -> Outcome:
         return runner.run(whole)
 
 
-async def waited(event: asyncio.Event, within_s: float) -> None:
-    """Wait for it, or for so long."""
+async def wait_for_event(event: asyncio.Event, within_s: float) -> None:
+    """Wait for an event, at most `within_s` seconds."""
     with suppress(TimeoutError):
         await asyncio.wait_for(event.wait(), within_s)
 
 
-def spare_collections() -> None:
-    """Make the garbage collector look rarely, in this process: it is the receiver's alone.
+def collect_garbage_rarely() -> None:
+    """Make garbage collections rare in this process, which only runs the receiver.
 
     Parsed messages live until their segment is durable, are never in cycles, and come at a rate that has the collector
     go through all of them again and again: half of the time that parsing takes. Modules aren't looked at any more.
     """
-    spare_modules()
+    freeze_modules()
     gc.set_threshold(COLLECT_EVERY, *gc.get_threshold()[1:])
 
 
-def spare_memory() -> None:
-    """Let a streaming source's process have little beside what it holds: it is within the driver's memory.
+def limit_memory() -> None:
+    """Limit the memory of a streaming source's process, which counts as the driver's memory.
 
     Only in the process that Spark has for the source alone: elsewhere memory isn't ours to say how it is kept.
     """
@@ -78,8 +78,8 @@ def _refuse_pandas(name: str, *_: object) -> None:
         raise ModuleNotFoundError(name, name=name)
 
 
-def answer_soon() -> None:
-    """Lets a thread that waits for the network go on soon after its answer came, in this process.
+def switch_threads_quickly() -> None:
+    """Let threads of this process that wait for the network resume soon after a response.
 
     Every call to a socket gives the interpreter away; one that stages a segment meanwhile, which is computing, would
     keep it for 5 ms, and the connections stand still for a tenth of the time.
@@ -87,8 +87,8 @@ def answer_soon() -> None:
     sys.setswitchinterval(SWITCH_S)
 
 
-def spare_tasks() -> None:
-    """Let tasks cost what their rows cost, in this worker of Spark's. At the start of each.
+def speed_up_tasks() -> None:
+    """Reduce the fixed cost of tasks in this Spark worker. Call it at the start of each task.
 
     Spark calls `importlib.invalidate_caches()` before every task; zipimport of Python 3.11 then reads the directory of
     pyspark.zip anew, 0.13 CPU seconds: SPARK-54744. The archive never changes while a worker lives. Python 3.13 only
@@ -96,11 +96,11 @@ def spare_tasks() -> None:
     """
     if sys.version_info < (3, 13):
         zipimport.zipimporter.invalidate_caches = lambda self: None  # type: ignore[method-assign]  # noqa: ARG005  as said
-    spare_modules()
+    freeze_modules()
 
 
-def spare_modules() -> None:
-    """Make the garbage collector leave alone what is there by now, in this process: modules, most of all.
+def freeze_modules() -> None:
+    """Exclude all current objects, mostly modules, from garbage collection in this process.
 
     After each task Spark has it look at everything, which costs a worker more than 10,000 rows do. Once, as what is
     garbage at that moment stays.

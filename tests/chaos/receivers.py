@@ -15,7 +15,7 @@ from sluice.aws.clients import GONE, error_code
 from sluice.aws.dead_letters import read
 from sluice.errors import SluiceError
 from sluice.message import Message
-from sluice.operator.sessions import session
+from sluice.operator.sessions import open_session
 from sluice.pipeline.operations import DrainQueue, StartLand
 from sluice.splitting.filters.values import Filter, QueueFilter
 from tests.chaos.load import COUNTRIES, name_of
@@ -139,9 +139,9 @@ class People:
 
     def _live(self, country: str, life_s: float, stop: threading.Event) -> None:
         filters = {QUEUE: QueueFilter(filter=Filter(attributes=(("country", f"^{country}$"),)))}
-        with session(self.splitting.client, filters, owner="chaos") as opened:
+        with open_session(self.splitting.client, filters, owner="chaos") as opened:
             self.book.note_session()
-            url, ends_at = opened.url_of(QUEUE), time.monotonic() + life_s
+            url, ends_at = opened.queue_url(QUEUE), time.monotonic() + life_s
 
             def note(message: dict[str, Any]) -> None:
                 self.book.note_split(country, name_of(message["Body"]))
@@ -183,7 +183,7 @@ def bury(site: FederatedSite, book: Book) -> None:
     """Note a site's dead letters, each with its reason."""
 
     def note(message: dict[str, Any]) -> None:
-        letter = read(Message.of_api(message))
+        letter = read(Message.from_api(message))
         book.note_reason(End.DEAD, letter.message.body, letter.reason)
 
     at_once = threading.Event()

@@ -20,7 +20,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from sluice.errors import DestinationFault
 from sluice.federation.operations import SweepSite
-from sluice.local.cloud import Cloud, start
+from sluice.local.cloud import Cloud, start_cloud
 from sluice.local.deployer import Deployer
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.sites import DEFAULT_SITE, Site
@@ -80,7 +80,7 @@ class World:
     @classmethod
     def start(cls, folder: Path, harsh: Behaviours | None) -> "World":
         """A cloud whose state is kept, with both sites deployed."""
-        cloud = start(folder, keep_state=True, ends_with_us=True, harsh=harsh)
+        cloud = start_cloud(folder, keep_state=True, ends_with_us=True, harsh=harsh)
         try:
             return cls(Deployer(cloud=cloud, context=PARAMETERS).deploy(DEFAULT_SITE, SECOND_SITE))
         except BaseException:
@@ -93,7 +93,7 @@ class World:
         self.cloud.stop()
         kept = self.cloud.folder / "state" / "sqs.json"
         assert kept.stat().st_mtime > stopped_at, "the cloud was killed before it had kept its state"
-        again = start(self.cloud.folder, keep_state=True, ends_with_us=True, harsh=self.cloud.harsh)
+        again = start_cloud(self.cloud.folder, keep_state=True, ends_with_us=True, harsh=self.cloud.harsh)
         assert again.endpoint == self.cloud.endpoint
         self.cloud = again
         self.away.append((down_at, time.monotonic()))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from sluice.cli.terminal import SIGNALLED
+from sluice.cli.terminal import SIGNAL_EXIT_BASE
 from sluice.local.cloud import LOOPBACK
 from tests.browser import serving
 from tests.console.conftest import RecordedSites
@@ -70,7 +70,7 @@ def test_ctrl_c_ends_it_at_once_though_a_page_follows_a_site_that_doesnt_answer(
         address = json.loads(console.process.stdout.readline())["address"]
         with urllib.request.urlopen(f"{address}events?topic=overview@0") as stream:
             assert stream.readline() == b": follows\n"
-            assert console.interrupted() == (SIGNALLED + signal.SIGINT, "", "")
+            assert console.interrupted() == (SIGNAL_EXIT_BASE + signal.SIGINT, "", "")
 
 
 def test_streams_end_with_the_console(sites: RecordedSites) -> None:

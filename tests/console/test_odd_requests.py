@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from sluice.console.server import Served
+from sluice.console.server import ConsoleServer
 from tests.browser import serving
 from tests.console.conftest import RecordedSites
 from tests.console.test_refusals import answer, origin
@@ -17,13 +17,13 @@ UNSAYABLE = {"a number that is none": float("nan")}, {"an object": object()}
 
 
 @pytest.fixture
-def served(sites: RecordedSites, capfd: pytest.CaptureFixture[str]) -> Iterator[Served]:
+def served(sites: RecordedSites, capfd: pytest.CaptureFixture[str]) -> Iterator[ConsoleServer]:
     with serving(sites) as running:
         yield running
     assert capfd.readouterr().err == ""
 
 
-def asked(served: Served, body: str) -> tuple[int, dict[str, object]]:
+def asked(served: ConsoleServer, body: str) -> tuple[int, dict[str, object]]:
     said = answer(served, "questions/quarantine", method="POST", body=body, headers={"Origin": origin(served)})
     return said.status, json.loads(said.read())
 
@@ -33,7 +33,7 @@ def asked(served: Served, body: str) -> tuple[int, dict[str, object]]:
     ["", "[]", '{"site": 1e999}', '{"site": "0"}', '{"site": true}', '{"site": 0, "fields": ["ab"]}', BOMB],
     ids=["nothing", "a list", "an endless number", "a text", "a truth", "fields that are a list", "a bomb"],
 )
-def test_what_is_no_form_is_refused_with_the_reason(served: Served, sites: RecordedSites, body: str) -> None:
+def test_what_is_no_form_is_refused_with_the_reason(served: ConsoleServer, sites: RecordedSites, body: str) -> None:
     status, said = asked(served, body)
     assert status == 400
     assert str(said["error"]).startswith("no form: ")
@@ -42,7 +42,7 @@ def test_what_is_no_form_is_refused_with_the_reason(served: Served, sites: Recor
 
 @pytest.mark.parametrize("document", UNSAYABLE, ids=lambda each: next(iter(each)))
 def test_an_answer_that_cant_be_written_is_told_as_our_fault(
-    served: Served, sites: RecordedSites, document: dict[str, object]
+    served: ConsoleServer, sites: RecordedSites, document: dict[str, object]
 ) -> None:
     sites.answers["quarantine"] = lambda _: document
     status, said = asked(served, '{"site": 0}')
@@ -51,7 +51,7 @@ def test_an_answer_that_cant_be_written_is_told_as_our_fault(
 
 @pytest.mark.parametrize("document", UNSAYABLE, ids=lambda each: next(iter(each)))
 def test_a_reading_that_cant_be_written_says_so_and_the_next_one_is_read(
-    served: Served, sites: RecordedSites, document: dict[str, object]
+    served: ConsoleServer, sites: RecordedSites, document: dict[str, object]
 ) -> None:
     sites.documents["log"] = lambda _: document
     said = answer(served, "events?topic=log@0")
@@ -64,7 +64,7 @@ def test_a_reading_that_cant_be_written_says_so_and_the_next_one_is_read(
     assert json.loads(said.readline().removeprefix(b"data: "))["document"] == {"lines": []}
 
 
-def test_who_leaves_amid_a_question_is_no_error(served: Served) -> None:
+def test_who_leaves_amid_a_question_is_no_error(served: ConsoleServer) -> None:
     place = urlsplit(served.address)
     head = f"POST {place.path}questions/quarantine HTTP/1.1\r\nHost: {place.netloc}\r\nOrigin: {origin(served)}\r\n"
     with socket.create_connection((place.hostname, place.port)) as leaving:
@@ -73,5 +73,5 @@ def test_who_leaves_amid_a_question_is_no_error(served: Served) -> None:
 
 
 @pytest.mark.parametrize("path", ["../server.py", "%2e%2e/server.py", "..%2fserver.py", "%00", "pages", "a" * 5_000])
-def test_nothing_but_its_files_is_given(served: Served, path: str) -> None:
+def test_nothing_but_its_files_is_given(served: ConsoleServer, path: str) -> None:
     assert answer(served, path).status == 404

@@ -14,19 +14,24 @@ from playwright.sync_api import expect
 
 from sluice.console.program import open_in_browser
 from sluice.console.security import HEADERS
-from sluice.console.server import Served
+from sluice.console.server import ConsoleServer
 from tests.browser import page_of, serving
 from tests.console.conftest import Looking, RecordedSites
 
 
 @pytest.fixture
-def served(sites: RecordedSites) -> Iterator[Served]:
+def served(sites: RecordedSites) -> Iterator[ConsoleServer]:
     with serving(sites) as running:
         yield running
 
 
 def answer(
-    served: Served, path: str = "", *, headers: Mapping[str, str] | None = None, method: str = "GET", body: str = ""
+    served: ConsoleServer,
+    path: str = "",
+    *,
+    headers: Mapping[str, str] | None = None,
+    method: str = "GET",
+    body: str = "",
 ) -> http.client.HTTPResponse:
     """What is answered to a path below the token, or to a whole one."""
     place = urlsplit(served.address)
@@ -35,11 +40,11 @@ def answer(
     return connection.getresponse()
 
 
-def origin(served: Served) -> str:
+def origin(served: ConsoleServer) -> str:
     return served.address.rsplit("/", 2)[0]
 
 
-def test_who_has_the_address_gets_the_page_and_a_policy_that_lets_only_its_own_files_run(served: Served) -> None:
+def test_who_has_the_address_gets_the_page_and_a_policy_that_lets_only_its_own_files_run(served: ConsoleServer) -> None:
     said = answer(served)
     assert said.status == 200
     assert b"<main" in said.read()
@@ -50,7 +55,7 @@ def test_who_has_the_address_gets_the_page_and_a_policy_that_lets_only_its_own_f
 @pytest.mark.parametrize(
     "path", ["/", "/watched", "/no-token/watched", "//", "/%00/", "/no-token/events?topic=overview@0"]
 )
-def test_without_the_token_nothing_is_there(served: Served, sites: RecordedSites, path: str) -> None:
+def test_without_the_token_nothing_is_there(served: ConsoleServer, sites: RecordedSites, path: str) -> None:
     said = answer(served, path)
     assert (said.status, said.read()) == (404, b"no such page\n")
     assert said.headers["content-security-policy"] == HEADERS["content-security-policy"]
@@ -60,13 +65,15 @@ def test_without_the_token_nothing_is_there(served: Served, sites: RecordedSites
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:80", "127.0.0.1", "127.0.0.1:1", "", "localhost.evil.example"]
 )
-def test_another_hosts_name_is_refused_as_one_that_is_pointed_at_loopback_would_be(served: Served, host: str) -> None:
+def test_another_hosts_name_is_refused_as_one_that_is_pointed_at_loopback_would_be(
+    served: ConsoleServer, host: str
+) -> None:
     said = answer(served, "watched", headers={"Host": host})
     assert (said.status, said.read()) == (421, b"another host's name\n")
 
 
 @pytest.mark.parametrize("elsewhere", ["http://evil.example", "null", "https://127.0.0.1", "http://127.0.0.1:1"])
-def test_another_origin_is_refused_whatever_it_knows(served: Served, elsewhere: str) -> None:
+def test_another_origin_is_refused_whatever_it_knows(served: ConsoleServer, elsewhere: str) -> None:
     for path, method in (("watched", "GET"), ("actions/purge", "POST"), ("questions/filter", "POST")):
         said = answer(served, path, method=method, headers={"Origin": elsewhere})
         assert (said.status, said.read()) == (403, b"another origin\n")
@@ -74,12 +81,12 @@ def test_another_origin_is_refused_whatever_it_knows(served: Served, elsewhere: 
 
 @pytest.mark.parametrize("relation", ["cross-site", "same-site"])
 def test_what_a_browser_says_comes_from_elsewhere_is_refused_also_without_an_origin(
-    served: Served, relation: str
+    served: ConsoleServer, relation: str
 ) -> None:
     assert answer(served, "watched", headers={"Sec-Fetch-Site": relation}).status == 403
 
 
-def test_a_link_from_elsewhere_opens_the_page_and_frames_and_loads_nothing(served: Served) -> None:
+def test_a_link_from_elsewhere_opens_the_page_and_frames_and_loads_nothing(served: ConsoleServer) -> None:
     opened = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
     assert answer(served, headers=opened).status == 200
     for told in ({"Sec-Fetch-Dest": "iframe"}, {"Sec-Fetch-Dest": "script", "Sec-Fetch-Mode": "no-cors"}):
@@ -103,19 +110,19 @@ def test_the_browser_is_called_with_a_file_that_is_nobody_elses_and_leads_to_the
     expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
 
 
-def test_a_change_without_an_origin_is_refused(served: Served) -> None:
+def test_a_change_without_an_origin_is_refused(served: ConsoleServer) -> None:
     said = answer(served, "actions/purge", method="POST", body="{}")
     assert (said.status, said.read()) == (403, b"no origin\n")
 
 
-def test_an_action_is_refused_where_the_console_only_shows(served: Served, sites: RecordedSites) -> None:
+def test_an_action_is_refused_where_the_console_only_shows(served: ConsoleServer, sites: RecordedSites) -> None:
     said = answer(served, "actions/purge", method="POST", body='{"site": 0}', headers={"Origin": origin(served)})
     assert said.status == 403
     assert json.loads(said.read()) == {"error": "read-only: start it with --allow-actions"}
     assert not sites.asked
 
 
-def test_only_loopback_is_listened_on(served: Served) -> None:
+def test_only_loopback_is_listened_on(served: ConsoleServer) -> None:
     assert served.listening.getsockname()[0] == "127.0.0.1"
 
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from sluice.aws.connections import Connection
 from sluice.cli.main import app
 from sluice.errors import QueueGone
-from sluice.operator.queues import look
+from sluice.operator.queues import read_adopted_queue
 from sluice.splitting.adoption import MAIN, SOURCE
 
 
@@ -25,7 +25,7 @@ def test_a_queue_is_seen_as_it_is(connection: Connection):
     sqs = connection.client("sqs")
     url = sqs.create_queue(QueueName="orders", Attributes={"VisibilityTimeout": "7"})["QueueUrl"]
     arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-    found = look(connection, SOURCE, arn)
+    found = read_adopted_queue(connection, SOURCE, arn)
     assert (found.role, found.arn, found.region) == (SOURCE, arn, "eu-west-1")
     assert found.number("VisibilityTimeout") == 7
     assert found.number("MaximumMessageSize") >= 262_144
@@ -35,7 +35,7 @@ def test_a_queue_is_seen_as_it_is(connection: Connection):
 def test_a_queue_that_isnt_there_is_named(connection: Connection):
     arn = "arn:aws:sqs:eu-west-1:123456789012:nowhere"
     with pytest.raises(QueueGone, match=arn):
-        look(connection, MAIN, arn)
+        read_adopted_queue(connection, MAIN, arn)
 
 
 def registered(cdk_json: Path, *options: str) -> Result:

@@ -9,7 +9,7 @@ import pytest
 from botocore.stub import ANY, Stubber
 
 from sluice.aws.connections import Connection
-from sluice.operator.deployments import LOOK_EVERY_S, LOOKS, Application, NotStopped
+from sluice.operator.deployments import MAX_POLLS, POLL_INTERVAL_S, Application, NotStopped
 from sluice.pipeline.jobs import Mode
 
 TIME = datetime(2026, 11, 24, tzinfo=UTC)
@@ -68,7 +68,7 @@ def test_runs_are_cancelled_and_have_ended_before_the_application_is_stopped(emr
     emr.is_in("STOPPING")
     emr.is_in("STOPPED")
     emr.end()
-    assert emr.slept == [LOOK_EVERY_S] * 3
+    assert emr.slept == [POLL_INTERVAL_S] * 3
 
 
 @pytest.mark.parametrize("state", ["CREATED", "STOPPED"])
@@ -82,7 +82,7 @@ def test_one_that_goes_on_is_said(emr: Emr) -> None:
     emr.has_run(None)
     emr.is_in("STARTED")
     emr.stub.add_response("stop_application", {}, {"applicationId": "app"})
-    for _ in range(LOOKS):
+    for _ in range(MAX_POLLS):
         emr.is_in("STOPPING")
-    with pytest.raises(NotStopped, match="application app can't be deleted: it goes on"):
+    with pytest.raises(NotStopped, match="application app can't be deleted: it has not stopped"):
         emr.end()

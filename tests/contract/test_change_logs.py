@@ -13,7 +13,7 @@ import pytest
 from sluice.aws.change_logs import MAX_CHANGES, MAX_LOG_BYTES, DynamoChangeLog
 from sluice.aws.documents import MAX_READS, PART_BYTES
 from sluice.errors import CallFailed
-from sluice.federation.matching.bindings import MAX_CHANGE_BYTES, News
+from sluice.federation.matching.bindings import MAX_CHANGE_BYTES, BindingsUpdate
 from tests.federation_fakes import FakeChangeLog
 from tests.tables import table_in_memory
 
@@ -70,7 +70,7 @@ def items(client: Any, name: str = "d") -> list[str]:
     return sorted(item["sk"]["S"] for item in found)
 
 
-def said(news: News) -> tuple[int, list[bytes], int | None, bytes | None]:
+def said(news: BindingsUpdate) -> tuple[int, list[bytes], int | None, bytes | None]:
     return news.version, list(news.changes), news.base, news.snapshot
 
 

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from sluice.errors import BadConsumer, CallFailed
-from sluice.kubernetes.api import Api, path_of
-from sluice.kubernetes.connections import of_kubeconfig
+from sluice.kubernetes.api import Api, api_path
+from sluice.kubernetes.connections import connect_by_kubeconfig
 from sluice.splitting.consumers.targets import Place
 from tests.interruptions import Interruptions, each_interruption
 from tests.kubernetes.cluster import KEDA, Cluster, Json, target_of
@@ -133,7 +133,7 @@ def test_a_pod_that_has_ended_is_not_waited_for(cluster: Cluster) -> None:
     target, ours = target_of(cluster, env="QUEUE"), consumers(cluster.role)
     original = ours.original(target, queue=SOURCE)
     evicted = cluster.pods()[0]
-    path = path_of("v1", cluster.namespace, "pods", evicted["metadata"]["name"])
+    path = api_path("v1", cluster.namespace, "pods", evicted["metadata"]["name"])
     there(ours, target, original, cluster)
     del evicted["metadata"]["resourceVersion"], evicted["metadata"]["uid"]
     cluster.put("v1", "pods", evicted)
@@ -185,7 +185,7 @@ def test_a_copy_that_somebody_has_deleted_is_not_needed_for_the_way_back(cluster
     original = ours.original(target, queue=SOURCE)
     there(ours, target, original, cluster)
     (copy,) = (each for each in cluster.config_maps() if each.startswith("sluice-tmp-"))
-    cluster.admin.delete(path_of("v1", cluster.namespace, "configmaps", copy))
+    cluster.admin.delete(api_path("v1", cluster.namespace, "configmaps", copy))
     back(ours, target, original, cluster)
     assert state(cluster) == first
 
@@ -194,7 +194,7 @@ def test_a_config_map_that_is_gone_since_is_a_reason_not_to_go_on(cluster: Clust
     cluster.deploy(MOUNTED)
     target, ours = target_of(cluster, **FILE), consumers(cluster.role)
     original = ours.original(target, queue=SOURCE)
-    cluster.admin.delete(path_of("v1", cluster.namespace, "configmaps", "files"))
+    cluster.admin.delete(api_path("v1", cluster.namespace, "configmaps", "files"))
     with pytest.raises(BadConsumer, match="there is no ConfigMap files"):
         ours.point(target, original, queue=MAIN, instead_of=SOURCE)
 
@@ -296,7 +296,7 @@ def test_a_kubeconfig_leads_there_by_the_official_client(server: Server, cluster
     (tmp_path / "config").write_text(yaml.safe_dump(config))
     cluster.deploy(MOUNTED)
     first, target = state(cluster), target_of(cluster, **FILE)
-    ours = consumers(of_kubeconfig("theirs", file=str(tmp_path / "config")))
+    ours = consumers(connect_by_kubeconfig("theirs", file=str(tmp_path / "config")))
     original = ours.original(target, queue=SOURCE)
     there(ours, target, original, cluster)
     back(ours, target, original, cluster)

@@ -7,7 +7,7 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from sluice.aws.connections import Connection, NoConnection, of_environment, of_user
+from sluice.aws.connections import Connection, NoConnection, connect_environment, connect_user
 from sluice.aws.deployment import STACK, Deployment, NotUsable, reachable, read_deployment
 from sluice.errors import CallFailed
 
@@ -136,30 +136,30 @@ def nothing_configured(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 def test_without_credentials_it_says_how_to_have_some(nothing_configured: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotUsable, match=r"no AWS credentials.*--profile"):
-        read_deployment(of_user(region="eu-central-1"))
+        read_deployment(connect_user(region="eu-central-1"))
 
 
 def test_without_a_region_it_says_how_to_name_one(nothing_configured: pytest.MonkeyPatch) -> None:
     with pytest.raises(NoConnection, match="--region"):
-        read_deployment(of_user())
+        read_deployment(connect_user())
 
 
 def test_a_profile_that_is_not_there_is_named(nothing_configured: pytest.MonkeyPatch) -> None:
     with pytest.raises(NoConnection, match="elsewhere"):
-        of_user(profile="elsewhere", region="eu-central-1")
+        connect_user(profile="elsewhere", region="eu-central-1")
 
 
 def test_the_variables_of_an_endpoint_and_a_region_are_followed(nothing_configured: pytest.MonkeyPatch) -> None:
     nothing_configured.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     nothing_configured.setenv("AWS_REGION", "eu-west-1")
-    found = of_user()
+    found = connect_user()
     assert (found.region, found.endpoint_url) == ("eu-west-1", "http://127.0.0.1:1")
-    assert of_user(region="us-east-1").region == "us-east-1"
+    assert connect_user(region="us-east-1").region == "us-east-1"
 
 
 def test_the_embedded_cloud_is_reached_with_its_own_credentials_alone(nothing_configured: pytest.MonkeyPatch) -> None:
     nothing_configured.setenv("AWS_ACCESS_KEY_ID", "somebody's")
-    found = of_environment(
+    found = connect_environment(
         {
             "AWS_ACCESS_KEY_ID": "000000000000",
             "AWS_SECRET_ACCESS_KEY": "test",

@@ -10,7 +10,7 @@ from botocore.stub import ANY, Stubber
 
 from sluice.aws.federation.mappings import MAX_UNWINDOWED, WINDOW_S, BridgeMappings, PeerMappings
 from sluice.errors import CallFailed, MappingGone
-from sluice.federation.links.links import MappingPace
+from sluice.federation.links.links import MappingScaling
 from tests.federation_fakes import FakeMappings
 
 PREFIX = "arn:aws:sqs:eu-central-1:123456789012:"
@@ -74,7 +74,7 @@ def test_one_that_changes_just_now_is_switched_on_another_time(scripted: Scripte
         mappings.switch_on()
 
 
-TEN = MappingPace(batch_size=10)
+TEN = MappingScaling(batch_size=10)
 PACED = {"BatchSize": 10, "ScalingConfig": {}, "MaximumBatchingWindowInSeconds": 0}
 CREATED = {
     "EventSourceArn": PREFIX + "q",
@@ -96,7 +96,9 @@ def test_a_mapping_is_made_as_asked(
 ) -> None:
     expected = CREATED | {"BatchSize": batch_size, "Enabled": False} | more
     scripted.stub.add_response("create_event_source_mapping", {"UUID": ONE}, expected)
-    made = scripted.mappings.create("q", MappingPace(batch_size=batch_size, max_concurrency=max_concurrency), on=False)
+    made = scripted.mappings.create(
+        "q", MappingScaling(batch_size=batch_size, max_concurrency=max_concurrency), on=False
+    )
     assert made == ONE
 
 
@@ -113,7 +115,7 @@ def test_one_that_is_there_and_not_listed_is_waited_for(scripted: Scripted) -> N
     scripted.listed()
     with pytest.raises(CallFailed, match="ResourceConflictException") as caught:
         scripted.mappings.create("q", TEN, on=True)
-    assert caught.value.passes
+    assert caught.value.is_transient
 
 
 def test_one_that_is_changing_is_waited_for(scripted: Scripted) -> None:
@@ -122,7 +124,7 @@ def test_one_that_is_changing_is_waited_for(scripted: Scripted) -> None:
     scripted.stub.add_client_error("update_event_source_mapping", "ResourceInUseException")
     with pytest.raises(CallFailed, match="ResourceInUseException") as caught:
         scripted.mappings.create("q", TEN, on=True)
-    assert caught.value.passes
+    assert caught.value.is_transient
 
 
 @pytest.mark.parametrize(
@@ -132,7 +134,7 @@ def test_one_that_is_changing_is_waited_for(scripted: Scripted) -> None:
         ("q.fifo", TEN, {"BatchSize": 10, "ScalingConfig": {}}),
         (
             "q",
-            MappingPace(batch_size=MAX_UNWINDOWED + 1, max_concurrency=2),
+            MappingScaling(batch_size=MAX_UNWINDOWED + 1, max_concurrency=2),
             {
                 "BatchSize": MAX_UNWINDOWED + 1,
                 "MaximumBatchingWindowInSeconds": WINDOW_S,
@@ -142,7 +144,7 @@ def test_one_that_is_changing_is_waited_for(scripted: Scripted) -> None:
     ],
 )
 def test_one_that_reads_at_another_pace_is_changed_where_it_stands(
-    scripted: Scripted, queue: str, pace: MappingPace, asked: dict[str, Any]
+    scripted: Scripted, queue: str, pace: MappingScaling, asked: dict[str, Any]
 ) -> None:
     scripted.stub.add_response(
         "get_event_source_mapping", {"BatchSize": 1, "ScalingConfig": {"MaximumConcurrency": 5}}, {"UUID": ONE}

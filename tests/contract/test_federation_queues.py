@@ -12,7 +12,7 @@ from moto import mock_aws
 from msgspec.structs import replace
 
 from sluice.aws.dead_letters import MAX_REASON, PACKED, REASON, SOURCE, DeadLetters
-from sluice.aws.federation.peers import PeerQueues, _classified, _outages
+from sluice.aws.federation.peers import PeerQueues, _classify, _translate_errors
 from sluice.aws.federation.queues import SqsSiteQueues
 from sluice.aws.federation.redrives import Redrives
 from sluice.aws.queues import QueuesByUrl
@@ -47,7 +47,7 @@ def received(sqs: Any, url: str) -> list[Message]:
     found = sqs.receive_message(
         QueueUrl=url, MaxNumberOfMessages=10, AttributeNames=["All"], MessageAttributeNames=["All"]
     )
-    return [Message.of_api(each) for each in found.get("Messages", [])]
+    return [Message.from_api(each) for each in found.get("Messages", [])]
 
 
 def message(body: str = "body", attributes: int = 0) -> Message:
@@ -166,13 +166,13 @@ def test_a_senders_attribute_by_the_name_of_packed_ones_stays_the_senders(sqs: A
 )
 def test_what_a_peer_answers_is_told_apart(code: str, status: int, expected: type[Exception]) -> None:
     response = {"Error": {"Code": code, "Message": "m"}, "ResponseMetadata": {"HTTPStatusCode": status}}
-    error = _classified("SendMessageBatch", ClientError(response, "SendMessageBatch"))  # type: ignore[arg-type]
+    error = _classify("SendMessageBatch", ClientError(response, "SendMessageBatch"))  # type: ignore[arg-type]
     assert type(error) is expected
     assert code in str(error)
 
 
 def test_no_answer_may_pass() -> None:
-    with pytest.raises(PeerUnreachable, match="ConnectTimeoutError"), _outages("SendMessage"):
+    with pytest.raises(PeerUnreachable, match="ConnectTimeoutError"), _translate_errors("SendMessage"):
         raise ConnectTimeoutError(endpoint_url="https://sqs")
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from sluice.aws.splitting.consumers.targets import AwsConsumers
 from sluice.cli.splitting.agents import Agent
-from sluice.kubernetes.api import Api, path_of
+from sluice.kubernetes.api import Api, api_path
 from sluice.splitting.consumers.targets import KubernetesWorkload, Target
 from sluice.splitting.pointing import HELD_MS
 from sluice.splitting.sessions.state import Status
@@ -233,7 +233,7 @@ def test_who_may_not_put_it_back_for_now_goes_on_when_it_may(server: Server) -> 
     cluster = deployed(server)
     world, first = world_of(cluster, cluster.role), state(cluster)
     session_id = ready(world, cluster)
-    binding = path_of(RBAC, cluster.namespace, "rolebindings", "sluice")
+    binding = api_path(RBAC, cluster.namespace, "rolebindings", "sluice")
     kept = cluster.admin.get(binding)
     cluster.admin.delete(binding)
     cluster.wait_for_rights(False)
@@ -243,7 +243,7 @@ def test_who_may_not_put_it_back_for_now_goes_on_when_it_may(server: Server) -> 
     assert not world.store.registry.splits["q"].is_at_rest
     for each in ("resourceVersion", "uid"):
         del kept["metadata"][each]
-    cluster.admin.create(path_of(RBAC, cluster.namespace, "rolebindings"), kept)
+    cluster.admin.create(api_path(RBAC, cluster.namespace, "rolebindings"), kept)
     cluster.wait_for_rights(True)
     until(world, cluster.roll, lambda: world.store.registry.splits["q"].is_at_rest)
     assert state(cluster) == first

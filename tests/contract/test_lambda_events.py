@@ -35,12 +35,12 @@ def test_what_is_received_is_a_record_and_what_is_deleted_is_gone(connection: Co
             MessageDeduplicationId=body,
             MessageAttributes={"raw": {"DataType": "Binary", "BinaryValue": b"\x00\xff"}},
         )
-    queue = EventQueue.of(connection, url)
+    queue = EventQueue.open(connection, url)
     assert queue.arn == sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
     first, second = queue.receive(most=10, wait_s=0)
     assert (first["body"], first["attributes"]["MessageGroupId"], first["eventSourceARN"]) == ("one", "g", queue.arn)
     # As the functions read it, which get their records of Lambda.
-    assert Message.of_lambda(first).attributes == {"raw": Value("Binary", b"\x00\xff")}
+    assert Message.from_lambda(first).attributes == {"raw": Value("Binary", b"\x00\xff")}
     assert len(first["md5OfBody"]) == len(first["md5OfMessageAttributes"]) == 32
     queue.delete([first])
     assert [record["messageId"] for record in queue.receive(most=1, wait_s=0)] == [second["messageId"]]

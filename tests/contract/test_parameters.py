@@ -7,7 +7,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from sluice.aws.parameters import stored_text
+from sluice.aws.parameters import read_parameters
 from sluice.errors import BadSetting, CallFailed
 
 REGION = "eu-central-1"
@@ -25,15 +25,15 @@ def test_parts_are_put_together_in_the_order_of_their_names_and_not_of_the_answe
     names = [f"/stack/links/key/{place}" for place in range(10)]
     for place in reversed(range(10)):
         ssm.put_parameter(Name=names[place], Type="String", Value=f"{place} ")
-    assert stored_text(names) == "0 1 2 3 4 5 6 7 8 9 "
+    assert read_parameters(names) == "0 1 2 3 4 5 6 7 8 9 "
 
 
 def test_a_part_that_is_missing_is_named_and_not_left_out(ssm: Any) -> None:
     ssm.put_parameter(Name="/stack/links/key/0", Type="String", Value="{")
     with pytest.raises(BadSetting, match="there is no parameter /stack/links/key/1"):
-        stored_text(["/stack/links/key/0", "/stack/links/key/1"])
+        read_parameters(["/stack/links/key/0", "/stack/links/key/1"])
 
 
 def test_what_the_service_refuses_is_a_failed_call(ssm: Any) -> None:
     with pytest.raises(CallFailed, match="GetParameters"):
-        stored_text([f"/stack/links/key/{place}" for place in range(11)])
+        read_parameters([f"/stack/links/key/{place}" for place in range(11)])

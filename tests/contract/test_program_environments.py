@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 from sluice.aws.connections import (
     Connection,
     NoConnection,
-    environment_of,
-    of_environment,
-    of_user,
+    build_environment,
+    connect_environment,
+    connect_user,
     program_variables,
-    undirected,
+    remove_aws_variables,
 )
 from sluice.cli.main import app
 from tests.unit.cli.pipeline.test_commands import FakeAws, serving
@@ -71,7 +71,7 @@ def of_program(environment: Mapping[str, str]) -> list[str]:
 
 def local(endpoint: str = "http://127.0.0.1:9") -> Connection:
     keys = {"AWS_ACCESS_KEY_ID": "000000000000", "AWS_SECRET_ACCESS_KEY": "test"}
-    return of_environment({**keys, "AWS_REGION": REGION, "AWS_ENDPOINT_URL": endpoint}, stage="dev")
+    return connect_environment({**keys, "AWS_REGION": REGION, "AWS_ENDPOINT_URL": endpoint}, stage="dev")
 
 
 @pytest.mark.parametrize("profile", ["production", "gone"])
@@ -80,26 +80,26 @@ def test_a_program_reaches_the_embedded_cloud_whatever_the_caller_is_at(
 ) -> None:
     for name, value in {**ELSEWHERE, "AWS_PROFILE": profile}.items():
         caller.setenv(name, value)
-    led = {**undirected(os.environ), **program_variables(local())}
+    led = {**remove_aws_variables(os.environ), **program_variables(local())}
     assert of_program(led) == ["http://127.0.0.1:9", REGION, "000000000000", "None"]
     assert led["SLUICE_STAGE"] == "dev"
-    assert of_program(environment_of(local(), os.environ)) == ["http://127.0.0.1:9", REGION, "000000000000", "None"]
+    assert of_program(build_environment(local(), os.environ)) == ["http://127.0.0.1:9", REGION, "000000000000", "None"]
 
 
 def test_how_programs_retry_and_whom_they_trust_stays_the_callers() -> None:
     kept = {"AWS_RETRY_MODE": "adaptive", "AWS_CA_BUNDLE": "/ca.pem", "AWS_LAMBDA_LOG_LEVEL": "x", "PATH": "/bin"}
-    assert undirected({**ELSEWHERE, **kept}) == kept
+    assert remove_aws_variables({**ELSEWHERE, **kept}) == kept
 
 
 @mock_aws
 def test_for_keys_that_stay_valid_a_program_gets_a_session_token(caller: pytest.MonkeyPatch) -> None:
     caller.setenv("AWS_PROFILE", "production")
-    led = program_variables(of_user(region=REGION))
+    led = program_variables(connect_user(region=REGION))
     assert led["AWS_SESSION_TOKEN"]
     assert led["AWS_ACCESS_KEY_ID"] != "prod"
     assert led["AWS_SECRET_ACCESS_KEY"] != "prod"
     assert "AWS_PROFILE" not in led
-    [_, region, key, token] = of_program({**undirected(os.environ), **led})
+    [_, region, key, token] = of_program({**remove_aws_variables(os.environ), **led})
     assert (region, key, token) == (REGION, led["AWS_ACCESS_KEY_ID"], led["AWS_SESSION_TOKEN"])
 
 
@@ -113,26 +113,26 @@ def test_credentials_that_end_are_handed_on_as_they_are() -> None:
 def test_where_sts_gives_no_token_the_keys_themselves_are_the_only_way(caller: pytest.MonkeyPatch) -> None:
     caller.setenv("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:1")
     caller.setenv("AWS_MAX_ATTEMPTS", "1")
-    led = program_variables(of_user(profile="production", region=REGION))
+    led = program_variables(connect_user(profile="production", region=REGION))
     assert (led["AWS_ACCESS_KEY_ID"], led.get("AWS_SESSION_TOKEN")) == ("prod", None)
     assert led["AWS_ENDPOINT_URL_STS"] == "http://127.0.0.1:1"  # the connection follows it too
 
 
 def test_a_profiles_own_endpoint_is_followed_by_what_it_starts() -> None:
-    assert of_user(profile="cloud").endpoint_url == "http://127.0.0.1:4"
-    assert of_user(profile="production").endpoint_url is None
+    assert connect_user(profile="cloud").endpoint_url == "http://127.0.0.1:4"
+    assert connect_user(profile="production").endpoint_url is None
 
 
 def test_a_program_of_ours_has_the_profile_that_was_said_and_no_other_keys(caller: pytest.MonkeyPatch) -> None:
     caller.setenv("AWS_ACCESS_KEY_ID", "theirs")
     caller.setenv("AWS_SECRET_ACCESS_KEY", "theirs")
-    led = environment_of(of_user(profile="production", region=REGION), os.environ)
+    led = build_environment(connect_user(profile="production", region=REGION), os.environ)
     assert of_program(led)[1:3] == [REGION, "prod"]
 
 
 def test_without_credentials_nothing_is_started() -> None:
     with pytest.raises(NoConnection, match="no AWS credentials"):
-        program_variables(of_user(region=REGION))
+        program_variables(connect_user(region=REGION))
 
 
 def test_a_job_that_runs_here_reaches_the_site_alone(

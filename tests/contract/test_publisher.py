@@ -18,8 +18,8 @@ from sluice import BadPublishing, NotPublished, Publisher, Publishing
 from sluice.aws.federation import publisher as module
 from sluice.errors import BadSetting, Malformed, QueueGone, SenderFault, TooLarge
 from sluice.federation.matching.bindings import Bindings, RoutingTable
-from sluice.federation.matching.metadata import Receipt, open_attributes
-from sluice.federation.matching.typed_values import headers_of, same
+from sluice.federation.matching.metadata import ReceivedMessage, open_attributes
+from sluice.federation.matching.typed_values import collect_headers, have_same_values
 from sluice.federation.router import publish as at_the_exchange
 from sluice.message import MAX_MESSAGE_BYTES, Message, Value
 
@@ -58,7 +58,7 @@ class Queue:
             MessageAttributeNames=["All"],
             MessageSystemAttributeNames=["All"],
         ).get("Messages"):
-            found += [Message.of_api(each) for each in received]
+            found += [Message.from_api(each) for each in received]
             for each in received:
                 self.client.delete_message(QueueUrl=self.url, ReceiptHandle=each["ReceiptHandle"])
         return found
@@ -90,7 +90,7 @@ def fifo_ingress(aws: Any) -> Queue:
 def headers(message: Message) -> dict[str, Any]:
     opened = open_attributes(message.attributes)
     assert opened.metadata is not None
-    return headers_of(opened.attributes, opened.metadata.headers)
+    return collect_headers(opened.attributes, opened.metadata.headers)
 
 
 def test_what_is_published_is_what_an_exchange_reads(ingress: Queue) -> None:
@@ -99,7 +99,7 @@ def test_what_is_published_is_what_an_exchange_reads(ingress: Queue) -> None:
     )
     [message] = ingress.messages()
     assert (message.message_id, message.body) == (message_id, "body")
-    assert same(headers(message), TYPED)
+    assert have_same_values(headers(message), TYPED)
     metadata = open_attributes(message.attributes).metadata
     assert metadata is not None
     assert (metadata.exchange, metadata.key, metadata.ttl_ms) == ("amq.topic", "a.b", 5_000)
@@ -110,7 +110,7 @@ def test_what_is_published_is_what_an_exchange_reads(ingress: Queue) -> None:
 def test_an_exchange_takes_it_without_trust(ingress: Queue) -> None:
     ingress.publisher().publish(Publishing(exchange="amq.fanout", key="k", body="b", headers={"t": True}))
     [message] = ingress.messages()
-    receipt = Receipt(message=message, site="EAST", ulid="0" * 26, now_ms=message.sent_at_ms or 0)
+    receipt = ReceivedMessage(message=message, site="EAST", ulid="0" * 26, now_ms=message.sent_at_ms or 0)
     published = at_the_exchange(receipt, table=RoutingTable(Bindings()), trusted=False)
     assert [drop.reason for drop in published.drops] == ["unroutable"]
 
@@ -126,7 +126,7 @@ def test_an_exchange_takes_it_without_trust(ingress: Queue) -> None:
 def test_headers_of_any_type_come_out_as_they_went_in(typed: Mapping[str, Any]) -> None:
     outgoing = Publishing(exchange="x", body="b", headers=typed).outgoing(fifo=False)
     assert len(outgoing.attributes) <= 10
-    assert same(headers(Message(message_id="m", body="b", attributes=outgoing.attributes)), typed)
+    assert have_same_values(headers(Message(message_id="m", body="b", attributes=outgoing.attributes)), typed)
 
 
 def test_attributes_stay_attributes_and_more_than_ten_come_out_too(ingress: Queue) -> None:
@@ -267,10 +267,10 @@ def test_the_environment_says_where_to_where_nobody_else_does(ingress: Queue, mo
     with pytest.raises(BadSetting, match="SLUICE_INGRESS_URL"):
         sluice.publish("x", "", "b")
     with pytest.raises(BadSetting, match="SLUICE_INGRESS_URL"):
-        Publisher.of_environment()
+        Publisher.from_environment()
     monkeypatch.setenv("SLUICE_INGRESS_URL", ingress.url)
     sluice.publish("x", "", "one")
-    Publisher.of_environment().publish(Publishing(exchange="x", body="two"))
+    Publisher.from_environment().publish(Publishing(exchange="x", body="two"))
     assert sorted(message.body for message in ingress.messages()) == ["one", "two"]
 
 

@@ -147,7 +147,7 @@ def test_messages_sent_are_added_up(store) -> None:
 
 def test_why_a_session_ended_is_remembered(store) -> None:
     store.note_ended("s", "Unused", at_ms=0)
-    assert (store.ended_reason("s"), store.ended_reason("other")) == ("Unused", None)
+    assert (store.find_ended_reason("s"), store.find_ended_reason("other")) == ("Unused", None)
 
 
 def test_a_tick_is_armed_by_one(store) -> None:

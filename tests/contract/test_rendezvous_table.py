@@ -25,7 +25,7 @@ from sluice.rendezvous.protocol.matching import (
     Profile,
     WaitingProxy,
 )
-from sluice.rendezvous.protocol.pace import LATELY_MINUTES, Counts, ToldTurns, Turn
+from sluice.rendezvous.protocol.pace import LATELY_MINUTES, Cooldown, CooldownRow, Counts
 from sluice.times import DAY_MS, HOUR_MS, MINUTE_MS
 from tests.tables import table_in_memory
 
@@ -100,11 +100,11 @@ def oldest(table: Table, pool: Pool, *, now_ms: int = NOW, limit: int = LIMIT, s
 
 
 def left(table: Table, *, until_ms: int, shards: int = 1) -> list[LeftOffer]:
-    return [one for page in table.waiting.left(until_ms=until_ms, shards=shards) for one in page]
+    return [one for page in table.waiting.list_left(until_ms=until_ms, shards=shards) for one in page]
 
 
 def sent_before(table: Table, until_ms: int) -> list[OfferRecord]:
-    return [one for page in table.offers.sent_before(until_ms) for one in page]
+    return [one for page in table.offers.read_sent_before(until_ms) for one in page]
 
 
 def of(client_ids: Sequence[OfferRecord]) -> set[str]:
@@ -332,26 +332,26 @@ def test_of_those_who_wait_their_profiles_are_known(table: Table) -> None:
 
 def test_an_offer_that_waits_is_read_as_it_was_put(table: Table) -> None:
     put = opened(offer(nat=Nat.RESTRICTED, country="FR", trace="Root=1"))
-    table.waiting.put([put])
+    table.waiting.add([put])
     [found] = table.waiting.oldest(Pool.UNRESTRICTED, now_ms=NOW, limit=LIMIT, shards=1)
     assert found == replace(put, record=replace(put.record, token=""))
 
 
 def test_a_restricted_proxy_is_shown_only_those_that_it_can_serve(table: Table) -> None:
     for nat in Nat:
-        table.waiting.put([opened(offer(nat, nat=nat))])
+        table.waiting.add([opened(offer(nat, nat=nat))])
     assert oldest(table, Pool.RESTRICTED) == ["unrestricted"]
 
 
 def test_a_proxy_for_all_is_shown_first_those_that_nobody_else_can_serve(table: Table) -> None:
-    table.waiting.put([opened(offer("any", NOW - 2, nat=Nat.UNRESTRICTED)), opened(offer("only", NOW - 1))])
+    table.waiting.add([opened(offer("any", NOW - 2, nat=Nat.UNRESTRICTED)), opened(offer("only", NOW - 1))])
     assert oldest(table, Pool.UNRESTRICTED) == ["only"]
     assert table.waiting.take(opened(offer("only", NOW - 1)))
     assert oldest(table, Pool.UNRESTRICTED) == ["any"]
 
 
 def test_the_oldest_come_first_from_every_shard(table: Table) -> None:
-    table.waiting.put([opened(offer(f"c{number}", NOW - number), shard=number % 3) for number in range(30)])
+    table.waiting.add([opened(offer(f"c{number}", NOW - number), shard=number % 3) for number in range(30)])
     assert oldest(table, Pool.UNRESTRICTED, limit=4, shards=3) == ["c29", "c28", "c27", "c26"]
     assert oldest(table, Pool.UNRESTRICTED, limit=4, shards=1) == ["c27", "c24", "c21", "c18"]
 
@@ -364,22 +364,22 @@ def test_offers_that_can_not_be_answered_in_time_are_not_shown_nor_in_the_way(ta
         replace(opened(offer(f"brief{number:02}", aged_ms + 1)), answers_until_ms=NOW + ANSWERING_MS)
         for number in range(2 * LIMIT)
     ]
-    table.waiting.put([*late, *brief, opened(offer("young", aged_ms + 2))])
+    table.waiting.add([*late, *brief, opened(offer("young", aged_ms + 2))])
     assert oldest(table, Pool.UNRESTRICTED) == ["young"]
 
 
 def test_an_offer_is_taken_once_and_may_be_put_back(table: Table) -> None:
-    table.waiting.put([opened()])
+    table.waiting.add([opened()])
     assert [table.waiting.take(opened()), table.waiting.take(opened())] == [True, False]
     assert oldest(table, Pool.UNRESTRICTED) == []
-    table.waiting.put([opened()])
+    table.waiting.add([opened()])
     assert table.waiting.take(opened())
 
 
 def test_what_nobody_took_is_found_by_age_and_forgotten(table: Table) -> None:
     nats = (Nat.UNRESTRICTED, Nat.RESTRICTED)
     offers = [opened(offer(f"c{number}", NOW - number, nat=nats[number % 2]), shard=number % 4) for number in range(60)]
-    table.waiting.put(offers)
+    table.waiting.add(offers)
     table.waiting.take(offers[50])
     old = left(table, until_ms=NOW - 9, shards=4)
     assert {each.client_id for each in old} == {f"c{number}" for number in range(10, 60)} - {"c50"}
@@ -392,7 +392,7 @@ def test_what_nobody_took_is_found_by_age_and_forgotten(table: Table) -> None:
 
 def test_an_unreadable_offer_keeps_none_beside_it_from_being_shown(client: Any) -> None:
     table = dynamodb(client)
-    table.waiting.put([opened(), opened(offer("broken"))])
+    table.waiting.add([opened(), opened(offer("broken"))])
     client.update_item(
         TableName="t",
         Key={"pk": {"S": "waiting#unrestricted#0"}, "sk": {"S": f"{NOW}#broken"}},
@@ -409,7 +409,7 @@ def test_an_unreadable_offer_keeps_none_beside_it_from_being_shown(client: Any) 
 def test_what_is_counted_adds_up_in_its_minute_and_hour(table: Table) -> None:
     table.pace.add(Counts({"offers": 2}, frozenset({1, 5})), Counts({"held_ms": 10}), now_ms=NOW)
     table.pace.add(Counts({"offers": 3, "polls": 1}, frozenset({5, 9})), Counts({"held_ms": 5}), now_ms=NOW)
-    assert table.pace.lately(now_ms=NOW) == (
+    assert table.pace.read_recent_counts(now_ms=NOW) == (
         {NOW // MINUTE_MS: Counts({"offers": 5, "polls": 1}, frozenset({1, 5, 9}))},
         {NOW // HOUR_MS: Counts({"held_ms": 15})},
     )
@@ -417,7 +417,7 @@ def test_what_is_counted_adds_up_in_its_minute_and_hour(table: Table) -> None:
 
 def test_what_counts_nothing_is_not_written(table: Table) -> None:
     table.pace.add(Counts(), Counts(), now_ms=NOW)
-    assert table.pace.lately(now_ms=NOW) == ({}, {})
+    assert table.pace.read_recent_counts(now_ms=NOW) == ({}, {})
 
 
 def test_lately_are_the_last_minutes_and_the_hours_of_a_day(table: Table) -> None:
@@ -430,39 +430,41 @@ def test_lately_are_the_last_minutes_and_the_hours_of_a_day(table: Table) -> Non
         DAY_MS + HOUR_MS,
     ):
         table.pace.add(Counts({"offers": 1}), Counts({"offers": 1}), now_ms=NOW - ago_ms)
-    minutes, hours = table.pace.lately(now_ms=NOW)
+    minutes, hours = table.pace.read_recent_counts(now_ms=NOW)
     assert {NOW // MINUTE_MS - minute for minute in minutes} >= {0, 1}
     assert {NOW // MINUTE_MS - minute for minute in minutes} <= {*range(LATELY_MINUTES + 1)}
     assert {NOW // HOUR_MS - hour for hour in hours} == {0, 24}
 
 
 def test_an_address_has_its_turn_when_its_rest_is_over(table: Table) -> None:
-    first, second = Turn(NOW, NOW + 1_000), Turn(NOW + 1_000, NOW + 2_000)
-    assert table.pace.take_turn("a", first, now_ms=NOW) is None
-    assert table.pace.take_turn("a", Turn(NOW + 999, NOW + 9_000), now_ms=NOW + 999) == first
-    assert table.pace.take_turn("b", Turn(NOW + 999, NOW + 9_000), now_ms=NOW + 999) is None
-    assert table.pace.take_turn("a", second, now_ms=NOW + 1_000) is None
+    first, second = Cooldown(NOW, NOW + 1_000), Cooldown(NOW + 1_000, NOW + 2_000)
+    assert table.pace.start_cooldown("a", first, now_ms=NOW) is None
+    assert table.pace.start_cooldown("a", Cooldown(NOW + 999, NOW + 9_000), now_ms=NOW + 999) == first
+    assert table.pace.start_cooldown("b", Cooldown(NOW + 999, NOW + 9_000), now_ms=NOW + 999) is None
+    assert table.pace.start_cooldown("a", second, now_ms=NOW + 1_000) is None
 
 
 def test_whoever_began_a_turn_may_repeat_it(table: Table) -> None:
-    turn = Turn(NOW, NOW + 1_000)
-    assert [table.pace.take_turn("a", turn, now_ms=NOW) for _ in range(2)] == [None, None]
+    turn = Cooldown(NOW, NOW + 1_000)
+    assert [table.pace.start_cooldown("a", turn, now_ms=NOW) for _ in range(2)] == [None, None]
 
 
 def test_turns_are_told_in_rows_and_read_since_some_time(table: Table) -> None:
-    first = ToldTurns("here", NOW - 4, {"0" * 16: Turn(NOW - 5, NOW + 500), "1" * 16: Turn(NOW - 5, NOW)})
-    second = ToldTurns("there", NOW - 2, {"0" * 16: Turn(NOW - 3, NOW + 800)})
+    first = CooldownRow("here", NOW - 4, {"0" * 16: Cooldown(NOW - 5, NOW + 500), "1" * 16: Cooldown(NOW - 5, NOW)})
+    second = CooldownRow("there", NOW - 2, {"0" * 16: Cooldown(NOW - 3, NOW + 800)})
     for told in (second, first):
-        table.pace.tell_turns(told)
-    assert table.pace.turns_told(since_ms=-1) == [first, second]
-    assert table.pace.turns_told(since_ms=NOW - 3) == [second]
-    assert table.pace.turns_told(since_ms=NOW) == []
+        table.pace.publish_cooldowns(told)
+    assert table.pace.read_cooldowns(since_ms=-1) == [first, second]
+    assert table.pace.read_cooldowns(since_ms=NOW - 3) == [second]
+    assert table.pace.read_cooldowns(since_ms=NOW) == []
 
 
 def test_the_last_rows_of_turns_are_read(table: Table) -> None:
     for number in range(ROWS_HEARD + 1):
-        table.pace.tell_turns(ToldTurns("e", NOW + number, {"0" * 16: Turn(NOW + number, NOW + number + 999)}))
-    told = table.pace.turns_told(since_ms=0)
+        table.pace.publish_cooldowns(
+            CooldownRow("e", NOW + number, {"0" * 16: Cooldown(NOW + number, NOW + number + 999)})
+        )
+    told = table.pace.read_cooldowns(since_ms=0)
     assert [row.at_ms - NOW for row in told] == [*range(1, ROWS_HEARD + 1)]
 
 
@@ -472,6 +474,6 @@ def test_the_last_rows_of_turns_are_read(table: Table) -> None:
 def test_mailboxes_are_found_by_age_and_forgotten(table: Table) -> None:
     table.mailboxes.note("old", created_at_ms=NOW)
     table.mailboxes.note("young", created_at_ms=NOW + 1)
-    assert [page for page in table.mailboxes.created_before(NOW + 1) if page] == [[("old", NOW)]]
+    assert [page for page in table.mailboxes.read_created_before(NOW + 1) if page] == [[("old", NOW)]]
     table.mailboxes.forget([("old", NOW)])
-    assert [page for page in table.mailboxes.created_before(NOW + 2) if page] == [[("young", NOW + 1)]]
+    assert [page for page in table.mailboxes.read_created_before(NOW + 2) if page] == [[("young", NOW + 1)]]

@@ -13,7 +13,7 @@ from sluice.aws.splitting.queues import SplitQueues
 from sluice.errors import CallFailed, QueueGone
 from sluice.message import Message, Outgoing, Value
 from sluice.splitting.consumers.temporary_queues import temporary_attributes, temporary_tags
-from sluice.splitting.routing.router import for_main, for_session
+from sluice.splitting.routing.router import build_main_message, build_session_copy
 
 ATTRIBUTES = {
     "text": Value("String", "ä\U0001f600"),
@@ -47,7 +47,7 @@ def test_a_forwarded_message_keeps_body_attributes_and_types(queues: SplitQueues
     """The trace header is kept too, which moto forgets in batches: `test_copies` looks at the request."""
     body = '{"a":\t1}\r\n \x7f ä \U0001f600'
     message = Message(message_id="m", body=body, attributes=ATTRIBUTES)
-    queues.send_batch("sibling", [for_main(message, fifo=False).entry("0")])
+    queues.send_batch("sibling", [build_main_message(message, fifo=False).entry("0")])
     [received] = queues.receive_batch("sibling")
     assert (received.body, received.attributes) == (body, ATTRIBUTES)
 
@@ -56,7 +56,7 @@ def test_a_fifo_copy_keeps_its_group_and_its_retry_is_suppressed(queues: SplitQu
     queues.create("session.fifo", {"FifoQueue": "true"}, {})
     message = Message(message_id="m", body="b", attributes=ATTRIBUTES, system={"MessageGroupId": "g"})
     for _ in range(2):
-        queues.send_batch("session.fifo", [for_session(message, key="k", fifo=True).entry("0")])
+        queues.send_batch("session.fifo", [build_session_copy(message, key="k", fifo=True).entry("0")])
     [received] = queues.receive_batch("session.fifo")
     assert (received.group_id, received.deduplication_id) == ("g", "m")
     assert received.attributes == ATTRIBUTES | {"sluice-session": Value("String", "k")}

@@ -14,15 +14,15 @@ from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 from sluice.errors import CallFailed
 from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id
 from sluice.rendezvous.counts.statistics import OFFERS, POLLS, Count, Tally, tally, total
-from sluice.rendezvous.protocol.addresses import KEY_BYTES, keyed_hash
-from sluice.rendezvous.protocol.ends import outcomes_of
+from sluice.rendezvous.protocol.addresses import KEY_BYTES, hash_address
+from sluice.rendezvous.protocol.ends import list_outcomes
 from sluice.rendezvous.protocol.matching import Nat
-from sluice.times import DAY_MS, day_of, day_start_ms
+from sluice.times import DAY_MS, day_start_ms, format_day
 from tests.fakes import Clock, FakeStatisticsStore
 from tests.tables import table_in_memory
 
 NOW = 1_700_000_000_000
-DAY = day_of(NOW)
+DAY = format_day(NOW)
 TABLE = "t"
 
 
@@ -83,7 +83,7 @@ def test_counts_add_up_for_ever_and_by_day(statistics: Any) -> None:
     assert total(statistics.totals(), OFFERS) == 6
     assert total(statistics.totals(), OFFERS, cc="DE") == 3
     assert total(statistics.of_day(DAY), OFFERS) == 4
-    assert total(statistics.of_day(day_of(NOW + DAY_MS)), OFFERS) == 2
+    assert total(statistics.of_day(format_day(NOW + DAY_MS)), OFFERS) == 2
     assert statistics.of_day("2001-01-01") == Counter()
 
 
@@ -91,7 +91,7 @@ def test_a_batch_may_be_of_several_days_and_empty(statistics: Any) -> None:
     statistics.add([])
     statistics.add([offer(), offer(at_ms=NOW - DAY_MS), poll(), poll(at_ms=NOW - DAY_MS)])
     assert total(statistics.totals(), OFFERS) == 2
-    for day in (DAY, day_of(NOW - DAY_MS)):
+    for day in (DAY, format_day(NOW - DAY_MS)):
         assert statistics.of_day(day)[Count("addresses", ("DE",))] == 1
 
 
@@ -175,14 +175,14 @@ def test_a_row_stays_below_a_kilobyte_whatever_is_counted(client: Any) -> None:
     """With all labels that there are."""
     statistics = DynamoStatisticsStore(client, TABLE, Clock(NOW))
     type_ = "t" * 32
-    for nat, outcome, extended in itertools.product(Nat, outcomes_of("poll"), (True, False)):
+    for nat, outcome, extended in itertools.product(Nat, list_outcomes("poll"), (True, False)):
         statistics.add([poll(f"{nat}", nat=nat, type_=type_, outcome=outcome, relay_extension=extended)])
-    for nat, status in itertools.product(Nat, outcomes_of("offer")):
+    for nat, status in itertools.product(Nat, list_outcomes("offer")):
         event = OfferEvent(
             id=event_id("offer", "c", at_ms=NOW), at_ms=NOW, outcome=status, nat=nat, country="DE", method="ampcache"
         )
         statistics.add([tallied(event)])
-    for answered in outcomes_of("answer"):
+    for answered in list_outcomes("answer"):
         answer = AnswerEvent(
             id=event_id("answer", "c", at_ms=NOW), at_ms=NOW, outcome=answered, country="DE", proxy_type=type_
         )
@@ -225,7 +225,7 @@ def test_a_newer_versions_counts_are_left_alone(client: Any, name: str) -> None:
 def test_all_environments_have_one_key_a_day(client: Any) -> None:
     keys = [AddressHasher(client, TABLE, Clock(NOW)) for _ in range(3)]
     todays = {each.key(DAY) for each in keys}
-    tomorrows = {each.key(day_of(NOW + DAY_MS)) for each in keys}
+    tomorrows = {each.key(format_day(NOW + DAY_MS)) for each in keys}
     assert len(todays) == len(tomorrows) == len({*todays} - {*tomorrows}) == 1
     assert {len(key) for key in todays} == {KEY_BYTES}
 
@@ -239,7 +239,7 @@ def test_a_key_is_gone_after_two_days(client: Any) -> None:
 def test_a_hash_is_the_days_keys(client: Any) -> None:
     clock = Clock(NOW)
     hashes = AddressHasher(client, TABLE, clock, draw=lambda size: b"k" * size)
-    assert hashes.of("192.0.2.1") == keyed_hash("192.0.2.1", b"k" * KEY_BYTES)
+    assert hashes.of("192.0.2.1") == hash_address("192.0.2.1", b"k" * KEY_BYTES)
     assert hashes.of("nowhere") is None
 
 

@@ -18,11 +18,11 @@ from sluice.aws.pipeline.jobs import DynamoDesiredStates, EmrRuns
 from sluice.errors import BadSnapshot
 from sluice.local.jobs import FileDesiredStates
 from sluice.pipeline.runs import Run, RunName, RunState
-from sluice.pipeline.states import DesiredState, Wanted
+from sluice.pipeline.states import DesiredState, TargetState
 from tests.tables import table_in_memory
 
 FILES = Path(__file__).parents[1] / "stored" / "pipeline"
-DRAINED = DesiredState(wanted=Wanted.DRAINED, since="2026-11-21T14:00:00.123Z")
+DRAINED = DesiredState(wanted=TargetState.DRAINED, since="2026-11-21T14:00:00.123Z")
 RUN = Run(
     run_id="00g1",
     name=RunName("statistics", "3f2a51c09d8e7b64", "2026-11-20"),

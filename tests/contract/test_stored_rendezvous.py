@@ -15,14 +15,13 @@ import pytest
 from msgspec.structs import replace
 
 from sluice.aws.rendezvous.address_keys import AddressHasher
-from sluice.aws.rendezvous.event_publisher import TableTeller
+from sluice.aws.rendezvous.event_publisher import TableEventPublisher
 from sluice.aws.rendezvous.offers import DynamoOfferStore, DynamoProxyPools
 from sluice.aws.rendezvous.pace import DynamoPaceStore
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
-from sluice.aws.rendezvous.waiting import DynamoMailboxStore, DynamoWaitingOffers
-from sluice.aws.rendezvous.waiting import unpacked as unpack_description
+from sluice.aws.rendezvous.waiting import DynamoMailboxStore, DynamoWaitingOffers, unpack_description
 from sluice.rendezvous.broker import mailbox_message
-from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id, event_of
+from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id, parse_event
 from sluice.rendezvous.counts.statistics import Count, tally
 from sluice.rendezvous.counts.stream import read_record
 from sluice.rendezvous.protocol.ends import End
@@ -37,7 +36,7 @@ from sluice.rendezvous.protocol.matching import (
     Profile,
     WaitingProxy,
 )
-from sluice.rendezvous.protocol.pace import Counts, ToldTurns, Turn
+from sluice.rendezvous.protocol.pace import Cooldown, CooldownRow, Counts
 from sluice.times import HOUR_MS, MINUTE_MS
 from tests.fakes import Clock
 from tests.tables import table_in_memory
@@ -158,7 +157,7 @@ def test_an_offer(table: Table) -> None:
     assert table.offers.record(OFFER)
     assert table.items() == [item("offer")]
     table.put("offer")
-    assert [*table.offers.sent_before(NOW + 1)][3] == [replace(OFFER, shard=3)]
+    assert [*table.offers.read_sent_before(NOW + 1)][3] == [replace(OFFER, shard=3)]
     table.offers.forget([replace(OFFER, shard=3)])
     assert table.items() == []
 
@@ -208,14 +207,14 @@ def test_a_held_poll(table: Table) -> None:
 
 
 def test_an_offer_that_waits(table: Table) -> None:
-    table.waiting.put([OPEN])
+    table.waiting.add([OPEN])
     assert list(map(unpacked, table.items())) == [unpacked(item("waiting_offer"))]
     table.put("waiting_offer")
     # Who wrote its record is of no use to who takes it.
     found = replace(OPEN, record=replace(OFFER, token=""))
     assert table.waiting.oldest(Pool.UNRESTRICTED, now_ms=NOW, limit=1, shards=1) == [found]
     left = [LeftOffer("waiting#unrestricted#0", NOW, OFFER.client_id)]
-    assert [each for page in table.waiting.left(until_ms=NOW + 1, shards=1) for each in page] == left
+    assert [each for page in table.waiting.list_left(until_ms=NOW + 1, shards=1) for each in page] == left
 
 
 def test_what_is_counted_of_a_minute_and_of_an_hour(table: Table) -> None:
@@ -225,31 +224,31 @@ def test_what_is_counted_of_a_minute_and_of_an_hour(table: Table) -> None:
     assert table.items() == in_order("pace_minute", "pace_hour")
     table.put("pace_minute")
     table.put("pace_hour")
-    assert table.pace.lately(now_ms=NOW) == ({NOW // MINUTE_MS: minute}, {NOW // HOUR_MS: hour})
+    assert table.pace.read_recent_counts(now_ms=NOW) == ({NOW // MINUTE_MS: minute}, {NOW // HOUR_MS: hour})
 
 
 def test_an_addresss_turn(table: Table) -> None:
-    turn = Turn(NOW, NOW + 20_000)
-    assert table.pace.take_turn(ADDRESS, turn, now_ms=NOW) is None
+    turn = Cooldown(NOW, NOW + 20_000)
+    assert table.pace.start_cooldown(ADDRESS, turn, now_ms=NOW) is None
     assert table.items() == [item("turn")]
     table.put("turn")
-    assert table.pace.take_turn(ADDRESS, Turn(NOW + 1, NOW + 20_001), now_ms=NOW + 1) == turn
+    assert table.pace.start_cooldown(ADDRESS, Cooldown(NOW + 1, NOW + 20_001), now_ms=NOW + 1) == turn
 
 
 def test_turns_that_others_are_told_of(table: Table) -> None:
-    turns = {ADDRESS[:16]: Turn(NOW, NOW + 20_000), ADDRESS[16:]: Turn(NOW + 5, NOW + 14_400_005)}
-    told = ToldTurns("01HF7YAT00ZB2SPHCC10MMKDDD", NOW + 7, turns)
-    table.pace.tell_turns(told)
+    turns = {ADDRESS[:16]: Cooldown(NOW, NOW + 20_000), ADDRESS[16:]: Cooldown(NOW + 5, NOW + 14_400_005)}
+    told = CooldownRow("01HF7YAT00ZB2SPHCC10MMKDDD", NOW + 7, turns)
+    table.pace.publish_cooldowns(told)
     assert table.items() == [item("turns")]
     table.put("turns")
-    assert table.pace.turns_told(since_ms=NOW) == [told]
+    assert table.pace.read_cooldowns(since_ms=NOW) == [told]
 
 
 def test_a_mailbox(table: Table) -> None:
     table.mailboxes.note(MAILBOX[0], created_at_ms=MAILBOX[1])
     assert table.items() == [item("mailbox")]
     table.put("mailbox")
-    assert [*table.mailboxes.created_before(NOW + 1)] == [[MAILBOX]]
+    assert [*table.mailboxes.read_created_before(NOW + 1)] == [[MAILBOX]]
 
 
 def test_a_days_key(table: Table) -> None:
@@ -278,7 +277,7 @@ def test_statistics(table: Table) -> None:
 
 
 def test_what_is_told_of_events(table: Table) -> None:
-    teller = TableTeller(
+    teller = TableEventPublisher(
         table="t", site="frankfurt", client=lambda: table.client, now_ms=Clock(NOW), new_id=lambda: "1"
     )
     assert teller.publish([OFFER_EVENT, POLLS_EVENT]) == 0
@@ -299,7 +298,7 @@ def test_what_is_told_of_events(table: Table) -> None:
 )
 def test_an_event_as_published(name: str, event: Event) -> None:
     assert event.to_json(site="frankfurt") == body(name)
-    assert event_of(json.loads(body(name))) == event
+    assert parse_event(json.loads(body(name))) == event
 
 
 def test_a_letter_with_an_offer() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
-from sluice.aws.connections import Connection, of_environment
+from sluice.aws.connections import Connection, connect_environment
 from sluice.aws.dead_letters import REASON
 from sluice.aws.deployment import stack_outputs
 from sluice.federation.links.links import Bridge, Introduction, Link
@@ -89,7 +89,7 @@ class Federation:
 
     @cached_property
     def client(self) -> ControlClient:
-        return ControlClient.of(self.connection, FEDERATION)
+        return ControlClient.connect(self.connection, FEDERATION)
 
     @cached_property
     def sqs(self) -> Any:
@@ -233,13 +233,13 @@ class Federation:
         """A link to the peer; its name."""
         name = name or f"to-{peer.tag}"
         self.introduce(peer)
-        self.ask(AddLink(link=Link.to(peer.address, name=name)))
+        self.ask(AddLink(link=Link.to_peer(peer.address, name=name)))
         return name
 
     def introduce(self, peer: "Federation") -> None:
         """Let each of the two be the other's peer, which may do anything."""
-        self.ask(AddPeer(peer=Peer.at(peer.address, queues=("*",))))
-        peer.ask(AddPeer(peer=Peer.at(self.address, queues=("*",))))
+        self.ask(AddPeer(peer=Peer.from_introduction(peer.address, queues=("*",))))
+        peer.ask(AddPeer(peer=Peer.from_introduction(self.address, queues=("*",))))
 
     def route(self, name: str, link: str, **fields: Any) -> str:
         """A bridge over the link, when it is operational."""
@@ -334,13 +334,13 @@ class FederatedSite(Federation):
     """A site of an embedded cloud."""
 
     def __init__(self, cloud: Cloud, site: Site) -> None:
-        super().__init__(of_environment(cloud.environment(site), stage=site.stage))
+        super().__init__(connect_environment(cloud.environment(site), stage=site.stage))
         self.cloud, self.site = cloud, site
 
     def sqs_at(self, other: "FederatedSite") -> Any:
         """Return this account's client for queues of another site, whose region may be another one."""
         there = replace(self.site, region=other.site.region)
-        return of_environment(self.cloud.environment(there)).client("sqs")
+        return connect_environment(self.cloud.environment(there)).client("sqs")
 
 
 def bodies_of_all(places: Iterable[tuple[FederatedSite, str]], number: int, **options: Any) -> list[list[str]]:

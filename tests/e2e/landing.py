@@ -14,8 +14,8 @@ from sluice.aws.clients import now_ms
 from sluice.aws.connections import program_variables
 from sluice.aws.deployment import stack_outputs
 from sluice.local.jobs import LocalRuns
-from sluice.local.pipeline import LocalPipeline, settings
-from sluice.operator.pipelines import STACK, reach_of
+from sluice.local.pipeline import LocalPipeline, local_settings
+from sluice.operator.pipelines import STACK, aws_endpoint
 from sluice.pipeline.operations import ShowPipeline
 from tests.deployed import Deployed, send_all
 
@@ -29,14 +29,14 @@ class Landing:
     def __init__(self, deployed: Deployed, folder: Path) -> None:
         self.sqs, self.folder = deployed.sqs, folder
         self.outputs = stack_outputs(deployed.connection, STACK)
-        told = settings(
+        told = local_settings(
             folder,
             queue_url=self.outputs["QueueUrl"],
             ingress_url=self.outputs["IngressUrl"],
-            reach=reach_of(deployed.connection),
+            reach=aws_endpoint(deployed.connection),
         )
         runs = LocalRuns(folder=folder, given_python=None, variables=program_variables(deployed.connection))
-        self.asked = LocalPipeline.of(runs, told, now_ms)
+        self.asked = LocalPipeline.create(runs, told, now_ms)
         self.sqs.set_queue_attributes(
             QueueUrl=self.outputs["QueueUrl"], Attributes={"VisibilityTimeout": str(VISIBLE_AGAIN_S)}
         )

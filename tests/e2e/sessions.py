@@ -41,7 +41,7 @@ class Splitting:
 
     def __init__(self, deployed: Deployed) -> None:
         self.deployed = deployed
-        self.client = ControlClient.of(deployed.connection)
+        self.client = ControlClient.connect(deployed.connection)
         self.begin()
 
     def begin(self) -> None:

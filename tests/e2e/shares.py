@@ -8,7 +8,7 @@ from sluice.aws.connections import Connection
 from sluice.aws.splitting.queues import SplitQueues
 from sluice.message import Outgoing, Value
 from sluice.operator.functions import ControlClient
-from sluice.operator.sessions import session
+from sluice.operator.sessions import open_session
 from sluice.splitting.filters.values import Filter, QueueFilter
 from sluice.splitting.operations import ListQueues
 
@@ -23,13 +23,13 @@ DIVIDED = {**{name: [name] * number for name, number in PEOPLE.items()}, "consum
 
 def divide(connection: Connection) -> Mapping[str, Sequence[str]]:
     """Sends everybody's messages to one queue; by receiver, the owners of what it got: `DIVIDED`."""
-    control = ControlClient.of(connection)
+    control = ControlClient.connect(connection)
     [queue] = [each for each in control.ask(ListQueues()) if each.queue_id == QUEUE]
     queues = SplitQueues(connection.client("sqs"), queue.source)
     with ExitStack() as sessions:
         filters = {name: {QUEUE: QueueFilter(filter=Filter(attributes=(("user", f"^{name}$"),)))} for name in PEOPLE}
         opened = {
-            name: sessions.enter_context(session(control, asked, owner=name, key=name))
+            name: sessions.enter_context(open_session(control, asked, owner=name, key=name))
             for name, asked in filters.items()
         }
         owners = [name for name, number in {**PEOPLE, "others": OTHERS}.items() for _ in range(number)]
@@ -39,7 +39,7 @@ def divide(connection: Connection) -> Mapping[str, Sequence[str]]:
             messages = [Outgoing(body=owner, attributes={"user": Value("String", owner)}) for owner in batch]
             entries = [message.entry(str(at)) for at, message in enumerate(messages)]
             assert not queues.send_batch(_name(queue.source), entries)
-        received = {name: _receive(queues, _name(opened[name].url_of(QUEUE)), PEOPLE[name]) for name in PEOPLE}
+        received = {name: _receive(queues, _name(opened[name].queue_url(QUEUE)), PEOPLE[name]) for name in PEOPLE}
         return received | {"consumer": _receive(queues, _name(queue.main), OTHERS)}
 
 

@@ -11,16 +11,16 @@ from typing import Any, TypeVar
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from sluice.aws.connections import Connection, of_environment
+from sluice.aws.connections import Connection, connect_environment
 from sluice.aws.deployment import stack_output
 from sluice.aws.federation.publisher import Publisher, Publishing
 from sluice.console.requests import Topic
-from sluice.console.sites import CALLS, WatchedSite
+from sluice.console.sites import CALLS_PER_ROUND, WatchedSite
 from sluice.console.watching import ACTIONS, QUESTIONS, READERS, WatchedSites
-from sluice.local.cloud import start
+from sluice.local.cloud import start_cloud
 from sluice.local.sites import DEFAULT_SITE
 from sluice.operator.site_names import SiteName
-from sluice.operator.site_status import AskedSite, read_site
+from sluice.operator.site_status import SiteClient, read_site
 from sluice.splitting.operations import ListQueues
 from tests.browser import chromium, page_of, serving
 from tests.deployed import Deployed
@@ -51,7 +51,7 @@ def watching(connection: Connection, *, landed: Path) -> WatchedSites:
 
 @pytest.fixture
 def watched(deployed: Deployed, tmp_path: Path) -> WatchedSites:
-    return watching(of_environment(deployed.cloud.environment(deployed.site)), landed=tmp_path)
+    return watching(connect_environment(deployed.cloud.environment(deployed.site)), landed=tmp_path)
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_the_page_says_what_the_command_says(deployed: Deployed, watched: Watche
     card = page.locator("[data-part=splitting]")
 
     def numbers() -> tuple[str, str]:
-        status = json.loads(json.dumps(read_site(AskedSite(deployed.connection, is_local=True)).document, default=str))
+        status = json.loads(json.dumps(read_site(SiteClient(deployed.connection, is_local=True)).document, default=str))
         waiting = sum(queue["source"]["visible"] for queue in status["splitting"]["queues"])
         return f"{waiting:,}", card.locator("[data-stat=waiting] dd").inner_text()
 
@@ -127,7 +127,7 @@ def calls_made(deployed: Deployed, tmp_path_factory: pytest.TempPathFactory) -> 
     """How many calls each refresh made, by reading: each is read of a site that knows nothing of the others."""
     environment = deployed.cloud.environment(deployed.site)
     folder = tmp_path_factory.mktemp("landed")
-    sites = {reading: watching(of_environment(environment), landed=folder) for reading in READERS}
+    sites = {reading: watching(connect_environment(environment), landed=folder) for reading in READERS}
     made: dict[str, list[int]] = {reading: [] for reading in READERS}
     for _ in range(REFRESHES):
         before = {reading: watched.sites[0].memory.calls for reading, watched in sites.items()}
@@ -142,7 +142,7 @@ def calls_made(deployed: Deployed, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.mark.parametrize("reading", READERS)
 def test_a_refresh_makes_at_most_ten_calls_the_first_one_too(calls_made: dict[str, list[int]], reading: str) -> None:
     assert len(calls_made[reading]) == REFRESHES
-    assert max(calls_made[reading]) <= CALLS, calls_made[reading]
+    assert max(calls_made[reading]) <= CALLS_PER_ROUND, calls_made[reading]
 
 
 def test_all_of_the_overview_is_known_after_some_refreshes(watched: WatchedSites) -> None:
@@ -172,7 +172,7 @@ def test_a_missing_right_is_named_and_the_rest_is_there(deployed: Deployed, tmp_
         "AWS_ACCESS_KEY_ID": key["AccessKeyId"],
         "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"],
     }
-    limited = watching(of_environment(environment), landed=tmp_path)
+    limited = watching(connect_environment(environment), landed=tmp_path)
 
     def seen() -> Any:
         try:
@@ -268,9 +268,9 @@ def test_a_letter_is_looked_at_put_back_and_thrown_away(deployed: Deployed, page
 @pytest.mark.slow
 def test_a_cloud_that_starts_again_is_found_again(tmp_path: Path) -> None:
     """Nothing is deployed to it: that a site has no stacks is an answer, too."""
-    cloud = start(tmp_path / "cloud", save_state=True, ends_with_us=True)
+    cloud = start_cloud(tmp_path / "cloud", save_state=True, ends_with_us=True)
     try:
-        watched = watching(of_environment(cloud.environment(DEFAULT_SITE)), landed=tmp_path / "landed")
+        watched = watching(connect_environment(cloud.environment(DEFAULT_SITE)), landed=tmp_path / "landed")
         with chromium() as browser, serving(watched, every_s=0.5) as served, page_of(browser) as page:
             page.set_default_timeout(WITHIN_MS)
             page.goto(served.address)
@@ -279,7 +279,7 @@ def test_a_cloud_that_starts_again_is_found_again(tmp_path: Path) -> None:
             cloud.stop()
             expect(page.get_by_role("alert").first).to_be_visible(timeout=WITHIN_MS)
             expect(card).to_be_visible()
-            cloud = start(tmp_path / "cloud", keep_state=True, ends_with_us=True)
+            cloud = start_cloud(tmp_path / "cloud", keep_state=True, ends_with_us=True)
             expect(page.get_by_role("alert")).to_have_count(0, timeout=WITHIN_MS)
             expect(card).to_contain_text("is not deployed")
     finally:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from sluice.aws.connections import of_environment
+from sluice.aws.connections import connect_environment
 from sluice.federation.operations import BindQueue, ListQueues, UnbindQueue
 from sluice.operator.functions import FEDERATION, ControlClient
 from tests.browser import chromium, page_of, serving
@@ -22,7 +22,7 @@ KEY = "console.pages.new"
 @pytest.fixture
 def page(deployed: Deployed, tmp_path: Path) -> Iterator[Page]:
     """One that may do something. The browser ends with the test: beside it others couldn't run event loops."""
-    watched = watching(of_environment(deployed.cloud.environment(deployed.site)), landed=tmp_path)
+    watched = watching(connect_environment(deployed.cloud.environment(deployed.site)), landed=tmp_path)
     with chromium() as browser, serving(watched, allow_actions=True, every_s=1.0) as served, page_of(browser) as opened:
         opened.goto(served.address)
         opened.set_default_timeout(WITHIN_MS)
@@ -67,7 +67,7 @@ def test_a_session_is_stopped_by_the_page(deployed: Deployed, page: Page) -> Non
 
 
 def test_a_key_is_followed_to_a_bound_queue(deployed: Deployed, page: Page) -> None:
-    client = ControlClient.of(deployed.connection, FEDERATION)
+    client = ControlClient.connect(deployed.connection, FEDERATION)
     queue = client.ask(ListQueues()).queues[0].name
     bound = BindQueue(exchange="amq.topic", queue=queue, key="console.pages.*")
     client.ask(bound)

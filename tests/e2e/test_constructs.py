@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from sluice.aws.connections import of_environment
-from sluice.aws.deployment import outputs_of
+from sluice.aws.connections import connect_environment
+from sluice.aws.deployment import fetch_outputs
 from sluice.building.interpreters import cdk
 from sluice.federation.operations import ListBindings
 from sluice.local.cloud import Cloud, clean_environment
@@ -56,7 +56,7 @@ def orders(cloud: Cloud, tmp_path_factory: pytest.TempPathFactory) -> Deployed:
 
 def until_declared(orders: Deployed) -> None:
     """Until the links function has made what the app declares, which it looks at every minute."""
-    client = ControlClient.of(orders.connection, FEDERATION)
+    client = ControlClient.connect(orders.connection, FEDERATION)
     deadline = time.monotonic() + DECLARED_WITHIN_S
     while len([each for each in client.ask(ListBindings()).bindings if each.exchange == "shop"]) < DECLARED:
         assert time.monotonic() < deadline
@@ -65,7 +65,7 @@ def until_declared(orders: Deployed) -> None:
 
 @pytest.fixture(scope="module")
 def outputs(orders: Deployed) -> Mapping[str, str]:
-    return outputs_of(of_environment(orders.cloud.environment(SITE)), "Orders")
+    return fetch_outputs(connect_environment(orders.cloud.environment(SITE)), "Orders")
 
 
 def sluice(orders: Deployed, *arguments: str) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from sluice.aws.connections import Connection, of_environment
+from sluice.aws.connections import Connection, connect_environment
 from sluice.cli import deploying
 from sluice.cli.main import app
 from sluice.local.cloud import Cloud
@@ -94,7 +94,7 @@ def clone(cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clon
     cdk.write_text(CDK.format(python=sys.executable))
     cdk.chmod(0o755)
     monkeypatch.setattr(deploying, "cdk", lambda: cdk)
-    return Clone(tmp_path, of_environment(environment))
+    return Clone(tmp_path, connect_environment(environment))
 
 
 def test_a_first_deployment_synthesizes_and_deploys_that(clone: Clone) -> None:
@@ -118,7 +118,7 @@ def test_what_was_done_is_said_as_json_beside_what_cdk_says(clone: Clone, capfd:
 def test_what_a_month_costs_is_said_before_a_first_deployment_alone(clone: Clone) -> None:
     clone.wants(Orders={})
     said = clone.sluice("deploy", "-c", "sluice.pipeline.streaming=true").stderr
-    assert "a month at rest costs some $" in said
+    assert "idle cost: about $" in said
     assert "land job $" in said
     clone.deployed(Orders={})
     assert "a month" not in clone.sluice("deploy").stderr
@@ -150,7 +150,7 @@ def test_a_queue_that_holds_messages_is_not_taken_away_unless_that_is_said(clone
     assert [each[0] for each in clone.asked] == ["synth"]
     done = clone.sluice("deploy", "--remove", orders, "--remove", bills)
     assert done.exit_code == 0
-    assert f"goes: {empty} of {STACK}: about 0 messages" in done.stderr
+    assert f"will be removed: {empty} of {STACK}: about 0 messages" in done.stderr
     assert [each[0] for each in clone.asked] == ["synth", "synth", "deploy"]
 
 
@@ -160,7 +160,7 @@ def test_a_queue_that_is_kept_as_nobodys_is_not_taken_away_either(clone: Clone) 
     clone.wants()
     refused = clone.sluice("deploy")
     assert refused.exit_code == 1
-    assert "about 1 messages, kept by CloudFormation" in refused.stderr
+    assert "about 1 messages, retained by CloudFormation" in refused.stderr
 
 
 def test_a_queue_that_would_be_made_anew_is_one_that_goes(clone: Clone) -> None:

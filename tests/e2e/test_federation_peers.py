@@ -115,7 +115,7 @@ def test_a_peer_has_what_its_rules_let_it(
     queue = a.queue("asked")
     named = {name: tuple(each.replace("QUEUE", queue) for each in rule) for name, rule in rules.items()}
     link = c.link(a)
-    a.ask(AddPeer(peer=Peer.at(c.address, **named)))
+    a.ask(AddPeer(peer=Peer.from_introduction(c.address, **named)))
     dest = TOPIC if wanted.get("src_is_queue") else wanted["src"]
     c.declare("asked", link, dest=dest, **{**wanted, "src": wanted["src"].replace("QUEUE", queue)})
     state = "Operational"
@@ -123,7 +123,7 @@ def test_a_peer_has_what_its_rules_let_it(
         state = f"Failed: {c.tag} {refusal.replace('QUEUE', queue)}: its peer rule here says "
     c.until(lambda site: any(each.name == "asked" and each.state.startswith(state) for each in site.bridges))
     if not refusal:  # and what it may no longer goes at once
-        a.ask(AddPeer(peer=Peer.at(c.address, pulls=())))
+        a.ask(AddPeer(peer=Peer.from_introduction(c.address, pulls=())))
         a.until(lambda site: not site.bridges)
         assert a.ask(ListBindings()).bindings == ()
 
@@ -131,7 +131,7 @@ def test_a_peer_has_what_its_rules_let_it(
 def test_what_a_peer_may_not_push_is_a_dead_letter(sites: list[FederatedSite]) -> None:
     a, c, _ = sites
     c.push(a, FANOUT)
-    a.ask(AddPeer(peer=Peer.at(c.address, pushes=("events",))))
+    a.ask(AddPeer(peer=Peer.from_introduction(c.address, pushes=("events",))))
     c.publish(FANOUT, "", ["pushed"])
     [reason] = a.dead_letters("pushed")
     assert f"{c.tag} may not push to {FANOUT}: its peer rule here says events" in reason

@@ -9,7 +9,7 @@ import pytest
 from sluice.aws.change_logs import DynamoChangeLog
 from sluice.aws.clients import new_id
 from sluice.aws.documents import EXCHANGES
-from sluice.federation.exchange_store import ExchangeStore, without_binding
+from sluice.federation.exchange_store import ExchangeStore, remove_binding
 from sluice.federation.operations import BridgeView, ListBindings
 from sluice.local.harsh.behaviours import Behaviours
 from tests.conftest import HARSH_SCALE
@@ -53,7 +53,7 @@ class Traffic:
 
     def served(self) -> BridgeView:
         """The route, as its source sees it."""
-        shown = self.there.ask_site().bridge_named(f"{self.route}@{self.here.tag}")
+        shown = self.there.ask_site().find_bridge(f"{self.route}@{self.here.tag}")
         assert shown is not None
         return shown
 
@@ -152,7 +152,7 @@ def test_a_routes_binding_that_is_deleted_is_made_anew_and_what_matched_nothing_
         name=EXCHANGES,
         new_token=new_id,
     )
-    traffic.amid(lambda: ExchangeStore(log).change(without_binding(("amq.direct", traffic.bridge_queue, KEY))))
+    traffic.amid(lambda: ExchangeStore(log).change(remove_binding(("amq.direct", traffic.bridge_queue, KEY))))
     traffic.until_mended("binding")
     time.sleep(1.1)  # exchange functions look for a new version every second
     there.publish("amq.direct", KEY, ["last"])

@@ -15,10 +15,10 @@ import pytest
 
 from benchmarks.counting_cloud import start_counting, unit_log
 from benchmarks.units import READ, WRITE, read_units
-from sluice.aws.connections import of_environment
+from sluice.aws.connections import connect_environment
 from sluice.aws.deployment import stack_outputs
 from sluice.aws.federation.publisher import Publisher, Publishing
-from sluice.local.cloud import LOOPBACK, CloudFailed, find, not_kept, start
+from sluice.local.cloud import LOOPBACK, CloudFailed, describe_lost_state, find_cloud, start_cloud
 from sluice.local.requests import BY_TRIGGER
 from sluice.local.sites import DEFAULT_SITE
 from tests.deployed import Deployed
@@ -26,7 +26,7 @@ from tests.sqs_requests import SqsRequest
 
 
 def queue_names(cloud) -> list[str]:
-    sqs = of_environment(cloud.environment(DEFAULT_SITE)).client("sqs")
+    sqs = connect_environment(cloud.environment(DEFAULT_SITE)).client("sqs")
     return [url.rsplit("/", 1)[1] for url in sqs.list_queues().get("QueueUrls", [])]
 
 
@@ -39,35 +39,35 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 def test_a_cloud_is_found_while_it_runs_and_there_is_one_a_folder(tmp_path: Path) -> None:
-    cloud = start(tmp_path / "cloud")
+    cloud = start_cloud(tmp_path / "cloud")
     try:
-        assert find(tmp_path / "cloud") == cloud
+        assert find_cloud(tmp_path / "cloud") == cloud
         with pytest.raises(CloudFailed, match="runs already"):
-            start(tmp_path / "cloud")
+            start_cloud(tmp_path / "cloud")
     finally:
         cloud.stop()
-    assert find(tmp_path / "cloud") is None
+    assert find_cloud(tmp_path / "cloud") is None
 
 
 def test_a_cloud_that_is_tied_to_a_process_ends_when_that_is_killed(tmp_path: Path) -> None:
     folder = tmp_path / "cloud"
-    program = "import sys; from pathlib import Path; from sluice.local.cloud import start; "
-    program += "start(Path(sys.argv[1]), ends_with_us=True); print('up', flush=True); input()"
+    program = "import sys; from pathlib import Path; from sluice.local.cloud import start_cloud; "
+    program += "start_cloud(Path(sys.argv[1]), ends_with_us=True); print('up', flush=True); input()"
     owner = subprocess.Popen(
         [sys.executable, "-c", program, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert owner.stdout is not None
     assert owner.stdout.readline() == b"up\n"
-    assert find(folder) is not None
+    assert find_cloud(folder) is not None
     owner.kill()
     owner.communicate()
-    until(lambda: find(folder) is None)
+    until(lambda: find_cloud(folder) is None)
 
 
 def test_a_cloud_with_one_more_patch_counts_what_dynamodb_would_cost(tmp_path: Path) -> None:
     cloud = start_counting(tmp_path / "cloud")
     try:
-        client = of_environment(cloud.environment(DEFAULT_SITE)).client("dynamodb")
+        client = connect_environment(cloud.environment(DEFAULT_SITE)).client("dynamodb")
         client.create_table(
             TableName="items",
             BillingMode="PAY_PER_REQUEST",
@@ -87,11 +87,11 @@ def test_a_cloud_with_one_more_patch_counts_what_dynamodb_would_cost(tmp_path: P
 def test_state_comes_back_where_it_was_saved_also_by_a_cloud_that_began_with_none(
     tmp_path: Path, was_kept: bool
 ) -> None:
-    cloud = start(tmp_path / "cloud", keep_state=was_kept, save_state=not was_kept)
-    of_environment(cloud.environment(DEFAULT_SITE)).client("sqs").create_queue(QueueName="kept")
+    cloud = start_cloud(tmp_path / "cloud", keep_state=was_kept, save_state=not was_kept)
+    connect_environment(cloud.environment(DEFAULT_SITE)).client("sqs").create_queue(QueueName="kept")
     cloud.with_site(DEFAULT_SITE).stop()
-    assert not_kept(tmp_path / "cloud") is None
-    again = start(tmp_path / "cloud", keep_state=True)
+    assert describe_lost_state(tmp_path / "cloud") is None
+    again = start_cloud(tmp_path / "cloud", keep_state=True)
     try:
         assert queue_names(again) == ["kept"]
         assert again.sites == (DEFAULT_SITE,)
@@ -101,10 +101,10 @@ def test_state_comes_back_where_it_was_saved_also_by_a_cloud_that_began_with_non
 
 @pytest.mark.parametrize("was_kept", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_cloud_that_is_not_to_come_back_begins_with_nothing(tmp_path: Path, was_kept: bool) -> None:
-    cloud = start(tmp_path / "cloud", keep_state=was_kept, save_state=not was_kept)
-    of_environment(cloud.environment(DEFAULT_SITE)).client("sqs").create_queue(QueueName="gone")
+    cloud = start_cloud(tmp_path / "cloud", keep_state=was_kept, save_state=not was_kept)
+    connect_environment(cloud.environment(DEFAULT_SITE)).client("sqs").create_queue(QueueName="gone")
     cloud.with_site(DEFAULT_SITE).stop()
-    again = start(tmp_path / "cloud", save_state=True)
+    again = start_cloud(tmp_path / "cloud", save_state=True)
     try:
         assert queue_names(again) == []
         assert again.sites == ()
@@ -113,13 +113,13 @@ def test_a_cloud_that_is_not_to_come_back_begins_with_nothing(tmp_path: Path, wa
 
 
 def test_a_cloud_comes_back_at_its_address_so_that_queue_urls_stay_right(tmp_path: Path) -> None:
-    cloud = start(tmp_path / "cloud", keep_state=True)
-    url = of_environment(cloud.environment(DEFAULT_SITE)).client("sqs").create_queue(QueueName="kept")["QueueUrl"]
+    cloud = start_cloud(tmp_path / "cloud", keep_state=True)
+    url = connect_environment(cloud.environment(DEFAULT_SITE)).client("sqs").create_queue(QueueName="kept")["QueueUrl"]
     cloud.stop()
-    again = start(tmp_path / "cloud", keep_state=True)
+    again = start_cloud(tmp_path / "cloud", keep_state=True)
     try:
         assert again.endpoint == cloud.endpoint
-        of_environment(again.environment(DEFAULT_SITE)).client("sqs").send_message(
+        connect_environment(again.environment(DEFAULT_SITE)).client("sqs").send_message(
             QueueUrl=url, MessageBody="still here"
         )
     finally:
@@ -127,10 +127,10 @@ def test_a_cloud_comes_back_at_its_address_so_that_queue_urls_stay_right(tmp_pat
 
 
 def test_a_cloud_whose_address_is_taken_comes_back_at_another(tmp_path: Path) -> None:
-    cloud = start(tmp_path / "cloud", keep_state=True)
+    cloud = start_cloud(tmp_path / "cloud", keep_state=True)
     cloud.stop()
     with socket.create_server((LOOPBACK, int(cloud.endpoint.rpartition(":")[2]))):
-        again = start(tmp_path / "cloud", keep_state=True)
+        again = start_cloud(tmp_path / "cloud", keep_state=True)
         again.stop()
     assert again.endpoint != cloud.endpoint
 
@@ -157,9 +157,9 @@ def test_an_execution_environment_that_does_not_start_ends_no_other(tmp_path: Pa
     code = io.BytesIO()
     with ZipFile(code, "w") as bundle:
         bundle.writestr("index.py", TWO_ENVIRONMENTS.format(folder=str(tmp_path)))
-    cloud = start(tmp_path / "cloud")
+    cloud = start_cloud(tmp_path / "cloud")
     try:
-        connection = of_environment(cloud.environment(DEFAULT_SITE))
+        connection = connect_environment(cloud.environment(DEFAULT_SITE))
         role = connection.client("iam").create_role(RoleName="two", AssumeRolePolicyDocument=json.dumps(BY_LAMBDA))
         functions = connection.client("lambda")
         functions.create_function(

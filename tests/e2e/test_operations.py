@@ -65,7 +65,7 @@ def send(deployed: Deployed, url: str, body: str, trace: str, **attributes: str)
 @contextmanager
 def seeing(deployed: Deployed, key: str) -> Iterator[str]:
     """The URL of a queue that gets what is published to the exchange."""
-    control = ControlClient.of(deployed.connection, FEDERATION)
+    control = ControlClient.connect(deployed.connection, FEDERATION)
     control.ask(SweepSite())  # makes what is declared; by itself, within a minute
     name = f"sluice-queue-{uuid.uuid4().hex[:8]}"
     url = deployed.make_queue(name)
@@ -90,7 +90,7 @@ def test_an_exchange_and_its_dead_letters_keep_the_trace(deployed: Deployed) -> 
 
 
 def test_a_splitter_keeps_the_trace(deployed: Deployed) -> None:
-    queue, trace = ControlClient.of(deployed.connection).ask(ListQueues())[0], new_trace()
+    queue, trace = ControlClient.connect(deployed.connection).ask(ListQueues())[0], new_trace()
     send(deployed, queue.source, "split", trace)
     assert arrived(deployed, queue.main, trace)["Body"] == "split"
 
@@ -159,7 +159,7 @@ def test_a_dead_letter_goes_back_once_its_cause_is_gone_and_another_is_thrown_aw
 
     outputs, control = (
         stack_outputs(deployed.connection, "SluiceFederation"),
-        ControlClient.of(deployed.connection, FEDERATION),
+        ControlClient.connect(deployed.connection, FEDERATION),
     )
     queue, missing, traces = (
         f"sluice-queue-{uuid.uuid4().hex[:8]}",

@@ -9,9 +9,9 @@ from playwright.sync_api import expect
 
 from sluice.aws.clients import now_ms
 from sluice.console.requests import Topic
-from sluice.operator.pipelines import start_operation
+from sluice.operator.pipelines import parse_start_operation
 from sluice.pipeline.operations import DrainQueue, StartLand, StopJob
-from sluice.times import day_of
+from sluice.times import format_day
 from tests.browser import chromium, page_of, serving
 from tests.deployed import Deployed, send_all
 from tests.e2e.landing import Landing, until
@@ -51,7 +51,7 @@ def test_what_is_sent_lands_once_over_three_kills_restarts_and_a_drain(landing: 
 
 
 def test_the_console_shows_what_is_landed_quarantined_and_reckoned(deployed: Deployed, landing: Landing) -> None:
-    url, day = landing.outputs["QueueUrl"], day_of(now_ms())
+    url, day = landing.outputs["QueueUrl"], format_day(now_ms())
     landing.send(url, 0, PART)
     send_all(deployed.sqs, url, [{"MessageBody": "of 203.0.113.7", "MessageAttributes": UNREADABLE}])
     drain = landing.asked.ask(DrainQueue()).run
@@ -72,7 +72,7 @@ def test_the_console_shows_what_is_landed_quarantined_and_reckoned(deployed: Dep
         page.get_by_role("list", name="Quarantined messages").locator("summary").click()
         expect(page.get_by_role("list", name="Quarantined messages").locator("pre")).to_have_text("of [address]")
 
-        reckoned = landing.asked.ask(start_operation("statistics", {"day": day})).run
+        reckoned = landing.asked.ask(parse_start_operation("statistics", {"day": day})).run
         until(lambda: landing.state(reckoned) != "RUNNING")
         assert landing.state(reckoned) == "SUCCESS"
         expect(page.get_by_label("Hours of").locator("option")).to_have_text([day])

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import pytest
 from botocore.exceptions import ClientError
 
-from sluice.aws.connections import Connection, of_environment
-from sluice.local.cloud import Cloud, start
+from sluice.aws.connections import Connection, connect_environment
+from sluice.local.cloud import Cloud, start_cloud
 from sluice.local.deployer import Deployer, DeploymentFailed
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.sites import DEFAULT_SITE, Site
-from sluice.parameters.values import exact_id_of
+from sluice.parameters.values import unique_construct_id
 from tests.deployed import send_all
 from tests.harsh.stacks import Template, deploy
 from tests.stacks.conftest import layer, pytest_itemcollected, synth  # noqa: F401 - pytest finds them here
@@ -110,7 +110,7 @@ def strays(cloud: Cloud, assemblies: Assemblies) -> Strays:  # noqa: F811 - as i
     """What queues have that isn't just their own name, when one set of parameters is deployed and then another."""
 
     def follow(before: ParameterSet, after: ParameterSet) -> Contents:
-        site = Redeployed(of_environment(cloud.environment(Site(str(next(accounts)), "eu-central-1"))))
+        site = Redeployed(connect_environment(cloud.environment(Site(str(next(accounts)), "eu-central-1"))))
         site.deploy(assemblies(before))
         site.fill()
         site.deploy(assemblies(after))
@@ -169,7 +169,7 @@ def test_where_queues_are_adopted_the_others_keep_their_messages(strays: Strays)
 
 def test_where_queues_are_adopted_no_longer_those_that_are_made_are_empty(strays: Strays) -> None:
     assert strays(ADOPTED, SITE) == {
-        exact_id_of("OffersQueue", "snowflake-broker"): [],
+        unique_construct_id("OffersQueue", "snowflake-broker"): [],
         "source of orders": [],
         "main of orders": [],
         "queue of invoices": [],
@@ -192,9 +192,9 @@ ONE_AFTER_THE_OTHER: Sequence[Mapping[str, object]] = (
 def test_a_deployed_site_takes_each_change(tmp_path: Path) -> None:
     """A queue before the pipeline's, one less, one adopted, no pipeline: no stack keeps another from changing."""
     calm = Behaviours(scale=0, throttled=0, entry_fails=0, duplicated=0, reordered=0, short_poll_misses=0, frozen=False)
-    cloud = start(tmp_path / "cloud", ends_with_us=True, harsh=calm)
+    cloud = start_cloud(tmp_path / "cloud", ends_with_us=True, harsh=calm)
     try:
-        sqs = of_environment(cloud.environment(DEFAULT_SITE)).client("sqs")
+        sqs = connect_environment(cloud.environment(DEFAULT_SITE)).client("sqs")
         url = sqs.create_queue(QueueName=THEIRS)["QueueUrl"]
         arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
         for number, context in enumerate(ONE_AFTER_THE_OTHER):

@@ -14,17 +14,17 @@ import pytest
 from msgspec.structs import replace
 
 from sluice.aws.rendezvous.clients import ClientCredentials, ClientQueues, open_client
-from sluice.aws.rendezvous.event_publisher import TableTeller
+from sluice.aws.rendezvous.event_publisher import TableEventPublisher
 from sluice.aws.rendezvous.offers import DynamoProxyPools
 from sluice.federation.operations import BindQueue, ShowSite, SweepSite, UnbindQueue
 from sluice.operator.functions import FEDERATION, SWEEPER, ControlClient
 from sluice.peers.methods import Denied, over_sqs
-from sluice.rendezvous.counts.events import Event, OfferEvent, PollEvent, event_of
+from sluice.rendezvous.counts.events import Event, OfferEvent, PollEvent, parse_event
 from sluice.rendezvous.operations import LEAST_S, SweepAnswers
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import Pool
-from sluice.times import DAY_MS, day_of, iso, ms_of
-from sluice.ulids import is_ulid, ulid_of
+from sluice.times import DAY_MS, format_day, iso, parse_time_ms
+from sluice.ulids import derive_ulid, is_ulid
 from tests.deployed import Deployed
 from tests.traffic import Proxies, answer, offer_body
 
@@ -42,8 +42,8 @@ class Site:
 
     def __init__(self, deployed: Deployed) -> None:
         self.deployed = deployed
-        self.control = ControlClient.of(deployed.connection, FEDERATION)
-        self.sweeper = ControlClient.of(deployed.connection, SWEEPER)
+        self.control = ControlClient.connect(deployed.connection, FEDERATION)
+        self.sweeper = ControlClient.connect(deployed.connection, SWEEPER)
         self.control.ask(SweepSite())  # makes what is declared; by itself, within a minute
         self.queue = f"sluice-queue-{uuid.uuid4().hex[:8]}"
         self.url = deployed.make_queue(self.queue)
@@ -73,7 +73,7 @@ class Site:
                 self.deployed.sqs.delete_message(QueueUrl=self.url, ReceiptHandle=message["ReceiptHandle"])
                 event = json.loads(message["Body"])
                 # An offer that is told of now may be an earlier test's.
-                if ms_of(event["at"]) - event.get("waited_ms", 0) >= since_ms:
+                if parse_time_ms(event["at"]) - event.get("waited_ms", 0) >= since_ms:
                     by_id[event["id"]] = dict(message)
         return list(by_id.values())
 
@@ -85,7 +85,7 @@ class Site:
 
     def tell(self, *events: Event) -> None:
         """Tell of events as functions do."""
-        teller = TableTeller(
+        teller = TableEventPublisher(
             table=self.deployed.deployment.table_name,
             site="elsewhere",
             client=lambda: self.deployed.dynamodb,
@@ -182,7 +182,7 @@ def test_what_happens_is_published_counted_and_served(deployed: Deployed, site: 
         }
         assert (is_ulid(body["id"]), body["site"], body["country"]) == (True, site.tag, "??")
         assert "127.0.0.1" not in message["Body"]
-    events = {_ending(message): event_of(json.loads(message["Body"])) for message in messages}
+    events = {_ending(message): parse_event(json.loads(message["Body"])) for message in messages}
     offer, poll = events["offer", "matched"], events["poll", "idle"]
     assert isinstance(offer, OfferEvent)
     assert isinstance(poll, PollEvent)
@@ -209,7 +209,7 @@ def test_what_happens_is_published_counted_and_served(deployed: Deployed, site: 
 def test_a_day_that_is_over_is_in_the_log(deployed: Deployed, site: Site) -> None:
     yesterday_ms = now_ms() - DAY_MS
     poll = PollEvent(
-        id=ulid_of("yesterday's poll", sent_at_ms=yesterday_ms),
+        id=derive_ulid("yesterday's poll", sent_at_ms=yesterday_ms),
         at_ms=yesterday_ms,
         outcome="idle",
         nat="restricted",
@@ -218,9 +218,9 @@ def test_a_day_that_is_over_is_in_the_log(deployed: Deployed, site: Site) -> Non
         relay_extension=True,
         address="0" * 32,
     )
-    again = replace(poll, id=ulid_of("another poll", sent_at_ms=yesterday_ms), nat="unrestricted")
+    again = replace(poll, id=derive_ulid("another poll", sent_at_ms=yesterday_ms), nat="unrestricted")
     offer = OfferEvent(
-        id=ulid_of("yesterday's offer", sent_at_ms=yesterday_ms),
+        id=derive_ulid("yesterday's offer", sent_at_ms=yesterday_ms),
         at_ms=yesterday_ms,
         outcome="denied",
         nat="unknown",
@@ -232,7 +232,7 @@ def test_a_day_that_is_over_is_in_the_log(deployed: Deployed, site: Site) -> Non
     page = site.page_with("metrics", "snowflake-ips DE=1", "snowflake-ips-nat-unrestricted 1", "client-http-ips FR=8")
     assert page == "\n".join(
         [
-            f"snowflake-stats-end {day_of(now_ms())} 00:00:00 (86400 s)",
+            f"snowflake-stats-end {format_day(now_ms())} 00:00:00 (86400 s)",
             "snowflake-ips DE=1",
             "snowflake-ips-iptproxy 0",
             "snowflake-ips-standalone 0",

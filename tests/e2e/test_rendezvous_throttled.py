@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from sluice.aws.rendezvous.clients import ClientCredentials, ClientQueues, open_client
-from sluice.local.cloud import start
+from sluice.local.cloud import start_cloud
 from sluice.local.deployer import Deployer
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.sites import DEFAULT_SITE
@@ -32,7 +32,7 @@ BROKERS = {"CreateQueue", "SendMessage", "DeleteQueue"}
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteAccess]:
-    cloud = start(tmp_path_factory.mktemp("throttled"), ends_with_us=True, harsh=OFTEN)
+    cloud = start_cloud(tmp_path_factory.mktemp("throttled"), ends_with_us=True, harsh=OFTEN)
     try:
         context = {"sluice.rendezvous.held_proxies_min": 20}
         yield SiteAccess(Deployer(cloud=cloud, context=context).deploy(DEFAULT_SITE), DEFAULT_SITE)

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from sluice.building.project import PROJECT
-from sluice.local.cloud import BUILD, find
+from sluice.local.cloud import BUILD, find_cloud
 
 pytestmark = [
     pytest.mark.slow,
@@ -29,7 +29,7 @@ ENDED_WITHIN_S = 300
 @pytest.fixture(autouse=True)
 def _nothing_runs_afterwards() -> Iterator[None]:
     yield
-    assert find(BUILD / "smoke-cloud") is None
+    assert find_cloud(BUILD / "smoke-cloud") is None
 
 
 def test_every_check_passes_and_nothing_is_left(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def send_once_ready(splitting: Splitting) -> None:
 def test_with_local_a_program_reaches_that_cloud_and_no_other_whatever_its_caller_is_at(
     deployed: Deployed, splitting: Splitting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sluice.operator.site_names.find", lambda: deployed.cloud)
+    monkeypatch.setattr("sluice.operator.site_names.find_cloud", lambda: deployed.cloud)
     for name in ("AWS_ENDPOINT_URL_SQS", "AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_REGION"):
         monkeypatch.setenv(name, "elsewhere")
     where = ["--local", str(deployed.site), "--queue", f"ORDERS_URL={QUEUE}"]
@@ -125,7 +125,7 @@ def test_a_session_that_is_stopped_elsewhere_ends_its_program(deployed: Deployed
         session = splitting.ready_one()
         splitting.client.ask(StopSession(session_id=session.session_id))
         assert process.wait(60) == 70
-        assert noted(process)[-1] == "the session ended under the program: Stopped"
+        assert noted(process)[-1] == "the session ended before the program: Stopped"
 
 
 @pytest.mark.slow
@@ -137,7 +137,7 @@ def test_a_machine_that_slept_past_the_sessions_end_ends_its_program(deployed: D
         splitting.stop(session.session_id)
         os.killpg(process.pid, signal.SIGCONT)
         assert process.wait(60) == 70
-        assert noted(process)[-1].startswith("the session ended under the program: ")
+        assert noted(process)[-1].startswith("the session ended before the program: ")
 
 
 @pytest.mark.slow  # half a minute without a heartbeat

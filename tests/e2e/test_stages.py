@@ -14,12 +14,12 @@ from sluice.aws.rendezvous.clients import ClientUser, revoke
 from sluice.console.requests import Topic
 from sluice.console.sites import WatchedSite
 from sluice.console.watching import ACTIONS, QUESTIONS, READERS, WatchedSites
-from sluice.local.cloud import start
+from sluice.local.cloud import start_cloud
 from sluice.local.deployer import Deployer
 from sluice.local.sites import Site
 from sluice.operator.site_names import SiteName
 from sluice.peers.methods import Answered, Denied, Reply, sqs_method
-from sluice.stages import stage_of, staged
+from sluice.stages import add_stage_prefix, parse_stage
 from tests.deployed import make_queue
 from tests.e2e import shares
 from tests.e2e.federated import FederatedSite
@@ -49,7 +49,7 @@ T = TypeVar("T")
 @pytest.fixture(scope="module")
 def deployer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployer]:
     """Has deployed both to a cloud of their own, whose names say whose they are."""
-    cloud = start(tmp_path_factory.mktemp("cloud"), ends_with_us=True)
+    cloud = start_cloud(tmp_path_factory.mktemp("cloud"), ends_with_us=True)
     try:
         deployer = Deployer(cloud=cloud, context=PARAMETERS)
         deployer.deploy(UNSTAGED, STAGED)
@@ -100,7 +100,7 @@ async def _served(proxies: Proxies) -> None:
 
 def queues_made(site: FederatedSite, prefix: str) -> set[str | None]:
     """Whose queues there are whose names begin so, but for the stage."""
-    stages = {name: stage_of(name) for name in queue_names(site)}
+    stages = {name: parse_stage(name) for name in queue_names(site)}
     return {stage for name, stage in stages.items() if name.removeprefix(f"{stage}-").startswith(prefix)}
 
 
@@ -147,7 +147,7 @@ def test_one_is_the_others_peer_where_both_say_so(sites: list[FederatedSite]) ->
     unstaged.publish("amq.direct", "k", ["over"], fifo=False)
     assert dev.bodies(queue, 1) == ["over"]
     made = [name for name in queue_names(unstaged) if "sluice-bridge-" in name]
-    assert {stage_of(name) for name in made} == {None}
+    assert {parse_stage(name) for name in made} == {None}
     dev.close_all()
     dev.until(lambda found: not found.links, within_s=180)
 
@@ -171,7 +171,7 @@ def test_the_console_has_of_each_its_own_alarms_deployments_and_functions(
 ) -> None:
     both = [seen_on_the_console(site, tmp_path) for site in sites]
     assert [deployed for deployed, _ in both] == [
-        {f"stack {staged(f'Sluice{part}', site.site.stage)}" for part in PARTS} for site in sites
+        {f"stack {add_stage_prefix(f'Sluice{part}', site.site.stage)}" for part in PARTS} for site in sites
     ]
     (_, here), (_, dev) = both
     assert here == dev  # the one is deployed as the other

@@ -95,7 +95,7 @@ def test_a_sweep_gives_an_offer_its_end_by_a_write_that_tells_of_it(
     offers.record(record)
     if waits:
         waiting = OpenOffer(record=record, offer="o", relay="r", reply_to="q", answers_until_ms=now_ms())
-        DynamoWaitingOffers(telling.dynamodb, "t").put([waiting])
+        DynamoWaitingOffers(telling.dynamodb, "t").add([waiting])
     images: list[dict[str, Any]] = []
     calls = sweeper.dependencies().site.offers.client.meta.events
     calls.register("after-call.dynamodb.UpdateItem", lambda parsed, **_: images.append(parsed))

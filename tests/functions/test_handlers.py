@@ -20,7 +20,7 @@ from sluice.aws.dead_letters import REASON, SOURCE
 from sluice.aws.rendezvous.offers import DynamoOfferStore
 from sluice.codec import encode
 from sluice.errors import BadSetting
-from sluice.operations import QueueDepth, result_of
+from sluice.operations import QueueDepth, parse_result
 from sluice.rendezvous.operations import ShowRendezvous, SweepAnswers
 from sluice.rendezvous.protocol.ends import OPEN
 from sluice.rendezvous.protocol.matching import OfferMethod, OfferRecord, Pool
@@ -178,7 +178,9 @@ def test_the_sweeper_says_how_the_rendezvous_stands(surroundings: Surroundings) 
         offers.record(OfferRecord(client_id=name, sent_at_ms=at_ms - age_ms, method=OfferMethod.SQS))
     url = surroundings.sqs.create_queue(QueueName="held")["QueueUrl"]
     surroundings.sqs.send_message(QueueUrl=url, MessageBody="x")
-    said = result_of(show := ShowRendezvous(queues=(url,)), json.dumps(call(sweeper.handler, json.loads(encode(show)))))
+    said = parse_result(
+        show := ShowRendezvous(queues=(url,)), json.dumps(call(sweeper.handler, json.loads(encode(show))))
+    )
     assert said.waiting == {Pool.UNRESTRICTED: 0, Pool.RESTRICTED: 0}
     assert said.recent_offers[OPEN] == 2
     assert said.held == {url: QueueDepth(visible=1, in_flight=0)}

@@ -14,7 +14,7 @@ from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.records import Batch, Reporter
 from sluice.codec import encode
 from sluice.errors import HeldBack, NotDelivered
-from sluice.operations import Operation, R, result_of
+from sluice.operations import Operation, R, parse_result
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter
 from sluice.splitting.operations import (
     EndedSession,
@@ -126,7 +126,7 @@ def test_a_pattern_without_end_cancels_its_session_and_so_does_a_queue_that_is_d
     deleted = start(splitting, {"attributes": [["client", "^b$"]]})
     splitting.sqs.delete_queue(QueueUrl=deleted["queues"][0]["url"])
     seconds = iter(range(0, 1_000, 3))
-    monkeypatch.setattr(splitter.dependencies().conduct, "now_s", lambda: float(next(seconds)) * 0.1)
+    monkeypatch.setattr(splitter.dependencies().circuit_breaker, "now_s", lambda: float(next(seconds)) * 0.1)
     for _ in range(20):
         splitting.send(splitting.offers_url, "hard", {"client": "a" * 60 + "!"})
         splitting.send(splitting.offers_url, "lost", {"client": "b"})
@@ -231,7 +231,7 @@ def test_what_the_asker_did_wrong_is_said_and_changes_nothing(
 
 def asked(operation: Operation[R]) -> R:
     """As the command line asks."""
-    return result_of(operation, json.dumps(control.handler(json.loads(encode(operation)), CONTEXT)))
+    return parse_result(operation, json.dumps(control.handler(json.loads(encode(operation)), CONTEXT)))
 
 
 def test_each_operation_gives_its_own_result(splitting: Surroundings) -> None:

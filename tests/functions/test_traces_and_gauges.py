@@ -46,13 +46,13 @@ def traces(surroundings: Surroundings, url: str) -> dict[str, str | None]:
 def test_an_offers_own_trace_is_read_from_its_message(surroundings: Surroundings) -> None:
     send_traced(surroundings, surroundings.offers_url, "offer", ClientID="c")
     [record] = surroundings.event(surroundings.offers_url)["Records"]
-    assert Message.of_lambda(record).trace_header == TRACE
+    assert Message.from_lambda(record).trace_header == TRACE
 
 
 def test_an_offer_without_a_trace_has_none(surroundings: Surroundings) -> None:
     surroundings.send(surroundings.offers_url, "offer", {"ClientID": "c"})
     [record] = surroundings.event(surroundings.offers_url)["Records"]
-    assert Message.of_lambda(record).trace_header is None
+    assert Message.from_lambda(record).trace_header is None
 
 
 def test_what_is_forwarded_is_told_by_route_and_of_all(

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sluice.aws.connections import Connection, of_environment
-from sluice.local.cloud import Cloud, start
+from sluice.aws.connections import Connection, connect_environment
+from sluice.local.cloud import Cloud, start_cloud
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.patches import sqs as sqs_patches
 from sluice.local.sites import DEFAULT_SITE
@@ -39,7 +39,7 @@ LOOK_EVERY_S = 0.1
 
 @pytest.fixture(scope="session")
 def harsh_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
-    running = start(tmp_path_factory.mktemp("harsh"), ends_with_us=True, harsh=BEHAVIOURS)
+    running = start_cloud(tmp_path_factory.mktemp("harsh"), ends_with_us=True, harsh=BEHAVIOURS)
     try:
         yield running
     finally:
@@ -56,7 +56,7 @@ def patched() -> None:
 @pytest.fixture(scope="session")
 def account(harsh_cloud: Cloud) -> Connection:
     """As its root."""
-    return of_environment(harsh_cloud.environment(DEFAULT_SITE))
+    return connect_environment(harsh_cloud.environment(DEFAULT_SITE))
 
 
 @pytest.fixture(scope="session")

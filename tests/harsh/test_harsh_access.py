@@ -7,7 +7,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from sluice.aws.connections import Connection, of_environment
+from sluice.aws.connections import Connection, connect_environment
 from sluice.local.cloud import Cloud
 from sluice.local.sites import DEFAULT_SITE, Site
 from tests.harsh.conftest import eventually, made, role
@@ -33,7 +33,7 @@ def test_keys_and_policies_act_later(harsh_cloud: Cloud, account: Connection) ->
     iam.put_user_policy(UserName="user", PolicyName="lists", PolicyDocument=LISTS)
     key = iam.create_access_key(UserName="user")["AccessKey"]
     secrets = {"AWS_ACCESS_KEY_ID": key["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"]}
-    theirs = of_environment(harsh_cloud.environment(DEFAULT_SITE) | secrets).client("sqs")
+    theirs = connect_environment(harsh_cloud.environment(DEFAULT_SITE) | secrets).client("sqs")
     assert error_of(theirs.list_queues) == "InvalidClientTokenId"
     eventually(lambda: error_of(theirs.list_queues) == "")
     iam.delete_user_policy(UserName="user", PolicyName="lists")
@@ -60,7 +60,7 @@ def test_a_function_cannot_have_a_role_that_was_just_made(account: Connection) -
 
 def test_a_queues_policy_acts_later(harsh_cloud: Cloud, sqs: Any) -> None:
     url = made(sqs, "shared")
-    stranger = of_environment(harsh_cloud.environment(Site("111111111111", DEFAULT_SITE.region))).client("sqs")
+    stranger = connect_environment(harsh_cloud.environment(Site("111111111111", DEFAULT_SITE.region))).client("sqs")
     statement = {"Effect": "Allow", "Principal": {"AWS": "111111111111"}, "Action": "sqs:SendMessage", "Resource": "*"}
     policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
 
@@ -80,7 +80,7 @@ def test_a_queues_policy_acts_later(harsh_cloud: Cloud, sqs: Any) -> None:
 def test_a_message_says_which_role_sent_it_and_in_whose_session(harsh_cloud: Cloud, account: Connection) -> None:
     """A role whose policy asks for it is assumed by an account in a session of its own name, and in no other."""
     theirs = harsh_cloud.environment(Site("111111111111", DEFAULT_SITE.region))
-    iam, sqs, sts = account.client("iam"), account.client("sqs"), of_environment(theirs).client("sts")
+    iam, sqs, sts = account.client("iam"), account.client("sqs"), connect_environment(theirs).client("sts")
     named = {"StringEquals": {"sts:RoleSessionName": "${aws:PrincipalAccount}"}}
     trust = {"Effect": "Allow", "Principal": {"AWS": "111111111111"}, "Action": "sts:AssumeRole", "Condition": named}
     sends = {"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": "*"}

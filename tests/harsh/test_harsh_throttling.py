@@ -8,8 +8,8 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from sluice.aws.connections import of_environment
-from sluice.local.cloud import Cloud, start
+from sluice.aws.connections import connect_environment
+from sluice.local.cloud import Cloud, start_cloud
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.sites import DEFAULT_SITE
 
@@ -21,7 +21,7 @@ CALLS = 30
 @pytest.fixture(scope="module")
 def throttling_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     half = Behaviours(seed=1, throttled=0.5, entry_fails=0.5, fifo_entry_fails=0.5, queue_appears_late=0.0)
-    running = start(tmp_path_factory.mktemp("throttling"), ends_with_us=True, harsh=half)
+    running = start_cloud(tmp_path_factory.mktemp("throttling"), ends_with_us=True, harsh=half)
     try:
         yield running
     finally:
@@ -31,7 +31,7 @@ def throttling_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud
 @pytest.fixture(scope="module")
 def client(throttling_cloud: Cloud) -> Callable[..., Any]:
     """Makes clients that don't try again, but where that is asked for."""
-    session: Any = of_environment(throttling_cloud.environment(DEFAULT_SITE)).session
+    session: Any = connect_environment(throttling_cloud.environment(DEFAULT_SITE)).session
 
     def make(service: str, config: Config = ONCE) -> Any:
         return session.client(service, endpoint_url=throttling_cloud.endpoint, config=config)

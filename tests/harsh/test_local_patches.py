@@ -96,7 +96,7 @@ def test_parameters_are_asked_for_by_their_names(
 ) -> None:
     monkeypatch.setattr(iam_actions, "extract_resource_arn", iam_actions.extract_resource_arn)
     monkeypatch.setattr(iam_actions, "request_tag_context", iam_actions.request_tag_context)
-    iam.name_what_is_asked_for()
+    iam.check_named_resources()
     target, body = {"x-amz-target": f"AmazonSSM.{operation}"}, json.dumps(asked).encode()
     found = iam_actions.extract_resource_arn("ssm", "POST", "/", target, body, {}, "000000000000", "us-east-1")
     assert found.split(":", 5)[5] == resource

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ministack.services import lambda_svc
 
-from sluice.local.patches.streams import Reading
+from sluice.local.patches.streams import StreamPoller
 from tests.harsh.two_clouds import TwoClouds, two_clouds
 
 TOLD = {"eventName": ["INSERT"], "dynamodb": {"Keys": {"pk": {"S": ["told"]}}}}
@@ -30,7 +30,7 @@ class Stream:
             "FunctionResponseTypes": ["ReportBatchItemFailures"],
             **options,
         }
-        self.reading = Reading(self.mapping)
+        self.reading = StreamPoller(self.mapping)
         self.batches: list[list[str]] = []
         self.answers: list[list[str] | None] = []
         self.given_up: list[str] = []

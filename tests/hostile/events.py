@@ -32,7 +32,7 @@ def record(
         "receiptHandle": f"handle {place}",
         "body": body,
         "attributes": system | ({} if group is None else {"MessageGroupId": group}),
-        "messageAttributes": {name: value.of_event() for name, value in (attributes or {}).items()},
+        "messageAttributes": {name: value.to_lambda() for name, value in (attributes or {}).items()},
         "eventSource": "aws:sqs",
         "eventSourceARN": f"arn:aws:sqs:eu-central-1:123456789012:{queue}",
         "awsRegion": "eu-central-1",

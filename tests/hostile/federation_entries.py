@@ -11,22 +11,22 @@ from unittest import mock
 from functions.exchange import handler as exchange
 from functions.links import handler as links
 from sluice.errors import BadTopology, SenderFault
-from sluice.federation.administration import OperationHandler
-from sluice.federation.dynamic_service import Dynamics
-from sluice.federation.exchange_store import with_binding
+from sluice.federation.drift_repair import DriftRepair
+from sluice.federation.dynamic_service import DynamicRouteService
+from sluice.federation.exchange_store import add_binding
 from sluice.federation.forwarder import forward
+from sluice.federation.link_service import LinkService
 from sluice.federation.links.links import Bridge
 from sluice.federation.links.peers import KnownPeers
 from sluice.federation.links.transitions import add_bridge, add_link
 from sluice.federation.matching.bindings import Binding, Bindings, Destination, RoutingTable, SiteBindings
-from sluice.federation.matching.metadata import Crossing, Drop, Receipt
-from sluice.federation.registrar import LinkService
+from sluice.federation.matching.metadata import Crossing, Drop, ReceivedMessage
+from sluice.federation.operation_handler import OperationHandler
 from sluice.federation.router import AbsentQueues, Ingress
 from sluice.federation.settings import SiteNames
-from sluice.federation.topology.desired import desired_topology
-from sluice.federation.upkeep import DriftRepair
+from sluice.federation.topology.desired import parse_topology
 from sluice.message import Message, Value
-from sluice.operator.documents import BadFile, located_document_of_file
+from sluice.operator.documents import BadFile, read_document_with_lines
 from tests.federation_fakes import FakeDocument, Site, World, administration_of, role_of
 from tests.functions.conftest import CONTEXT
 from tests.hostile.events import NOW_MS, Given, became, event, put_together, record, reporter
@@ -45,7 +45,7 @@ def table() -> RoutingTable:
         destination = Destination(queue=queue, url=url, crossing=over)
         for name, key, arguments in ((FANOUT, "", {}), (TOPIC, "#", {}), (MATCH, "m", {"x-match": "all"})):
             binding = Binding(exchange=name, queue=queue, key=key, arguments=arguments)
-            change = with_binding(binding, destination)(bindings)
+            change = add_binding(binding, destination)(bindings)
             assert change is not None
             bindings.apply(change)
     return RoutingTable(bindings.snapshot())
@@ -102,7 +102,7 @@ def _over_the_bridge(fields: Mapping[str, Any]) -> None:
         for name, value in fields["MessageAttributes"].items()
     }
     gone = forward(
-        Receipt(
+        ReceivedMessage(
             message=Message(message_id="m", body=fields["MessageBody"], attributes=received),
             site="HERE",
             ulid="01HF7YAT00" + "0" * 16,
@@ -124,7 +124,7 @@ def metadata(text: str) -> str:
 
 def crossing(attributes: Given) -> str:
     """A message that somebody put into a bridge's queue."""
-    receipt = Receipt(
+    receipt = ReceivedMessage(
         message=Message(message_id="m", body="b", attributes=attributes),
         site="HERE",
         ulid="01HF7YAT00" + "0" * 16,
@@ -146,8 +146,8 @@ class DynamicSite(Site):
 
     states: FakeDocument = field(default_factory=FakeDocument)
 
-    def dynamics(self) -> Dynamics:
-        return Dynamics(registrar=self.registrar(), document=self.states)
+    def dynamics(self) -> DynamicRouteService:
+        return DynamicRouteService(registrar=self.registrar(), document=self.states)
 
 
 class Sites(World):
@@ -183,13 +183,15 @@ class Links:
     def registrar(self, context: Any) -> LinkService:
         return self.site.registrar()
 
-    def dynamics(self, registrar: LinkService) -> Dynamics:
-        return Dynamics(registrar=registrar, document=self.site.states)
+    def dynamics(self, registrar: LinkService) -> DynamicRouteService:
+        return DynamicRouteService(registrar=registrar, document=self.site.states)
 
     def upkeep(self, registrar: LinkService) -> DriftRepair:
         return self.site.upkeep(registrar, redrive=lambda _: 0)
 
-    def administration(self, registrar: LinkService, dynamics: Dynamics, upkeep: DriftRepair) -> OperationHandler:
+    def administration(
+        self, registrar: LinkService, dynamics: DynamicRouteService, upkeep: DriftRepair
+    ) -> OperationHandler:
         return administration_of(
             registrar,
             upkeep,
@@ -198,7 +200,7 @@ class Links:
         )
 
     def arm_tick(self, registrar: LinkService, upkeep: DriftRepair) -> None:
-        upkeep.next_look_ms()
+        upkeep.next_check_ms()
         registrar.next_tick_ms(registrar.registry())
 
     def hear(self, *bodies: str, receives: int = 1, by: str = "THERE") -> list[str]:
@@ -266,10 +268,10 @@ def topology(content: bytes) -> str:
         file = Path(folder) / "topology.yaml"
         file.write_bytes(content)
         try:
-            document, line_of = located_document_of_file(file)
+            document, line_of = read_document_with_lines(file)
         except BadFile as fault:
             return f"refused: {fault}".replace(f"{folder}/", "")
     try:
-        return f"sites: {', '.join(desired_topology(document).sites)}"
+        return f"sites: {', '.join(parse_topology(document).sites)}"
     except BadTopology as fault:
         return f"refused: line {line_of(fault.place)}: {fault}"

@@ -13,11 +13,11 @@ from typing import Any
 import pyarrow as pa
 from sluice_jobs.arguments import parse
 from sluice_spark.errors import LogError
-from sluice_spark.formats.envelopes import S3Choice, unwrapped
-from sluice_spark.log.notified import Notified
-from sluice_spark.log.segments import FOLDER, HEAD_BYTES, header_of, published_at, rows_of
+from sluice_spark.formats.envelopes import S3Choice, unwrap
+from sluice_spark.log.notifications import NotificationDeduplicator
+from sluice_spark.log.segments import FOLDER, HEAD_BYTES, list_segments, parse_header, read_rows
 from sluice_spark.log.store import FileStore
-from sluice_spark.sqs.received import Received, messages_in
+from sluice_spark.sqs.received import Received, parse_messages
 
 from functions.jobs import handler as jobs
 from sluice.aws.dead_letters import read
@@ -44,7 +44,7 @@ def notification(body: str) -> str:
     said = [f"objects: {len(objects)}"]
     for wrapping in WRAPPINGS:
         try:
-            rows = unwrapped(body, wrapping, CHOICE)
+            rows = unwrap(body, wrapping, CHOICE)
         except ValueError as fault:
             said.append(f"{'+'.join(wrapping)}: bad: {str(fault)[:60]}")
         else:
@@ -55,10 +55,10 @@ def notification(body: str) -> str:
             taken = [
                 Received(
                     "https://sqs.test/q",
-                    messages_in(json.dumps({"Messages": [{"MessageId": "m", "Body": body}]}).encode()),
+                    parse_messages(json.dumps({"Messages": [{"MessageId": "m", "Body": body}]}).encode()),
                 )
             ]
-            fresh, again = Notified(wrapping, CHOICE).sifted(taken)
+            fresh, again = NotificationDeduplicator(wrapping, CHOICE).split_new(taken)
             assert len(list(itertools.chain(fresh, again))) == 1
     return "; ".join(said)
 
@@ -81,7 +81,7 @@ def names(lines: str) -> str:
         for name in lines.split("\n"):
             (Path(folder) / FOLDER / name).touch()
         try:
-            return f"segments: {sorted(published_at(FileStore(Path(folder))))}"
+            return f"segments: {sorted(list_segments(FileStore(Path(folder))))}"
         except LogError as fault:
             return f"refused: {type(fault).__name__}: {fault}"
 
@@ -89,8 +89,8 @@ def names(lines: str) -> str:
 def segment(content: bytes) -> str:
     """A staged file's content: its header and rows, or why it can't be read."""
     try:
-        header = header_of(content[:HEAD_BYTES])
-        rows = rows_of(pa.py_buffer(content))
+        header = parse_header(content[:HEAD_BYTES])
+        rows = read_rows(pa.py_buffer(content))
     except LogError as fault:
         return f"refused: {type(fault).__name__}: {fault}"
     return f"segment {header.number} of {rows.num_rows} rows"
@@ -99,7 +99,7 @@ def segment(content: bytes) -> str:
 def parameters(text: str) -> str:
     """A context as `cdk.json` and `-c` make it: parameters, or which key is wrong."""
     try:
-        Parameters.read(json.loads(text))
+        Parameters.from_context(json.loads(text))
     except BadParameter as fault:
         return f"refused: {fault}"
     return "read"

@@ -12,7 +12,7 @@ from typing import Any
 from functions.control import handler as control
 from functions.splitter import handler as splitter
 from sluice.aws.splitting.registry_store import DynamoRegistryStore
-from sluice.cli.splitting.filters import filters_of
+from sluice.cli.splitting.filters import read_filters
 from sluice.errors import BadFilter, BadSnapshot
 from sluice.federation.declared import DECLARED
 from sluice.pipeline.states import DESIRED_STATE
@@ -20,7 +20,7 @@ from sluice.splitting.control import Control, KnownRegistry
 from sluice.splitting.filters.jq import Decide
 from sluice.splitting.filters.values import Filter, Mode, Share
 from sluice.splitting.jq_runner import compile_problem
-from sluice.splitting.performer import OperationHandler
+from sluice.splitting.performer import Performer
 from sluice.splitting.routing.router import Router
 from sluice.splitting.sessions.state import SESSIONS, SPLITS, TEMPORARY_QUEUES
 from sluice.splitting.settings import SplitConfig
@@ -52,7 +52,7 @@ def share(name: str, pattern: str | None = None, *, jq: str | None = None) -> Sh
 def routes(shares: Sequence[Share], decide: Decide = never) -> Routes:
     """Where a splitter sends, with these sessions."""
     return Routes(
-        router=Router.of(shares, decide=decide),
+        router=Router.build(shares, decide=decide),
         queues={each.session_id: f"queue-{each.session_id}" for each in shares},
     )
 
@@ -83,7 +83,7 @@ class Splitter:
                     send=self.client.send_batch,
                     executor=Inline(),
                     metadata=self.metadata,
-                    conduct=SessionCircuitBreaker(now_s=time.monotonic, tell=self.told),
+                    circuit_breaker=SessionCircuitBreaker(now_s=time.monotonic, tell=self.told),
                     began_s=time.monotonic(),
                 )
             )
@@ -116,7 +116,7 @@ def filters(content: bytes, *, ending: str = ".yaml") -> str:
         file = Path(folder) / f"filter{ending}"
         file.write_bytes(content)
         try:
-            found = filters_of(file, [])
+            found = read_filters(file, [])
         except BadFilter as fault:
             return f"refused: {fault}".replace(f"{folder}/", "")
     return f"queues: {', '.join(found)}"
@@ -149,8 +149,8 @@ class Sessions:
             counts_settle_ms=0,
         )
 
-    def performer(self, control: Control) -> OperationHandler:
-        return OperationHandler(
+    def performer(self, control: Control) -> Performer:
+        return Performer(
             control=control, compile_problem=compile_problem, counts=self.store.counts, url=lambda name: f"url/{name}"
         )
 
@@ -210,8 +210,8 @@ def stored(text: str) -> str:
         client: Any = Table({"registry": [{"sk": {"S": prefix}, "value": {"S": text}}]})
         said.append(_read(kind.kind, DynamoRegistryStore(client, "t").load))
     said += [
-        _read(DECLARED.kind, partial(DECLARED.of_text, text)),
-        _read(DESIRED_STATE.kind, partial(DESIRED_STATE.of_text, text)),
+        _read(DECLARED.kind, partial(DECLARED.from_text, text)),
+        _read(DESIRED_STATE.kind, partial(DESIRED_STATE.from_text, text)),
     ]
     return "; ".join(said)
 

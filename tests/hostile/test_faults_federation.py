@@ -15,7 +15,7 @@ from sluice.federation.dynamic.ops import Bind, BindingAdvertisement
 from sluice.federation.links.links import Address, Bridge, Endpoint, Link
 from sluice.federation.links.messages import DynamicMessage, Hello, LinkMessage, Parting, encode_control
 from sluice.federation.links.registry import Registry
-from sluice.federation.links.transitions import MAX_LINKS_OF_A_PEER, apply, greet
+from sluice.federation.links.transitions import MAX_LINKS_OF_A_PEER, accept_hello, apply
 from sluice.message import Value
 from tests.federation_fakes import FIFO_INGRESS
 from tests.hostile.events import NOW_MS
@@ -100,9 +100,9 @@ def test_a_peer_has_so_many_links_and_no_more() -> None:
     peer = there(Sites(["HERE", "THERE"]))
     registry = Registry(here="HERE")
     for number in range(MAX_LINKS_OF_A_PEER):
-        registry = apply(registry, greet(link=f"l{number}", peer=peer), now_ms=NOW_MS, jitter=0.5)
+        registry = apply(registry, accept_hello(link=f"l{number}", peer=peer), now_ms=NOW_MS, jitter=0.5)
     with pytest.raises(BadRoute, match="THERE: has 16 links here, as many as a peer may have"):
-        apply(registry, greet(link="one more", peer=peer), now_ms=NOW_MS, jitter=0.5)
+        apply(registry, accept_hello(link="one more", peer=peer), now_ms=NOW_MS, jitter=0.5)
 
 
 @pytest.mark.parametrize("url", ["x", "", "http://", "http://[", "file:///etc/passwd"])

@@ -7,8 +7,8 @@ import pytest
 
 from sluice.aws.dead_letters import outgoing
 from sluice.message import DeadLetter, Message, Value
-from sluice.rendezvous.counts.events import OfferEvent, event_of
-from sluice.rendezvous.counts.statistics import Row, in_row, tally
+from sluice.rendezvous.counts.events import OfferEvent, parse_event
+from sluice.rendezvous.counts.statistics import Row, count_name, tally
 from tests.hostile.events import NOW_MS
 from tests.hostile.strict_sqs import MAX_BYTES, refusal
 
@@ -43,7 +43,7 @@ def test_what_an_event_is_remembered_by_is_a_key() -> None:
             "address": "x" * 2_000,
         }
     )
-    found = event_of(json.loads(body))
+    found = parse_event(json.loads(body))
     assert found is not None
     counted = tally(found)
     assert counted is not None
@@ -57,5 +57,5 @@ def test_a_row_has_so_many_labels_and_no_more() -> None:
         event = OfferEvent(id="i", at_ms=NOW_MS, outcome="denied", country=f"X{number:030}", method=f"m{number:030}")
         found = tally(event)
         assert found is not None
-        sizes[found.row] += sum(len(in_row(count)) + ITEM_BYTES_A_NUMBER for count in found.counts)
+        sizes[found.row] += sum(len(count_name(count)) + ITEM_BYTES_A_NUMBER for count in found.counts)
     assert max(sizes.values()) <= ITEM_BYTES

@@ -9,7 +9,7 @@ import json
 
 import pyarrow as pa
 import pytest
-from sluice_spark.formats.s3_files import S3Files, records
+from sluice_spark.formats.s3_files import S3Files, read_records
 
 from tests.hostile.limits import in_child
 
@@ -24,13 +24,14 @@ def test_a_parquet_object_of_a_kilobyte_takes_bounded_memory() -> None:
     code = (
         "sys.path.insert(0, 'spark')\n"
         "import io, resource, pyarrow as pa, pyarrow.parquet as pq\n"
-        "from sluice_spark.formats.s3_files import S3Files, records\n"
+        "from sluice_spark.formats.s3_files import S3Files, read_records\n"
         "made = io.BytesIO()\n"
         "pq.write_table(pa.table({'a': ['x' * 2**20] * 150}), made, compression='zstd')\n"
         "del pq; whole = made.getvalue(); assert len(whole) < 2_000\n"
         "pa.default_memory_pool().release_unused()\n"
         "most = 0\n"
-        "for part in records(io.BytesIO(whole), 'k', S3Files(format='parquet'), pa.struct([('a', pa.string())])):\n"
+        "files = S3Files(format='parquet')\n"
+        "for part in read_records(io.BytesIO(whole), 'k', files, pa.struct([('a', pa.string())])):\n"
         "    most = max(most, part.values.nbytes)\n"
         "print(most // 2**20)"
     )
@@ -46,5 +47,5 @@ def test_a_packed_object_is_read_up_to_a_limit() -> None:
     packed = gzip.compress(line * number_of_lines)
     assert len(packed) < OBJECT_BYTES
     files = S3Files(format="text", object_bytes=OBJECT_BYTES)
-    taken = sum(len(part.reasons) for part in records(io.BytesIO(packed), "k.json.gz", files, KIND))
+    taken = sum(len(part.reasons) for part in read_records(io.BytesIO(packed), "k.json.gz", files, KIND))
     assert taken < number_of_lines

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sluice.aws.splitting.queues import S3Metadata
-from sluice.cli.splitting.filters import filters_of
+from sluice.cli.splitting.filters import read_filters
 from sluice.codec import encode
 from sluice.errors import BadFilter
 from sluice.message import Value
@@ -93,7 +93,7 @@ def test_a_filter_that_is_no_unicode_is_refused(tmp_path: Any, place: str) -> No
     file = tmp_path / "f.json"
     file.write_text(f'{{"split_queues": {{"{queue}": {{"message_filter": {{"a": "{pattern}"}}}}}}}}')
     try:
-        filters = filters_of(file, [])
+        filters = read_filters(file, [])
     except BadFilter:
         return
     encode(StartSession(filters=filters, owner="me"))
@@ -105,9 +105,9 @@ def test_a_filter_file_that_multiplies_itself_is_refused() -> None:
     lines += [f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}" for n in range(1, 9)]
     code = (
         "from pathlib import Path; import tempfile; from sluice.errors import BadFilter\n"
-        "from sluice.cli.splitting.filters import filters_of\n"
+        "from sluice.cli.splitting.filters import read_filters\n"
         "file = Path(tempfile.mkdtemp()) / 'f.yaml'; file.write_text(sys.stdin.read())\n"
-        "try: filters_of(file, [])\n"
+        "try: read_filters(file, [])\n"
         "except BadFilter: print('refused')"
     )
     assert in_child(code, "\n".join(lines), megabytes=512, cpu_s=2).said == "refused"
@@ -123,5 +123,5 @@ def test_an_id_of_a_queue_is_text() -> None:
     from sluice.parameters import Parameters  # noqa: PLC0415 - the stacks' models take a second to make
 
     with pytest.raises(BadParameter):
-        Parameters.read({"sluice": {"splitting": {"queues": [{"queue_id": "a\x00b"}]}}})
+        Parameters.from_context({"sluice": {"splitting": {"queues": [{"queue_id": "a\x00b"}]}}})
     assert not takes("\x00")

@@ -17,7 +17,7 @@ from sluice.errors import BadSnapshot, Malformed
 from sluice.federation.dynamic.ops import MAX_SNAPSHOT_BYTES, read_snapshot
 from sluice.federation.links.links import Bridge
 from sluice.federation.links.registry import REGISTRY
-from sluice.federation.matching.bindings import CHANGE, RoutingTable, SiteBindings, replica_of
+from sluice.federation.matching.bindings import CHANGE, RoutingTable, SiteBindings, build_replica
 from sluice.federation.operations import OPERATIONS
 from sluice.message import Value
 from sluice.splitting.filters.values import Filter
@@ -205,8 +205,8 @@ def test_a_document_that_unpacks_to_a_gibibyte_is_refused_within_its_limit() -> 
 READS = {
     "registry": REGISTRY.unpack,
     "change": CHANGE.unpack,
-    "bindings": partial(replica_of, make=SiteBindings),
-    "table": partial(replica_of, make=RoutingTable),
+    "bindings": partial(build_replica, make=SiteBindings),
+    "table": partial(build_replica, make=RoutingTable),
 }
 
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark.formats.s3_files import BATCH_ROWS, CSV, PARQUET, TEXT, S3Files, records
+from sluice_spark.formats.s3_files import BATCH_ROWS, CSV, PARQUET, TEXT, S3Files, read_records
 
 from tests.hostile.hostile_values import bent, documents
 from tests.hostile.limits import MIB, in_child
@@ -34,7 +34,7 @@ FLIPS = 150
 def read(content: bytes, key: str, format_: str) -> tuple[int, list[str]]:
     """How many records, and the reasons of bad ones. A batch has no more than it may."""
     number, reasons = 0, []
-    for part in records(io.BytesIO(content), key, S3Files(format=format_), KIND):
+    for part in read_records(io.BytesIO(content), key, S3Files(format=format_), KIND):
         assert len(part.values) == len(part.reasons) <= BATCH_ROWS
         number += len(part.reasons)
         reasons += [reason for reason in part.reasons if reason is not None]
@@ -54,7 +54,7 @@ def test_csv_is_records_or_bad_ones(content: bytes, header: bool) -> None:
     well = b"l,x,1,2026-01-01T00:00:00Z,AA==\n"
     files = S3Files(format=CSV, csv_header=header)
     head = b"line,a,n,at,b\n" if header else b""
-    parts = list(records(io.BytesIO(head + well + content), "k.csv", files, KIND))
+    parts = list(read_records(io.BytesIO(head + well + content), "k.csv", files, KIND))
     assert parts[0].reasons[0] is None  # what comes after a record doesn't harm it
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark.formats.envelopes import S3Choice, unwrapped
+from sluice_spark.formats.envelopes import S3Choice, unwrap
 
 from sluice.message import MAX_ATTRIBUTES
-from sluice.parameters import Parameters, known
+from sluice.parameters import Parameters, parameter_schemas
 from sluice.pipeline.operations import JobsOperation
 from tests.hostile.hostile_values import any_texts, bent, documents, scalars, spelled, sqs_texts
 from tests.hostile.limits import MIB, in_child, told, within
@@ -90,7 +90,7 @@ def test_an_envelope_in_an_envelope_ends_where_the_options_end() -> None:
     body = "innermost"
     for _ in range(12):
         body = json.dumps(SNS | {"Message": body})
-    [row] = unwrapped(body, ("sns",) * 12, S3Choice())
+    [row] = unwrap(body, ("sns",) * 12, S3Choice())
     assert row.body == "innermost"
 
 
@@ -128,13 +128,13 @@ def test_a_segment_with_any_bit_wrong_ends_nothing() -> None:
     code = (
         "sys.path.insert(0, 'spark')\n"
         "import pyarrow as pa\n"
-        "from sluice_spark.log.segments import HEAD_BYTES, header_of, rows_of\n"
+        "from sluice_spark.log.segments import HEAD_BYTES, parse_header, read_rows\n"
         "whole = open('tests/hostile/corpus/staged_files/whole.arrow', 'rb').read()\n"
         "for place in range(0, len(whole), 8):\n"
         "    content = whole[:place] + bytes([whole[place] ^ 1 << place // 8 % 8]) + whole[place + 1:]\n"
         "    try:\n"
-        "        header_of(content[:HEAD_BYTES])\n"
-        "        rows_of(pa.py_buffer(content)).validate(full=True)\n"
+        "        parse_header(content[:HEAD_BYTES])\n"
+        "        read_rows(pa.py_buffer(content)).validate(full=True)\n"
         "    except Exception: pass\n"
         "print('alive')"
     )
@@ -152,7 +152,7 @@ def test_parameters_are_read_or_the_key_is_named(context: Any) -> None:
 
 @given(st.data())
 def test_a_parameter_of_the_command_line_is_read_or_refused(data: st.DataObject) -> None:
-    key = data.draw(st.sampled_from(sorted(known())))
+    key = data.draw(st.sampled_from(sorted(parameter_schemas())))
     value = data.draw(st.one_of(any_texts, scalars, documents))
     said = told(parameters, json.dumps({key: value}))
     assert said.startswith(("read", "refused: parameter sluice"))
@@ -164,7 +164,7 @@ def test_parameters_of_a_mebibyte_are_refused_within_bounded_memory() -> None:
         context = {"sluice": {"rendezvous": {"bridges": value}}}
         said = within(96, partial(parameters, json.dumps(context)))
         assert said.startswith("refused: parameter sluice.rendezvous.bridges: ")
-    assert Parameters.read({}) == Parameters()
+    assert Parameters.from_context({}) == Parameters()
 
 
 @given(spelled(st.dictionaries(any_texts, bent({"dataType": "String", "stringValue": "v"}), max_size=12)))

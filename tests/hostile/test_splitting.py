@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sluice.message import Value
 from sluice.splitting.filters import patterns
-from sluice.splitting.filters.index import need_of
+from sluice.splitting.filters.index import derive_need
 from sluice.splitting.filters.jq import ProgramTimedOut
 from sluice.splitting.jq_runner import JqRunner, compile_problem
 from sluice.splitting.operations import ControlOperation
@@ -173,7 +173,7 @@ def test_a_pattern_is_refused_or_a_search_by_it_ends(pattern: str, text: str, ex
     except patterns.PatternTimedOut:
         return
     # What the index takes a pattern to need, a text that has it meets.
-    assert not found or meets_need(text, need_of(pattern))
+    assert not found or meets_need(text, derive_need(pattern))
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_a_search_of_a_mebibyte_ends_within_its_memory(pattern: str) -> None:
 )
 def test_a_pattern_of_the_greatest_length_is_compiled_or_refused(pattern: str) -> None:
     if patterns.problem(pattern) is None:
-        need_of(pattern)
+        derive_need(pattern)
 
 
 # Programs

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from sluice.errors import CallFailed
-from sluice.kubernetes.api import Api, path_of
+from sluice.kubernetes.api import Api, api_path
 from sluice.splitting.consumers.targets import KubernetesWorkload
 
 Json = dict[str, Any]
@@ -55,25 +55,25 @@ class Cluster:
         for each in deepcopy(documented_roles() if roles is None else roles):
             each["metadata"]["namespace"] = names[each["metadata"]["namespace"]]
             plural = f"{each['kind'].lower()}s"
-            self.admin.create(path_of(RBAC, each["metadata"]["namespace"], plural), each)
+            self.admin.create(api_path(RBAC, each["metadata"]["namespace"], plural), each)
         self.wait_for_rights(True)
-        eventually(lambda: not is_forbidden(self.role, path_of(ARGO, self.argo, "applications", "none")))
+        eventually(lambda: not is_forbidden(self.role, api_path(ARGO, self.argo, "applications", "none")))
 
     def wait_for_rights(self, there: bool) -> None:
         """Wait until the role has its rights, or none any more."""
-        eventually(lambda: is_forbidden(self.role, path_of("v1", self.namespace, "pods")) is not there)
+        eventually(lambda: is_forbidden(self.role, api_path("v1", self.namespace, "pods")) is not there)
 
     def put(self, group_version: str, plural: str, body: Json, *, namespace: str | None = None) -> Json:
         where = namespace or self.namespace
         kind = body.get("kind") or {"configmaps": "ConfigMap", "pods": "Pod"}[plural]
         whole = {"apiVersion": group_version, "kind": kind, **body}
-        return self.admin.create(path_of(group_version, where, plural), whole)
+        return self.admin.create(api_path(group_version, where, plural), whole)
 
     def config_map(self, name: str, **data: str) -> None:
         self.put("v1", "configmaps", {"metadata": {"name": name}, "data": data})
 
     def config_maps(self) -> list[str]:
-        found = self.admin.list(path_of("v1", self.namespace, "configmaps"))
+        found = self.admin.list(api_path("v1", self.namespace, "configmaps"))
         return [each["metadata"]["name"] for each in found if each["metadata"]["name"] != "kube-root-ca.crt"]
 
     def deploy(self, pod: Json, *, kind: str = "Deployment", spec: Json | None = None, **metadata: Any) -> None:
@@ -92,14 +92,14 @@ class Cluster:
 
     def workload(self, kind: str = "Deployment") -> Json:
         group_version, plural = PLURALS[kind]
-        return self.admin.get(path_of(group_version, self.namespace, plural, "orders"))
+        return self.admin.get(api_path(group_version, self.namespace, plural, "orders"))
 
     def change(self, kind: str, change: Callable[[Json], None]) -> None:
         """Change the workload as its owner does."""
         group_version, plural = PLURALS[kind]
         found = self.workload(kind)
         change(found)
-        self.admin.replace(path_of(group_version, self.namespace, plural, "orders"), found)
+        self.admin.replace(api_path(group_version, self.namespace, plural, "orders"), found)
 
     # What controllers do.
 
@@ -122,17 +122,17 @@ class Cluster:
     def retire(self, kind: str = "Deployment") -> None:
         """Let the old pods terminate, which the status doesn't count any more."""
         for each in self.new_and_old(self.workload(kind))[1]:
-            self.admin.delete(path_of("v1", self.namespace, "pods", each["metadata"]["name"]))
+            self.admin.delete(api_path("v1", self.namespace, "pods", each["metadata"]["name"]))
         self.tell(kind)
 
     def reap(self, kind: str = "Deployment") -> None:
         """Let the old pods be gone."""
         for each in self.new_and_old(self.workload(kind))[1]:
-            path = path_of("v1", self.namespace, "pods", each["metadata"]["name"])
+            path = api_path("v1", self.namespace, "pods", each["metadata"]["name"])
             self.admin.send("DELETE", f"{path}?gracePeriodSeconds=0", None)
 
     def pods(self) -> list[Json]:
-        return list(self.admin.list(path_of("v1", self.namespace, "pods")))
+        return list(self.admin.list(api_path("v1", self.namespace, "pods")))
 
     def new_and_old(self, workload: Json) -> tuple[list[Json], list[Json]]:
         """Tell pods of the workload's template from others."""
@@ -159,7 +159,7 @@ class Cluster:
             **more,
         }
         group_version, plural = PLURALS[kind]
-        path = f"{path_of(group_version, self.namespace, plural, 'orders')}/status"
+        path = f"{api_path(group_version, self.namespace, plural, 'orders')}/status"
         self.admin.replace(path, {**workload, "status": status})
 
 

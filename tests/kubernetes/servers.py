@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sluice.kubernetes.api import Api
-from sluice.kubernetes.connections import connected
+from sluice.kubernetes.connections import connect
 from tests.kubernetes.api_server import ADMIN, ROLE, ApiServer, served
 
 
@@ -21,11 +21,11 @@ class Server:
 
     @cached_property
     def admin(self) -> Api:
-        return connected(self.url, self.authority, lambda: self.admin_token)
+        return connect(self.url, self.authority, lambda: self.admin_token)
 
     @cached_property
     def role(self) -> Api:
-        return connected(self.url, self.authority, lambda: self.role_token)
+        return connect(self.url, self.authority, lambda: self.role_token)
 
 
 @contextmanager

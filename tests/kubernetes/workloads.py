@@ -3,7 +3,7 @@
 from typing import Any
 
 from sluice.aws.splitting.consumers.targets import AwsConsumers
-from sluice.kubernetes.api import Api, path_of
+from sluice.kubernetes.api import Api, api_path
 from sluice.splitting.consumers.targets import KubernetesWorkload, Place
 from tests.interruptions import until_true
 from tests.kubernetes.cluster import KEDA, Cluster, Json
@@ -111,7 +111,7 @@ def back(ours: AwsConsumers, target: KubernetesWorkload, original: str, cluster:
 def read(cluster: Cluster, kind: str = "Deployment") -> dict[str, str]:
     """What the first container of new pods sees, its variables and its files, as a kubelet would have it."""
     pod = cluster.workload(kind)["spec"]["template"]["spec"]
-    found, maps = dict[str, str](), path_of("v1", cluster.namespace, "configmaps")
+    found, maps = dict[str, str](), api_path("v1", cluster.namespace, "configmaps")
     for source in pod["containers"][0].get("envFrom", []):
         data = cluster.admin.get(f"{maps}/{source['configMapRef']['name']}")["data"]
         found |= {source.get("prefix", "") + key: value for key, value in data.items()}
@@ -135,5 +135,5 @@ def state(cluster: Cluster, kind: str = "Deployment") -> tuple[Json, Json, list[
 
 
 def scaled(cluster: Cluster) -> list[Json]:
-    found = cluster.admin.get(path_of(KEDA, cluster.namespace, "scaledobjects", "orders"))
+    found = cluster.admin.get(api_path(KEDA, cluster.namespace, "scaledobjects", "orders"))
     return [each["metadata"] for each in found["spec"]["triggers"]]

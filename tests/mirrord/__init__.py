@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from sluice.cli.splitting.registration import section_of
-from sluice.cli.splitting.resources import imported
-from sluice.operator.documents import documents_of
+from sluice.cli.splitting.registration import build_section
+from sluice.cli.splitting.resources import import_queues
+from sluice.operator.documents import read_documents
 
 RESOURCE = Path(__file__).with_name("meme-app.yaml")
 WHOLE = Path(__file__).with_name("mirrord.json")
@@ -13,5 +13,7 @@ WHOLE = Path(__file__).with_name("mirrord.json")
 
 def queues() -> list[dict[str, Any]]:
     """Those of the resource, as the parameter `splitting.queues` has them."""
-    found: list[dict[str, Any]] = section_of(imported(documents_of(RESOURCE)).queues.values())["splitting"]["queues"]
+    found: list[dict[str, Any]] = build_section(import_queues(read_documents(RESOURCE)).queues.values())["splitting"][
+        "queues"
+    ]
     return found

@@ -8,27 +8,32 @@ from typing import NamedTuple
 
 from sluice.codec import encode
 from sluice.federation.dynamic.ops import BindingAdvertisement, DynamicOp, decode_op
-from sluice.federation.dynamic.paths import best_ways, origins_of, wants_of, ways_in_use
-from sluice.federation.dynamic.state import ROUTES, DynamicEvent, DynamicRoutes, Pull, Sending, Served
+from sluice.federation.dynamic.paths import (
+    choose_active_bridges,
+    choose_bridges_in_use,
+    collect_advertised_bindings,
+    find_origins,
+)
+from sluice.federation.dynamic.state import ROUTES, DynamicEvent, DynamicRoutes, OutgoingOp, PulledRoute, ServedRoute
 from sluice.federation.dynamic.steps import (
     add_pull,
     add_served,
-    beat,
-    hear,
+    handle_heartbeat,
+    receive_op,
     remove_pull,
     remove_served,
+    set_link_up,
+    set_local_bindings,
     step,
-    survey,
-    turn_link,
 )
-from sluice.federation.links.registry import served_name
+from sluice.federation.links.registry import format_served_name
 from sluice.federation.matching.metadata import (
     DEFAULT_MAX_HOPS,
     Crossing,
     Sites,
     Trace,
-    crossed,
-    held_back,
+    append_tag,
+    find_drop_reason,
 )
 
 EXCHANGE = "amq.direct"
@@ -52,7 +57,7 @@ class Edge(NamedTuple):
 
     @property
     def served(self) -> str:
-        return served_name(self.name, self.dest)
+        return format_served_name(self.name, self.dest)
 
 
 class Flight(NamedTuple):
@@ -99,7 +104,7 @@ class Fabric:
         for sending in taken.sendings:
             self._post(site, sending)
 
-    def _post(self, site: str, sending: Sending) -> None:
+    def _post(self, site: str, sending: OutgoingOp) -> None:
         edge = self.edges.get(sending.op.bridge)
         if edge is None or edge.name in self.down:
             return
@@ -114,7 +119,7 @@ class Fabric:
         up = edge.name not in self.down
         ends = {edge.dest, edge.source} if at is None else set(at)
         if edge.dest in ends:
-            pull = Pull(
+            pull = PulledRoute(
                 bridge=edge.name,
                 link=edge.name,
                 peer=edge.source,
@@ -124,7 +129,7 @@ class Fabric:
             )
             self.happen(edge.dest, add_pull(pull))
         if edge.source in ends:
-            served = Served(
+            served = ServedRoute(
                 bridge=edge.name,
                 link=edge.served,
                 peer=edge.dest,
@@ -150,8 +155,8 @@ class Fabric:
         (self.down.discard if up else self.down.add)(name)
         for channel in [each for each in self.channels if each[0] == name]:
             del self.channels[channel]
-        self.happen(edge.dest, turn_link(edge.name, up=up, now_ms=self.now_ms))
-        self.happen(edge.source, turn_link(edge.served, up=up, now_ms=self.now_ms))
+        self.happen(edge.dest, set_link_up(edge.name, up=up, now_ms=self.now_ms))
+        self.happen(edge.source, set_link_up(edge.served, up=up, now_ms=self.now_ms))
 
     def bind(self, site: str, key: str, queue: str = "q") -> None:
         self.queues[site].add((queue, BindingAdvertisement(key)))
@@ -163,7 +168,7 @@ class Fabric:
 
     def survey(self, site: str) -> None:
         """What a site's queues are bound by is looked at as a whole."""
-        self.happen(site, survey(frozenset(want for _, want in self.queues[site])))
+        self.happen(site, set_local_bindings(frozenset(want for _, want in self.queues[site])))
 
     def restart(self, site: str) -> None:
         """All that is known is what is stored."""
@@ -195,7 +200,7 @@ class Fabric:
             bridge, to = name
             edge = self.edges[bridge]
             peer = edge.dest if to == edge.source else edge.source
-            self.happen(to, hear(peer, decode_op(encode(op)) if self.as_json else op))
+            self.happen(to, receive_op(peer, decode_op(encode(op)) if self.as_json else op))
         return True
 
     def settle(self) -> int:
@@ -212,7 +217,7 @@ class Fabric:
     def beat(self) -> None:
         self.now_ms += HEARTBEAT_MS
         for site in self.tags:
-            self.happen(site, beat(self.now_ms))
+            self.happen(site, handle_heartbeat(self.now_ms))
 
     def outcome(self) -> list[object]:
         """All that is of interest to others than the protocol."""
@@ -245,16 +250,16 @@ class Fabric:
         here, trace = flight.here, flight.trace
         assert here not in trace, f"{flight.key} comes to {here} by {trace}"
         routes, is_addressed = self.sites[here], flight.to is not None
-        ways = ways_in_use(routes)
+        ways = choose_bridges_in_use(routes)
         for name, served in routes.served.items():
             edge = self.edges[served.bridge]
-            if BindingAdvertisement(flight.key) not in wants_of(routes, name, ways):
+            if BindingAdvertisement(flight.key) not in collect_advertised_bindings(routes, name, ways):
                 continue
-            origins = origins_of(ways, name)
+            origins = find_origins(ways, name)
             crossing = Crossing(peer=served.peer, tag=served.tag, max_hops=edge.max_hops, origins=origins)
             to = origins.difference(trace) if flight.to is None else origins & flight.to
-            if to and held_back(trace, crossing, addressed=is_addressed) is None:
-                yield edge.name, Flight(served.peer, flight.key, crossed(trace, crossing, addressed=True), to)
+            if to and find_drop_reason(trace, crossing, addressed=is_addressed) is None:
+                yield edge.name, Flight(served.peer, flight.key, append_tag(trace, crossing, addressed=True), to)
 
     # What should be
 
@@ -270,7 +275,7 @@ class Fabric:
 
     def _check_bound(self, tag: str, expected: dict[tuple[str, str], Edge | None]) -> None:
         routes = self.sites[tag]
-        ways = best_ways(routes)
+        ways = choose_active_bridges(routes)
         by_edge: dict[str, set[BindingAdvertisement]] = {name: set() for name in routes.served}
         for origin in self.tags:
             edge = expected[tag, origin]
@@ -282,7 +287,7 @@ class Fabric:
             assert ways.get(origin) == edge.served, f"{tag} to {origin}: {ways.get(origin)}, not {edge.served}"
             by_edge[edge.served] |= {want for _, want in self.queues[origin]}
         for name, wants in by_edge.items():
-            assert wants_of(routes, name, ways) == wants, f"{tag}: {name}"
+            assert collect_advertised_bindings(routes, name, ways) == wants, f"{tag}: {name}"
 
     def _getting(self, tag: str, key: str) -> Counter[str]:
         wanting = [origin for origin in self.tags if any(want.key == key for _, want in self.queues[origin])]

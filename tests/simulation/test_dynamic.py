@@ -8,9 +8,9 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from sluice.federation.dynamic.ops import BindingAdvertisement, Wants
-from sluice.federation.dynamic.paths import wants_of, ways_in_use, ways_of
-from sluice.federation.dynamic.steps import survey
+from sluice.federation.dynamic.ops import BindingAdvertisement, BindingAdvertisements
+from sluice.federation.dynamic.paths import choose_bridges_in_use, collect_advertised_bindings, list_paths
+from sluice.federation.dynamic.steps import set_local_bindings
 from tests.many_cases import some_of
 from tests.simulation.fabric import HEARTBEAT_MS, Edge, Fabric, Flight
 
@@ -149,10 +149,10 @@ def test_what_has_failed_once_does_not_fail_again(seed: int) -> None:
 # Named
 
 
-def wanted(made: Fabric, site: str, name: str) -> Wants:
+def wanted(made: Fabric, site: str, name: str) -> BindingAdvertisements:
     """What the queue of a served bridge is bound by."""
     routes = made.sites[site]
-    return wants_of(routes, name, ways_in_use(routes))
+    return collect_advertised_bindings(routes, name, choose_bridges_in_use(routes))
 
 
 def connected(*pairs: tuple[str, str], tags: str | list[str]) -> Fabric:
@@ -185,10 +185,10 @@ def test_after_one_end_of_a_fork_unbinds_the_other_still_gets() -> None:
 def test_headers_bindings_made_before_the_route_reach_the_far_end_with_their_arguments() -> None:
     made = Fabric(tags=["D", "M", "S"])
     wants = {
-        BindingAdvertisement.of("", {"x-match": "all", "n": 1}),
-        BindingAdvertisement.of("", {"x-match": "any", "n": 1.0, "there": None}),
+        BindingAdvertisement.from_binding("", {"x-match": "all", "n": 1}),
+        BindingAdvertisement.from_binding("", {"x-match": "any", "n": 1.0, "there": None}),
     }
-    made.happen("D", survey(frozenset(wants)))
+    made.happen("D", set_local_bindings(frozenset(wants)))
     made.connect(Edge(dest="D", source="M"))
     made.connect(Edge(dest="M", source="S"))
     made.settle()
@@ -303,11 +303,11 @@ def test_what_a_site_that_is_gone_for_good_wanted_expires_upstream_and_nothing_e
     made.settle()
     made.turn("C-from-B-0", up=False)
     made.settle()
-    assert {way.origin for way in ways_of(made.sites["A"])} == {"B", "C", "D"}
+    assert {way.origin for way in list_paths(made.sites["A"])} == {"B", "C", "D"}
     for _ in range(10):
         made.beat()
     made.settle()
-    assert {way.origin for way in ways_of(made.sites["A"])} == {"B", "D"}
+    assert {way.origin for way in list_paths(made.sites["A"])} == {"B", "D"}
     assert made.publish("A", "k") == {"D": 1}
     made.turn("C-from-B-0", up=True)
     made.settle()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.prices import price_list
-from sluice.cli.terminal import note
+from sluice.cli.terminal import print_note
 from sluice.errors import SluiceError
 from tests.smoke.stages import SmokeSite, Stages, estimate_usd
 
@@ -37,7 +37,7 @@ def stages(pytestconfig: pytest.Config) -> Iterator[Stages]:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends a job of CI ends it so
     made = check(pytestconfig)
     try:
-        note(f"deploys {made.here.stage} and {made.there.stage} …")
+        print_note(f"deploys {made.here.stage} and {made.there.stage} …")
         try:
             made.deploy()
         except SluiceError as error:
@@ -47,10 +47,10 @@ def stages(pytestconfig: pytest.Config) -> Iterator[Stages]:
     finally:
         try:
             if pytestconfig.getoption("keep"):
-                note("\n".join(["kept; it goes by", *(f"  {command}" for command in made.removal())]))
+                print_note("\n".join(["kept; it goes by", *(f"  {command}" for command in made.removal())]))
             else:
-                note("destroys …")
-                note(f"destroyed: {made.destroy()}")
+                print_note("destroys …")
+                print_note(f"destroyed: {made.destroy()}")
         finally:
             if made.cloud:
                 made.cloud.stop()
@@ -59,7 +59,7 @@ def stages(pytestconfig: pytest.Config) -> Iterator[Stages]:
 def check(pytestconfig: pytest.Config) -> Stages:
     """Name the stages, after a look at the price and the account. Ends the session where they can't be made."""
     cost_usd, may_usd = estimate_usd(), pytestconfig.getoption("budget_usd")
-    note(f"up to ${cost_usd:.2f}, with prices of {price_list().on}; it may cost ${may_usd:g}")
+    print_note(f"up to ${cost_usd:.2f}, with prices of {price_list().on}; it may cost ${may_usd:g}")
     if cost_usd > may_usd:
         pytest.exit(f"it may cost ${cost_usd:.2f}, more than --budget-usd {may_usd:g}", returncode=2)
     local, region, profile, keep = (pytestconfig.getoption(name) for name in ("local", "region", "profile", "keep"))
@@ -68,7 +68,7 @@ def check(pytestconfig: pytest.Config) -> Stages:
     made = None
     try:
         made = Stages.on_cloud() if local else Stages.on_aws(region=region, profile=profile)
-        note(f"ready: {made.check_account()}")
+        print_note(f"ready: {made.check_account()}")
     except SluiceError as error:
         if made and made.cloud:
             made.cloud.stop()

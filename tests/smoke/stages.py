@@ -16,14 +16,14 @@ from typing import TypeVar
 
 from benchmarks.prices import MONTH_H, POLL_S, Used, price_list, together
 from sluice.aws.clients import calls
-from sluice.aws.connections import Connection, account_of, environment_of, of_environment, of_user
+from sluice.aws.connections import Connection, build_environment, connect_environment, connect_user, fetch_account
 from sluice.aws.deployment import Deployment, read_deployment, stack_outputs
 from sluice.aws.rendezvous.clients import ClientCredentials, ClientUser, open_client, rotate
 from sluice.building.interpreters import cdk
 from sluice.building.project import PROJECT
 from sluice.costs import POLLERS
 from sluice.errors import BadConfiguration, CallFailed, SluiceError
-from sluice.local.cloud import BUILD, Cloud, clean_environment, start, tail
+from sluice.local.cloud import BUILD, Cloud, clean_environment, start_cloud, tail
 from sluice.local.deployer import UNATTENDED
 from sluice.local.sites import DEFAULT_SITE, Site
 from sluice.operator.queues import queue_url
@@ -173,13 +173,13 @@ class Stages:
     @classmethod
     def on_aws(cls, *, region: str | None, profile: str | None) -> "Stages":
         """With new names, in the user's account. Raises `NoConnection`."""
-        return cls._named(lambda stage: of_user(region=region, profile=profile, stage=stage), None)
+        return cls._named(lambda stage: connect_user(region=region, profile=profile, stage=stage), None)
 
     @classmethod
     def on_cloud(cls) -> "Stages":
         """With new names, on an embedded cloud of their own, bootstrapped. Raises `CloudFailed`, `CommandFailed`."""
-        cloud = start(BUILD / "smoke-cloud", ends_with_us=True)
-        made = cls._named(lambda stage: of_environment(cloud.environment(DEFAULT_SITE), stage=stage), cloud)
+        cloud = start_cloud(BUILD / "smoke-cloud", ends_with_us=True)
+        made = cls._named(lambda stage: connect_environment(cloud.environment(DEFAULT_SITE), stage=stage), cloud)
         for site in made.both:
             cloud = cloud.with_site(Site(DEFAULT_SITE.account, DEFAULT_SITE.region, site.stage))
         where = f"aws://{DEFAULT_SITE.account}/{DEFAULT_SITE.region}"
@@ -202,7 +202,7 @@ class Stages:
     def check_account(self) -> str:
         """Look at credentials, names, bootstrap and EMR Serverless. Raises `NotReady`, `CallFailed`."""
         connection = self.here.connection
-        where = f"aws://{account_of(connection)}/{connection.region}"
+        where = f"aws://{fetch_account(connection)}/{connection.region}"
         self.check_names()
         try:
             with calls("GetParameter"):
@@ -325,7 +325,7 @@ class Stages:
             return subprocess.Popen(
                 program,
                 cwd=PROJECT.workspace,
-                env={**environment_of(site.connection, base), "PATH": path, **UNATTENDED},
+                env={**build_environment(site.connection, base), "PATH": path, **UNATTENDED},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

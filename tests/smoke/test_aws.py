@@ -21,15 +21,15 @@ from sluice.aws.clients import calls
 from sluice.aws.rendezvous.clients import open_client, sqscreds
 from sluice.aws.splitting.queues import SplitQueues
 from sluice.building import interpreters
-from sluice.cli.terminal import note
+from sluice.cli.terminal import print_note
 from sluice.errors import CallFailed
 from sluice.federation.links.states import Command
-from sluice.federation.operations import BridgeView, TellBridge
+from sluice.federation.operations import BridgeView, CommandBridge
 from sluice.local.jobs import JOBS_FOLDER, NoSpark
 from sluice.operator.functions import SPLITTING, ControlClient
 from sluice.operator.logs import FunctionLogs
-from sluice.operator.pipelines import AskedPipeline, pipeline_of
-from sluice.operator.sessions import session
+from sluice.operator.pipelines import PipelineClient, connect_pipeline
+from sluice.operator.sessions import open_session
 from sluice.peers.channels import Network
 from sluice.peers.client import Attempt, AttemptPlan, attempt
 from sluice.peers.methods import RendezvousMethod, http_method, sqs_method
@@ -114,7 +114,7 @@ async def all_are_answered(site: SmokeSite, method: RendezvousMethod) -> None:
         # The volunteers' last polls are held on, and whom they meet nobody answers: not the next check's clients.
         await asyncio.sleep(HOLD_MS / 1000)
     times = sorted(tried.answered_ms for tried in attempts if tried.answered_ms is not None)
-    note(f"{len(attempts)} answered in {times[0]:.0f} to {times[-1]:.0f} ms")
+    print_note(f"{len(attempts)} answered in {times[0]:.0f} to {times[-1]:.0f} ms")
 
 
 async def until_one(method: RendezvousMethod, is_so: Callable[[Attempt], bool], what: str) -> Attempt:
@@ -150,14 +150,16 @@ def test_stranger_with_a_clients_key_reads_nothing_and_publishes_nothing(here: S
 
 @limit(300)
 def test_split_messages_reach_their_session_and_the_rest_the_main_queue(here: SmokeSite) -> None:
-    control = ControlClient.of(here.connection)
+    control = ControlClient.connect(here.connection)
     [queue] = [view for view in control.ask(ListQueues()) if view.queue_id == QUEUE]
     owners = [name for name, number in {**PEOPLE, "others": OTHERS}.items() for _ in range(number)]
     mixed = [owner for start in range(7) for owner in owners[start::7]]  # neighbours are of different owners
     with ExitStack() as sessions:
         opened = {
             name: sessions.enter_context(
-                session(control, {QUEUE: QueueFilter(filter=Filter(attributes=(("user", f"^{name}$"),)))}, owner=name)
+                open_session(
+                    control, {QUEUE: QueueFilter(filter=Filter(attributes=(("user", f"^{name}$"),)))}, owner=name
+                )
             )
             for name in PEOPLE
         }
@@ -167,7 +169,7 @@ def test_split_messages_reach_their_session_and_the_rest_the_main_queue(here: Sm
             [{"MessageBody": owner, "MessageAttributes": {"user": string(owner)}} for owner in mixed],
         )
         for name, number in PEOPLE.items():
-            assert here.bodies(opened[name].url_of(QUEUE), number) == [name] * number
+            assert here.bodies(opened[name].queue_url(QUEUE), number) == [name] * number
         assert here.bodies(queue.main, OTHERS) == ["others"] * OTHERS
 
 
@@ -207,7 +209,7 @@ class Routes:
 
     def tell(self, what: Command, *, until_mapping_is: str) -> None:
         """Tell the route that keeps order, and wait for its event source mapping."""
-        self.there.ask(TellBridge(name=self.lay(fifo=True), what=what))
+        self.there.ask(CommandBridge(name=self.lay(fifo=True), what=what))
         queue = self.served().reads
 
         def is_switched() -> bool:
@@ -253,7 +255,7 @@ def test_pause_and_resume_lose_nothing(routes: Routes) -> None:
 def test_pipeline_lands_each_message_once(stages: Stages) -> None:
     site = stages.here
     folder = stages.cloud.folder / JOBS_FOLDER / site.stage if stages.cloud else None
-    asked = pipeline_of(site.connection, folder=folder, python=None)
+    asked = connect_pipeline(site.connection, folder=folder, python=None)
     mark = secrets.token_hex(8)
     bodies = [json.dumps({"smoke": mark, "n": number}) for number in range(LANDED)]
     send_through_splitter(site, bodies)
@@ -266,18 +268,20 @@ def test_pipeline_lands_each_message_once(stages: Stages) -> None:
     table = DeltaTable(f"{root}/tables/messages", storage_options=None if folder else storage_options(site))
     rows = Counter(row["body"] for row in table.to_pyarrow_table(columns=["body"]).to_pylist() if mark in row["body"])
     assert rows == Counter(bodies)
-    note(f"{LANDED} landed by a run of {((run.ended_at_ms or run.started_at_ms) - run.started_at_ms) / 1000:.0f} s")
+    print_note(
+        f"{LANDED} landed by a run of {((run.ended_at_ms or run.started_at_ms) - run.started_at_ms) / 1000:.0f} s"
+    )
 
 
 def send_through_splitter(site: SmokeSite, bodies: list[str]) -> None:
     """Returns when they are in the main queue, by SQS's own late count."""
-    [queue] = [view for view in ControlClient.of(site.connection).ask(ListQueues()) if view.queue_id == QUEUE]
+    [queue] = [view for view in ControlClient.connect(site.connection).ask(ListQueues()) if view.queue_id == QUEUE]
     send_all(site.sqs, queue.source, [{"MessageBody": body} for body in bodies])
     queues, main = SplitQueues(site.sqs, queue.source), queue.main.rsplit("/", 1)[1]
     until(lambda: queues.count(main) >= len(bodies), "all messages are in the main queue", within_s=SPLIT_WITHIN_S)
 
 
-def drained(asked: AskedPipeline) -> RunView:
+def drained(asked: PipelineClient) -> RunView:
     """Drains the queue; the run once it has ended."""
 
     def start() -> str | None:
@@ -383,7 +387,7 @@ def test_functions_run_the_python_that_is_tested_and_start_soon(stages: Stages) 
     version, took = until(start, f"{name} has logged its start", within_s=LOGGED_WITHIN_S)
     assert version[1].startswith(interpreters.LAMBDA_VERSION)
     assert float(took[1]) <= COLD_MOST_MS
-    note(f"{name} runs {version[1]}, and took {took[1]} ms to start")
+    print_note(f"{name} runs {version[1]}, and took {took[1]} ms to start")
 
 
 def logged_lines(stages: Stages, group: str) -> Iterator[str]:
@@ -398,6 +402,6 @@ def test_costs_stay_within_the_budget(
     stages: Stages, budget_usd: float, record_property: Callable[[str, Any], None]
 ) -> None:
     bill = stages.bill()
-    note("\n".join(["", *(f"  {line}" for line in bill.lines), f"${bill.usd:.3f} of ${budget_usd:g}"]))
+    print_note("\n".join(["", *(f"  {line}" for line in bill.lines), f"${bill.usd:.3f} of ${budget_usd:g}"]))
     record_property("usd", bill.usd)
     assert 0 < bill.usd <= budget_usd

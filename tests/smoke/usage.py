@@ -14,7 +14,7 @@ from datetime import datetime
 from benchmarks.prices import MONTH_H, POLL_S, Used
 from sluice.aws.clients import calls
 from sluice.aws.connections import Connection
-from sluice.costs import POLLERS, metrics_of
+from sluice.costs import POLLERS, count_metrics
 from sluice.operator.metrics import Metric, read_series
 from tests.smoke.stage_contents import StageContents
 
@@ -60,7 +60,7 @@ class Usage:
         logged = self._sums("AWS/Logs", "LogGroupName", contents.log_groups(), (LOGGED,), now)
         alarms = contents.alarms()
         composite = sum("AlarmRule" in each for each in alarms)
-        looked_at = sum(metrics_of(each) for each in alarms if "AlarmRule" not in each)
+        looked_at = sum(count_metrics(each) for each in alarms if "AlarmRule" not in each)
         return {
             **self._requests(contents, now),
             "lambda_gb_s": sum(spent[name, "Duration"] / 1000 * memory for name, memory in functions.items()),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.local.cloud import FILE, clean_environment, find, start
+from sluice.local.cloud import FILE, clean_environment, find_cloud, start_cloud
 from sluice.local.processes import end_session
 from sluice.local.sites import DEFAULT_SITE, Site
 from tests.snippets.documents import ROOT
@@ -73,12 +73,12 @@ def fresh_cloud(deployed_folder: Path, environment: dict[str, str]) -> None:
     _end(folder)
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(deployed_folder, folder, symlinks=True)
-    start(folder, keep_state=True)
+    start_cloud(folder, keep_state=True)
 
 
 def _end(folder: Path) -> None:
     """Ends it at once: it has nothing to save."""
-    running = find(folder)
+    running = find_cloud(folder)
     if running:
         os.killpg(running.pid, signal.SIGKILL)
         end_session(running.pid)

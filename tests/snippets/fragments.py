@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from sluice.federation.topology.desired import desired_topology
+from sluice.federation.topology.desired import parse_topology
 from sluice.parameters import Parameters
 from sluice.splitting.filters.files import parse_filters
 from sluice.splitting.jq_runner import compile_problem
@@ -20,7 +20,7 @@ QUEUE = {"queue_id": "shown", "existing_source_queue_arn": "arn:aws:sqs:eu-centr
 QUEUES = {"sluice.splitting.queues": [{"queue_id": "pipeline"}, {"queue_id": "orders"}]}
 READERS: Mapping[str, Callable[[Any], object]] = {
     "a filter file": lambda document: parse_filters(document, compile_problem=compile_problem, key="alice"),
-    "a topology": desired_topology,
+    "a topology": parse_topology,
 }
 
 
@@ -38,7 +38,7 @@ def read_fragment(block: Block) -> None:
     file, path = what.split()
     assert file == PARAMETERS, block.place
     context = json.loads((ROOT / PARAMETERS).read_text())["context"]
-    Parameters.read(context | placed(path, document))
+    Parameters.from_context(context | placed(path, document))
 
 
 def as_json(text: str) -> str:

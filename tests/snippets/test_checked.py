@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from sluice_spark.errors import InvalidOption
-from sluice_spark.options import parsed
+from sluice_spark.options import parse_options
 
 from sluice.errors import BadConfiguration
 from tests.snippets.checks import command_faults, faults, sluice_fault, table_faults
@@ -62,13 +62,13 @@ def test_spark_takes_the_options_that_programs_give_its_source() -> None:
     found = [options for block in ALL if block.language == "python" for options in sources(block.text) if options]
     assert len(found) >= 5
     for options in found:
-        parsed(options)
+        parse_options(options)
 
 
 def test_one_that_spark_doesnt_take_is_a_fault() -> None:
     [options] = sources('a = spark.readStream.format("sqs").option("queueUri", "https://a/1/b").load().select("c")')
     with pytest.raises(InvalidOption, match="queueUri"):
-        parsed(options)
+        parse_options(options)
 
 
 @pytest.mark.parametrize(

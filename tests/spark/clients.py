@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
-from sluice_spark.log.segments import rows
+from sluice_spark.log.segments import build_rows
 from sluice_spark.sqs.access import Endpoint, Place
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.received import Received
@@ -25,4 +25,4 @@ def client_of(sqs: Any, **options: Any) -> SqsClient:
 
 def table(received: Sequence[Received]) -> pa.Table:
     """Rows of a segment."""
-    return pa.Table.from_batches([rows(received)])
+    return pa.Table.from_batches([build_rows(received)])

@@ -10,7 +10,7 @@ from sluice_spark.log.planning import Position
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
 from sluice_spark.options import Options
-from sluice_spark.source.deletions import Held
+from sluice_spark.source.deletions import UncommittedMessages
 from sluice_spark.source.receiver import Receiver
 from sluice_spark.sqs.received import ReceiptHandles
 
@@ -19,7 +19,7 @@ from tests.spark.clients import client_of
 
 @given(st.lists(st.integers(0, 9), max_size=20), st.integers(0, 10))
 def test_only_what_lies_in_committed_segments_is_let_go_and_once(numbers: list[int], committed: int) -> None:
-    held = Held()
+    held = UncommittedMessages()
     for index, number in enumerate(numbers):
         held.hold(number, [ReceiptHandles("q", [str(index)])])
     gone = [h for _, part in held.due(Position(committed, 3)) for each in part for h in each.receipt_handles]
@@ -87,7 +87,7 @@ def _ended(receiver: Receiver) -> None:
 
 
 def _committed(receiver: Receiver, staged: StagedLog, sqs: Any) -> bool:
-    receiver.committed(staged.log.end)
+    receiver.note_committed(staged.log.end)
     return _empty(receiver, staged, sqs)
 
 

@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sluice_spark.errors import InvalidOption, ObjectRefused, SluiceSparkError
-from sluice_spark.formats.envelopes import LISTED, S3Choice, listed, unwrapped
+from sluice_spark.formats.envelopes import LISTED, S3Choice, notification_body, unwrap
 from sluice_spark.log.latest import read_progress
-from sluice_spark.log.notified import Backfill, Notified
-from sluice_spark.log.segments import published_at, rows_of, segment_name
+from sluice_spark.log.notifications import Backfill, NotificationDeduplicator
+from sluice_spark.log.segments import list_segments, read_rows, segment_name
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
-from sluice_spark.options import Options, parsed
-from sluice_spark.source.backfill import MARGIN_S, Backfilling
+from sluice_spark.options import Options, parse_options
+from sluice_spark.source.backfill import MARGIN_S, BackfillRunner
 from sluice_spark.source.receiver import Receiver
 from sluice_spark.sqs.received import Message, Received
 from sluice_spark.sqs.signing import Credentials
@@ -61,12 +61,12 @@ def ran(
     """A driver's bounded run: the bucket first, then the queue until it is empty."""
     store = store or FileStore(folder)
     made = read_progress(store)
-    notified = Notified(["s3"], CHOICE, backfill=made.backfill if made else None)
+    notified = NotificationDeduplicator(["s3"], CHOICE, backfill=made.backfill if made else None)
     staged = StagedLog(store, notified)
     staged.take_over(staged.oldest())
     asked = iter(range(10**9))
 
-    class Ended(Backfilling):
+    class Ended(BackfillRunner):
         """A driver that is told to end after some steps."""
 
         async def run(self, staged: StagedLog, *, room: Any, ending: Any) -> None:
@@ -87,10 +87,10 @@ def staged_keys(folder: Path) -> list[str]:
     store = FileStore(folder)
     bodies = [
         body
-        for number in sorted(published_at(store))
-        for body in rows_of(store.read(segment_name(number))).column("body").to_pylist()
+        for number in sorted(list_segments(store))
+        for body in read_rows(store.read(segment_name(number))).column("body").to_pylist()
     ]
-    return [each.facts["key"].removeprefix("in/") for body in bodies for each in unwrapped(body, ["s3"], CHOICE)]
+    return [each.facts["key"].removeprefix("in/") for body in bodies for each in unwrap(body, ["s3"], CHOICE)]
 
 
 def test_the_bucket_comes_first_and_each_object_once(tmp_path: Path, s3: Any, sqs: Any) -> None:
@@ -171,7 +171,7 @@ def test_a_log_that_was_begun_otherwise_is_refused(tmp_path: Path, s3: Any, sqs:
 @pytest.mark.parametrize("envelopes", [["s3"], ["sns", "s3"], ["eventbridge", "s3"], ["eventbridge", "sns", "s3"]])
 def test_what_is_listed_comes_as_the_others_come(envelopes: Sequence[str]) -> None:
     facts = {"bucket": "b", "key": "a b/ü+%=.csv", "size": "7", "eTag": "e", "eventTime": "2026-01-02T03:04:05+00:00"}
-    (found,) = unwrapped(listed(facts, envelopes), envelopes, CHOICE)
+    (found,) = unwrap(notification_body(facts, envelopes), envelopes, CHOICE)
     assert {name: found.facts[name] for name in facts} == facts
     assert found.facts["event"] == LISTED
 
@@ -187,7 +187,7 @@ def test_what_is_listed_comes_as_the_others_come(envelopes: Sequence[str]) -> No
 )
 def test_options_that_do_not_go_together_are_named(option: str, given: dict[str, str]) -> None:
     with pytest.raises(InvalidOption, match=option):
-        parsed({"queueUrl": "http://h/1/q", "stagingLocation": "/x", **given})
+        parse_options({"queueUrl": "http://h/1/q", "stagingLocation": "/x", **given})
 
 
 # What is notified, against what is listed
@@ -210,7 +210,7 @@ def test_no_content_is_staged_twice_and_none_is_left_out(
     assert [at for _, at in puts] == times
     now = {key: [at for name, at in puts if name == key] for key in KEYS}
     backfill = Backfill(bucket="uploads", prefix="in/", since=looks[0] - MARGIN_S, until=looks[-1] + MARGIN_S)
-    notified = Notified(["s3"], CHOICE, backfill=backfill)
+    notified = NotificationDeduplicator(["s3"], CHOICE, backfill=backfill)
     staged: Counter[tuple[str, int]] = Counter()
     found = []
     for key, look in zip(KEYS, looks, strict=True):
@@ -219,14 +219,14 @@ def test_no_content_is_staged_twice_and_none_is_left_out(
             modified = datetime.fromtimestamp(before[-1], UTC).isoformat()
             facts = {"bucket": "uploads", "key": f"in/{key}", "eTag": str(before[-1]), "size": "1"}
             found.append({**facts, "event": LISTED, "eventTime": modified})
-    notified.listed(found)
-    bodies = [listed(facts, ["s3"]) for facts in found]
+    notified.remember_listed(found)
+    bodies = [notification_body(facts, ["s3"]) for facts in found]
     for number, (key, at) in enumerate(puts):
         if number == restart:
             known = notified.identities(bodies)
-            notified = Notified(["s3"], CHOICE, backfill=backfill)
-            notified.begin(known)
-        fresh, _ = notified.sifted([Received("q", [Message(message_id="m", body=told(key, at))])])
+            notified = NotificationDeduplicator(["s3"], CHOICE, backfill=backfill)
+            notified.restore(known)
+        fresh, _ = notified.split_new([Received("q", [Message(message_id="m", body=told(key, at))])])
         staged[key, at] += len(fresh)
         bodies += [told(key, at)] * len(fresh)
     assert all(count <= 1 for count in staged.values())

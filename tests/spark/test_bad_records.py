@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark.log.notes import ERRORS, count_errors, forget_errors, note_errors
+from sluice_spark.log.bad_records import ERRORS, count_errors, forget_errors, note_errors
 from sluice_spark.log.planning import Offset, Position, Slice
 from sluice_spark.log.store import FileStore
 

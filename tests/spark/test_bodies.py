@@ -5,16 +5,16 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from sluice_spark.formats.bodies import Bodies, open_rows, split
+from sluice_spark.formats.bodies import BodyOptions, open_rows, split_bad_rows
 from sluice_spark.formats.envelopes import S3Choice
-from sluice_spark.log.notes import quarantine
+from sluice_spark.log.bad_records import quarantine
 from sluice_spark.log.planning import Slice
 from sluice_spark.log.store import FileStore
 
 
 def opened(bodies: list[str], envelope: str) -> pa.RecordBatch:
     batch = pa.RecordBatch.from_pydict({"message_id": [str(n) for n in range(len(bodies))], "body": bodies})
-    return open_rows(batch, Bodies(envelopes=(envelope,)), S3Choice())
+    return open_rows(batch, BodyOptions(envelopes=(envelope,)), S3Choice())
 
 
 def test_an_envelope_with_several_objects_gives_as_many_rows() -> None:
@@ -30,7 +30,7 @@ def test_an_envelope_with_several_objects_gives_as_many_rows() -> None:
 
 
 def test_bad_records_go_to_a_place_of_their_own_once(tmp_path: Any) -> None:
-    good, bad = split(opened(['{"Type": "Notification", "Message": "m"}', "x", "y"], "sns"))
+    good, bad = split_bad_rows(opened(['{"Type": "Notification", "Message": "m"}', "x", "y"], "sns"))
     store = FileStore(tmp_path)
     for _ in range(2):
         quarantine(store, Slice(3, 0, 3), bad)

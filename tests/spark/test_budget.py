@@ -5,19 +5,19 @@ from hypothesis import strategies as st
 from sluice_spark.source.budget import (
     ANSWER_BYTES,
     COPIES,
-    LEAST_BYTES,
+    MINIMUM_BYTES,
     OBJECTS_BYTES,
     ByteBudget,
     Expectation,
     Lease,
-    sizes_of,
+    measure_sizes,
 )
-from sluice_spark.sqs.received import messages_in
+from sluice_spark.sqs.received import parse_messages
 
 LIMIT = 2**20
 
 
-def full(budget: ByteBudget, size: int = LEAST_BYTES) -> int:
+def full(budget: ByteBudget, size: int = MINIMUM_BYTES) -> int:
     """How many receives of this size may be asked for at once."""
     count = 0
     while budget.open(size):
@@ -35,7 +35,7 @@ def after(size: int, messages: int) -> Expectation:
 
 def test_there_are_few_receives_of_large_messages_and_many_of_small() -> None:
     small, large = after(1_000, 10), after(LIMIT // (4 * COPIES), 10)
-    assert full(ByteBudget(limit=LIMIT), small.size) == LIMIT // LEAST_BYTES
+    assert full(ByteBudget(limit=LIMIT), small.size) == LIMIT // MINIMUM_BYTES
     assert full(ByteBudget(limit=LIMIT), large.size) == 4
 
 
@@ -48,7 +48,7 @@ def test_what_is_expected_of_an_answer_is_for_ten_messages_and_forgotten_with_ti
     assert expectation.size == 10 * (COPIES * (LIMIT // 100) - (COPIES - 1) * OBJECTS_BYTES)
     for _ in range(100):
         expectation.learn(1, 10)
-    assert expectation.size == LEAST_BYTES
+    assert expectation.size == MINIMUM_BYTES
 
 
 def test_of_large_messages_fewer_are_asked_for() -> None:
@@ -73,17 +73,17 @@ def test_receives_that_wait_for_messages_fill_no_budget() -> None:
 
 def test_a_wide_character_widens_all_of_its_text() -> None:
     narrow, wide, bearing = (
-        messages_in(b'{"Messages":[{"MessageId":"1","Body":"%s"%s}]}' % (body * 999, more))
+        parse_messages(b'{"Messages":[{"MessageId":"1","Body":"%s"%s}]}' % (body * 999, more))
         for body, more in (
             (b"x", b""),
             ("\N{GRINNING FACE}".encode(), b""),
             (b"x", b',"MessageAttributes":{"a":{"DataType":"String","StringValue":"%s"}}' % (b"v" * 500)),
         )
     )
-    assert OBJECTS_BYTES + 999 < sizes_of(narrow).memory < OBJECTS_BYTES + 1100
-    assert sizes_of(wide).memory > OBJECTS_BYTES + 2 * 4 * 999  # with its UTF-8
-    assert sizes_of(bearing).memory > sizes_of(narrow).memory + 500
-    assert [(each.bodies, each.payload) for each in map(sizes_of, (narrow, wide, bearing))] == [
+    assert OBJECTS_BYTES + 999 < measure_sizes(narrow).memory < OBJECTS_BYTES + 1100
+    assert measure_sizes(wide).memory > OBJECTS_BYTES + 2 * 4 * 999  # with its UTF-8
+    assert measure_sizes(bearing).memory > measure_sizes(narrow).memory + 500
+    assert [(each.bodies, each.payload) for each in map(measure_sizes, (narrow, wide, bearing))] == [
         (999, 999),
         (999, 999),
         (999, 1_499),
@@ -92,7 +92,7 @@ def test_a_wide_character_widens_all_of_its_text() -> None:
 
 def test_an_answer_for_which_there_is_no_room_waits_until_there_is() -> None:
     budget, went = ByteBudget(limit=LIMIT), list[str]()
-    first, second = budget.lease(LEAST_BYTES), budget.lease(LEAST_BYTES)
+    first, second = budget.lease(MINIMUM_BYTES), budget.lease(MINIMUM_BYTES)
     first.room(LIMIT // COPIES, lambda: went.append("first"))
     second.room(1000, lambda: went.append("second"))
     assert went == ["first"]
@@ -105,7 +105,7 @@ def test_an_answer_for_which_there_is_no_room_waits_until_there_is() -> None:
 
 def test_one_that_has_failed_leaves_its_turn_and_its_room_to_others() -> None:
     budget, went = ByteBudget(limit=LIMIT), list[str]()
-    leases = [budget.lease(LEAST_BYTES) for _ in range(3)]
+    leases = [budget.lease(MINIMUM_BYTES) for _ in range(3)]
     for name, lease in zip("abc", leases, strict=True):
         lease.room(LIMIT // COPIES, lambda name=name: went.append(name))  # type: ignore[misc]  # a name of each
     leases[1].end()
@@ -124,7 +124,7 @@ def test_no_more_is_held_than_the_limit_or_one_answer(steps: list[tuple[int, int
             leases.pop(who).end()
             granted.discard(who)
             continue
-        leases[who] = budget.lease(LEAST_BYTES)
+        leases[who] = budget.lease(MINIMUM_BYTES)
         leases[who].room(size, lambda who=who: granted.add(who))  # type: ignore[misc]  # of each
         largest = max(largest, COPIES * size)
         assert granted  # somebody always goes on

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 from sluice_spark.errors import InvalidOption, QueueBusy, QueueRefused, TooManyInFlight
-from sluice_spark.sqs.answers import HttpAnswer
-from sluice_spark.sqs.caller import SIGNATURE_FRESH_S, _Signed, classified
+from sluice_spark.sqs.caller import SIGNATURE_FRESH_S, _Signed, classify_error
 from sluice_spark.sqs.client import _OBJECT, ATTEMPTS, BACK_OFF_LIMIT_S, BatchOutcome, SqsClient, _read, back_off_s
 from sluice_spark.sqs.received import ReceiptHandles
+from sluice_spark.sqs.responses import HttpResponse
 from sluice_spark.sqs.signing import Credentials
 
 from tests.spark.clients import client_at, client_of
@@ -133,9 +133,9 @@ def test_an_expired_token_is_asked_for_again(used: Used) -> None:
 
 
 def test_an_answer_that_is_no_json_is_judged_by_its_status() -> None:
-    assert isinstance(classified("A", HttpAnswer(502, (), b"<html>")), QueueBusy)
-    assert isinstance(classified("A", HttpAnswer(404, (), b"[1]")), QueueRefused)
-    assert isinstance(classified("A", HttpAnswer(429, (), b"")), QueueBusy)
+    assert isinstance(classify_error("A", HttpResponse(502, (), b"<html>")), QueueBusy)
+    assert isinstance(classify_error("A", HttpResponse(404, (), b"[1]")), QueueRefused)
+    assert isinstance(classify_error("A", HttpResponse(429, (), b"")), QueueBusy)
 
 
 def test_back_off_grows_to_a_limit() -> None:

@@ -42,7 +42,7 @@ def test_a_queue_is_called_at_its_own_region() -> None:
 
 def test_a_queue_is_called_as_the_role_of_its_account(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str | None] = []
-    monkeypatch.setattr(access, "credentials_of", lambda identity, **_: asked.append(identity.role_arn))
+    monkeypatch.setattr(access, "credentials_source", lambda identity, **_: asked.append(identity.role_arn))
     roles = tuple(f"arn:aws:iam::{account}:role/reader" for account in ("222222222222", "111111111111"))
     places(HERE, THERE, f"{HERE}-too", identity=Identity(role_arns=roles))
     assert asked == [roles[1], roles[0]]

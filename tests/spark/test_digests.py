@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sluice_spark.errors import QueueBusy
-from sluice_spark.log.planning import Position, sliced
-from sluice_spark.log.staging import StagedLog, batches
+from sluice_spark.log.planning import Position, divide_into_tasks
+from sluice_spark.log.staging import StagedLog, read_slices
 from sluice_spark.log.store import FileStore
-from sluice_spark.options import Options, parsed
+from sluice_spark.options import Options, parse_options
 from sluice_spark.source.receiver import Receiver
-from sluice_spark.sqs.client import digest_of, is_intact
+from sluice_spark.sqs.client import attributes_digest, is_intact
 
 from tests.spark.clients import client_of
 from tests.sqs.queues import Queue
@@ -37,7 +37,7 @@ def test_the_digest_of_attributes_is_sqs_s_own() -> None:
         sqs.send_message(QueueUrl=url, MessageBody="é", MessageAttributes=ATTRIBUTES)
         [message] = sqs.receive_message(QueueUrl=url, MessageAttributeNames=["All"])["Messages"]
     sent: dict[str, Any] = {**message, "MessageAttributes": as_json(message["MessageAttributes"])}
-    assert digest_of(sent["MessageAttributes"]) == message["MD5OfMessageAttributes"]
+    assert attributes_digest(sent["MessageAttributes"]) == message["MD5OfMessageAttributes"]
     assert is_intact(sent)
     assert not is_intact({**sent, "Body": "e"})
     for name, value in (("number", {"DataType": "Number", "StringValue": "8"}), ("more", ATTRIBUTES["number"])):
@@ -73,8 +73,8 @@ def received(sqs: Any, folder: Path, queue: str, until: Callable[[], bool] = lam
     receiver.join(30)
     receiver.check()
     view = staged.view()
-    parts = [part for task in sliced(view.between(Position(view.first), view.end)) for part in task]
-    return [body for batch in batches(FileStore(folder), parts) for body in batch.column("body").to_pylist()]
+    parts = [part for task in divide_into_tasks(view.between(Position(view.first), view.end)) for part in task]
+    return [body for batch in read_slices(FileStore(folder), parts) for body in batch.column("body").to_pylist()]
 
 
 def damage(queue: Queue, *, mend: bool = False) -> None:
@@ -119,5 +119,5 @@ def test_an_answer_with_nothing_else_is_trouble_that_may_pass(sqs: Any) -> None:
 
 def test_the_option() -> None:
     given = {"queueUrl": "http://h/1/q", "stagingLocation": "/x"}
-    assert parsed({**given, "checkMd5": "true"}).check_md5
-    assert not parsed(given).check_md5
+    assert parse_options({**given, "checkMd5": "true"}).check_md5
+    assert not parse_options(given).check_md5

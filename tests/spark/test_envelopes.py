@@ -3,7 +3,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark.formats.envelopes import S3Choice, unwrapped
+from sluice_spark.formats.envelopes import S3Choice, unwrap
 
 PLAIN = S3Choice()
 EVERYTHING = S3Choice(removed=True)
@@ -15,25 +15,25 @@ def s3_record(key: str = "a", event: str = "ObjectCreated:Put", **more: object) 
 
 
 def keys(*records: object, choice: S3Choice = PLAIN) -> list[str]:
-    return [each.facts["key"] for each in unwrapped(json.dumps({"Records": records}), ["s3"], choice)]
+    return [each.facts["key"] for each in unwrap(json.dumps({"Records": records}), ["s3"], choice)]
 
 
 def test_sns_gives_the_message_and_says_whence() -> None:
     body = json.dumps({"Type": "Notification", "TopicArn": "t", "MessageId": "m", "Message": "hello"})
-    (found,) = unwrapped(body, ["sns"], S3Choice())
+    (found,) = unwrap(body, ["sns"], S3Choice())
     assert (found.body, found.facts) == ("hello", {"TopicArn": "t", "MessageId": "m"})
 
 
 def test_eventbridge_gives_the_detail() -> None:
     body = json.dumps({"id": "i", "source": "me", "detail-type": "D", "detail": {"n": 1}})
-    (found,) = unwrapped(body, ["eventbridge"], S3Choice())
+    (found,) = unwrap(body, ["eventbridge"], S3Choice())
     assert (json.loads(found.body), found.facts["detail-type"]) == ({"n": 1}, "D")
 
 
 def test_envelopes_are_opened_outermost_first() -> None:
     inner = json.dumps({"Records": [s3_record("k")]})
     body = json.dumps({"Type": "Notification", "TopicArn": "t", "Message": inner})
-    (found,) = unwrapped(body, ["sns", "s3"], S3Choice())
+    (found,) = unwrap(body, ["sns", "s3"], S3Choice())
     assert (found.facts["TopicArn"], found.facts["key"]) == ("t", "k")
 
 
@@ -49,7 +49,7 @@ def test_keys_are_url_decoded(key: str) -> None:
 
 
 def test_a_test_event_is_ignored() -> None:
-    assert unwrapped(json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent"}), ["s3"], S3Choice()) == []
+    assert unwrap(json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent"}), ["s3"], S3Choice()) == []
 
 
 def test_removed_objects_come_if_wanted() -> None:
@@ -86,7 +86,7 @@ def s3_event(kind: str = "Object Created", **detail: object) -> str:
     ],
 )
 def test_an_event_that_s3_gave_eventbridge_says_what_a_notification_says(body: str, event: str) -> None:
-    (found,) = unwrapped(body, ["eventbridge", "s3"], EVERYTHING)
+    (found,) = unwrap(body, ["eventbridge", "s3"], EVERYTHING)
     names = ("event", "bucket", "key", "size", "eTag", "versionId", "sequencer", "eventTime")
     expected = (event, "b", "a+b c", "5", "e", "v", "01", "2026-01-01T00:00:00Z")  # such a key isn't encoded
     assert tuple(found.facts[name] for name in names) == expected
@@ -95,7 +95,7 @@ def test_an_event_that_s3_gave_eventbridge_says_what_a_notification_says(body: s
 def test_of_eventbridges_events_too_only_what_is_chosen_comes() -> None:
     def chosen(choice: S3Choice) -> int:
         bodies = [s3_event(), s3_event("Object Deleted")]
-        return sum(len(unwrapped(body, ["eventbridge", "s3"], choice)) for body in bodies)
+        return sum(len(unwrap(body, ["eventbridge", "s3"], choice)) for body in bodies)
 
     assert (chosen(PLAIN), chosen(EVERYTHING), chosen(S3Choice(glob="*.csv"))) == (1, 2, 0)
 
@@ -104,11 +104,11 @@ def test_of_eventbridges_events_too_only_what_is_chosen_comes() -> None:
 def test_an_event_that_names_no_object_says_so(detail: object) -> None:
     body = json.dumps({"source": "aws.s3", "detail-type": "Object Created", "detail": detail})
     with pytest.raises(ValueError, match="not an event of S3"):
-        unwrapped(body, ["eventbridge", "s3"], PLAIN)
+        unwrap(body, ["eventbridge", "s3"], PLAIN)
 
 
 @pytest.mark.parametrize("name", ["sns", "eventbridge", "s3"])
 @pytest.mark.parametrize("body", ["", "{", "[]", "{}", '"x"', '{"Records":[1]}', '{"Records":[{"eventName":"x"}]}'])
 def test_what_is_no_envelope_says_so(name: str, body: str) -> None:
     with pytest.raises(ValueError, match="not "):
-        unwrapped(body, [name], S3Choice())
+        unwrap(body, [name], S3Choice())

@@ -6,15 +6,15 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark.log.planning import Admission, sliced
-from sluice_spark.log.staging import StagedLog, batches
+from sluice_spark.log.planning import ReadLimit, divide_into_tasks
+from sluice_spark.log.staging import StagedLog, read_slices
 from sluice_spark.log.store import FileStore
 from sluice_spark.options import Options
 from sluice_spark.source.buffer import Limits
-from sluice_spark.source.fifo import Share, ordered, shared
-from sluice_spark.source.rate import Rate
+from sluice_spark.source.fifo import GroupShare, select_share, sort_by_sequence
+from sluice_spark.source.rate import TokenBucket
 from sluice_spark.source.receiver import Receiver
-from sluice_spark.sqs.received import Message, Received, System
+from sluice_spark.sqs.received import Message, Received, SystemAttributes
 
 from tests.spark.clients import client_of
 
@@ -29,7 +29,7 @@ def test_each_group_is_in_one_share_in_its_order(groups: list[str], count: int) 
         {"queue_url": ["q"] * len(groups), "message_group_id": names, "row": rows},
         schema=pa.schema([("queue_url", pa.string()), ("message_group_id", pa.string()), ("row", pa.int64())]),
     )
-    shares = [shared(batch, Share(index, count)).to_pylist() for index in range(count)]
+    shares = [select_share(batch, GroupShare(index, count)).to_pylist() for index in range(count)]
     assert sorted(row["row"] for share in shares for row in share) == list(range(len(groups)))
     for share in shares:
         assert [row["row"] for row in share] == sorted(row["row"] for row in share)
@@ -39,10 +39,10 @@ def test_each_group_is_in_one_share_in_its_order(groups: list[str], count: int) 
 
 def test_numbers_of_any_length_are_numbers() -> None:
     messages = [
-        Message(message_id=number, body="", attributes=System(sequence_number=number))
+        Message(message_id=number, body="", attributes=SystemAttributes(sequence_number=number))
         for number in ("10", "9", "00011")
     ]
-    [answer] = ordered([Received("http://h/1/q.fifo", messages)])
+    [answer] = sort_by_sequence([Received("http://h/1/q.fifo", messages)])
     assert [each.message_id for each in answer.messages] == ["9", "10", "00011"]
 
 
@@ -61,8 +61,8 @@ def by_group(staging: Path) -> dict[str, list[str]]:
     store = FileStore(staging)
     view = StagedLog(store).view()
     found: dict[str, list[str]] = defaultdict(list)
-    for task in sliced(view.between(view.offset(view.end.__class__(view.first)).position, view.end)):
-        for batch in batches(store, task):
+    for task in divide_into_tasks(view.between(view.offset(view.end.__class__(view.first)).position, view.end)):
+        for batch in read_slices(store, task):
             for row in batch.select(["message_group_id", "body"]).to_pylist():
                 found[row["message_group_id"]].append(row["body"])
     return found
@@ -89,7 +89,7 @@ def test_a_lost_answer_and_a_driver_that_died_keep_the_order(sqs: Any, tmp_path:
     fill(sqs, groups=3, each=20)
     sqs.script.add({"action": "ReceiveMessage", "how": "lose", "count": 2, "skip": 1})
     sqs.script.add({"action": "DeleteMessageBatch", "how": "partial", "count": 2, "skip": 2})
-    received(sqs, tmp_path, enough=Admission(messages=10))
+    received(sqs, tmp_path, enough=ReadLimit(messages=10))
     received(sqs, tmp_path)  # a successor on the same log
     time.sleep(2.1)  # what was not deleted reappears in the server's real time
     received(sqs, tmp_path)
@@ -100,7 +100,7 @@ def test_a_group_in_flight_elsewhere_blocks_no_other(sqs: Any, tmp_path: Path) -
     fill(sqs, groups=2, each=3)
     queue = sqs.queues["q.fifo"]
     held = queue.receive(1, 3600, time.time())
-    received(sqs, tmp_path, enough=Admission(messages=3))
+    received(sqs, tmp_path, enough=ReadLimit(messages=3))
     assert by_group(tmp_path) == {"g1": ["000", "001", "002"]}
     assert held[0].group == "g0"
 
@@ -116,7 +116,7 @@ def test_a_message_that_comes_twice_before_it_is_staged_is_staged_once(sqs: Any,
 
 @given(st.lists(st.tuples(st.floats(0, 5), st.integers(0, 10)), max_size=40), st.integers(1, 50))
 def test_a_rate_is_kept_on_average_whatever_was_under_way(steps: list[tuple[float, int]], per_second: int) -> None:
-    rate, now, taken = Rate(per_second=per_second), 0.0, 0
+    rate, now, taken = TokenBucket(per_second=per_second), 0.0, 0
     for wait, messages in steps:
         now += wait
         if rate.open(now):
@@ -126,6 +126,6 @@ def test_a_rate_is_kept_on_average_whatever_was_under_way(steps: list[tuple[floa
 
 
 def test_without_a_rate_there_is_no_limit() -> None:
-    rate = Rate()
+    rate = TokenBucket()
     rate.took(10**9)
     assert rate.open(0.0)

@@ -9,13 +9,13 @@ import pytest
 from sluice_jobs import main as entry_point
 
 pytest.importorskip("pyspark", reason="make test-spark has it")
-from sluice_jobs.session import asked_to_stop
+from sluice_jobs.session import handle_stop_signals
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_asks_to_stop_and_its_handler_comes_back(number: signal.Signals) -> None:
     before, stopping = signal.getsignal(number), threading.Event()
-    with asked_to_stop(stopping):
+    with handle_stop_signals(stopping):
         os.kill(os.getpid(), number)
         assert stopping.wait(60)
     assert signal.getsignal(number) is before
@@ -24,7 +24,7 @@ def test_a_signal_asks_to_stop_and_its_handler_comes_back(number: signal.Signals
 def test_a_second_ctrl_c_does_not_wait() -> None:
     def press_twice() -> None:
         stopping = threading.Event()
-        with asked_to_stop(stopping):
+        with handle_stop_signals(stopping):
             os.kill(os.getpid(), signal.SIGINT)
             assert stopping.wait(60)
             os.kill(os.getpid(), signal.SIGINT)

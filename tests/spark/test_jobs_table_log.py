@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sluice_jobs.compact import closed_days, merges, optimize_statement, rewrite_statement
-from sluice_jobs.table_log import CHECKPOINT_EVERY, Change, DataFile, TableLocation, TableLog, Transaction, encoded
-from sluice_jobs.table_schemas import evolved
+from sluice_jobs.compact import list_closed_days, optimize_statement, plan_merges, rewrite_statement
+from sluice_jobs.table_log import CHECKPOINT_EVERY, Change, DataFile, TableLocation, TableLog, Transaction, encode_path
+from sluice_jobs.table_schemas import merge_schemas
 from sluice_spark.errors import LogError, SegmentMissing, UnknownFormat
 
 DAY = date(2026, 11, 20)
@@ -44,7 +44,7 @@ def wrote(place: Path, folder: str, ids: Sequence[str], exchange: str = "e") -> 
     sent_at = [datetime(2026, 11, 20, 12, tzinfo=UTC)] * len(ids)
     columns = {"message_id": list(ids), "sent_at": pa.array(sent_at, pa.timestamp("us", "UTC"))}
     pq.write_table(pa.table(columns), part / "part-0.parquet")
-    return opened(place).written(folder)
+    return opened(place).list_written_files(folder)
 
 
 def hive_escaped(name: str) -> str:
@@ -63,7 +63,7 @@ def ids(place: Path) -> list[str]:
 def test_a_table_without_a_version_is_empty(tmp_path: Path) -> None:
     log = opened(tmp_path)
     assert (log.version, log.files(), log.schema, log.rows) == (-1, [], None, 0)
-    assert log.cleaned() == 0
+    assert log.clean_up() == 0
     assert not log.has(transaction(0))
 
 
@@ -72,7 +72,7 @@ def test_what_one_process_commits_another_reads(tmp_path: Path) -> None:
     assert writer.append([*wrote(tmp_path, "1", ["a"]), *wrote(tmp_path, "2", ["b"], AWKWARD)], transaction(0))
     assert {(file.name.partition("/")[0], file.rows) for file in reader.files()} == {("1", 1), ("2", 1)}
     merged = wrote(tmp_path, "3", ["a", "b"])
-    assert reader.change(lambda files: Change(add=merged, remove=files, moved=True))
+    assert reader.change(lambda files: Change(add=merged, remove=files, moves_rows=True))
     assert [file.path for file in writer.files()] == [merged[0].path]
     assert writer.rows == 2
     assert ids(tmp_path) == ["a", "b"]
@@ -136,7 +136,7 @@ def test_of_two_that_merge_the_same_files_one_does(tmp_path: Path) -> None:
             if {file.path for file in small} - {file.path for file in files}:
                 return None
             before()
-            return Change(add=large, remove=small, moved=True)
+            return Change(add=large, remove=small, moves_rows=True)
 
         return change
 
@@ -204,12 +204,12 @@ def test_what_is_within_a_column_evolves_as_columns_do() -> None:
         fields = [{"name": name, "type": each} for name, each in [("n", kind), *((name, "string") for name in more)]]
         return {"type": "array", "elementType": {"type": "struct", "fields": fields}, "containsNull": True}
 
-    found = json.loads(evolved(schema(value=nested("integer")), schema(value=nested("long", "x")), table="t"))
+    found = json.loads(merge_schemas(schema(value=nested("integer")), schema(value=nested("long", "x")), table="t"))
     assert found["fields"][1]["type"] == nested("long", "x")
     with pytest.raises(UnknownFormat, match="t: column value: column n is integer there"):
-        evolved(schema(value=nested("integer")), schema(value=nested("string")), table="t")
+        merge_schemas(schema(value=nested("integer")), schema(value=nested("string")), table="t")
     with pytest.raises(UnknownFormat, match="t: column value is array there, and can't become string"):
-        evolved(schema(value=nested("integer")), schema(value="string"), table="t")
+        merge_schemas(schema(value=nested("integer")), schema(value="string"), table="t")
 
 
 def test_a_table_that_is_partitioned_otherwise_isnt_written_to(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_a_name_is_written_as_the_library_writes_it(tmp_path: Path) -> None:
     names = [f"x{each}y" for each in string.printable if each.isprintable() and each != "/"] + ["é", "日本", AWKWARD]
     log = opened(tmp_path)
     part = {"date": "2026-11-20", "exchange": "e"}
-    files = [DataFile(path=encoded(name), partition=part, size=1, rows=1) for name in names]
+    files = [DataFile(path=encode_path(name), partition=part, size=1, rows=1) for name in names]
     log.append(files, transaction(0))
     assert {file.path for file in log.files()} == {file.path for file in files}
     log.change(lambda files: Change(remove=files))
@@ -268,10 +268,10 @@ def test_what_a_killed_attempt_leaves_is_no_part_of_the_table_and_goes_a_day_lat
     unfinished.parent.mkdir(parents=True)
     unfinished.write_bytes(b"PAR1")
     assert ids(tmp_path) == ["a"]
-    assert log.cleaned() == 0
+    assert log.clean_up() == 0
     for folder in ("1", "2-killed", "3-killed"):
         aged(tmp_path / folder, days=2)
-    assert log.cleaned() == 2
+    assert log.clean_up() == 2
     assert not list(tmp_path.glob("*-killed/**/*.parquet"))
     assert ids(tmp_path) == ["a"]
 
@@ -283,13 +283,13 @@ def test_a_log_is_read_from_its_checkpoint_and_what_that_covers_is_forgotten_onc
     assert list((tmp_path / "_delta_log").glob("*.checkpoint.parquet"))
     expected = ids(tmp_path)
     aged(tmp_path / "_delta_log", days=8)
-    log.cleaned()
+    log.clean_up()
     assert len(list((tmp_path / "_delta_log").glob("*.json"))) < CHECKPOINT_EVERY
     assert ids(tmp_path) == expected
     again = opened(tmp_path)
     assert again.has(transaction(CHECKPOINT_EVERY + 9))
     with pytest.raises(SegmentMissing, match="version 1"):
-        again.added(after=0, until=5)
+        again.list_added_files(after=0, until=5)
 
 
 def test_a_stream_gets_new_rows_and_not_those_that_were_moved(tmp_path: Path) -> None:
@@ -297,11 +297,11 @@ def test_a_stream_gets_new_rows_and_not_those_that_were_moved(tmp_path: Path) ->
     first = log.version
     for number in range(2):
         log.append(wrote(tmp_path, f"{number}", [f"{number}"]), transaction(number))
-    log.change(lambda files: Change(add=wrote(tmp_path, "2", ["0", "1"]), remove=files, moved=True))
+    log.change(lambda files: Change(add=wrote(tmp_path, "2", ["0", "1"]), remove=files, moves_rows=True))
     log.append(wrote(tmp_path, "3", ["3"]), transaction(3))
-    found = [file.name.partition("/")[0] for file in log.added(after=first, until=log.version)]
+    found = [file.name.partition("/")[0] for file in log.list_added_files(after=first, until=log.version)]
     assert found == ["0", "1", "3"]
-    assert log.added(after=log.version, until=log.version) == []
+    assert log.list_added_files(after=log.version, until=log.version) == []
 
 
 # S3
@@ -333,14 +333,14 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def test_on_s3_a_version_is_one_writer_s(s3: str) -> None:
     first, second = (TableLog(s3, schema=schema(), partition_columns=["date", "exchange"]) for _ in range(2))
-    file = DataFile(path=encoded("1/é"), partition={"date": "2026-11-20", "exchange": "e"}, size=1, rows=1)
+    file = DataFile(path=encode_path("1/é"), partition={"date": "2026-11-20", "exchange": "e"}, size=1, rows=1)
     first.append([], transaction(0))
     assert not second.has(transaction(1))
     assert first.append([file], transaction(1))
     assert not second.append([], transaction(1))
     assert [each.path for each in second.files()] == [file.path]
-    assert second.written("none") == []
-    assert [each.path for each in second.added(after=first.version - 1, until=first.version)] == [file.path]
+    assert second.list_written_files("none") == []
+    assert [each.path for each in second.list_added_files(after=first.version - 1, until=first.version)] == [file.path]
 
 
 def test_keys_of_s3_are_botocore_s_and_an_endpoint_of_aws_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -368,21 +368,21 @@ def file(path: str, *, size: int = 10, day: date = DAY, exchange: str = "e") -> 
 
 def test_small_files_of_one_partition_are_merged_up_to_the_target() -> None:
     files = [file(f"{number}", size=30) for number in range(5)] + [file("large", size=90), file("x", exchange="o")]
-    groups = [[each.path for each in group] for group in merges(files, [DAY], 100)]
+    groups = [[each.path for each in group] for group in plan_merges(files, [DAY], 100)]
     assert groups == [["0", "1", "2"], ["3", "4"]]
 
 
 def test_days_that_arent_asked_for_stay() -> None:
     files = [file("a", day=DAY + timedelta(days=1)), file("b", day=DAY + timedelta(days=1))]
-    assert list(merges(files, [DAY], 100)) == []
-    assert closed_days(DAY, 2) == [date(2026, 11, 19), date(2026, 11, 18)]
+    assert list(plan_merges(files, [DAY], 100)) == []
+    assert list_closed_days(DAY, 2) == [date(2026, 11, 19), date(2026, 11, 18)]
 
 
 @settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(1, 150), st.sampled_from("ab")), max_size=30), st.integers(1, 120))
 def test_no_file_is_merged_twice_and_no_group_exceeds_the_target(sizes: list[tuple[int, str]], target: int) -> None:
     files = [file(f"{number}", size=size, exchange=name) for number, (size, name) in enumerate(sizes)]
-    groups = list(merges(files, [DAY], target))
+    groups = list(plan_merges(files, [DAY], target))
     paths = [each.path for group in groups for each in group]
     assert len(set(paths)) == len(paths)
     for group in groups:
@@ -392,7 +392,7 @@ def test_no_file_is_merged_twice_and_no_group_exceeds_the_target(sizes: list[tup
 
 
 def test_delta_and_iceberg_are_told_by_sql() -> None:
-    days = closed_days(DAY, 3)
+    days = list_closed_days(DAY, 3)
     where = "date >= DATE '2026-11-17' AND date <= DATE '2026-11-19'"
     assert optimize_statement("s3://b/t", days) == f"OPTIMIZE delta.`s3://b/t/messages` WHERE {where}"
     escaped = where.replace("'", "''")

@@ -17,11 +17,11 @@ from sluice_spark.metrics.measures import (
     QueryMetrics,
     Reading,
     Sample,
+    emf_line,
     emf_lines,
-    idle,
-    line,
-    measured,
-    offset_of,
+    measure_idle,
+    measure_trigger,
+    parse_offset,
     receiver_metrics,
 )
 from sluice_spark.metrics.plotting import Run
@@ -36,7 +36,7 @@ def sample(end: Offset, at_ms: int = 2_000, **more: Any) -> Sample:
 
 
 def test_the_first_progress_counts_from_the_log_and_rates_its_own_trigger() -> None:
-    _, values = measured(sample(offset(300, 3_000, 2), start=offset(100, 1_000)), None)
+    _, values = measure_trigger(sample(offset(300, 3_000, 2), start=offset(100, 1_000)), None)
     assert values == {
         "numRecordsIn": 300,
         "numBytesIn": 3_000,
@@ -49,47 +49,47 @@ def test_the_first_progress_counts_from_the_log_and_rates_its_own_trigger() -> N
 
 
 def test_rates_are_means_since_the_progress_before() -> None:
-    before, _ = measured(sample(offset(100, 1_000)), None)
-    _, values = measured(sample(offset(500, 5_000), at_ms=6_000), before)
+    before, _ = measure_trigger(sample(offset(100, 1_000)), None)
+    _, values = measure_trigger(sample(offset(500, 5_000), at_ms=6_000), before)
     assert (values["numRecordsInPerSecond"], values["numBytesInPerSecond"]) == (100, 1_000)
 
 
 def test_the_idle_time_grows_until_records_come() -> None:
-    reading, _ = measured(sample(offset(100), at_ms=2_000), None)
-    reading, values = measured(sample(offset(100), at_ms=5_000), reading)
+    reading, _ = measure_trigger(sample(offset(100), at_ms=2_000), None)
+    reading, values = measure_trigger(sample(offset(100), at_ms=5_000), reading)
     assert values["sourceIdleTime"] == 3_000
-    reading, values = idle(9_000, reading)
+    reading, values = measure_idle(9_000, reading)
     assert (values["sourceIdleTime"], values["numRecordsIn"], values["numRecordsInPerSecond"]) == (7_000, 100, 0)
-    _, values = measured(sample(offset(101), at_ms=10_000), reading)
+    _, values = measure_trigger(sample(offset(101), at_ms=10_000), reading)
     assert values["sourceIdleTime"] == 0
 
 
 def test_lags_are_of_the_last_message_and_stay_until_the_next() -> None:
     times = {"errors": 1, "sent_at": 1_200, "received_at": 1_500}
-    reading, values = measured(sample(offset(1), observed=times), None)
+    reading, values = measure_trigger(sample(offset(1), observed=times), None)
     assert (values["currentFetchEventTimeLag"], values["currentEmitEventTimeLag"]) == (300, 800)
     nothing = {"errors": 0, "sent_at": None, "received_at": None}
-    reading, values = measured(sample(offset(1), at_ms=9_000, observed=nothing), reading)
+    reading, values = measure_trigger(sample(offset(1), at_ms=9_000, observed=nothing), reading)
     assert (values["currentFetchEventTimeLag"], values["currentEmitEventTimeLag"]) == (300, 800)
     assert values["numRecordsInErrors"] == 1
 
 
 def test_what_was_not_observed_is_not_reported() -> None:
-    _, values = measured(sample(offset(1)), None)
+    _, values = measure_trigger(sample(offset(1)), None)
     assert not {"currentFetchEventTimeLag", "pendingRecords"} & set(values)
 
 
 def test_bad_records_stand_in_the_offset_but_those_of_the_batch_itself() -> None:
-    reading, values = measured(sample(replace(offset(10), errors=4)), None)
+    reading, values = measure_trigger(sample(replace(offset(10), errors=4)), None)
     assert values["numRecordsInErrors"] == 4
-    reading, values = measured(sample(replace(offset(20), errors=5), observed={"errors": 2}), reading)
+    reading, values = measure_trigger(sample(replace(offset(20), errors=5), observed={"errors": 2}), reading)
     assert values["numRecordsInErrors"] == 7
-    _, values = measured(sample(replace(offset(20), errors=5)), reading)
+    _, values = measure_trigger(sample(replace(offset(20), errors=5)), reading)
     assert values["numRecordsInErrors"] == 7
 
 
 def test_what_is_staged_and_not_read_is_pending() -> None:
-    _, values = measured(sample(offset(10), latest=offset(25)), None)
+    _, values = measure_trigger(sample(offset(10), latest=offset(25)), None)
     assert values["pendingRecords"] == 15
 
 
@@ -100,7 +100,7 @@ def test_counters_never_fall_and_every_metric_has_a_unit(steps: Sequence[tuple[i
     for messages, errors, later_ms in steps:
         at_ms += later_ms
         end = offset(end.totals.messages + messages, end.totals.size + 7 * messages, end.deletions_failed + errors)
-        reading, values = measured(
+        reading, values = measure_trigger(
             sample(replace(end, errors=known), at_ms=at_ms, observed={"errors": errors}), reading
         )
         known += errors
@@ -115,16 +115,18 @@ def test_counters_never_fall_and_every_metric_has_a_unit(steps: Sequence[tuple[i
 
 def test_offsets_are_read_as_json_and_as_pyspark_writes_them() -> None:
     found = offset(5, 50, 1)
-    assert offset_of(json.dumps(found.json())) == offset_of(str(found.json())) == found
+    assert parse_offset(json.dumps(found.json())) == parse_offset(str(found.json())) == found
 
 
 @pytest.mark.parametrize("text", [None, "", "null", "-", '{"a": 1}', "[1]", "{", "__import__('os')", 7])
 def test_offsets_of_other_sources_are_passed_over(text: Any) -> None:
-    assert offset_of(text) is None
+    assert parse_offset(text) is None
 
 
 def test_an_emf_line_is_one_document_that_names_what_it_carries() -> None:
-    text = line({"numRecordsIn": 5, "numBytesInPerSecond": 2.5}, {"Query": "q"}, namespace="N", at_ms=1_700_000_000_000)
+    text = emf_line(
+        {"numRecordsIn": 5, "numBytesInPerSecond": 2.5}, {"Query": "q"}, namespace="N", at_ms=1_700_000_000_000
+    )
     assert "\n" not in text
     assert json.loads(text) == {
         "_aws": {

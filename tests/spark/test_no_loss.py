@@ -18,15 +18,15 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sluice_spark.errors import QueueBusy, QueueRefused, SluiceSparkError
-from sluice_spark.log.planning import Admission, Offset, admitted, sliced
-from sluice_spark.log.segments import rows_of
-from sluice_spark.log.staging import StagedLog, batches
+from sluice_spark.log.planning import Offset, ReadLimit, divide_into_tasks, find_batch_end
+from sluice_spark.log.segments import read_rows
+from sluice_spark.log.staging import StagedLog, read_slices
 from sluice_spark.log.store import FileStore
 from sluice_spark.options import Options
 from sluice_spark.source.buffer import Limits
 from sluice_spark.source.receiver import Receiver
 from sluice_spark.sqs.client import VISIBLE, BatchOutcome
-from sluice_spark.sqs.received import BATCH_LIMIT, Message, ReceiptHandles, in_tens, messages_in
+from sluice_spark.sqs.received import BATCH_LIMIT, Message, ReceiptHandles, handle_batches, parse_messages
 
 from tests.sqs.queues import Queue, SqsError
 
@@ -61,7 +61,7 @@ class World:
     def staged(self) -> list[str]:
         """Every durable row, in the log's order."""
         names = sorted(name for name in self.store.names("segments"))
-        return [body for name in names for body in rows_of(self.store.read(name)).column("body").to_pylist()]
+        return [body for name in names for body in read_rows(self.store.read(name)).column("body").to_pylist()]
 
     def queued(self) -> set[str]:
         return {orjson.loads(self.queue.encoded(message))["Body"] for message in self.queue.known.values()}
@@ -124,7 +124,7 @@ class Line:
         self.world.now += self.world.chance.choice([0, 0, 0, 0.1, VISIBILITY_S / 3])
         limit = self.world.chance.randint(1, most)
         messages = self.world.queue.receive(limit, visibility_s, self.world.now, attempt_id)
-        answer = messages_in(f'{{"Messages":[{",".join(map(self.world.queue.encoded, messages))}]}}'.encode())
+        answer = parse_messages(f'{{"Messages":[{",".join(map(self.world.queue.encoded, messages))}]}}'.encode())
         await asyncio.sleep(0 if answer else 0.002)  # a poll that brings nothing takes its time
         self._answered("ReceiveMessage")
         return answer
@@ -134,7 +134,7 @@ class Line:
         durable = {
             identity
             for name in self.world.store.names("segments")
-            for identity in rows_of(self.world.store.read(name)).column("message_id").to_pylist()
+            for identity in read_rows(self.world.store.read(name)).column("message_id").to_pylist()
         }
         self.wrong += [handle for handle in handles if handle.rpartition(":")[0] not in durable]
         failed, expired = [], []
@@ -157,7 +157,7 @@ class Line:
         return BatchOutcome()
 
     async def release(self, held: Iterable[ReceiptHandles]) -> None:
-        for queue_url, handles in in_tens(held):
+        for queue_url, handles in handle_batches(held):
             with suppress(SluiceSparkError):
                 await self.hide(queue_url, handles, 0.0)
 
@@ -184,22 +184,22 @@ class Driver:
         world = self.world
         if len(world.planned) == world.committed:
             log = self.staged.log
-            self.receiver.committed(self.start)
-            end = admitted(log, self.start, Admission(messages=world.chance.choice([None, 1, 7, 40])))
+            self.receiver.note_committed(self.start)
+            end = find_batch_end(log, self.start, ReadLimit(messages=world.chance.choice([None, 1, 7, 40])))
             if end == self.start:
                 return False
             world.planned.append((log.offset(self.start).json(), log.offset(end).json()))
         if until == "planned":
             return True
         first, last = (Offset.parse(each).position for each in world.planned[-1])
-        tasks = sliced(self.staged.log.between(first, last), rows_per_task=world.chance.randint(1, 30))
-        found = [body for task in tasks for rows in batches(world.store, task) for body in rows["body"].to_pylist()]
+        tasks = divide_into_tasks(self.staged.log.between(first, last), rows_per_task=world.chance.randint(1, 30))
+        found = [body for task in tasks for rows in read_slices(world.store, task) for body in rows["body"].to_pylist()]
         world.sink[len(world.planned) - 1] = found
         if until == "written":
             return True
         world.committed = len(world.planned)
-        self.receiver.consumed(last)
-        self.staged.consumed(last)
+        self.receiver.note_planned(last)
+        self.staged.forget_before(last)
         self.start = last
         return True
 
@@ -212,7 +212,7 @@ class Driver:
                 batches_left -= 1
                 continue
             self.receiver.check()
-            self.receiver.committed(self.start)
+            self.receiver.note_committed(self.start)
             if not self.world.queue.known:
                 return
             if not self.world.queue.counts(self.world.now)["ApproximateNumberOfMessages"]:

@@ -2,22 +2,22 @@ import pickle
 
 import pytest
 from sluice_spark.errors import InvalidOption
-from sluice_spark.options import parsed
+from sluice_spark.options import parse_options
 
 MINIMUM = {"queueUrl": "https://sqs.eu-west-1.amazonaws.com/1/q", "stagingLocation": "/tmp/log"}
 
 
 def test_how_long_failing_receives_are_waited_for_is_a_time_or_never() -> None:
     given = {"queueUrl": "https://sqs.eu-west-1.amazonaws.com/123456789012/q", "stagingLocation": "/s"}
-    assert parsed(given).patience_s == 600
-    assert parsed({**given, "failOnReceiveErrorAfter": "5m"}).patience_s == 300
-    assert parsed({**given, "failOnReceiveErrorAfter": "never"}).patience_s is None
+    assert parse_options(given).failure_timeout_s == 600
+    assert parse_options({**given, "failOnReceiveErrorAfter": "5m"}).failure_timeout_s == 300
+    assert parse_options({**given, "failOnReceiveErrorAfter": "never"}).failure_timeout_s is None
     with pytest.raises(InvalidOption, match="failOnReceiveErrorAfter"):
-        parsed({**given, "failOnReceiveErrorAfter": "soon"})
+        parse_options({**given, "failOnReceiveErrorAfter": "soon"})
 
 
 def test_names_are_taken_in_any_case() -> None:
-    options = parsed(
+    options = parse_options(
         {
             "QUEUEURL": MINIMUM["queueUrl"],
             "staginglocation": "s3://b/p/",
@@ -26,11 +26,14 @@ def test_names_are_taken_in_any_case() -> None:
         }
     )
     assert options.queue_urls == (MINIMUM["queueUrl"],)
-    assert (options.staging_location, options.admission.size, options.retention_s) == ("s3://b/p", 64 * 2**20, 7200)
+    assert (options.staging_location, options.read_limit.size, options.retention_s) == ("s3://b/p", 64 * 2**20, 7200)
 
 
 def test_several_queues() -> None:
-    assert parsed({**MINIMUM, "queueUrl": "http://h/1/a, http://h/1/b"}).queue_urls == ("http://h/1/a", "http://h/1/b")
+    assert parse_options({**MINIMUM, "queueUrl": "http://h/1/a, http://h/1/b"}).queue_urls == (
+        "http://h/1/a",
+        "http://h/1/b",
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,40 +74,42 @@ def test_several_queues() -> None:
 )
 def test_a_complaint_names_its_option(option: str, value: str) -> None:
     with pytest.raises(InvalidOption, match=option) as caught:
-        parsed({**MINIMUM, option: value})
+        parse_options({**MINIMUM, option: value})
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
 def test_a_staging_location_is_needed() -> None:
     with pytest.raises(InvalidOption, match="stagingLocation"):
-        parsed({"queueUrl": MINIMUM["queueUrl"]})
+        parse_options({"queueUrl": MINIMUM["queueUrl"]})
 
 
 def test_queues_of_several_regions_have_no_endpoint_in_common() -> None:
     urls = ",".join(f"https://sqs.{region}.amazonaws.com/123456789012/q" for region in ("eu-west-1", "us-east-1"))
-    assert len(parsed({**MINIMUM, "queueUrl": urls}).queue_urls) == 2
+    assert len(parse_options({**MINIMUM, "queueUrl": urls}).queue_urls) == 2
     with pytest.raises(InvalidOption, match=r"endpoint.*eu-west-1, us-east-1"):
-        parsed({**MINIMUM, "queueUrl": urls, "endpoint": "https://vpce"})
+        parse_options({**MINIMUM, "queueUrl": urls, "endpoint": "https://vpce"})
     with pytest.raises(InvalidOption, match=r"region.*us-east-1"):
-        parsed({**MINIMUM, "queueUrl": urls, "region": "eu-west-1"})
+        parse_options({**MINIMUM, "queueUrl": urls, "region": "eu-west-1"})
 
 
 def test_of_several_roles_each_is_for_its_account() -> None:
     urls = ",".join(f"https://sqs.eu-west-1.amazonaws.com/{account}/q" for account in ("123456789012", "210987654321"))
     roles = "arn:aws:iam::123456789012:role/a, arn:aws:iam::210987654321:role/b"
-    options = parsed({**MINIMUM, "queueUrl": urls, "roleArn": roles})
-    assert [options.identity.at(url).role_arn for url in options.queue_urls] == roles.split(", ")
+    options = parse_options({**MINIMUM, "queueUrl": urls, "roleArn": roles})
+    assert [options.identity.for_queue(url).role_arn for url in options.queue_urls] == roles.split(", ")
     with pytest.raises(InvalidOption, match="roleArn"):
-        parsed({**MINIMUM, "queueUrl": urls, "roleArn": roles, "envelope": "s3", "s3Format": "csv", "schema": "a int"})
+        parse_options(
+            {**MINIMUM, "queueUrl": urls, "roleArn": roles, "envelope": "s3", "s3Format": "csv", "schema": "a int"}
+        )
 
 
 def test_a_fifo_queue_goes_on_only_once_messages_are_deleted() -> None:
     with pytest.raises(InvalidOption, match="deleteMode"):
-        parsed({**MINIMUM, "queueUrl": "http://h/1/a.fifo", "deleteMode": "none"})
+        parse_options({**MINIMUM, "queueUrl": "http://h/1/a.fifo", "deleteMode": "none"})
 
 
 def test_payload_options() -> None:
-    options = parsed({**MINIMUM, "ENVELOPE": "sns, S3", "s3glob": "*.json"})
+    options = parse_options({**MINIMUM, "ENVELOPE": "sns, S3", "s3glob": "*.json"})
     assert options.bodies.envelopes == ("sns", "s3")
     assert options.s3.glob == "*.json"
 
@@ -112,4 +117,4 @@ def test_payload_options() -> None:
 @pytest.mark.parametrize("option", ["mode", "format", "descriptorFile"])
 def test_what_is_not_offered_any_more_is_unknown(option: str) -> None:
     with pytest.raises(InvalidOption, match=f"'{option}': unknown; there are"):
-        parsed({**MINIMUM, option: "json"})
+        parse_options({**MINIMUM, option: "json"})

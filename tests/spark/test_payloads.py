@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sluice_spark.errors import InvalidOption, ObjectRefused
-from sluice_spark.formats.payloads import AT_ONCE, Pointer, pointer_of, pointers_of, portions
+from sluice_spark.formats.payloads import PARALLEL_FETCHES, Pointer, cut_batch, find_pointers, parse_pointer
 from sluice_spark.log.planning import Position
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
-from sluice_spark.options import parsed
-from sluice_spark.sqs.received import Message, Received, messages_in
+from sluice_spark.options import parse_options
+from sluice_spark.sqs.received import Message, Received, parse_messages
 
 from tests.spark.clients import table
 
@@ -44,7 +44,7 @@ def sns(inner: str) -> str:
     ],
 )
 def test_a_pointer_of_either_library_is_one(body: str) -> None:
-    assert pointer_of(body) == Pointer("payloads", "k")
+    assert parse_pointer(body) == Pointer("payloads", "k")
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_a_pointer_of_either_library_is_one(body: str) -> None:
     ],
 )
 def test_any_other_body_is_itself(body: str) -> None:
-    assert pointer_of(body) is None
-    assert pointers_of(body, ["sns"]) == []
+    assert parse_pointer(body) is None
+    assert find_pointers(body, ["sns"]) == []
 
 
 VALUES = st.recursive(st.none() | st.integers() | st.text(max_size=4), lambda inner: st.lists(inner, max_size=3))
@@ -72,21 +72,21 @@ VALUES = st.recursive(st.none() | st.integers() | st.text(max_size=4), lambda in
 def test_whatever_a_body_says_it_is_a_pointer_or_itself(name: str, bucket: Any, key: Any) -> None:
     body = json.dumps([name, {"s3BucketName": bucket, "s3Key": key}])
     texts = isinstance(bucket, str) and isinstance(key, str) and name != "x"
-    assert pointer_of(body) == (Pointer(bucket, key) if texts else None)
+    assert parse_pointer(body) == (Pointer(bucket, key) if texts else None)
 
 
 def test_a_pointer_is_found_in_what_sns_wraps_it_in() -> None:
-    assert pointers_of(sns(pointer("k")), ["sns"]) == [Pointer("payloads", "k")]
-    assert pointers_of(pointer("k"), ["sns"]) == [Pointer("payloads", "k")]
-    assert pointers_of(sns("S3Pointer"), ["sns"]) == []
+    assert find_pointers(sns(pointer("k")), ["sns"]) == [Pointer("payloads", "k")]
+    assert find_pointers(pointer("k"), ["sns"]) == [Pointer("payloads", "k")]
+    assert find_pointers(sns("S3Pointer"), ["sns"]) == []
 
 
-@pytest.mark.parametrize("pointers", [0, 1, AT_ONCE, AT_ONCE + 1, 3 * AT_ONCE])
+@pytest.mark.parametrize("pointers", [0, 1, PARALLEL_FETCHES, PARALLEL_FETCHES + 1, 3 * PARALLEL_FETCHES])
 def test_few_payloads_are_held_at_once_and_no_row_is_left(pointers: int) -> None:
     bodies = [body for number in range(pointers) for body in ("a", pointer(str(number)), "b")] + ["c"]
-    cut = [part.column(0).to_pylist() for part in portions(pa.RecordBatch.from_pydict({"body": bodies}))]
+    cut = [part.column(0).to_pylist() for part in cut_batch(pa.RecordBatch.from_pydict({"body": bodies}))]
     assert [body for part in cut for body in part] == bodies
-    assert all(sum("S3Pointer" in body for body in part) <= AT_ONCE for part in cut)
+    assert all(sum("S3Pointer" in body for body in part) <= PARALLEL_FETCHES for part in cut)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_few_payloads_are_held_at_once_and_no_row_is_left(pointers: int) -> None
 )
 def test_what_does_not_go_together_is_named(option: str, given: dict[str, str]) -> None:
     with pytest.raises(InvalidOption, match=option):
-        parsed({"queueUrl": "http://h/1/q", "stagingLocation": "/x", **given})
+        parse_options({"queueUrl": "http://h/1/q", "stagingLocation": "/x", **given})
 
 
 # With S3
@@ -133,7 +133,7 @@ def staged(folder: Path, *bodies: str) -> StagedLog:
         {"MessageId": str(number), "Body": body, "ReceiptHandle": "h", "MessageAttributes": SIZE | OTHER}
         for number, body in enumerate(bodies)
     ]
-    log.append(table([Received("http://h/1/q", messages_in(json.dumps({"Messages": messages}).encode()))]))
+    log.append(table([Received("http://h/1/q", parse_messages(json.dumps({"Messages": messages}).encode()))]))
     return log
 
 
@@ -145,7 +145,7 @@ def rows(folder: Path, url: str, **more: str) -> list[dict[str, Any]]:
 
     given = {"stagingLocation": str(folder), "payloadBuckets": "payloads", "s3Endpoint": url, **more}
     assert SqsDataSource(given).schema().endswith("bad_reason string")
-    reader = SqsReader(parsed(given))
+    reader = SqsReader(parse_options(given))
     parts = reader.partitions()
     return [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
 
@@ -190,7 +190,9 @@ def test_payloads_go_with_the_segments_that_name_them_and_no_others(url: str, s3
     log = staged(tmp_path, pointer("whole"), pointer("whole", bucket="others"), sns(pointer("second")), "x")
     log.append(table([Received("http://h/1/q", [Message(message_id="9", body=pointer("bytes"))])]))
     given = {"queueUrl": "http://h/1/q", "stagingLocation": str(tmp_path), "payloadBuckets": "payloads"}
-    options = parsed({**given, "payloadDelete": "true", "envelope": "sns", "s3Endpoint": url, "region": "us-east-1"})
+    options = parse_options(
+        {**given, "payloadDelete": "true", "envelope": "sns", "s3Endpoint": url, "region": "us-east-1"}
+    )
     assert log.retain(Position(2), retention_s=-2, going=partial(remove_payloads, options, FileStore(tmp_path))) == 2
     assert keys(s3, "payloads") == ["bytes"]
     assert keys(s3, "others") == ["second", "whole"]

@@ -2,8 +2,8 @@
 
 import pytest
 from sluice_spark.errors import InvalidOption
-from sluice_spark.options import parsed
-from sluice_spark.source.rate import Asked, Rate, limit_of
+from sluice_spark.options import parse_options
+from sluice_spark.source.rate import RateFunction, TokenBucket, build_rate_limit
 
 MINIMUM = {"queueUrl": "https://sqs.eu-west-1.amazonaws.com/1/q", "stagingLocation": "/tmp/log"}
 SAYS: list[object] = []
@@ -17,10 +17,10 @@ def says() -> object:
 
 
 def test_the_option_is_a_number_or_a_function() -> None:
-    assert parsed({**MINIMUM, "rateLimit": "200"}).rate_limit == 200
-    given = parsed({**MINIMUM, "rateLimit": f"{__name__}:says"}).rate_limit
+    assert parse_options({**MINIMUM, "rateLimit": "200"}).rate_limit == 200
+    given = parse_options({**MINIMUM, "rateLimit": f"{__name__}:says"}).rate_limit
     SAYS[:] = [7]
-    limit = limit_of(given)
+    limit = build_rate_limit(given)
     assert limit is not None
     assert limit() == 7.0
 
@@ -28,21 +28,21 @@ def test_the_option_is_a_number_or_a_function() -> None:
 @pytest.mark.parametrize("given", ["no.such.module:name", f"{__name__}:nothing"])
 def test_a_function_that_is_not_there_is_said_at_the_start(given: str) -> None:
     with pytest.raises(InvalidOption, match="rateLimit"):
-        limit_of(given)
+        build_rate_limit(given)
 
 
 @pytest.mark.parametrize("said", [-1, float("nan"), float("inf"), "7", True, RuntimeError("no")])
 def test_so_is_one_that_says_no_rate(said: object) -> None:
     SAYS[:] = [said]
     with pytest.raises(InvalidOption, match="rateLimit"):
-        limit_of(f"{__name__}:says")
+        build_rate_limit(f"{__name__}:says")
 
 
 def test_what_it_said_last_holds_while_it_fails(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
-    limit = Asked(says, clock=lambda: now[0])
+    limit = RateFunction(says, clock=lambda: now[0])
     SAYS[:] = [7]
-    limit.first()
+    limit.check()
     SAYS[:] = [RuntimeError("no")]
     assert [limit(), limit()] == [7.0, 7.0]
     now[0] = 61.0
@@ -60,7 +60,7 @@ def test_it_is_asked_once_a_second_and_may_stop_everything_and_let_go() -> None:
         asked.append(now)
         return says_now[min(int(now), 3)]
 
-    rate, allowed = Rate(limit=limit), []
+    rate, allowed = TokenBucket(limit=limit), []
     while now < 4:
         allowed.append(rate.open(now))
         rate.took(10 if allowed[-1] else 0)

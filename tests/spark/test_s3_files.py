@@ -21,13 +21,20 @@ from hypothesis import strategies as st
 from sluice_spark.errors import InvalidOption, ObjectGone, ObjectRefused, ObjectUnreadable
 from sluice_spark.formats import s3_files
 from sluice_spark.formats.envelopes import S3Choice
-from sluice_spark.formats.s3_files import BATCH_ROWS, Records, S3Files, check_columns, partition_values, records
-from sluice_spark.formats.s3_objects import fetched, open_objects
-from sluice_spark.formats.s3_rows import object_rows
-from sluice_spark.log.notes import quarantine
+from sluice_spark.formats.s3_files import (
+    BATCH_ROWS,
+    Records,
+    S3Files,
+    check_columns,
+    parse_partition_values,
+    read_records,
+)
+from sluice_spark.formats.s3_objects import fetch_object, open_objects
+from sluice_spark.formats.s3_rows import read_object_rows
+from sluice_spark.log.bad_records import quarantine
 from sluice_spark.log.planning import Slice
 from sluice_spark.log.store import FileStore
-from sluice_spark.options import parsed
+from sluice_spark.options import parse_options
 from sluice_spark.sqs.access import Identity
 
 KIND = pa.struct([("id", pa.int32()), ("name", pa.string()), ("day", pa.date32())])
@@ -80,8 +87,8 @@ def batches(server: Any) -> Callable[..., list[pa.RecordBatch]]:
         bodies = [each if isinstance(each, str) else json.dumps({"Records": [each]}) for each in messages]
         batch = pa.RecordBatch.from_pydict({"message_id": [str(n) for n in range(len(bodies))], "body": bodies})
         client = open_objects(Identity(), region="eu-west-1", endpoint=server.url)
-        get = partial(fetched, client, limit=files.object_bytes)
-        return list(object_rows(batch, ("s3",), S3Choice(**choice), files=files, kind=kind, get=get))
+        get = partial(fetch_object, client, limit=files.object_bytes)
+        return list(read_object_rows(batch, ("s3",), S3Choice(**choice), files=files, kind=kind, get=get))
 
     return read
 
@@ -103,7 +110,7 @@ def parquet(**columns: Any) -> bytes:
 
 
 def content_of(files: S3Files, content: bytes, kind: pa.DataType = KIND, key: str = "f") -> list[Records]:
-    return list(records(io.BytesIO(content), key, files, kind))
+    return list(read_records(io.BytesIO(content), key, files, kind))
 
 
 def flat(found: list[Records]) -> list[tuple[Any, str | None]]:
@@ -261,13 +268,13 @@ def refused(code: str) -> Exception:
 )
 def test_what_s3_says_fails_the_task_only_where_trying_again_may_help(answer: Exception, kind: type) -> None:
     with pytest.raises(kind, match="s3://bucket/f"):
-        fetched(Refusing(answer), {"bucket": BUCKET, "key": "f"}, 1)
+        fetch_object(Refusing(answer), {"bucket": BUCKET, "key": "f"}, 1)
 
 
 def test_a_body_that_breaks_off_is_fetched_again_and_not_for_ever() -> None:
     client = Refusing(EndpointConnectionError(endpoint_url="http://x"))
     with pytest.raises(ObjectRefused):
-        fetched(client, {"bucket": BUCKET, "key": "f"}, 1)
+        fetch_object(client, {"bucket": BUCKET, "key": "f"}, 1)
     assert client.calls == 3
 
 
@@ -280,7 +287,7 @@ def test_a_role_is_assumed_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
         client = open_objects(role, region="eu-west-1", endpoint=None)
         client.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
         client.put_object(Bucket=BUCKET, Key="f", Body=b"1")
-        assert fetched(client, {"bucket": BUCKET, "key": "f"}, 9).read() == b"1"
+        assert fetch_object(client, {"bucket": BUCKET, "key": "f"}, 9).read() == b"1"
         assert client._request_signer._credentials.method == "assume-role"
         assert client._request_signer._credentials.get_frozen_credentials().access_key != "AKIATEST"
 
@@ -471,7 +478,7 @@ def test_all_columns_may_be_the_keys(files: S3Files, content: bytes) -> None:
 
 def test_partition_columns_are_typed_unescaped_and_null_by_hives_word() -> None:
     kind = pa.struct([("n", pa.int64()), ("s", pa.string()), ("z", pa.string()), ("e", pa.string())])
-    found = partition_values("a=1/n=007/s=x%2Fy%3D1/z=__HIVE_DEFAULT_PARTITION__/e=/n=8", kind)
+    found = parse_partition_values("a=1/n=007/s=x%2Fy%3D1/z=__HIVE_DEFAULT_PARTITION__/e=/n=8", kind)
     assert {name: value.as_py() for name, value in found.items()} == {"n": 7, "s": "x/y=1", "z": None, "e": None}
 
 
@@ -486,7 +493,7 @@ def test_what_hive_escapes_comes_back(named: dict[str, str]) -> None:
 
     kind = pa.struct([(name, pa.string()) for name in "abc"])
     key = "".join(f"{name}={quote(value, safe='')}/" for name, value in named.items()) + "f"
-    assert {name: value.as_py() for name, value in partition_values(key, kind).items()} == named
+    assert {name: value.as_py() for name, value in parse_partition_values(key, kind).items()} == named
 
 
 # Quarantine and options
@@ -505,7 +512,7 @@ GIVEN = {"stagingLocation": "/s", "envelope": "sns,s3", "schema": "id int"}
 def test_options_are_parsed_in_any_case() -> None:
     given = {**GIVEN, "S3FORMAT": "CSV", "s3missing": "Ignore", "s3CsvHeader": "true", "s3CsvDelimiter": "tab"}
     more = {"s3MaxObjectBytes": "1g", "s3Endpoint": "http://127.0.0.1:9000"}
-    assert parsed({**given, **more}).files == S3Files(
+    assert parse_options({**given, **more}).files == S3Files(
         format="csv", schema="id int", missing="ignore", csv_header=True, csv_delimiter="\t", object_bytes=2**30,
         endpoint="http://127.0.0.1:9000",
     )  # fmt: skip
@@ -540,7 +547,7 @@ def test_the_columns_are_those_of_the_objects() -> None:
 def test_a_bad_option_is_named(given: dict[str, Any], named: str) -> None:
     options = {name: value for name, value in {**GIVEN, **given}.items() if value is not None}
     with pytest.raises(InvalidOption) as error:
-        parsed(options)
+        parse_options(options)
     assert error.value.option == named
 
 
@@ -557,7 +564,7 @@ def test_an_object_that_was_older_than_the_limit_is_no_row(bucket: Bucket, serve
     given = {"message_id": list("abcde"), "body": bodies, "first_received_at": [received] * len(bodies)}
     client = open_objects(Identity(), region="eu-west-1", endpoint=server.url)
     files = S3Files(format="text", max_age_s=7 * 86_400)
-    get = partial(fetched, client, limit=files.object_bytes)
+    get = partial(fetch_object, client, limit=files.object_bytes)
     batch = pa.RecordBatch.from_pydict(given)
-    found = object_rows(batch, ("s3",), S3Choice(), files=files, kind=LINES, get=get)
+    found = read_object_rows(batch, ("s3",), S3Choice(), files=files, kind=LINES, get=get)
     assert [row["message_id"] for part in found for row in part.to_pylist()] == ["a", "b", "d", "e"]

@@ -5,8 +5,8 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as BotocoreCredentials
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark.sqs.access import Endpoint, region_of
-from sluice_spark.sqs.signing import CONTENT_TYPE, Credentials, signed_headers
+from sluice_spark.sqs.access import Endpoint, region_from_url
+from sluice_spark.sqs.signing import CONTENT_TYPE, Credentials, sign_headers
 
 WORD = st.text("abcXYZ0189/+=", min_size=1, max_size=40)
 
@@ -21,7 +21,7 @@ WORD = st.text("abcXYZ0189/+=", min_size=1, max_size=40)
 def test_the_signature_is_botocores(secret: str, token: str | None, body: bytes, port: str, at: datetime) -> None:
     endpoint = Endpoint(url=f"https://sqs.eu-west-1.amazonaws.com{port}/", region="eu-west-1")
     at = at.replace(microsecond=0, tzinfo=UTC)
-    ours = signed_headers(
+    ours = sign_headers(
         Credentials(access_key="AKIA", secret_key=secret, token=token),
         host=endpoint.host,
         path="/",
@@ -57,9 +57,9 @@ def test_credentials_show_no_secret() -> None:
 
 
 def test_the_region_is_read_from_a_queue_url() -> None:
-    assert region_of("https://sqs.eu-west-1.amazonaws.com/1/q") == "eu-west-1"
-    assert region_of("https://sqs.cn-north-1.amazonaws.com.cn/1/q") == "cn-north-1"
-    assert region_of("https://us-east-2.queue.amazonaws.com/1/q") == "us-east-2"
-    assert region_of("https://sqs-fips.us-gov-west-1.amazonaws.com/1/q") == "us-gov-west-1"
-    assert region_of("https://vpce-0a-1b.sqs.us-east-1.vpce.amazonaws.com/1/q") == "us-east-1"
-    assert region_of("http://127.0.0.1:4566/000000000000/q") is None
+    assert region_from_url("https://sqs.eu-west-1.amazonaws.com/1/q") == "eu-west-1"
+    assert region_from_url("https://sqs.cn-north-1.amazonaws.com.cn/1/q") == "cn-north-1"
+    assert region_from_url("https://us-east-2.queue.amazonaws.com/1/q") == "us-east-2"
+    assert region_from_url("https://sqs-fips.us-gov-west-1.amazonaws.com/1/q") == "us-gov-west-1"
+    assert region_from_url("https://vpce-0a-1b.sqs.us-east-1.vpce.amazonaws.com/1/q") == "us-east-1"
+    assert region_from_url("http://127.0.0.1:4566/000000000000/q") is None

@@ -8,9 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sluice_spark.errors import InvalidColumn, InvalidOption, QueueRefused, RowsNotSent
-from sluice_spark.sink.options import CONNECTIONS_DEFAULT, sink_options
-from sluice_spark.sink.outgoing import BATCH_BYTES, Addressing, Batch, Outgoing, Packer, RowPosition, Unsent, outgoing
-from sluice_spark.sink.sending import PLACES_LIMIT, Report, send_all
+from sluice_spark.sink.options import CONNECTIONS_DEFAULT, parse_sink_options
+from sluice_spark.sink.outgoing import (
+    BATCH_BYTES,
+    Batch,
+    OutgoingMessage,
+    Packer,
+    RowPosition,
+    UnsentRow,
+    WriteContext,
+    build_message,
+)
+from sluice_spark.sink.sending import REPORTED_ROWS_LIMIT, Report, send_all
 from sluice_spark.sqs.client import ATTEMPTS, SqsClient
 
 from tests.spark.clients import client_of
@@ -20,19 +29,19 @@ FIFO = QUEUE + ".fifo"
 HERE = RowPosition(3, 7)
 
 
-def addressing(*queue_urls: str, deduplication: Any = "position", write: str = "w") -> Addressing:
-    return Addressing(queue_urls=queue_urls, deduplication=deduplication, write=write)
+def addressing(*queue_urls: str, deduplication: Any = "position", write: str = "w") -> WriteContext:
+    return WriteContext(queue_urls=queue_urls, deduplication=deduplication, write=write)
 
 
-def message(row: Mapping[str, Any], *queue_urls: str, **more: Any) -> Outgoing:
-    made = outgoing(row, HERE, addressing(*(queue_urls or (QUEUE,)), **more))
-    assert isinstance(made, Outgoing), made
+def message(row: Mapping[str, Any], *queue_urls: str, **more: Any) -> OutgoingMessage:
+    made = build_message(row, HERE, addressing(*(queue_urls or (QUEUE,)), **more))
+    assert isinstance(made, OutgoingMessage), made
     return made
 
 
 def fault(row: Mapping[str, Any], *queue_urls: str) -> str:
-    made = outgoing(row, HERE, addressing(*(queue_urls or (QUEUE,))))
-    assert isinstance(made, Unsent), made
+    made = build_message(row, HERE, addressing(*(queue_urls or (QUEUE,))))
+    assert isinstance(made, UnsentRow), made
     return str(made)
 
 
@@ -90,7 +99,7 @@ def test_the_option_overrides_the_column_and_several_queues_are_all_there_are() 
     assert message({"body": "a", "queue_url": FIFO}, QUEUE).queue_url == QUEUE
     assert message({"body": "a", "queue_url": QUEUE}, QUEUE, QUEUE + "2").queue_url == QUEUE
     assert "none of option queueUrl's" in fault({"body": "a", "queue_url": QUEUE + "3"}, QUEUE, QUEUE + "2")
-    made = outgoing({"body": "a", "queue_url": None}, HERE, addressing())
+    made = build_message({"body": "a", "queue_url": None}, HERE, addressing())
     assert "queue_url is null" in str(made)
 
 
@@ -126,9 +135,9 @@ def test_a_trace_header_is_sent_as_a_system_attribute() -> None:
     }
 
 
-def packed(messages: Iterable[Outgoing], lanes: int) -> Sequence[Batch]:
+def packed(messages: Iterable[OutgoingMessage], lanes: int) -> Sequence[Batch]:
     packer = Packer(lanes)
-    return [batch for one in messages if (batch := packer.add(one))] + list(packer.rest())
+    return [batch for one in messages if (batch := packer.add(one))] + list(packer.take_remaining())
 
 
 @given(
@@ -139,7 +148,7 @@ def test_every_message_is_in_one_batch_and_no_batch_is_too_much(
     rows: Sequence[tuple[str | None, int]], lanes: int
 ) -> None:
     messages = [
-        Outgoing(RowPosition(0, number), FIFO if group else QUEUE, {}, size, group)
+        OutgoingMessage(RowPosition(0, number), FIFO if group else QUEUE, {}, size, group)
         for number, (group, size) in enumerate(rows)
     ]
     batches = packed(messages, lanes)
@@ -164,7 +173,7 @@ class Sending:
 
     def run(self, rows: Sequence[Mapping[str, Any]], *, fail_on_error: bool = True, lanes: int = 2) -> Report:
         where = addressing(self.sqs.queue_url("q"))
-        parts = iter([[outgoing(row, RowPosition(0, number), where)] for number, row in enumerate(rows)])
+        parts = iter([[build_message(row, RowPosition(0, number), where)] for number, row in enumerate(rows)])
         return asyncio.run(send_all(parts, self.client(), lanes=lanes, fail_on_error=fail_on_error))
 
     def client(self) -> SqsClient:
@@ -233,7 +242,7 @@ def test_a_refusal_ends_the_write_whatever_fail_on_error_says(sending: Sending) 
 
 def test_places_are_bounded_and_all_are_counted(sending: Sending) -> None:
     report = sending.run([{"body": ""}] * 50, fail_on_error=False)
-    assert (report.unsent, len(report.places)) == (50, PLACES_LIMIT)
+    assert (report.unsent, len(report.places)) == (50, REPORTED_ROWS_LIMIT)
 
 
 def test_a_thousand_rows_take_a_hundred_calls(sending: Sending) -> None:
@@ -242,10 +251,10 @@ def test_a_thousand_rows_take_a_hundred_calls(sending: Sending) -> None:
 
 
 def test_options_are_case_insensitive_and_the_sources_are_passed_over() -> None:
-    options = sink_options({"QUEUEURL": QUEUE, "failonerror": "FALSE", "waitTimeSeconds": "3", "path": "x"})
+    options = parse_sink_options({"QUEUEURL": QUEUE, "failonerror": "FALSE", "waitTimeSeconds": "3", "path": "x"})
     assert (options.queues.queue_urls, options.fail_on_error) == ((QUEUE,), False)
     assert options.queues.connections == CONNECTIONS_DEFAULT
-    assert sink_options({"maxConnections": "2"}).queues.connections == 2
+    assert parse_sink_options({"maxConnections": "2"}).queues.connections == 2
 
 
 @pytest.mark.parametrize(
@@ -260,7 +269,7 @@ def test_options_are_case_insensitive_and_the_sources_are_passed_over() -> None:
 )
 def test_a_malformed_option_is_named(given_option: Mapping[str, str], complaint: str) -> None:
     with pytest.raises(InvalidOption, match=complaint):
-        sink_options(given_option)
+        parse_sink_options(given_option)
 
 
 def test_errors_survive_the_way_from_a_task_to_the_driver() -> None:

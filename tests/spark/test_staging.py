@@ -13,24 +13,24 @@ from botocore.config import Config
 from hypothesis import given
 from hypothesis import strategies as st
 from sluice_spark.errors import Fenced, LogError, QueueRefused, SegmentMissing, SegmentTaken, UnknownFormat
-from sluice_spark.log.planning import DEDUPLICATION_LIMIT, Position, sliced
+from sluice_spark.log.planning import DEDUPLICATION_LIMIT, Position, divide_into_tasks
 from sluice_spark.log.segments import (
     HEAD_BYTES,
     LARGE_BODY,
     Header,
-    batches_of,
-    encoded,
-    header_of,
-    ids_of,
-    rows_of,
+    encode_segment,
+    parse_header,
+    read_batches,
+    read_message_ids,
+    read_rows,
     segment_name,
 )
-from sluice_spark.log.staging import StagedLog, batches
+from sluice_spark.log.staging import StagedLog, read_slices
 from sluice_spark.log.store import FileStore, FsspecStore, S3Store, Store, open_store
 from sluice_spark.options import Options
-from sluice_spark.source.buffer import first_ms
+from sluice_spark.source.buffer import earliest_ms
 from sluice_spark.source.receiver import Receiver
-from sluice_spark.sqs.received import Received, messages_in, pieces
+from sluice_spark.sqs.received import Received, cut_messages, parse_messages
 
 from tests.spark.clients import client_of, table
 
@@ -57,7 +57,7 @@ def message(number: int, **more: Any) -> dict[str, Any]:
 
 
 def received(messages: list[dict[str, Any]]) -> Received:
-    return Received("http://q/1/q", messages_in(json.dumps({"Messages": messages}).encode()))
+    return Received("http://q/1/q", parse_messages(json.dumps({"Messages": messages}).encode()))
 
 
 def some(*numbers: int) -> pa.Table:
@@ -66,8 +66,8 @@ def some(*numbers: int) -> pa.Table:
 
 def ids(log: StagedLog) -> list[str]:
     view = log.view()
-    parts = [part for task in sliced(view.between(Position(view.first), view.end)) for part in task]
-    return [i for batch in batches(log.store, parts) for i in batch.column("message_id").to_pylist()]
+    parts = [part for task in divide_into_tasks(view.between(Position(view.first), view.end)) for part in task]
+    return [i for batch in read_slices(log.store, parts) for i in batch.column("message_id").to_pylist()]
 
 
 def received_all(staged: StagedLog, sqs: Any, **options: Any) -> Receiver:
@@ -94,14 +94,14 @@ def test_the_last_of_a_driver_are_known_however_many_others_stage_and_are_killed
         log.append(many(DEDUPLICATION_LIMIT // 2 + 1, f"of-{driver}"))
         log.append(some(10 + driver))
     last = begun(store)
-    assert all(f"id-{10 + driver}" in last.seen for driver in range(3))
+    assert all(f"id-{10 + driver}" in last.deduplicator for driver in range(3))
     for number in range(3):
         ids = [f"{number}-{each}" for each in range(DEDUPLICATION_LIMIT)]
-        last.seen.taken(ids)
-        last.seen.staged(100 + number, ids)
-        last.seen.confirmed(100 + number)
-    assert all(f"id-{10 + driver}" in last.seen for driver in range(3))
-    assert "0-0" not in last.seen
+        last.deduplicator.add_new(ids)
+        last.deduplicator.add_segment(100 + number, ids)
+        last.deduplicator.confirm_deletion(100 + number)
+    assert all(f"id-{10 + driver}" in last.deduplicator for driver in range(3))
+    assert "0-0" not in last.deduplicator
 
 
 def many(count: int, name: str) -> pa.Table:
@@ -149,17 +149,17 @@ def test_a_segment_says_everything_of_a_message() -> None:
 def test_a_header_is_read_from_the_head_alone(store: Store) -> None:
     log = begun(store)
     header = log.append(some(*range(2000)))
-    assert header_of(store.read(segment_name(header.number), HEAD_BYTES)) == header
+    assert parse_header(store.read(segment_name(header.number), HEAD_BYTES)) == header
     assert (header.messages, header.size) == (2000, sum(len(f"body {number}") for number in range(2000)))
 
 
 def test_another_format_is_refused(store: Store) -> None:
     header = begun(store).append(some(1))
-    foreign = encoded(some(1), header).to_pybytes().replace(b'"version": 2', b'"version": 9')
+    foreign = encode_segment(some(1), header).to_pybytes().replace(b'"version": 2', b'"version": 9')
     for content in (b"nonsense", foreign):
         with pytest.raises(UnknownFormat):
-            header_of(content)
-    for read in (rows_of, ids_of, lambda content: list(batches_of(content, 0, 1))):
+            parse_header(content)
+    for read in (read_rows, read_message_ids, lambda content: list(read_batches(content, 0, 1))):
         with pytest.raises(UnknownFormat):
             read(pa.py_buffer(foreign))
 
@@ -168,10 +168,10 @@ def test_another_format_is_refused(store: Store) -> None:
 def test_rows_are_read_whatever_pieces_they_were_written_in(pieces: list[int], low: int, count: int) -> None:
     numbers = iter(range(sum(pieces)))
     written = pa.concat_tables([some(), *(some(*islice(numbers, piece)) for piece in pieces)])
-    content = encoded(written, Header(number=0, writer="w", published_ms=0))
-    assert list(ids_of(content)) == written.column("message_id").to_pylist()
-    found = [row for batch in batches_of(content, low, low + count) for row in batch.to_pylist()]
-    assert found == written.slice(low, count).to_pylist() == rows_of(content).slice(low, count).to_pylist()
+    content = encode_segment(written, Header(number=0, writer="w", published_ms=0))
+    assert list(read_message_ids(content)) == written.column("message_id").to_pylist()
+    found = [row for batch in read_batches(content, low, low + count) for row in batch.to_pylist()]
+    assert found == written.slice(low, count).to_pylist() == read_rows(content).slice(low, count).to_pylist()
 
 
 def test_what_shrinks_is_written_compressed_and_what_does_not_as_it_is() -> None:
@@ -180,7 +180,7 @@ def test_what_shrinks_is_written_compressed_and_what_does_not_as_it_is() -> None
     ciphered = [chance.randbytes(500).hex() for _ in range(1000)]
     for bodies, shrinks in ((plain, True), (ciphered, False)):
         rows = table([received([message(number, Body=body) for number, body in enumerate(bodies)])])
-        assert (encoded(rows, Header(number=0, writer="w", published_ms=0)).size < rows.nbytes / 2) is shrinks
+        assert (encode_segment(rows, Header(number=0, writer="w", published_ms=0)).size < rows.nbytes / 2) is shrinks
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_orphans_are_adopted_with_their_totals(store: Store) -> None:
     later = StagedLog(store)
     later.take_over(later.oldest())
     assert later.log.offset(later.log.end).totals.messages == 2
-    assert "id-2" in later.seen
+    assert "id-2" in later.deduplicator
 
 
 def test_a_restart_goes_on_counting(store: Store) -> None:
@@ -379,8 +379,8 @@ def test_what_is_encoded_has_room_whether_it_shrinks_or_not(batches: list[list[b
     first = [message(0, Body="x" * 100_000)] if shrinks else []
     answers = [received([message(n, Body=body.hex()) for n, body in enumerate(bodies)]) for bodies in batches]
     rows = pa.concat_tables([table([received(first)]), *(table([answer]) for answer in answers)])
-    content = encoded(rows, Header(number=0, writer="w", published_ms=0))
-    assert rows_of(content).equals(rows)
+    content = encode_segment(rows, Header(number=0, writer="w", published_ms=0))
+    assert read_rows(content).equals(rows)
 
 
 def test_the_first_of_times_is_found_in_whichever_column_it_is() -> None:
@@ -391,15 +391,15 @@ def test_the_first_of_times_is_found_in_whichever_column_it_is() -> None:
         .chunk(0)
         for times in given
     ]
-    assert first_ms(columns) == 1
-    assert first_ms(columns[3:]) is None
-    assert first_ms(()) is None
+    assert earliest_ms(columns) == 1
+    assert earliest_ms(columns[3:]) is None
+    assert earliest_ms(()) is None
 
 
 @given(st.lists(st.lists(st.integers(0, 30), max_size=10), max_size=6), st.integers(1, 60))
 def test_pieces_are_of_some_size_and_lose_nothing(sizes: list[list[int]], size: int) -> None:
     taken = [received([message(n, Body="x" * length) for n, length in enumerate(each)]) for each in sizes]
-    cut = list(pieces(taken, size))
+    cut = list(cut_messages(taken, size))
     assert [m for piece in cut for answer in piece for m in answer.messages] == [
         m for each in taken for m in each.messages
     ]

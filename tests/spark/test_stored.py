@@ -13,12 +13,12 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from sluice_jobs.table_log import TableLog, Transaction, version_of
+from sluice_jobs.table_log import TableLog, Transaction, parse_offset
 from sluice_spark.errors import InvalidOffset, SluiceSparkError, UnknownFormat
+from sluice_spark.log.bad_records import count_errors
 from sluice_spark.log.latest import Status, read_status
-from sluice_spark.log.notes import count_errors
 from sluice_spark.log.planning import Offset, Position, Totals
-from sluice_spark.log.segments import Header, header_at, published_at, rows_of, segment_name
+from sluice_spark.log.segments import Header, list_segments, read_header, read_rows, segment_name
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
 
@@ -64,9 +64,9 @@ def stored(name: str) -> Any:
 
 
 def test_segments_are_read_with_their_headers() -> None:
-    assert sorted(published_at(STAGING)) == [0, 1]
-    assert header_at(STAGING, 0) == Header(number=0, epoch=0, writer="w0", published_ms=1_700_000_002_000)
-    assert header_at(STAGING, 1) == Header(
+    assert sorted(list_segments(STAGING)) == [0, 1]
+    assert read_header(STAGING, 0) == Header(number=0, epoch=0, writer="w0", published_ms=1_700_000_002_000)
+    assert read_header(STAGING, 1) == Header(
         number=1,
         epoch=0,
         writer="w0",
@@ -77,7 +77,7 @@ def test_segments_are_read_with_their_headers() -> None:
         size_before=0,
         deletions_failed=1,
     )
-    assert rows_of(STAGING.read(segment_name(1))).to_pylist() == ROWS
+    assert read_rows(STAGING.read(segment_name(1))).to_pylist() == ROWS
 
 
 def test_the_log_goes_on_where_it_ended() -> None:
@@ -104,7 +104,7 @@ def test_an_offset_is_read_and_written_as_it_stands_in_checkpoints() -> None:
 
 
 def test_a_table_s_stream_goes_on_where_it_was() -> None:
-    assert version_of(stored("offset-table.json")) == 7
+    assert parse_offset(stored("offset-table.json")) == 7
 
 
 def test_a_status_is_read_and_a_later_versions_passed_over(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_status_is_read_and_a_later_versions_passed_over(tmp_path: Path) -> No
 def later_segment(folder: Path) -> None:
     path = folder / "staging" / segment_name(1)
     path.write_bytes(path.read_bytes().replace(b'"version": 2', b'"version": 3'))
-    header_at(FileStore(folder / "staging"), 1)
+    read_header(FileStore(folder / "staging"), 1)
 
 
 def later_note(folder: Path) -> None:
@@ -139,7 +139,7 @@ def later_offset(_: Path) -> None:
 
 
 def later_table_offset(_: Path) -> None:
-    version_of({**stored("offset-table.json"), "version": 2})
+    parse_offset({**stored("offset-table.json"), "version": 2})
 
 
 @pytest.mark.parametrize(

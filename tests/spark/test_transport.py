@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark.sqs.answers import AnswerReader, HttpAnswer
+from sluice_spark.sqs.responses import HttpResponse, ResponseParser
 from sluice_spark.sqs.transport import Transport, route_to
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -82,8 +82,8 @@ def run(
         return runner.run(whole())
 
 
-def exchange(transport: Transport, *, within_s: float = 10, repeatable: bool = False) -> Awaitable[HttpAnswer]:
-    return transport.exchange(transport.encoded({"host": "h"}, b"{}"), within_s=within_s, repeatable=repeatable)
+def exchange(transport: Transport, *, within_s: float = 10, repeatable: bool = False) -> Awaitable[HttpResponse]:
+    return transport.exchange(transport.encode_request({"host": "h"}, b"{}"), within_s=within_s, repeatable=repeatable)
 
 
 async def twice(transport: Transport, peer: Peer) -> list[bytes]:
@@ -105,7 +105,7 @@ def test_a_connection_is_used_again() -> None:
 
 def test_a_request_is_sent_as_it_is() -> None:
     async def use(transport: Transport, peer: Peer) -> list[bytes]:
-        await transport.exchange(transport.encoded({"host": "h", "x-a": "1"}, b"{}"), within_s=10)
+        await transport.exchange(transport.encode_request({"host": "h", "x-a": "1"}, b"{}"), within_s=10)
         return peer.requests
 
     assert run([OK], use) == [b"POST / HTTP/1.1\r\nhost: h\r\nx-a: 1\r\ncontent-length: 2\r\n\r\n{}"]
@@ -386,16 +386,16 @@ def test_what_is_no_endpoint_is_refused() -> None:
 # The reader
 
 
-def fed(pieces: Sequence[bytes], *, limit: int = 10_000, ends: bool = False) -> HttpAnswer | None:
-    reading = AnswerReader(limit)
+def fed(pieces: Sequence[bytes], *, limit: int = 10_000, ends: bool = False) -> HttpResponse | None:
+    reading = ResponseParser(limit)
     reading.begin()
     answer = None
     for piece in filter(None, pieces):
         assert answer is None
         buffer = bytearray(piece)  # which is the next connection's, afterwards
-        answer = reading.filled(memoryview(buffer))
+        answer = reading.feed(memoryview(buffer))
         buffer[:] = b"?" * len(buffer)
-    return reading.ended() if ends and answer is None else answer
+    return reading.end() if ends and answer is None else answer
 
 
 def chunked(body: bytes, sizes: Sequence[int]) -> bytes:
@@ -464,15 +464,15 @@ def test_an_answer_that_breaks_off_is_none() -> None:
 
 
 def test_an_answer_without_a_body_needs_no_length() -> None:
-    assert fed([b"HTTP/1.1 204 -\r\n\r\n"]) == HttpAnswer(204, [], b"")
+    assert fed([b"HTTP/1.1 204 -\r\n\r\n"]) == HttpResponse(204, [], b"")
 
 
 def test_nothing_is_taken_for_a_large_answer_before_it_comes() -> None:
-    reading = AnswerReader(10**9)
+    reading = ResponseParser(10**9)
     reading.begin()
     tracemalloc.start()
     try:
-        reading.filled(memoryview(b"HTTP/1.1 200 OK\r\nContent-Length: 500000000\r\n\r\n" + b"x" * 1000))
+        reading.feed(memoryview(b"HTTP/1.1 200 OK\r\nContent-Length: 500000000\r\n\r\n" + b"x" * 1000))
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()
@@ -480,11 +480,11 @@ def test_nothing_is_taken_for_a_large_answer_before_it_comes() -> None:
 
 
 def test_one_answer_follows_another() -> None:
-    reading = AnswerReader()
+    reading = ResponseParser()
     for body in (b"a", b"", b"bb" * 100_000, b"c"):
         reading.begin()
         piece = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-        answer = reading.filled(memoryview(piece))
+        answer = reading.feed(memoryview(piece))
         assert answer is not None
         assert answer.body == body
         assert reading.keeps
@@ -517,7 +517,7 @@ def test_a_large_answer_is_read_once_there_is_room_for_it(loop: Any) -> None:
             asked.append((size, go_on))
             came.set()
 
-        request = transport.encoded({"host": "h"}, b"{}")
+        request = transport.encode_request({"host": "h"}, b"{}")
         answering = asyncio.ensure_future(transport.exchange(request, within_s=10, room=room))
         await came.wait()
         waited = await asyncio.wait([answering], timeout=0.2)

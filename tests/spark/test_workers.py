@@ -13,10 +13,10 @@ import pytest
 from sluice_spark.workers import (
     COLLECT_EVERY,
     SWITCH_S,
-    answer_soon,
-    spare_collections,
-    spare_modules,
-    spare_tasks,
+    collect_garbage_rarely,
+    freeze_modules,
+    speed_up_tasks,
+    switch_threads_quickly,
 )
 
 UNTOUCHED = zipimport.zipimporter.invalidate_caches  # modules are imported before the first test runs
@@ -58,27 +58,27 @@ def test_an_archive_is_not_read_again_before_each_task(tmp_path: Path, monkeypat
     importlib.invalidate_caches()
     assert str(archive) in read
     read.clear()
-    spare_tasks()
+    speed_up_tasks()
     importlib.invalidate_caches()
     assert read == []
     assert importlib.import_module("zipped_module")
 
 
 def test_the_collector_looks_rarely_and_still_looks() -> None:
-    spare_collections()
+    collect_garbage_rarely()
     assert gc.isenabled()
     assert gc.get_threshold()[0] == COLLECT_EVERY
     assert gc.get_freeze_count() > 0
 
 
 def test_the_collector_leaves_a_workers_modules_alone_and_what_comes_later_it_collects() -> None:
-    spare_modules()
+    freeze_modules()
     kept = gc.get_freeze_count()
     assert kept > 0
     later: list[object] = []
     later.append(later)
     gone = weakref.ref(_InCycle(later))
-    spare_modules()
+    freeze_modules()
     del later
     gc.collect()
     assert gone() is None
@@ -86,21 +86,21 @@ def test_the_collector_leaves_a_workers_modules_alone_and_what_comes_later_it_co
 
 
 def test_a_thread_that_computes_gives_way_to_the_network_soon() -> None:
-    answer_soon()
+    switch_threads_quickly()
     assert sys.getswitchinterval() == pytest.approx(SWITCH_S)
 
 
 PROGRAM = """
 import sys
 import pyarrow as pa
-from sluice_spark.log.segments import Header, encoded, rows
-from sluice_spark.sqs.received import Received, messages_in
-from sluice_spark.workers import spare_memory
+from sluice_spark.log.segments import Header, build_rows, encode_segment
+from sluice_spark.sqs.received import Received, parse_messages
+from sluice_spark.workers import limit_memory
 
-spare_memory()
+limit_memory()
 message = b'{"MessageId":"i","Body":"b","MessageAttributes":{"a":{"DataType":"String","StringValue":"v"}}}'
-received = [Received("http://q/1/q", messages_in(b'{"Messages":[%s,%s]}' % (message, message)))]
-encoded(pa.Table.from_batches([rows(received)]), Header(number=0, writer="w", published_ms=0))
+received = [Received("http://q/1/q", parse_messages(b'{"Messages":[%s,%s]}' % (message, message)))]
+encode_segment(pa.Table.from_batches([build_rows(received)]), Header(number=0, writer="w", published_ms=0))
 print(pa.default_memory_pool().backend_name == "system", "pandas" in sys.modules, "pyarrow.compute" in sys.modules)
 """
 

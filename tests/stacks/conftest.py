@@ -16,7 +16,7 @@ from sluice.building.project import Project
 from sluice.bundles.assets import Assets, Target
 from sluice.bundles.environment import SparkAssets, image_target
 from sluice.parameters import Architecture, Parameters
-from sluice.stages import staged
+from sluice.stages import add_stage_prefix
 from stacks.reproducible import reproducible_app
 from tests.timeouts import end_the_process
 
@@ -110,7 +110,7 @@ def synth(layer: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[...
         if key not in synthesized:
             made = reproducible_app({**CONTEXT, **parameters}, outdir=outdir)
             add_stacks(made)
-            stage = Parameters.read({**CONTEXT, **parameters}).stage
+            stage = Parameters.from_context({**CONTEXT, **parameters}).stage
             synthesized[key] = _templates(made.synth(), stage)
         return synthesized[key]
 
@@ -121,7 +121,7 @@ def _templates(assembly: CloudAssembly, stage: str | None) -> Templates:
     deployed = {stack.stack_name for stack in assembly.stacks}
 
     def template(stack: str) -> Any:
-        name = staged(stack, stage)
+        name = add_stage_prefix(stack, stage)
         file = Path(assembly.directory) / f"{name}.template.json"
         return json.loads(file.read_text()) if name in deployed else {}
 

@@ -10,7 +10,7 @@ import boto3
 import pytest
 
 from sluice.building import interpreters
-from sluice.building.locks import normal, read_lock, required_name
+from sluice.building.locks import normal, read_lock, requirement_name
 from sluice.building.project import Project
 from sluice.bundles.assets import CODE, LAYERS, Assets, Bundle, BundleFailed, Target
 from sluice.bundles.environment import SparkAssets
@@ -196,7 +196,7 @@ def test_what_pyproject_lists_is_locked() -> None:
         *listed
     }
     for lock, requirements in listed.items():
-        names = {normal(required_name(requirement)) for requirement in requirements} - {described["project"]["name"]}
+        names = {normal(requirement_name(requirement)) for requirement in requirements} - {described["project"]["name"]}
         assert names - read_lock((PROJECT / lock).read_text()).keys() == set()
 
 

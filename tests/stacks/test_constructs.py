@@ -187,7 +187,7 @@ def test_who_is_granted_offers_may_do_what_clients_do(stack: Stack) -> None:
 @pytest.mark.parametrize(
     ("ask", "said"),
     [
-        (lambda stack: Exchange(stack, "Again"), "Theirs/Again: Theirs/Exchange is SluiceFederation already"),
+        (lambda stack: Exchange(stack, "Again"), "Theirs/Again: Theirs/Exchange is already SluiceFederation"),
         (
             lambda stack: Rendezvous(stack, "Meeting", parameters={"held_proxies_max": 0}),
             "Theirs/Meeting: parameter sluice.rendezvous.held_proxies_max: 0 is not a whole number",
@@ -204,11 +204,11 @@ def test_who_is_granted_offers_may_do_what_clients_do(stack: Stack) -> None:
         ),
         (
             lambda stack: Rendezvous(stack, "Meeting", removal_policy=RemovalPolicy.SNAPSHOT),
-            "Theirs/Meeting: removal_policy is RETAIN or DESTROY",
+            "Theirs/Meeting: removal_policy must be RETAIN or DESTROY",
         ),
         (
             lambda stack: Operations(stack, "Operations", watched=[Splitting(stack, "Dev", stage="dev")]),
-            "Theirs/Operations: Theirs/Dev is of another stage",
+            "Theirs/Operations: Theirs/Dev belongs to another stage",
         ),
     ],
 )
@@ -233,5 +233,5 @@ def test_two_stages_and_two_regions_have_an_exchange_each() -> None:
 def test_nothing_can_be_added_to_what_is_made(stack: Stack) -> None:
     exchange = Exchange(stack, "Exchange")
     exchange.finish()
-    with pytest.raises(BadConfiguration, match="Theirs/Exchange: it is made already"):
+    with pytest.raises(BadConfiguration, match="Theirs/Exchange: the app is being synthesized"):
         exchange.bind(aws_sqs.Queue(stack, "Late"), exchange="events", key="#")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from sluice.parameters.consumers import ConsumerParameters, targets_of
+from sluice.parameters.consumers import ConsumerParameters, to_targets
 from sluice.splitting.consumers.targets import (
     MAX_STEPS,
     EcsVariable,
@@ -73,12 +73,12 @@ OF_SERVICE = {"cluster": "shop", "service": "orders", "container": "app", "varia
     ],
 )
 def test_each_kind_becomes_its_target(given: dict[str, Any], target: Target) -> None:
-    assert targets_of([CONSUMER.validate_json(json.dumps(given))]) == (target,)
+    assert to_targets([CONSUMER.validate_json(json.dumps(given))]) == (target,)
 
 
 def test_targets_keep_their_order() -> None:
     given = [{"type": "lambda trigger", "function": name} for name in ("b", "a")]
-    targets = targets_of([CONSUMER.validate_json(json.dumps(each)) for each in given])
+    targets = to_targets([CONSUMER.validate_json(json.dumps(each)) for each in given])
     assert targets == (LambdaTrigger(function="b"), LambdaTrigger(function="a"))
 
 

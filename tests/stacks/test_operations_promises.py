@@ -547,16 +547,16 @@ def test_for_this_machine_there_is_all_but_what_the_embedded_cloud_refuses(synth
     [
         ({"alarm_email": "nobody"}, "alarm_email: 'nobody' is not an e-mail address"),
         ({"alarm_topic_arn": "arn:aws:sns:eu-central-1:123456789012:t.fifo"}, "alarm_topic_arn: .* is not the ARN"),
-        ({"alarm_email": ADDRESS, "alarm_topic_arn": TOPIC}, "alarm_email: either an address or alarm_topic_arn"),
+        ({"alarm_email": ADDRESS, "alarm_topic_arn": TOPIC}, "alarm_email: set either alarm_email or alarm_topic_arn"),
         ({"unanswered_percent": 0}, "unanswered_percent: 0 is not a whole number from 1 to 100"),
-        ({"sites": [{"name": "a", "region": "Frankfurt"}]}, r"sites: .0..region.: 'Frankfurt' is not a region"),
+        ({"sites": [{"name": "a", "region": "Frankfurt"}]}, r"sites: .0..region.: 'Frankfurt' is not an AWS region"),
         ({"sites": [{"name": "a", "region": "eu-west-1"}] * 2}, "sites: a is listed twice"),
         ({"tracing": "some"}, "tracing: 'some' is not true or false"),
     ],
 )
 def test_what_can_t_be_is_refused_by_its_name(given: dict[str, object], cause: str) -> None:
     with pytest.raises(BadParameter, match=f"{KEY}.{cause}"):
-        Parameters.read({**CONTEXT, **{f"{KEY}.{name}": value for name, value in given.items()}})
+        Parameters.from_context({**CONTEXT, **{f"{KEY}.{name}": value for name, value in given.items()}})
 
 
 def test_the_topic_of_alarms_has_no_physical_name(called: Templates) -> None:

@@ -18,9 +18,9 @@ from sluice.building.locks import NotPinned
 from sluice.building.project import Project
 from sluice.bundles.assets import BundleFailed
 from sluice.bundles.environment import ENTRY_POINT, PACKAGES, SparkAssets, image_target
-from sluice.local.jobs import spark_python
+from sluice.local.jobs import find_spark_python
 from sluice.parameters import Architecture
-from sluice.pipeline.jobs import Places, Program
+from sluice.pipeline.jobs import Program, StorageLocations
 from tests.sources import parse_source
 from tests.stacks.conftest import PROJECT
 
@@ -213,7 +213,7 @@ def job_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     unpacked(ASSETS.environment(image_target(Architecture.LOCAL, "")).folder, folder / "environment")
     unpacked(ASSETS.code().folder, folder / "code")
     spark = subprocess.run(
-        [spark_python(None), "-c", "import pyspark; print(pyspark.__file__)"],
+        [find_spark_python(None), "-c", "import pyspark; print(pyspark.__file__)"],
         capture_output=True,
         text=True,
         check=True,
@@ -283,7 +283,10 @@ def test_executors_find_the_packages_where_spark_unpacks_the_archives(job_folder
         (home / path.name).symlink_to(path)
     environment = ASSETS.environment(image_target(Architecture.LOCAL, "")).folder
     program = Program(
-        entry_point="", environment=str(environment), code=str(ASSETS.code().folder), places=Places(root=str(tmp_path))
+        entry_point="",
+        environment=str(environment),
+        code=str(ASSETS.code().folder),
+        places=StorageLocations(root=str(tmp_path)),
     )
     ours = {"spark.archives", "spark.executorEnv.PYTHONPATH"}
     configuration = {name: value for name, value in program.configuration.items() if name in ours}

@@ -180,12 +180,12 @@ def test_what_is_asked_for_reaches_the_jobs_and_makes_others_of_them(
     assert configuration["spark.executor.memory"] == configuration["spark.executor.memoryOverhead"] == "4096m"
     assert configuration["spark.dynamicAllocation.maxExecutors"] == "7"
     assert land.arguments[land.arguments.index("--trigger-seconds") + 1] == "5"
-    assert {job.name for job in Catalogue(told(templates)).scheduled(0)} == {STATISTICS, COMPACT}
+    assert {job.name for job in Catalogue(told(templates)).build_due_jobs(0)} == {STATISTICS, COMPACT}
     assert land.digest != Catalogue(told(templates)).land().digest
 
 
 def test_batch_jobs_are_scheduled_where_a_time_is_given(otherwise: Templates) -> None:
-    assert [job.name for job in Catalogue(told(otherwise)).scheduled(0)] == [COMPACT]
+    assert [job.name for job in Catalogue(told(otherwise)).build_due_jobs(0)] == [COMPACT]
 
 
 def test_archives_are_named_as_spark_unpacks_them(templates: Templates) -> None:
@@ -401,36 +401,39 @@ def test_the_queue_may_be_a_fifo_queue_that_is_adopted(synth: Synth) -> None:
 @pytest.mark.parametrize(
     ("given", "cause"),
     [
-        ({"worker_vcpu": 3}, "worker_vcpu: 3 is none of 1, 2, 4, 8, 16"),
-        ({"worker_memory_gb": 9}, "worker_memory_gb: 9: workers of 1 vCPU have 2 to 8 GB"),
+        ({"worker_vcpu": 3}, "worker_vcpu: 3 is not one of 1, 2, 4, 8, 16"),
+        ({"worker_memory_gb": 9}, "worker_memory_gb: 9: workers with 1 vCPU have 2 to 8 GB"),
         ({"worker_vcpu": 8, "worker_memory_gb": 18}, "worker_memory_gb: 18: .* in steps of 4"),
-        ({"max_vcpu": 1}, "max_vcpu: 1 is less than a driver and an executor have, 2"),
-        ({"subnet_ids": SUBNETS}, "security_group_ids: subnet_ids need them"),
-        (OWN, "vpc_endpoints: jobs in subnet_ids don't reach SQS: list sqs here, or say own_way_to_sqs"),
-        ({**OWN, "vpc_endpoints": ["logs"]}, "vpc_endpoints: jobs in subnet_ids don't reach SQS"),
-        ({**OWN, "vpc_id": None, "vpc_endpoints": ["sqs"]}, "vpc_id: vpc_endpoints need it"),
-        ({**OWN, "vpc_endpoints": ["sqs", "s3"]}, "route_table_ids: they go together with s3"),
-        ({**OWN, "vpc_endpoints": ["sqs"], "route_table_ids": ["rtb-01234567"]}, "route_table_ids: they go together"),
+        ({"max_vcpu": 1}, "max_vcpu: 1 is less than one driver and one executor need, 2"),
+        ({"subnet_ids": SUBNETS}, "security_group_ids: required with subnet_ids"),
+        (OWN, "vpc_endpoints: jobs in subnet_ids can't reach SQS: list sqs here, or set own_way_to_sqs"),
+        ({**OWN, "vpc_endpoints": ["logs"]}, "vpc_endpoints: jobs in subnet_ids can't reach SQS"),
+        ({**OWN, "vpc_id": None, "vpc_endpoints": ["sqs"]}, "vpc_id: required with vpc_endpoints"),
+        ({**OWN, "vpc_endpoints": ["sqs", "s3"]}, "route_table_ids: required with s3"),
+        ({**OWN, "vpc_endpoints": ["sqs"], "route_table_ids": ["rtb-01234567"]}, "route_table_ids: required with s3"),
         ({**OWN, "vpc_endpoints": ["sqs", "sqs"]}, "vpc_endpoints: sqs is listed twice"),
-        ({**OWN, "own_way_to_sqs": True, "endpoint_subnets": 2}, "endpoint_subnets: 2 is more than there are subnets"),
-        ({"resting": True, "streaming": True}, "resting: streaming is true"),
-        ({"endpoint_subnets": 3}, "endpoint_subnets: 3 is more than there are subnets, 2"),
+        (
+            {**OWN, "own_way_to_sqs": True, "endpoint_subnets": 2},
+            "endpoint_subnets: 2 is more than the number of subnets",
+        ),
+        ({"resting": True, "streaming": True}, "resting: can't be true while streaming is"),
+        ({"endpoint_subnets": 3}, "endpoint_subnets: 3 is more than the number of subnets, 2"),
         ({"endpoint_subnets": 0}, "endpoint_subnets: 0 is not a whole number from 1 to 16"),
-        ({"zones": []}, "zones: workers are in one at least"),
+        ({"zones": []}, "zones: list at least one zone"),
         ({"zones": [1, 1]}, "zones: 1 is listed twice"),
         ({"zones": [6]}, r"zones: \[0\]: 6 is not a whole number from 0 to 5"),
         ({"zones": [True]}, r"zones: \[0\]: True is not a whole number from 0 to 5"),
         ({"zones": ["eu-central-1a"]}, r"zones: \[0\]: 'eu-central-1a' is not a whole number from 0 to 5"),
-        ({"vpc_id": "vpc-01234567"}, "vpc_id: it is about subnet_ids, of which there are none"),
-        ({"vpc_endpoints": ["sqs"]}, "vpc_endpoints: it is about subnet_ids"),
-        ({"own_way_to_sqs": True}, "own_way_to_sqs: it is about subnet_ids"),
-        ({"vpc_endpoints": ["ec2"]}, r"vpc_endpoints: \[0\]: 'ec2' is none of"),
+        ({"vpc_id": "vpc-01234567"}, "vpc_id: can be set only together with subnet_ids"),
+        ({"vpc_endpoints": ["sqs"]}, "vpc_endpoints: can be set only together"),
+        ({"own_way_to_sqs": True}, "own_way_to_sqs: can be set only together"),
+        ({"vpc_endpoints": ["ec2"]}, r"vpc_endpoints: \[0\]: 'ec2' is not one of"),
         ({"statistics_at": "24:00"}, "statistics_at: '24:00' is not a time of day"),
         ({"shutdown_grace_s": 5}, "shutdown_grace_s: 5 is not a whole number from 15"),
-        ({"table_format": "orc"}, "table_format: 'orc' is none of"),
-        ({"security_group_ids": ["mine"]}, r"security_group_ids: \[0\]: 'mine' is not an id, sg-"),
+        ({"table_format": "orc"}, "table_format: 'orc' is not one of"),
+        ({"security_group_ids": ["mine"]}, r"security_group_ids: \[0\]: 'mine' is not a security group id, sg-"),
     ],
 )
 def test_what_can_t_be_is_refused_by_its_name(given: dict[str, object], cause: str) -> None:
     with pytest.raises(BadParameter, match=f"{KEY}.{cause}"):
-        Parameters.read({**CONTEXT, **{f"{KEY}.{name}": value for name, value in given.items()}})
+        Parameters.from_context({**CONTEXT, **{f"{KEY}.{name}": value for name, value in given.items()}})

@@ -380,8 +380,8 @@ def test_alarms_say_who_reads_a_queue(repointed: Templates) -> None:
         readable(id_): alarm["Properties"]["AlarmDescription"]
         for id_, alarm in resources(repointed.operations, "AWS::CloudWatch::Alarm").items()
     }
-    assert "wait for their consumer" in told["SplittriggeredSourceAgeAlarm"]
-    assert "wait for their function" in told["SplitwithamainqueSourceAgeAlarm"]
+    assert "wait too long for the consumer" in told["SplittriggeredSourceAgeAlarm"]
+    assert "wait too long for the function" in told["SplitwithamainqueSourceAgeAlarm"]
 
 
 def test_what_is_split_has_no_physical_name(split: Templates) -> None:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from sluice.stages import staged
+from sluice.stages import add_stage_prefix
 from tests.stacks.conftest import Templates
 
 Template = Mapping[str, Any]
@@ -71,7 +71,9 @@ class Assembly:
     def of(cls, templates: Templates) -> "Assembly":
         """Without those that aren't there."""
         found = {name: template for name, template in asdict(templates).items() if template and name != "stage"}
-        return cls({staged(f"Sluice{name.capitalize()}", templates.stage): each for name, each in found.items()})
+        return cls(
+            {add_stage_prefix(f"Sluice{name.capitalize()}", templates.stage): each for name, each in found.items()}
+        )
 
     def resources(self, *types: str) -> Iterator[Resource]:
         """All, or those of some types."""

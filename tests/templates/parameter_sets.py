@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sluice.parameters import known
+from sluice.parameters import parameter_schemas
 from sluice.parameters.values import BRIDGES_MAX_BYTES
 
 HERE = "arn:aws:sqs:ap-southeast-1:123456789012"
@@ -31,7 +31,7 @@ def _numbered(most: int, pattern: str, *, width: int = 0) -> list[str]:
 
 def _highest() -> dict[str, object]:
     """Every number at the limit that its parameter has."""
-    limits = {key: schema["maximum"] for key, schema in known().items() if "maximum" in schema}
+    limits = {key: schema["maximum"] for key, schema in parameter_schemas().items() if "maximum" in schema}
     limits["sluice.rendezvous.proxy_max_concurrency"] = limits["sluice.rendezvous.held_proxies_max"]
     return {**limits, "sluice.log_retention_days": 3_653, "sluice.pipeline.worker_vcpu": 16}
 

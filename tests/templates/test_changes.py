@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sluice.parameters.values import exact_id_of
+from sluice.parameters.values import unique_construct_id
 from tests.templates.changed_sets import (
     ADOPTED,
     CHANGED,
@@ -28,7 +28,7 @@ from tests.templates.parameter_sets import ParameterSet
 
 Changes = Callable[[ParameterSet, ParameterSet], Change]
 
-OFFERS = exact_id_of("OffersQueue", "snowflake-broker")
+OFFERS = unique_construct_id("OffersQueue", "snowflake-broker")
 FIRST = ("source of orders", "main of orders", "queue of invoices", "ingress of amq.topic")
 LAST = (
     "source of ledger",
@@ -97,7 +97,7 @@ def test_where_a_queue_is_adopted_no_longer_one_is_made_and_nothing_else(changes
 def test_a_queue_of_another_kind_or_name_is_another_and_the_rest_stay(changes: Changes) -> None:
     assert changes(SITE, OF_ANOTHER_KIND).contents == {
         OFFERS: LOST,
-        exact_id_of("OffersQueue", "another"): NEW,
+        unique_construct_id("OffersQueue", "another"): NEW,
         "source of orders": LEFT,
         "main of orders": LEFT,
         "dead letters of orders": NEW,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sluice.parameters import Parameters, known
+from sluice.parameters import Parameters, parameter_schemas
 from tests.stacks.conftest import CONTEXT
 from tests.templates.conftest import Assemblies
 from tests.templates.parameter_sets import MANY, MAXIMUM, NO_QUEUES, SETS, ParameterSet
@@ -19,7 +19,7 @@ HOLDS_LESS = {  # beside what the limit of their number is, all have to fit into
 
 
 def value(given: ParameterSet, key: str) -> Any:
-    node: Any = Parameters.read({**CONTEXT, **given.parameters})
+    node: Any = Parameters.from_context({**CONTEXT, **given.parameters})
     for name in key.split(".")[1:]:
         node = getattr(node, name)
     return node
@@ -27,8 +27,12 @@ def value(given: ParameterSet, key: str) -> Any:
 
 @pytest.mark.parametrize("given", [MANY, MAXIMUM], ids=lambda given: given.name)
 def test_at_the_maximum_every_number_and_every_list_is_as_large_as_it_may_be(given: ParameterSet) -> None:
-    numbers = {key: each["maximum"] for key, each in known().items() if "maximum" in each}
-    lists = {key: each["maxItems"] for key, each in known().items() if "maxItems" in each and key not in HOLDS_LESS}
+    numbers = {key: each["maximum"] for key, each in parameter_schemas().items() if "maximum" in each}
+    lists = {
+        key: each["maxItems"]
+        for key, each in parameter_schemas().items()
+        if "maxItems" in each and key not in HOLDS_LESS
+    }
     assert len(numbers) > 30
     assert {key: value(given, key) for key in numbers} == numbers
     assert {key: len(value(given, key)) for key in lists} == lists

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
+from sluice.federation.bridge_provisioner import BRIDGE_QUEUE_PREFIX
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
 from sluice.splitting.consumers.temporary_queues import PREFIX as TEMPORARY_PREFIX
-from sluice.stages import staged
+from sluice.stages import add_stage_prefix
 from tests.templates.assembly import ARNS, Assembly, physical_name
 from tests.templates.conftest import Assemblies
 from tests.templates.parameter_sets import DEFAULTS, STAGED, ParameterSet
@@ -47,7 +47,7 @@ def resources(assembly: Assembly) -> set[str]:
 def physical_arns(assembly: Assembly, stage: str | None) -> set[str]:
     """All that a site has: what its stacks make, and what its functions do."""
     made = {ARNS[each.type] + physical_name(each) for each in assembly.resources(*ARNS)}
-    return made | {f"{ARNS['AWS::SQS::Queue']}{staged(name, stage)}" for name in MADE_AT_RUN_TIME}
+    return made | {f"{ARNS['AWS::SQS::Queue']}{add_stage_prefix(name, stage)}" for name in MADE_AT_RUN_TIME}
 
 
 def test_what_is_named_is_named_after_the_stage(assemblies: Assemblies) -> None:
@@ -106,5 +106,5 @@ def test_a_site_may_touch_what_it_makes_at_run_time(assemblies: Assemblies) -> N
     for given in (DEFAULTS, STAGED):
         allowed = resources(assemblies(given))
         for name in MADE_AT_RUN_TIME:
-            arn = ARNS["AWS::SQS::Queue"] + staged(name, STAGES[given.name])
+            arn = ARNS["AWS::SQS::Queue"] + add_stage_prefix(name, STAGES[given.name])
             assert any(fnmatchcase(arn, each) for each in allowed), arn

@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.batches import MAX_ENTRIES, OUT_OF_TIME, Dispatcher, Entry, Request, Stopped, fifo_rounds, standard_round
+from sluice.batches import (
+    MAX_ENTRIES,
+    OUT_OF_TIME,
+    Dispatcher,
+    DispatchStop,
+    Entry,
+    Request,
+    fifo_rounds,
+    standard_round,
+)
 from sluice.errors import CallFailed, DestinationFault, HeldBack, NotDelivered, NotReached, QueueGone
 from sluice.message import MAX_MESSAGE_BYTES, Outgoing
 
@@ -165,7 +174,7 @@ def test_a_dispatch_stops_where_a_target_is_gone_and_goes_on_without_repeating(
         left = stopped.later
     assert sorted(lost, key=repr) == sorted((one for one in entries if one.target in gone), key=repr)
     assert len(send.arrived) == len(entries) - len(lost)
-    assert batch.dispatch(one for one in entries if one.target not in gone) == Stopped()
+    assert batch.dispatch(one for one in entries if one.target not in gone) == DispatchStop()
     assert len(send.arrived) == len(entries) - len(lost)
 
 
@@ -247,14 +256,14 @@ def test_what_an_optional_target_refuses_for_good_is_given_back(fault: Destinati
 @pytest.mark.parametrize("fault", FAILURES)
 def test_what_fails_for_now_is_a_failure_at_an_optional_target_too(fault: DestinationFault | str) -> None:
     batch = Dispatcher(fifo=False, send=refusing("A", fault, []), executor=None, optional={"A"})
-    assert batch.dispatch([entry(0, "A"), entry(1, "M")]) == Stopped()
+    assert batch.dispatch([entry(0, "A"), entry(1, "M")]) == DispatchStop()
     assert (list(batch.failures), batch.sent) == ([0], [entry(1, "M")])
 
 
 @pytest.mark.parametrize("fault", REFUSALS)
 def test_what_another_target_refuses_is_a_failure(fault: DestinationFault | str) -> None:
     batch = Dispatcher(fifo=False, send=refusing("M", fault, []), executor=None, optional={"A"})
-    assert batch.dispatch([entry(0, "A"), entry(1, "M")]) == Stopped()
+    assert batch.dispatch([entry(0, "A"), entry(1, "M")]) == DispatchStop()
     assert (list(batch.failures), batch.sent) == ([1], [entry(0, "A")])
 
 

@@ -27,7 +27,7 @@ TEXT = '{"kind":"tree","version":2,"value":{"leaves":[{"name":"a","tags":["x","y
 
 def test_a_stored_value_says_its_kind_and_version() -> None:
     assert TREES.text(TREE) == TEXT
-    assert TREES.of_text(TEXT) == TREE
+    assert TREES.from_text(TEXT) == TREE
 
 
 def test_packed_it_is_the_same_text_compressed() -> None:
@@ -37,12 +37,12 @@ def test_packed_it_is_the_same_text_compressed() -> None:
 
 def test_another_version_stops_the_reader() -> None:
     with pytest.raises(BadSnapshot, match="tree of version 3: this program reads tree of 2"):
-        TREES.of_text(TEXT.replace('"version":2', '"version":3'))
+        TREES.from_text(TEXT.replace('"version":2', '"version":3'))
 
 
 def test_another_kind_stops_the_reader() -> None:
     with pytest.raises(BadSnapshot, match="bush of version 2: this program reads tree of 2"):
-        TREES.of_text(TEXT.replace('"tree"', '"bush"'))
+        TREES.from_text(TEXT.replace('"tree"', '"bush"'))
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.documents import MAX_DEPTH, NestedTooDeep, check_depth, read_json
-from sluice.operator.documents import BadFile, document_of_text, documents_of_text, located_document_of_file
+from sluice.operator.documents import BadFile, parse_document, parse_documents, read_document_with_lines
 from sluice.splitting.filters.dialect import MAX_LEVELS
-from sluice.splitting.filters.index import need_of
+from sluice.splitting.filters.index import derive_need
 from sluice.splitting.filters.patterns import problem
 
 STACKS = pytest.mark.parametrize("calls", [0, 450], ids=["shallow", "deep"])
@@ -84,7 +84,7 @@ def test_a_file_is_refused_in_the_line_where_it_goes_beyond(
 ) -> None:
     file = tmp_path / "f.yaml"
     file.write_text("a: 1\nb:\n  " + nested(MAX_DEPTH + 100, opening, closing, "1"))
-    for read in (lambda: located_document_of_file(file), lambda: documents_of_text(file.read_text(), file)):
+    for read in (lambda: read_document_with_lines(file), lambda: parse_documents(file.read_text(), file)):
         said = refusal(calls, read)
         assert f"nested too deep, more than {MAX_DEPTH} levels in " in said
         assert "line 3, column " in said
@@ -94,8 +94,8 @@ def test_a_file_is_refused_in_the_line_where_it_goes_beyond(
 def test_a_file_is_read_up_to_the_limit(calls: int, tmp_path: Path) -> None:
     file = tmp_path / "f.yaml"
     file.write_text("a: " + nested(MAX_DEPTH - 1))
-    read = within(calls, lambda: documents_of_text(file.read_text(), file))
-    located = within(calls, lambda: located_document_of_file(file)[0])
+    read = within(calls, lambda: parse_documents(file.read_text(), file))
+    located = within(calls, lambda: read_document_with_lines(file)[0])
     assert read == [located]
     assert depth(located) == MAX_DEPTH
 
@@ -103,15 +103,15 @@ def test_a_file_is_read_up_to_the_limit(calls: int, tmp_path: Path) -> None:
 @STACKS
 def test_what_aliases_repeat_counts_where_it_is_repeated(calls: int) -> None:
     shallow = "\n".join(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 500))
-    said = refusal(calls, lambda: document_of_text(f"a0: &a0 []\n{shallow}", Path("f.yaml")))
+    said = refusal(calls, lambda: parse_document(f"a0: &a0 []\n{shallow}", Path("f.yaml")))
     assert f"nested too deep, more than {MAX_DEPTH} levels in " in said
     assert f"line {MAX_DEPTH}, " in said
 
 
 def test_what_contains_itself_is_refused_and_an_alias_in_the_next_document_is_not() -> None:
-    said = refusal(0, lambda: document_of_text("a: &a [[*a]]", Path("f.yaml")))
+    said = refusal(0, lambda: parse_document("a: &a [[*a]]", Path("f.yaml")))
     assert "the alias 'a' is within what it repeats" in said
-    assert documents_of_text("a: &a [1]\nb: *a\n---\na: &a [2]\nb: *a", Path("f.yaml")) == [
+    assert parse_documents("a: &a [1]\nb: *a\n---\na: &a [2]\nb: *a", Path("f.yaml")) == [
         {"a": [1], "b": [1]},
         {"a": [2], "b": [2]},
     ]
@@ -123,13 +123,13 @@ def test_a_pattern_is_taken_up_to_the_limit_and_refused_where_it_goes_beyond(
     calls: int, opening: str, closing: str
 ) -> None:
     good, bad = nested(MAX_LEVELS, opening, closing, "b"), nested(MAX_LEVELS + 1, opening, closing, "b")
-    assert within(calls, lambda: (problem(good), need_of(good) is not None)) == (None, True)
+    assert within(calls, lambda: (problem(good), derive_need(good) is not None)) == (None, True)
     at = 0 if opening.startswith("[") else MAX_LEVELS * len(opening)
     assert (
         within(calls, lambda: problem(bad))
         == f"doesn't compile: nests more than {MAX_LEVELS} groups and classes at position {at}"
     )
-    assert within(calls, lambda: need_of(bad).is_whole) is False
+    assert within(calls, lambda: derive_need(bad).is_whole) is False
 
 
 def test_what_a_pattern_only_quotes_is_no_level() -> None:

@@ -24,7 +24,7 @@ NO_QUEUE = "SQS Error Code: AWS.SimpleQueueService.NonExistentQueue. SQS Error M
     ],
 )
 def test_what_passes_is_told_by_its_code_and_where_the_code_says_nothing_by_its_words(code: str, text: str) -> None:
-    assert CallFailed("Call", code, text).passes
+    assert CallFailed("Call", code, text).is_transient
 
 
 @pytest.mark.parametrize(
@@ -38,4 +38,4 @@ def test_what_passes_is_told_by_its_code_and_where_the_code_says_nothing_by_its_
     ],
 )
 def test_an_answer_stays_what_it_is(code: str, text: str) -> None:
-    assert not CallFailed("Call", code, text).passes
+    assert not CallFailed("Call", code, text).is_transient

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.building.locks import NotPinned, main, pinned, read_lock
+from sluice.building.locks import NotPinned, main, read_lock, resolve_pins
 
 LOCK = f"""\
 # a comment
@@ -38,7 +38,7 @@ def test_pins_are_of_all_that_is_needed_but_what_is_there_anyway() -> None:
 
 def test_what_isnt_pinned_is_named() -> None:
     with pytest.raises(NotPinned, match="doesn't pin zeta"):
-        pinned(["zeta"], LOCK)
+        resolve_pins(["zeta"], LOCK)
 
 
 def test_a_pin_has_the_hashes_of_its_files_and_its_platforms() -> None:
@@ -49,7 +49,7 @@ def test_a_pin_has_the_hashes_of_its_files_and_its_platforms() -> None:
 
 
 def _named(requirement: str) -> list[str]:
-    return [pin.name for pin in pinned([requirement], LOCK, without=("boto3", "botocore"))]
+    return [pin.name for pin in resolve_pins([requirement], LOCK, without=("boto3", "botocore"))]
 
 
 def test_a_part_of_a_lock_is_printed_for_some_extras(

@@ -2,7 +2,7 @@ import pytest
 
 from sluice.codec import Struct, encode
 from sluice.errors import BadRequest, Malformed, RequestRefused
-from sluice.operations import Operation, refusal_of, reply_of, request_of, result_of
+from sluice.operations import Operation, build_error_reply, build_reply, parse_request, parse_result
 
 
 class Lamp(Struct, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ def test_an_operation_says_its_tag_and_its_fields() -> None:
     ],
 )
 def test_a_request_is_read_from_an_event_and_from_a_text(said: dict[str, str] | str | bytes, operation: object) -> None:
-    assert request_of(said, Lighting) == operation
+    assert parse_request(said, Lighting) == operation
 
 
 @pytest.mark.parametrize(
@@ -62,28 +62,28 @@ def test_a_request_is_read_from_an_event_and_from_a_text(said: dict[str, str] | 
 )
 def test_what_is_no_operation_is_refused_with_the_place(said: dict[str, str] | str, text: str) -> None:
     with pytest.raises(BadRequest, match=text):
-        request_of(said, Lighting)
+        parse_request(said, Lighting)
 
 
 def test_who_asks_gets_the_operation_s_own_result() -> None:
     lamp = Lamp(name="hall", watts=60)
-    assert reply_of(lamp) == {"result": {"name": "hall", "watts": 60}}
-    assert result_of(Light(name="hall"), encode(reply_of(lamp))) == lamp
-    assert result_of(Look(), encode(reply_of((lamp, lamp)))) == (lamp, lamp)
-    assert result_of(Rest(), encode(reply_of(None))) is None
+    assert build_reply(lamp) == {"result": {"name": "hall", "watts": 60}}
+    assert parse_result(Light(name="hall"), encode(build_reply(lamp))) == lamp
+    assert parse_result(Look(), encode(build_reply((lamp, lamp)))) == (lamp, lamp)
+    assert parse_result(Rest(), encode(build_reply(None))) is None
 
 
 def test_a_refusal_is_the_function_s_own_words() -> None:
-    refused = encode(refusal_of(BadRequest("no such lamp: hall")))
+    refused = encode(build_error_reply(BadRequest("no such lamp: hall")))
     assert refused == b'{"error":"no such lamp: hall"}'
     with pytest.raises(RequestRefused, match=r"^no such lamp: hall$"):
-        result_of(Light(name="hall"), refused)
+        parse_result(Light(name="hall"), refused)
 
 
 @pytest.mark.parametrize("reply", ["{}", "5", "no JSON", '{"result": {"name": 5}}', '{"result": null}'])
 def test_what_is_no_reply_is_malformed(reply: str) -> None:
     with pytest.raises(Malformed, match=r"^light: "):
-        result_of(Light(name="hall"), reply)
+        parse_result(Light(name="hall"), reply)
 
 
 def test_an_operation_knows_whether_there_may_be_more_to_do_after_it() -> None:

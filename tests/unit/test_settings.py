@@ -64,8 +64,8 @@ class Large(Trial, frozen=True, kw_only=True):
 def test_what_is_stored_is_read_by_the_names_it_is_stored_under(settings: Large) -> None:
     environment = settings.environment(stored_under=["/a", "/b"])
     assert "PLACES" not in environment
-    half = len(settings.stored()) // 2
-    parts = {"/a": settings.stored()[:half], "/b": settings.stored()[half:]}
+    half = len(settings.encode_stored()) // 2
+    parts = {"/a": settings.encode_stored()[:half], "/b": settings.encode_stored()[half:]}
     assert Large.read(environment, lambda names: "".join(parts[name] for name in names)) == settings
 
 

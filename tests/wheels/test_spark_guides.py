@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.local.cloud import Cloud, start
+from sluice.local.cloud import Cloud, start_cloud
 from sluice.local.sites import Site
 from tests.snippets.documents import CHECKED, SPARK, blocks, commands
 from tests.wheels.conftest import ROOT, UV, Installed
@@ -46,7 +46,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Install
 
 @pytest.fixture
 def cloud(tmp_path: Path) -> Iterator[Cloud]:
-    running = start(tmp_path / "cloud", ends_with_us=True)
+    running = start_cloud(tmp_path / "cloud", ends_with_us=True)
     yield running
     running.stop()
 

@@ -8,7 +8,7 @@ import msgspec
 
 from sluice.aws.clients import calls
 from sluice.errors import CallFailed, MappingGone
-from sluice.federation.links.links import MappingPace
+from sluice.federation.links.links import MappingScaling
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_lambda import LambdaClient
@@ -28,7 +28,7 @@ class BridgeMappings(msgspec.Struct, frozen=True, kw_only=True):
     function: str
     arn_prefix: str
 
-    def create(self, queue: str, pace: MappingPace, *, on: bool) -> str:
+    def create(self, queue: str, pace: MappingScaling, *, on: bool) -> str:
         """Make a mapping for the queue, or take the one that is there; its id.
 
         Raises `CallFailed`, and `MappingGone` for one that went meanwhile.
@@ -52,22 +52,22 @@ class BridgeMappings(msgspec.Struct, frozen=True, kw_only=True):
         except CallFailed as error:
             if error.code != EXISTS:
                 raise
-            mappings = self._of(queue)
+            mappings = self._list_mapping_ids(queue)
             if not mappings:  # one that is being deleted, or isn't listed yet
                 raise
-        self._update(mappings[0], Enabled=on, **_paced(queue, pace))
+        self._update(mappings[0], Enabled=on, **_pace_options(queue, pace))
         return mappings[0]
 
-    def pace(self, mapping: str, queue: str, pace: MappingPace) -> None:
+    def pace(self, mapping: str, queue: str, pace: MappingScaling) -> None:
         """Let the queue's mapping, while it goes on, read with this pace. Raises `MappingGone`, `CallFailed`.
 
         One that reads so already is left alone: for some seconds after an update nobody may switch it.
         """
-        with _known(mapping), calls("GetEventSourceMapping"):
-            found = self.client.get_event_source_mapping(UUID=mapping)
-        limit = found.get("ScalingConfig", {}).get("MaximumConcurrency")
-        if (found["BatchSize"], limit) != (pace.batch_size, pace.max_concurrency):
-            self._update(mapping, **_paced(queue, pace))
+        with _translate_missing(mapping), calls("GetEventSourceMapping"):
+            response = self.client.get_event_source_mapping(UUID=mapping)
+        limit = response.get("ScalingConfig", {}).get("MaximumConcurrency")
+        if (response["BatchSize"], limit) != (pace.batch_size, pace.max_concurrency):
+            self._update(mapping, **_pace_options(queue, pace))
 
     def switch(self, mapping: str, *, on: bool) -> None:
         """Enable or disable it. Raises `MappingGone`, `CallFailed`."""
@@ -75,32 +75,32 @@ class BridgeMappings(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_on(self, mapping: str) -> bool:
         """Whether it is enabled, or about to be; one about to go is gone. Raises `MappingGone`, `CallFailed`."""
-        with _known(mapping), calls("GetEventSourceMapping"):
-            found = self.client.get_event_source_mapping(UUID=mapping)
-        if found["State"] == "Deleting":
+        with _translate_missing(mapping), calls("GetEventSourceMapping"):
+            response = self.client.get_event_source_mapping(UUID=mapping)
+        if response["State"] == "Deleting":
             raise MappingGone(mapping)
-        return found["State"] in {"Enabled", "Enabling", "Creating", "Updating"}
+        return response["State"] in {"Enabled", "Enabling", "Creating", "Updating"}
 
     def delete(self, queue: str) -> None:
         """Delete the queue's mapping; none is no error. Raises `CallFailed`."""
-        for mapping in self._of(queue):
-            with suppress(MappingGone), _known(mapping), calls("DeleteEventSourceMapping"):
+        for mapping in self._list_mapping_ids(queue):
+            with suppress(MappingGone), _translate_missing(mapping), calls("DeleteEventSourceMapping"):
                 self.client.delete_event_source_mapping(UUID=mapping)
 
     def _update(self, mapping: str, **options: Any) -> None:
-        with _known(mapping), calls("UpdateEventSourceMapping"):
+        with _translate_missing(mapping), calls("UpdateEventSourceMapping"):
             self.client.update_event_source_mapping(UUID=mapping, **options)
 
-    def _of(self, queue: str) -> list[str]:
+    def _list_mapping_ids(self, queue: str) -> list[str]:
         with calls("ListEventSourceMappings"):
-            found = self.client.list_event_source_mappings(
+            response = self.client.list_event_source_mappings(
                 EventSourceArn=self.arn_prefix + queue, FunctionName=self.function
             )
-        return [mapping["UUID"] for mapping in found["EventSourceMappings"]]
+        return [mapping["UUID"] for mapping in response["EventSourceMappings"]]
 
 
 class PeerMappings(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the queues that peers send to, by their ARNs. The stacks make them, switched off: idle polls are paid for."""
+    """Mappings of the queues that peers send to, by ARN. Stacks create them disabled, as idle polls cost money."""
 
     client: "LambdaClient"
     queue_arns: Sequence[str]
@@ -112,8 +112,8 @@ class PeerMappings(msgspec.Struct, frozen=True, kw_only=True):
         """
         for arn in self.queue_arns:
             with calls("ListEventSourceMappings"):
-                found = self.client.list_event_source_mappings(EventSourceArn=arn)["EventSourceMappings"]
-            for mapping in found:
+                response = self.client.list_event_source_mappings(EventSourceArn=arn)["EventSourceMappings"]
+            for mapping in response:
                 if mapping["State"] in {"Disabled", "Disabling"}:
                     self._switch_on(mapping["UUID"])
 
@@ -126,7 +126,7 @@ class PeerMappings(msgspec.Struct, frozen=True, kw_only=True):
                 raise
 
 
-def _paced(queue: str, pace: MappingPace) -> dict[str, Any]:
+def _pace_options(queue: str, pace: MappingScaling) -> dict[str, Any]:
     """Options that let a mapping read so, however it read before."""
     # An empty configuration takes a limit away.
     scaling = {} if pace.max_concurrency is None else {"MaximumConcurrency": pace.max_concurrency}
@@ -137,7 +137,7 @@ def _paced(queue: str, pace: MappingPace) -> dict[str, Any]:
 
 
 @contextmanager
-def _known(mapping: str) -> Iterator[None]:
+def _translate_missing(mapping: str) -> Iterator[None]:
     """Turn what a call says of a mapping that isn't there into `MappingGone`."""
     try:
         yield

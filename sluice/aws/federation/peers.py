@@ -64,7 +64,7 @@ class PeerQueues(msgspec.Struct, frozen=True):
 
         Raises `PeerUnreachable`, `PeerRefused`, `CallFailed`.
         """
-        with _outages("SendMessage"):
+        with _translate_errors("SendMessage"):
             self._client(link, endpoint).send_message(
                 QueueUrl=endpoint.control_queue_url,
                 MessageBody=body,
@@ -79,7 +79,7 @@ class PeerQueues(msgspec.Struct, frozen=True):
 
         Raises `PeerUnreachable`, `PeerRefused`, `CallFailed`.
         """
-        with _outages("SendMessageBatch"):
+        with _translate_errors("SendMessageBatch"):
             # boto3's type names every field of an entry; `sluice.message` makes them.
             done = self._client(link, endpoint).send_message_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
         return {failed["Id"]: f"{failed['Code']}: {failed.get('Message', '')}" for failed in done.get("Failed", [])}
@@ -93,7 +93,7 @@ class PeerQueues(msgspec.Struct, frozen=True):
             made: Any = session.create_client(
                 "sqs", region_name=endpoint.region, endpoint_url=endpoint.sqs_url, config=CONFIG
             )
-            self._clients[key] = FastBatches.let(made)
+            self._clients[key] = FastBatches.install(made)
         return self._clients[key]
 
 
@@ -113,19 +113,19 @@ def _as_role(role_arn: str, external_id: str | None, session_name: str) -> Sessi
 
 
 @contextmanager
-def _outages(operation: str) -> Iterator[None]:
+def _translate_errors(operation: str) -> Iterator[None]:
     """Turn what a call raises into what it says of the peer."""
     try:
         yield
     except ClientError as error:
-        raise _classified(operation, error) from error
+        raise _classify(operation, error) from error
     except ValueError as error:  # botocore's, of an endpoint that is no URL
         raise PeerRefused(f"{operation}: {error}") from error
     except BotoCoreError as error:
         raise PeerUnreachable(f"{operation}: {type(error).__name__}: {error}") from error
 
 
-def _classified(operation: str, error: ClientError) -> Exception:
+def _classify(operation: str, error: ClientError) -> Exception:
     code, message = error_code(error), error.response["Error"].get("Message", "")
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code in REFUSALS or code.startswith(KMS_REFUSALS):

@@ -27,9 +27,9 @@ from sluice.federation.matching.metadata import (
     MAX_OVERFLOW,
     Metadata,
     open_attributes,
-    seal,
+    seal_attributes,
 )
-from sluice.federation.matching.typed_values import Headers, TypedValue, of_attribute
+from sluice.federation.matching.typed_values import Headers, TypedValue, parse_attribute
 from sluice.message import NOT_TEXT, Outgoing, Value, is_attribute_name
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
@@ -84,7 +84,7 @@ class Publishing(msgspec.Struct, frozen=True, kw_only=True):
             raise Malformed(f"{len(attributes)} attributes, more than {MAX_OVERFLOW}")
         metadata = Metadata(exchange=self.exchange, key=self.key, ttl_ms=self.ttl_ms, headers=typed)
         try:
-            sealed = seal(self.body, attributes, metadata)
+            sealed = seal_attributes(self.body, attributes, metadata)
         except (ValueError, TypeError) as error:
             raise Malformed(f"headers: {error}") from None
         open_attributes(sealed)  # so nothing is published that no site could read
@@ -107,8 +107,8 @@ class Publishing(msgspec.Struct, frozen=True, kw_only=True):
             raise Malformed("key is no Unicode text")
         if not self.body:
             raise Malformed("an empty body: SQS takes none")
-        if found := NOT_TEXT.search(self.body):
-            raise Malformed(f"the body has {found[0]!r} at character {found.start()}, which SQS doesn't take")
+        if match := NOT_TEXT.search(self.body):
+            raise Malformed(f"the body has {match[0]!r} at character {match.start()}, which SQS doesn't take")
         if self.ttl_ms is not None and not 1 <= self.ttl_ms <= MAX_MS:
             raise Malformed(f"a TTL of {self.ttl_ms} ms, not 1 to {MAX_MS}")
         if self.group is not None and not _GROUP.fullmatch(self.group):
@@ -142,7 +142,7 @@ def _native(name: str, value: TypedValue) -> Value | None:
             return None
     # Integers come back as such, and floats, which have a point or an exponent, too.
     made = Value("Number", repr(value)) if fits else None
-    return made if made is not None and type(of_attribute(made)) is type(value) else None
+    return made if made is not None and type(parse_attribute(made)) is type(value) else None
 
 
 class BadPublishing(SluiceError):
@@ -173,7 +173,7 @@ class Publisher(msgspec.Struct, frozen=True):
     client: "SQSClient"
 
     @classmethod
-    def of_environment(cls) -> "Publisher":
+    def from_environment(cls) -> "Publisher":
         """Publish to the queue that variable `SLUICE_INGRESS_URL` names. Raises `BadSetting` where it doesn't."""
         url = os.environ.get(INGRESS_VARIABLE)
         return cls.at(url) if url else _no_ingress()
@@ -210,7 +210,7 @@ class Publisher(msgspec.Struct, frozen=True):
             except CallFailed as error:
                 raise NotPublished(dict.fromkeys(places, str(error)), tried=tried) from error
             if refused := done.get("Failed"):
-                failed = {places[int(each["Id"])]: f"{each['Code']}: {each.get('Message', '')}" for each in refused}
+                failed = {places[int(error["Id"])]: f"{error['Code']}: {error.get('Message', '')}" for error in refused}
                 raise NotPublished(dict(sorted(failed.items())), tried=tried)
         return tried
 
@@ -270,8 +270,8 @@ def _no_ingress() -> NoReturn:
 
 def _region(url: str) -> str | None:
     """From `https://sqs.REGION.amazonaws.com/…`; None for any other address."""
-    found = re.fullmatch(r"sqs\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?", urlsplit(url).hostname or "")
-    return found[1] if found else None
+    match = re.fullmatch(r"sqs\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?", urlsplit(url).hostname or "")
+    return match[1] if match else None
 
 
 @cache

@@ -1,4 +1,4 @@
-"""SQS as federation asks for it: the site's own queues."""
+"""Adapts SQS to federation: finds, creates and configures the site's own queues."""
 
 import json
 from collections.abc import Mapping
@@ -21,24 +21,26 @@ class SqsSiteQueues(SplitQueues):
         return self.arn_prefix + name
 
     def configure(self, name: str, attributes: Mapping[str, str]) -> bool:
-        """Let a queue have these attributes, and no policy; whether it lacked some. Raises `QueueGone`."""
+        """Set attributes of a queue and remove its policy. Returns whether anything changed. Raises `QueueGone`."""
         with calls("GetQueueAttributes", queue=name):
-            found = self.client.get_queue_attributes(QueueUrl=self.url(name), AttributeNames=["All"])["Attributes"]
-        known: Mapping[str, str] = {str(each): value for each, value in found.items()}
+            current = self.client.get_queue_attributes(QueueUrl=self.url(name), AttributeNames=["All"])["Attributes"]
+        known: Mapping[str, str] = {str(attribute): value for attribute, value in current.items()}
         lacking = {
-            each: value for each, value in attributes.items() if _spelled(each, known) != _spelled(each, attributes)
+            attribute: value
+            for attribute, value in attributes.items()
+            if _normalize(attribute, known) != _normalize(attribute, attributes)
         }
         if known.get(POLICY):
             lacking[POLICY] = ""
         if lacking:
             with calls("SetQueueAttributes", queue=name):
-                # boto3's type names every attribute; ours are those of another queue.
+                # boto3's type lists every attribute by name; these names are only known at run time.
                 self.client.set_queue_attributes(QueueUrl=self.url(name), Attributes=lacking)  # type: ignore[arg-type]
         return bool(lacking)
 
 
-def _spelled(name: str, attributes: Mapping[str, str]) -> object:
-    """Give an attribute's value such that equal ones are equal: SQS spells a redrive policy in its own way."""
+def _normalize(name: str, attributes: Mapping[str, str]) -> object:
+    """Return an attribute's value in a form that can be compared: SQS reformats redrive policies."""
     value = attributes.get(name)
     if name != REDRIVE_POLICY or not value:
         return value

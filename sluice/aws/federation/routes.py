@@ -1,4 +1,4 @@
-"""What environments of the bridge function tell each other of a route, outside of the registry's versions.
+"""Stores route data that the bridge function's environments share, outside of the registry's versions.
 
 When it last forwarded something is item (`forwards`, bridge). When it may send again is item (`rates`, bridge): a batch
 takes its messages' time of the route's, from the end of what was taken before, or from now on. So of any time no more
@@ -86,8 +86,8 @@ class RouteRates(msgspec.Struct, frozen=True):
             except CallFailed as error:
                 if error.code != CONDITION_FAILED:
                     raise
-                there = standing_item(error)
-                if there is not None and number(there, "next_us") > now + MAX_WAIT_MS * 1_000:
+                standing = standing_item(error)
+                if standing is not None and number(standing, "next_us") > now + MAX_WAIT_MS * 1_000:
                     return None
                 continue
             return -(-(number(taken["Attributes"], "next_us") - cost) // 1_000)

@@ -1,4 +1,4 @@
-"""Job runs on EMR Serverless: `sluice.pipeline.reconciler.JobRuns`, and what is wanted of them, kept in a table."""
+"""Job runs on EMR Serverless: `sluice.pipeline.reconciler.JobRuns`, and their desired states in a table."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -11,8 +11,8 @@ from botocore.exceptions import ClientError
 from sluice.aws.clients import calls, error_code
 from sluice.aws.items import get_item
 from sluice.pipeline.jobs import Job, Mode
-from sluice.pipeline.runs import LIVE, Run, RunName, RunState, request
-from sluice.pipeline.schedule import moment
+from sluice.pipeline.runs import LIVE, Run, RunName, RunState, build_start_request
+from sluice.pipeline.schedule import utc_datetime
 from sluice.pipeline.states import DESIRED_STATE, DesiredState
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
@@ -34,24 +34,24 @@ class EmrRuns(msgspec.Struct, frozen=True, kw_only=True):
         """List all live runs and those of the last days, but for others' in the application. Raises `CallFailed`."""
         listed = {run["id"]: run for run in self._pages(states=[state.value for state in LIVE])}
         # The second list is later, so that a run that ended in between is seen as ended.
-        listed |= {run["id"]: run for run in self._pages(createdAtAfter=moment(now_ms) - LISTED_FOR)}
+        listed |= {run["id"]: run for run in self._pages(createdAtAfter=utc_datetime(now_ms) - LISTED_FOR)}
         return [run for fields in listed.values() if (run := _run(fields))]
 
     def start(self, job: Job, *, token: str) -> str:
         """Start a run, once for each token; its id. Raises `CallFailed`."""
-        arguments = request(job, application_id=self.application_id, role_arn=self.role_arn, token=token)
+        arguments = build_start_request(job, application_id=self.application_id, role_arn=self.role_arn, token=token)
         with calls("StartJobRun"):
             return str(self.client.start_job_run(**arguments)["jobRunId"])
 
     def cancel(self, run_id: str, *, grace_s: int) -> None:
         """Ask a run to end, killed after the grace period; one that has ended stays so. Raises `CallFailed`."""
-        with calls("CancelJobRun"), _ended_is_fine():
+        with calls("CancelJobRun"), _ignore_ended():
             self.client.cancel_job_run(
                 applicationId=self.application_id, jobRunId=run_id, shutdownGracePeriodInSeconds=grace_s
             )
 
     def _pages(self, **only: Any) -> Iterator[dict[str, Any]]:
-        """Of each mode by its name: what is listed without one AWS doesn't say, and a stream is started but once.
+        """List the runs by mode: AWS doesn't document the list without one, and a missed stream would start twice.
 
         https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_ListJobRuns.html
         """
@@ -80,7 +80,7 @@ def _run(fields: dict[str, Any]) -> Run | None:
 
 
 @contextlib.contextmanager
-def _ended_is_fine() -> Iterator[None]:
+def _ignore_ended() -> Iterator[None]:
     try:
         yield
     except ClientError as error:
@@ -89,18 +89,18 @@ def _ended_is_fine() -> Iterator[None]:
 
 
 class DynamoDesiredStates(msgspec.Struct, frozen=True, kw_only=True):
-    """Keeps what is wanted as one item of a table: `sluice.pipeline.reconciler.DesiredStates`."""
+    """Stores the desired states as one item of a table: `sluice.pipeline.reconciler.DesiredStates`."""
 
     client: "DynamoDBClient"
     table: str
 
     def load(self) -> DesiredState | None:
-        """Read what was asked for last. Raises `BadSnapshot` for what another version has written, and `CallFailed`."""
+        """Read the last desired state. Raises `CallFailed`, and `BadSnapshot` for a format of another version."""
         item = get_item(self.client, self.table, KEY)
-        return DESIRED_STATE.of_text(item["value"]["S"]) if item else None
+        return DESIRED_STATE.from_text(item["value"]["S"]) if item else None
 
     def save(self, state: DesiredState) -> None:
-        """Replace what was asked for. Raises `CallFailed`."""
+        """Replace the desired states. Raises `CallFailed`."""
         with calls("PutItem"):
             self.client.put_item(TableName=self.table, Item={**KEY, "value": {"S": DESIRED_STATE.text(state)}})
 

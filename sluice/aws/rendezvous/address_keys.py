@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from aws_lambda_powertools.logging import Logger
 
-from sluice.aws.items import attributes, put_if
+from sluice.aws.items import attributes, write_if
 from sluice.errors import CallFailed
-from sluice.rendezvous.protocol.addresses import KEY_BYTES, keyed_hash, parse_address
-from sluice.times import DAY_MS, NowMs, day_of, day_start_ms
+from sluice.rendezvous.protocol.addresses import KEY_BYTES, hash_address, parse_address
+from sluice.times import DAY_MS, NowMs, day_start_ms, format_day
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -43,7 +43,7 @@ class AddressHasher:
         key = self.draw(KEY_BYTES)
         expires_at = (day_start_ms(day) + KEPT_MS) // 1000
         item = attributes({"pk": PARTITION, "sk": day, "expires_at": expires_at})
-        earlier = put_if(self.client, self.table, {**item, "key": {"B": key}}, "attribute_not_exists(pk)")
+        earlier = write_if(self.client, self.table, {**item, "key": {"B": key}}, "attribute_not_exists(pk)")
         if earlier is not None:
             key = bytes(earlier["key"]["B"])
         self._day, self._key = day, key
@@ -54,7 +54,7 @@ class AddressHasher:
         if parse_address(address) is None:
             return None
         try:
-            return keyed_hash(address, self.key(day_of(self.now_ms())))
+            return hash_address(address, self.key(format_day(self.now_ms())))
         except CallFailed as error:
             logger.warning("AddressKeyNotRead", reason=str(error))
             return None

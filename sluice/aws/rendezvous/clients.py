@@ -62,7 +62,7 @@ class ClientQueues:
     """
 
     def __init__(self, client: "SQSClient", offers_queue_url: str) -> None:
-        """Take a client that has the credentials to use: `open_client` makes one."""
+        """Use this client and its credentials: `open_client` creates one."""
         self._client = client
         self._queues = SqsQueues(client, offers_queue_url)
         self._offers_queue_url = offers_queue_url
@@ -98,7 +98,7 @@ class ClientQueues:
 
 
 def open_client(credentials: ClientCredentials, *, region: str, endpoint_url: str | None = None) -> "SQSClient":
-    """Make a boto3 client that acts as a rendezvous client; `endpoint_url` is the embedded cloud's."""
+    """Create a boto3 client that acts as a rendezvous client; `endpoint_url` is the embedded cloud's."""
     # A session of its own: boto3's default one isn't safe to make clients with from threads.
     return boto3.session.Session(
         aws_access_key_id=credentials.access_key_id,
@@ -108,12 +108,12 @@ def open_client(credentials: ClientCredentials, *, region: str, endpoint_url: st
 
 
 class SecretUnknown(BadConfiguration):
-    """There is a key already, and nobody can read its secret again."""
+    """The user has a key already, and its secret can't be read again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessKey:
-    """What IAM tells of a key. `used` says whether anyone ever signed with it, as far as IAM knows by now."""
+    """An access key as IAM describes it. `used` is true if IAM has recorded a request that was signed with it."""
 
     id: str
     active: bool
@@ -123,7 +123,7 @@ class AccessKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rotation:
-    """A new key, and what became of the others, by id.
+    """A new key, and the ids of the keys that were kept or deleted.
 
     `fault` is the call that failed once the new key was there. Its secret can't be had again, so it is given out first.
     """
@@ -144,7 +144,7 @@ class ClientUser:
     def access_keys(self) -> list[AccessKey]:
         """Read all keys, the oldest first."""
         with calls("ListAccessKeys"):
-            found = self.client.list_access_keys(UserName=self.name)["AccessKeyMetadata"]
+            described = self.client.list_access_keys(UserName=self.name)["AccessKeyMetadata"]
         keys = [
             AccessKey(
                 id=key["AccessKeyId"],
@@ -152,29 +152,29 @@ class ClientUser:
                 created_at=key["CreateDate"],
                 used=self.was_used(key["AccessKeyId"]),
             )
-            for key in found
+            for key in described
         ]
         return sorted(keys, key=lambda key: key.created_at)
 
     def was_used(self, key_id: str) -> bool:
-        """Say whether anyone ever signed with it, as far as IAM knows by now."""
+        """Return whether IAM has recorded a request that was signed with the key."""
         with calls("GetAccessKeyLastUsed"):
             return "LastUsedDate" in self.client.get_access_key_last_used(AccessKeyId=key_id)["AccessKeyLastUsed"]
 
     def create(self) -> ClientCredentials:
-        """Make a new key."""
+        """Create a new key."""
         with calls("CreateAccessKey"):
             key = self.client.create_access_key(UserName=self.name)["AccessKey"]
         return ClientCredentials(access_key_id=key["AccessKeyId"], secret_key=key["SecretAccessKey"])
 
     def delete(self, key_id: str) -> None:
-        """Delete a key: who uses it is refused from now on."""
+        """Delete a key. AWS refuses requests with it from now on."""
         with calls("DeleteAccessKey"):
             self.client.delete_access_key(UserName=self.name, AccessKeyId=key_id)
 
 
 def first_key(user: ClientUser) -> ClientCredentials:
-    """Make the user's first key. Raises `SecretUnknown` where there is one."""
+    """Create the user's first key. Raises `SecretUnknown` if there is one."""
     keys = user.access_keys()
     if keys:
         raise SecretUnknown(
@@ -185,7 +185,7 @@ def first_key(user: ClientUser) -> ClientCredentials:
 
 
 def rotate(user: ClientUser, *, keep_previous: bool) -> Rotation:
-    """Make a new key, then delete the others; with `keep_previous` one of them stays until the next rotation.
+    """Create a new key, then delete the others; with `keep_previous` one of them stays until the next rotation.
 
     Where IAM has no room for a new key, the one that clients miss least goes first, and another stays meanwhile: a user
     that had a valid key has one all the time, also where a call fails.

@@ -1,4 +1,4 @@
-"""Makes what the functions of the rendezvous work with, from their settings: stores, queues, pacing, the recorder."""
+"""Builds the dependencies of the rendezvous functions from their settings: stores, queues, pacing, the recorder."""
 
 import os
 import random
@@ -12,7 +12,7 @@ from aws_lambda_powertools.logging import Logger
 from sluice.aws.clients import holding_sqs_client, new_id, now_ms, quick_dynamodb_client, quick_sqs_client
 from sluice.aws.queues import SqsQueues
 from sluice.aws.rendezvous.address_keys import AddressHasher
-from sluice.aws.rendezvous.event_publisher import TableTeller, events_client
+from sluice.aws.rendezvous.event_publisher import TableEventPublisher, events_client
 from sluice.aws.rendezvous.offers import DynamoOfferStore, DynamoProxyPools
 from sluice.aws.rendezvous.pace import DynamoPaceStore
 from sluice.aws.rendezvous.waiting import DynamoWaitingOffers
@@ -36,7 +36,9 @@ def make_dependencies(settings: MeetingSettings, *, threads: int) -> RendezvousD
     dynamodb, table, events = quick_dynamodb_client(), settings.waiting_table, settings.events
     publisher, countries = None, None
     if events is not None:
-        teller = TableTeller(table=settings.table, site=events.site, client=events_client, now_ms=now_ms, new_id=new_id)
+        teller = TableEventPublisher(
+            table=settings.table, site=events.site, client=events_client, now_ms=now_ms, new_id=new_id
+        )
         publisher = teller.publish
         countries = str(BUNDLE / events.geoip_file) if events.geoip_file else None
     return RendezvousDependencies(

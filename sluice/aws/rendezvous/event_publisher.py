@@ -1,4 +1,4 @@
-"""Tells of a function's rendezvous events by writing them to the table, once the function's work is done.
+"""Publishes a function's rendezvous events by writing them to the table after the function's work.
 
 The table's stream takes them to the counters function, which counts and publishes them. Statistics never fail a
 rendezvous, nor hold one up for long: what can't be written is logged, counted, and lost.
@@ -16,10 +16,10 @@ from botocore.config import Config
 from sluice.aws.clients import CONFIG, calls, make_client
 from sluice.aws.items import attributes
 from sluice.rendezvous.counts.events import Event
-from sluice.rendezvous.counts.stream import TOLD, together
+from sluice.rendezvous.counts.stream import TOLD, join_events
 from sluice.rendezvous.event_recorder import NOT_PUBLISHED
 from sluice.times import NowMs
-from sluice.ulids import ulid_of
+from sluice.ulids import derive_ulid
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -43,7 +43,7 @@ def events_client() -> "DynamoDBClient":
     return client
 
 
-class TableTeller(msgspec.Struct, frozen=True, kw_only=True):
+class TableEventPublisher(msgspec.Struct, frozen=True, kw_only=True):
     """Tells of events by items of partition `told`. `site` is the tag of the site where they happened."""
 
     table: str
@@ -54,27 +54,27 @@ class TableTeller(msgspec.Struct, frozen=True, kw_only=True):
 
     def publish(self, events: Sequence[Event]) -> int:
         """Write them, all in one item where they fit; returns how many could not be. Raises nothing."""
-        told = 0
+        published = 0
         try:
-            for bodies in _parts(event.to_json(site=self.site) for event in events):
-                self._tell(bodies)
-                told += len(bodies)
+            for bodies in _split_events(event.to_json(site=self.site) for event in events):
+                self._write_item(bodies)
+                published += len(bodies)
         except Exception as error:  # whatever it was, the rendezvous is done and stays so
-            logger.warning(NOT_PUBLISHED, lost=len(events) - told, reason=str(error), exc_info=error)
-        return len(events) - told
+            logger.warning(NOT_PUBLISHED, lost=len(events) - published, reason=str(error), exc_info=error)
+        return len(events) - published
 
-    def _tell(self, bodies: Sequence[str]) -> None:
+    def _write_item(self, bodies: Sequence[str]) -> None:
         """Write one item. One that is written again, as the first answer was lost, is no change, and in no stream."""
         now_ms, id_ = self.now_ms(), self.new_id()
-        values: dict[str, str | int] = {"events": together(bodies), "expires_at": now_ms // 1000 + KEPT_S}
+        values: dict[str, str | int] = {"events": join_events(bodies), "expires_at": now_ms // 1000 + KEPT_S}
         with calls("PutItem"):
             self.client().put_item(
                 TableName=self.table,
-                Item=attributes({"pk": TOLD, "sk": ulid_of(id_, sent_at_ms=now_ms)} | values),
+                Item=attributes({"pk": TOLD, "sk": derive_ulid(id_, sent_at_ms=now_ms)} | values),
             )
 
 
-def _parts(bodies: Iterable[str]) -> Iterator[Sequence[str]]:
+def _split_events(bodies: Iterable[str]) -> Iterator[Sequence[str]]:
     """Divide events into what an item holds."""
     part: list[str] = []
     size = 0

@@ -1,4 +1,4 @@
-"""Publishes rendezvous events to the site's exchange, as `sluice.publish` does, and knows whether anybody gets them."""
+"""Publishes rendezvous events to the site's exchange, as `sluice.publish` does, and tells whether a binding matches."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,8 +8,8 @@ from aws_lambda_powertools.logging import Logger
 
 from sluice.aws.federation.publisher import BadPublishing, NotPublished, Publisher, Publishing
 from sluice.errors import QueueGone
-from sluice.federation.matching.bindings import Bindings, BindingsChange, parts_of
-from sluice.federation.matching.exchanges import Exchange, way
+from sluice.federation.matching.bindings import Bindings, BindingsChange, iter_bound_queues
+from sluice.federation.matching.exchanges import Exchange, list_alternates
 from sluice.rendezvous.counts.events import Event
 from sluice.rendezvous.event_recorder import NOT_PUBLISHED
 
@@ -24,9 +24,9 @@ class ExchangePublisher(msgspec.Struct, frozen=True, kw_only=True):
     publisher: Publisher
 
     def publish(self, events: Sequence[Event]) -> int:
-        """Send them in order, ten a request; returns how many, from the first on, needn't be sent again.
+        """Send events in order, ten per request. Returns how many, from the first on, needn't be sent again.
 
-        What can't ever be published is logged and passed over. Raises nothing that a request raises.
+        Events that can never be published are logged and skipped. Errors of requests are logged, not raised.
         """
         left = [self._publishing(event) for event in events]
         while left:
@@ -56,27 +56,29 @@ class ExchangePublisher(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Demand:
-    """How many bindings each exchange has: a `Replica` of the site's bindings."""
+    """The number of bindings of each exchange: a `Replica` of the site's bindings."""
 
     __slots__ = ("_bound", "_exchanges", "version")
 
     def __init__(self, bindings: Bindings) -> None:
-        """Count."""
+        """Count the bindings of each exchange."""
         self.version = bindings.version
         self._exchanges: dict[str, Exchange] = {}
         self._bound: Counter[str] = Counter()
         self.apply(BindingsChange(exchanges=bindings.exchanges, bound=bindings.bound))
 
     def apply(self, change: BindingsChange) -> None:
-        """Take in the next version."""
-        self._exchanges.update((each.name, each) for each in change.exchanges)
-        for exchange, _, keys in parts_of(change.unbound):
+        """Apply the changes of the next version."""
+        self._exchanges.update((added.name, added) for added in change.exchanges)
+        for exchange, _, keys in iter_bound_queues(change.unbound):
             self._bound[exchange] -= len(keys)
-        for exchange, _, keys in parts_of(change.bound):
+        for exchange, _, keys in iter_bound_queues(change.bound):
             self._bound[exchange] += len(keys)
         for name in change.gone_exchanges:
             self._exchanges.pop(name, None)
 
     def reaches(self, exchange: str) -> bool:
-        """Whether a queue is bound to the exchange, or to one that gets what it can't route."""
-        return exchange in self._exchanges and any(self._bound[each] for each in way(exchange, self._exchanges))
+        """Whether a queue is bound to the exchange, or to an alternate that gets its unroutable messages."""
+        return exchange in self._exchanges and any(
+            self._bound[name] for name in list_alternates(exchange, self._exchanges)
+        )

@@ -30,9 +30,9 @@ from sluice.aws.items import (
     delete_if,
     get_item,
     number,
-    put_if,
     query_pages,
     text,
+    write_if,
 )
 from sluice.errors import CallFailed
 from sluice.rendezvous.counts.stream import OFFERS_PREFIX
@@ -48,7 +48,7 @@ from sluice.rendezvous.protocol.matching import (
     Pool,
     Profile,
     WaitingProxy,
-    shard_of,
+    choose_shard,
 )
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
@@ -68,7 +68,7 @@ logger = Logger()
 
 
 class DynamoOfferStore(msgspec.Struct, frozen=True):
-    """The offers of the last two minutes in one table, and what proxies were given.
+    """The offers of the last two minutes, and the matches with proxies, in one table.
 
     Offers don't expire: a queue's record goes when the queue has gone. Writes may be repeated by whoever makes them:
     they know what they have done already.
@@ -88,11 +88,11 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
             "token": offer.token,
         }
         item = _offer_key(offer) | attributes(values)
-        standing = put_if(self.client, self.table, item, "attribute_not_exists(pk)")
+        standing = write_if(self.client, self.table, item, "attribute_not_exists(pk)")
         return standing is None or text(standing, "token") == offer.token
 
     def match(self, offer: OpenOffer, proxy: WaitingProxy, *, now_ms: int) -> bool:
-        """Give the offer to a proxy; False where its poll is over or has another, or its Sid had one lately."""
+        """Give the offer to a proxy; False if its poll is over or has an offer, or if its Sid had one recently."""
         record = offer.record
         values = {
             "poll_id": proxy.poll_id,
@@ -104,7 +104,7 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
             "profile": json.dumps(asdict(proxy.profile)),
             "expires_at": now_ms // 1000 + MATCH_KEPT_S,
         }
-        standing = self._of_poll(proxy, values, over_ms=now_ms - SID_RESTS_MS)
+        standing = self._close_poll(proxy, values, over_ms=now_ms - SID_RESTS_MS)
         return standing is None or (
             text(standing, "poll_id") == proxy.poll_id
             and text(standing, "client_id") == record.client_id
@@ -118,21 +118,21 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
             "answers_until": 0,
             "expires_at": proxy.waits_until_ms // 1000 + MATCH_KEPT_S,
         }
-        standing = self._of_poll(proxy, values, over_ms=proxy.polled_at_ms)
+        standing = self._close_poll(proxy, values, over_ms=proxy.polled_at_ms)
         return standing is None or text(standing, "poll_id") != proxy.poll_id or not number(standing, "answers_until")
 
-    def _of_poll(self, proxy: WaitingProxy, values: dict[str, Any], *, over_ms: int) -> Item | None:
-        """Write what became of a poll, once; what stands there where that can't be, and None where it is done."""
+    def _close_poll(self, proxy: WaitingProxy, values: dict[str, Any], *, over_ms: int) -> Item | None:
+        """Store the outcome of a poll, once. Returns the stored outcome if there is one already, else None."""
         is_free = "attribute_not_exists(answers_until) OR (answers_until < :over AND poll_id <> :poll_id)"
         item = _match_key(proxy.sid) | attributes(values)
-        return put_if(self.client, self.table, item, is_free, {":over": over_ms, ":poll_id": proxy.poll_id})
+        return write_if(self.client, self.table, item, is_free, {":over": over_ms, ":poll_id": proxy.poll_id})
 
     def answer(self, sid: str, *, token: str, now_ms: int) -> Match | None:
-        """Take the answer of the proxy with this Sid: once, and only in time. None where nobody waits for it.
+        """Accept the answer of the proxy with this Sid: once, and only in time. None if no client waits for it.
 
         `token` is the caller's, who may ask again.
         """
-        match = self._match_of(sid, now_ms=now_ms)
+        match = self._find_match(sid, now_ms=now_ms)
         if match is None:
             return None
         answered: dict[str, str | int] = {
@@ -147,11 +147,11 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
         return None if updated is None else replace(match, record=offer_record(updated))
 
     def end(self, offer: OfferRecord, end: End, *, now_ms: int) -> bool:
-        """Say how an offer ended that nobody answered; False where it has its end."""
+        """Store the end of an offer that no proxy answered; False if it has ended already."""
         return self._end(offer, {"state": end.state, "ended_at": now_ms}) is not None
 
     def _end(self, offer: OfferRecord, values: dict[str, str | int], *, mine: str = "") -> Item | None:
-        """Give an offer its end, once: the item then, and None where it has another, or has gone."""
+        """Store an offer's end, once. Returns the item; None if it has another end, or has gone."""
         try:
             with calls("UpdateItem"):
                 updated = self.client.update_item(
@@ -171,15 +171,15 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
             raise
         return updated["Attributes"]
 
-    def _match_of(self, sid: str, *, now_ms: int) -> Match | None:
-        """Read what may be answered now: most find it by a read at half the price."""
+    def _find_match(self, sid: str, *, now_ms: int) -> Match | None:
+        """Read the match that may be answered now. An eventually consistent read, at half the price, finds most."""
         for consistent in (False, True):
             item = get_item(self.client, self.table, _match_key(sid), consistent=consistent)
             if number(item, "answers_until") > now_ms:
                 return _match(item)
         return None
 
-    def sent_before(self, until_ms: int) -> Iterator[Sequence[OfferRecord]]:
+    def read_sent_before(self, until_ms: int) -> Iterator[Sequence[OfferRecord]]:
         """Read all offers sent before, page by page, oldest first within a shard."""
         for shard in range(SHARDS):
             for page in query_pages(
@@ -194,13 +194,13 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
 
     def recent_states(self, *, now_ms: int) -> Mapping[str, int]:
         """Count the offers of the last two minutes by state."""
-        pages = self.sent_before(now_ms + 1)
+        pages = self.read_sent_before(now_ms + 1)
         since_ms = now_ms - ANSWER_QUEUE_AGE_MS  # what is kept of them
         states = Counter(offer.state for page in pages for offer in page if offer.sent_at_ms > since_ms)
         return {state: states[state] for state in BY_STATE}
 
     def forget(self, offers: Sequence[OfferRecord]) -> None:
-        """Delete them."""
+        """Delete these proxies."""
         delete_all(self.client, self.table, [_offer_key(offer) for offer in offers])
 
 
@@ -227,31 +227,31 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
             self.client.put_item(TableName=self.table, Item=_proxy_key(proxy) | attributes(values))
 
     def leave(self, proxy: WaitingProxy) -> None:
-        """Take a proxy out."""
+        """Remove a proxy from its pool."""
         delete_if(self.client, self.table, _proxy_key(proxy), "poll_id = :poll_id", {":poll_id": proxy.poll_id})
 
     def waiting(
         self, pool: Pool, *, now_ms: int, limit: int, shards: int, consistent: bool = True
     ) -> Sequence[WaitingProxy]:
-        """Read some who wait, drawn at random, all where they are no more than `limit`.
+        """Read waiting proxies at random; all of them if they are at most `limit`.
 
         Those who have just come may be missing unless it is `consistent`, which costs twice as much. What it sees of
         those whose time is over it deletes.
         """
         first = int(self.random() * shards)
-        found: list[WaitingProxy] = []
+        proxies_found: list[WaitingProxy] = []
         for shard in chain(range(first, shards), range(first)):
             for page in self._pages(f"polls#{pool}#{shard}", limit=limit, consistent=consistent):
                 dead = [item for item in page if number(item, "waits_until") < now_ms - DEAD_AFTER_MS]
                 delete_all(self.client, self.table, [{"pk": item["pk"], "sk": item["sk"]} for item in dead])
                 proxies = read_each(page, waiting_proxy)
-                found += [proxy for proxy in proxies if proxy.waits_until_ms > now_ms]
-                if len(found) >= limit:
-                    return found
-        return found
+                proxies_found += [proxy for proxy in proxies if proxy.waits_until_ms > now_ms]
+                if len(proxies_found) >= limit:
+                    return proxies_found
+        return proxies_found
 
     def _pages(self, partition: str, *, limit: int, consistent: bool) -> Iterator[Sequence[Item]]:
-        """Read a partition: at once what is small, and else from a place in it that is drawn, round about."""
+        """Read a partition: in one page if it is small, and otherwise from a random position, and around."""
 
         def ask(condition: str = "", values: Mapping[str, str | int] | None = None) -> Iterator[Sequence[Item]]:
             return query_pages(
@@ -275,7 +275,7 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
         self._large.discard(partition)  # or there would have been enough
 
     def profiles(self, pool: Pool, *, now_ms: int, shards: int) -> Sequence[Profile]:
-        """Read what is known of all who wait (eventually consistent)."""
+        """Read the profiles of all waiting proxies (eventually consistent)."""
         pages = (
             page
             for shard in range(shards)
@@ -290,12 +290,12 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
         return [proxy.profile for page in pages for proxy in read_each(page, waiting_proxy)]
 
     def count(self, *, now_ms: int, shards: int) -> Mapping[Pool, int]:
-        """Count who waits."""
+        """Count the waiting proxies."""
         return {pool: len(self.profiles(pool, now_ms=now_ms, shards=shards)) for pool in Pool}
 
 
 def offer_record(item: Item) -> OfferRecord:
-    """Read an offer's item. Raises KeyError or ValueError for what is none."""
+    """Read an offer's item. Raises KeyError or ValueError for any other item."""
     sent_at, _, client_id = text(item, "sk").partition("#")
     return OfferRecord(
         client_id=client_id,
@@ -323,7 +323,7 @@ def _match(item: Item) -> Match:
 
 
 def _offer_key(offer: OfferRecord) -> dict[str, Any]:
-    shard = shard_of(offer.client_id, SHARDS) if offer.shard is None else offer.shard
+    shard = choose_shard(offer.client_id, SHARDS) if offer.shard is None else offer.shard
     return attributes({"pk": f"{OFFERS_PREFIX}{shard}", "sk": f"{milliseconds(offer.sent_at_ms)}#{offer.client_id}"})
 
 
@@ -332,7 +332,7 @@ def _match_key(sid: str) -> dict[str, Any]:
 
 
 def waiting_proxy(item: Item) -> WaitingProxy:
-    """Read a proxy's item. Raises KeyError, ValueError or TypeError for what is none."""
+    """Read a proxy's item. Raises KeyError, ValueError or TypeError for any other item."""
     _, pool, shard = item["pk"]["S"].split("#")
     return WaitingProxy(
         poll_id=item["poll_id"]["S"],
@@ -352,22 +352,22 @@ def _proxy_key(proxy: WaitingProxy) -> dict[str, Any]:
 
 
 def read_each(items: Iterable[Item], read: Callable[[Item], T]) -> list[T]:
-    """Read items, and pass over those that can't be read, as one of a newer version may be: it harms no other."""
-    found = []
+    """Read items. Skip those that can't be read, as one of a newer version, so that they don't affect others."""
+    values = []
     for item in items:
         try:
-            found.append(read(item))
+            values.append(read(item))
         except (KeyError, ValueError, TypeError) as fault:
             logger.warning("ItemNotRead", pk=text(item, "pk"), reason=repr(fault))
-    return found
+    return values
 
 
 def read_profile(item: Item) -> Profile:
-    """Read what is known of a proxy. Raises KeyError, ValueError or TypeError for what is nothing of it."""
+    """Read a proxy's profile. Raises KeyError, ValueError or TypeError for any other item."""
     profile = json.loads(item["profile"]["S"])
     return Profile(**profile | {"nat": Nat(profile["nat"])})
 
 
 def milliseconds(at_ms: int) -> str:
-    """Spell a time so that later ones come later."""
+    """Write a time so that later times sort after earlier ones."""
     return f"{max(at_ms, 0):013d}"

@@ -1,4 +1,4 @@
-"""What was counted of a site's rendezvous, in DynamoDB.
+"""Stores the statistics of a site's rendezvous in DynamoDB.
 
     pk                sk                            item
     counters          <kind>|<label>|<country>      a row of counts, an attribute each
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sluice.aws.clients import calls
 from sluice.aws.items import Item, attributes, number, query_pages, text
-from sluice.rendezvous.counts.statistics import Count, Counts, Tally, in_row, of_row, row_name
+from sluice.rendezvous.counts.statistics import Count, Counts, Tally, count_name, parse_row, row_name
 from sluice.times import DAY_MS, NowMs
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
@@ -54,7 +54,7 @@ class DynamoStatisticsStore:
         marks: dict[tuple[str, str], dict[str, tuple[str, Count]]] = defaultdict(dict)  # by day and address, and name
         for tally in tallies:
             name = row_name(tally.row)
-            for partition in (COUNTERS, _of_day(tally.day)):
+            for partition in (COUNTERS, _day_partition(tally.day)):
                 rows[partition, name].update(tally.counts)
             for address in tally.addresses:
                 of_address = {what: (name, count) for what, count in tally.marks.items()}
@@ -72,7 +72,7 @@ class DynamoStatisticsStore:
             self._known.update((day, address, what) for what in new[day, address])
             for what in first:
                 name, count = marks[day, address][what]
-                rows[_of_day(day), name][count] += 1
+                rows[_day_partition(day), name][count] += 1
         list(self.side_by_side(lambda item: self._count(*item), rows.items()))
 
     def _mark(self, key: tuple[str, str], whats: Sequence[str]) -> Sequence[str]:
@@ -93,7 +93,7 @@ class DynamoStatisticsStore:
     def _count(self, key: tuple[str, str], counts: Counts) -> None:
         """Add to a row."""
         partition, name = key
-        names = {f"#{place}": COUNT_PREFIX + in_row(count) for place, count in enumerate(counts)}
+        names = {f"#{place}": COUNT_PREFIX + count_name(count) for place, count in enumerate(counts)}
         values: dict[str, str | int] = {f":{place}": added for place, added in enumerate(counts.values())}
         expression = f"ADD {', '.join(f'#{place} :{place}' for place in range(len(counts)))}"
         if partition != COUNTERS:
@@ -119,10 +119,10 @@ class DynamoStatisticsStore:
 
     def of_day(self, day: str) -> Counts:
         """Read those of one UTC day; empty where nothing was counted, or too long ago."""
-        return self._read(_of_day(day))
+        return self._read(_day_partition(day))
 
     def _read(self, partition: str) -> Counts:
-        found: Counts = Counter()
+        totals_read: Counts = Counter()
         for page in query_pages(
             self.client,
             TableName=self.table,
@@ -130,15 +130,15 @@ class DynamoStatisticsStore:
             ExpressionAttributeValues=attributes({":pk": partition}),
         ):
             for item in page:
-                found.update(counts_of(item))
-        return found
+                totals_read.update(read_row(item))
+        return totals_read
 
 
-def counts_of(item: Item) -> Counts:
+def read_row(item: Item) -> Counts:
     """Read a row. What a newer version may have written there isn't counted."""
     numbers = {name.removeprefix(COUNT_PREFIX): number(item, name) for name in item if name.startswith(COUNT_PREFIX)}
-    return of_row(text(item, "sk"), numbers)
+    return parse_row(text(item, "sk"), numbers)
 
 
-def _of_day(day: str) -> str:
+def _day_partition(day: str) -> str:
     return f"{COUNTERS}#{day}"

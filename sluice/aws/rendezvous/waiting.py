@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sluice.aws.clients import calls
-from sluice.aws.items import Item, attributes, delete_all, delete_if, number, put_all, query_pages, text
+from sluice.aws.items import Item, attributes, delete_all, delete_if, number, query_pages, text, write_all
 from sluice.aws.rendezvous.offers import KEPT_S, milliseconds, read_each
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 from sluice.rendezvous.protocol.matching import (
@@ -56,28 +56,30 @@ class DynamoWaitingOffers(msgspec.Struct, frozen=True):
     client: "DynamoDBClient"
     table: str
 
-    def put(self, offers: Sequence[OpenOffer]) -> None:
-        """Have offers wait."""
-        put_all(self.client, self.table, [_waiting_offer(offer) for offer in offers])
+    def add(self, offers: Sequence[OpenOffer]) -> None:
+        """Queue the offers for the next polls."""
+        write_all(self.client, self.table, [_waiting_offer(offer) for offer in offers])
 
     def oldest(
         self, pool: Pool, *, now_ms: int, limit: int, shards: int, consistent: bool = False
     ) -> Sequence[OpenOffer]:
-        """Read those that a proxy of this pool may serve, and may still answer, the oldest first.
+        """Read offers that a proxy of this pool may serve, and may still answer, the oldest first.
 
         Those that no proxy of the other pool may serve come first of all: only then the others are read.
         """
         for fitting in (Pool.UNRESTRICTED, Pool.RESTRICTED) if pool is Pool.UNRESTRICTED else (Pool.RESTRICTED,):
-            found: list[OpenOffer] = []
+            offers_found: list[OpenOffer] = []
             for shard in range(shards):
-                found += self._oldest_of(_partition(fitting, shard), now_ms=now_ms, limit=limit, consistent=consistent)
-            if found:
-                return sorted(found, key=lambda offer: (offer.record.sent_at_ms, offer.record.client_id))[:limit]
+                offers_found += self._read_oldest(
+                    _partition(fitting, shard), now_ms=now_ms, limit=limit, consistent=consistent
+                )
+            if offers_found:
+                return sorted(offers_found, key=lambda offer: (offer.record.sent_at_ms, offer.record.client_id))[:limit]
         return []
 
-    def _oldest_of(self, partition: str, *, now_ms: int, limit: int, consistent: bool) -> Sequence[OpenOffer]:
-        """Read on past those whose clients hear early that there is nobody: they aren't in the others' way."""
-        found: list[OpenOffer] = []
+    def _read_oldest(self, partition: str, *, now_ms: int, limit: int, consistent: bool) -> Sequence[OpenOffer]:
+        """Read on past offers whose clients are denied early, so that they don't block the others."""
+        offers_found: list[OpenOffer] = []
         since = milliseconds(now_ms - (PATIENCE_MS - ANSWERING_MS))  # none waits longer
         for page in query_pages(
             self.client,
@@ -87,17 +89,17 @@ class DynamoWaitingOffers(msgspec.Struct, frozen=True):
             ExpressionAttributeValues=attributes({":pk": partition, ":since": since}),
             Limit=limit,
         ):
-            found += [offer for offer in read_each(page, open_offer) if offer.waits_until_ms > now_ms]
-            if len(found) >= limit:
+            offers_found += [offer for offer in read_each(page, parse_open_offer) if offer.waits_until_ms > now_ms]
+            if len(offers_found) >= limit:
                 break
-        return found
+        return offers_found
 
     def take(self, offer: OpenOffer) -> bool:
-        """Take an offer that waits, which one caller can; False for the others."""
+        """Take a waiting offer. Returns True for one caller, and False for all others."""
         return delete_if(self.client, self.table, _offer_key(offer), "attribute_exists(pk)")
 
-    def left(self, *, until_ms: int, shards: int) -> Iterator[Sequence[LeftOffer]]:
-        """Read those that nobody took and that were sent before, page by page."""
+    def list_left(self, *, until_ms: int, shards: int) -> Iterator[Sequence[LeftOffer]]:
+        """Read offers that no proxy took and that were sent before `until_ms`, page by page."""
         for pool in Pool:
             for shard in range(shards):
                 for page in query_pages(
@@ -108,13 +110,13 @@ class DynamoWaitingOffers(msgspec.Struct, frozen=True):
                         {":pk": _partition(pool, shard), ":until": milliseconds(until_ms)}
                     ),
                 ):
-                    yield read_each(page, left_offer)
+                    yield read_each(page, parse_left_offer)
 
     def forget(self, offers: Sequence[LeftOffer]) -> None:
-        """Delete them."""
+        """Delete the offers."""
         keys = [
-            attributes({"pk": each.partition, "sk": f"{milliseconds(each.sent_at_ms)}#{each.client_id}"})
-            for each in offers
+            attributes({"pk": offer.partition, "sk": f"{milliseconds(offer.sent_at_ms)}#{offer.client_id}"})
+            for offer in offers
         ]
         delete_all(self.client, self.table, keys)
 
@@ -133,7 +135,7 @@ class DynamoMailboxStore(msgspec.Struct, frozen=True):
         with calls("PutItem"):
             self.client.put_item(TableName=self.table, Item=_mailbox_key(name, created_at_ms))
 
-    def created_before(self, until_ms: int) -> Iterator[Sequence[tuple[str, int]]]:
+    def read_created_before(self, until_ms: int) -> Iterator[Sequence[tuple[str, int]]]:
         """Read names and creation times, page by page, oldest first."""
         for page in query_pages(
             self.client,
@@ -161,11 +163,11 @@ def _waiting_offer(offer: OpenOffer) -> Item:
         "answers_until": offer.answers_until_ms,
         "expires_at": record.sent_at_ms // 1000 + KEPT_S,
     }
-    return _offer_key(offer) | attributes(values) | {"offer": {"B": packed(offer.offer)}}
+    return _offer_key(offer) | attributes(values) | {"offer": {"B": pack_description(offer.offer)}}
 
 
-def open_offer(item: Item) -> OpenOffer:
-    """Read the item of an offer that waits. Raises KeyError, ValueError or TypeError for what is none."""
+def parse_open_offer(item: Item) -> OpenOffer:
+    """Read the item of a waiting offer. Raises KeyError, ValueError or TypeError for any other item."""
     sent_at, _, client_id = item["sk"]["S"].partition("#")
     return OpenOffer(
         record=OfferRecord(
@@ -176,7 +178,7 @@ def open_offer(item: Item) -> OpenOffer:
             country=text(item, "country") or UNKNOWN_COUNTRY,
             trace=text(item, "trace") or None,
         ),
-        offer=unpacked(item["offer"]["B"]),
+        offer=unpack_description(item["offer"]["B"]),
         relay=item["relay"]["S"],
         reply_to=item["reply_to"]["S"],
         answers_until_ms=number(item, "answers_until"),
@@ -184,8 +186,8 @@ def open_offer(item: Item) -> OpenOffer:
     )
 
 
-def left_offer(item: Item) -> LeftOffer:
-    """Read the key of an offer that waited. Raises ValueError for what is none."""
+def parse_left_offer(item: Item) -> LeftOffer:
+    """Read the key of an offer that waited. Raises ValueError for any other key."""
     sent_at, _, client_id = text(item, "sk").partition("#")
     return LeftOffer(text(item, "pk"), int(sent_at), client_id)
 
@@ -205,14 +207,14 @@ def _mailbox_key(name: str, created_at_ms: int) -> dict[str, Any]:
     return attributes({"pk": MAILBOXES, "sk": f"{milliseconds(created_at_ms)}#{name}"})
 
 
-def packed(description: str) -> bytes:
+def pack_description(description: str) -> bytes:
     """Pack a description."""
     packing = zlib.compressobj(zdict=_DICTIONARY)
     return packing.compress(description.encode()) + packing.flush()
 
 
-def unpacked(data: bytes) -> str:
-    """Unpack it. Raises ValueError for what was packed otherwise."""
+def unpack_description(data: bytes) -> str:
+    """Unpack a session description. Raises ValueError for any other format."""
     try:
         return zlib.decompressobj(zdict=_DICTIONARY).decompress(data).decode()
     except zlib.error as fault:

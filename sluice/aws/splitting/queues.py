@@ -1,4 +1,4 @@
-"""SQS as splitting asks for it, by queue name, and what S3 knows of an object that a message is about.
+"""SQS adapters of splitting, by queue name, and the metadata of S3 objects.
 
 A queue's URL is made from a sibling's: looking it up would be a request for each.
 """
@@ -51,13 +51,13 @@ class SplitQueues(QueuesByName):
     def describe(self, name: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """Read a queue's attributes and tags. Raises `QueueGone`."""
         with calls("GetQueueAttributes", queue=name):
-            found = self.client.get_queue_attributes(QueueUrl=self.url(name), AttributeNames=["All"])
+            response = self.client.get_queue_attributes(QueueUrl=self.url(name), AttributeNames=["All"])
         with calls("ListQueueTags", queue=name):
             tags = self.client.list_queue_tags(QueueUrl=self.url(name)).get("Tags", {})
-        return {str(key): value for key, value in found["Attributes"].items()}, tags
+        return {str(key): value for key, value in response["Attributes"].items()}, tags
 
     def create(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str]) -> None:
-        """Make a queue, or find it where it is there with the same attributes."""
+        """Create a queue, or find one with the same attributes."""
         with calls("CreateQueue"):
             # boto3's type names every attribute; ours are those of another queue.
             self.client.create_queue(QueueName=name, Attributes=dict(attributes), tags=dict(tags))  # type: ignore[arg-type]
@@ -85,7 +85,7 @@ class SplitQueues(QueuesByName):
                 MessageSystemAttributeNames=["All"],
                 MessageAttributeNames=["All"],
             )
-        return [Message.of_api(message) for message in received.get("Messages", [])]
+        return [Message.from_api(message) for message in received.get("Messages", [])]
 
     def delete_batch(self, name: str, messages: Sequence[Message]) -> None:
         """Delete received messages. Raises `CallFailed` where SQS refuses one."""
@@ -94,8 +94,8 @@ class SplitQueues(QueuesByName):
     def count(self, name: str) -> int:
         """Count its messages, in flight and delayed ones too, as SQS does: a minute late. Raises `QueueGone`."""
         with calls("GetQueueAttributes", queue=name):
-            found = self.client.get_queue_attributes(QueueUrl=self.url(name), AttributeNames=list(COUNTS))
-        return sum(int(found["Attributes"][key]) for key in COUNTS)
+            response = self.client.get_queue_attributes(QueueUrl=self.url(name), AttributeNames=list(COUNTS))
+        return sum(int(response["Attributes"][key]) for key in COUNTS)
 
     def names(self, prefix: str) -> Iterator[str]:
         """Yield the names of all queues that begin so."""
@@ -114,7 +114,7 @@ class SplitQueues(QueuesByName):
 
 @dataclass(frozen=True)
 class S3Metadata:
-    """One `HeadObject` an object; safe for threads."""
+    """Reads the metadata of S3 objects, with one `HeadObject` per object; safe for threads."""
 
     _lock: Lock = field(default_factory=Lock)
 

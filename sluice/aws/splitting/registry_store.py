@@ -86,29 +86,29 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
         raise CallFailed("Query", "Changing", f"the registry changed during each of {MAX_READS} reads")
 
     def _registry(self, version: int, items: Mapping[str, Item]) -> Registry:
-        def all_of(prefix: str, stored: Format[T]) -> Iterator[T]:
-            return (stored.of_text(text(item, "value")) for key, item in items.items() if key.startswith(prefix))
+        def parse_entries(prefix: str, stored: Format[T]) -> Iterator[T]:
+            return (stored.from_text(text(item, "value")) for key, item in items.items() if key.startswith(prefix))
 
         stored = Registry(
             version=version,
-            splits={split.queue_id: split for split in all_of(SPLIT, SPLITS)},
-            sessions={each.session_id: each for each in all_of(SESSION, SESSIONS)},
-            queues={queue.name: queue for queue in all_of(QUEUE, TEMPORARY_QUEUES)},
-            consumers={each.queue_id: each for each in all_of(REPOINTED, CONSUMERS)},
+            splits={split.queue_id: split for split in parse_entries(SPLIT, SPLITS)},
+            sessions={session.session_id: session for session in parse_entries(SESSION, SESSIONS)},
+            queues={queue.name: queue for queue in parse_entries(QUEUE, TEMPORARY_QUEUES)},
+            consumers={consumers.queue_id: consumers for consumers in parse_entries(REPOINTED, CONSUMERS)},
         )
-        return self.refreshed(stored)
+        return self.refresh(stored)
 
     def revision(self) -> int:
         """Read the revision under which the registry may be replaced."""
         return number(self._item(REGISTRY, HEAD), "revision")
 
-    def refreshed(self, registry: Registry) -> Registry:
-        """Read splitters and heartbeats into what else is known."""
+    def refresh(self, registry: Registry) -> Registry:
+        """Add the current splitters and heartbeats to the registry."""
         heard = {text(item, "sk"): number(item, "at") for item in self._items(HEARTBEATS)}
         later = {
-            each.session_id: replace(each, heartbeat_at_ms=heard[each.session_id])
-            for each in registry.sessions.values()
-            if heard.get(each.session_id, 0) > each.heartbeat_at_ms
+            session.session_id: replace(session, heartbeat_at_ms=heard[session.session_id])
+            for session in registry.sessions.values()
+            if heard.get(session.session_id, 0) > session.heartbeat_at_ms
         }
         splitters = {
             text(item, "sk"): Sighting(number(item, "version"), number(item, "at")) for item in self._items(SPLITTERS)
@@ -118,14 +118,14 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
     def session(self, session_id: str) -> Session | None:
         """Read one session as it was saved."""
         item = self._item(REGISTRY, SESSION + session_id)
-        return SESSIONS.of_text(text(item, "value")) if item else None
+        return SESSIONS.from_text(text(item, "value")) if item else None
 
     def save(self, before: Registry, after: Registry, *, revision: int) -> int | None:
-        """Write what differs in one transaction; its revision, None where somebody else has written since `revision`.
+        """Write the differences in one transaction. Returns its revision; None if another writer changed `revision`.
 
         Splitters and heartbeats aren't written: they have writers of their own. Raises `TooManyChanges`.
         """
-        old, new = values_of(before), values_of(after)
+        old, new = list_stored_values(before), list_stored_values(after)
         changes: list[Any] = [
             {"Delete": {"TableName": self.table, "Key": attributes({"pk": REGISTRY, "sk": sort_key})}}
             for sort_key in sorted(old.keys() - new.keys())
@@ -157,7 +157,7 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
         return revision + 1
 
     def announce(self, splitter_id: str, *, version: int, at_ms: int) -> None:
-        """Note what a splitter routes by."""
+        """Store the version by which a splitter routes."""
         self._note(SPLITTERS, splitter_id, {"version": version, "at": at_ms}, at_ms=at_ms)
 
     def heartbeat(self, session_id: str, *, at_ms: int) -> None:
@@ -182,13 +182,13 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
         """Remember for an hour why a session ended."""
         self._note(ENDED, session_id, {"reason": reason}, at_ms=at_ms)
 
-    def ended_reason(self, session_id: str) -> str | None:
+    def find_ended_reason(self, session_id: str) -> str | None:
         """Read why a session ended, None where that isn't remembered."""
         item = self._item(ENDED, session_id)
         return text(item, "reason") if item else None
 
     def claim_tick(self, *, due_at_ms: int, now_ms: int) -> bool:
-        """Whether the caller is to arm a tick for then; False where one is armed that comes as soon."""
+        """Whether the caller should schedule a tick for that time; False if one is scheduled at least as soon."""
         return Ticks(self.client, self.table, "control").claim(due_at_ms=due_at_ms, now_ms=now_ms)
 
     def _note(self, partition: str, sort_key: str, values: Mapping[str, str | int], *, at_ms: int) -> None:
@@ -212,8 +212,8 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
             yield from page
 
 
-def values_of(registry: Registry) -> Mapping[str, tuple[Format[Any], Any]]:
-    """List what is stored of a registry, by sort key, each with its format."""
+def list_stored_values(registry: Registry) -> Mapping[str, tuple[Format[Any], Any]]:
+    """List the stored items of a registry, by sort key, each with its format."""
     return {
         prefix + name: (stored, value)
         for prefix, stored, values in (

@@ -6,15 +6,15 @@ from typing import Annotated
 import typer
 
 from sluice.cli.completion import complete_bound_queues, complete_exchanges, complete_keys
-from sluice.cli.federation.queues import THERE_WITHIN_S, make_queue, once_there
-from sluice.cli.output import show_table, tell
+from sluice.cli.federation.queues import FOUND_WITHIN_S, ensure_queue, retry_until_found
+from sluice.cli.output import print_result, show_table
 from sluice.cli.sites import SiteText, SiteTyper
 from sluice.federation.declared import BindingDeclaration
 from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.typed_values import to_json
 from sluice.federation.operations import BindQueue, ListBindings, UnbindQueue
-from sluice.operator.federated_sites import need_exchange, open_site
-from sluice.operator.messages import typed_values
+from sluice.operator.federated_sites import open_site, require_exchange
+from sluice.operator.messages import parse_typed_values
 
 app = SiteTyper()
 
@@ -48,28 +48,32 @@ def add(
             help="As JSON where it is a scalar, else a text; NAME alone is void. x-match=all or any for headers.",
         ),
     ] = None,
-    create: Annotated[bool, typer.Option("--create", help="Make the queue if it isn't there: `queue create`.")] = False,
+    create: Annotated[
+        bool, typer.Option("--create", help="Create the queue if it doesn't exist, as `queue create` does.")
+    ] = False,
 ) -> None:
-    """Bind a queue; the same binding once more changes nothing, with other arguments it is refused."""
-    arguments = typed_values(argument or [], option="--argument")
-    binding = BindingDeclaration.of(Binding(exchange=exchange, queue=queue, key=key, arguments=arguments))
+    """Bind a queue. The same binding again changes nothing; with other arguments it is refused."""
+    arguments = parse_typed_values(argument or [], option="--argument")
+    binding = BindingDeclaration.from_binding(Binding(exchange=exchange, queue=queue, key=key, arguments=arguments))
     opened = open_site(site)
     if create:
-        need_exchange(opened, exchange)
-        make_queue(opened, queue)
-    made = once_there(queue, lambda: opened.client.ask(BindQueue.to(binding)), within_s=THERE_WITHIN_S * create)
+        require_exchange(opened, exchange)
+        ensure_queue(opened, queue)
+    made = retry_until_found(
+        queue, lambda: opened.client.ask(BindQueue.from_declaration(binding)), within_s=FOUND_WITHIN_S * create
+    )
     said = f"{queue} is bound to {exchange}" + (f" by {key}" if key else "")
-    tell(made, said)
+    print_result(made, said)
 
 
 @app.command("del", quiet=True)
 def delete(site: SiteText, exchange: Exchange, queue: Queue, key: Key = "") -> None:
-    """Take a binding away."""
+    """Delete a binding."""
     opened = open_site(site)
     opened.client.ask(UnbindQueue(exchange=exchange, queue=queue, key=key))
     document = {"site": str(opened.name), "exchange": exchange, "queue": queue, "key": key, "done": "deleted"}
     said = f"{queue} is no longer bound to {exchange}" + (f" by {key}" if key else "")
-    tell(document, said)
+    print_result(document, said)
 
 
 @app.command("list")
@@ -79,10 +83,10 @@ def list_bindings(
         str | None, typer.Argument(help="One exchange's; else all.", autocompletion=complete_exchanges)
     ] = None,
 ) -> None:
-    """List a site's bindings. Queues that the site made for its routes are among them."""
+    """List a site's bindings, including those of the bridge queues of its routes."""
     bindings = open_site(site).client.ask(ListBindings(exchange=exchange)).bindings
     rows: list[tuple[str, ...]] = []
-    for each in bindings:
-        arguments = json.dumps(to_json(each.binding().arguments)) if each.arguments else ""
-        rows.append((each.exchange, each.queue, each.key, arguments))
-    tell(bindings, lambda: show_table(("exchange", "queue", "key", "arguments"), rows))
+    for binding in bindings:
+        arguments = json.dumps(to_json(binding.binding().arguments)) if binding.arguments else ""
+        rows.append((binding.exchange, binding.queue, binding.key, arguments))
+    print_result(bindings, lambda: show_table(("exchange", "queue", "key", "arguments"), rows))

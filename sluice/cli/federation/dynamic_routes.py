@@ -1,4 +1,4 @@
-"""`sluice dynamic`: routes that follow what the destination's exchange is bound for."""
+"""Implements `sluice dynamic`: routes that follow the bindings of the destination's exchange."""
 
 from typing import Annotated
 
@@ -9,14 +9,14 @@ from sluice.cli.federation.route_options import (
     DelEmptyLink,
     LinkOption,
     RouteOptions,
-    declare,
+    add_and_show_route,
+    remove_route,
     with_route_options,
-    withdraw,
 )
-from sluice.cli.output import show_table, tell
+from sluice.cli.output import print_result, show_table
 from sluice.cli.sites import DestText, SiteText, SiteTyper, SrcText
 from sluice.federation.links.links import BridgeDeclaration, RouteKind
-from sluice.federation.operations import ListWays, WayView
+from sluice.federation.operations import ListPaths, PathView
 from sluice.operator.federated_sites import open_site
 
 app = SiteTyper()
@@ -37,11 +37,11 @@ def add(
     exchange: Exchange,
     *,
     options: RouteOptions,
-    standard: Annotated[bool, typer.Option("--standard", help="A bridge queue that keeps no order.")] = False,
+    standard: Annotated[bool, typer.Option("--standard", help="Use a standard bridge queue, without order.")] = False,
 ) -> None:
-    """Let DEST have from SRC what DEST's exchange is bound for, now and from now on. The link is made if need be."""
-    wanted = options.declaration(src=exchange, dest=exchange, dynamic=True, fifo=not standard)
-    declare(dest, src, wanted, options)
+    """Forward from SRC what the bindings of DEST's exchange match, as they change. Creates the link if needed."""
+    declaration = options.declaration(src=exchange, dest=exchange, dynamic=True, fifo=not standard)
+    add_and_show_route(dest, src, declaration, options)
 
 
 @app.command("del", quiet=True)
@@ -53,20 +53,20 @@ def delete(
     link: LinkOption = None,
     del_empty_link: DelEmptyLink = False,
 ) -> None:
-    """Take a dynamic route away. What its queue holds goes over first."""
-    wanted = BridgeDeclaration(src=exchange, dest=exchange, dynamic=True)
-    withdraw(dest, src, wanted, link=link, del_empty_link=del_empty_link)
+    """Delete a dynamic route. Messages in its queue are forwarded first."""
+    declaration = BridgeDeclaration(src=exchange, dest=exchange, dynamic=True)
+    remove_route(dest, src, declaration, link=link, del_empty_link=del_empty_link)
 
 
 @app.command()
 def ways(site: SiteText) -> None:
-    """Who wants what of a site, by which way: the active ones, and those that stand by."""
-    found = open_site(site).client.ask(ListWays()).ways
-    tell(found, lambda: show_table(WAY_COLUMNS, map(way_row, found)))
+    """List the binding advertisements that a site received, by path: active and standby."""
+    paths = open_site(site).client.ask(ListPaths()).ways
+    print_result(paths, lambda: show_table(WAY_COLUMNS, map(way_row, paths)))
 
 
-def way_row(way: WayView) -> tuple[object, ...]:
-    """Who wants what, by which way."""
+def way_row(way: PathView) -> tuple[object, ...]:
+    """Return the table row of one advertised path."""
     more = ", …" if way.wants > SHOWN_KEYS else ""
     return (
         way.exchange,

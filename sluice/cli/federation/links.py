@@ -8,26 +8,26 @@ import typer
 
 from sluice.cli.completion import complete_links, complete_peers, complete_sites
 from sluice.cli.federation.peers import AddressOption, read_address
-from sluice.cli.output import show_json, show_table, tell, time_of
+from sluice.cli.output import format_time, print_result, show_json, show_table
 from sluice.cli.sites import SiteText, SiteTyper
 from sluice.federation.links.states import Command
-from sluice.federation.operations import LinkView, TellLink
+from sluice.federation.operations import CommandLink, LinkView
 from sluice.operations import Operation
 from sluice.operator.federated_sites import open_site
-from sluice.operator.routes import Access, Ends, FarEnd, add_link, delete_link
+from sluice.operator.routes import LinkEnds, PeerAccess, PeerSite, add_link, delete_link
 
 app = SiteTyper()
 
 LinkOption = Annotated[
-    str | None, typer.Option("--link", metavar="NAME", help="The link's name, where it isn't the peer's tag.")
+    str | None, typer.Option("--link", metavar="NAME", help="Name of the link, if it isn't the peer's tag.")
 ]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="As `link list` shows it.", autocompletion=complete_links)]
 Here = Annotated[
     str,
-    typer.Argument(metavar="DEST", help="The site whose link it is.", autocompletion=complete_sites),
+    typer.Argument(metavar="DEST", help="Site that owns the link.", autocompletion=complete_sites),
 ]
 Durable = Annotated[
-    bool, typer.Option("--durable/--no-durable", "-d", help="Else a link goes with the last of its routes.")
+    bool, typer.Option("--durable/--no-durable", "-d", help="Keep the link when its last route is deleted.")
 ]
 
 
@@ -45,11 +45,11 @@ def add(
         str | None, typer.Option(help="The peer's role to assume.", show_default="what its address says")
     ] = None,
     external_id: Annotated[
-        str | None, typer.Option(help="What the role asks for.", show_default="what its address says")
+        str | None, typer.Option(help="External ID that the role requires.", show_default="what its address says")
     ] = None,
     sqs_url: Annotated[
         list[str] | None,
-        typer.Option(metavar="URL", help="Where SQS is reached for the peer; several are tried in turn."),
+        typer.Option(metavar="URL", help="SQS endpoint of the peer; several are tried in turn."),
     ] = None,
 ) -> None:
     """Link a site to a peer. Routes make their links themselves: this is for what they don't know.
@@ -59,11 +59,11 @@ def add(
     """
     if (src is None) == (address is None):
         raise typer.BadParameter("either SRC or --address")
-    peer = FarEnd.named(src) if src is not None else FarEnd.at(read_address(address or Path()))
-    access = Access(role_arn=role_arn, external_id=external_id, sqs_urls=tuple(sqs_url or ()))
-    ends = Ends.between(dest, peer)
+    peer = PeerSite.find(src) if src is not None else PeerSite.from_address(read_address(address or Path()))
+    access = PeerAccess(role_arn=role_arn, external_id=external_id, sqs_urls=tuple(sqs_url or ()))
+    ends = LinkEnds.with_peer(dest, peer)
     made = add_link(ends, name=link, durable=durable, access=access)
-    tell(made, f"{made.name} is a link of {ends.site.name} to {made.peer}")
+    print_result(made, f"{made.name} is a link of {ends.site.name} to {made.peer}")
 
 
 @app.command("del", quiet=True)
@@ -75,11 +75,11 @@ def delete(
     *,
     link: LinkOption = None,
 ) -> None:
-    """Close a link, and with it its routes. What these hold goes over first."""
-    ends = Ends.between(dest, FarEnd.named(src))
+    """Close a link and its routes. Messages in their queues are forwarded first."""
+    ends = LinkEnds.with_peer(dest, PeerSite.find(src))
     name = delete_link(ends, name=link)
     document = {"site": str(ends.site.name), "link": name, "done": "closing"}
-    tell(document, f"{name} is about to go from {ends.site.name}")
+    print_result(document, f"{name} is about to go from {ends.site.name}")
 
 
 @app.command("list")
@@ -87,7 +87,7 @@ def list_links(site: SiteText) -> None:
     """List a site's links with their states. Those with an @ in the name were made by their peer."""
     links = open_site(site).view().links
     columns = ("link", "peer", "state", "answered", "forwarded", "error")
-    tell(links, lambda: show_table(columns, map(_row, links)))
+    print_result(links, lambda: show_table(columns, map(_row, links)))
 
 
 def _row(link: LinkView) -> tuple[object, ...]:
@@ -97,8 +97,8 @@ def _row(link: LinkView) -> tuple[object, ...]:
         link.name,
         link.peer,
         state,
-        time_of(status.last_answer_ms),
-        time_of(status.last_forward_ms),
+        format_time(status.last_answer_ms),
+        format_time(status.last_forward_ms),
         status.last_error,
     )
 
@@ -112,7 +112,7 @@ def show_address(site: SiteText) -> None:
     show_json(open_site(site).view().address)
 
 
-def add_tells(
+def add_control_commands(
     app: SiteTyper, ask: Callable[[str, Command], Operation[None]], *, thing: str, argument: Any, helps: Sequence[str]
 ) -> None:
     """Add the commands that tell a link or a route something, each with its help, in the order of `Command`."""
@@ -121,7 +121,7 @@ def add_tells(
         def tell_it(site: SiteText, name: str) -> None:
             opened = open_site(site)
             opened.client.ask(ask(name, what))
-            tell({"site": str(opened.name), thing: name, "done": what.value}, f"{name}: {what.value}")
+            print_result({"site": str(opened.name), thing: name, "done": what.value}, f"{name}: {what.value}")
 
         tell_it.__annotations__["name"] = argument  # which typer reads
         app.command(what.value, quiet=True, help=help_)(tell_it)
@@ -130,15 +130,15 @@ def add_tells(
         add_tell(what, help_)
 
 
-add_tells(
+add_control_commands(
     app,
-    lambda name, what: TellLink(name=name, what=what),
+    lambda name, what: CommandLink(name=name, what=what),
     thing="link",
     argument=Name,
     helps=(
-        "Hold all of a link's routes: what comes is kept.",
-        "Let a paused or draining link go on.",
-        "Take in no more, send what is queued, then pause.",
-        "Try a link now that waits or has failed.",
+        "Pause all routes of a link: their queues keep new messages.",
+        "Resume a paused or draining link.",
+        "Drain a link: accept no new messages, send the queued ones, then pause.",
+        "Retry a waiting or failed link now.",
     ),
 )

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from sluice.cli.completion import complete_peers, complete_sites
-from sluice.cli.output import show_table, tell
+from sluice.cli.output import print_result, show_table
 from sluice.cli.sites import SiteText, SiteTyper
 from sluice.codec import decode
 from sluice.errors import BadConfiguration, Malformed
@@ -38,24 +38,29 @@ def add(
     pull: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="EXCHANGE[:KEYS]", help="What it may have: a pattern, and one of keys.", show_default="all"
+            metavar="EXCHANGE[:KEYS]",
+            help="Exchanges (and keys) that the peer may pull from: patterns.",
+            show_default="all",
         ),
     ] = None,
     push: Annotated[
         list[str] | None,
-        typer.Option(metavar="EXCHANGE", help="What it may send to: a pattern.", show_default="all"),
+        typer.Option(metavar="EXCHANGE", help="Exchanges that the peer may push to: a pattern.", show_default="all"),
     ] = None,
     queue: Annotated[
-        list[str] | None, typer.Option(metavar="QUEUE", help="What it may empty: a pattern.", show_default="none")
+        list[str] | None,
+        typer.Option(metavar="QUEUE", help="Queues that the peer may consume from: a pattern.", show_default="none"),
     ] = None,
-    nothing: Annotated[bool, typer.Option("--nothing", help="What isn't said it may not, all included.")] = False,
+    nothing: Annotated[
+        bool, typer.Option("--nothing", help="Grant only what the other options name; by default all exchanges.")
+    ] = False,
 ) -> None:
-    """Let a site be a peer, or say what it may from now on. Once more with other options, these count."""
+    """Allow a site to link to this one, with these permissions. Running it again replaces the permissions."""
     if (peer is None) == (address is None):
         raise typer.BadParameter("either PEER or --address")
     at = open_site(peer).view().address if peer is not None else read_address(address or Path())
     by_default = () if nothing else ("*",)
-    declared = Peer.at(
+    declared = Peer.from_introduction(
         at,
         pulls=tuple(pull or by_default),
         pushes=tuple(push or by_default),
@@ -63,7 +68,7 @@ def add(
     )
     opened = open_site(site)
     opened.client.ask(AddPeer(peer=declared))
-    tell(declared, f"{declared.tag} is a peer of {opened.name}")
+    print_result(declared, f"{declared.tag} is a peer of {opened.name}")
 
 
 @app.command("del", quiet=True)
@@ -71,23 +76,23 @@ def delete(
     site: SiteText,
     tag: Annotated[str, typer.Argument(metavar="TAG", help="The peer's.", autocompletion=complete_peers)],
 ) -> None:
-    """Let a site be no peer any more. What it asked for goes; what its queues hold goes over first."""
+    """Remove a peer and the routes it requested. Messages in their queues are forwarded first."""
     opened = open_site(site)
     opened.client.ask(DeletePeer(name=tag))
     document = {"site": str(opened.name), "peer": tag, "done": "deleted"}
-    tell(document, f"{tag} is no peer of {opened.name} any more")
+    print_result(document, f"{tag} is no peer of {opened.name} any more")
 
 
 @app.command("list")
 def list_peers(site: SiteText) -> None:
-    """List who may link to a site, where they are, and what each of them may."""
+    """List a site's peers with their accounts, regions and permissions."""
     peers = open_site(site).view().peers
     columns = ("peer", "account", "region", "pulls", "pushes", "takes from")
-    tell(peers, lambda: show_table(columns, map(_row, peers)))
+    print_result(peers, lambda: show_table(columns, map(_row, peers)))
 
 
 def _row(peer: Peer) -> tuple[object, ...]:
-    rules = (", ".join(each) or "nothing" for each in (peer.pulls, peer.pushes, peer.queues))
+    rules = (", ".join(rule) or "nothing" for rule in (peer.pulls, peer.pushes, peer.queues))
     return peer.tag, peer.account, peer.region, *rules
 
 

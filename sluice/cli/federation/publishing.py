@@ -12,15 +12,15 @@ from sluice.aws.deployment import NotUsable, stack_outputs
 from sluice.aws.federation.publisher import Publisher, Publishing
 from sluice.aws.queues import ConsumedQueue
 from sluice.cli.completion import complete_bound_queues, complete_exchanges
-from sluice.cli.output import is_json, show_json, tell
+from sluice.cli.output import is_json, print_result, show_json
 from sluice.cli.sites import SiteText, SiteTyper
-from sluice.cli.terminal import note
+from sluice.cli.terminal import print_note
 from sluice.errors import BadConfiguration, CallFailed, Malformed, RequestRefused
-from sluice.federation.matching.metadata import Metadata, Opened, open_attributes
-from sluice.federation.matching.typed_values import headers_of, to_json
+from sluice.federation.matching.metadata import Metadata, OpenedAttributes, open_attributes
+from sluice.federation.matching.typed_values import collect_headers, to_json
 from sluice.message import Message
-from sluice.operator.federated_sites import need_exchange, open_named
-from sluice.operator.messages import attributes, typed_values
+from sluice.operator.federated_sites import open_named, require_exchange
+from sluice.operator.messages import parse_attributes, parse_typed_values
 from sluice.operator.queues import queue_url
 from sluice.operator.site_names import SiteName
 
@@ -39,7 +39,7 @@ class NoBody(BadConfiguration):
 @app.command()
 def publish(
     site: SiteText,
-    exchange: Annotated[str, typer.Argument(help="Of the site.", autocompletion=complete_exchanges)],
+    exchange: Annotated[str, typer.Argument(help="Exchange of the site.", autocompletion=complete_exchanges)],
     key: Annotated[str, typer.Argument(metavar="KEY", help="The routing key.")] = "",
     body: Annotated[str, typer.Argument(metavar="BODY", help="The text; - is standard input.")] = "-",
     *,
@@ -50,15 +50,20 @@ def publish(
     attribute: Annotated[
         list[str] | None, typer.Option(metavar="NAME[:TYPE]=VALUE", help="String, Number, or Binary in base64.")
     ] = None,
-    ttl: Annotated[float | None, typer.Option(min=0.001, help="Seconds after which it is dropped on its way.")] = None,
+    ttl: Annotated[
+        float | None, typer.Option(min=0.001, help="Seconds after which an undelivered message is dropped.")
+    ] = None,
     fifo: Annotated[bool, typer.Option("--fifo", help="Keep the order of each group.")] = False,
     group: Annotated[
         str | None, typer.Option(help="The message group.", show_default="with --fifo one of exchange and key")
     ] = None,
-    count: Annotated[int, typer.Option(min=1, max=MAX_COUNT, help="How often.")] = 1,
+    count: Annotated[int, typer.Option(min=1, max=MAX_COUNT, help="Number of copies to publish.")] = 1,
 ) -> None:
-    """Publish a message to an exchange of a site. One that isn't there is an error, and nothing is published."""
-    headers, made = typed_values(header or [], option="--header"), attributes(attribute or [], option="--attribute")
+    """Publish a message to an exchange of a site. If the exchange doesn't exist, nothing is published."""
+    headers, made = (
+        parse_typed_values(header or [], option="--header"),
+        parse_attributes(attribute or [], option="--attribute"),
+    )
     text = _standard_input() if body == "-" else body
     name = SiteName.parse(site)
     connection = name.connect()
@@ -77,7 +82,7 @@ def publish(
         for _ in range(count)
     )
     published = publisher.publish_all(publishings)
-    tell({"published": published}, f"{published} published to {exchange}")
+    print_result({"published": published}, f"{published} published to {exchange}")
 
 
 def _ingress(connection: Connection, *, fifo: bool) -> str:
@@ -93,9 +98,9 @@ def _check_exchange(site: SiteName, exchange: str) -> None:
     Who may send to the ingress may publish, also where the site can't be asked: then it is said.
     """
     try:
-        need_exchange(open_named(site), exchange)
+        require_exchange(open_named(site), exchange)
     except (CallFailed, RequestRefused, Malformed) as error:
-        note(f"{site} can't be asked whether it has an exchange {exchange}: {error}")
+        print_note(f"{site} can't be asked whether it has an exchange {exchange}: {error}")
 
 
 def _standard_input() -> str:
@@ -119,20 +124,20 @@ def consume(
         int | None, typer.Option(min=1, max=MAX_COUNT, help="How many at most.", show_default="all")
     ] = None,
     wait: Annotated[float, typer.Option(min=0, help="Seconds without a message after which it stops.")] = 2,
-    keep: Annotated[bool, typer.Option("--keep", help="Look only: they stay in the queue.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Print the messages but leave them in the queue.")] = False,
 ) -> None:
-    """Print messages of a queue, and take them out of it. With --json an object a line.
+    """Print and delete messages of a queue. With --json, one object per line.
 
-    Exit code 1 where there were fewer than --count.
+    Exit code 1 if there were fewer than --count.
     """
     connection = SiteName.parse(site).connect()
     consumer = ConsumedQueue(connection.client("sqs"), queue_url(connection, queue))
     kept: list[Message] = []
     shown = 0
     try:
-        for message in _messages(consumer, count, wait_s=wait):
+        for message in _receive_messages(consumer, count, wait_s=wait):
             if is_json():
-                show_json(document(message))
+                show_json(message_document(message))
             else:
                 typer.echo(message.body)
             shown += 1
@@ -144,11 +149,11 @@ def consume(
     finally:
         consumer.give_back(kept)
     if count is not None and shown < count:
-        note(f"{shown} of {count} messages, and none for {wait:g} s")
+        print_note(f"{shown} of {count} messages, and none for {wait:g} s")
         raise typer.Exit(1)
 
 
-def _messages(consumer: "ConsumedQueue", count: int | None, *, wait_s: float) -> Iterator[Message]:
+def _receive_messages(consumer: "ConsumedQueue", count: int | None, *, wait_s: float) -> Iterator[Message]:
     left = MAX_COUNT if count is None else count
     deadline = time.monotonic() + wait_s
     while left > 0:
@@ -162,13 +167,13 @@ def _messages(consumer: "ConsumedQueue", count: int | None, *, wait_s: float) ->
             return
 
 
-def document(message: Message) -> dict[str, Any]:
+def message_document(message: Message) -> dict[str, Any]:
     """Say a message, for programs; where its `x-qpid` can't be read the error, and its attributes as they are."""
     error: dict[str, str] = {}
     try:
         opened = open_attributes(message.attributes)
     except Malformed as fault:
-        opened, error = Opened(attributes=message.attributes, metadata=None), {"error": str(fault)}
+        opened, error = OpenedAttributes(attributes=message.attributes, metadata=None), {"error": str(fault)}
     metadata = opened.metadata or Metadata()
     return {
         "body": message.body,
@@ -178,5 +183,5 @@ def document(message: Message) -> dict[str, Any]:
         "id": metadata.message_id,
         "ttl_ms": metadata.ttl_ms,
         "group": message.group_id,
-        "headers": to_json(headers_of(opened.attributes, metadata.headers)),
+        "headers": to_json(collect_headers(opened.attributes, metadata.headers)),
     } | error

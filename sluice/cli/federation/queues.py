@@ -1,7 +1,7 @@
-"""`sluice queue`: queues of a site that exchanges may be bound to, and routes from a queue to another site's exchange.
+"""Implements `sluice queue`: a site's bindable queues, and routes from a queue to another site's exchange.
 
-Queues are made, listed, moved and deleted with the user's own credentials. Which names they may have the site says: its
-functions' roles have `federation.queue_names` and no others.
+Queues are created, listed, moved and deleted with the user's own credentials. The site limits their names: the roles of
+its functions may only use queues that match `federation.queue_names`.
 """
 
 import re
@@ -20,16 +20,16 @@ from sluice.cli.federation.route_options import (
     LinkOption,
     RouteOptions,
     SrcLocal,
-    declare,
+    add_and_show_route,
+    remove_route,
     with_route_options,
-    withdraw,
 )
-from sluice.cli.moves import MOST_MOVED, run_move
-from sluice.cli.output import show_table, tell
+from sluice.cli.moves import MAX_MOVED, run_move
+from sluice.cli.output import print_result, show_table
 from sluice.cli.sites import DestText, SiteText, SiteTyper, SrcText
-from sluice.cli.terminal import note
+from sluice.cli.terminal import print_note
 from sluice.errors import BadConfiguration, QueueGone, RequestRefused
-from sluice.federation.bridge_works import SITE_TAG
+from sluice.federation.bridge_provisioner import SITE_TAG
 from sluice.federation.links.links import BridgeDeclaration, RouteKind
 from sluice.federation.moves import FIFO_SUFFIX, HIDDEN_S, Move, copy_to
 from sluice.federation.operations import ListBindings, ListQueues, QueuesView, QueueView, UnbindQueue
@@ -37,11 +37,11 @@ from sluice.operator.federated_sites import OpenSite, open_site
 from sluice.operator.queues import queue_url
 from sluice.operator.site_names import SiteName
 
-MAX_NAME_CHARACTERS = 80  # SQS's
-THERE_WITHIN_S = 60  # SQS takes a second, as a rule
+MAX_NAME_CHARACTERS = 80  # the limit of SQS
+FOUND_WITHIN_S = 60  # SQS usually takes a second
 POLL_S = 0.5
-MOVE_WAIT_S = 2  # for a message, before there are none
-# As the queues that the stacks make to be bound: 14 days, and a visibility timeout that a route can read with.
+MOVE_WAIT_S = 2  # how long a receive waits before the queue counts as empty
+# As for the stacks' bindable queues: kept for 14 days, and a visibility timeout that is long enough for a route.
 ATTRIBUTES = {"MessageRetentionPeriod": "1209600", "VisibilityTimeout": "30"}
 FIFO_ATTRIBUTES = {
     "FifoQueue": "true",
@@ -63,25 +63,25 @@ app = SiteTyper()
 
 
 class BadQueue(BadConfiguration):
-    """A queue that can't be made, or is not to be deleted."""
+    """A queue that can't be created, or must not be deleted."""
 
 
 @app.command(quiet=True)
 def create(site: SiteText, name: Name) -> None:
-    """Make a queue that can be bound; one that is there stays as it is."""
+    """Create a queue that can be bound; an existing queue stays as it is."""
     opened = open_site(site)
-    make_queue(opened, name)
+    ensure_queue(opened, name)
     document = {"queue": name, "fifo": name.endswith(FIFO_SUFFIX)}
-    tell(document, f"{name} is a queue of {opened.name}")
+    print_result(document, f"{name} is a queue of {opened.name}")
 
 
-def make_queue(site: OpenSite, name: str) -> None:
-    """Make a queue unless it is there, with the site's tag, and wait until SQS finds it.
+def ensure_queue(site: OpenSite, name: str) -> None:
+    """Create a queue with the site's tag unless it exists, and wait until SQS finds it.
 
-    Raises `BadQueue` for a name that the site may not use, `CallFailed` for what SQS refuses.
+    Raises `BadQueue` if the site may not use the name, and `CallFailed` if SQS refuses the request.
     """
     view = site.client.ask(ListQueues())
-    known = view.named(name)
+    known = view.find_queue(name)
     if known is not None and known.deployed:
         return
     _check_name(name, view)
@@ -92,11 +92,11 @@ def make_queue(site: OpenSite, name: str) -> None:
         queues.count(name)
     except QueueGone:
         queues.create(name, attributes, {SITE_TAG: view.address.tag})
-        once_there(name, lambda: queues.count(name), within_s=THERE_WITHIN_S)
+        retry_until_found(name, lambda: queues.count(name), within_s=FOUND_WITHIN_S)
 
 
-def once_there(queue: str, ask: Callable[[], T], *, within_s: float) -> T:
-    """Ask, again for so long as the answer is that there is no such queue: new ones are found in a while."""
+def retry_until_found(queue: str, ask: Callable[[], T], *, within_s: float) -> T:
+    """Call `ask` until it finds the queue, for at most `within_s` seconds: SQS finds a new queue after a delay."""
     deadline = time.monotonic() + within_s
     while True:
         try:
@@ -124,12 +124,14 @@ def delete(
         str, typer.Argument(metavar="NAME", help="By its name in SQS.", autocompletion=complete_bound_queues)
     ],
     *,
-    force: Annotated[bool, typer.Option("--force", help="Also with messages in it, and unbind it first.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Unbind the queue first, and delete it even if it holds messages.")
+    ] = False,
 ) -> None:
-    """Delete a queue; one that is bound, or holds messages as SQS counts them, a minute late, only with --force."""
+    """Delete a queue. A bound or non-empty queue needs --force; SQS's message counts are a minute late."""
     opened = open_site(site)
     view = opened.client.ask(ListQueues())
-    known = view.named(name) or QueueView(name=name, queue=name, deployed=False, bindings=0, routes=())
+    known = view.find_queue(name) or QueueView(name=name, queue=name, deployed=False, bindings=0, routes=())
     _check_unused(known)
     queues = _queues(opened, view)
     if not known.bindings:
@@ -137,16 +139,16 @@ def delete(
     if not force:
         _check_empty(known, queues)
     if known.bindings:
-        for each in opened.client.ask(ListBindings()).bindings:
-            if each.queue == known.name:
-                opened.client.ask(UnbindQueue(exchange=each.exchange, queue=each.queue, key=each.key))
+        for binding in opened.client.ask(ListBindings()).bindings:
+            if binding.queue == known.name:
+                opened.client.ask(UnbindQueue(exchange=binding.exchange, queue=binding.queue, key=binding.key))
     queues.delete(known.queue)
     document = {"site": str(opened.name), "queue": name, "done": "deleted"}
-    tell(document, f"{name} is gone from {opened.name}")
+    print_result(document, f"{name} is gone from {opened.name}")
 
 
 def _check_unused(queue: QueueView) -> None:
-    """Check that deleting it breaks nothing that stays. Raises `BadQueue`."""
+    """Check that no deployment and no route needs the queue. Raises `BadQueue`."""
     if queue.deployed:
         raise BadQueue(f"{queue.name} is deployed: take it out of cdk.json, and deploy")
     if queue.routes:
@@ -154,7 +156,7 @@ def _check_unused(queue: QueueView) -> None:
 
 
 def _check_empty(queue: QueueView, queues: SplitQueues) -> None:
-    """Check that nothing is lost with it. Raises `BadQueue`, or `QueueGone`."""
+    """Check that the queue has no bindings and no messages. Raises `BadQueue`, or `QueueGone`."""
     if queue.bindings:
         raise BadQueue(f"{queue.name} has {queue.bindings} bindings: unbind it first, or --force")
     messages = queues.count(queue.queue)
@@ -171,15 +173,15 @@ def list_queues(site: SiteText) -> None:
     prefixes = {_WILDCARDS.split(pattern)[0] for pattern in view.patterns}
     named = {name for prefix in prefixes for name in queues.names(prefix)}
     others = {name for name in named if any(fnmatchcase(name, pattern) for pattern in view.patterns)}
-    known = {each.queue for each in view.queues}
+    known = {queue.queue for queue in view.queues}
     new = [QueueView(name=name, queue=name, deployed=False, bindings=0, routes=()) for name in others - known]
-    rows = [_document(each, queues) for each in sorted([*view.queues, *new], key=lambda queue: queue.name)]
+    rows = [_queue_document(queue, queues) for queue in sorted([*view.queues, *new], key=lambda queue: queue.name)]
     columns = ("queue", "fifo", "deployed", "messages", "bindings", "read by")
-    tell(rows, lambda: show_table(columns, map(_row, rows)))
+    print_result(rows, lambda: show_table(columns, map(_row, rows)))
 
 
-def _document(queue: QueueView, queues: SplitQueues) -> dict[str, Any]:
-    """Say all of a queue, for programs; `messages` is None for one that is known and isn't there."""
+def _queue_document(queue: QueueView, queues: SplitQueues) -> dict[str, Any]:
+    """Return the JSON document of a queue; `messages` is None if SQS doesn't have the queue."""
     try:
         messages: int | None = queues.count(queue.queue)
     except QueueGone:
@@ -202,7 +204,7 @@ def _row(said: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _queues(site: OpenSite, view: QueuesView) -> SplitQueues:
-    """Reach the site's queues by name."""
+    """Return a client of the site's queues, by name."""
     return SplitQueues(site.name.connect().client("sqs"), view.address.ingress_url)
 
 
@@ -210,7 +212,7 @@ def _queues(site: OpenSite, view: QueuesView) -> SplitQueues:
 
 
 class BadMove(BadConfiguration):
-    """A move that can't be."""
+    """A move that isn't possible."""
 
 
 @app.command(quiet=True)
@@ -224,31 +226,31 @@ def move(
         typer.Option(metavar="SITE", help="Where DEST-QUEUE is.", show_default="SITE", autocompletion=complete_sites),
     ] = None,
     count: Annotated[
-        int | None, typer.Option(min=1, max=MOST_MOVED, help="How many at most.", show_default="all")
+        int | None, typer.Option(min=1, max=MAX_MOVED, help="How many at most.", show_default="all")
     ] = None,
     what_is_there: Annotated[
-        bool, typer.Option("--what-is-there", help="Nothing that comes meanwhile, by this machine's clock.")
+        bool, typer.Option("--what-is-there", help="Move only messages sent before the start, by this machine's clock.")
     ] = False,
 ) -> None:
     """Move messages from a queue to another, of this site or one more, until there are none. It may be stopped.
 
-    Exit code 1 where something can't be sent: it stays, and is said.
+    Exit code 1 if messages can't be sent: they stay in the queue, and the reasons are printed.
     """
     if count is not None and what_is_there:
         raise typer.BadParameter("--count goes without --what-is-there")
     here = SiteName.parse(site).connect()
-    there = here if to is None else SiteName.parse(to).connect()
-    source, target = queue_url(here, src), queue_url(there, dest)
+    dest_site = here if to is None else SiteName.parse(to).connect()
+    source, target = queue_url(here, src), queue_url(dest_site, dest)
     if source == target:
         raise BadMove(f"{src} and {dest} are one queue")
     if source.endswith(FIFO_SUFFIX) and not target.endswith(FIFO_SUFFIX):
-        note(f"{dest} is a standard queue: the order isn't kept there")
+        print_note(f"{dest} is a standard queue: the order isn't kept there")
     until_ms = time.time_ns() // 1_000_000 if what_is_there else None
 
     def make(may_go_on: Callable[[], bool]) -> Move:
         return Move(
             source=ConsumedQueue(here.client("sqs"), source, MOVE_WAIT_S, HIDDEN_S),
-            send=QueuesByUrl(there.client("sqs")).send_batch,
+            send=QueuesByUrl(dest_site.client("sqs")).send_batch,
             goes=lambda message: copy_to(target, message),
             fifo=target.endswith(FIFO_SUFFIX),
             most=count,
@@ -270,12 +272,12 @@ SrcQueue = Annotated[str, typer.Argument(metavar="SRC-QUEUE", help="The queue at
 def add(
     dest: DestText, src: SrcText, dest_exchange: DestExchange, src_queue: SrcQueue, *, options: RouteOptions
 ) -> None:
-    """Move what is in a queue of SRC to an exchange of DEST, now and from now on. The link is made if need be."""
-    declare(dest, src, options.declaration(src=src_queue, dest=dest_exchange, src_is_queue=True), options)
+    """Keep moving messages from a queue of SRC to an exchange of DEST. Creates the link if needed."""
+    add_and_show_route(dest, src, options.declaration(src=src_queue, dest=dest_exchange, src_is_queue=True), options)
 
 
 @app.command("del", quiet=True)
-def withdraw_route(
+def delete_route(
     dest: DestText,
     src: SrcText,
     dest_exchange: DestExchange,
@@ -285,6 +287,6 @@ def withdraw_route(
     link: LinkOption = None,
     del_empty_link: DelEmptyLink = False,
 ) -> None:
-    """Take a queue route away. What is in the queue stays there."""
-    wanted = BridgeDeclaration(src=src_queue, dest=dest_exchange, src_is_queue=True, src_is_local=src_local)
-    withdraw(dest, src, wanted, link=link, del_empty_link=del_empty_link)
+    """Delete a queue route. Messages in the queue stay there."""
+    declaration = BridgeDeclaration(src=src_queue, dest=dest_exchange, src_is_queue=True, src_is_local=src_local)
+    remove_route(dest, src, declaration, link=link, del_empty_link=del_empty_link)

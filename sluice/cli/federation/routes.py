@@ -1,4 +1,4 @@
-"""`sluice route`: static exchange routes, and what is done with routes of all kinds."""
+"""Implements `sluice route`: static exchange routes, and the commands for routes of all kinds."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from sluice.cli.completion import complete_exchanges, complete_routes, complete_sites
 from sluice.cli.federation import topologies
 from sluice.cli.federation.dynamic_routes import WAY_COLUMNS, way_row
-from sluice.cli.federation.links import add_tells
+from sluice.cli.federation.links import add_control_commands
 from sluice.cli.federation.route_options import (
     DelEmptyLink,
     FilterFile,
@@ -19,31 +19,31 @@ from sluice.cli.federation.route_options import (
     Program,
     RouteOptions,
     SrcLocal,
-    declare,
-    filter_of,
+    add_and_show_route,
+    read_filter,
+    remove_route,
+    report_closing,
     show_operational,
-    tell_closing,
     with_route_options,
-    withdraw,
 )
 from sluice.cli.federation.topologies import MapFormat
-from sluice.cli.output import is_json, show_pairs, show_table, tell, time_of
+from sluice.cli.output import format_time, is_json, print_result, show_pairs, show_table
 from sluice.cli.sites import DestText, SiteText, SiteTyper, SrcText
 from sluice.codec import encode
 from sluice.errors import BadRoute
-from sluice.federation.links.links import BridgeDeclaration, RouteKind, ends
-from sluice.federation.links.watch import Mends
+from sluice.federation.links.links import BridgeDeclaration, RouteKind, find_site_tags
+from sluice.federation.links.watch import Repairs
 from sluice.federation.operations import (
     BridgeView,
     ChangeBridge,
     CloseBridge,
     CloseLink,
-    ListWays,
+    CommandBridge,
+    ListPaths,
     Redrive,
     SiteView,
-    TellBridge,
 )
-from sluice.operator.federated_sites import OpenSite, open_site, walk
+from sluice.operator.federated_sites import OpenSite, discover_sites, open_site
 
 app = SiteTyper()
 
@@ -51,10 +51,8 @@ Exchange = Annotated[
     str,
     typer.Argument(metavar="EXCHANGE", help="The exchange at SRC, and at DEST.", autocompletion=complete_exchanges),
 ]
-Key = Annotated[str, typer.Argument(metavar="KEY", help="As a queue's binding at SRC has it.")]
-DestExchange = Annotated[
-    str | None, typer.Option(metavar="NAME", help="The exchange at DEST, where it has another name.")
-]
+Key = Annotated[str, typer.Argument(metavar="KEY", help="Binding key at SRC, as in a queue's binding.")]
+DestExchange = Annotated[str | None, typer.Option(metavar="NAME", help="Exchange at DEST, if its name differs.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="As `route list` shows it.", autocompletion=complete_routes)]
 
 
@@ -72,22 +70,22 @@ def add(
     jq: Program = None,
     filter_file: FilterFile = None,
     standard: Annotated[
-        bool, typer.Option("--standard", help="A bridge queue that keeps no order, knows no duplicates, is cheaper.")
+        bool, typer.Option("--standard", help="Use a standard bridge queue: cheaper, without order or deduplication.")
     ] = False,
 ) -> None:
-    """Let an exchange's messages with a key go from SRC to DEST, which pulls them. The link is made if need be.
+    """Forward an exchange's messages with a key from SRC to DEST, which pulls them. Creates the link if needed.
 
-    By two ways of such routes a message comes once only where FIFO queues get it twice within five minutes: take
-    dynamic routes there.
+    If two static routes reach the same queue, only FIFO queues drop the duplicate, and only within five minutes. Use
+    dynamic routes instead.
     """
-    wanted = options.declaration(
+    declaration = options.declaration(
         src=exchange,
         dest=dest_exchange or exchange,
         key=key,
-        filter=filter_of(patterns or (), jq, filter_file),
+        filter=read_filter(patterns or (), jq, filter_file),
         fifo=not standard,
     )
-    declare(dest, src, wanted, options)
+    add_and_show_route(dest, src, declaration, options)
 
 
 @app.command(quiet=True)
@@ -100,16 +98,18 @@ def change(
     patterns: Patterns = None,
     jq: Program = None,
     filter_file: FilterFile = None,
-    no_filter: Annotated[bool, typer.Option("--no-filter", help="All that the key takes goes over again.")] = False,
+    no_filter: Annotated[
+        bool, typer.Option("--no-filter", help="Remove the filter: forward all messages with the key.")
+    ] = False,
 ) -> None:
-    """Give a route other options where it stands: its queue stays, and what is published meanwhile goes over once."""
+    """Change a route's options in place: its queue stays, and messages published meanwhile are forwarded once."""
     opened = open_site(site)
-    shown = _own(opened.view(), name, "change it")
-    asked = filter_of(patterns or (), jq, filter_file)
-    if no_filter and asked is not UNSET:
-        raise typer.BadParameter("--no-filter goes without a filter")
-    changes = {**options.fields, **({"filter": asked} if no_filter or asked is not UNSET else {})}
-    opened.client.ask(ChangeBridge(bridge=replace(shown.declared_bridge(), **changes)))
+    shown = _find_own_route(opened.view(), name, "change it")
+    new_filter = read_filter(patterns or (), jq, filter_file)
+    if no_filter and new_filter is not UNSET:
+        raise typer.BadParameter("--no-filter can't be combined with a filter")
+    changes = {**options.fields, **({"filter": new_filter} if no_filter or new_filter is not UNSET else {})}
+    opened.client.ask(ChangeBridge(bridge=replace(shown.to_bridge(), **changes)))
     show_operational(opened, name, timeout_s=options.timeout_s)
 
 
@@ -133,23 +133,23 @@ def delete(
     link: LinkOption = None,
     del_empty_link: DelEmptyLink = False,
 ) -> None:
-    """Take a route away: the one between two sites, or any of a site's by its name, as in `route del SITE NAME`.
+    """Delete a route between two sites, or any route of a site by its name, as in `route del SITE NAME`.
 
-    What its queue holds goes over first.
+    Messages in its queue are forwarded first.
     """
     if exchange is None:
         site = open_site(dest)
-        name = _own(site.view(), src, "take it away").name
+        name = _find_own_route(site.view(), src, "take it away").name
         site.client.ask(CloseBridge(name=name, del_empty_link=del_empty_link))
-        tell_closing(site, [name])
+        report_closing(site, [name])
         return
-    wanted = BridgeDeclaration(src=exchange, dest=dest_exchange or exchange, key=key, src_is_local=src_local)
-    withdraw(dest, src, wanted, link=link, del_empty_link=del_empty_link)
+    declaration = BridgeDeclaration(src=exchange, dest=dest_exchange or exchange, key=key, src_is_local=src_local)
+    remove_route(dest, src, declaration, link=link, del_empty_link=del_empty_link)
 
 
-def _own(view: SiteView, name: str, what: str) -> BridgeView:
-    """Find a route that is the site's own, to do `what`. Raises `BadRoute` for any other."""
-    shown = view.bridge_named(name)
+def _find_own_route(view: SiteView, name: str, what: str) -> BridgeView:
+    """Find one of the site's own routes; `what` completes the error. Raises `BadRoute` for any other route."""
+    shown = view.find_bridge(name)
     if shown is None:
         raise BadRoute(f"no such route at {view.tag}: {name}")
     if shown.served:
@@ -159,17 +159,17 @@ def _own(view: SiteView, name: str, what: str) -> BridgeView:
 
 @app.command(quiet=True)
 def flush(site: SiteText, *, del_empty_link: DelEmptyLink = False) -> None:
-    """Take all routes away that the site has declared."""
+    """Delete all routes that the site has declared."""
     opened = open_site(site)
     own = [shown for shown in opened.view().bridges if not shown.served]
     for shown in own:
         opened.client.ask(CloseBridge(name=shown.name))
-    # While a link closes, its routes still send what they hold.
+    # While a link closes, its routes still forward the messages in their queues.
     emptied = {shown.link for shown in own} if del_empty_link else set()
     for link in opened.view().links:
         if link.name in emptied:
             opened.client.ask(CloseLink(name=link.name))
-    tell_closing(opened, [shown.name for shown in own])
+    report_closing(opened, [shown.name for shown in own])
 
 
 @app.command("list")
@@ -177,18 +177,18 @@ def list_routes(site: SiteText) -> None:
     """List a site's routes with their states. Those with an @ in the name are pulled by their peer."""
     opened = open_site(site)
     view = opened.view()
-    tell(view.bridges, lambda: _show_routes(opened, view))
+    print_result(view.bridges, lambda: _show_routes(opened, view))
 
 
 def _show_routes(opened: OpenSite, view: SiteView) -> None:
     columns = ("route", "kind", "from", "to", "key", "state", "forwarded", "error")
     show_table(columns, [_row(view, shown) for shown in view.bridges])
     if any(shown.dynamic and shown.src_is_local for shown in view.bridges):
-        show_table(WAY_COLUMNS, [way_row(way) for way in opened.client.ask(ListWays()).ways])
+        show_table(WAY_COLUMNS, [way_row(way) for way in opened.client.ask(ListPaths()).ways])
 
 
 def _row(view: SiteView, shown: BridgeView) -> tuple[object, ...]:
-    source, dest = _ends(view, shown)
+    source, dest = _route_ends(view, shown)
     return (
         shown.name,
         shown.kind.value,
@@ -196,16 +196,16 @@ def _row(view: SiteView, shown: BridgeView) -> tuple[object, ...]:
         f"{dest} {shown.dest}",
         shown.key,
         shown.state,
-        time_of(shown.last_forward_ms),
+        format_time(shown.last_forward_ms),
         shown.error,
     )
 
 
-def _ends(view: SiteView, shown: BridgeView) -> tuple[str, str]:
-    """Tags of the source and the destination, the peer's unknown where its link has gone."""
-    link = view.link_named(shown.link)
+def _route_ends(view: SiteView, shown: BridgeView) -> tuple[str, str]:
+    """Return the tags of the source and the destination; the peer's is `?` if its link is gone."""
+    link = view.find_link(shown.link)
     if link is not None:
-        return ends(shown, link, here=view.tag)
+        return find_site_tags(shown, link, here=view.tag)
     return (view.tag, "?") if shown.src_is_local else ("?", view.tag)
 
 
@@ -213,36 +213,34 @@ def _ends(view: SiteView, shown: BridgeView) -> tuple[str, str]:
 def map_routes(
     sites: Annotated[list[str], typer.Argument(metavar="SITE", help="Where to begin.", autocompletion=complete_sites)],
     *,
-    format_: Annotated[
-        MapFormat | None, typer.Option("--format", help="How it is written.", show_default="text")
-    ] = None,
-    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it there as SVG, too.")] = None,
+    format_: Annotated[MapFormat | None, typer.Option("--format", help="Output format.", show_default="text")] = None,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the map to this file as SVG.")] = None,
 ) -> None:
-    """Walk all links from these sites, draw who sends what to whom, and warn of what loses or doubles messages.
+    """Draw the routes of all sites that links reach from these, and warn of lost or duplicated messages.
 
-    A site in another account can't be asked with this one's credentials: name it, too, with its profile.
+    Credentials of one account can't query a site in another account: name that site too, with its profile.
     """
     if is_json() and format_ not in {None, MapFormat.JSON}:
         raise typer.BadParameter(f"--json is --format json: not --format {format_} with it")
-    walked = walk(sites)
+    walked = discover_sites(sites)
     if svg is not None:
         topologies.write_svg(walked, svg)
-    topologies.show(walked, MapFormat.JSON if is_json() else format_ or MapFormat.TEXT)
+    topologies.show_map(walked, MapFormat.JSON if is_json() else format_ or MapFormat.TEXT)
 
 
 @app.command()
 def status(site: SiteText, name: Name) -> None:
-    """All that a site knows of a route."""
+    """Show a route's settings, state and last error."""
     view = open_site(site).view()
-    shown = view.bridge_named(name)
+    shown = view.find_bridge(name)
     if shown is None:
         raise BadRoute(f"no such route at {view.tag}: {name}")
-    tell(shown, lambda: show_pairs(_pairs(view, shown)))
+    print_result(shown, lambda: show_pairs(_status_pairs(view, shown)))
 
 
-def _pairs(view: SiteView, shown: BridgeView) -> list[tuple[str, object]]:
-    source, dest = _ends(view, shown)
-    link = view.link_named(shown.link)
+def _status_pairs(view: SiteView, shown: BridgeView) -> list[tuple[str, object]]:
+    source, dest = _route_ends(view, shown)
+    link = view.find_link(shown.link)
     return [
         ("route", shown.name),
         ("kind", f"{shown.kind}, {'pushed' if shown.src_is_local else 'pulled'}"),
@@ -256,8 +254,8 @@ def _pairs(view: SiteView, shown: BridgeView) -> list[tuple[str, object]]:
         ("link", shown.link if link is None else f"{shown.link}, {link.status.state}"),
         ("link's last error", None if link is None else link.status.last_error),
         ("reads", shown.reads),
-        ("last forward", time_of(shown.last_forward_ms)),
-        ("mended", _mended(shown.mends)),
+        ("last forward", format_time(shown.last_forward_ms)),
+        ("mended", _describe_repairs(shown.mends)),
         ("tag", shown.tag or f"{source}, the source's"),
         ("excludes", ", ".join(sorted(shown.excludes))),
         ("acknowledges", f"{shown.sync} at once"),
@@ -268,30 +266,30 @@ def _pairs(view: SiteView, shown: BridgeView) -> list[tuple[str, object]]:
     ]
 
 
-def _mended(mends: Mends) -> str | None:
+def _describe_repairs(mends: Repairs) -> str | None:
     if not mends.number:
         return None
     often = "once" if mends.number == 1 else f"{mends.number} times, the last time"
     lost = f"; about {mends.lost} messages were lost with its queue" if mends.lost else ""
-    return f"{often} its {mends.last}, {time_of(mends.last_ms)}{lost}"
+    return f"{often} its {mends.last}, {format_time(mends.last_ms)}{lost}"
 
 
-add_tells(
+add_control_commands(
     app,
-    lambda name, what: TellBridge(name=name, what=what),
+    lambda name, what: CommandBridge(name=name, what=what),
     thing="route",
     argument=Name,
     helps=(
-        "Hold a route: what comes is kept.",
-        "Let a paused or draining route go on.",
-        "Take in no more, and send what is queued.",
-        "Try a route's link now that waits or has failed.",
+        "Pause a route: its queue keeps new messages.",
+        "Resume a paused or draining route.",
+        "Drain a route: accept no new messages, and send the queued ones.",
+        "Retry a route's waiting or failed link now.",
     ),
 )
 
 
 @app.command()
 def redrive(site: SiteText, name: Name) -> None:
-    """Put a route's dead letters back into its queue, a thousand at most."""
+    """Redrive up to 1,000 of a route's dead letters into its queue."""
     done = open_site(site).client.ask(Redrive(name=name))
-    tell(done, f"{name}: {done.redriven} dead letters are back in its queue")
+    print_result(done, f"{name}: {done.redriven} dead letters are back in its queue")

@@ -1,4 +1,4 @@
-"""`sluice topology`: what sites are, written into a file, and a file made true at its sites."""
+"""Implements `sluice topology`: exports the topology of sites to a file, and applies a file to its sites."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -11,27 +11,27 @@ import typer
 import yaml
 
 from sluice.cli.completion import complete_sites
-from sluice.cli.output import is_json, is_quiet, show_json, show_table, tell
+from sluice.cli.output import is_json, is_quiet, print_result, show_json, show_table
 from sluice.cli.sites import FileCommand, PlainCommand, SiteTyper
-from sluice.cli.terminal import note, show_error
-from sluice.codec import plain
+from sluice.cli.terminal import print_note, show_error
+from sluice.codec import to_document
 from sluice.errors import BadConfiguration, BadTopology, RequestRefused, SluiceError
 from sluice.federation.operations import ListBindings, ListQueues
-from sluice.federation.topology.desired import DesiredTopology, as_document, desired_topology
-from sluice.federation.topology.plan import PlannedStep, TopologyPlan, Until, plan_of
-from sluice.federation.topology.states import SiteState, closing, described, idle
-from sluice.operator.documents import BadFile, located_document_of_file
+from sluice.federation.topology.desired import DesiredTopology, as_document, parse_topology
+from sluice.federation.topology.plan import PlannedStep, TopologyPlan, Until, plan_topology
+from sluice.federation.topology.states import SiteState, closing_entries, export_topology, idle_routes
+from sluice.operator.documents import BadFile, read_document_with_lines
 from sluice.operator.federated_sites import OpenSite, open_named
 from sluice.operator.site_names import BadSiteName, SiteName
 
-SCHEMA = "topology.schema.json"  # beside this file; `sluice topology schema` prints it
-TIMEOUT_S = 300.0  # a route is gone once its queue has been empty for a minute
-CHANGES = 2  # the exit code of a plan with something to do, as of `terraform plan -detailed-exitcode`
+SCHEMA = "topology.schema.json"  # in this file's folder; `sluice topology schema` prints it
+TIMEOUT_S = 300.0  # a route closes when its queue has been empty for a minute
+EXIT_CHANGES = 2  # the exit code of a plan with steps, as in `terraform plan -detailed-exitcode`
 
 app = SiteTyper()
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="YAML, as `topology export` writes it.")]
-Prune = Annotated[bool, typer.Option("--prune", help="What its sites have and the file hasn't goes.")]
+Prune = Annotated[bool, typer.Option("--prune", help="Delete entries of the sites that are not in the file.")]
 
 
 @app.command()
@@ -44,20 +44,20 @@ def export(
         Path | None, typer.Option("--out", metavar="FILE", help="Write it there.", show_default="standard output")
     ] = None,
 ) -> None:
-    """Write what sites have as a file: equal sites give equal files.
+    """Export the topology of sites to a file: equal sites give equal files.
 
-    Queues aren't in it, nor what peers asked for, nor pauses.
+    Queues, routes requested by peers, and pauses are not exported.
     """
     states: dict[str, SiteState] = {}
     for text in sites:
-        state = _state(open_named(SiteName.parse(text)))
+        state = _fetch_state(open_named(SiteName.parse(text)))
         other = states.setdefault(state.view.tag, state)
         if other is not state:
             raise BadConfiguration(f"{other.at} and {state.at} both have the tag {state.view.tag}")
-    found = described(states)
-    text = _written(found)
+    topology = export_topology(states)
+    text = _render_yaml(topology)
     if out is None:
-        tell(as_document(found), lambda: typer.echo(text, nl=False))
+        print_result(as_document(topology), lambda: typer.echo(text, nl=False))
         return
     try:
         out.write_text(text, encoding="utf-8")
@@ -69,17 +69,17 @@ def export(
 
 @app.command(cls=FileCommand)
 def plan(file: File, *, prune: Prune = False) -> None:
-    """Say what `apply` would do, at which site, in which order.
+    """Show what `apply` would do, at which site, in which order.
 
-    The exit code is 0 where there is nothing to do, 2 where there is, 1 where it can't be done.
+    Exit code 0: nothing to do; 2: there are changes; 1: the file can't be applied.
     """
-    read = TopologyFile.read(file, prune=prune)
+    read = TopologyFile.load(file, prune=prune)
     made = read.plan()
-    tell(_document(made), lambda: _show(made, read))
+    print_result(_plan_document(made), lambda: _show(made, read))
     if made.conflicts:
         raise typer.Exit(1)
     if made.stages:
-        raise typer.Exit(CHANGES)
+        raise typer.Exit(EXIT_CHANGES)
 
 
 @app.command(cls=FileCommand, quiet=True)
@@ -87,7 +87,7 @@ def apply(
     file: File,
     *,
     prune: Prune = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before something is taken away.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking for confirmation.")] = False,
     timeout: Annotated[
         float,
         typer.Option(
@@ -95,23 +95,23 @@ def apply(
         ),
     ] = TIMEOUT_S,
 ) -> None:
-    """Do what `plan` says. It may be stopped anywhere, and goes on where it stopped when it is called again.
+    """Apply the changes that `plan` shows. If it is stopped, run it again to continue.
 
-    With --json each step is a line when it is done.
+    With --json, print one line when each step is done.
     """
-    read = TopologyFile.read(file, prune=prune)
+    read = TopologyFile.load(file, prune=prune)
     made = read.plan()
     if is_json() and made.conflicts:
-        show_json(_document(made))
+        show_json(_plan_document(made))
     elif not is_json() and (made.conflicts or not is_quiet()):
         _show(made, read)
     if made.conflicts:
         raise typer.Exit(1)
-    if made.takes_away and not yes:
+    if made.is_destructive and not yes:
         typer.confirm("Take away, or remake, what the plan says?", abort=True, err=True)
-    for step in Applying(sites=read.sites, plan=read.plan, timeout_s=timeout).steps(made):
+    for step in TopologyApplier(sites=read.sites, plan=read.plan, timeout_s=timeout).steps(made):
         said = f"done: {step.site}: {step.act} {step.what} {step.name}"
-        tell(_step(step), said)
+        print_result(_step_document(step), said)
 
 
 @app.command(cls=PlainCommand, json=False)
@@ -123,14 +123,14 @@ def schema() -> None:
 # Files
 
 
-def _written(topology: DesiredTopology) -> str:
+def _render_yaml(topology: DesiredTopology) -> str:
     body = yaml.safe_dump(as_document(topology), sort_keys=False, allow_unicode=True, width=120)
     return f"# yaml-language-server: $schema={SCHEMA}\n{body}"
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyFile:
-    """A file that was read, and its sites, by tag."""
+    """A parsed topology file, and its sites by tag."""
 
     file: Path
     line_of: Callable[[str], int]
@@ -139,30 +139,30 @@ class TopologyFile:
     prune: bool
 
     @classmethod
-    def read(cls, file: Path, *, prune: bool) -> "TopologyFile":
-        """Read a file, and find its sites. Raises `BadFile`, and what connecting to the sites raises."""
-        document, line_of = located_document_of_file(file)
+    def load(cls, file: Path, *, prune: bool) -> "TopologyFile":
+        """Read a file, and connect to its sites. Raises `BadFile`, and the errors of `open_named`."""
+        document, line_of = read_document_with_lines(file)
         try:
-            desired = desired_topology(document)
-            names = {tag: _name(tag, site.at) for tag, site in desired.sites.items()}
+            desired = parse_topology(document)
+            names = {tag: _parse_site_name(tag, site.at) for tag, site in desired.sites.items()}
         except BadTopology as error:
             raise BadFile(file, f"line {line_of(error.place)}: {error}") from error
         return cls(file, line_of, desired, {tag: open_named(name) for tag, name in names.items()}, prune)
 
     def plan(self) -> TopologyPlan:
-        """Compare it with what its sites are now. Raises what asking them raises."""
-        states = {tag: _state(site) for tag, site in self.sites.items()}
-        return plan_of(self.desired, states, prune=self.prune)
+        """Compare the file with the current state of its sites. Raises the errors of the requests to them."""
+        states = {tag: _fetch_state(site) for tag, site in self.sites.items()}
+        return plan_topology(self.desired, states, prune=self.prune)
 
 
-def _name(tag: str, at: str) -> SiteName:
+def _parse_site_name(tag: str, at: str) -> SiteName:
     try:
         return SiteName.parse(at)
     except BadSiteName as error:
         raise BadTopology(f"sites.{tag}.at", str(error)) from error
 
 
-def _state(site: OpenSite) -> SiteState:
+def _fetch_state(site: OpenSite) -> SiteState:
     return SiteState(
         at=str(site.name),
         view=site.view(),
@@ -182,17 +182,18 @@ def _show(made: TopologyPlan, read: TopologyFile) -> None:
     if rows:
         show_table(("", "site", "what", "name", ""), rows)
     if made.leftovers:
-        note("not in the file:")
+        print_note("not in the file:")
         show_table(
-            ("site", "what", "name", ""), [(each.site, each.what, each.name, each.reason) for each in made.leftovers]
+            ("site", "what", "name", ""),
+            [(leftover.site, leftover.what, leftover.name, leftover.reason) for leftover in made.leftovers],
         )
     for conflict in made.conflicts:
         show_error(f"{read.file}: line {read.line_of(conflict.place)}: {conflict}")
     if not rows and not made.conflicts:
-        note("nothing to do")
+        print_note("nothing to do")
 
 
-def _step(step: PlannedStep) -> dict[str, Any]:
+def _step_document(step: PlannedStep) -> dict[str, Any]:
     return {
         "site": step.site,
         "act": step.act,
@@ -200,63 +201,63 @@ def _step(step: PlannedStep) -> dict[str, Any]:
         "name": step.name,
         "change": step.change,
         "costs": step.costs,
-        "asks": plain(step.operation),
+        "asks": to_document(step.operation),
     }
 
 
-def _document(made: TopologyPlan) -> dict[str, Any]:
+def _plan_document(made: TopologyPlan) -> dict[str, Any]:
     return {
-        "steps": [_step(step) for step in made.steps],
+        "steps": [_step_document(step) for step in made.steps],
         "leftovers": made.leftovers,
         "conflicts": made.conflicts,
     }
 
 
 POLL_S = 0.5
-FOLLOWS_WITHIN_S = 1.1  # exchange functions look for new bindings every second
-MAX_PLANS = 10  # a second one finds that all is done, unless somebody else changes something, too
+BINDINGS_REFRESH_S = 1.1  # exchange functions look for new bindings every second
+MAX_PLANS = 10  # the second plan is empty unless another operator changes the sites meanwhile
 
 
-class NotThereYet(SluiceError):
+class TopologyIncomplete(SluiceError):
     """A topology that hasn't come about. What was done stays: the same command goes on from there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Applying:
-    """What is done at `sites`, by tag. Nothing is waited for longer than `timeout_s`."""
+class TopologyApplier:
+    """Applies plans to `sites`, which are keyed by tag. Each wait ends after `timeout_s` seconds."""
 
     sites: Mapping[str, OpenSite]
-    plan: Callable[[], TopologyPlan]  # from what the sites are
+    plan: Callable[[], TopologyPlan]  # makes a plan from the current state of the sites
     timeout_s: float
     now_s: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
 
     def steps(self, agreed: TopologyPlan) -> Iterator[PlannedStep]:
-        """Do the steps of a plan in order, and yield each when it is done; at the end nothing is to be done any more.
+        """Apply the steps of a plan in order, yield each when it is done, and repeat until no step is left.
 
-        Where a step leads elsewhere the rest is planned anew, and nothing goes that wasn't to go in the plan that was
-        `agreed`. Raises `NotThereYet`, or what a site refuses a step with: what was done stays.
+        If a step has another result than planned, the rest is planned again. No entry is deleted that the `agreed` plan
+        didn't delete. Raises `TopologyIncomplete`, or a site's refusal of a step; finished steps are not undone.
         """
-        going = {step.entry for step in agreed.steps if step.takes_away}
+        going = {step.entry for step in agreed.steps if step.is_destructive}
         plan = agreed
         for _ in range(MAX_PLANS):
-            if plan.conflicts or any(step.takes_away and step.entry not in going for step in plan.steps):
-                raise NotThereYet("somebody else has changed these sites meanwhile: apply it again")
+            if plan.conflicts or any(step.is_destructive and step.entry not in going for step in plan.steps):
+                raise TopologyIncomplete("somebody else has changed these sites meanwhile: apply it again")
             if not plan.stages:
                 return
-            yield from self.as_planned(plan)
+            yield from self.run_stages(plan)
             plan = self.plan()
-        raise NotThereYet("it is still not as the file says: apply it again")
+        raise TopologyIncomplete("it is still not as the file says: apply it again")
 
-    def as_planned(self, plan: TopologyPlan) -> Iterator[PlannedStep]:
-        """Do the steps, up to one with which things go otherwise."""
+    def run_stages(self, plan: TopologyPlan) -> Iterator[PlannedStep]:
+        """Apply the steps, up to the first one that no longer fits the sites."""
         for stage in plan.stages:
             match stage.until:
                 case Until.GONE:
                     self.wait("about to go", self.closing)
                 case Until.CARRYING:
                     self.wait("not Operational, so nothing was taken away", lambda: self.idle(plan))
-                    self.sleep(FOLLOWS_WITHIN_S)
+                    self.sleep(BINDINGS_REFRESH_S)
             for step in stage.steps:
                 client = self.sites[step.site].client
                 try:
@@ -264,21 +265,27 @@ class Applying:
                 except RequestRefused:
                     if self.plan().steps[:1] == [step]:
                         raise
-                    return  # it came about otherwise, or needs what has gone: a link may go with the last of its routes
+                    return  # obsolete, or its entry is gone: a link can close with its last route
                 yield step
 
     def wait(self, what: str, left: Callable[[], list[str]]) -> None:
-        """Wait until nothing is left. Raises `NotThereYet` with what is."""
+        """Wait until `left` returns nothing. Raises `TopologyIncomplete`, which lists the rest, at the deadline."""
         deadline_s = self.now_s() + self.timeout_s
-        while found := left():
+        while rest := left():
             if self.now_s() >= deadline_s:
-                raise NotThereYet(f"after {self.timeout_s:g} s still {what}: {'; '.join(found)}: apply it again")
+                raise TopologyIncomplete(f"after {self.timeout_s:g} s still {what}: {'; '.join(rest)}: apply it again")
             self.sleep(POLL_S)
 
     def closing(self) -> list[str]:
-        """Return all that is about to go at the sites."""
-        return [f"{what} {name} at {tag}" for tag, site in self.sites.items() for what, name in closing(site.view())]
+        """Return all entries of the sites that are closing."""
+        return [
+            f"{what} {name} at {tag}" for tag, site in self.sites.items() for what, name in closing_entries(site.view())
+        ]
 
     def idle(self, plan: TopologyPlan) -> list[str]:
-        """Return the routes of the file that don't carry messages."""
-        return [f"{each} at {tag}" for tag, site in self.sites.items() for each in idle(site.view(), plan.routes[tag])]
+        """Return the routes of the file that don't forward messages."""
+        return [
+            f"{route} at {tag}"
+            for tag, site in self.sites.items()
+            for route in idle_routes(site.view(), plan.routes[tag])
+        ]

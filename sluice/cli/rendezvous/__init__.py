@@ -1,1 +1,1 @@
-"""`sluice rendezvous`: look, manage credentials, be a client, be a proxy."""
+"""`sluice rendezvous`: show the status, manage credentials, run a client, run a proxy."""

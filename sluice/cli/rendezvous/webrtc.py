@@ -1,6 +1,6 @@
-"""What `sluice rendezvous offer` and `sluice rendezvous proxy` do, and what they say meanwhile.
+"""The WebRTC side of `sluice rendezvous offer` and `sluice rendezvous proxy`, and their output.
 
-It imports aiortc and aiohttp, which may not be installed.
+This module imports aiortc and aiohttp, which are an extra and may not be installed.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from sluice.aws.clients import now_ms
 from sluice.aws.connections import Connection
 from sluice.aws.deployment import read_deployment
 from sluice.cli.output import is_json, show_json, show_pairs, show_table
-from sluice.cli.terminal import note
+from sluice.cli.terminal import print_note
 from sluice.operator.metrics import quantile
 from sluice.peers.channels import Network
 from sluice.peers.client import Attempt, AttemptOutcome, AttemptPlan, attempt_all
@@ -28,15 +28,15 @@ from sluice.peers.services import Service
 from sluice.peers.volunteer import Volunteer, VolunteerEvent, VolunteerLimits, VolunteerStep, serving
 from sluice.rendezvous.protocol.matching import Nat
 
-MAX_ROWS = 40  # of clients shown to people; --json has all
+MAX_ROWS = 40  # clients in the table; --json has all of them
 
 
 async def offer_all(
     connection: Connection, plan: AttemptPlan, *, http: bool, sqscreds: str | None, count: int, concurrency: int
 ) -> Sequence[Attempt]:
-    """Make every client's attempt, at the site that is connected to. Raises what reading the deployment raises.
+    """Run every client's attempt at the connected site.
 
-    A broker or a queue that can't be reached raises a group of `CallFailed`: it is no attempt.
+    Raises the errors of `read_deployment`, and a group of `CallFailed` if the broker or the queue can't be reached.
     """
     deployment = read_deployment(connection)
     opened = http_method(deployment) if http else sqs_method(connection, deployment, sqscreds=sqscreds)
@@ -45,7 +45,7 @@ async def offer_all(
 
 
 def document(attempts: Sequence[Attempt]) -> dict[str, Any]:
-    """Write for `--json` how many ended how, median and 99th percentile of the times, every client."""
+    """Return the JSON document: outcomes counted, median and 99th percentile of the times, every attempt."""
     outcomes = Counter(attempt.outcome for attempt in attempts)
     return {
         "offers": len(attempts),
@@ -63,11 +63,11 @@ def _times(attempts: Sequence[Attempt], name: str) -> dict[str, float | None]:
 
 
 def show(attempts: Sequence[Attempt]) -> None:
-    """Show people a client a line, then the numbers."""
-    columns = ("", "outcome", "answered ms", "opened ms", "bytes back", "")
+    """Print a table with one line per client, then the summary."""
+    columns = ("client", "outcome", "answered ms", "opened ms", "bytes back", "detail")
     rows = [
-        (number, each.outcome, each.answered_ms, each.opened_ms, each.bytes_back, each.detail)
-        for number, each in enumerate(attempts[:MAX_ROWS], 1)
+        (number, attempt.outcome, attempt.answered_ms, attempt.opened_ms, attempt.bytes_back, attempt.detail)
+        for number, attempt in enumerate(attempts[:MAX_ROWS], 1)
     ]
     show_table(columns, rows)
     numbers = document(attempts)
@@ -81,14 +81,14 @@ def show(attempts: Sequence[Attempt]) -> None:
     show_pairs((name, value) for name, value in pairs if value is not None)
 
 
-SERVED = frozenset({VolunteerStep.CLOSED, VolunteerStep.CUT_OFF})  # clients whose channel was open and is over
+SERVED = frozenset({VolunteerStep.CLOSED, VolunteerStep.CUT_OFF})  # the client's channel was open and has ended
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-SID_SHOWN = 8  # characters: enough to follow a client by eye
+SID_SHOWN = 8  # characters, enough to tell clients apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shift:
-    """What proxies do and for how long: until `seconds` are over or `clients` were served, None for no such end."""
+class ProxyRun:
+    """Settings of proxies that run until `seconds` are over or `clients` were served; None means no such limit."""
 
     service: Callable[[aiohttp.ClientSession], Service]
     network: Network
@@ -99,9 +99,9 @@ class Shift:
     clients: int | None = None
 
 
-async def serve(broker_url: str, shift: Shift) -> None:
-    """Serve the whole shift, told on standard output. Also ctrl-C and SIGTERM end it well, with all channels closed."""
-    report = ShiftReport(clients=shift.clients)
+async def serve(broker_url: str, shift: ProxyRun) -> None:
+    """Run the proxies and print their events. ctrl-C and SIGTERM end it early, with all channels closed."""
+    report = ProxyRunReport(clients=shift.clients)
     async with aiohttp.ClientSession() as session:
         volunteers = [
             Volunteer(
@@ -116,21 +116,21 @@ async def serve(broker_url: str, shift: Shift) -> None:
             for _ in range(shift.proxies)
         ]
         async with serving(volunteers):
-            note(f"{len(volunteers)} polling {broker_url}; ctrl-C ends it")
-            await report.until_done(shift.seconds)
-    report.sum_up(sum((volunteer.counts for volunteer in volunteers), Counter[VolunteerStep]()))
+            print_note(f"{len(volunteers)} proxies poll {broker_url}; stop with ctrl-C")
+            await report.wait_until_done(shift.seconds)
+    report.print_summary(sum((volunteer.counts for volunteer in volunteers), Counter[VolunteerStep]()))
 
 
-class ShiftReport:
-    """Tells every event as it happens, a line each, and knows when enough clients were served."""
+class ProxyRunReport:
+    """Prints each event on a line and knows when enough clients were served."""
 
     def __init__(self, *, clients: int | None) -> None:
-        """Make it in the loop that the volunteers run in. `clients` is None where there are never enough."""
+        """Create the report in the volunteers' event loop. `clients` is None for no limit."""
         self._left = clients
         self._done = asyncio.Event()
 
     def note(self, event: VolunteerEvent) -> None:
-        """Print it."""
+        """Print the event and count served clients."""
         if is_json():
             show_json({"at_ms": now_ms(), "event": event.what, "sid": event.sid, "detail": event.detail})
         else:
@@ -141,14 +141,14 @@ class ShiftReport:
             if self._left <= 0:
                 self._done.set()
 
-    async def until_done(self, seconds: float | None) -> None:
-        """Wait until enough clients were served, the time is up, or a signal comes."""
-        with _set_by_signals(self._done), contextlib.suppress(TimeoutError):
+    async def wait_until_done(self, seconds: float | None) -> None:
+        """Wait until enough clients were served, `seconds` are over, or a signal arrives."""
+        with _set_on_signals(self._done), contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._done.wait()
 
-    def sum_up(self, counts: Counter[VolunteerStep]) -> None:
-        """Print the last line."""
+    def print_summary(self, counts: Counter[VolunteerStep]) -> None:
+        """Print how often each event happened."""
         if is_json():
             show_json({"at_ms": now_ms(), "event": "summary", "counts": dict(counts)})
         else:
@@ -157,7 +157,7 @@ class ShiftReport:
 
 
 @contextlib.contextmanager
-def _set_by_signals(event: asyncio.Event) -> Iterator[None]:
+def _set_on_signals(event: asyncio.Event) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, event.set)

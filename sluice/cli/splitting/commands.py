@@ -1,4 +1,4 @@
-"""`sluice split`: sessions that take a part of a queue's traffic, from their start to their end."""
+"""`sluice split`: queues that can be split, and the sessions that receive part of their messages."""
 
 import json
 import os
@@ -12,115 +12,130 @@ from typing import Annotated
 
 import typer
 
-from sluice.aws.connections import Connection, program_variables, undirected
+from sluice.aws.connections import Connection, program_variables, remove_aws_variables
 from sluice.aws.deployment import stack_output
 from sluice.building.project import need
 from sluice.cli.completion import complete_sessions, complete_split_queues
-from sluice.cli.output import console, is_json, show_json, show_table, tell
+from sluice.cli.output import console, is_json, print_result, show_json, show_table
 from sluice.cli.sites import PlainCommand, SiteTyper
-from sluice.cli.splitting.filters import filters_of
+from sluice.cli.splitting.filters import read_filters
 from sluice.cli.splitting.handlers import EventQueue, LocalFunction, serve
-from sluice.cli.splitting.heartbeats import kept_by_another
-from sluice.cli.splitting.programs import run_program, variables
-from sluice.cli.splitting.registration import BadRegistration, Registration, registration, section_of
-from sluice.cli.splitting.resources import imported
+from sluice.cli.splitting.heartbeats import heartbeat_process
+from sluice.cli.splitting.programs import queue_variables, run_program
+from sluice.cli.splitting.registration import BadRegistration, Registration, add_queue, build_section
+from sluice.cli.splitting.resources import import_queues
 from sluice.cli.splitting.tables import (
-    document_of,
+    format_message,
     new_messages,
-    seconds_of,
+    parse_period,
+    sessions_document,
     show_session,
     show_sessions,
     show_trials,
-    shown,
 )
-from sluice.cli.terminal import SIGNALLED, note
-from sluice.operator.documents import documents_of
+from sluice.cli.terminal import SIGNAL_EXIT_BASE, print_note
+from sluice.operator.documents import read_documents
 from sluice.operator.functions import ControlClient
 from sluice.operator.logs import FunctionLogs
-from sluice.operator.messages import sight_of_file
-from sluice.operator.queues import look
-from sluice.operator.sessions import OpenSession, owner_here, session, session_document
+from sluice.operator.messages import read_filter_input
+from sluice.operator.queues import read_adopted_queue
+from sluice.operator.sessions import OpenSession, current_owner, open_session, session_document
 from sluice.operator.site_names import SiteOptions
-from sluice.splitting.adoption import planned, remarks
+from sluice.splitting.adoption import plan_adoption, remarks
 from sluice.splitting.filters.texts import Envelope
 from sluice.splitting.jq_runner import JqRunner
 from sluice.splitting.operations import FindSession, ListQueues, ListSessions, StopSession
-from sluice.splitting.routing.trials import tried
+from sluice.splitting.routing.trials import try_filter
 
-WATCH_EVERY_S = 1.0
-TAIL_EVERY_S = 2.0  # FilterLogEvents may be asked five times a second, by everybody of an account together
-SESSION_LOST = 70  # the exit code for a session that ended under the program: EX_SOFTWARE of sysexits.h
+WATCH_INTERVAL_S = 1.0
+TAIL_INTERVAL_S = 2.0  # FilterLogEvents allows five calls a second per account
+SESSION_LOST = 70  # exit code if the session ended before the program: EX_SOFTWARE of sysexits.h
 
 app = SiteTyper()
 
 FilterFile = Annotated[
-    Path | None, typer.Option("--filter-file", "-f", help="Filters in YAML or JSON, or a mirrord.json.")
+    Path | None, typer.Option("--filter-file", "-f", help="A file with filters in YAML or JSON, or a mirrord.json.")
 ]
 Filters = Annotated[
     list[str] | None,
-    typer.Option("--filter", metavar="QUEUE:ATTRIBUTE=REGEX", help="An attribute to match; all of a queue's must."),
+    typer.Option(
+        "--filter",
+        metavar="QUEUE:ATTRIBUTE=REGEX",
+        help="Take messages whose attribute matches; repeatable, all of a queue's must match.",
+    ),
 ]
 JqFilters = Annotated[
-    list[str] | None, typer.Option("--jq", metavar="QUEUE:PROGRAM", help="A jq program whose first boolean decides.")
+    list[str] | None,
+    typer.Option(
+        "--jq", metavar="QUEUE:PROGRAM", help="Take messages for which this jq program's first boolean is true."
+    ),
 ]
 Mirrored = Annotated[
     list[str] | None,
     typer.Option(
         "--mirror",
         metavar="QUEUE",
-        help="Copies: the consumer has its messages too.",
+        help="Mirror: receive copies, the consumer still receives the messages.",
         autocompletion=complete_split_queues,
     ),
 ]
 Key = Annotated[
     str | None,
     typer.Option(
-        help="What your messages carry as sluice-session; else the session's id. Filters have it for {{ key }}; where "
-        "none is given, what carries mirrord-session=KEY is yours."
+        help="Value of sluice-session on your messages. Default: the session's id. It replaces {{ key }} in filters; "
+        "without filters the session takes messages with mirrord-session=KEY."
     ),
 ]
-TimeLimit = Annotated[int | None, typer.Option("--time-limit", min=1, help="Seconds until it ends by itself.")]
+TimeLimit = Annotated[int | None, typer.Option("--time-limit", min=1, help="Seconds until the session ends by itself.")]
 
 
 @app.command("list")
 def list_queues(*, site: SiteOptions) -> None:
-    """List the queues that can be split: where producers send to, what the consumer reads, what policies ask."""
+    """List the queues that can be split: the source that producers send to, the main queue that the consumer reads."""
     queues = _client(site).ask(ListQueues())
-    rows = [(each.queue_id, each.source, each.main, "; ".join(each.rules)) for each in queues]
-    columns = ("queue", "source", "main", "sessions")
-    tell([session_document(queue) for queue in queues], lambda: show_table(columns, rows))
+    rows = [(queue.queue_id, queue.source, queue.main, "; ".join(queue.rules)) for queue in queues]
+    columns = ("queue", "source", "main", "policies")
+    print_result([session_document(queue) for queue in queues], lambda: show_table(columns, rows))
 
 
 @app.command()
 def register(
-    queue_id: Annotated[str, typer.Argument(help="What the team calls it; no colon, no *.")],
+    queue_id: Annotated[str, typer.Argument(help="Id of the queue in filters and commands; without : and *.")],
     *,
-    fifo: Annotated[bool, typer.Option("--fifo", help="A FIFO queue.")] = False,
-    sns: Annotated[bool, typer.Option("--sns", help="Its bodies are SNS notifications.")] = False,
-    s3_event: Annotated[bool, typer.Option("--s3-event", help="Its bodies are S3 event notifications.")] = False,
-    source_arn: Annotated[str | None, typer.Option(help="Adopt the queue that producers send to.")] = None,
-    main_arn: Annotated[str | None, typer.Option(help="Adopt the queue that the consumer reads.")] = None,
-    drain_timeout: Annotated[int | None, typer.Option(min=0, help="Seconds.")] = None,
-    tag: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Of sessions' queues.")] = None,
+    fifo: Annotated[bool, typer.Option("--fifo", help="Make it a FIFO queue.")] = False,
+    sns: Annotated[bool, typer.Option("--sns", help="Message bodies are SNS notifications.")] = False,
+    s3_event: Annotated[bool, typer.Option("--s3-event", help="Message bodies are S3 event notifications.")] = False,
+    source_arn: Annotated[
+        str | None, typer.Option(help="Adopt this existing queue as the source that producers send to.")
+    ] = None,
+    main_arn: Annotated[
+        str | None, typer.Option(help="Adopt this existing queue as the main queue that the consumer reads.")
+    ] = None,
+    drain_timeout: Annotated[
+        int | None, typer.Option(min=0, help="Seconds to drain a session's queue when it ends.")
+    ] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Tag of the sessions' queues; repeatable.")
+    ] = None,
     sender: Annotated[
         list[str] | None,
-        typer.Option(metavar="ARN", help="A topic or bucket that may send to the source."),
+        typer.Option(metavar="ARN", help="An SNS topic or S3 bucket that may send to the source; repeatable."),
     ] = None,
-    project: Annotated[Path, typer.Option(help="The folder with cdk.json.")] = Path(),
+    project: Annotated[Path, typer.Option(help="Folder of cdk.json.")] = Path(),
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be made and allowed, and what is against it.")
+        bool, typer.Option("--dry-run", help="Print what would be created and allowed, and what prevents it.")
     ] = False,
-    unchecked: Annotated[bool, typer.Option("--unchecked", help="Don't look at the queues to adopt.")] = False,
+    unchecked: Annotated[bool, typer.Option("--unchecked", help="Don't check the queues to adopt.")] = False,
     site: SiteOptions,
 ) -> None:
-    """Add a queue to cdk.json; the next deploy makes it, or adopts it, and puts the splitter in its path.
+    """Add a queue to cdk.json; the next deployment creates or adopts it and puts the splitter in its path.
 
-    Queues to adopt are looked at first, and what can't work is refused.
+    Queues to adopt are checked first, and refused if splitting them would fail or lose messages.
     """
     tags = dict(option.partition("=")[::2] for option in tag or [])
     if not all(tags):
-        raise typer.BadParameter("--tag is NAME=VALUE")
-    given = {
+        raise typer.BadParameter("--tag needs the form NAME=VALUE")
+    fields = {
         "fifo": fifo or None,
         "sns": sns or None,
         "s3_event": s3_event or None,
@@ -130,71 +145,81 @@ def register(
         "tags": tags or None,
         "sender_arns": sender or None,
     }
-    queue = {"queue_id": queue_id} | {k: v for k, v in given.items() if v is not None}
-    made = registration(project / "cdk.json", queue)
+    queue = {"queue_id": queue_id} | {k: v for k, v in fields.items() if v is not None}
+    addition = add_queue(project / "cdk.json", queue)
     adopted = {role: arn for role, arn in (("source", source_arn), ("main queue", main_arn)) if arn is not None}
     if adopted and not unchecked:
-        _check_adopted(site.connect(), adopted, made)
+        _check_adopted(site.connect(), adopted, addition)
     if dry_run:
-        rows = list(planned(queue_id, adopted, fifo=fifo, senders=sender or (), keys=made.keys))
+        rows = list(plan_adoption(queue_id, adopted, fifo=fifo, senders=sender or (), keys=addition.keys))
         planned_ = {"planned": [{"what": what, "how": how} for what, how in rows]}
-        tell(planned_, lambda: show_table(("would be made", ""), rows))
+        print_result(planned_, lambda: show_table(("would be created", "how"), rows))
         return
-    made.write()
-    said = f"{queue_id} is in cdk.json: deploy it with `make deploy`, or `sluice local up`"
-    tell({"registered": queue}, said)
+    addition.write()
+    said = f"{queue_id} was added to cdk.json: deploy it with `make deploy`, or `sluice local up`"
+    print_result({"registered": queue}, said)
 
 
-def _check_adopted(connection: Connection, adopted: Mapping[str, str], made: Registration) -> None:
-    """Note what is against adopting the queues. Raises `BadRegistration` where that would fail, or lose messages."""
-    queues = [look(connection, role, arn) for role, arn in adopted.items()]
-    found = list(remarks(queues, region=connection.region, window_s=made.window_s, key_arns=made.keys))
-    for remark in found:
-        note(f"{remark.queue}: {remark.text}")
-    against = sum(remark.refuses for remark in found)
+def _check_adopted(connection: Connection, adopted: Mapping[str, str], registration: Registration) -> None:
+    """Note the problems of adopting the queues. Raises `BadRegistration` if that would fail or lose messages."""
+    queues = [read_adopted_queue(connection, role, arn) for role, arn in adopted.items()]
+    problems = list(
+        remarks(queues, region=connection.region, window_s=registration.window_s, key_arns=registration.keys)
+    )
+    for remark in problems:
+        print_note(f"{remark.queue}: {remark.text}")
+    against = sum(remark.refuses for remark in problems)
     if against:
-        raise BadRegistration(f"not registered: {against} of these would fail or lose messages (--unchecked goes on)")
+        raise BadRegistration(
+            f"not registered: {against} of these problems would fail or lose messages (--unchecked ignores them)"
+        )
 
 
 @app.command("import", cls=PlainCommand)
 def import_resources(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="YAML or JSON, as kubectl takes or gives it.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Resources in YAML or JSON, as kubectl reads and writes them."),
+    ],
     *,
     cluster: Annotated[
-        str | None, typer.Option(help="Re-point the workloads, which are in this cluster, while queues are split.")
+        str | None, typer.Option(help="Re-point the resources' workloads in this cluster while queues are split.")
     ] = None,
-    by_agent: Annotated[bool, typer.Option("--agent", help="Of --cluster: `sluice split agent` does it.")] = False,
+    by_agent: Annotated[
+        bool, typer.Option("--agent", help="With --cluster: let `sluice split agent` re-point them.")
+    ] = False,
 ) -> None:
-    """Print what stands in cdk.json for mirrord's MirrordWorkloadQueueRegistry and MirrordSplitConfig.
+    """Convert mirrord's MirrordWorkloadQueueRegistry and MirrordSplitConfig to the section of cdk.json, and print it.
 
-    What can't be taken over is noted on standard error.
+    What can't be converted is noted on standard error.
     """
-    documents = (document for file in files for document in documents_of(file))
-    found = imported(documents, cluster=cluster, by_agent=by_agent)
-    section = section_of(found.queues.values())
-    for text in found.notes:
-        note(text)
-    tell(section, lambda: typer.echo(json.dumps(section, indent=2)))
+    documents = (document for file in files for document in read_documents(file))
+    result = import_queues(documents, cluster=cluster, by_agent=by_agent)
+    section = build_section(result.queues.values())
+    for text in result.notes:
+        print_note(text)
+    print_result(section, lambda: typer.echo(json.dumps(section, indent=2)))
 
 
 @app.command("test", cls=PlainCommand)
 def try_filters(
-    filter_file: Annotated[Path, typer.Argument(metavar="FILTERS", help="As `start` takes them.")],
+    filter_file: Annotated[Path, typer.Argument(metavar="FILTERS", help="A file with filters, as for `start`.")],
     message_file: Annotated[
-        Path, typer.Argument(metavar="MESSAGE", help="A message in JSON, as the SQS API or a function's event has it.")
+        Path,
+        typer.Argument(metavar="MESSAGE", help="A message in JSON, in the form of the SQS API or of a Lambda event."),
     ],
     *,
-    key: Annotated[str | None, typer.Option(help="For {{ key }} in the filters.")] = None,
-    sns: Annotated[bool, typer.Option("--sns", help="Its body is an SNS notification.")] = False,
+    key: Annotated[str | None, typer.Option(help="Replaces {{ key }} in the filters.")] = None,
+    sns: Annotated[bool, typer.Option("--sns", help="The message body is an SNS notification.")] = False,
 ) -> None:
-    """Say for each queue of a filter file whether its filter takes a message, and what each condition says.
+    """Test which filters of a file take a message, and print the result of each condition.
 
-    The exit code is 0 where one takes it, and 1 where none does.
+    Exit code 0 if a filter takes the message, 1 if none does.
     """
-    filters, sight = filters_of(filter_file, [], key=key), sight_of_file(message_file, envelope=Envelope(sns=sns))
+    filters, sight = read_filters(filter_file, [], key=key), read_filter_input(message_file, envelope=Envelope(sns=sns))
     with closing(JqRunner()) as decide:
-        trials = {queue_id: tried(asked.filter, sight, decide=decide) for queue_id, asked in filters.items()}
-    tell(trials, lambda: show_trials(trials))
+        trials = {queue_id: try_filter(queue.filter, sight, decide=decide) for queue_id, queue in filters.items()}
+    print_result(trials, lambda: show_trials(trials))
     if not any(trial.matches for trial in trials.values()):
         raise typer.Exit(1)
 
@@ -211,107 +236,110 @@ def start(
     site: SiteOptions,
 ) -> None:
     """Start a session, print its queues, and keep it until ctrl-C: without a heartbeat it ends within 30 s."""
-    asked = filters_of(filter_file, filters or [], jq=jq or [], mirror=mirror or [], key=key)
+    queue_filters = read_filters(filter_file, filters or [], jq=jq or [], mirror=mirror or [], key=key)
     client = _client(site)
-    _end_well_on_sigterm()
-    with session(client, asked, owner=owner_here(), key=key, time_limit_s=time_limit) as opened:
-        tell(session_document(opened.view), lambda: show_session(opened.view))
+    _exit_on_sigterm()
+    with open_session(client, queue_filters, owner=current_owner(), key=key, time_limit_s=time_limit) as opened:
+        print_result(session_document(opened.view), lambda: show_session(opened.view))
         if not is_json():
-            note("ready; ctrl-C ends it, and what you haven't read goes back to the consumer")
+            print_note("ready; stop with ctrl-C, and messages that you haven't read return to the consumer")
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: opened.ended.set())
         opened.ended.wait()
     if opened.reason:
-        note(f"the session ended: {opened.reason}")
+        print_note(f"the session ended: {opened.reason}")
         raise typer.Exit(1)
 
 
-def _end_well_on_sigterm() -> None:
-    """Also while the session isn't ready yet: it is stopped on the way out."""
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(SIGNALLED + number))
+def _exit_on_sigterm() -> None:
+    """Exit through `SystemExit` on SIGTERM, so that a session is stopped even if it isn't ready yet."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(SIGNAL_EXIT_BASE + number))
 
 
 @app.command()
 def status(
     session_id: Annotated[
-        str | None, typer.Argument(help="One session; else all of them.", autocompletion=complete_sessions)
+        str | None, typer.Argument(help="A session's id. Default: all sessions.", autocompletion=complete_sessions)
     ] = None,
     *,
     site: SiteOptions,
 ) -> None:
-    """Sessions: whose, since when, how far, how many messages, and where their queues are."""
+    """List the sessions with owner, start time, status and message counts, or show the queues of one."""
     client = _client(site)
     if session_id is None:
-        found = client.ask(ListSessions())
-        tell(document_of(found), lambda: show_sessions(found.sessions))
+        view = client.ask(ListSessions())
+        print_result(sessions_document(view), lambda: show_sessions(view.sessions))
         return
     session = client.ask(FindSession(session_id=session_id))
-    tell(session_document(session), lambda: show_session(session))
+    print_result(session_document(session), lambda: show_session(session))
 
 
 @app.command()
 def watch(*, site: SiteOptions) -> None:
-    """Show the same as `status`, kept up to date until ctrl-C: with --json a line whenever something is new."""
+    """Show the same as `status`, refreshed until ctrl-C; with --json one document per change."""
     client = _client(site)
-    said = None
+    printed = None
     while True:
-        found = client.ask(ListSessions())
+        view = client.ask(ListSessions())
         if not is_json():
             console().clear()
-            show_sessions(found.sessions)
-        elif said != found:
-            show_json(document_of(found))
-            said = found
-        time.sleep(WATCH_EVERY_S)
+            show_sessions(view.sessions)
+        elif printed != view:
+            show_json(sessions_document(view))
+            printed = view
+        time.sleep(WATCH_INTERVAL_S)
 
 
 @app.command()
 def tail(
     session: Annotated[
-        str | None, typer.Argument(help="A session's id or key; else all of them.", autocompletion=complete_sessions)
+        str | None,
+        typer.Argument(help="A session's id or key. Default: all sessions.", autocompletion=complete_sessions),
     ] = None,
     *,
     queue: Annotated[
         str | None,
-        typer.Option(metavar="QUEUE", help="Only what is of this queue.", autocompletion=complete_split_queues),
+        typer.Option(metavar="QUEUE", help="Only messages of this queue.", autocompletion=complete_split_queues),
     ] = None,
-    since: Annotated[str, typer.Option(metavar="PERIOD", help="From when on: 90s, 5m, 2h, 1d ago.")] = "5m",
-    follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Go on until ctrl-C.")] = True,
+    since: Annotated[str, typer.Option(metavar="PERIOD", help="Begin this long ago: 90s, 5m, 2h, 1d.")] = "5m",
+    follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Keep printing until ctrl-C.")] = True,
     site: SiteOptions,
 ) -> None:
-    """Show each message that went to a session: of which queue, to whom, and as what, a line each.
+    """Print each message that was routed to a session: its queue, mode, session and message id, one per line.
 
-    A message has the id that the queue's producers were told. With --json a line is a document.
+    The message id is the one that the producer got. With --json each line is a document.
     """
-    since_ms = int((time.time() - seconds_of(since)) * 1_000)
+    since_ms = int((time.time() - parse_period(since)) * 1_000)
     connection = site.connect()
     group = stack_output(connection, "SluiceSplitting", "SplitterLogGroupName")
     logs = FunctionLogs(connection.client("logs"), group, since_ms)
     while True:
-        for each in new_messages(logs, session=session, queue_id=queue):
+        for message in new_messages(logs, session=session, queue_id=queue):
             if is_json():
-                show_json(each)
+                show_json(message)
             else:
-                typer.echo(shown(each))
+                typer.echo(format_message(message))
         if not follow:
             return
-        time.sleep(TAIL_EVERY_S)
+        time.sleep(TAIL_INTERVAL_S)
 
 
 @app.command()
 def stop(
     session_ids: Annotated[
         list[str],
-        typer.Argument(metavar="SESSION", help="As `split status` shows it.", autocompletion=complete_sessions),
+        typer.Argument(
+            metavar="SESSION", help="A session's id, as in `split status`.", autocompletion=complete_sessions
+        ),
     ],
     *,
     site: SiteOptions,
 ) -> None:
-    """End sessions, whoever started them. What they haven't read goes back to the deployed consumer."""
+    """Stop sessions, also other people's. Messages that they haven't read return to the deployed consumer."""
     client = _client(site)
     ended = [client.ask(StopSession(session_id=session_id)) for session_id in session_ids]
-    said = "\n".join(f"{each.session_id}: {each.status}" for each in ended)
-    tell([session_document(session) for session in ended], said)
+    said = "\n".join(f"{ended_session.session_id}: {ended_session.status}" for ended_session in ended)
+    print_result([session_document(session) for session in ended], said)
 
 
 @app.command(json=False)
@@ -322,19 +350,22 @@ def run(
     *,
     function: Annotated[
         str | None,
-        typer.Option("--lambda", metavar="NAME", help="A handler, not a program, with this function's variables."),
+        typer.Option(
+            "--lambda",
+            metavar="NAME",
+            help="Run a handler instead of a program, with the variables of this deployed function.",
+        ),
     ] = None,
     handler: Annotated[
-        str | None, typer.Option(metavar="MODULE.FUNCTION", help="Of --lambda, if not the deployed one's.")
+        str | None,
+        typer.Option(metavar="MODULE.FUNCTION", help="With --lambda: the handler. Default: the deployed one's."),
     ] = None,
-    batch_size: Annotated[
-        int, typer.Option(min=1, max=10, help="Of --lambda: messages of one queue that it gets at once, at most.")
-    ] = 10,
+    batch_size: Annotated[int, typer.Option(min=1, max=10, help="With --lambda: most messages per invocation.")] = 10,
     queue: Annotated[
         list[str] | None,
         typer.Option(
             metavar="[VARIABLE=]QUEUE",
-            help="A queue, and the variable that the program reads its URL from, or its name if that ends in _NAME.",
+            help="A queue, and the variable for its URL, or for its name if the variable ends in _NAME.",
             autocompletion=complete_split_queues,
         ),
     ] = None,
@@ -346,35 +377,39 @@ def run(
     time_limit: TimeLimit = None,
     site: SiteOptions,
 ) -> None:
-    """Run a program, or a function's handler, on a session's queues: the session lives as long as that does.
+    """Run a program, or a function's handler, on the queues of a session that ends with it.
 
-    Without VARIABLE it is SLUICE_QUEUE_URL; the queue's name is in SLUICE_QUEUE_NAME. The program reaches the site that
-    the session is at, and nothing else, with credentials that end: docs/splitting.md says which it gets.
+    VARIABLE defaults to SLUICE_QUEUE_URL, with the queue's name in SLUICE_QUEUE_NAME. The program can reach only the
+    session's site, with temporary credentials; docs/splitting.md describes them.
 
-    The exit code is the program's; 70 where the session ended under it.
+    The exit code is the program's, or 70 if the session ended before it.
 
-    With --lambda the handler gets the messages as events of SQS in this process, so that breakpoints work, until
-    ctrl-C. What it doesn't report as failed is deleted.
+    With --lambda the handler is invoked in this process with SQS events until ctrl-C, so that breakpoints work.
+    Messages that it doesn't report as failed are deleted.
     """
     if bool(command) == (function is not None):
-        raise typer.BadParameter("either a program after --, or --lambda NAME")
+        raise typer.BadParameter("give either a program after --, or --lambda NAME")
     if function is None and handler is not None:
-        raise typer.BadParameter("--handler goes with --lambda")
+        raise typer.BadParameter("--handler needs --lambda")
     if function is not None and queue:
-        raise typer.BadParameter("--queue is for programs: a handler gets the messages of all queues of the session")
-    asked = filters_of(filter_file, filters or [], jq=jq or [], mirror=mirror or [], key=key)
+        raise typer.BadParameter(
+            "--queue is only for programs: a handler receives the messages of all queues of the session"
+        )
+    queue_filters = read_filters(filter_file, filters or [], jq=jq or [], mirror=mirror or [], key=key)
     connection = site.connect()
-    client = ControlClient.of(connection)
-    serve = None if function is None else _serving(connection, function, handler, batch_size)
-    led = {} if serve else {**undirected(os.environ), **program_variables(connection)}
-    _end_well_on_sigterm()
-    with session(client, asked, owner=owner_here(), key=key, time_limit_s=time_limit, progress=note) as opened:
+    client = ControlClient.connect(connection)
+    serve = None if function is None else _load_handler(connection, function, handler, batch_size)
+    led = {} if serve else {**remove_aws_variables(os.environ), **program_variables(connection)}
+    _exit_on_sigterm()
+    with open_session(
+        client, queue_filters, owner=current_owner(), key=key, time_limit_s=time_limit, progress=print_note
+    ) as opened:
         if serve is None:
-            code = run_program(command or [], {**led, **variables(opened, queue or [])}, opened)
+            code = run_program(command or [], {**led, **queue_variables(opened, queue or [])}, opened)
         else:
             code = serve(opened)
     if opened.reason:
-        note(f"the session ended under the program: {opened.reason}")
+        print_note(f"the session ended before the program: {opened.reason}")
         code = SESSION_LOST
     raise typer.Exit(code)
 
@@ -384,25 +419,29 @@ def agent(
     *,
     clusters: Annotated[
         list[str],
-        typer.Option("--cluster", metavar="CLUSTER[=CONTEXT]", help="A cluster, and its context in the kubeconfig."),
+        typer.Option(
+            "--cluster",
+            metavar="CLUSTER[=CONTEXT]",
+            help="A cluster, and its context in the kubeconfig, by default of the same name; repeatable.",
+        ),
     ],
     kubeconfig: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Else KUBECONFIG says where, else it is ~/.kube/config.")
+        str | None, typer.Option(metavar="FILE", help="Kubeconfig file. Default: KUBECONFIG, or ~/.kube/config.")
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Look once, and do what is to be done now.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Apply the pending steps once, then exit.")] = False,
     site: SiteOptions,
 ) -> None:
-    """Re-point consumers in clusters that Lambda can't reach, for as long as this runs.
+    """Re-point consumers in clusters that Lambda can't reach, until ctrl-C.
 
-    It is for consumers with `agent: true`, whose `cluster` is the one named here. With --json each step is a line.
+    It serves consumers with `agent: true` whose `cluster` is named here. With --json each step is a line.
     """
     need("kubernetes", "kubernetes")
-    from sluice.cli.splitting.agents import Agent, contexts_of  # noqa: PLC0415 - kubernetes is an extra
+    from sluice.cli.splitting.agents import Agent, parse_clusters  # noqa: PLC0415 - kubernetes is an extra
 
-    contexts = contexts_of(clusters)
-    running = Agent.of(_client(site), contexts, kubeconfig=kubeconfig)
+    contexts = parse_clusters(clusters)
+    running = Agent.create(_client(site), contexts, kubeconfig=kubeconfig)
     if not once:
-        note(f"looking after {', '.join(contexts)} until ctrl-C")
+        print_note(f"re-pointing consumers in {', '.join(contexts)} until ctrl-C")
     while True:
         wait_s = running.look()
         if once:
@@ -410,21 +449,22 @@ def agent(
         time.sleep(wait_s)
 
 
-def _serving(
+def _load_handler(
     connection: Connection, function: str, handler: str | None, batch_size: int
 ) -> Callable[[OpenSession], int]:
-    """Load a function's handler; what has it called with a session's messages."""
-    caller = dict(os.environ)  # with which heartbeats go on when the handler's own credentials have ended
+    """Load a function's handler and return a function that invokes it with a session's messages."""
+    # Heartbeats use the caller's environment, as the handler's own credentials may expire.
+    caller = dict(os.environ)
     loaded = LocalFunction.load(connection, function, handler)
 
     def serving(opened: OpenSession) -> int:
-        queues = [EventQueue.of(connection, opened.url_of(each.queue_id)) for each in opened.view.queues]
-        note("ready; ctrl-C ends it, and what you haven't read goes back to the consumer")
-        with kept_by_another(opened.client, opened.view.session_id, environment=caller):
+        queues = [EventQueue.open(connection, opened.queue_url(queue.queue_id)) for queue in opened.view.queues]
+        print_note("ready; stop with ctrl-C, and messages that you haven't read return to the consumer")
+        with heartbeat_process(opened.client, opened.view.session_id, environment=caller):
             return serve(loaded, queues, opened, most=batch_size)
 
     return serving
 
 
 def _client(site: SiteOptions) -> ControlClient:
-    return ControlClient.of(site.connect())
+    return ControlClient.connect(site.connect())

@@ -1,7 +1,7 @@
-"""A function's handler, run here on a session's messages as Lambda would run it; what it has done is deleted.
+"""Invoke a function's handler locally with a session's messages, as Lambda would, and delete what it has processed.
 
-It runs in this process and thread, so that a debugger stops in it. What failed comes again after the visibility
-time-out of its queue, as with Lambda.
+The handler runs in this process and thread, so that a debugger stops in it. Failed messages are redelivered after the
+queue's visibility timeout, as with Lambda.
 """
 
 import base64
@@ -18,32 +18,33 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any
 
-from sluice.aws.connections import Connection, program_variables, undirected
+from sluice.aws.connections import Connection, program_variables, remove_aws_variables
 from sluice.aws.queues import ConsumedQueue, delete_batch
-from sluice.cli.terminal import SIGNALLED, note
+from sluice.cli.terminal import SIGNAL_EXIT_BASE, print_note
 from sluice.errors import BadConfiguration, CallFailed, QueueGone
 from sluice.operator.functions import DeployedFunction
-from sluice.operator.queues import arn_of
+from sluice.operator.queues import queue_arn
 from sluice.operator.sessions import OpenSession
 
-POLL_S = 1  # of each queue: for so long the others wait, and the session's end is noticed that late
-AGAIN_AFTER_S = 5.0  # a call that failed
+# Each queue's long poll. The other queues wait meanwhile, and the session's end is noticed that late.
+POLL_S = 1
+RETRY_AFTER_S = 5.0
 
 Record = Mapping[str, Any]
 Handler = Callable[[Any, "Context"], object]
 
 
 class BadHandler(BadConfiguration):
-    """There is no such handler."""
+    """The handler doesn't exist."""
 
 
 class BadResponse(Exception):
-    """A response for which Lambda takes the whole batch for failed."""
+    """The handler's response is malformed, for which Lambda fails the whole batch."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """What a handler gets beside the event. Its time is counted, but never up: a debugger may stop in it."""
+    """The handler's context argument. The time-out is only reported, never enforced: a debugger may stop in it."""
 
     function_name: str
     invoked_function_arn: str
@@ -58,43 +59,43 @@ class Context:
     _began_s: float = field(default_factory=time.monotonic)
 
     def get_remaining_time_in_millis(self) -> int:
-        """Tell what is left of the function's time-out."""
+        """Return what is left of the function's time-out, at least 0."""
         return max(0, int((self._began_s + self.timeout_s - time.monotonic()) * 1_000))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalFunction:
-    """A deployed function's settings, and its code as it is here."""
+    """A deployed function's settings with the local version of its code."""
 
     deployed: DeployedFunction
     handler: Handler
 
     @classmethod
     def load(cls, connection: Connection, name: str, handler: str | None) -> "LocalFunction":
-        """Take on the function's variables, and only then import its code, from the working directory first.
+        """Set the function's environment variables, then import its code, preferring the working directory.
 
-        Without a handler it is the deployed one's. The code's own calls go where the connection leads. Raises
+        `handler` defaults to the deployed one. The code's own AWS calls go to the connection's site. Raises
         `BadHandler`, and whatever the import raises.
         """
-        deployed = DeployedFunction.of(connection, name)
-        led = {**undirected(os.environ), **deployed.variables, **program_variables(connection)}
+        deployed = DeployedFunction.fetch(connection, name)
+        led = {**remove_aws_variables(os.environ), **deployed.variables, **program_variables(connection)}
         os.environ.clear()
         os.environ.update(led)
         where = handler or deployed.handler or ""
-        module, _, attribute = where.replace("/", ".").rpartition(".")  # Lambda's may name a folder
+        module, _, attribute = where.replace("/", ".").rpartition(".")  # Lambda's notation may contain a folder.
         if not module:
             raise BadHandler(f"--handler: {where!r} is not MODULE.FUNCTION")
         sys.path.insert(0, os.getcwd())  # noqa: PTH109 - sys.path takes text
-        found = getattr(importlib.import_module(module), attribute, None)
-        if not callable(found):
+        function = getattr(importlib.import_module(module), attribute, None)
+        if not callable(function):
             raise BadHandler(f"--handler: module {module} has no function {attribute}")
-        return cls(deployed=deployed, handler=found)
+        return cls(deployed=deployed, handler=function)
 
     def invoke(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Call the handler with these records of one queue; those that are done.
+        """Call the handler with these records of one queue and return the processed ones.
 
-        An error, and a response that isn't understood, fail the whole batch. Of a FIFO queue what follows a failed
-        message in its group isn't done either, whatever the response says.
+        An error or a malformed response fails the whole batch. In a FIFO queue the messages after a failed one in its
+        group count as failed too, whatever the response says.
         """
         context = Context(
             function_name=self.deployed.name,
@@ -103,10 +104,10 @@ class LocalFunction:
             timeout_s=self.deployed.timeout_s,
         )
         try:
-            # A copy, as it comes over the wire; and what JSON can't say Lambda takes for an error too.
+            # Copied through JSON as Lambda does: a response that JSON can't represent is an error there too.
             response = self.handler(json.loads(json.dumps({"Records": records})), context)
-            failed = failed_of(json.loads(json.dumps(response)), {record["messageId"] for record in records})
-        except Exception:  # noqa: BLE001 - the handler's own, for which the batch has failed
+            failed = parse_batch_response(json.loads(json.dumps(response)), {record["messageId"] for record in records})
+        except Exception:  # noqa: BLE001 - any error of the handler fails the batch
             traceback.print_exc()
             return []
         done, stopped = list[Record](), set[str]()
@@ -119,24 +120,24 @@ class LocalFunction:
         return done
 
 
-def failed_of(response: object, ids: Collection[str]) -> Collection[str]:
-    """Read a partial batch response: the ids of what has failed, none where nothing is said.
+def parse_batch_response(response: object, ids: Collection[str]) -> Collection[str]:
+    """Parse a partial batch response to the ids of the failed messages, none if it reports none.
 
-    Raises `BadResponse` for what Lambda takes for a failure of all:
+    Raises `BadResponse` for a response for which Lambda fails the whole batch:
     https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-errorhandling.html
     """
     failures = response.get("batchItemFailures") if isinstance(response, dict) else None
     if failures is None:
         return ()
-    failed: list[Any] = [each.get("itemIdentifier") if isinstance(each, dict) else None for each in failures]
-    unknown = [each for each in failed if each not in ids]
+    failed: list[Any] = [failure.get("itemIdentifier") if isinstance(failure, dict) else None for failure in failures]
+    unknown = [message_id for message_id in failed if message_id not in ids]
     if unknown:
-        raise BadResponse(f"batchItemFailures: {unknown[0]!r} is no messageId of the batch")
+        raise BadResponse(f"batchItemFailures: {unknown[0]!r} is not a messageId of the batch")
     return failed
 
 
 def serve(function: LocalFunction, queues: Sequence["EventQueue"], opened: OpenSession, *, most: int) -> int:
-    """Have the function called with each queue's messages in turn, until the session ends, or ctrl-C; the exit code."""
+    """Invoke the function with the queues' messages in turn until the session ends or ctrl-C; return the exit code."""
     try:
         for queue in cycle(queues):
             if opened.ended.is_set():
@@ -145,18 +146,18 @@ def serve(function: LocalFunction, queues: Sequence["EventQueue"], opened: OpenS
                 records = queue.receive(most=most, wait_s=POLL_S)
                 done = function.invoke(records) if records else []
                 if len(done) < len(records):
-                    note(f"{len(records) - len(done)} of {len(records)} messages failed; they come again")
+                    print_note(f"{len(records) - len(done)} of {len(records)} messages failed and will be redelivered")
                 if done:
                     queue.delete(done)
             except QueueGone:
-                opened.beat()  # after a machine has slept the session is over, and its queues are gone
+                opened.send_heartbeat()  # If the machine has slept, the session has expired and its queues are deleted.
                 if not opened.ended.is_set():
                     raise
             except CallFailed as error:
-                note(f"{error}; trying again")
-                opened.ended.wait(AGAIN_AFTER_S)
+                print_note(f"{error}; trying again")
+                opened.ended.wait(RETRY_AFTER_S)
     except KeyboardInterrupt:
-        return SIGNALLED + signal.SIGINT
+        return SIGNAL_EXIT_BASE + signal.SIGINT
     return 0
 
 
@@ -165,30 +166,30 @@ def serve(function: LocalFunction, queues: Sequence["EventQueue"], opened: OpenS
 
 @dataclass(frozen=True, slots=True)
 class EventQueue:
-    """A queue that is read as Lambda reads it for a function. Raises `QueueGone` or `CallFailed`."""
+    """A queue that is polled as Lambda polls it for a function. Methods raise `QueueGone` or `CallFailed`."""
 
     queue: ConsumedQueue
     arn: str
     region: str
 
     @classmethod
-    def of(cls, connection: Connection, url: str) -> "EventQueue":
-        """Of the connection's region; a queue's URL ends in its account and name."""
-        return cls(ConsumedQueue(connection.client("sqs"), url), arn_of(connection, url), connection.region)
+    def open(cls, connection: Connection, url: str) -> "EventQueue":
+        """Open a queue in the connection's region by its URL."""
+        return cls(ConsumedQueue(connection.client("sqs"), url), queue_arn(connection, url), connection.region)
 
     def receive(self, *, most: int, wait_s: int) -> Sequence[Record]:
-        """Up to `most` messages, ten at most, as Lambda gives them to a function; none after `wait_s`."""
+        """Receive up to `most` messages, at most ten, as records of a Lambda event; none after `wait_s` seconds."""
         received = self.queue.receive_raw(most=most, wait_s=wait_s)
-        return [record_of(message, arn=self.arn, region=self.region) for message in received]
+        return [build_record(message, arn=self.arn, region=self.region) for message in received]
 
     def delete(self, records: Sequence[Record]) -> None:
-        """Delete what is done, ten at most."""
+        """Delete processed messages, at most ten."""
         handles = [record["receiptHandle"] for record in records]
         delete_batch(self.queue.client, self.queue.url, handles, queue=self.queue.url)
 
 
-def record_of(received: Mapping[str, Any], *, arn: str, region: str) -> Record:
-    """Spell a message that `ReceiveMessage` gave as Lambda does.
+def build_record(received: Mapping[str, Any], *, arn: str, region: str) -> Record:
+    """Convert a message of `ReceiveMessage` to a record of a Lambda event.
 
     https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html
     """

@@ -1,4 +1,4 @@
-"""A program on a session's queues: its variables, the signals it gets, and its end."""
+"""Run a program on a session's queues: its environment variables, forwarded signals and end."""
 
 import os
 import signal
@@ -7,33 +7,33 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from sluice.cli.terminal import SIGNALLED
+from sluice.cli.terminal import SIGNAL_EXIT_BASE
 from sluice.operator.sessions import OpenSession, SessionFailed
 
 DEFAULT_VARIABLE = "SLUICE_QUEUE_URL"
 URL, NAME = "_URL", "_NAME"
-PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-LOOK_EVERY_S = 0.2
-END_WITHIN_S = 20.0  # after the session's end, before the program is killed
+FORWARDED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+CHECK_INTERVAL_S = 0.2
+TERMINATE_TIMEOUT_S = 20.0  # from SIGTERM at the session's end until SIGKILL
 
 
-def variables(opened: OpenSession, queues: Sequence[str]) -> Mapping[str, str]:
-    """Name the variables that lead the program to the session's queues, from `[VARIABLE=]QUEUE` options.
+def queue_variables(opened: OpenSession, queues: Sequence[str]) -> Mapping[str, str]:
+    """Return the environment variables with the session's queues, from `[VARIABLE=]QUEUE` options.
 
-    A queue's URL is in VARIABLE and its name beside it: in ORDERS_NAME of ORDERS_URL, or of ORDERS. A VARIABLE that
-    itself ends in _NAME has the name, and there is no other. What an option says wins over what stands beside another.
+    VARIABLE holds the queue's URL, and a second variable its name: ORDERS_NAME for ORDERS_URL or ORDERS. A VARIABLE
+    that ends in _NAME holds only the name. Explicit variables override second ones of other options.
 
-    Raises `SessionFailed` for a queue that the session doesn't have, and where it isn't clear which is meant.
+    Raises `SessionFailed` for a queue that isn't in the session, and if several are and none is chosen.
     """
     if not queues:
-        queues = [each.queue_id for each in opened.view.queues]
+        queues = [queue.queue_id for queue in opened.view.queues]
         if len(queues) > 1:
-            raise SessionFailed("the session has several queues: say with --queue VARIABLE=QUEUE which is which")
+            raise SessionFailed("the session has several queues: assign each to a variable with --queue VARIABLE=QUEUE")
     said, beside = dict[str, str](), dict[str, str]()
     for option in queues:
         variable, _, queue_id = option.rpartition("=")
         variable = variable or DEFAULT_VARIABLE
-        url = opened.url_of(queue_id)
+        url = opened.queue_url(queue_id)
         name = url.rsplit("/", 1)[1]
         if variable.endswith(NAME):
             said[variable] = name
@@ -44,47 +44,47 @@ def variables(opened: OpenSession, queues: Sequence[str]) -> Mapping[str, str]:
 
 
 def run_program(command: Sequence[str], environment: Mapping[str, str], opened: OpenSession) -> int:
-    """Run the program with this environment; its exit code. It gets our signals and ends in its own way.
+    """Run the program with this environment, forward signals to it and return its exit code.
 
-    The session is there until it has. Where the session ends first, the program is asked to end: it would read a queue
-    that goes away. Raises `SessionFailed` where it can't be run.
+    If the session ends first, the program is terminated, because its queues are deleted. Raises `SessionFailed` if the
+    program can't be started.
     """
     try:
         program = subprocess.Popen(command, env=dict(environment))  # noqa: S603 - the user's own command
     except OSError as error:
         raise SessionFailed(f"{command[0]}: {error.strerror}") from error
-    with _signals_to(program):
+    with _forward_signals(program):
         while program.poll() is None:
-            if opened.ended.wait(LOOK_EVERY_S):
+            if opened.ended.wait(CHECK_INTERVAL_S):
                 program.terminate()
                 try:
-                    program.wait(END_WITHIN_S)
+                    program.wait(TERMINATE_TIMEOUT_S)
                 except subprocess.TimeoutExpired:
                     program.kill()
                     program.wait()
     if program.returncode and not opened.ended.is_set():
-        opened.beat()  # after a machine has slept the queue is gone, and programs notice before heartbeats do
-    return program.returncode if program.returncode >= 0 else SIGNALLED - program.returncode
+        opened.send_heartbeat()  # If the machine has slept, the queue is deleted, which the program may notice first.
+    return program.returncode if program.returncode >= 0 else SIGNAL_EXIT_BASE - program.returncode
 
 
 def run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run a program that gets our signals and has the whole of this environment; its exit code."""
+    """Run a program with exactly this environment, forward signals to it and return its exit code."""
     program = subprocess.Popen(command, env=dict(environment))  # noqa: S603 - our own arguments
-    with _signals_to(program):
+    with _forward_signals(program):
         while program.poll() is None:
-            with suppress(KeyboardInterrupt):  # from the terminal: the program has got it too, and ends in its own way
+            with suppress(KeyboardInterrupt):  # The terminal sends ctrl-C to the program too.
                 program.wait()
-    return program.returncode if program.returncode >= 0 else SIGNALLED - program.returncode
+    return program.returncode if program.returncode >= 0 else SIGNAL_EXIT_BASE - program.returncode
 
 
 @contextmanager
-def _signals_to(program: "subprocess.Popen[bytes]") -> Iterator[None]:
+def _forward_signals(program: "subprocess.Popen[bytes]") -> Iterator[None]:
     def pass_on(number: int, _: Any) -> None:
-        # From a terminal ctrl-C reaches the program by itself: it is in the foreground too.
+        # A terminal sends ctrl-C to the program itself, which is in the foreground too.
         if number != signal.SIGINT or not os.isatty(0):
             program.send_signal(number)
 
-    before = {number: signal.signal(number, pass_on) for number in PASSED_ON}
+    before = {number: signal.signal(number, pass_on) for number in FORWARDED_SIGNALS}
     try:
         yield
     finally:

@@ -19,10 +19,10 @@ from sluice.errors import BadConfiguration, Malformed
 REGISTRY = "MirrordWorkloadQueueRegistry"
 SPLIT_CONFIG = "MirrordSplitConfig"
 PROPERTY_LIST = "MirrordPropertyList"
-OF_MANY = "List"  # what kubectl puts several into
+LIST_KIND = "List"  # what kubectl puts several into
 
 _URL = re.compile(r"https://sqs\.([a-z0-9-]+)\.amazonaws\.com/([0-9]{12})/([A-Za-z0-9_-]{1,80}(?:\.fifo)?)")
-_SWITCH = {"true": True, "false": False}
+_BOOLEANS = {"true": True, "false": False}
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ class BadResource(BadConfiguration):
 
 
 @dataclass(slots=True)
-class Imported:
+class ImportedQueues:
     """The entries of `splitting.queues` by id, and what was to be said on the way."""
 
     queues: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -141,50 +141,56 @@ class _Queue:
     options: Mapping[str, Any]
 
 
-def imported(documents: Iterable[object], *, cluster: str | None = None, by_agent: bool = False) -> Imported:
+def import_queues(documents: Iterable[object], *, cluster: str | None = None, by_agent: bool = False) -> ImportedQueues:
     """Read the resources among the documents, in order. Raises `BadResource`, which names the place.
 
     With a cluster the workloads in it are consumers that are re-pointed.
     """
-    found = Imported()
-    resources = [_read(each, _Resource, of=f"resource {number}") for number, each in enumerate(_each(documents))]
-    lists = {each.metadata.name: _properties(each, found.notes) for each in resources if each.kind == PROPERTY_LIST}
+    result = ImportedQueues()
+    resources = [
+        _convert(document, _Resource, of=f"resource {number}") for number, document in enumerate(_flatten(documents))
+    ]
+    lists = {
+        resource.metadata.name: _read_properties(resource, result.notes)
+        for resource in resources
+        if resource.kind == PROPERTY_LIST
+    }
     for resource in resources:
         if resource.kind == REGISTRY:
-            queues = _of_registry(resource, found.notes)
+            queues = _read_registry(resource, result.notes)
         elif resource.kind == SPLIT_CONFIG:
-            queues = _of_config(resource, lists, found.notes)
+            queues = _read_split_config(resource, lists, result.notes)
         else:
             if resource.kind != PROPERTY_LIST:
-                found.notes.append(f"{resource.title}: nothing of it is about SQS queues")
+                result.notes.append(f"{resource.title}: nothing of it is about SQS queues")
             continue
         for queue in queues:
             consumers = [] if cluster is None else list(_consumers(queue, cluster, by_agent=by_agent))
-            _add(found, queue, consumers, at=resource.title)
-    if not found.queues:
+            _add(result, queue, consumers, at=resource.title)
+    if not result.queues:
         raise BadResource(f"there is no SQS queue of a {REGISTRY} or a {SPLIT_CONFIG}")
-    return found
+    return result
 
 
-def _each(documents: Iterable[object]) -> Iterator[object]:
+def _flatten(documents: Iterable[object]) -> Iterator[object]:
     for document in documents:
-        items = document.get("items") if isinstance(document, dict) and document.get("kind") == OF_MANY else None
+        items = document.get("items") if isinstance(document, dict) and document.get("kind") == LIST_KIND else None
         if isinstance(items, list):
             yield from items
         elif document is not None:  # between two lines of dashes there may be nothing
             yield document
 
 
-def _of_registry(resource: _Resource, notes: list[str]) -> Iterator[_Queue]:
-    registry = _read(resource.spec, _Registry, of=resource.title)
-    _note_beyond(resource.spec, _Registry, at=f"{resource.title}: spec", notes=notes)
+def _read_registry(resource: _Resource, notes: list[str]) -> Iterator[_Queue]:
+    registry = _convert(resource.spec, _Registry, of=resource.title)
+    _note_unknown_fields(resource.spec, _Registry, at=f"{resource.title}: spec", notes=notes)
     for queue_id, fields_ in registry.queues.items():
         at = f"{resource.title}: spec.queues.{queue_id}"
-        queue = _read(fields_, _RegistryQueue, of=at)
+        queue = _convert(fields_, _RegistryQueue, of=at)
         if queue.queue_type != "SQS":
             notes.append(f"{at}: its queues are of type {queue.queue_type}, not SQS")
             continue
-        _note_beyond(fields_, _RegistryQueue, at=at, notes=notes)
+        _note_unknown_fields(fields_, _RegistryQueue, at=at, notes=notes)
         source = _Source(
             env=queue.name_source.get("envVar"),
             env_like=queue.name_source.get("regexPattern"),
@@ -202,16 +208,18 @@ def _of_registry(resource: _Resource, notes: list[str]) -> Iterator[_Queue]:
         )
 
 
-def _of_config(resource: _Resource, lists: Mapping[str, Mapping[str, Any]], notes: list[str]) -> Iterator[_Queue]:
-    config = _read(resource.spec, _SplitConfig, of=resource.title)
-    _note_beyond(resource.spec, _SplitConfig, at=f"{resource.title}: spec", notes=notes)
+def _read_split_config(
+    resource: _Resource, lists: Mapping[str, Mapping[str, Any]], notes: list[str]
+) -> Iterator[_Queue]:
+    config = _convert(resource.spec, _SplitConfig, of=resource.title)
+    _note_unknown_fields(resource.spec, _SplitConfig, at=f"{resource.title}: spec", notes=notes)
     for number, fields_ in enumerate(config.queues):
         at = f"{resource.title}: spec.queues.{number}"
-        queue = _read(fields_, _ConfigQueue, of=at)
+        queue = _convert(fields_, _ConfigQueue, of=at)
         if queue.kind != "sqs":
             notes.append(f"{at}: {queue.id} is of kind {queue.kind}, not sqs")
             continue
-        _note_beyond(fields_, _ConfigQueue, at=at, notes=notes)
+        _note_unknown_fields(fields_, _ConfigQueue, at=at, notes=notes)
         if queue.queue_config is not None and queue.queue_config not in lists:
             missing = f"{PROPERTY_LIST} {queue.queue_config}, which isn't in these files"
             notes.append(f"{queue.id}: sns, s3_event and tags may be in {missing}")
@@ -226,21 +234,21 @@ def _of_config(resource: _Resource, lists: Mapping[str, Mapping[str, Any]], note
         )
 
 
-def _properties(resource: _Resource, notes: list[str]) -> Mapping[str, Any]:
+def _read_properties(resource: _Resource, notes: list[str]) -> Mapping[str, Any]:
     """Read a queue's options from the texts that a property list has."""
     options: dict[str, Any] = {}
-    for each in _read(resource.spec, _PropertyList, of=resource.title).properties:
-        at = f"{resource.title}: property {each.name}"
-        if each.name in {"sns", "s3_event"}:
-            if each.value not in _SWITCH:
-                raise BadResource(f"{at}: {each.value[:80]!r} is neither true nor false")
-            options[each.name] = _SWITCH[each.value]
-        elif each.name == "tags":
+    for property_ in _convert(resource.spec, _PropertyList, of=resource.title).properties:
+        at = f"{resource.title}: property {property_.name}"
+        if property_.name in {"sns", "s3_event"}:
+            if property_.value not in _BOOLEANS:
+                raise BadResource(f"{at}: {property_.value[:80]!r} is neither true nor false")
+            options[property_.name] = _BOOLEANS[property_.value]
+        elif property_.name == "tags":
             try:
-                decoded = read_json(each.value)
+                decoded = read_json(property_.value)
             except ValueError as error:
                 raise BadResource(f"{at}: {error}") from error
-            options["tags"] = _read(decoded, dict[str, str], of=at)
+            options["tags"] = _convert(decoded, dict[str, str], of=at)
         else:
             notes.append(f"{at} isn't taken over")
     return options
@@ -266,7 +274,7 @@ def _consumers(queue: _Queue, cluster: str, *, by_agent: bool) -> Iterator[dict[
             "file": volume.get("file"),
             "place": {
                 name: value
-                for name, value in (("path", path_of(source.value_selector)), ("pattern", source.value_pattern))
+                for name, value in (("path", parse_path(source.value_selector)), ("pattern", source.value_pattern))
                 if value
             },
             "agent": by_agent,
@@ -274,12 +282,12 @@ def _consumers(queue: _Queue, cluster: str, *, by_agent: bool) -> Iterator[dict[
         yield {"type": "kubernetes"} | {name: value for name, value in fields_.items() if value}
 
 
-def path_of(selector: str | None) -> list[str]:
+def parse_path(selector: str | None) -> list[str]:
     """Read `.queues.[].url`, or `.queues[].url`, as the steps of a path."""
     return [step for step in (selector or "").replace("[]", ".[]").split(".") if step]
 
 
-def _add(found: Imported, queue: _Queue, consumers: Sequence[Mapping[str, Any]], *, at: str) -> None:
+def _add(found: ImportedQueues, queue: _Queue, consumers: Sequence[Mapping[str, Any]], *, at: str) -> None:
     """Add the entry that stands for the queue. What it leaves open is for whoever deploys it."""
     fallbacks = [source.fallback for source in queue.sources if source.fallback]
     urls = [url for url in map(_URL.fullmatch, fallbacks) if url]
@@ -309,13 +317,13 @@ def _add(found: Imported, queue: _Queue, consumers: Sequence[Mapping[str, Any]],
         )
 
 
-def _note_beyond(given: Mapping[str, Any], type_: type[Struct], *, at: str, notes: list[str]) -> None:
+def _note_unknown_fields(given: Mapping[str, Any], type_: type[Struct], *, at: str, notes: list[str]) -> None:
     """Name the fields that the type doesn't have."""
-    beyond = sorted(given.keys() - {each.encode_name for each in fields(type_)})
-    notes += [f"{at}.{name} isn't taken over" for name in beyond]
+    unknown = sorted(given.keys() - {field_.encode_name for field_ in fields(type_)})
+    notes += [f"{at}.{name} isn't taken over" for name in unknown]
 
 
-def _read(value: object, type_: type[T], *, of: str) -> T:
+def _convert(value: object, type_: type[T], *, of: str) -> T:
     try:
         return convert(value, type_, of=of)
     except Malformed as error:

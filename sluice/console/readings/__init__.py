@@ -1,1 +1,1 @@
-"""What each page shows, from the functions that the commands' `--json` reads."""
+"""Builds the documents of the pages, with the functions behind the commands' `--json`."""

@@ -5,21 +5,21 @@ from functools import partial
 from typing import Any
 
 from sluice.aws.clients import now_ms
-from sluice.codec import plain
-from sluice.console.maps import drawn, view_of, walked_from, warnings_of
-from sluice.console.readings.shared import last, own_metric, series_of, tried
-from sluice.console.requests import text_in
-from sluice.console.sites import Document, KnownSite, Query
+from sluice.codec import to_document
+from sluice.console.maps import discover_peers, draw_map, list_warnings, read_site_view
+from sluice.console.readings.shared import last_minutes, own_metric, read_cached_series, try_reading
+from sluice.console.requests import text_field
+from sluice.console.sites import BudgetedSite, Document, Query
 from sluice.errors import BadRequest
-from sluice.federation.links.links import ends
+from sluice.federation.links.links import find_site_tags
 from sluice.federation.links.states import Command
 from sluice.federation.operations import (
     BridgeView,
+    CommandBridge,
+    CommandLink,
     ListBindings,
     Redrive,
     SiteView,
-    TellBridge,
-    TellLink,
 )
 from sluice.operator.functions import FEDERATION
 from sluice.operator.metrics import Series
@@ -28,83 +28,85 @@ from sluice.times import MINUTE_MS
 MINUTES = 15  # of which messages are counted
 MAX_COUNTED = 200  # routes: each is a metric, and CloudWatch takes money for each that it gives
 MAX_BINDINGS = 2_000  # that a page is told
-BINDINGS_EVERY_S = 6.0
+BINDINGS_INTERVAL_S = 6.0
 MAX_EXCHANGES = 1_000
 
 
-def read(site: KnownSite, query: Query) -> Document:
+def read(site: BudgetedSite, query: Query) -> Document:
     """Read it. What can't be read of it is null, with the reason in `troubles`. Raises `NotUsable`, `CallFailed`."""
-    view, troubles = view_of(site), dict[str, str]()
+    view, troubles = read_site_view(site), dict[str, str]()
     # Its own functions come before peers', which take what the round has left.
-    ask = partial(site.kept, "bindings", lambda: site.client(FEDERATION).ask(ListBindings()), calls=0)
-    bindings = tried(troubles, "bindings", lambda: ask(every_s=BINDINGS_EVERY_S))
-    walked = tried(troubles, "the map", lambda: walked_from(site))
-    series = tried(troubles, "rates", lambda: _series(site, view)) or {}
-    lags = tried(troubles, "lags", lambda: site.lags({each.name: each.reads for each in view.bridges})) or {}
+    ask = partial(site.read_cached, "bindings", lambda: site.client(FEDERATION).ask(ListBindings()), calls=0)
+    bindings = try_reading(troubles, "bindings", lambda: ask(every_s=BINDINGS_INTERVAL_S))
+    sites = try_reading(troubles, "the map", lambda: discover_peers(site))
+    series = try_reading(troubles, "rates", lambda: _read_forwarded(site, view)) or {}
+    lags = (
+        try_reading(troubles, "lags", lambda: site.lags({bridge.name: bridge.reads for bridge in view.bridges})) or {}
+    )
     is_narrow = query.get("narrow") == "1"
     return {
         "tag": view.tag,
-        "map": walked and tried(troubles, "the drawing", lambda: drawn(site, walked, downwards=is_narrow)),
-        "warnings": warnings_of(walked) if walked else [],
-        "not_reached": dict(walked.not_reached) if walked else {},
-        "exchanges": [plain(each) for each in view.exchanges[:MAX_EXCHANGES]],
-        "bindings": bindings and [plain(each) for each in bindings.bindings[:MAX_BINDINGS]],
+        "map": sites and try_reading(troubles, "the drawing", lambda: draw_map(site, sites, downwards=is_narrow)),
+        "warnings": list_warnings(sites) if sites else [],
+        "not_reached": dict(sites.not_reached) if sites else {},
+        "exchanges": [to_document(exchange) for exchange in view.exchanges[:MAX_EXCHANGES]],
+        "bindings": bindings and [to_document(binding) for binding in bindings.bindings[:MAX_BINDINGS]],
         "bindings_number": view.bindings,
         "links": [
             {
-                "name": each.name,
-                "peer": each.peer,
-                "state": each.status.state.value,
-                "error": each.status.last_error,
-                "served": each.served,
-                "declared": each.declared,
-                "last_answer_ms": each.status.last_answer_ms,
+                "name": link.name,
+                "peer": link.peer,
+                "state": link.status.state.value,
+                "error": link.status.last_error,
+                "served": link.served,
+                "declared": link.declared,
+                "last_answer_ms": link.status.last_answer_ms,
             }
-            for each in view.links
+            for link in view.links
         ],
-        "routes": [{**_route(site, view, each, series), **lags.get(each.name, {})} for each in view.bridges],
+        "routes": [{**_route(site, view, bridge, series), **lags.get(bridge.name, {})} for bridge in view.bridges],
         "minutes": MINUTES,
         "troubles": troubles,
     }
 
 
-def read_rates(site: KnownSite, _: Query) -> Document:
+def read_rates(site: BudgetedSite, _: Query) -> Document:
     """Read what a site's routes forwarded, for the map of another one. Raises `NotUsable`, `CallFailed`."""
-    view = view_of(site)
-    series = _series(site, view) or {}
-    return {"tag": view.tag, "routes": {name: _minutes(each) for name, each in series.items()}}
+    view = read_site_view(site)
+    series = _read_forwarded(site, view) or {}
+    return {"tag": view.tag, "routes": {name: _minutes(counted) for name, counted in series.items()}}
 
 
-def _route(site: KnownSite, view: SiteView, shown: BridgeView, series: Mapping[str, Series]) -> dict[str, Any]:
+def _route(site: BudgetedSite, view: SiteView, route: BridgeView, series: Mapping[str, Series]) -> dict[str, Any]:
     """Say a route with the queue that it reads here; `queue` is null where its messages wait at its peer."""
-    link = view.link_named(shown.link)
-    here = (view.tag, "?") if shown.src_is_local else ("?", view.tag)
-    source, dest = here if link is None else ends(shown, link, here=view.tag)
-    counted = series.get(shown.name)
+    link = view.find_link(route.link)
+    here = (view.tag, "?") if route.src_is_local else ("?", view.tag)
+    source, dest = here if link is None else find_site_tags(route, link, here=view.tag)
+    forwarded = series.get(route.name)
     return {
-        "name": shown.name,
-        "kind": shown.kind.value,
+        "name": route.name,
+        "kind": route.kind.value,
         "source": source,
-        "src": shown.src,
+        "src": route.src,
         "dest": dest,
-        "to": shown.dest,
-        "key": shown.key,
-        "state": shown.state,
-        "error": shown.error,
-        "served": shown.served,
-        "declared": shown.declared,
-        "link": shown.link,
-        "last_forward_ms": shown.last_forward_ms,
-        "queue": site.held_by(shown, ingress_url=view.address.ingress_url),
-        "minutes": None if counted is None else _minutes(counted),
+        "to": route.dest,
+        "key": route.key,
+        "state": route.state,
+        "error": route.error,
+        "served": route.served,
+        "declared": route.declared,
+        "link": route.link,
+        "last_forward_ms": route.last_forward_ms,
+        "queue": site.read_route_queue(route, ingress_url=view.address.ingress_url),
+        "minutes": None if forwarded is None else _minutes(forwarded),
     }
 
 
-def _series(site: KnownSite, view: SiteView) -> Mapping[str, Series] | None:
+def _read_forwarded(site: BudgetedSite, view: SiteView) -> Mapping[str, Series] | None:
     """Read what each route forwarded; None where that isn't known yet. Raises `CallFailed`."""
-    names = [each.name for each in view.bridges[:MAX_COUNTED]]
-    wanted = {name: own_metric(site, "MessagesForwarded", service="bridge", route=name) for name in names}
-    return series_of(site, "routes", wanted, last(MINUTES)) if wanted else {}
+    names = [bridge.name for bridge in view.bridges[:MAX_COUNTED]]
+    metrics = {name: own_metric(site, "MessagesForwarded", service="bridge", route=name) for name in names}
+    return read_cached_series(site, "routes", metrics, last_minutes(MINUTES)) if metrics else {}
 
 
 def _minutes(series: Series) -> list[int]:
@@ -120,16 +122,18 @@ def _minutes(series: Series) -> list[int]:
 # Actions
 
 
-def tell(operation: type[TellBridge | TellLink], site: KnownSite, fields: Mapping[str, Any]) -> Document:
+def send_command(
+    operation: type[CommandBridge | CommandLink], site: BudgetedSite, fields: Mapping[str, Any]
+) -> Document:
     """Pause, resume, drain or retry a route or a link. Raises what the command raises."""
-    name, what = text_in(fields, "name"), text_in(fields, "what")
-    if what not in set(Command):
-        raise BadRequest(f"what: {what[:80]!r} is none of {', '.join(Command)}")
-    site.client(FEDERATION).ask(operation(name=name, what=Command(what)))
-    return {"name": name, "done": what}
+    name, command = text_field(fields, "name"), text_field(fields, "what")
+    if command not in set(Command):
+        raise BadRequest(f"what: {command[:80]!r} is none of {', '.join(Command)}")
+    site.client(FEDERATION).ask(operation(name=name, what=Command(command)))
+    return {"name": name, "done": command}
 
 
-def redrive_route(site: KnownSite, fields: Mapping[str, Any]) -> Document:
+def redrive_route(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
     """Put a route's dead letters back into its queue. Raises what the command raises."""
-    done = site.client(FEDERATION).ask(Redrive(name=text_in(fields, "name")))
-    return {"redriven": done.redriven}
+    redriven = site.client(FEDERATION).ask(Redrive(name=text_field(fields, "name")))
+    return {"redriven": redriven.redriven}

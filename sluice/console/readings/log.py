@@ -1,4 +1,4 @@
-"""Page *Log*: what a site's functions say, as it comes, by function, level and trace; addresses are masked."""
+"""Page *Log*: live log lines of a site's functions, by function, level and trace, with addresses masked."""
 
 import json
 from collections import deque
@@ -10,22 +10,22 @@ from typing import Any
 from sluice.aws.clients import now_ms
 from sluice.aws.connections import Connection
 from sluice.aws.deployment import STACK, read_deployment
-from sluice.console.readings.pipeline import MESSAGES, files_at, table_at
-from sluice.console.readings.shared import tried
-from sluice.console.requests import text_in
-from sluice.console.sites import Document, KnownSite, Query
-from sluice.console.tables import rows_that
+from sluice.console.readings.pipeline import MESSAGES, open_landed_files, read_table
+from sluice.console.readings.shared import try_reading
+from sluice.console.requests import text_field
+from sluice.console.sites import BudgetedSite, Document, Query
+from sluice.console.tables import find_rows
 from sluice.documents import read_json
 from sluice.errors import BadRequest
 from sluice.operator.logs import FunctionLogs, LogLine
-from sluice.operator.rendezvous_status import latest_offers
-from sluice.rendezvous.protocol.addresses import masked
-from sluice.stages import staged
+from sluice.operator.rendezvous_status import read_latest_offers
+from sluice.rendezvous.protocol.addresses import mask_addresses
+from sluice.stages import add_stage_prefix
 
-OURS = "Sluice"  # what names of functions begin with, at a stage after its own
-SERVICE = "POWERTOOLS_SERVICE_NAME"
-GROUPS_EVERY_S = 600.0
-LINES_EVERY_S = 3.0
+FUNCTION_PREFIX = "Sluice"  # what names of functions begin with, at a stage after its own
+SERVICE_VARIABLE = "POWERTOOLS_SERVICE_NAME"
+GROUPS_INTERVAL_S = 600.0
+LINES_INTERVAL_S = 3.0
 LOOK_BACK_MS = 15 * 60_000
 TRACE_LOOK_BACK_MS = 60 * 60_000
 STRUCTURED = "level"  # a word that each line of the functions' own log has, and no other
@@ -35,7 +35,7 @@ MAX_TRACE = 200  # characters
 MAX_FIELD = 4_000  # characters
 MAX_ROWS = 50  # of a trace
 MAX_FILES = 50  # of a table, the newest
-OWN = frozenset({"level", "location", "message", "timestamp", "service"})
+STANDARD_FIELDS = frozenset({"level", "location", "message", "timestamp", "service"})
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class Tail:
     def note(self, service: str, logs: FunctionLogs, word: str, *, may_go_on: Callable[[], bool]) -> None:
         """Add the lines that a function has said since it was asked last, as far as the calls go."""
         for line in logs.new_lines(word, now_ms=now_ms(), may_go_on=may_go_on):
-            self.lines.append(line_of(service, line))
+            self.lines.append(line_document(service, line))
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class Tails:
         return self.by_word[word]
 
 
-def read(site: KnownSite, query: Query) -> Document:
+def read(site: BudgetedSite, query: Query) -> Document:
     """Read the lines that are kept, the newest first, and those that came; functions are asked by turns.
 
     `trace` is a trace's id, or any other word. Raises `BadRequest`, and `CallFailed` where no function can be listed.
@@ -75,7 +75,7 @@ def read(site: KnownSite, query: Query) -> Document:
     trace = query.get("trace", "")
     if len(trace) > MAX_TRACE or '"' in trace:
         raise BadRequest(f"trace: up to {MAX_TRACE} characters, and no quotation marks")
-    groups = site.kept("log groups", lambda: log_groups(site.connection), every_s=GROUPS_EVERY_S) or {}
+    groups = site.read_cached("log groups", lambda: log_groups(site.connection), every_s=GROUPS_INTERVAL_S) or {}
     look_back_ms = TRACE_LOOK_BACK_MS if trace else LOOK_BACK_MS
     word = trace or STRUCTURED
     tail = site.memory.of("tails", Tails).of(word, since_ms=now_ms() - look_back_ms)
@@ -85,31 +85,33 @@ def read(site: KnownSite, query: Query) -> Document:
         logs = tail.logs.setdefault(group, FunctionLogs(client, group, tail.since_ms))
         may_go_on = partial(site.spend, 1)
         ask = partial(tail.note, service, logs, word, may_go_on=may_go_on)
-        tried(troubles, service, partial(site.kept_in_turn, "log", (word, group), ask, every_s=LINES_EVERY_S))
+        try_reading(
+            troubles, service, partial(site.read_cached_in_turn, "log", (word, group), ask, every_s=LINES_INTERVAL_S)
+        )
     lines = sorted(tail.lines, key=lambda line: -line["at_ms"])
     return {"functions": sorted(groups), "lines": lines, "since_ms": tail.since_ms, "troubles": troubles}
 
 
-def trace(site: KnownSite, fields: Mapping[str, Any]) -> Document:
-    """Find a trace beside the log: the offer that it is of, where that is known still, and the rows that it became."""
-    wanted = text_in(fields, "trace")
+def trace(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
+    """Find the recent offers and landed rows of a trace."""
+    trace_id = text_field(fields, "trace")
     troubles: dict[str, str] = {}
-    offers = tried(troubles, "the last offers", lambda: _offers_of(site, wanted))
-    rows = tried(troubles, "what is landed", lambda: _rows_of(site, wanted))
+    offers = try_reading(troubles, "the last offers", lambda: _find_offers(site, trace_id))
+    rows = try_reading(troubles, "what is landed", lambda: _find_rows(site, trace_id))
     return {"offers": offers or [], "rows": rows or [], "troubles": troubles}
 
 
-def _offers_of(site: KnownSite, wanted: str) -> Sequence[Document]:
+def _find_offers(site: BudgetedSite, trace_id: str) -> Sequence[Document]:
     table = read_deployment(site.connection, site.outputs(STACK)).table_name
-    latest = latest_offers(site.connection.client("dynamodb"), table)
-    return [asdict(each) for each in latest if wanted in each.trace]
+    latest = read_latest_offers(site.connection.client("dynamodb"), table)
+    return [asdict(offer) for offer in latest if trace_id in offer.trace]
 
 
-def _rows_of(site: KnownSite, wanted: str) -> Sequence[Document]:
-    files = files_at(site)
-    table = table_at(site, files, "messages", MESSAGES, in_full=True)
-    rows = rows_that(
-        files, table, lambda row: wanted in (row.get("trace_header") or ""), most=MAX_ROWS, most_files=MAX_FILES
+def _find_rows(site: BudgetedSite, trace_id: str) -> Sequence[Document]:
+    files = open_landed_files(site)
+    table = read_table(site, files, "messages", MESSAGES, in_full=True)
+    rows = find_rows(
+        files, table, lambda row: trace_id in (row.get("trace_header") or ""), most=MAX_ROWS, most_files=MAX_FILES
     )
     return [_row(row) for row in rows]
 
@@ -119,47 +121,51 @@ def _row(row: Mapping[str, Any]) -> Document:
     return {
         "exchange": str(row.get("exchange") or ""),
         "date": str(row.get("date") or ""),
-        "sites": [str(each) for each in row.get("sites") or ()],
+        "sites": [str(site) for site in row.get("sites") or ()],
         **{f"{name}_ms": None if value is None else round(value.timestamp() * 1000) for name, value in times.items()},
-        "body": masked(str(row.get("body") or ""), most=MAX_FIELD),
+        "body": mask_addresses(str(row.get("body") or ""), most=MAX_FIELD),
     }
 
 
 def log_groups(connection: Connection) -> Mapping[str, str]:
     """Find the log group of each of the site's functions, by what a function calls itself. Raises `CallFailed`."""
-    prefix = staged(OURS, connection.stage)
-    functions = [each for page in connection.pages("lambda", "list_functions") for each in page["Functions"]]
+    prefix = add_stage_prefix(FUNCTION_PREFIX, connection.stage)
+    functions = [function for page in connection.pages("lambda", "list_functions") for function in page["Functions"]]
     return {
-        service: each.get("LoggingConfig", {}).get("LogGroup") or f"/aws/lambda/{each['FunctionName']}"
-        for each in functions
-        if each["FunctionName"].startswith(prefix)
-        and (service := each.get("Environment", {}).get("Variables", {}).get(SERVICE))
+        service: function.get("LoggingConfig", {}).get("LogGroup") or f"/aws/lambda/{function['FunctionName']}"
+        for function in functions
+        if function["FunctionName"].startswith(prefix)
+        and (service := function.get("Environment", {}).get("Variables", {}).get(SERVICE_VARIABLE))
     }
 
 
-def line_of(service: str, line: LogLine) -> Mapping[str, Any]:
+def line_document(service: str, line: LogLine) -> Mapping[str, Any]:
     """Write a line: its level, what happened, and the fields beside; one that isn't structured is its text alone."""
     try:
-        said = read_json(line.text)
+        record = read_json(line.text)
     except ValueError:
-        said = None
-    if not isinstance(said, dict) or "level" not in said:
+        record = None
+    if not isinstance(record, dict) or "level" not in record:
         return {
             "at_ms": line.at_ms,
             "service": service,
             "level": "",
-            "event": masked(line.text[:MAX_FIELD]),
+            "event": mask_addresses(line.text[:MAX_FIELD]),
             "fields": {},
         }
-    fields = {name: masked(_text(value)[:MAX_FIELD]) for name, value in said.items() if name not in OWN}
+    fields = {
+        name: mask_addresses(_to_text(value)[:MAX_FIELD])
+        for name, value in record.items()
+        if name not in STANDARD_FIELDS
+    }
     return {
         "at_ms": line.at_ms,
         "service": service,
-        "level": _text(said["level"]),
-        "event": masked(_text(said.get("message", ""))[:MAX_FIELD]),
+        "level": _to_text(record["level"]),
+        "event": mask_addresses(_to_text(record.get("message", ""))[:MAX_FIELD]),
         "fields": fields,
     }
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)

@@ -1,4 +1,4 @@
-"""Page *Overview*: a whole site, as `sluice status --json` has it, and beside it what went through, alarms, changes."""
+"""Page *Overview*: a site's status as in `sluice status --json`, with message counts, alarms and recent changes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -6,64 +6,70 @@ from functools import partial
 from typing import Any
 
 from sluice.aws.clients import now_ms
-from sluice.codec import plain
-from sluice.console.readings.counters import counters_of, holds_of, metrics_of, offers_of, statistics_of_today
-from sluice.console.readings.shared import tried
-from sluice.console.sites import Document, KnownSite, Query
-from sluice.operator.alarms import deployments, read_alarm_changes, read_alarms
+from sluice.codec import to_document
+from sluice.console.readings.counters import (
+    build_counters,
+    count_offers,
+    read_part_metrics,
+    statistics_of_today,
+    sum_depths,
+)
+from sluice.console.readings.shared import try_reading
+from sluice.console.sites import BudgetedSite, Document, Query
+from sluice.operator.alarms import list_deployments, read_alarm_changes, read_alarms
 from sluice.operator.site_status import read_site
 from sluice.times import HOUR_MS
 
 FUNCTIONS = 4  # that the parts of a status are asked through
 LOCAL_FUNCTIONS = 3  # of the pipeline it is a folder
-ALARMS_EVERY_S = 15.0
-LOCAL_ALARMS_EVERY_S = 5.0
-HISTORY_EVERY_S = 60.0
+ALARMS_INTERVAL_S = 15.0
+LOCAL_ALARMS_INTERVAL_S = 5.0
+HISTORY_INTERVAL_S = 60.0
 MAX_SHOWN = 50
 
 
-def read(site: KnownSite, _: Query) -> Document:
+def read(site: BudgetedSite, _: Query) -> Document:
     """Read all of it. What can't be read says why in `troubles`. Raises `NotUsable` where no part can be asked."""
-    site.set_aside(LOCAL_FUNCTIONS if site.is_local else FUNCTIONS)
-    status = plain(read_site(site).document)
+    site.reserve_calls(LOCAL_FUNCTIONS if site.is_local else FUNCTIONS)
+    status = to_document(read_site(site).document)
     troubles: dict[str, str] = {}
-    counts = tried(troubles, "statistics", lambda: statistics_of_today(site) if status["rendezvous"] else None)
-    offers = offers_of(counts)
-    series = tried(troubles, "metrics", lambda: metrics_of(site, status))
-    every_s = LOCAL_ALARMS_EVERY_S if site.is_local else ALARMS_EVERY_S
-    ask = partial(site.kept, "alarms", partial(read_alarms, site.connection), every_s=every_s)
-    alarms = tried(troubles, "alarms", ask)
+    counts = try_reading(troubles, "statistics", lambda: statistics_of_today(site) if status["rendezvous"] else None)
+    offers = count_offers(counts)
+    series = try_reading(troubles, "metrics", lambda: read_part_metrics(site, status))
+    every_s = LOCAL_ALARMS_INTERVAL_S if site.is_local else ALARMS_INTERVAL_S
+    ask = partial(site.read_cached, "alarms", partial(read_alarms, site.connection), every_s=every_s)
+    alarms = try_reading(troubles, "alarms", ask)
     return {
         "status": status,
-        "counters": counters_of(status, offers, series),
-        "holds": holds_of(status),
-        "alarms": None if alarms is None else [asdict(each) for each in alarms if each.state == "ALARM"],
+        "counters": build_counters(status, offers, series),
+        "holds": sum_depths(status),
+        "alarms": None if alarms is None else [asdict(alarm) for alarm in alarms if alarm.state == "ALARM"],
         "alarms_watched": None if alarms is None else len(alarms),
-        "changes": _lately(site, status, troubles, since_ms=now_ms() - HOUR_MS),
+        "changes": _recent_changes(site, status, troubles, since_ms=now_ms() - HOUR_MS),
         "troubles": troubles,
     }
 
 
-def _lately(
-    site: KnownSite, status: Document, troubles: dict[str, str], *, since_ms: int
+def _recent_changes(
+    site: BudgetedSite, status: Document, troubles: dict[str, str], *, since_ms: int
 ) -> Sequence[Mapping[str, Any]]:
     """List what changed since then, newest first: deployments, alarms, sessions and runs that began."""
-    rung = tried(
+    alarm_changes = try_reading(
         troubles,
         "alarms' history",
-        lambda: site.kept(
+        lambda: site.read_cached(
             "alarm history",
             lambda: read_alarm_changes(site.connection, since_ms=since_ms),
-            every_s=HISTORY_EVERY_S,
+            every_s=HISTORY_INTERVAL_S,
         ),
     )
-    deployed = deployments(site.stacks(), stage=site.connection.stage)
-    told = [{**asdict(each), "part": "deployment"} for each in deployed]
-    told += [{**asdict(each), "part": "alarm"} for each in rung or ()]
-    for each in (status["splitting"] or {}).get("sessions", ()):
-        what = f"session {each['key']} of {each['owner']} began"
-        told.append({"at_ms": each["started_at_ms"], "part": "splitting", "what": what})
-    for each in (status["pipeline"] or {}).get("runs", ()):
-        told.append({"at_ms": each["started_at_ms"], "part": "pipeline", "what": f"run of job {each['job']} began"})
-    lately = sorted((each for each in told if each["at_ms"] >= since_ms), key=lambda each: -each["at_ms"])
-    return lately[:MAX_SHOWN]
+    deployed = list_deployments(site.stacks(), stage=site.connection.stage)
+    changes = [{**asdict(event), "part": "deployment"} for event in deployed]
+    changes += [{**asdict(event), "part": "alarm"} for event in alarm_changes or ()]
+    for session in (status["splitting"] or {}).get("sessions", ()):
+        what = f"session {session['key']} of {session['owner']} began"
+        changes.append({"at_ms": session["started_at_ms"], "part": "splitting", "what": what})
+    for run in (status["pipeline"] or {}).get("runs", ()):
+        changes.append({"at_ms": run["started_at_ms"], "part": "pipeline", "what": f"run of job {run['job']} began"})
+    recent = sorted((change for change in changes if change["at_ms"] >= since_ms), key=lambda change: -change["at_ms"])
+    return recent[:MAX_SHOWN]

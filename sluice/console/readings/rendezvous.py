@@ -10,46 +10,52 @@ from sluice.aws.deployment import STACK, Deployment, read_deployment
 from sluice.aws.rendezvous.clients import AccessKey, ClientUser
 from sluice.aws.rendezvous.offers import SHARDS
 from sluice.aws.rendezvous.pace import DynamoPaceStore
-from sluice.console.readings.counters import offers_of, statistics_of_today, today_of
-from sluice.console.readings.shared import own_metric, series_of, today_or_last, tried
-from sluice.console.sites import Document, KnownSite, Query
+from sluice.console.readings.counters import count_offers, statistics_of_today, sum_today
+from sluice.console.readings.shared import own_metric, read_cached_series, today_or_last, try_reading
+from sluice.console.sites import BudgetedSite, Document, Query
 from sluice.operator.metrics import quantile
-from sluice.operator.rendezvous_status import LatestOffer, document, newest_first, offers_of_shard, status_of
+from sluice.operator.rendezvous_status import (
+    LatestOffer,
+    build_status,
+    merge_newest_first,
+    read_shard_offers,
+    rendezvous_document,
+)
 from sluice.rendezvous.counts.statistics import ADDRESSES, OFFERS, POLLS, PROXIES, Counts, by_label
-from sluice.rendezvous.protocol.ends import End, metrics_of
+from sluice.rendezvous.protocol.ends import End, list_metrics
 from sluice.rendezvous.protocol.matching import Pool
-from sluice.rendezvous.protocol.pace import Pace, pace_of
+from sluice.rendezvous.protocol.pace import Pace, compute_pace
 
-LATEST_EVERY_S = 5.0
-PACE_EVERY_S = 10.0
-KEYS_EVERY_S = 60.0
+LATEST_INTERVAL_S = 5.0
+POLL_RATE_INTERVAL_S = 10.0
+KEYS_INTERVAL_S = 60.0
 KEYS_CALLS = 3  # the list, and of two keys when they were used
 MAX_SHOWN = 50  # of the last offers
 KEY_TAIL = 4  # characters of a key's id that tell it from the other
-POLL_METRICS = (*metrics_of("poll"), End.ANSWER_TOO_LATE.value)
+POLL_METRICS = (*list_metrics("poll"), End.ANSWER_TOO_LATE.value)
 
 
-def read(site: KnownSite, _: Query) -> Document:
+def read(site: BudgetedSite, _: Query) -> Document:
     """Read all of it. What can't be read says why in `troubles`. Raises `NotUsable`, `CallFailed`."""
     deployment = read_deployment(site.connection, site.outputs(STACK))
-    status = document(status_of(site.rendezvous().result(), deployment, region=site.connection.region))
+    status = rendezvous_document(build_status(site.rendezvous().result(), deployment, region=site.connection.region))
     troubles: dict[str, str] = {}
-    counts = tried(troubles, "statistics", lambda: statistics_of_today(site))
-    wanted = {name: own_metric(site, name, service="proxy") for name in POLL_METRICS}
-    polls = tried(troubles, "metrics", lambda: series_of(site, "polls", wanted, today_or_last(0)))
-    pace = tried(troubles, "how many poll", lambda: _pace(site, deployment))
+    counts = try_reading(troubles, "statistics", lambda: statistics_of_today(site))
+    metrics = {name: own_metric(site, name, service="proxy") for name in POLL_METRICS}
+    polls = try_reading(troubles, "metrics", lambda: read_cached_series(site, "polls", metrics, today_or_last(0)))
+    pace = try_reading(troubles, "how many poll", lambda: _read_poll_rates(site, deployment))
     user = ClientUser(site.connection.client("iam"), deployment.client_user_name)
-    ask = partial(site.kept, "keys", user.access_keys, every_s=KEYS_EVERY_S, calls=KEYS_CALLS)
-    keys = tried(troubles, "credentials", ask)
-    latest = tried(troubles, "the last offers", lambda: _latest(site, deployment))
+    ask = partial(site.read_cached, "keys", user.access_keys, every_s=KEYS_INTERVAL_S, calls=KEYS_CALLS)
+    keys = try_reading(troubles, "credentials", ask)
+    latest = try_reading(troubles, "the last offers", lambda: _read_latest_offers(site, deployment))
     return {
         "status": status,
         "today": _today(counts),
         "pools": _pools(status["waiting_proxies"], pace),
-        "polls": None if polls is None else {name: today_of(polls, (name,), now_ms()) for name in POLL_METRICS},
-        "latest": None if latest is None else [asdict(each) for each in latest[:MAX_SHOWN]],
-        "latency": None if latest is None else latency_of(latest),
-        "keys": None if keys is None else [_key(each) for each in keys],
+        "polls": None if polls is None else {name: sum_today(polls, (name,), now_ms()) for name in POLL_METRICS},
+        "latest": None if latest is None else [asdict(offer) for offer in latest[:MAX_SHOWN]],
+        "latency": None if latest is None else answer_latency(latest),
+        "keys": None if keys is None else [_key(key) for key in keys],
         "troubles": troubles,
     }
 
@@ -66,7 +72,7 @@ def _today(counts: Counts | None) -> Document | None:
         for label in ("cc", "nat", "rendezvous_method")
     }
     return {
-        "offers": offers_of(counts),
+        "offers": count_offers(counts),
         "by_country": offers["cc"],
         "by_nat": offers["nat"],
         "by_method": offers["rendezvous_method"],
@@ -78,46 +84,46 @@ def _today(counts: Counts | None) -> Document | None:
     }
 
 
-def _pace(site: KnownSite, deployment: Deployment) -> Pace | None:
+def _read_poll_rates(site: BudgetedSite, deployment: Deployment) -> Pace | None:
     def ask() -> Pace:
         at_ms = now_ms()
         store = DynamoPaceStore(site.connection.client("dynamodb"), deployment.waiting_table_name)
-        return pace_of(*store.lately(now_ms=at_ms), now_ms=at_ms)
+        return compute_pace(*store.read_recent_counts(now_ms=at_ms), now_ms=at_ms)
 
-    return site.kept("pace", ask, every_s=PACE_EVERY_S, calls=2)
+    return site.read_cached("pace", ask, every_s=POLL_RATE_INTERVAL_S, calls=2)
 
 
 def _pools(waiting: Mapping[str, int], pace: Pace | None) -> Sequence[Document]:
     """Say of each pool how many polls are held now, and how many proxies there are by the last minutes' counts."""
     pools = []
     for pool in Pool:
-        of_pool = None if pace is None else pace.of(pool)
-        told: dict[str, Any] = {"population": None, "polls_per_s": None, "offers_per_s": None, "next_poll_ms": None}
-        if pace is not None and of_pool is not None:
-            told = {
-                "population": of_pool.pollers,
-                "polls_per_s": of_pool.polls_per_s,
-                "offers_per_s": of_pool.offers_per_s,
+        pool_rates = None if pace is None else pace.of(pool)
+        rates: dict[str, Any] = {"population": None, "polls_per_s": None, "offers_per_s": None, "next_poll_ms": None}
+        if pace is not None and pool_rates is not None:
+            rates = {
+                "population": pool_rates.pollers,
+                "polls_per_s": pool_rates.polls_per_s,
+                "offers_per_s": pool_rates.offers_per_s,
                 "next_poll_ms": pace.next_poll_ms(pool),
             }
-        pools.append({"pool": pool.value, "held": waiting[pool.value], **told})
+        pools.append({"pool": pool.value, "held": waiting[pool.value], **rates})
     return pools
 
 
-def _latest(site: KnownSite, deployment: Deployment) -> Sequence[LatestOffer] | None:
+def _read_latest_offers(site: BudgetedSite, deployment: Deployment) -> Sequence[LatestOffer] | None:
     """Read the shards by turns; None until one is known."""
     client = site.connection.client("dynamodb")
     known = [
-        site.kept_in_turn(
+        site.read_cached_in_turn(
             "latest offers",
             shard,
-            partial(offers_of_shard, client, deployment.table_name, shard),
-            every_s=LATEST_EVERY_S,
+            partial(read_shard_offers, client, deployment.table_name, shard),
+            every_s=LATEST_INTERVAL_S,
         )
         for shard in range(SHARDS)
     ]
-    shards = [each for each in known if each is not None]
-    return newest_first(shards) if shards else None
+    shards = [shard for shard in known if shard is not None]
+    return merge_newest_first(shards) if shards else None
 
 
 def _key(key: AccessKey) -> Document:
@@ -129,7 +135,7 @@ def _key(key: AccessKey) -> Document:
     }
 
 
-def latency_of(latest: Sequence[LatestOffer]) -> Document:
+def answer_latency(latest: Sequence[LatestOffer]) -> Document:
     """Say how long the latest offers waited for their answer."""
     took = [offer.answered_ms for offer in latest if offer.answered_ms is not None]
     return {

@@ -1,4 +1,4 @@
-"""What readings of several pages share: metrics, as many at once as one request answers, and what is tried."""
+"""Helpers for the readings: cached metrics, read in full requests, and reads whose errors are reported."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -6,59 +6,61 @@ from typing import NamedTuple, TypeVar
 
 from sluice.aws.clients import now_ms
 from sluice.aws.metrics import NAMESPACE
-from sluice.console.sites import KnownSite
+from sluice.console.sites import BudgetedSite
 from sluice.errors import SluiceError
-from sluice.operator.metrics import Metric, Series, at_once, read_series
-from sluice.stages import staged
-from sluice.times import MINUTE_MS, day_of, day_start_ms
+from sluice.operator.metrics import Metric, Series, metrics_per_request, read_series
+from sluice.stages import add_stage_prefix
+from sluice.times import MINUTE_MS, day_start_ms, format_day
 
 T = TypeVar("T")
 
 
-def tried(troubles: dict[str, str], what: str, task: Callable[[], T]) -> T | None:
-    """Give what a task says; None where it fails: the reason is noted under `what`, and all else is read."""
+def try_reading(troubles: dict[str, str], name: str, task: Callable[[], T]) -> T | None:
+    """Return a task's result; if it fails, store its error in `troubles` under this name and return None."""
     try:
         return task()
     except SluiceError as error:
-        troubles[what] = str(error)
+        troubles[name] = str(error)
         return None
 
 
 class Window(NamedTuple):
-    """The time that is asked for: since when, by what is now, and how many minutes that may be."""
+    """A period of metrics: its start, computed from the current time, and its maximum length in minutes."""
 
     since_ms: Callable[[int], int]
     minutes: int
 
 
-def last(minutes: int) -> Window:
+def last_minutes(minutes: int) -> Window:
     """Give the last minutes."""
     return Window(lambda at_ms: at_ms - minutes * MINUTE_MS, minutes)
 
 
 def today_or_last(minutes: int) -> Window:
     """Give today, in UTC, and never less than the last minutes."""
-    return Window(lambda at_ms: min(day_start_ms(day_of(at_ms)), at_ms - minutes * MINUTE_MS), 24 * 60)
+    return Window(lambda at_ms: min(day_start_ms(format_day(at_ms)), at_ms - minutes * MINUTE_MS), 24 * 60)
 
 
-def own_metric(site: KnownSite, name: str, **dimensions: str) -> Metric:
+def own_metric(site: BudgetedSite, name: str, **dimensions: str) -> Metric:
     """Name a metric that the site's functions publish."""
-    return Metric(namespace=staged(NAMESPACE, site.connection.stage), name=name, dimensions=dimensions)
+    return Metric(namespace=add_stage_prefix(NAMESPACE, site.connection.stage), name=name, dimensions=dimensions)
 
 
-def series_of(site: KnownSite, kind: str, wanted: Mapping[str, Metric], window: Window) -> Mapping[str, Series] | None:
-    """Read metrics, by the names that they are wanted by; None until all are known. Raises `CallFailed`."""
-    size, names = at_once(window.minutes + 1), list(wanted)
-    found: dict[str, Series] = {}
+def read_cached_series(
+    site: BudgetedSite, kind: str, metrics: Mapping[str, Metric], window: Window
+) -> Mapping[str, Series] | None:
+    """Read metrics by name, from the cache if they are recent; None until all are known. Raises `CallFailed`."""
+    size, names = metrics_per_request(window.minutes + 1), list(metrics)
+    series: dict[str, Series] = {}
     for start in range(0, len(names), size):
-        piece = {name: wanted[name] for name in names[start : start + size]}
+        piece = {name: metrics[name] for name in names[start : start + size]}
         ask = partial(_read, site, piece, window)
-        known = site.kept_in_turn(f"{kind} metrics", frozenset(piece), ask, every_s=site.metrics_every_s)
-        found |= known or {}
-    return found if len(found) == len(wanted) else None
+        known = site.read_cached_in_turn(f"{kind} metrics", frozenset(piece), ask, every_s=site.metrics_every_s)
+        series |= known or {}
+    return series if len(series) == len(metrics) else None
 
 
-def _read(site: KnownSite, wanted: Mapping[str, Metric], window: Window) -> Mapping[str, Series]:
+def _read(site: BudgetedSite, metrics: Mapping[str, Metric], window: Window) -> Mapping[str, Series]:
     at_ms = now_ms()
     client = site.connection.client("cloudwatch")
-    return read_series(client, wanted, since_ms=window.since_ms(at_ms), until_ms=at_ms + MINUTE_MS)
+    return read_series(client, metrics, since_ms=window.since_ms(at_ms), until_ms=at_ms + MINUTE_MS)

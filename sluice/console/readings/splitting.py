@@ -1,11 +1,11 @@
-"""Page *Splitting*: split queues, their sessions, and how many messages went to each of them lately."""
+"""Page *Splitting*: split queues, their sessions, and the number of recent messages of each."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sluice.console.readings.shared import last, own_metric, series_of
-from sluice.console.requests import text_in
-from sluice.console.sites import Document, KnownSite, Query
+from sluice.console.readings.shared import last_minutes, own_metric, read_cached_series
+from sluice.console.requests import text_field
+from sluice.console.sites import BudgetedSite, Document, Query
 from sluice.errors import CallFailed
 from sluice.operator.functions import SPLITTING
 from sluice.operator.metrics import Metric
@@ -14,22 +14,25 @@ from sluice.splitting.operations import QueueView, SessionView, ShowSplitting, S
 
 MINUTES = 15  # of which messages are counted
 MAX_COUNTED = 100  # queues; so many sessions too: each is a metric, and CloudWatch takes money for each that it gives
-OF_QUEUES = {"read": "MessagesRead", "main": "MessagesUnmatched", "mirrored": "MessagesMirrored"}
+QUEUE_METRICS = {"read": "MessagesRead", "main": "MessagesUnmatched", "mirrored": "MessagesMirrored"}
 Counts = Mapping[tuple[str, str], int]  # by queue id, and what of it: one of `OF_QUEUES`, or a session's id
 
 
-def read(site: KnownSite, _: Query) -> Document:
-    """Read queues, sessions and counts. What can't be counted is null, and `uncounted` says why."""
-    found = splitting_of(site)
-    held = {each["url"]: each for each in site.held(url for each in found.queues for url in (each.source, each.main))}
+def read(site: BudgetedSite, _: Query) -> Document:
+    """Read queues, sessions and counts. Unknown counts are null, with the reason in `uncounted`."""
+    view = read_splitting(site)
+    held = {
+        depth["url"]: depth
+        for depth in site.read_depths(url for queue in view.queues for url in (queue.source, queue.main))
+    }
     try:
-        counts, uncounted = _counts(site, found), None
+        counts, uncounted = _counts(site, view), None
     except CallFailed as error:  # to read metrics is a permission of its own
         counts, uncounted = None, str(error)
     endpoint = site.connection.endpoint_url
     return {
-        "queues": [_queue(each, held, counts) for each in found.queues],
-        "sessions": [_session(each, counts) for each in found.sessions],
+        "queues": [_queue(queue, held, counts) for queue in view.queues],
+        "sessions": [_session(session, counts) for session in view.sessions],
         "minutes": MINUTES,
         "uncounted": uncounted,
         # Beside credentials, which aren't shown, what leads a program to the site.
@@ -37,49 +40,49 @@ def read(site: KnownSite, _: Query) -> Document:
     }
 
 
-def stop_session(site: KnownSite, fields: Mapping[str, Any]) -> Document:
+def stop_session(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
     """End a session, whoever started it. Raises what `sluice split stop` raises."""
-    stopped = site.client(SPLITTING).ask(StopSession(session_id=text_in(fields, "session_id")))
+    stopped = site.client(SPLITTING).ask(StopSession(session_id=text_field(fields, "session_id")))
     return session_document(stopped)
 
 
-def splitting_of(site: KnownSite) -> SplittingView:
+def read_splitting(site: BudgetedSite) -> SplittingView:
     """Ask for queues and sessions, once a round. Raises `NotUsable`, `CallFailed`."""
-    found: SplittingView = site.once("splitting", lambda: site.client(SPLITTING).ask(ShowSplitting())).result()
-    return found
+    view: SplittingView = site.run_once("splitting", lambda: site.client(SPLITTING).ask(ShowSplitting())).result()
+    return view
 
 
 def _queue(queue: QueueView, held: Mapping[str, Any], counts: Counts | None) -> dict[str, Any]:
-    counted = {name: None if counts is None else counts.get((queue.queue_id, name), 0) for name in OF_QUEUES}
+    counted = {name: None if counts is None else counts.get((queue.queue_id, name), 0) for name in QUEUE_METRICS}
     return {**session_document(queue), "source": held[queue.source], "main": held[queue.main], "counted": counted}
 
 
 def _session(session: SessionView, counts: Counts | None) -> dict[str, Any]:
     counted = {
-        each.queue_id: None if counts is None else counts.get((each.queue_id, session.session_id))
-        for each in session.queues
+        queue.queue_id: None if counts is None else counts.get((queue.queue_id, session.session_id))
+        for queue in session.queues
     }
     return {**session_document(session), "counted": counted}
 
 
-def _counts(site: KnownSite, found: SplittingView) -> Counts | None:
+def _counts(site: BudgetedSite, view: SplittingView) -> Counts | None:
     """Count what the last minutes had; None where that isn't known yet. Raises `CallFailed`."""
-    wanted = {f"{queue_id}\n{what}": metric for queue_id, what, metric in _wanted(site, found)}
-    if not wanted:
+    metrics = {f"{queue_id}\n{what}": metric for queue_id, what, metric in _metrics_to_read(site, view)}
+    if not metrics:
         return {}
-    series = series_of(site, "splitting", wanted, last(MINUTES))
+    series = read_cached_series(site, "splitting", metrics, last_minutes(MINUTES))
     if series is None:
         return None
-    return {tuple(name.split("\n", 1)): round(sum(value for _, value in each)) for name, each in series.items()}  # type: ignore[misc]  # two parts
+    return {tuple(name.split("\n", 1)): round(sum(value for _, value in points)) for name, points in series.items()}  # type: ignore[misc]  # two parts
 
 
-def _wanted(site: KnownSite, found: SplittingView) -> Iterator[tuple[str, str, Metric]]:
-    for queue in found.queues[:MAX_COUNTED]:
-        for what, name in OF_QUEUES.items():
+def _metrics_to_read(site: BudgetedSite, view: SplittingView) -> Iterator[tuple[str, str, Metric]]:
+    for queue in view.queues[:MAX_COUNTED]:
+        for what, name in QUEUE_METRICS.items():
             yield queue.queue_id, what, own_metric(site, name, service="splitter", queue=queue.queue_id)
-    # The others are counted since their start, which the function knows itself.
-    for session in sorted(found.sessions, key=lambda each: -each.messages)[:MAX_COUNTED]:
-        told = {"service": "splitter", "session": session.session_id}
-        for each in session.queues:
-            metric = own_metric(site, "SessionMessages", queue=each.queue_id, **told)
-            yield each.queue_id, session.session_id, metric
+    # Sessions beyond the limit only show the total that the control function counts.
+    for session in sorted(view.sessions, key=lambda session: -session.messages)[:MAX_COUNTED]:
+        dimensions = {"service": "splitter", "session": session.session_id}
+        for queue_session in session.queues:
+            metric = own_metric(site, "SessionMessages", queue=queue_session.queue_id, **dimensions)
+            yield queue_session.queue_id, session.session_id, metric

@@ -1,8 +1,7 @@
-"""What sites tell each other about dynamic routes. Pure.
+"""Control messages about dynamic routes. Pure.
 
-A dynamic bridge has a destination, which pulls, and a source, which serves it. The destination tells what it wants, and
-the source asks for all of that where it has missed some: one op a control message, `bridge` being the destination's
-name for it.
+A dynamic bridge's destination pulls, its source serves. The destination advertises its bindings, one op per message,
+and the source requests a snapshot after a gap. `bridge` is the destination's name for the bridge.
 """
 
 import base64
@@ -21,7 +20,7 @@ from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.indexes import MAX_ARGUMENTS, MAX_KEY_CHARACTERS
 from sluice.federation.matching.metadata import MAX_ORIGINS, MAX_TAG_CHARACTERS, MAX_TRACE_TAGS
-from sluice.federation.matching.typed_values import Headers, of_json, to_json
+from sluice.federation.matching.typed_values import Headers, from_json, to_json
 
 MAX_NAME_CHARACTERS = 512  # of a bridge or an exchange
 MAX_NUMBER = 1 << 62
@@ -41,45 +40,45 @@ Path = Annotated[tuple[Tag, ...], Meta(min_length=1, max_length=MAX_TRACE_TAGS)]
 
 
 class BindingAdvertisement(Struct, frozen=True, kw_only=False, array_like=True, order=True, gc=False):
-    """A binding as other sites know it: its key, and its arguments as JSON with sorted names; "" for none."""
+    """A binding that is advertised: its key, and its arguments as JSON with sorted names, or ""."""
 
     key: Annotated[str, Meta(max_length=MAX_KEY_CHARACTERS)]
     arguments: str = ""
 
     @classmethod
-    def of(cls, key: str, arguments: Headers | None = None) -> "BindingAdvertisement":
-        """Equal for the same key and arguments, and only for those: 1 is neither 1.0 nor true."""
+    def from_binding(cls, key: str, arguments: Headers | None = None) -> "BindingAdvertisement":
+        """Build an advertisement; it is equal only for the same key and typed arguments."""
         return cls(key, json.dumps(to_json(arguments), sort_keys=True, separators=(",", ":")) if arguments else "")
 
     @property
     def headers(self) -> dict[str, Any]:
         """The arguments with their types."""
-        return of_json(json.loads(self.arguments)) if self.arguments else {}
+        return from_json(json.loads(self.arguments)) if self.arguments else {}
 
     def check(self) -> None:
-        """Check the arguments. Raises ValueError for what `of` hasn't written."""
+        """Check the arguments' encoding. Raises ValueError if `from_binding` didn't write it."""
         if not self.arguments:
             return
         try:
             arguments = read_json(self.arguments)
             if not isinstance(arguments, dict) or len(arguments) > MAX_ARGUMENTS:
                 raise ValueError(f"arguments are an object of at most {MAX_ARGUMENTS} names")
-            if BindingAdvertisement.of(self.key, of_json(arguments)) != self:
+            if BindingAdvertisement.from_binding(self.key, from_json(arguments)) != self:
                 raise ValueError("arguments aren't in order")
         except Malformed as error:
             raise ValueError(f"arguments: {error}") from None
 
 
-Wants = frozenset[BindingAdvertisement]
-NO_WANTS: Wants = frozenset()
+BindingAdvertisements = frozenset[BindingAdvertisement]
+NO_ADVERTISEMENTS: BindingAdvertisements = frozenset()
 
 
 def bindings_for(
     wants: Iterable[BindingAdvertisement], *, exchange: str, type_: ExchangeType, queue: str
 ) -> tuple[Binding, ...]:
-    """Return the bindings of a bridge queue that match what the wants match, in order of keys; no two have one id.
+    """Return a bridge queue's bindings for the advertised ones, in order of keys, with unique ids.
 
-    A queue has one binding by a key: so where arguments decide, the key is a hash of both; else they are left out.
+    A queue has one binding per key. If arguments decide, the key is a hash of both; else the arguments are left out.
     """
     if type_.index_class.follows_arguments:
         hashes = {want: hashlib.sha256(encode(want)).hexdigest()[:HASH_CHARACTERS] for want in sorted(wants)}
@@ -90,7 +89,7 @@ def bindings_for(
 
 
 def is_bindable(want: BindingAdvertisement, type_: ExchangeType) -> bool:
-    """Whether a queue can be bound so to an exchange of the type."""
+    """Whether the binding is valid for an exchange of the type."""
     if not type_.index_class.follows_arguments:
         return True  # all that counts is a key
     try:
@@ -101,23 +100,23 @@ def is_bindable(want: BindingAdvertisement, type_: ExchangeType) -> bool:
 
 
 class AdvertisedRoute(Struct, frozen=True, kw_only=True, array_like=True):
-    """How an origin is reached through a site, and what it wants.
+    """A route to an origin, and the origin's bindings.
 
-    `path` are the sites on the way, the origin first, that site last; `hops_left` how many more sites may pass it on,
-    the next one included; `outages` how many links on the way are known to be down.
+    `path` lists the sites from the origin to the advertising site; `hops_left` limits further hops, the next included;
+    `outages` counts the links on the path that are down.
     """
 
     path: Path
     hops_left: Hops
     outages: Number = 0
-    wants: Wants = NO_WANTS
+    wants: BindingAdvertisements = NO_ADVERTISEMENTS
 
     def __post_init__(self) -> None:
         if len(set(self.path)) != len(self.path):
             raise ValueError("a path has no site twice")
 
 
-Reaches = Annotated[dict[Tag, AdvertisedRoute], Meta(max_length=MAX_ORIGINS)]  # by origin
+AdvertisedRoutes = Annotated[dict[Tag, AdvertisedRoute], Meta(max_length=MAX_ORIGINS)]  # by origin
 
 
 class _Op(Struct, frozen=True, kw_only=True, tag_field="op"):
@@ -126,8 +125,8 @@ class _Op(Struct, frozen=True, kw_only=True, tag_field="op"):
     epoch: Number
 
 
-class Wanted(_Op, frozen=True, kw_only=True, tag="wanted"):
-    """The destination's hello. `sequence` is the last op's."""
+class RouteHello(_Op, frozen=True, kw_only=True, tag="wanted"):
+    """The destination's hello, with the last op's `sequence` and a digest."""
 
     number: Number
     sequence: Number
@@ -135,7 +134,7 @@ class Wanted(_Op, frozen=True, kw_only=True, tag="wanted"):
 
 
 class Bind(_Op, frozen=True, kw_only=True, tag="bind"):
-    """The origin is reached by this path, and wants this, where `want` isn't None."""
+    """Advertises a path to the origin, and the binding `want` unless it is None."""
 
     sequence: Number
     origin: Tag
@@ -152,7 +151,7 @@ class Bind(_Op, frozen=True, kw_only=True, tag="bind"):
 
 
 class Unbind(_Op, frozen=True, kw_only=True, tag="unbind"):
-    """The origin doesn't want this any more; where `want` is None, it isn't reached any more."""
+    """Withdraws the binding `want`, or the origin itself if it is None."""
 
     sequence: Number
     origin: Tag
@@ -164,7 +163,7 @@ class Unbind(_Op, frozen=True, kw_only=True, tag="unbind"):
 
 
 class SnapshotPart(_Op, frozen=True, kw_only=True, tag="snapshot"):
-    """A part, counted from 0, of all that the destination wants after the op `sequence`."""
+    """A part, counted from 0, of a snapshot after the op `sequence`."""
 
     sequence: Number
     part: Number
@@ -176,33 +175,33 @@ class SnapshotPart(_Op, frozen=True, kw_only=True, tag="snapshot"):
             raise ValueError(f"part {self.part} of {self.parts}")
 
 
-class AskSnapshot(_Op, frozen=True, kw_only=True, tag="ask"):
+class RequestSnapshot(_Op, frozen=True, kw_only=True, tag="ask"):
     """The source asks for a snapshot."""
 
     number: Number
 
 
-DynamicOp = Wanted | Bind | Unbind | SnapshotPart | AskSnapshot
+DynamicOp = RouteHello | Bind | Unbind | SnapshotPart | RequestSnapshot
 
 
 def decode_op(text: str | bytes) -> DynamicOp:
-    """Read an op as the codec has encoded it. Raises `Malformed`, which names the place."""
+    """Decode an op. Raises `Malformed`, which names the place."""
     # A union is no type to a type checker.
     return decode(text, cast("type[DynamicOp]", DynamicOp), of="an op")
 
 
 # Digests and snapshots
 
-_SNAPSHOT = Format(kind="wants", version=1, type=Reaches, max_bytes=MAX_SNAPSHOT_BYTES)
+_SNAPSHOT = Format(kind="wants", version=1, type=AdvertisedRoutes, max_bytes=MAX_SNAPSHOT_BYTES)
 
 
-def digest_of(reaches: Mapping[str, AdvertisedRoute]) -> str:
-    """Equal for equal reaches, in whatever order they came."""
+def compute_digest(reaches: Mapping[str, AdvertisedRoute]) -> str:
+    """Hash advertised routes, independently of their order."""
     return hashlib.sha256(encode(reaches)).hexdigest()[:HASH_CHARACTERS]
 
 
 def snapshot_parts(reaches: dict[str, AdvertisedRoute]) -> list[str]:
-    """Write the reaches, compressed, in base64: in at most ten parts unless those were too large for a message."""
+    """Encode routes, compressed, in base64: in at most ten parts unless those exceed a message."""
     text = base64.b64encode(_SNAPSHOT.pack(reaches)).decode()
     size = min(max(PART_BYTES, -(-len(text) // FEW_PARTS)), FULL_PART_BYTES)
     return [text[start : start + size] for start in range(0, len(text), size)]

@@ -1,4 +1,4 @@
-"""Dynamic routes of one exchange at one site: what is known of them, how that is stored, and what may follow. Pure."""
+"""The stored state of one exchange's dynamic routes at a site. Pure."""
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
@@ -7,13 +7,13 @@ import msgspec
 from msgspec.structs import replace
 
 from sluice.codec import Format, Struct
-from sluice.federation.dynamic.ops import NO_WANTS, AdvertisedRoute, DynamicOp, Version, Wants
-from sluice.federation.links.registry import served_name
+from sluice.federation.dynamic.ops import NO_ADVERTISEMENTS, AdvertisedRoute, BindingAdvertisements, DynamicOp, Version
+from sluice.federation.links.registry import format_served_name
 from sluice.federation.matching.metadata import DEFAULT_MAX_HOPS
 
 
 class Ignored(StrEnum):
-    """Why an op changed nothing."""
+    """The reason why an op was ignored."""
 
     UNKNOWN_BRIDGE = "unknown_bridge"
     EPOCH = "epoch"
@@ -24,11 +24,11 @@ class Ignored(StrEnum):
     MALFORMED = "malformed"
 
 
-class Pull(Struct, frozen=True, kw_only=True):
-    """A bridge that pulls from `peer` over `link`. Here is its destination, which tells what is wanted.
+class PulledRoute(Struct, frozen=True, kw_only=True):
+    """A bridge that pulls from `peer` over `link`; this site is its destination and advertises its bindings.
 
-    `epoch` is larger each time that the bridge is made; `sequence` counts its ops, `number` its hellos. `heard` is the
-    last time that the peer asked.
+    `epoch` grows each time that the bridge is created; `sequence` counts ops, `number` hellos. `heard` is the version
+    of the peer's last request.
     """
 
     bridge: str
@@ -42,19 +42,18 @@ class Pull(Struct, frozen=True, kw_only=True):
     heard: Version = (0, 0)
 
 
-class Partial(Struct, frozen=True, kw_only=True):
-    """A snapshot that isn't complete yet: its parts, None for one that hasn't come."""
+class PartialSnapshot(Struct, frozen=True, kw_only=True):
+    """An incomplete snapshot; missing parts are None."""
 
     version: Version
     parts: tuple[str | None, ...]
 
 
-class Served(Struct, frozen=True, kw_only=True):
-    """A bridge that `peer` pulls by over `link`. Here is its source. `tag` is what messages get on the way.
+class ServedRoute(Struct, frozen=True, kw_only=True):
+    """A bridge that `peer` pulls over `link`; this site is its source. `tag` is added to messages' traces.
 
-    `version` is the epoch and the sequence of the last op that `reaches` has, `hello` the epoch and the number of the
-    last hello heard; `number` counts what was asked. What came over it is forgotten when the link has been down for
-    `expires_ms`, if there is such a limit.
+    `version` is the epoch and sequence of the last applied op, `hello` the epoch and number of the last hello; `number`
+    counts requests. `reaches` expire once the link has been down for `expires_ms`.
     """
 
     bridge: str
@@ -70,41 +69,41 @@ class Served(Struct, frozen=True, kw_only=True):
     reaches: Mapping[str, AdvertisedRoute] = {}
     version: Version = (0, 0)
     hello: Version = (0, 0)
-    asked: bool = False
-    partial: Partial | None = None
+    asked: bool = False  # naming: a stored field
+    partial: PartialSnapshot | None = None
 
     @property
     def name(self) -> str:
-        """As this site knows it."""
-        return served_name(self.bridge, self.peer)
+        """The bridge's local name."""
+        return format_served_name(self.bridge, self.peer)
 
 
-class Former(Struct, frozen=True, kw_only=True):
-    """The last way to an origin to which nobody tells of a way any more, and what it wanted; for so many heartbeats."""
+class FormerRoute(Struct, frozen=True, kw_only=True):
+    """The last path to an origin that is no longer advertised, kept for some heartbeats."""
 
     bridge: str
-    wants: Wants
+    wants: BindingAdvertisements
     beats: int = 0
 
 
 class DynamicRoutes(Struct, frozen=True, kw_only=True):
-    """One exchange's at the site `here`. `local` is what the site's own queues want, dynamic bridges' left out.
+    """One exchange's dynamic routes at the site `here`. `local` are its own queues' bindings.
 
-    `pulls` are by their names, `served` by the names that they have here, `former` by origin.
+    `pulls` are by name, `served` by local name, `former` by origin.
     """
 
     here: str
     exchange: str
-    local: Wants = NO_WANTS
-    pulls: Mapping[str, Pull] = {}
-    served: Mapping[str, Served] = {}
-    former: Mapping[str, Former] = {}
+    local: BindingAdvertisements = NO_ADVERTISEMENTS
+    pulls: Mapping[str, PulledRoute] = {}
+    served: Mapping[str, ServedRoute] = {}
+    former: Mapping[str, FormerRoute] = {}
 
-    def with_pull(self, pull: Pull) -> "DynamicRoutes":
+    def with_pull(self, pull: PulledRoute) -> "DynamicRoutes":
         """With the bridge as it is now."""
         return replace(self, pulls={**self.pulls, pull.bridge: pull})
 
-    def with_served(self, served: Served) -> "DynamicRoutes":
+    def with_served(self, served: ServedRoute) -> "DynamicRoutes":
         """With the bridge as it is now."""
         return replace(self, served={**self.served, served.name: served})
 
@@ -113,29 +112,29 @@ RoutesByExchange = dict[str, DynamicRoutes]
 ROUTES = Format(kind="dynamic routes", version=1, type=RoutesByExchange)
 
 
-# What follows
+# Results of events
 
 
-class Sending(msgspec.Struct, frozen=True):
-    """An op for the peer that a link goes to. Ops of one link and exchange go in their order."""
+class OutgoingOp(msgspec.Struct, frozen=True):
+    """An op to send over a link. Ops of one link and exchange are sent in order."""
 
     link: str
     op: DynamicOp
 
 
 class DynamicStep(msgspec.Struct, frozen=True):
-    """The state after an event, what is to be told, and why the event was ignored, if it was.
+    """The state after an event, the ops to send, and why the event was ignored, if it was.
 
-    Where it `greets`, hellos are said last.
+    If it `greets`, hellos are sent last.
     """
 
     routes: DynamicRoutes
-    sendings: tuple[Sending, ...] = ()
+    sendings: tuple[OutgoingOp, ...] = ()
     ignored: Ignored | None = None
     greets: bool = False
 
     def then(self, after: "DynamicStep") -> "DynamicStep":
-        """Both, `after` having gone on from this one's state."""
+        """Combine this step with the one that followed it."""
         return DynamicStep(after.routes, (*self.sendings, *after.sendings), self.ignored or after.ignored)
 
 

@@ -25,9 +25,9 @@ MAX_CREDIT = 120_000  # SQS's messages in flight
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
-    """One way to reach the peer: its control queue, and `sqs_url` where SQS isn't reached at its usual address.
+    """One way to reach the peer: its control queue, and `sqs_url` if SQS isn't at its default endpoint.
 
-    So a VPC's interface endpoint and the public one are two endpoints of one site.
+    A VPC's interface endpoint and the public endpoint are two endpoints of one site.
     """
 
     region: str
@@ -37,10 +37,10 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 
 
 class Address(Struct, frozen=True, kw_only=True):
-    """Where a site is, as it says of itself.
+    """A site's address, as the site reports it.
 
-    `role_arn` is a role that its peers may assume, with `external_id`; `sqs_url` where they reach its SQS, if not at
-    the usual address. `stage` is what its queues' names begin with, where several sites share an account and region.
+    `role_arn` is a role that its peers may assume, with `external_id`; `sqs_url` is its SQS endpoint, if not the
+    default. `stage` prefixes its queues' names if several sites share an account and region.
     """
 
     tag: str
@@ -56,14 +56,14 @@ class Address(Struct, frozen=True, kw_only=True):
 
     @property
     def endpoint(self) -> Endpoint:
-        """Its control queue, and the way there."""
+        """The site's control queue and endpoint."""
         return Endpoint(
             region=self.region, account=self.account, control_queue_url=self.control_queue_url, sqs_url=self.sqs_url
         )
 
 
 class Introduction(Address, frozen=True, kw_only=True):
-    """What an operator tells another of a site. `senders` are ids of its functions' roles: its messages are theirs."""
+    """An address that operators exchange. `senders` are the ids of the site's functions' roles."""
 
     senders: tuple[str, ...] = ()
 
@@ -71,8 +71,8 @@ class Introduction(Address, frozen=True, kw_only=True):
 class Link(Struct, frozen=True, kw_only=True):
     """A link to the site with the tag `peer`. `endpoints` are tried in turn.
 
-    Access is by `role_arn`, with `external_id` where the role asks for one, or by the peer's resource policies where
-    that is None; there is no secret. A link that isn't `durable` goes with the last of its bridges.
+    Access is by `role_arn`, with `external_id` if the role requires one, or by the peer's resource policies if it is
+    None; there is no secret. A link that isn't `durable` is removed with its last bridge.
     """
 
     name: str
@@ -83,15 +83,15 @@ class Link(Struct, frozen=True, kw_only=True):
     durable: bool = True
 
     @classmethod
-    def to(cls, peer: Address, *, name: str) -> "Link":
-        """Return the link to a site that has said where it is."""
+    def to_peer(cls, peer: Address, *, name: str) -> "Link":
+        """Return the link to a site with this address."""
         return cls(
             name=name, peer=peer.tag, endpoints=(peer.endpoint,), role_arn=peer.role_arn, external_id=peer.external_id
         )
 
 
 class RouteKind(StrEnum):
-    """Where a bridge has its messages from."""
+    """The kind of a bridge's source."""
 
     QUEUE = "queue"
     STATIC = "static"
@@ -134,7 +134,7 @@ class BridgeDeclaration(Struct, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> RouteKind:
-        """Where it has its messages from."""
+        """The kind of the bridge's source."""
         if self.src_is_queue:
             return RouteKind.QUEUE
         return RouteKind.DYNAMIC if self.dynamic else RouteKind.STATIC
@@ -148,37 +148,37 @@ class Bridge(BridgeDeclaration, frozen=True, kw_only=True):
 
     @property
     def way(self) -> tuple[str, bool, bool, bool, str, str, str]:
-        """What no two bridges share: they would carry every message twice."""
+        """The values that no two bridges may share: they would forward every message twice."""
         return self.link, self.src_is_local, self.src_is_queue, self.dynamic, self.src, self.dest, self.key
 
     def can_become(self, other: "Bridge") -> bool:
-        """Whether it can be changed into the other where it stands: its way and its queue stay.
+        """Whether the bridge can be changed into the other in place, keeping its ends and queue.
 
-        What a dynamic route's peers were told of it stays, too.
+        What was advertised for a dynamic route has to stay the same as well.
         """
-        told = self.dynamic and (self.tag, self.max_hops, self.expires_s) != (
+        changes_advertisement = self.dynamic and (self.tag, self.max_hops, self.expires_s) != (
             other.tag,
             other.max_hops,
             other.expires_s,
         )
-        return (self.name, self.way, self.fifo) == (other.name, other.way, other.fifo) and not told
+        return (self.name, self.way, self.fifo) == (other.name, other.way, other.fifo) and not changes_advertisement
 
 
-class MappingPace(msgspec.Struct, frozen=True, kw_only=True):
-    """How many messages a function gets at once, and how many functions side by side; None for no limit."""
+class MappingScaling(msgspec.Struct, frozen=True, kw_only=True):
+    """A mapping's largest batch and its number of concurrent functions; None for no limit."""
 
     batch_size: int
     max_concurrency: int | None = None
 
 
-def ends(bridge: Bridge, link: Link, *, here: str) -> tuple[str, str]:
+def find_site_tags(bridge: Bridge, link: Link, *, here: str) -> tuple[str, str]:
     """Return the tags of the sites that the bridge goes from and to."""
     return (here, link.peer) if bridge.src_is_local else (link.peer, here)
 
 
-def crossing(bridge: Bridge, link: Link, *, here: str) -> Crossing:
-    """Return what the bridge asks of a message's trace; to whom a dynamic one leads its site learns from others."""
-    source, dest = ends(bridge, link, here=here)
+def build_crossing(bridge: Bridge, link: Link, *, here: str) -> Crossing:
+    """Return the bridge's rules for traces; a dynamic bridge's origins are filled in later."""
+    source, dest = find_site_tags(bridge, link, here=here)
     return Crossing(
         peer=dest,
         tag=bridge.tag or source,
@@ -189,7 +189,7 @@ def crossing(bridge: Bridge, link: Link, *, here: str) -> Crossing:
 
 
 def check_link(link: Link, *, here: str, existing: Iterable[Link]) -> None:
-    """Check a link. Raises `BadRoute` for one that can't be. `existing` are the site's others."""
+    """Check a link against the site's `existing` ones. Raises `BadRoute` if it is invalid."""
     if not is_tag(link.peer):
         raise BadRoute(f"{link.peer!r} is no site's tag")
     if link.peer == here:
@@ -211,7 +211,7 @@ def check_link(link: Link, *, here: str, existing: Iterable[Link]) -> None:
 
 
 def check_bridge(bridge: Bridge, *, links: Iterable[Link], existing: Iterable[Bridge]) -> None:
-    """Check a bridge. Raises `BadRoute` for one that can't be, or is there. `existing` are the site's others."""
+    """Check a bridge against the site's `existing` ones. Raises `BadRoute` if it is invalid or a duplicate."""
     tags = [*sorted(bridge.excludes), *([] if bridge.tag is None else [bridge.tag])]
     wrong_tag = next((tag for tag in tags if not is_tag(tag)), None)
     sync, credit, expires_s = bridge.sync, bridge.credit, bridge.expires_s

@@ -1,4 +1,4 @@
-"""What sites tell each other over their control queues: one JSON object a message, with its kind and version. Pure.
+"""Control messages between sites: one JSON object per message, with kind and version. Pure.
 
 {"kind": "control", "version": 1, "value": {"op": "hello", "link": …, "sender": {…}, …}}
 """
@@ -16,17 +16,17 @@ from sluice.federation.links.links import Address, Bridge
 MAX_PULLS = 1_000
 
 
-class _Said(Struct, frozen=True, kw_only=True, tag_field="op"):
-    """By `sender`, over its link with the name `link`."""
+class _ControlMessage(Struct, frozen=True, kw_only=True, tag_field="op"):
+    """A message from `sender` over its link with the name `link`."""
 
     link: str
     sender: Address
 
 
-class Hello(_Said, frozen=True, kw_only=True, tag="hello"):
-    """Over a link: who asks, and what is pulled over it, some of it `paused`.
+class Hello(_ControlMessage, frozen=True, kw_only=True, tag="hello"):
+    """A hello over a link, with the bridges that it pulls, some of them `paused`.
 
-    `served` where nobody declared the link at the asker.
+    `served` if the link was not declared at the sender.
     """
 
     served: bool = False
@@ -35,25 +35,25 @@ class Hello(_Said, frozen=True, kw_only=True, tag="hello"):
     pulls: Annotated[tuple[Bridge, ...], Meta(max_length=MAX_PULLS)] = ()
 
 
-class HelloAnswer(_Said, frozen=True, kw_only=True, tag="answer"):
-    """To a hello. `exchanges` are names with types, `bridges` names of pulled bridges with their state."""
+class HelloAnswer(_ControlMessage, frozen=True, kw_only=True, tag="answer"):
+    """Answers a hello. `exchanges` are types by name, `bridges` states of pulled bridges by name."""
 
     exchanges: Mapping[str, str]
     bridges: Mapping[str, str]
 
 
-class HelloRefusal(_Said, frozen=True, kw_only=True, tag="refused"):
-    """To a hello that isn't taken."""
+class HelloRefusal(_ControlMessage, frozen=True, kw_only=True, tag="refused"):
+    """Refuses a hello."""
 
     reason: str
 
 
-class Parting(_Said, frozen=True, kw_only=True, tag="parting"):
-    """The sender's link is closed."""
+class Parting(_ControlMessage, frozen=True, kw_only=True, tag="parting"):
+    """Reports that the sender closed its link."""
 
 
-class DynamicMessage(_Said, frozen=True, kw_only=True, tag="dynamic"):
-    """Of dynamic routes; `said` is one of `dynamic.ops`, which reads it: what can't be read doesn't end the link."""
+class DynamicMessage(_ControlMessage, frozen=True, kw_only=True, tag="dynamic"):
+    """Carries an op of `dynamic.ops` in `said`; an op that can't be decoded doesn't end the link."""
 
     said: Raw
 
@@ -71,13 +71,13 @@ def encode_control(message: ControlMessage) -> str:
 
 
 def decode_control(body: str) -> ControlMessage:
-    """Read what `encode_control` wrote. Raises `Malformed`, which names the place.
+    """Decode a control message. Raises `Malformed`, which names the place.
 
-    `DynamicMessage.said` is kept unread, at any depth that the stack has room for, so the depth is checked before.
+    `DynamicMessage.said` stays encoded, so the nesting depth is checked first.
     """
     try:
         check_depth(body)
-        return _CONTROL.of_text(body)
+        return _CONTROL.from_text(body)
     except NestedTooDeep as error:
         raise Malformed(f"control: {error}") from None
     except BadSnapshot as error:

@@ -1,9 +1,8 @@
-"""Who a site's peers are, and what each of them may: declared here, never what a message says of itself. Pure.
+"""A site's peers and their permissions, declared here and never taken from a message. Pure.
 
-Whom a message is from SQS says, by the id of the role that sent it (`SenderId`). A peer's functions have roles of their
-own, or assume the one that this site has for its peers, in a session that has their account's name. So a message is a
-peer's where the role is, and where it says the peer's tag; and whatever is sent to a peer goes to queues of its account
-and region, whose names it says.
+SQS tells who sent a message, by the role's id (`SenderId`). A peer's functions have their own roles, or assume this
+site's role for peers in a session named after their account. A message is accepted if its role and tag belong to one
+peer. Replies go only to queues in that peer's account and region.
 """
 
 import re
@@ -16,12 +15,12 @@ from typing import Annotated
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 
-from sluice.codec import Format, Struct, shared_fields
+from sluice.codec import Format, Struct, pick_shared_fields
 from sluice.errors import BadRoute
 from sluice.federation.links.links import Address, Bridge, Introduction, RouteKind
 from sluice.federation.matching.metadata import Trace, is_tag
 from sluice.federation.matching.topics import covers
-from sluice.stages import is_stage, stage_of
+from sluice.stages import is_stage, parse_stage
 
 MAX_PEERS = 200
 MAX_SENDERS = 8
@@ -41,13 +40,12 @@ Rules = Annotated[tuple[Annotated[str, Meta(max_length=MAX_RULE_CHARACTERS)], ..
 
 
 class Peer(Struct, frozen=True, kw_only=True):
-    """A site that may link to this one. `senders` are the ids of the roles of its functions, as SQS says them.
+    """A site that may link to this one. `senders` are the ids of its functions' roles.
 
-    What it may, in patterns with `*` and `?` for names: `pulls` are exchanges whose messages it may have, each with a
-    topic pattern of keys after a colon, or all keys; `pushes` exchanges that it may send to; `queues` those that it may
-    empty. `tags` are those that routes from there have in place of its own. `sqs_url` is where this site reaches the
-    peer's SQS, if not at the usual address. `stage` is what its queues' names begin with, where it has one. `declared`
-    where the configuration says so.
+    Permissions are patterns of names with `*` and `?`: `pulls` are exchanges to pull from, each with an optional topic
+    pattern after a colon; `pushes` exchanges to publish to; `queues` queues to consume. `tags` are the tags of its
+    routes. `sqs_url` is its SQS endpoint, if not the default. `stage` prefixes its queues' names. `declared` if the
+    deployed configuration lists it.
     """
 
     tag: str
@@ -63,7 +61,7 @@ class Peer(Struct, frozen=True, kw_only=True):
     declared: bool = False
 
     @classmethod
-    def at(
+    def from_introduction(
         cls,
         address: Introduction,
         *,
@@ -71,54 +69,54 @@ class Peer(Struct, frozen=True, kw_only=True):
         pushes: tuple[str, ...] = (EVERYTHING,),
         queues: tuple[str, ...] = (),
     ) -> "Peer":
-        """Return the peer that is at this address, as its site says it to who declares it."""
-        return cls(**shared_fields(address, cls), pulls=pulls, pushes=pushes, queues=queues)
+        """Return the peer with both peers' rules; a list that would be too long keeps its own."""
+        return cls(**pick_shared_fields(address, cls), pulls=pulls, pushes=pushes, queues=queues)
 
-    def with_rules_of(self, other: "Peer") -> "Peer":
-        """Return the peer with all that it may, and that the other may, as far as there may be so many rules."""
+    def merge_rules(self, other: "Peer") -> "Peer":
+        """Return the peer with both peers' rules; a list that would be too long keeps its own."""
         rules = {
             name: tuple(dict.fromkeys((*getattr(self, name), *getattr(other, name))))
             for name in ("pulls", "pushes", "queues")
         }
-        return replace(self, **{name: each for name, each in rules.items() if len(each) <= MAX_RULES})
+        return replace(self, **{name: patterns for name, patterns in rules.items() if len(patterns) <= MAX_RULES})
 
-    def refusal_of(self, bridge: Bridge) -> str | None:
-        """Say why the peer may not have what a route pulls; None where it may."""
+    def find_pull_refusal(self, bridge: Bridge) -> str | None:
+        """Return why the peer may not pull a route; None if it may."""
         if bridge.kind is RouteKind.QUEUE:
             is_allowed = self.may_take_from(bridge.src)
-            return None if is_allowed else self._refused("take from the queue", bridge.src, self.queues)
+            return None if is_allowed else self._describe_refusal("take from the queue", bridge.src, self.queues)
         key = bridge.key if bridge.kind is RouteKind.STATIC else ALL_KEYS
-        if any(_pulls(rule, bridge.src, key) for rule in self.pulls):
+        if any(_is_pull_allowed(rule, bridge.src, key) for rule in self.pulls):
             return None
         by_key = f" by {bridge.key!r}" if bridge.key else ""
-        return self._refused("pull", bridge.src + by_key, self.pulls)
+        return self._describe_refusal("pull", bridge.src + by_key, self.pulls)
 
     def may_take_from(self, queue: str) -> bool:
-        """Whether the peer may empty a queue."""
-        return _any(self.queues, queue)
+        """Whether the peer may consume a queue."""
+        return _matches_any(self.queues, queue)
 
-    def push_refusal(self, exchange: str) -> str | None:
-        """Say why the peer may not send to an exchange; None where it may."""
-        return None if _any(self.pushes, exchange) else self._refused("push to", exchange, self.pushes)
+    def find_push_refusal(self, exchange: str) -> str | None:
+        """Return why the peer may not publish to an exchange; None if it may."""
+        return None if _matches_any(self.pushes, exchange) else self._describe_refusal("push to", exchange, self.pushes)
 
-    def _refused(self, what: str, name: str, rules: Iterable[str]) -> str:
+    def _describe_refusal(self, what: str, name: str, rules: Iterable[str]) -> str:
         return f"{self.tag} may not {what} {name}: its peer rule here says {', '.join(rules) or 'nothing'}"
 
 
 KNOWN_PEERS = Format(kind="peers", version=1, type=dict[str, Peer])  # by tag
 
 
-def _any(patterns: Iterable[str], name: str) -> bool:
+def _matches_any(patterns: Iterable[str], name: str) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _pulls(rule: str, exchange: str, key: str) -> bool:
+def _is_pull_allowed(rule: str, exchange: str, key: str) -> bool:
     name, colon, keys = rule.partition(":")
     return fnmatchcase(exchange, name) and covers(keys if colon else ALL_KEYS, key)
 
 
-def no_peer(tag: str) -> str:
-    """Say that a site with this tag isn't known."""
+def describe_unknown_peer(tag: str) -> str:
+    """Return the error for an unknown peer."""
     return f"{tag[:100]!r} is no peer of this site: `sluice peer add` makes it one"
 
 
@@ -130,12 +128,12 @@ def check_peer(
     stages: Collection[str] | None = None,
     existing: Iterable[Peer],
 ) -> None:
-    """Check a peer. Raises `BadRoute` for one that can't be. `existing` are the site's others.
+    """Check a peer against the site's `existing` ones. Raises `BadRoute` if it is invalid.
 
-    `stages` are those that peers may have, None where that isn't known; an empty one is of sites that have none.
+    `stages` are the allowed stages; "" allows sites without a stage. None skips the check.
     """
     stage = "" if peer.stage is UNSET else peer.stage
-    others = [each for each in existing if each.tag != peer.tag]
+    others = [other for other in existing if other.tag != peer.tag]
     refused = {
         f"{peer.tag!r} is no site's tag": not is_tag(peer.tag),
         f"{peer.tag}: a site is no peer of its own, and no two sites have one tag": peer.tag == here,
@@ -162,45 +160,45 @@ def check_peer(
 
 @dataclass(frozen=True)  # no slots: whose is what is found out once, at the first message
 class KnownPeers:
-    """A site's peers by tag. `role_id` is of the role that this site has for them.
+    """A site's peers by tag. `role_id` is the id of this site's role for peers.
 
-    Who assumes that has to call the session by its account: the role's trust policy asks for it.
+    The role's trust policy requires that the session is named after the caller's account.
     """
 
     by_tag: Mapping[str, Peer]
     role_id: str | None = None
 
-    def sent_by(self, sender_id: str) -> Sequence[Peer]:
-        """Return whose message it may be: of all sites of an account, by this site's own role; none of a stranger.
+    def find_senders(self, sender_id: str) -> Sequence[Peer]:
+        """Return the peers that may have sent a message; several if they share an account's session, none if unknown.
 
-        `sender_id` is SQS's `SenderId`: a role's id, with a session's name after a colon.
+        `sender_id` is SQS's `SenderId`: a role's id, a colon, and a session name.
         """
         return self.by_sender.get(sender_id) or self.by_sender.get(sender_id.partition(":")[0], [])
 
     @cached_property
     def by_sender(self) -> Mapping[str, Sequence[Peer]]:
         """Peers by the ids of their roles; by id and session where the role is this site's own."""
-        found: dict[str, list[Peer]] = {}
+        peers_by_sender: dict[str, list[Peer]] = {}
         for peer in self.by_tag.values():
             of_account = () if self.role_id is None else (f"{self.role_id}:{peer.account}",)
             for sender in {*peer.senders, *of_account}:
-                found.setdefault(sender, []).append(peer)
-        return found
+                peers_by_sender.setdefault(sender, []).append(peer)
+        return peers_by_sender
 
-    def named(self, tag: str, *, sender_id: str) -> Peer:
-        """Return the peer that says this tag, and is it. Raises `BadRoute`."""
+    def identify(self, tag: str, *, sender_id: str) -> Peer:
+        """Return the peer with this tag if the sender is one of its roles. Raises `BadRoute`."""
         peer = self.by_tag.get(tag)
         if peer is None:
-            raise BadRoute(no_peer(tag))
-        if peer not in self.sent_by(sender_id):
+            raise BadRoute(describe_unknown_peer(tag))
+        if peer not in self.find_senders(sender_id):
             raise BadRoute(f"{tag}: sent by {sender_id.partition(':')[0][:100]!r}, which is none of its roles")
         return peer
 
 
-def vouched(claimed: Address, peer: Peer, *, url_of: Callable[[Peer, str], str]) -> Address:
-    """Return where a peer is, of what it says itself: nothing leads out of its account, region and stage.
+def verify_address(claimed: Address, peer: Peer, *, url_of: Callable[[Peer, str], str]) -> Address:
+    """Return a claimed address after checking that it stays in the peer's account, region and stage.
 
-    `url_of` makes the URL of a peer's queue from its name. Raises `BadRoute`.
+    `url_of` builds a peer's queue URL from the queue's name. Raises `BadRoute`.
     """
     if (claimed.account, claimed.region) != (peer.account, peer.region):
         raise BadRoute(
@@ -215,7 +213,7 @@ def vouched(claimed: Address, peer: Peer, *, url_of: Callable[[Peer, str], str])
         name = said.rsplit("/", 1)[-1]
         if not _QUEUE.fullmatch(name):
             raise BadRoute(f"{peer.tag}: {said[:200]!r} is no queue's URL")
-        if stage_of(name) != stage:
+        if parse_stage(name) != stage:
             raise BadRoute(f"{peer.tag}: {said[:200]!r} is no queue of {stage or 'a site without a stage'}")
         return url_of(peer, name)
 
@@ -229,20 +227,20 @@ def vouched(claimed: Address, peer: Peer, *, url_of: Callable[[Peer, str], str])
     )
 
 
-def url_beside(own_url: str, *, here: str) -> Callable[[Peer, str], str]:
+def build_peer_url_function(own_url: str, *, here: str) -> Callable[[Peer, str], str]:
     """Return what makes URLs of peers' queues, of one of ours: AWS's, or those of the one endpoint that there is.
 
     `here` is this site's region.
     """
     base = own_url.rsplit("/", 2)[0]
 
-    def url_of(peer: Peer, name: str) -> str:
+    def build_url(peer: Peer, name: str) -> str:
         return f"{base.replace(here, peer.region)}/{peer.account}/{name}"
 
-    return url_of
+    return build_url
 
 
-def marked(trace: Trace, peers: Iterable[Peer]) -> Trace:
-    """Return where a message of a peer's has been: at the peer, whatever it says, or over a route with its own tag."""
+def append_peer_tag(trace: Trace, peers: Iterable[Peer]) -> Trace:
+    """Return the trace with the peer's tag appended, unless it already has a tag of one of the peers."""
     tags = [tag for peer in peers for tag in (peer.tag, *peer.tags)]
     return trace if not tags or not set(tags).isdisjoint(trace) else (*trace, tags[0])

@@ -1,8 +1,8 @@
-"""A site's links and bridges, how far each has come, and what others read of that. Pure.
+"""A site's links and bridges with their progress. Pure.
 
-The forwarder runs at the source. So a bridge that pulls is *asked for*: with every hello the peer is told all that is
-pulled over the link, and makes bridges of its own for that, which push. They belong to a link of the peer's that is
-`served`: nobody declared it there. Whatever a hello no longer has is closed.
+A bridge is forwarded by its source. So every hello lists the bridges that the link pulls, and the peer creates a
+pushing bridge for each. Those belong to a *served* link at the peer, which nobody declared there. Bridges that a hello
+no longer lists are closed.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from sluice.codec import Format, Struct
-from sluice.federation.links.links import Address, Bridge, Endpoint, Link, RouteKind, crossing
+from sluice.federation.links.links import Address, Bridge, Endpoint, Link, RouteKind, build_crossing
 from sluice.federation.links.states import CARRYING, Intent, LinkState, LinkStatus
 from sluice.federation.matching.bindings import Destination
 from sluice.federation.matching.metadata import Crossing
@@ -22,9 +22,9 @@ SERVED_MARK = "@"  # in the names of links and bridges that a peer asked for: `<
 
 
 class LinkRecord(Struct, frozen=True, kw_only=True):
-    """A link and how it is. `address` is the peer's once it has answered, `exchanges` its exchanges with their types.
+    """A link with its status. `address` and `exchanges` (types by name) come from the peer's answer.
 
-    `hello_due` is when the peer is to be told something; `remote` is what the peer says of the bridges that are pulled.
+    `hello_due` if a hello has to be sent; `remote` are the pulled bridges' states from the peer.
     """
 
     link: Link
@@ -53,11 +53,10 @@ class LinkRecord(Struct, frozen=True, kw_only=True):
 
 
 class BridgeRecord(Struct, frozen=True, kw_only=True):
-    """A bridge and how far it has come. Of one that pulls only the declaration is here.
+    """A bridge with its progress. A bridge that pulls has no resources here.
 
-    `queue` is the name of the queue that it reads, `mapping` the event source mapping's id; `on` is whether that is
-    known to be enabled, `bound` whether the queue is known to be bound. `changed` where it has other options than those
-    that these were made with.
+    `queue` is the name of its queue, `mapping` the event source mapping's id; `on` and `bound` are the last known state
+    of the mapping and binding. `changed` if the resources were made with other options.
     """
 
     bridge: Bridge
@@ -67,13 +66,13 @@ class BridgeRecord(Struct, frozen=True, kw_only=True):
     mapping: str | None = None
     on: bool = False
     bound: bool = False
-    wanted: Intent = Intent.OPEN
+    wanted: Intent = Intent.OPEN  # naming: a stored field
     empty_since_ms: int | None = None
     error: str | None = None
     changed: bool | UnsetType = UNSET
 
-    def becoming(self, bridge: Bridge) -> "BridgeRecord":
-        """Return the record of a bridge that is changed where it stands."""
+    def with_options(self, bridge: Bridge) -> "BridgeRecord":
+        """Return the record with new options."""
         has_things = self.bridge.src_is_local and (self.queue is not None or self.bound)
         return replace(self, bridge=bridge, changed=True if has_things else UNSET)
 
@@ -95,16 +94,18 @@ class Registry(Struct, frozen=True, kw_only=True):
     links: Mapping[str, LinkRecord] = {}
     bridges: Mapping[str, BridgeRecord] = {}
 
-    def bridges_of(self, link: str) -> list[BridgeRecord]:
-        """In order of names."""
+    def list_bridges(self, link: str) -> list[BridgeRecord]:
+        """Return a link's bridges in order of names."""
         return [record for _, record in sorted(self.bridges.items()) if record.bridge.link == link]
 
     def bridges_reading(self, queue: str) -> list[BridgeRecord]:
-        """Return the bridges that push what is in the queue, in order of names: several queue routes may share one."""
-        return [each for _, each in sorted(self.bridges.items()) if each.queue == queue and each.bridge.src_is_local]
+        """Return the bridges that forward the queue, in order of names; queue routes may share one."""
+        return [
+            record for _, record in sorted(self.bridges.items()) if record.queue == queue and record.bridge.src_is_local
+        ]
 
     def may_flow(self, record: BridgeRecord) -> bool:
-        """Whether what the bridge reads may go over now."""
+        """Whether the bridge may forward now."""
         link = self.links[record.bridge.link]
         return link.carries and link.address is not None and record.wanted in {Intent.OPEN, Intent.DRAINING}
 
@@ -120,13 +121,13 @@ class Registry(Struct, frozen=True, kw_only=True):
 REGISTRY = Format(kind="links", version=1, type=Registry)
 
 
-def served_name(name: str, peer: str) -> str:
-    """Return the name of what a peer asked for: of a link or a bridge that it calls `name`."""
+def format_served_name(name: str, peer: str) -> str:
+    """Return the local name of a link or bridge that a peer requested."""
     return f"{name}{SERVED_MARK}{peer}"
 
 
-def state_of(record: BridgeRecord, link: LinkRecord) -> str:
-    """Say a bridge's state in words: its link's, unless it has one of its own."""
+def describe_state(record: BridgeRecord, link: LinkRecord) -> str:
+    """Describe a bridge's state: its own if it has one, else its link's."""
     if record.error is not None:
         state = LinkState.CONNECTING if record.error.startswith(NOT_YET) else LinkState.FAILED
         return f"{state}: {record.error}"
@@ -140,18 +141,18 @@ def state_of(record: BridgeRecord, link: LinkRecord) -> str:
     return LinkState.CONNECTING.value if link.carries and not is_set_up else link.status.state.value
 
 
-def routes_down(registry: Registry) -> list[str]:
-    """Return the names of the bridges that should carry messages and don't, whichever end says so."""
+def list_down_routes(registry: Registry) -> list[str]:
+    """Return the bridges that should be operational and aren't, as either end reports."""
     resting = {LinkState.OPERATIONAL, LinkState.PAUSED, LinkState.CLOSING}
     return sorted(
         name
         for name, record in registry.bridges.items()
-        if (link := registry.links.get(record.bridge.link)) is not None and state_of(record, link) not in resting
+        if (link := registry.links.get(record.bridge.link)) is not None and describe_state(record, link) not in resting
     )
 
 
 class Forward(msgspec.Struct, frozen=True, kw_only=True):
-    """What the bridge function has to know of the bridge that reads a queue."""
+    """A bridge's data for the bridge function."""
 
     bridge: Bridge
     link: Link
@@ -160,51 +161,55 @@ class Forward(msgspec.Struct, frozen=True, kw_only=True):
     endpoint: Endpoint
 
 
-def forwards_of(registry: Registry, queue: str) -> list[Forward]:
-    """Return the bridges that push what is in the queue and can: none where there is none, or no peer is there."""
+def find_forwards(registry: Registry, queue: str) -> list[Forward]:
+    """Return the bridges that can forward the queue now; none if no peer is connected."""
     reading = registry.bridges_reading(queue)
     # A bridge that closes sends what it holds, as long as nobody else does.
-    sending = [each for each in reading if registry.may_flow(each)] or [each for each in reading if each.closing]
-    links = [registry.links[each.bridge.link] for each in sending]
+    sending = [record for record in reading if registry.may_flow(record)] or [
+        record for record in reading if record.closing
+    ]
+    links = [registry.links[record.bridge.link] for record in sending]
     return [
         Forward(
-            bridge=each.bridge,
+            bridge=record.bridge,
             link=link.link,
-            crossing=crossing(each.bridge, link.link, here=registry.here),
+            crossing=build_crossing(record.bridge, link.link, here=registry.here),
             peer=link.address,
             endpoint=link.endpoint,
         )
-        for each, link in zip(sending, links, strict=True)
+        for record, link in zip(sending, links, strict=True)
         if link.address is not None
     ]
 
 
 def bridge_destination(registry: Registry, record: BridgeRecord, *, url: str) -> Destination:
-    """Return the bridge queue, which is there, as exchanges see it."""
+    """Return a bridge's queue as a destination for bindings."""
     link = registry.links[record.bridge.link].link
-    return Destination(queue=record.queue or "", url=url, crossing=crossing(record.bridge, link, here=registry.here))
+    return Destination(
+        queue=record.queue or "", url=url, crossing=build_crossing(record.bridge, link, here=registry.here)
+    )
 
 
-def pulls_over(registry: Registry, link: str) -> tuple[tuple[Bridge, ...], frozenset[str]]:
-    """Find what the link's hello asks for, and the names of what is paused of it.
+def collect_pulls(registry: Registry, link: str) -> tuple[tuple[Bridge, ...], frozenset[str]]:
+    """Return the pulls for a link's hello, and the names of the paused ones.
 
-    That is all where the link is, unless it drains, which the peer's does. A dynamic route that fails asks for nothing.
+    A draining link pauses nothing, because the peer drains it. A failed dynamic route isn't pulled.
     """
     status = registry.links[link].status
     is_paused = status.state is LinkState.PAUSED and not status.draining
     pulls = [
-        each
-        for each in registry.bridges_of(link)
-        if not each.bridge.src_is_local and not each.closing and not (each.bridge.dynamic and each.error)
+        record
+        for record in registry.list_bridges(link)
+        if not record.bridge.src_is_local and not record.closing and not (record.bridge.dynamic and record.error)
     ]
-    paused = frozenset(each.bridge.name for each in pulls if is_paused or each.wanted is Intent.PAUSED)
-    return tuple(each.bridge for each in pulls), paused
+    paused = frozenset(record.bridge.name for record in pulls if is_paused or record.wanted is Intent.PAUSED)
+    return tuple(record.bridge for record in pulls), paused
 
 
-def fed_queues(registry: Registry) -> frozenset[str]:
-    """Queues that queue routes read: what is bound to them goes on."""
+def find_feeding_queues(registry: Registry) -> frozenset[str]:
+    """Return the queues that queue routes read; their messages go on to a peer."""
     return frozenset(
-        each.queue
-        for each in registry.bridges.values()
-        if each.bridge.kind is RouteKind.QUEUE and each.bridge.src_is_local and each.queue is not None
+        record.queue
+        for record in registry.bridges.values()
+        if record.bridge.kind is RouteKind.QUEUE and record.bridge.src_is_local and record.queue is not None
     )

@@ -1,7 +1,7 @@
-"""How a link lives: what has happened to it, and so its state. Pure: time and jitter come in.
+"""A link's state machine. Pure: time and jitter are arguments.
 
-State follows from evidence: the peer's answers to heartbeats, and forwards that succeed. Whether the peer is to be told
-follows from the change of state, so a step that is repeated, or comes late, does nothing twice.
+State follows from evidence: the peer's answers to heartbeats, and successful forwards. A hello follows from a change of
+state, so a repeated or late step has no effect.
 
     Waiting ─▶ Connecting ─▶ Operational ◀─▶ Stalled         any ─▶ Paused, Closing
        ▲            │             │             │             Paused ─▶ Connecting
@@ -23,7 +23,7 @@ PROBE_MS = 2 * 60_000
 HEARTBEAT_INTERVAL_MS = 60_000  # of sweeps, which send heartbeats: the other two follow from it
 HEARTBEAT_DUE_MS = HEARTBEAT_INTERVAL_MS * 3 // 4  # after the last one: a sweep may come early
 STALL_CHECK_MS = 2 * HEARTBEAT_INTERVAL_MS  # a link of which nothing was heard for longer is stalled
-ANSWER_MS = 60_000  # a peer that hasn't answered for so long is unreachable
+ANSWER_TIMEOUT_MS = 60_000  # a peer that hasn't answered for so long is unreachable
 
 
 class LinkState(StrEnum):
@@ -44,9 +44,9 @@ _IDLE = frozenset({LinkState.WAITING, LinkState.FAILED})
 
 
 class LinkStatus(Struct, frozen=True, kw_only=True):
-    """What is known of a link, and all that must survive a restart. `endpoint` is the one in use, or the next one.
+    """A link's stored status. `endpoint` is the index of the current or next endpoint.
 
-    `due_at_ms` is when it is tried again, or given up on; `failures` are those in a row.
+    `due_at_ms` is the time of the next attempt, or of the time-out; `failures` are consecutive.
     """
 
     state: LinkState = LinkState.WAITING
@@ -62,9 +62,9 @@ class LinkStatus(Struct, frozen=True, kw_only=True):
 
 
 class TimePassed(msgspec.Struct, frozen=True, kw_only=True):
-    """Time has gone by. `queued` are the messages in the queues of a link that drains.
+    """A tick. `queued` is the number of messages in a draining link's queues.
 
-    `waiting_since_ms` is when, at the latest, the oldest message came that waits to go over the link.
+    `waiting_since_ms` is the latest time at which the oldest waiting message can have arrived.
     """
 
     queued: int = 0
@@ -72,21 +72,21 @@ class TimePassed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unreachable(msgspec.Struct, frozen=True):
-    """A call failed in a way that may pass; at `at_ms`, where that may have been a while ago."""
+    """A call failed with a transient error, at `at_ms` if that was earlier."""
 
     error: str
     at_ms: int | None = None
 
 
 class AccessRefused(msgspec.Struct, frozen=True):
-    """A call was refused: access denied, no such queue; at `at_ms`, where that may have been a while ago."""
+    """A call was refused (access denied or no such queue), at `at_ms` if that was earlier."""
 
     error: str
     at_ms: int | None = None
 
 
 class Command(StrEnum):
-    """What operators tell a link or a route."""
+    """Commands of operators for links and routes."""
 
     PAUSE = "pause"
     RESUME = "resume"
@@ -95,7 +95,7 @@ class Command(StrEnum):
 
 
 class Intent(StrEnum):
-    """What is wanted of a route: the other half of its state follows from its things and its link."""
+    """A route's desired state; its actual state also depends on its resources and link."""
 
     OPEN = "open"
     PAUSED = "paused"  # what comes is kept
@@ -104,35 +104,35 @@ class Intent(StrEnum):
 
 
 class LinkEvent(StrEnum):
-    """What else becomes of a link."""
+    """Other events of a link."""
 
     ANSWERED = "answered"  # by the peer: to the hello or to a heartbeat
     FORWARDED = "forwarded"
     CLOSE = "close"
 
 
-LinkNews = TimePassed | Unreachable | AccessRefused | Command | LinkEvent
+LinkUpdate = TimePassed | Unreachable | AccessRefused | Command | LinkEvent
 
 
 def back_off_ms(failures: int, *, jitter: float) -> int:
-    """How long to wait after so many failures in a row: 2 to 64 s, less some jitter (0 to 1)."""
+    """Return the backoff after consecutive failures: 2 to 64 s, reduced by jitter (0 to 1)."""
     whole_s = min(BACK_OFF_MIN_S << min(max(failures, 1) - 1, BACK_OFF_MAX_S), BACK_OFF_MAX_S)
     return round(whole_s * 1_000 * (1 - JITTER_SHARE * jitter))
 
 
 def step(  # noqa: C901, PLR0911, PLR0912 - one case a kind of news
-    status: LinkStatus, news: LinkNews, *, endpoints: int, now_ms: int, jitter: float
+    status: LinkStatus, news: LinkUpdate, *, endpoints: int, now_ms: int, jitter: float
 ) -> LinkStatus:
-    """Return the link after the news. `endpoints` is how many it has, `jitter` a random number from 0 to 1."""
+    """Return the status after an update. `endpoints` is their number, `jitter` is random from 0 to 1."""
     state = status.state
-    connecting = replace(status, state=LinkState.CONNECTING, due_at_ms=now_ms + ANSWER_MS)
+    connecting = replace(status, state=LinkState.CONNECTING, due_at_ms=now_ms + ANSWER_TIMEOUT_MS)
     failing = replace(status, endpoint=(status.endpoint + 1) % endpoints, failures=status.failures + 1)
     waiting = replace(failing, state=LinkState.WAITING, due_at_ms=now_ms + back_off_ms(failing.failures, jitter=jitter))
     match news:
-        case Unreachable(at_ms=int(at_ms)) | AccessRefused(at_ms=int(at_ms)) if at_ms < _well_at_ms(status):
+        case Unreachable(at_ms=int(at_ms)) | AccessRefused(at_ms=int(at_ms)) if at_ms < _last_healthy_ms(status):
             return status  # it is heard late, or again: the link has been well since
         case TimePassed() if state in CARRYING or state is LinkState.PAUSED:
-            return _carried_on(status, news, now_ms)
+            return _check_heartbeat(status, news, now_ms)
         case TimePassed() if state is LinkState.CONNECTING and now_ms >= status.due_at_ms:
             return replace(waiting, last_error="no answer")
         case TimePassed() if state in _IDLE and now_ms >= status.due_at_ms:
@@ -167,13 +167,13 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case a kind of news
             return status
 
 
-def _well_at_ms(status: LinkStatus) -> int:
-    """Return when the link last began to carry, or was answered since."""
+def _last_healthy_ms(status: LinkStatus) -> int:
+    """Return when the link last became operational or was answered."""
     return max(status.carrying_since_ms, status.last_answer_ms or 0)
 
 
-def _carried_on(status: LinkStatus, passed: TimePassed, now_ms: int) -> LinkStatus:
-    """Let time go by for a link that carries, or is paused. A paused one has heartbeats too: a pause may get lost."""
+def _check_heartbeat(status: LinkStatus, passed: TimePassed, now_ms: int) -> LinkStatus:
+    """Apply a tick to an operational or paused link; paused links need heartbeats because a pause may get lost."""
     if status.state in CARRYING and status.draining and passed.queued == 0:
         return replace(status, state=LinkState.PAUSED)
     state, sent_ms = status.state, status.heartbeat_sent_ms
@@ -188,8 +188,8 @@ def _carried_on(status: LinkStatus, passed: TimePassed, now_ms: int) -> LinkStat
     return replace(status, state=state, heartbeat_sent_ms=now_ms if is_due else sent_ms)
 
 
-def is_to_be_told(before: LinkStatus, after: LinkStatus, *, served: bool) -> bool:
-    """Whether the peer is to hear of the change. Of a `served` link its own heartbeats are enough, while they come."""
+def should_notify_peer(before: LinkStatus, after: LinkStatus, *, served: bool) -> bool:
+    """Whether to send the peer a hello about the change; a `served` link relies on the peer's heartbeats."""
     if after.state is LinkState.CONNECTING and before.state is not LinkState.CONNECTING:
         return True
     was_paused, is_paused = before.state is LinkState.PAUSED, after.state is LinkState.PAUSED

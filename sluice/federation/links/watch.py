@@ -1,6 +1,6 @@
-"""What looks at a site's queues and routes have shown: what is missing, since when, and what was made anew. Pure.
+"""The results of checks of a site's queues and routes: what is missing, since when, and what was repaired. Pure.
 
-Apart from the registry, which says what should be there: this is what was found, and nothing is carried by it.
+Kept apart from the registry, which holds the desired state.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,12 +19,11 @@ NOTHING_LEFT_AFTER_MS = 65_000
 
 
 class QueueWatch(Struct, frozen=True, kw_only=True):
-    """A queue that was looked at. `messages` were in it at the last look.
+    """A checked queue, with its number of `messages` at the last check.
 
-    `waiting_since_ms` is of the first look that found some, `missing_since_ms` of the first that didn't find it: of
-    those without another in between. `undelivered` are copies that became dead letters for want of it, and
-    `none_found_since_ms` is of the first look that found no more of these to put back. `unbound` where its bindings are
-    gone with it.
+    `waiting_since_ms` is the first of consecutive checks that found messages, `missing_since_ms` the first of those
+    that found no queue. `undelivered` copies became dead letters, and `none_found_since_ms` is the first redrive that
+    found none of them. `unbound` if its bindings were removed with it.
     """
 
     messages: int = 0
@@ -43,10 +42,10 @@ class QueueWatch(Struct, frozen=True, kw_only=True):
 _PLAIN = QueueWatch()
 
 
-class Mends(Struct, frozen=True, kw_only=True):
-    """What of a route was found missing, and so made anew: how often, and what and when it was the last time.
+class Repairs(Struct, frozen=True, kw_only=True):
+    """A route's repairs: their number, and the last one's kind and time.
 
-    `lost` are the messages that went with its queues, by the last count before: SQS counts them a minute late.
+    `lost` messages were lost with its queues, by the last count; SQS's counts lag by a minute.
     """
 
     number: int = 0
@@ -56,22 +55,22 @@ class Mends(Struct, frozen=True, kw_only=True):
 
 
 class SiteWatch(Struct, frozen=True, kw_only=True):
-    """Of all queues there is something to remember of, by name, and of all routes that were mended."""
+    """Check results of queues by name, and repairs of routes."""
 
     queues: Mapping[str, QueueWatch] = {}
-    mends: Mapping[str, Mends] = {}
+    mends: Mapping[str, Repairs] = {}
 
     def of(self, queue: str) -> QueueWatch:
-        """Say what is known of a queue."""
+        """Return a queue's check results."""
         return self.queues.get(queue, _PLAIN)
 
     def with_queue(self, name: str, queue: QueueWatch) -> "SiteWatch":
-        """With what is known of a queue now."""
-        others = {each: known for each, known in self.queues.items() if each != name}
+        """Return the watch with a queue's new results."""
+        others = {other: known for other, known in self.queues.items() if other != name}
         return replace(self, queues=others if queue.is_plain else {**others, name: queue})
 
-    def seen(self, counts: Mapping[str, int | None], *, now_ms: int) -> "SiteWatch":
-        """After a look at some queues: how many messages each has, None where it isn't there."""
+    def record_counts(self, counts: Mapping[str, int | None], *, now_ms: int) -> "SiteWatch":
+        """Record the number of messages of checked queues, None for a missing queue."""
         watch = self
         for name, messages in counts.items():
             known = self.of(name)
@@ -85,13 +84,13 @@ class SiteWatch(Struct, frozen=True, kw_only=True):
             watch = watch.with_queue(name, known)
         return watch
 
-    def missed(self, name: str, copies: int) -> "SiteWatch":
-        """After so many more copies became dead letters for want of a queue."""
+    def record_undelivered(self, name: str, copies: int) -> "SiteWatch":
+        """Record copies that became dead letters because the queue is missing."""
         known = self.of(name)
         return self.with_queue(name, replace(known, undelivered=known.undelivered + copies, none_found_since_ms=None))
 
-    def put_back(self, name: str, number: int, *, now_ms: int) -> "SiteWatch":
-        """After a look for its dead letters put so many back. Once no look has found any for a minute, it has all."""
+    def record_redriven(self, name: str, number: int, *, now_ms: int) -> "SiteWatch":
+        """Record a redrive; once none has found dead letters for a minute, nothing is left to redrive."""
         known = self.of(name)
         if number:
             return self.with_queue(name, replace(known, none_found_since_ms=None))
@@ -102,20 +101,22 @@ class SiteWatch(Struct, frozen=True, kw_only=True):
 
     @property
     def waiting_since_ms(self) -> Mapping[str, int]:
-        """Say since when, at least, queues haven't been empty."""
-        return {name: since_ms for name, each in self.queues.items() if (since_ms := each.waiting_since_ms) is not None}
+        """Return since when queues haven't been empty, by queue."""
+        return {
+            name: since_ms for name, queue in self.queues.items() if (since_ms := queue.waiting_since_ms) is not None
+        }
 
     def is_gone(self, name: str, *, after_ms: int, now_ms: int) -> bool:
-        """Whether a queue has been missing for so long."""
+        """Whether a queue has been missing for `after_ms`."""
         since_ms = self.of(name).missing_since_ms
         return since_ms is not None and now_ms - since_ms >= after_ms
 
-    def mended(self, routes: Iterable[str], what: str, *, lost: int = 0, now_ms: int) -> "SiteWatch":
-        """After something of these routes was found missing; what was `lost` counts for the first."""
+    def record_repair(self, routes: Iterable[str], what: str, *, lost: int = 0, now_ms: int) -> "SiteWatch":
+        """Record a repair of these routes; `lost` counts for the first."""
         mends = dict(self.mends)
         for place, name in enumerate(routes):
-            before = mends.get(name, Mends())
-            mends[name] = Mends(
+            before = mends.get(name, Repairs())
+            mends[name] = Repairs(
                 number=before.number + 1, last=what, last_ms=now_ms, lost=before.lost + (0 if place else lost)
             )
         return replace(self, mends=mends)

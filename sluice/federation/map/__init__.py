@@ -1,1 +1,1 @@
-"""What all sites say of their links, put together and drawn. Pure."""
+"""The map: the topology of all sites, its problems and its drawings. Pure."""

@@ -1,7 +1,7 @@
-"""Where a message with some key goes from an exchange, over bindings and routes of all sites that were asked. Pure.
+"""Finds the queues that a message with a given key reaches from an exchange, over bindings and routes. Pure.
 
-It is asked of bindings one by one, as an operator would who has them on paper: for one message that is soon enough.
-What a site says of itself decides; of a site that wasn't asked, dynamic routes' wants are all that is known.
+Bindings are checked one by one, which is fast enough for one message. What a site reports about itself decides. For a
+site that wasn't queried, only the binding advertisements of dynamic routes are known.
 """
 
 from collections import deque
@@ -11,30 +11,30 @@ from typing import NamedTuple
 
 from msgspec import UNSET
 
-from sluice.federation.links.registry import served_name
+from sluice.federation.links.registry import format_served_name
 from sluice.federation.links.states import CARRYING
 from sluice.federation.map.topology import Route, Topology
 from sluice.federation.matching.bindings import Binding
-from sluice.federation.matching.exchanges import Exchange, ExchangeType, way
+from sluice.federation.matching.exchanges import Exchange, ExchangeType, list_alternates
 from sluice.federation.matching.indexes import Publication
-from sluice.federation.matching.metadata import Trace, crossed, held_back
+from sluice.federation.matching.metadata import Trace, append_tag, find_drop_reason
 from sluice.federation.matching.typed_values import Headers, to_stored
-from sluice.federation.operations import WayView
+from sluice.federation.operations import PathView
 
 MAX_STAGES = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedExchanges:
-    """What one site said: its exchanges, all of its bindings, and its dynamic routes' ways."""
+class SiteExchanges:
+    """The exchanges, bindings and dynamic routes' paths that one site reported."""
 
     exchanges: Mapping[str, Exchange]
     bindings: Sequence[Binding] = ()
-    ways: Sequence[WayView] = ()
+    ways: Sequence[PathView] = ()
 
 
 class Arrival(NamedTuple):
-    """A message at an exchange, with the key that it has there."""
+    """A message at an exchange, with its routing key there."""
 
     site: str
     exchange: str
@@ -42,10 +42,10 @@ class Arrival(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Passage:
-    """A message at a route: why it doesn't cross, empty where it does; `waits` where the route carries nothing now.
+class RouteOutcome:
+    """A message at a route. `held` is why it isn't forwarded, or empty; `waits` if the route forwards nothing now.
 
-    `is_sure` unless it depends on what isn't known: the bindings of a site that wasn't asked, or the route's filter.
+    `is_sure` is false if the outcome depends on the bindings of a site that wasn't queried, or on the route's filter.
     """
 
     route: Route
@@ -56,37 +56,37 @@ class Passage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """What becomes of a message where it arrives: queues that get a copy, and routes; `over` those by which it came.
+    """A message at one exchange: the queues that get a copy, and the routes; `over` are the routes it came by.
 
-    `exchange` is the one that has somebody for it: of the arrival, or an alternate.
+    `exchange` is the exchange that matched the message: the one it arrived at, or an alternate.
     """
 
     at: Arrival
     exchange: str
     queues: Sequence[str]
-    passages: Sequence[Passage]
+    passages: Sequence[RouteOutcome]
     over: Sequence[Route] = ()
 
 
-def destinations(
-    topology: Topology, asked: Mapping[str, AskedExchanges], start: Arrival, headers: Headers
+def find_destinations(
+    topology: Topology, reports: Mapping[str, SiteExchanges], start: Arrival, headers: Headers
 ) -> Sequence[Stage]:
-    """Follow a message from the exchange that it is published to, the nearest stage first."""
-    follower = _Follower(topology=topology, asked=asked, headers=headers)
+    """Follow a message from the exchange that it is published to. Returns the nearest stage first."""
+    follower = _Follower(topology=topology, reports=reports, headers=headers)
     over: dict[Arrival, tuple[Route, ...]] = {start: ()}
     traces: dict[Arrival, Trace] = {start: ()}
-    to_visit, found = deque([start]), list[Stage]()
-    while to_visit and len(found) < MAX_STAGES:
+    to_visit, stages = deque([start]), list[Stage]()
+    while to_visit and len(stages) < MAX_STAGES:
         at = to_visit.popleft()
         stage = follower.stage(at, traces[at], over[at])
-        found.append(stage)
+        stages.append(stage)
         for passage in stage.passages:
-            after = _after(passage.route, at)
+            after = _next_arrival(passage.route, at)
             if not passage.held and after not in over:
                 over[after] = (*over[at], passage.route)
-                traces[after] = crossed(traces[at], passage.route.crossing)
+                traces[after] = append_tag(traces[at], passage.route.crossing)
                 to_visit.append(after)
-    return found
+    return stages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,75 +94,82 @@ class _Follower:
     """Follows one message."""
 
     topology: Topology
-    asked: Mapping[str, AskedExchanges]
+    reports: Mapping[str, SiteExchanges]
     headers: Headers
 
     def stage(self, at: Arrival, trace: Trace, over: Sequence[Route]) -> Stage:
-        """Find the first exchange, of this one and its alternates, that has somebody for the message."""
-        site = self.asked.get(at.site)
+        """Find the first exchange, of this one and its alternates, with a queue or a route for the message."""
+        site = self.reports.get(at.site)
         is_known = site is not None and at.exchange in site.exchanges
-        for exchange in way(at.exchange, site.exchanges) if site is not None and is_known else (at.exchange,):
-            queues = [] if site is None else list(dict.fromkeys(self._queues(site, exchange, at.key)))
-            passages = list(self._passages(at._replace(exchange=exchange), queues, trace))
+        for exchange in (
+            list_alternates(at.exchange, site.exchanges) if site is not None and is_known else (at.exchange,)
+        ):
+            queues = [] if site is None else list(dict.fromkeys(self._matching_queues(site, exchange, at.key)))
+            passages = list(self._try_routes(at._replace(exchange=exchange), queues, trace))
             if queues or passages:
                 return Stage(at=at, exchange=exchange, queues=queues, passages=passages, over=over)
         return Stage(at=at, exchange=at.exchange, queues=(), passages=(), over=over)
 
-    def _queues(self, site: AskedExchanges, exchange: str, key: str) -> Iterator[str]:
+    def _matching_queues(self, site: SiteExchanges, exchange: str, key: str) -> Iterator[str]:
         type_ = site.exchanges[exchange].type if exchange in site.exchanges else None
         for binding in site.bindings:
-            if binding.exchange == exchange and takes(type_, binding, key=key, headers=self.headers):
+            if binding.exchange == exchange and binding_matches(type_, binding, key=key, headers=self.headers):
                 yield binding.queue
 
-    def _passages(self, at: Arrival, queues: Sequence[str], trace: Trace) -> Iterator[Passage]:
-        """Give the routes that a message is put on here, or would be if its trace let it."""
+    def _try_routes(self, at: Arrival, queues: Sequence[str], trace: Trace) -> Iterator[RouteOutcome]:
+        """Yield the routes that match a message here, including those that its trace excludes."""
         for route in self.topology.routes:
-            wanted = self._is_put_on(route, at, queues) if route.source == at.site else False
-            if wanted is False:
+            is_taken = self._route_takes(route, at, queues) if route.source == at.site else False
+            if is_taken is False:
                 continue
-            reason = held_back(trace, route.crossing)
-            yield Passage(
+            reason = find_drop_reason(trace, route.crossing)
+            yield RouteOutcome(
                 route=route,
                 held=reason.value if reason else "",
                 waits=route.state not in CARRYING,
-                is_sure=wanted is True and route.bridge.filter is UNSET,
+                is_sure=is_taken is True and route.bridge.filter is UNSET,
             )
 
-    def _is_put_on(self, route: Route, at: Arrival, queues: Sequence[str]) -> bool | None:
-        """Whether the route takes it; None where that isn't known."""
+    def _route_takes(self, route: Route, at: Arrival, queues: Sequence[str]) -> bool | None:
+        """Return whether the route takes the message; None if that isn't known."""
         bridge = route.bridge
         if bridge.src_is_queue:
             return bridge.src in queues
         if bridge.src != at.exchange:
             return False
         if bridge.dynamic:
-            return self._is_wanted(route, at)
+            return self._is_needed_downstream(route, at)
         binding = Binding(exchange=bridge.src, queue="", key=bridge.key)
-        return takes(self.topology.type_of(at.site, at.exchange), binding, key=at.key, headers=self.headers)
+        return binding_matches(
+            self.topology.exchange_type(at.site, at.exchange), binding, key=at.key, headers=self.headers
+        )
 
-    def _is_wanted(self, route: Route, at: Arrival) -> bool | None:
-        """Whether a site behind a dynamic route wants it; None where that isn't known."""
-        names = {route.bridge.name, served_name(route.bridge.name, route.dest)}  # the source knows it by the latter
+    def _is_needed_downstream(self, route: Route, at: Arrival) -> bool | None:
+        """Return whether a site behind a dynamic route has a matching binding; None if that isn't known."""
+        names = {
+            route.bridge.name,
+            format_served_name(route.bridge.name, route.dest),
+        }  # the source uses the second name
         answer: bool | None = False
-        for each in self.asked[at.site].ways if at.site in self.asked else ():
-            if each.route not in names or each.exchange != at.exchange or not each.active:
+        for path in self.reports[at.site].ways if at.site in self.reports else ():
+            if path.route not in names or path.exchange != at.exchange or not path.active:
                 continue
-            origin = self.asked.get(each.origin)
+            origin = self.reports.get(path.origin)
             if origin is None:
                 answer = None
-            elif any(True for _ in self._queues(origin, each.exchange, at.key)):
+            elif any(True for _ in self._matching_queues(origin, path.exchange, at.key)):
                 return True
         return answer
 
 
-def takes(type_: ExchangeType | None, binding: Binding, *, key: str, headers: Headers) -> bool:
-    """Whether a binding takes a message; an exchange that isn't known is taken for a topic exchange."""
+def binding_matches(type_: ExchangeType | None, binding: Binding, *, key: str, headers: Headers) -> bool:
+    """Return whether a binding matches a message; an unknown exchange counts as a topic exchange."""
     index = (type_ or ExchangeType.TOPIC).index_class()
-    # A static route's binding has no arguments here, and asks for nothing.
-    index.add(binding.queue, {binding.key: to_stored(binding.arguments or index.takes_all)})
+    # A static route's binding has no arguments here, so it matches all headers.
+    index.add(binding.queue, {binding.key: to_stored(binding.arguments or index.match_all_arguments)})
     return bool(index.matches(Publication(exchange=binding.exchange, key=key, headers=headers)))
 
 
-def _after(route: Route, at: Arrival) -> Arrival:
+def _next_arrival(route: Route, at: Arrival) -> Arrival:
     key = at.key if route.bridge.dest_key is UNSET else route.bridge.dest_key
     return Arrival(route.dest, route.bridge.dest, key)

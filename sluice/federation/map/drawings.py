@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from msgspec import UNSET
 
 from sluice.federation.links.links import RouteKind
-from sluice.federation.map.findings import findings
+from sluice.federation.map.findings import list_findings
 from sluice.federation.map.topology import Route, Topology
 
 _ARROWS = {RouteKind.QUEUE: "══▶", RouteKind.STATIC: "──▶", RouteKind.DYNAMIC: "┄┄▶"}
@@ -17,25 +17,25 @@ _ARROWS = {RouteKind.QUEUE: "══▶", RouteKind.STATIC: "──▶", RouteKin
 def as_text(topology: Topology) -> str:
     """Write each site with the routes that leave it, then warnings. `──▶` static, `┄┄▶` dynamic, `══▶` queue route."""
     lines = [line for tag in topology.tags for line in _site_lines(topology, tag)]
-    warnings = [f"! {warning}" for warning in findings(topology)]
+    warnings = [f"! {warning}" for warning in list_findings(topology)]
     return "\n".join([*lines, *([""] if warnings else []), *warnings]) + "\n"
 
 
-def label_of(route: Route) -> str:
+def route_label(route: Route) -> str:
     """Say what a route takes: the exchange, or queue, and the key."""
-    return f"{route.bridge.src} {_keys_of(route)}".rstrip()
+    return f"{route.bridge.src} {_route_keys(route)}".rstrip()
 
 
-def _keys_of(route: Route) -> str:
-    given = "" if route.bridge.dest_key is UNSET else f"as {route.bridge.dest_key}"
-    return f"{route.bridge.key} {given}".strip()
+def _route_keys(route: Route) -> str:
+    new_key = "" if route.bridge.dest_key is UNSET else f"as {route.bridge.dest_key}"
+    return f"{route.bridge.key} {new_key}".strip()
 
 
-def title_of(route: Route) -> str:
+def route_title(route: Route) -> str:
     """Say all of a route in one line."""
     bridge = route.bridge
     ends = f"{route.source} {bridge.src} to {route.dest} {bridge.dest}"
-    key = f", key {keys}" if (keys := _keys_of(route)) else ""
+    key = f", key {keys}" if (keys := _route_keys(route)) else ""
     return f"{ends}{key}, {bridge.kind}, {bridge.name}, {route.state}"
 
 
@@ -47,7 +47,7 @@ def _site_lines(topology: Topology, tag: str) -> Iterator[str]:
     for route in topology.routes:
         if route.source == tag:
             bridge = route.bridge
-            key, arrow = f" {keys} " if (keys := _keys_of(route)) else "", _ARROWS[bridge.kind]
+            key, arrow = f" {keys} " if (keys := _route_keys(route)) else "", _ARROWS[bridge.kind]
             dest, rest = f"{route.dest} {bridge.dest}", f"{route.name}, {bridge.kind}, {route.state}"
             rows.append((bridge.src, f"{arrow[0]}{key}{arrow}", dest, rest))
     widths = [max((len(row[column]) for row in rows), default=0) for column in (0, 1, 2)]

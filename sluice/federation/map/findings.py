@@ -1,7 +1,7 @@
-"""What of a topology loses messages, or doubles them: nothing else is worth a warning. Pure.
+"""Finds the causes of lost or duplicated messages in a topology; nothing else deserves a warning. Pure.
 
-Dynamic routes deliver each message once, in whatever topology: only where a way is static in part can it be a second
-one. A trace stops what goes round, and a pause, or a peer that is away, keeps messages: these are no findings.
+Dynamic routes deliver each message once in any topology, so only a path with a static route can be a second path.
+Traces stop messages in cycles, and messages wait while a route is paused or a peer is down: these are no findings.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,26 +10,36 @@ from enum import StrEnum
 
 from sluice.federation.links.links import RouteKind
 from sluice.federation.links.states import LinkState, LinkStatus
+from sluice.federation.map.paths import (
+    BlockedPath,
+    DuplicateArrival,
+    MessageOutcome,
+    Path,
+    Stop,
+    build_graphs,
+    follow_message,
+    path_routes,
+    path_sites,
+)
 from sluice.federation.map.topology import Route, Topology
-from sluice.federation.map.ways import Followed, HeldBack, Meeting, Stop, Way, follow, graphs, routes_of, sites_of
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.metadata import DropReason
 from sluice.federation.matching.topics import ANY, ONE, SEPARATOR
 
-FOR_FIVE_MINUTES = "twice, where one way is five minutes later than the other"
-ALWAYS = "twice, as standard queues know no duplicates"
+DUPLICATED_AFTER_WINDOW = "twice, where one way is five minutes later than the other"
+ALWAYS_DUPLICATED = "twice, as standard queues know no duplicates"
 _ARROW = " → "
 
 
 class Effect(StrEnum):
-    """What it does to messages."""
+    """The effect of a finding on messages."""
 
     LOST = "lost"
     DOUBLED = "doubled"
 
 
 class Concern(StrEnum):
-    """What looks wrong."""
+    """The kinds of findings."""
 
     CYCLE = "cycle"
     MULTI_PATH = "multi-path"
@@ -43,7 +53,7 @@ class Concern(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """One thing that looks wrong, at these sites, in the order in which the text names them, by these routes."""
+    """A problem of the topology. `sites` are in the order of the text; `routes` are the routes that cause it."""
 
     concern: Concern
     sites: tuple[str, ...]
@@ -55,114 +65,114 @@ class Finding:
         return f"{self.concern}: {self.text}"
 
 
-def findings(topology: Topology) -> tuple[Finding, ...]:
-    """Find all that loses or doubles messages, in order of concern and sites, each once."""
-    found = [
-        *_of_ways(topology),
-        *_missing_exchanges(topology),
-        *_keys_out_of_reach(topology),
-        *_type_mismatches(topology),
-        *_failed_routes(topology),
-        *_missing_permissions(topology),
+def list_findings(topology: Topology) -> tuple[Finding, ...]:
+    """Return each cause of lost or duplicated messages once, ordered by concern and sites."""
+    findings = [
+        *_find_path_problems(topology),
+        *_find_missing_exchanges(topology),
+        *_find_unmatchable_keys(topology),
+        *_find_type_mismatches(topology),
+        *_find_failed_routes(topology),
+        *_find_missing_permissions(topology),
     ]
     order = list(Concern)
-    return tuple(sorted(set(found), key=lambda finding: (order.index(finding.concern), finding)))
+    return tuple(sorted(set(findings), key=lambda finding: (order.index(finding.concern), finding)))
 
 
-def of_route(topology: Topology, *, site: str, name: str) -> tuple[Finding, ...]:
-    """Find what a route adds, by its name at the site that declared it: second ways, cycles, hops.
+def list_route_findings(topology: Topology, *, site: str, name: str) -> tuple[Finding, ...]:
+    """Return the second paths, cycles and hop limits that a route causes, by its name at the declaring site.
 
-    What else may be wrong with it, its state says.
+    The route's state shows its other problems.
     """
     own = {route for route in topology.routes if route.bridge.name == name and site in {route.source, route.dest}}
-    found = (each for each in _of_messages(topology) if not own.isdisjoint(each[1].routes))
-    return tuple(sorted(_once(found)))
+    problems = (problem for problem in _find_message_problems(topology) if not own.isdisjoint(problem[1].routes))
+    return tuple(sorted(_deduplicate(problems)))
 
 
-def _of_ways(topology: Topology) -> Iterator[Finding]:
-    return _once(_of_messages(topology))
+def _find_path_problems(topology: Topology) -> Iterator[Finding]:
+    return _deduplicate(_find_message_problems(topology))
 
 
-def _once(found: Iterable[tuple[object, Finding]]) -> Iterator[Finding]:
-    """Say what is found of two sites, a ring or a route once, for one key."""
+def _deduplicate(problems: Iterable[tuple[object, Finding]]) -> Iterator[Finding]:
+    """Yield one finding for each subject (two sites, a cycle or a route), though several keys may show it."""
     seen: set[object] = set()
-    for what, finding in found:
+    for what, finding in problems:
         if what not in seen:
             seen.add(what)
             yield finding
 
 
-def _of_messages(topology: Topology) -> Iterator[tuple[object, Finding]]:
-    """Follow a message from each stop on, with the key that it was published with."""
-    for graph in graphs(topology):
+def _find_message_problems(topology: Topology) -> Iterator[tuple[object, Finding]]:
+    """Follow a message from each stop, with the key that it was published with."""
+    for graph in build_graphs(topology):
         for start in (stop for stop in graph if stop.key is None):
-            yield from _of_message(follow(graph, start), start)
+            yield from _message_findings(follow_message(graph, start), start)
 
 
-def _of_message(followed: Followed, start: Stop) -> Iterator[tuple[object, Finding]]:
-    """Say what becomes of a message, each with what no other finding is about."""
-    # Of a queue each message goes over one of the routes: what begins there has no two ways.
-    for meeting in [] if start.is_queue else followed.meetings:
+def _message_findings(followed: MessageOutcome, start: Stop) -> Iterator[tuple[object, Finding]]:
+    """Yield the findings about one message, each with its subject for removing duplicates."""
+    # Each message of a queue takes only one of the queue's routes, so no two paths begin at a queue.
+    for meeting in [] if start.is_queue else followed.duplicates:
         if all(edge.is_dynamic for edge in (*meeting.first, *meeting.second)):
             continue
         if not meeting.first:
-            yield frozenset(sites_of(meeting.second)), _comes_back(meeting.second)
-        elif _parts_at_once(meeting):
+            yield frozenset(path_sites(meeting.second)), _cycle_finding(meeting.second)
+        elif _is_second_path(meeting):
             sites = meeting.first[0].source.site, meeting.first[-1].dest.site
-            yield sites, _doubled(meeting, sites)
+            yield sites, _duplicate_finding(meeting, sites)
     for held in followed.held:
         last = held.way[-1]
         if last.source.is_queue:
-            yield (held.reason, last), _dead(held)
+            yield (held.reason, last), _dead_letter_finding(held)
         elif held.reason is DropReason.HOPS:
-            yield (held.reason, last), _stopped(held.way)
+            yield (held.reason, last), _hop_limit_finding(held.way)
 
 
-def _parts_at_once(meeting: Meeting) -> bool:
-    """Whether two ways part where they begin, and meet at another site: a queue has one copy of an exchange's."""
+def _is_second_path(meeting: DuplicateArrival) -> bool:
+    """Return whether two paths part at their start and meet at another site: a queue gets one copy per exchange."""
     first, second = meeting.first, meeting.second
     return first[0] is not second[0] and first[0].source.site != first[-1].dest.site
 
 
-def _doubled(meeting: Meeting, sites: tuple[str, str]) -> Finding:
+def _duplicate_finding(meeting: DuplicateArrival, sites: tuple[str, str]) -> Finding:
     ways = meeting.first, meeting.second
-    # By their sites; by their routes where both go by the same sites.
-    by_site = [_ARROW.join(sites_of(way)) for way in ways]
-    by_route = [", ".join(route.name for route in routes_of(way)) for way in ways]
+    # The text names the sites of the paths, and their routes if both paths have the same sites.
+    by_site = [_ARROW.join(path_sites(way)) for way in ways]
+    by_route = [", ".join(route.name for route in path_routes(way)) for way in ways]
     named = f"{by_site[0]} by {' and by '.join(by_route)}" if by_site[0] == by_site[1] else " and ".join(by_site)
-    how = FOR_FIVE_MINUTES if all(way[-1].knows_duplicates for way in ways) else ALWAYS
-    routes = (*routes_of(meeting.first), *routes_of(meeting.second))
+    how = DUPLICATED_AFTER_WINDOW if all(way[-1].is_deduplicated for way in ways) else ALWAYS_DUPLICATED
+    routes = (*path_routes(meeting.first), *path_routes(meeting.second))
     return Finding(Concern.MULTI_PATH, sites, f"{named}: {how}", Effect.DOUBLED, routes)
 
 
-def _comes_back(way: Way) -> Finding:
-    """Say of a ring that no trace stops, as its routes have tags of their own; from its first site on."""
-    around = sites_of(way)[:-1]
+def _cycle_finding(way: Path) -> Finding:
+    """Return the finding for a cycle that no trace stops, as its routes have their own tags; lowest site first."""
+    around = path_sites(way)[:-1]
     first = around.index(min(around))
     around = around[first:] + around[:first]
     text = f"{_ARROW.join((*around, around[0]))}: what is published comes back, as routes' tags aren't their sites'"
-    return Finding(Concern.CYCLE, around, text, Effect.DOUBLED, routes_of(way))
+    return Finding(Concern.CYCLE, around, text, Effect.DOUBLED, path_routes(way))
 
 
-def _dead(held: HeldBack) -> Finding:
-    """Say of a queue route that it drops what the queue has from exchanges: that becomes dead letters."""
-    sites, last = sites_of(held.way), held.way[-1]
+def _dead_letter_finding(held: BlockedPath) -> Finding:
+    """Return the finding for a queue route that drops messages from exchanges: they become dead letters."""
+    sites, last = path_sites(held.way), held.way[-1]
     concern = Concern.HOPS if held.reason is DropReason.HOPS else Concern.CYCLE
     text = f"{_ARROW.join(sites)}: what comes so to the queue {last.source.name} at {last.source.site} is dead there"
-    return Finding(concern, sites, text, Effect.LOST, routes_of(held.way))
+    return Finding(concern, sites, text, Effect.LOST, path_routes(held.way))
 
 
-def _stopped(way: Way) -> Finding:
-    routes, sites = routes_of(way), sites_of(way)
+def _hop_limit_finding(way: Path) -> Finding:
+    routes, sites = path_routes(way), path_sites(way)
     most = routes[-1].bridge.max_hops
     text = f"{_ARROW.join(sites)}: {routes[-1].name} takes nothing that has been over {most} routes"
     return Finding(Concern.HOPS, sites, text, Effect.LOST, routes)
 
 
-# What is wrong with one route
+# Problems of single routes
 
 
-def _missing_exchanges(topology: Topology) -> Iterator[Finding]:
+def _find_missing_exchanges(topology: Topology) -> Iterator[Finding]:
     for route in topology.routes:
         bridge = route.bridge
         named = (
@@ -178,28 +188,28 @@ def _missing_exchanges(topology: Topology) -> Iterator[Finding]:
                 text = (
                     f"{tag} has no exchange {exchange}, which {route.name} goes {'to' if tag == route.dest else 'from'}"
                 )
-                yield _of_route(Concern.NO_EXCHANGE, route, text)
+                yield _route_finding(Concern.NO_EXCHANGE, route, text)
 
 
-def _keys_out_of_reach(topology: Topology) -> Iterator[Finding]:
-    """Find patterns at direct exchanges, which compare keys whole: no pattern's messages take the route."""
+def _find_unmatchable_keys(topology: Topology) -> Iterator[Finding]:
+    """Find patterns at direct exchanges, which compare whole keys: the route gets no messages of the pattern."""
     for route in topology.routes:
         bridge = route.bridge
-        type_ = topology.type_of(route.source, bridge.src)
+        type_ = topology.exchange_type(route.source, bridge.src)
         is_direct = type_ is not None and type_.index_class.follows_keys and not type_.index_class.has_patterns
         is_pattern = not {ONE, ANY}.isdisjoint(bridge.key.split(SEPARATOR))
         if is_direct and is_pattern and bridge.kind is RouteKind.STATIC:
             text = f"{route.name}: {bridge.src} at {route.source} is direct, {bridge.key} is a key there and no pattern"
-            yield _of_route(Concern.KEY, route, text)
+            yield _route_finding(Concern.KEY, route, text)
 
 
-def _type_mismatches(topology: Topology) -> Iterator[Finding]:
-    """Find dynamic routes whose exchanges differ: bindings of the one mean something else at the other."""
+def _find_type_mismatches(topology: Topology) -> Iterator[Finding]:
+    """Find dynamic routes whose exchanges differ in type: a binding means something else at the other exchange."""
     for route in topology.routes:
         if _has_two_types(topology, route):
             source, dest = _types(topology, route)
             text = f"{route.source} {route.bridge.src} is {source}, {route.dest} {route.bridge.dest} is {dest}"
-            yield _of_route(Concern.TYPE_MISMATCH, route, text)
+            yield _route_finding(Concern.TYPE_MISMATCH, route, text)
 
 
 def _has_two_types(topology: Topology, route: Route) -> bool:
@@ -209,30 +219,32 @@ def _has_two_types(topology: Topology, route: Route) -> bool:
 
 def _types(topology: Topology, route: Route) -> tuple[ExchangeType | None, ExchangeType | None]:
     bridge = route.bridge
-    return topology.type_of(route.source, bridge.src), topology.type_of(route.dest, bridge.dest)
+    return topology.exchange_type(route.source, bridge.src), topology.exchange_type(route.dest, bridge.dest)
 
 
-def _failed_routes(topology: Topology) -> Iterator[Finding]:
-    """Find routes that fail by themselves; a link that fails is said once for all of its routes."""
+def _find_failed_routes(topology: Topology) -> Iterator[Finding]:
+    """Find routes that fail by themselves; a failed link is reported once for all of its routes."""
     for route in topology.routes:
         if route.is_failed and route.state != LinkState.FAILED and not _has_two_types(topology, route):
             text = f"{route.source}{_ARROW}{route.dest} over {route.name}: {route.state}"
-            yield _of_route(Concern.FAILED, route, text)
+            yield _route_finding(Concern.FAILED, route, text)
 
 
-def _missing_permissions(topology: Topology) -> Iterator[Finding]:
-    """Find links that are refused and have routes: what is queued for them is kept for two weeks."""
+def _find_missing_permissions(topology: Topology) -> Iterator[Finding]:
+    """Find refused links that have routes: the messages queued for these are kept for two weeks."""
     for site in topology.sites.values():
         for link in site.links:
             status = site.statuses.get(link.name, LinkStatus())
             own = {site.tag, link.peer}
             routes = [
-                each for each in topology.routes if each.bridge.link == link.name and {each.source, each.dest} == own
+                route
+                for route in topology.routes
+                if route.bridge.link == link.name and {route.source, route.dest} == own
             ]
             if status.state is LinkState.FAILED and routes:
                 text = f"{site.tag} at {link.peer} over {link.name}: {status.last_error or 'refused'}"
                 yield Finding(Concern.NO_PERMISSION, (site.tag, link.peer), text, Effect.LOST, tuple(routes))
 
 
-def _of_route(concern: Concern, route: Route, text: str) -> Finding:
+def _route_finding(concern: Concern, route: Route, text: str) -> Finding:
     return Finding(concern, (route.source, route.dest), text, Effect.LOST, (route,))

@@ -10,12 +10,12 @@ from textwrap import wrap
 
 from sluice.federation.links.links import RouteKind
 from sluice.federation.links.states import LinkState
-from sluice.federation.map.drawings import label_of, title_of
-from sluice.federation.map.findings import findings
+from sluice.federation.map.drawings import route_label, route_title
+from sluice.federation.map.findings import list_findings
 from sluice.federation.map.topology import Route, Topology
-from sluice.pictures.graph import drawn
+from sluice.pictures.graph import draw_graph
 from sluice.pictures.layout import Edge, Node
-from sluice.pictures.svg import CELL_WIDTH, LINE_HEIGHT, Colour, Size, curve, document, shortened, text, width_of
+from sluice.pictures.svg import CELL_WIDTH, LINE_HEIGHT, Colour, Size, curve, document, shorten, text, text_width
 
 MAX_LABELS = 4  # of one line; what more it has its title tells
 MAX_LABELLED = 200  # lines; of more, only titles tell the keys: nobody could read them, and the layout takes a minute
@@ -40,40 +40,42 @@ def as_svg(topology: Topology) -> str:
 
     A box or line tells all of itself as its title.
     """
-    edges = tuple(edge for edge, _ in edges_of(topology.routes))
+    edges = tuple(edge for edge, _ in route_edges(topology.routes))
     if len(edges) > MAX_LABELLED:
         edges = tuple(replace(edge, says=()) for edge in edges)
-    graph = drawn({tag: node_of(topology, tag) for tag in topology.tags}, edges)
+    graph = draw_graph({tag: site_node(topology, tag) for tag in topology.tags}, edges)
     legend, legend_width = _legend(topology.routes, top=graph.size.height + _MARGIN)
     cells = max(_WARNING_CELLS, int((graph.size.width - 2 * _MARGIN) / CELL_WIDTH))
-    warnings = [line for finding in findings(topology) for line in wrap(f"⚠ {finding}", cells, subsequent_indent="  ")]
+    warnings = [
+        line for finding in list_findings(topology) for line in wrap(f"⚠ {finding}", cells, subsequent_indent="  ")
+    ]
     top = graph.size.height + (2 * LINE_HEIGHT + _MARGIN if edges else 0)
     written = (
         text((_MARGIN, top + LINE_HEIGHT * number), line, colour=Colour.BAD, anchor="start")
         for number, line in enumerate(warnings)
     )
-    widths = [graph.size.width, legend_width, *(width_of(line) + 2 * _MARGIN for line in warnings)]
+    widths = [graph.size.width, legend_width, *(text_width(line) + 2 * _MARGIN for line in warnings)]
     size = Size(max(widths), top + LINE_HEIGHT * len(warnings))
     title = f"{len(topology.tags)} sites, {len(topology.routes)} routes"
     return document(size, [*graph.parts, *legend, *written], title=title)
 
 
-def node_of(topology: Topology, tag: str) -> Node:
+def site_node(topology: Topology, tag: str) -> Node:
     """Draw a site as a box, dashed where it wasn't reached."""
     site = topology.sites.get(tag)
     beside = "not reached" if site is None else site.region
-    says = shortened(tag, MAX_CELLS), *([beside] if beside not in {"", tag} else [])
+    says = shorten(tag, MAX_CELLS), *([beside] if beside not in {"", tag} else [])
     return Node(says=says, title=tag, dashed=site is None)
 
 
-def edges_of(routes: Sequence[Route]) -> Iterator[tuple[Edge, Sequence[Route]]]:
+def route_edges(routes: Sequence[Route]) -> Iterator[tuple[Edge, Sequence[Route]]]:
     """Draw routes of one kind and state between two sites as one line; both ways, where the keys are equal.
 
     With each line the routes that it stands for.
     """
     alike: defaultdict[tuple[str, str, RouteKind, Colour], list[Route]] = defaultdict(list)
     for route in routes:
-        alike[route.source, route.dest, route.bridge.kind, colour_of(route)].append(route)
+        alike[route.source, route.dest, route.bridge.kind, state_colour(route)].append(route)
     labels = {key: tuple(dict.fromkeys(map(_label, group))) for key, group in alike.items()}
     for key, group in alike.items():
         source, dest, kind, colour = key
@@ -87,7 +89,7 @@ def edges_of(routes: Sequence[Route]) -> Iterator[tuple[Edge, Sequence[Route]]]:
             source=source,
             dest=dest,
             says=(*labels[key][:MAX_LABELS], *([f"and {more} more"] if more > 0 else [])),
-            title="\n".join(map(title_of, drawn_routes)),
+            title="\n".join(map(route_title, drawn_routes)),
             colour=colour,
             width=_WIDTHS[kind],
             dash=_DASHES[kind],
@@ -96,7 +98,7 @@ def edges_of(routes: Sequence[Route]) -> Iterator[tuple[Edge, Sequence[Route]]]:
         yield edge, drawn_routes
 
 
-def colour_of(route: Route) -> Colour:
+def state_colour(route: Route) -> Colour:
     """Return the colour of the route's state."""
     if route.is_failed:
         return Colour.BAD
@@ -105,13 +107,13 @@ def colour_of(route: Route) -> Colour:
 
 def _label(route: Route) -> str:
     """Say what it takes, and its state where that isn't as it should be: nobody has to tell colours apart."""
-    state, label = route.state.partition(":")[0], shortened(label_of(route), MAX_CELLS)
+    state, label = route.state.partition(":")[0], shorten(route_label(route), MAX_CELLS)
     return label if state == LinkState.OPERATIONAL else f"{label} ({state.lower()})"
 
 
 def _legend(routes: Sequence[Route], *, top: float) -> tuple[list[str], float]:
     """Draw a sample of each kind and of each state that is there, in a row; with the row's width."""
-    kinds, colours = {route.bridge.kind for route in routes}, set(map(colour_of, routes))
+    kinds, colours = {route.bridge.kind for route in routes}, set(map(state_colour, routes))
     samples = [
         *((kind, Colour.QUIET, f"{kind} route") for kind in RouteKind if kind in kinds),
         *((RouteKind.STATIC, colour, said) for colour, said in _STATES.items() if colour in colours),
@@ -123,5 +125,5 @@ def _legend(routes: Sequence[Route], *, top: float) -> tuple[list[str], float]:
         sample = curve([(x, top), (x, top), (end, top), (end, top)], width=_WIDTHS[kind], dash=_DASHES[kind])
         said_beside = text((end + 6, top + 4), said, colour=Colour.QUIET, anchor="start")
         parts.append(f'<g class="{colour}">{sample}</g>{said_beside}')
-        x = end + width_of(said) + _BETWEEN
+        x = end + text_width(said) + _BETWEEN
     return parts, x

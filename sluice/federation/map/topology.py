@@ -1,12 +1,12 @@
-"""What all sites say of their links and routes, put together: who reaches whom. Pure.
+"""Combines the links and routes that all sites report into one topology. Pure.
 
-What of it loses or doubles messages is `findings`' to say.
+Module `findings` finds lost and duplicated messages in it.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from sluice.federation.links.links import Bridge, Link, ends
+from sluice.federation.links.links import Bridge, Link, find_site_tags
 from sluice.federation.links.states import CARRYING, LinkState, LinkStatus
 from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.exchanges import ExchangeType
@@ -17,7 +17,7 @@ _OWN_STATE = CARRYING | {LinkState.PAUSED}  # of a link, in which its routes hav
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MappedSite:
-    """What one site says of itself.
+    """The links, routes and exchanges that one site reports.
 
     `statuses` are by link, `states` by bridge, as `route list` has them; `feeds` are its bindings to queues that queue
     routes read.
@@ -68,7 +68,7 @@ class Topology:
     routes: tuple[Route, ...]
 
     @classmethod
-    def of(cls, sites: Iterable[MappedSite]) -> "Topology":
+    def from_sites(cls, sites: Iterable[MappedSite]) -> "Topology":
         """Put the sites' words together. In order of tags, so equal sites give equal drawings."""
         by_tag = {site.tag: site for site in sorted(sites, key=lambda site: site.tag)}
         routes: list[Route] = []
@@ -77,7 +77,7 @@ class Topology:
             for bridge in site.bridges:
                 if bridge.link not in links:
                     continue
-                source, dest = ends(bridge, links[bridge.link], here=site.tag)
+                source, dest = find_site_tags(bridge, links[bridge.link], here=site.tag)
                 state = _state(site, bridge)
                 if source != dest:  # a site that is linked to itself is refused; one that says so is not believed
                     routes.append(Route(source=source, dest=dest, bridge=bridge, state=state))
@@ -90,7 +90,7 @@ class Topology:
         named = {link.peer for site in self.sites.values() for link in site.links}
         return tuple(sorted(named | self.sites.keys()))
 
-    def type_of(self, tag: str, exchange: str) -> ExchangeType | None:
+    def exchange_type(self, tag: str, exchange: str) -> ExchangeType | None:
         """Look up the type of a site's exchange; None where the site wasn't reached, or says nothing of it."""
         site = self.sites.get(tag)
         return None if site is None else site.exchanges.get(exchange)

@@ -1,8 +1,8 @@
-"""Bindings: which queue gets what of an exchange; all of a site's as they are stored, and as they change.
+"""Bindings of queues to exchanges: storage format, changes, and replicas in memory.
 
-A snapshot is all of them at one version, in pages; what came after it is stored as changes. Whoever works with them
-makes a replica of its own, with what it needs, once, and takes in what changes: `RoutingTable` is the one that messages
-find their way by, `SiteBindings` the one of who changes them.
+A snapshot holds all bindings at one version, in pages; later changes are stored one by one. Each program builds a
+replica with what it needs and applies the changes: `RoutingTable` routes messages, `SiteBindings` serves changes and
+views.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
@@ -14,7 +14,7 @@ import msgspec
 
 from sluice.codec import Format, Struct, encode
 from sluice.errors import BadBinding, BadSnapshot, UnknownExchange
-from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType, way
+from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType, list_alternates
 from sluice.federation.matching.indexes import (
     MAX_ARGUMENTS,
     MAX_KEY_CHARACTERS,
@@ -24,7 +24,7 @@ from sluice.federation.matching.indexes import (
     Publication,
 )
 from sluice.federation.matching.metadata import Crossing
-from sluice.federation.matching.typed_values import Headers, of_stored, same, to_stored
+from sluice.federation.matching.typed_values import Headers, from_stored, have_same_values, to_stored
 
 if TYPE_CHECKING:  # at run time it is given its adapter, and imports none
     from sluice.aws.change_logs import DynamoChangeLog
@@ -37,7 +37,7 @@ NO_ARGUMENTS: Arguments = {}  # one for all bindings without any
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue's claim on an exchange's messages. Known by exchange, queue and key; the arguments belong to it."""
+    """Binds a queue to an exchange. Identified by exchange, queue and key."""
 
     exchange: str
     queue: str
@@ -46,11 +46,11 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> BindingId:
-        """What no other binding of the site has."""
+        """The binding's unique id within the site."""
         return self.exchange, self.queue, self.key
 
     def check(self, type_: ExchangeType) -> None:
-        """Check the binding to an exchange of the type. Raises `BadBinding` where it can't be one."""
+        """Check the binding for an exchange of the type. Raises `BadBinding` if it is invalid."""
         if len(self.key) > MAX_KEY_CHARACTERS:
             raise BadBinding(f"a key of {len(self.key)} characters, more than {MAX_KEY_CHARACTERS}")
         if len(self.arguments) > MAX_ARGUMENTS:
@@ -63,7 +63,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Destination(Struct, frozen=True, kw_only=True):
-    """A queue that can be bound. `crossing` where it is a bridge's; `feeds_route` where a queue route reads it."""
+    """A queue that can be bound. `crossing` if a bridge reads it; `feeds_route` if a queue route does."""
 
     queue: str
     url: str
@@ -76,15 +76,15 @@ class Destination(Struct, frozen=True, kw_only=True):
         return self.url.endswith(".fifo")
 
     @property
-    def goes_on(self) -> bool:
-        """Whether the queue's messages go to a peer, and so need their metadata whole."""
+    def is_forwarded(self) -> bool:
+        """Whether the queue's messages go to a peer, and so need their metadata."""
         return self.crossing is not None or self.feeds_route
 
 
 class Bindings(Struct, frozen=True, kw_only=True):
-    """A site's exchanges, its bound queues, and by exchange, queue and key the arguments of its bindings.
+    """A site's exchanges, bound queues, and bindings' arguments by exchange, queue and key.
 
-    Or a page of them: the first has the exchanges, and each the queues of its bindings that no page before has.
+    Or one page of these: the first page has the exchanges, and each the queues that earlier pages don't have.
     """
 
     version: int = 0
@@ -94,10 +94,10 @@ class Bindings(Struct, frozen=True, kw_only=True):
 
 
 class BindingsChange(Struct, frozen=True, kw_only=True):
-    """One version's difference to the version before, with all that a replica needs to follow.
+    """The difference between two successive versions.
 
-    `queues` are new or known anew, the `forgotten` are bound nowhere any more. `unbound` are keys with the arguments
-    that they had, by exchange and queue; they go before `bound` ones come, so a key in both has new arguments.
+    `queues` are new or updated, `forgotten` have no bindings left. `unbound` keys, with their arguments, are removed
+    before `bound` keys are added, so a key in both gets new arguments.
     """
 
     exchanges: tuple[Exchange, ...] = ()
@@ -112,18 +112,18 @@ _PAGE = Format(kind="bindings", version=1, type=Bindings)
 CHANGE = Format(kind="bindings change", version=1, type=BindingsChange)
 
 
-def parts_of(bound: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str, Any]]:
-    """Go through what is by exchange and queue."""
+def iter_bound_queues(bound: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str, Any]]:
+    """Iterate over exchange, queue and value of a nested mapping."""
     return ((exchange, queue, keys) for exchange, queues in bound.items() for queue, keys in queues.items())
 
 
 def pack(page: Bindings) -> bytes:
-    """Write bindings for storage, or a page of them, which others may follow. Equal ones give equal bytes."""
+    """Encode bindings or a page of them. Equal bindings give equal bytes."""
     return _PAGE.pack(page)
 
 
 def _unpack(snapshot: bytes | None) -> Iterator[Bindings]:
-    """Read what `pack` wrote, page by page; what every site begins with where there is nothing."""
+    """Decode a snapshot page by page; without one, yield a new site's bindings."""
     if snapshot is None:
         yield Bindings()
         return
@@ -134,11 +134,11 @@ def _unpack(snapshot: bytes | None) -> Iterator[Bindings]:
         yield page
 
 
-class News(msgspec.Struct, frozen=True, kw_only=True):
-    """What has come in the bindings' log after a version. `changes` lead to `version`, one by one.
+class BindingsUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """The bindings' changes since a version; they lead to `version`, one by one.
 
-    They begin at the version that was asked for; or, where that is too long ago, or none was, at `base`, the version
-    of `snapshot`, which is None for a site where there never was one.
+    They start at the requested version. If that is too old, or there was none, they start at `base`, the version of
+    `snapshot`, which is None if the site has none.
     """
 
     version: int
@@ -148,22 +148,22 @@ class News(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replica(Protocol):
-    """Bindings as one program needs them, at one version."""
+    """Bindings at one version, in the form that a program needs."""
 
     version: int
 
     def apply(self, change: BindingsChange) -> None:
-        """Take in the next version. Raises `BadBinding` where it isn't a change of this one: then nothing is known."""
+        """Apply the next version. Raises `BadBinding` if it doesn't follow this one; the replica is unusable then."""
 
 
 R = TypeVar("R", bound=Replica)
 T = TypeVar("T")
 
 
-def replica_of(snapshot: bytes | None, make: Callable[[Bindings], R], *, version: int | None = None) -> R:
-    """Make a replica of what is stored, at `version`, or at the one that the snapshot says. Raises `BadSnapshot`.
+def build_replica(snapshot: bytes | None, make: Callable[[Bindings], R], *, version: int | None = None) -> R:
+    """Build a replica from a snapshot, at `version` or the snapshot's. Raises `BadSnapshot`.
 
-    `make` gets the first page; there is never more than one in memory.
+    `make` gets the first page; only one page is in memory at a time.
     """
     pages = _unpack(snapshot)
     try:
@@ -177,8 +177,8 @@ def replica_of(snapshot: bytes | None, make: Callable[[Bindings], R], *, version
     return replica
 
 
-def follow(replica: Replica, changes: Iterable[bytes]) -> None:
-    """Take in stored changes, each the next version. Raises `BadSnapshot`: the replica is of no use then."""
+def apply_changes(replica: Replica, changes: Iterable[bytes]) -> None:
+    """Apply stored changes, each the next version. Raises `BadSnapshot`; the replica is unusable then."""
     for stored in changes:
         try:
             replica.apply(CHANGE.unpack(stored))
@@ -188,10 +188,10 @@ def follow(replica: Replica, changes: Iterable[bytes]) -> None:
 
 
 @dataclass(slots=True)
-class Followed(Generic[R]):
-    """A replica of the bindings, which changes in place: `make` compiles a snapshot once, then changes are taken in.
+class CachedReplica(Generic[R]):
+    """Caches a replica, which changes in place: `make` builds it from a snapshot, then changes are applied.
 
-    With a clock the log is asked once a second, without one each time.
+    With a clock the log is checked once a second, without one at each read.
     """
 
     log: "DynamoChangeLog"
@@ -201,7 +201,7 @@ class Followed(Generic[R]):
     _checked_at_ms: int = 0
 
     def value(self) -> R:
-        """Read the replica; where nothing has changed, that costs one small read. Raises `BadSnapshot`."""
+        """Return the current replica; without changes this costs one small read. Raises `BadSnapshot`."""
         now_ms = 0 if self.now_ms is None else self.now_ms()
         replica = self._replica
         if replica is not None and self.now_ms is not None and now_ms - self._checked_at_ms < CACHED_MS:
@@ -210,26 +210,25 @@ class Followed(Generic[R]):
         self._replica = None  # whatever goes wrong from here on, half of a change is never kept
         if replica is None or news.base is not None:
             replica = None  # the old one goes before there is a new one: there isn't memory for two
-            replica = replica_of(news.snapshot, self.make, version=news.base or 0)
-        follow(replica, news.changes)
+            replica = build_replica(news.snapshot, self.make, version=news.base or 0)
+        apply_changes(replica, news.changes)
         self._replica, self._checked_at_ms = replica, now_ms
         return replica
 
     def advance(self, change: bytes) -> R:
-        """Take in the next version, which was just written here. Raises `BadSnapshot`."""
+        """Apply the next version, which this program has just written. Raises `BadSnapshot`."""
         replica, self._replica = self._replica, None
         if replica is None:
             return self.value()
-        follow(replica, [change])
+        apply_changes(replica, [change])
         self._replica = replica
         return replica
 
 
 class QueueTable(MutableMapping[str, Destination]):
-    """Bound queues by name, in little memory: there may be a hundred thousand.
+    """Bound queues by name, stored compactly because there may be 100,000.
 
-    The URLs of a site's queues are all one text and the queue's name, as the first queue's is, and most queues have
-    nothing else to be known of: of these the name is enough.
+    The URLs of a site's queues differ only in the queue's name, so for most queues the name is enough.
     """
 
     __slots__ = ("_base", "_short")
@@ -258,7 +257,7 @@ class QueueTable(MutableMapping[str, Destination]):
         return len(self._short)
 
     def name(self, queue: str) -> str:
-        """Give the one text in memory that is the queue's name. Raises `BadBinding` for one that isn't there."""
+        """Return the stored string for a queue's name, to save memory. Raises `BadBinding` if it is missing."""
         short = self._short.get(queue)
         if short is None:
             raise BadBinding(f"no such queue: {queue}")
@@ -266,33 +265,33 @@ class QueueTable(MutableMapping[str, Destination]):
 
 
 class BindingsReplica:
-    """What every replica knows that has queues: a `Replica`, changed in place. Subclasses know what is bound."""
+    """The exchanges and queues that every replica has. Subclasses store the bindings."""
 
     __slots__ = ("_exchanges", "_queues", "version")
 
     def __init__(self, bindings: Bindings) -> None:
-        """Take bindings in. Raises `BadBinding` where something refers to what isn't there."""
+        """Load bindings. Raises `BadBinding` if one refers to a missing exchange or queue."""
         self.version = bindings.version
         self._exchanges: dict[str, Exchange] = {}
         self._queues = QueueTable()
         self.apply(BindingsChange(exchanges=bindings.exchanges, queues=bindings.queues, bound=bindings.bound))
 
     def exchange(self, name: str) -> Exchange:
-        """Find the exchange of this name. Raises `BadBinding` where there is none."""
+        """Return the exchange of this name. Raises `BadBinding` if there is none."""
         if name not in self._exchanges:
             raise BadBinding(f"no such exchange: {name}")
         return self._exchanges[name]
 
     def apply(self, change: BindingsChange) -> None:
-        """Take in the next version, as `Replica` says."""
+        """Apply the next version, as in `Replica.apply`."""
         self._exchanges.update((exchange.name, exchange) for exchange in change.exchanges)
         for exchange in change.exchanges:
-            way(exchange.name, self._exchanges)
+            list_alternates(exchange.name, self._exchanges)
         for destination in change.queues:
             self._queues[destination.queue] = destination
-        for name, queue, keys in parts_of(change.unbound):
+        for name, queue, keys in iter_bound_queues(change.unbound):
             self._unbind(self.exchange(name), self._queues.name(queue), keys)
-        for name, queue, keys in parts_of(change.bound):
+        for name, queue, keys in iter_bound_queues(change.bound):
             self._bind(self.exchange(name), self._queues.name(queue), keys)
         for queue in change.forgotten:
             self._queues.pop(queue, None)
@@ -300,31 +299,30 @@ class BindingsReplica:
             self._exchanges.pop(name, None)
 
     def _bind(self, exchange: Exchange, queue: str, keys: BoundKeys) -> None:
-        """Note bindings. Raises `BadBinding` for arguments that can't be."""
+        """Add bindings. Raises `BadBinding` for invalid arguments."""
         raise NotImplementedError
 
     def _unbind(self, exchange: Exchange, queue: str, keys: BoundKeys) -> None:
-        """Forget bindings. Raises `BadBinding` where one isn't there."""
+        """Remove bindings. Raises `BadBinding` if one is missing."""
         raise NotImplementedError
 
 
 class RoutingTable(BindingsReplica):
-    """Where one site's messages go."""
+    """Routes one site's messages."""
 
     __slots__ = ("_indexes", "_ways")
 
     def __init__(self, bindings: Bindings) -> None:
-        """Compile all of the bindings. Raises `BadBinding` for what refers to what isn't there."""
+        """Compile all bindings. Raises `BadBinding` if one refers to a missing exchange or queue."""
         self._indexes: dict[str, BindingIndex] = {}
         self._ways: dict[str, tuple[BindingIndex, ...]] = {}
         super().__init__(bindings)
 
     def route(self, publication: Publication) -> tuple[Destination, ...]:
-        """Find the queues that get a copy, each once, in order of names.
+        """Return the queues that get a copy, each once, in order of names.
 
-        None, where neither the exchange nor an alternate has a match. Whether a bridge's queue may have it is the
-        bridge's `crossing` to say: a message that is held back there counts as routed, and goes to no alternate. Raises
-        `UnknownExchange`.
+        Returns none if neither the exchange nor its alternates match. A bridge's `crossing` is checked later: a message
+        that it drops counts as routed and doesn't go to an alternate. Raises `UnknownExchange`.
         """
         indexes = self._ways.get(publication.exchange)
         if indexes is None:
@@ -336,14 +334,14 @@ class RoutingTable(BindingsReplica):
         return ()
 
     def apply(self, change: BindingsChange) -> None:
-        """Take in the next version, as `Replica` says."""
+        """Apply the next version, as in `Replica.apply`."""
         for exchange in change.exchanges:
             self._indexes.setdefault(exchange.name, exchange.type.index_class())
         super().apply(change)
         for name in change.gone_exchanges:
             self._indexes.pop(name, None)
         if change.exchanges or change.gone_exchanges:
-            ways = {name: way(name, self._exchanges) for name in self._exchanges}
+            ways = {name: list_alternates(name, self._exchanges) for name in self._exchanges}
             self._ways = {name: tuple(self._indexes[stop] for stop in stops) for name, stops in ways.items()}
 
     def _bind(self, exchange: Exchange, queue: str, keys: BoundKeys) -> None:
@@ -357,17 +355,17 @@ class RoutingTable(BindingsReplica):
 
 
 class SiteBindings(BindingsReplica):
-    """A replica of all that is stored."""
+    """A replica of all stored bindings."""
 
     __slots__ = ("_bound", "count")
 
     def __init__(self, bindings: Bindings) -> None:
-        """Take bindings in. Raises `BadBinding` where something refers to what isn't there."""
+        """Load bindings. Raises `BadBinding` if one refers to a missing exchange or queue."""
         self._bound: dict[str, dict[str, dict[str, Arguments]]] = {}
         self.count = 0  # of bindings
         super().__init__(bindings)
 
-    # What there is
+    # Queries
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
@@ -390,17 +388,17 @@ class SiteBindings(BindingsReplica):
             yield from self.of(exchange)
 
     def of(self, exchange: str) -> Iterator[Binding]:
-        """Go through one exchange's bindings; none where there is no such exchange."""
+        """Iterate over an exchange's bindings; empty if there is no such exchange."""
         for queue, keys in self.keys_at(exchange).items():
             for key, arguments in keys.items():
-                yield Binding(exchange=exchange, queue=queue, key=key, arguments=of_stored(arguments))
+                yield Binding(exchange=exchange, queue=queue, key=key, arguments=from_stored(arguments))
 
     def destination(self, queue: str) -> Destination | None:
         """Find the bound queue of this name."""
         return self._queues.get(queue)
 
-    def some_queues(self, number: int, *, turn: int) -> list[str]:
-        """Name so many of the bound queues, others each turn; all of them where there aren't more."""
+    def sample_queues(self, number: int, *, turn: int) -> list[str]:
+        """Return up to `number` bound queues, different ones each turn."""
         turns = -(-len(self._queues) // number)
         start = turn % turns * number if turns else 0
         return list(islice(self._queues, start, start + number))
@@ -413,29 +411,29 @@ class SiteBindings(BindingsReplica):
         """Find the keys by which queues are bound to an exchange, by queue; none where there is no such exchange."""
         return self._bound.get(exchange, {})
 
-    def keys_of(self, queue: str) -> Mapping[str, BoundKeys]:
+    def keys_by_exchange(self, queue: str) -> Mapping[str, BoundKeys]:
         """Find the keys by which a queue is bound now, by exchange."""
         return {exchange: dict(queues[queue]) for exchange, queues in self._bound.items() if queue in queues}
 
-    def lacks(self, binding: Binding) -> bool:
-        """Whether the binding is to be added: not where it is there already.
+    def is_missing(self, binding: Binding) -> bool:
+        """Whether the binding still has to be added.
 
-        Raises `BadBinding` where it can't be one of its exchange, or is there with other arguments: unbind it first.
+        Raises `BadBinding` if it is invalid, or exists with other arguments.
         """
         binding.check(self.exchange(binding.exchange).type)
         existing = self.keys(binding.exchange, binding.queue).get(binding.key)
         if existing is None:
             return True
-        if not same(binding.arguments, of_stored(existing)):
+        if not have_same_values(binding.arguments, from_stored(existing)):
             raise BadBinding(f"{binding.queue} is bound to {binding.exchange} by {binding.key!r} with other arguments")
         return False
 
     def snapshot(self) -> Bindings:
-        """Give all of it at once; of no use after the next change."""
+        """Return all bindings as one snapshot, valid until the next change."""
         return Bindings(version=self.version, exchanges=self.exchanges, queues=self.queues, bound=self._bound)
 
     def pages(self) -> Iterator[Bindings]:
-        """Give all of it as it is stored: what is small in one page, else no page is large."""
+        """Yield the snapshot's pages, each of limited size."""
         if max(self.count, len(self._queues)) <= MAX_PAGE:
             yield self.snapshot()
             return
@@ -449,14 +447,14 @@ class SiteBindings(BindingsReplica):
             yield Bindings(version=self.version, exchanges=(), bound=bound)
 
     def _entries(self) -> Iterator[tuple[str, str, str, Arguments]]:
-        for exchange, queue, keys in parts_of(self._bound):
+        for exchange, queue, keys in iter_bound_queues(self._bound):
             for key, arguments in keys.items():
                 yield exchange, queue, key, arguments
 
-    # What changes
+    # Changes
 
     def apply(self, change: BindingsChange) -> None:
-        """Take in the next version, as `Replica` says."""
+        """Apply the next version, as in `Replica.apply`."""
         super().apply(change)
         for name in change.gone_exchanges:
             self._bound.pop(name, None)
@@ -464,7 +462,7 @@ class SiteBindings(BindingsReplica):
     def _bind(self, exchange: Exchange, queue: str, keys: BoundKeys) -> None:
         if exchange.type.index_class.follows_arguments:
             for arguments in keys.values():
-                exchange.type.index_class.check(of_stored(arguments))
+                exchange.type.index_class.check(from_stored(arguments))
         if not keys:
             return
         bound = self._bound.setdefault(exchange.name, {}).setdefault(queue, {})

@@ -15,7 +15,7 @@ _NAME = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MAX_NAME_CHARACTERS}}}")
 
 
 class ExchangeType(StrEnum):
-    """How an exchange matches: what there is to know of a type is in the class of its index."""
+    """An exchange's type; its index class implements the matching."""
 
     DIRECT = "direct"
     TOPIC = "topic"
@@ -24,7 +24,7 @@ class ExchangeType(StrEnum):
 
     @property
     def index_class(self) -> type[BindingIndex]:
-        """What finds the bindings that match, and says by what they do."""
+        """The index class that finds matching bindings."""
         return _INDEXES[self]
 
 
@@ -37,7 +37,7 @@ _INDEXES: Mapping[ExchangeType, type[BindingIndex]] = {
 
 
 class Exchange(Struct, frozen=True, kw_only=True):
-    """An exchange. What no binding of it matches goes to the exchange `alternate`, where there is one."""
+    """An exchange. Unmatched messages go to the exchange `alternate`, if there is one."""
 
     name: str
     type: ExchangeType
@@ -58,16 +58,16 @@ STANDARD_EXCHANGES = (
 )
 
 
-def way(exchange: str, exchanges: Mapping[str, Exchange]) -> tuple[str, ...]:
-    """List the exchanges that a message tries in turn: this one, its alternate, that one's.
+def list_alternates(exchange: str, exchanges: Mapping[str, Exchange]) -> tuple[str, ...]:
+    """Return the exchange, its alternate, that one's alternate, and so on, each once.
 
-    Each once, though they form a ring. Raises `BadBinding` for an alternate that isn't there.
+    Raises `BadBinding` for an alternate that is missing.
     """
-    found: dict[str, None] = {}
+    chain: dict[str, None] = {}
     name: str | None = exchange
-    while name is not None and name not in found:
+    while name is not None and name not in chain:
         if name not in exchanges:
             raise BadBinding(f"{exchange}: no such alternate exchange: {name}")
-        found[name] = None
+        chain[name] = None
         name = exchanges[name].alternate
-    return tuple(found)
+    return tuple(chain)

@@ -14,48 +14,50 @@ import msgspec
 
 from sluice.errors import BadBinding
 from sluice.federation.matching.indexes import (
-    NOBODY,
+    NO_MEMBERS,
     BindingIndex,
     BoundKeys,
     Members,
     Publication,
-    gather,
-    put,
-    take,
+    add_to_table,
+    collect_members,
+    remove_from_table,
 )
-from sluice.federation.matching.typed_values import Headers, Identity, TypedValue, identity, of_stored
+from sluice.federation.matching.typed_values import Headers, Identity, TypedValue, from_stored, identity
 
 X_MATCH = "x-match"
-NOT_ASKED = "qpid."
+IGNORED_PREFIX = "qpid."
 
 
 class Match(StrEnum):
-    """How many of its conditions a binding wants met."""
+    """How many of a binding's conditions have to be met."""
 
     ALL = "all"
     ANY = "any"
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a binding asks: headers that `equal` a value, headers that are `present`."""
+    """A binding's conditions: headers that `equal` a value, headers that are `present`."""
 
     match: Match
     equal: Mapping[str, Identity]
     present: frozenset[str]
 
     @classmethod
-    def of(cls, arguments: Headers) -> "Conditions":
-        """Read a binding's arguments. Raises `BadBinding` where `x-match` is missing or another."""
-        asked = {name: value for name, value in arguments.items() if name != X_MATCH and not name.startswith(NOT_ASKED)}
+    def from_arguments(cls, arguments: Headers) -> "Conditions":
+        """Parse a binding's arguments. Raises `BadBinding` if `x-match` is missing or invalid."""
+        conditions = {
+            name: value for name, value in arguments.items() if name != X_MATCH and not name.startswith(IGNORED_PREFIX)
+        }
         return cls(
-            match=match_of(arguments),
-            equal={name: identity(value) for name, value in asked.items() if value is not None},
-            present=frozenset(name for name, value in asked.items() if value is None),
+            match=parse_match(arguments),
+            equal={name: identity(value) for name, value in conditions.items() if value is not None},
+            present=frozenset(name for name, value in conditions.items() if value is None),
         )
 
 
-def match_of(arguments: Headers) -> Match:
-    """Read a binding's `x-match`. Raises `BadBinding` where it is missing or another."""
+def parse_match(arguments: Headers) -> Match:
+    """Parse a binding's `x-match`. Raises `BadBinding` if it is missing or invalid."""
     match = _MATCHES.get(arguments.get(X_MATCH))
     if match is None:
         raise BadBinding(f"{X_MATCH} must be all or any, not {arguments.get(X_MATCH)!r}")
@@ -65,8 +67,8 @@ def match_of(arguments: Headers) -> Match:
 _MATCHES: Mapping[TypedValue, Match] = {str(match): match for match in Match}
 
 _Names = tuple[tuple[str, ...], frozenset[str]]  # that an `all` binding asks for: equal, in order, and present
-_Asked = tuple[Any, ...]  # types and values, in turn: in one tuple they take a third of the memory
-_Table = dict[_Asked, Members]
+_Values = tuple[Any, ...]  # types and values, in turn: in one tuple they take a third of the memory
+_Table = dict[_Values, Members]
 
 
 class HeadersIndex(BindingIndex):
@@ -79,12 +81,12 @@ class HeadersIndex(BindingIndex):
 
     __slots__ = ("_any_equal", "_any_present", "_crowds", "_places", "_shapes", "_unconditional")
     follows_arguments = True
-    takes_all = {X_MATCH: Match.ALL.value}  # noqa: RUF012 - the base says that it is the class's
+    match_all_arguments = {X_MATCH: Match.ALL.value}  # noqa: RUF012 - the base says that it is the class's
 
     def __init__(self) -> None:
-        self._any_equal: dict[_Asked, Members] = {}
+        self._any_equal: dict[_Values, Members] = {}
         self._any_present: dict[str, Members] = {}
-        self._unconditional: dict[_Asked, Members] = {}  # under one empty key
+        self._unconditional: dict[_Values, Members] = {}  # under one empty key
         self._shapes: dict[str, dict[_Names, _Table]] = {}
         self._places: dict[_Names, str] = {}  # the name that a shape stands under
         self._crowds: Counter[str] = Counter()  # how many shapes ask for a name
@@ -92,26 +94,26 @@ class HeadersIndex(BindingIndex):
     @classmethod
     def check(cls, arguments: Headers) -> None:
         """Check that `x-match` is there. Raises `BadBinding`."""
-        match_of(arguments)
+        parse_match(arguments)
 
     def add(self, member: str, keys: BoundKeys) -> None:
         """Add the bindings' conditions. Raises `BadBinding`."""
         for arguments in keys.values():
-            for table, asked in self._tables(Conditions.of(of_stored(arguments))):
-                put(table, asked, member)
+            for table, values in self._tables(Conditions.from_arguments(from_stored(arguments))):
+                add_to_table(table, values, member)
 
     def remove(self, member: str, keys: BoundKeys) -> None:
         """Remove the bindings' conditions. Raises `KeyError` where one isn't there."""
         for arguments in keys.values():
-            conditions = Conditions.of(of_stored(arguments))
-            for table, asked in self._tables(conditions):
-                take(table, asked, member)
+            conditions = Conditions.from_arguments(from_stored(arguments))
+            for table, values in self._tables(conditions):
+                remove_from_table(table, values, member)
             shape = _shape(conditions)
             if shape in self._places and not self._table(shape):
-                self._forget(shape)
+                self._remove_shape(shape)
 
     def _tables(self, conditions: Conditions) -> Iterator[tuple[dict[Any, Members], Any]]:
-        """Find where a binding stands: the tables, and its key in each."""
+        """Yield a binding's tables, and its key in each."""
         if conditions.match is Match.ANY:
             for name, value in conditions.equal.items():
                 yield self._any_equal, (name, *value)
@@ -131,7 +133,7 @@ class HeadersIndex(BindingIndex):
             self._crowds.update(names)
         return self._shapes.setdefault(place, {}).setdefault(shape, {})
 
-    def _forget(self, shape: _Names) -> None:
+    def _remove_shape(self, shape: _Names) -> None:
         place = self._places.pop(shape)
         del self._shapes[place][shape]
         if not self._shapes[place]:
@@ -146,18 +148,18 @@ class HeadersIndex(BindingIndex):
 
     def matches(self, publication: Publication) -> set[str]:
         """Find the members of all bindings that match."""
-        found: set[str] = set()
-        gather(self._unconditional.get((), NOBODY), found)
+        matched: set[str] = set()
+        collect_members(self._unconditional.get((), NO_MEMBERS), matched)
         values = {name: identity(value) for name, value in publication.headers.items()}
         for name, value in values.items():
             if (members := self._any_equal.get((name, *value))) is not None:
-                gather(members, found)
+                collect_members(members, matched)
             if (members := self._any_present.get(name)) is not None:
-                gather(members, found)
+                collect_members(members, matched)
             for shape, table in self._shapes.get(name, _NO_TABLES).items():
-                if (members := _found_in(table, shape, values)) is not None:
-                    gather(members, found)
-        return found
+                if (members := _find_members(table, shape, values)) is not None:
+                    collect_members(members, matched)
+        return matched
 
 
 _NO_TABLES: Mapping[_Names, _Table] = {}
@@ -167,13 +169,13 @@ def _shape(conditions: Conditions) -> _Names:
     return tuple(sorted(conditions.equal)), conditions.present
 
 
-def _found_in(table: _Table, shape: _Names, values: Mapping[str, Identity]) -> Members | None:
-    """Look the values up that a shape asks for; None where one is missing."""
+def _find_members(table: _Table, shape: _Names, values: Mapping[str, Identity]) -> Members | None:
+    """Return the members for the values of a shape's headers; None if one is missing."""
     equal, present = shape
-    asked: list[Any] = []
+    key: list[Any] = []
     for name in equal:
         value = values.get(name)
         if value is None:
             return None
-        asked += value
-    return table.get(tuple(asked)) if values.keys() >= present else None
+        key += value
+    return table.get(tuple(key)) if values.keys() >= present else None

@@ -20,20 +20,20 @@ Key = Annotated[str, Meta(max_length=MAX_KEY_CHARACTERS)]
 Arguments = Annotated[Mapping[str, StoredValue], Meta(max_length=MAX_ARGUMENTS)]
 BoundKeys = Mapping[Key, Arguments]  # of one queue at one exchange, with their arguments
 Members = str | tuple[str, ...]
-NOBODY: Members = ()
+NO_MEMBERS: Members = ()
 
 
-def joined(members: Members, member: str) -> Members:
+def add_member(members: Members, member: str) -> Members:
     """Add a member."""
     if isinstance(members, str):
         return members, member
     return (*members, member) if members else member
 
 
-def left(members: Members, member: str) -> Members:
-    """Take a member away, once. Raises `KeyError` where it isn't one."""
+def remove_member(members: Members, member: str) -> Members:
+    """Remove a member once. Raises `KeyError` if it is missing."""
     if members == member:
-        return NOBODY
+        return NO_MEMBERS
     if isinstance(members, str) or member not in members:
         raise KeyError(member)
     place = members.index(member)
@@ -41,7 +41,7 @@ def left(members: Members, member: str) -> Members:
     return others[0] if len(others) == 1 else others
 
 
-def gather(members: Members, found: set[str]) -> None:
+def collect_members(members: Members, found: set[str]) -> None:
     """Add the members to those that were found."""
     if isinstance(members, str):
         found.add(members)
@@ -49,22 +49,22 @@ def gather(members: Members, found: set[str]) -> None:
         found.update(members)
 
 
-def put(table: dict[Any, Members], key: Any, member: str) -> None:
+def add_to_table(table: dict[Any, Members], key: Any, member: str) -> None:
     """Add a member under a key."""
-    table[key] = joined(table.get(key, NOBODY), member)
+    table[key] = add_member(table.get(key, NO_MEMBERS), member)
 
 
-def take(table: dict[Any, Members], key: Any, member: str) -> None:
-    """Take a member away from under a key, and the key with its last one. Raises `KeyError` where it isn't there."""
-    others = left(table.get(key, NOBODY), member)
-    if others == NOBODY:
+def remove_from_table(table: dict[Any, Members], key: Any, member: str) -> None:
+    """Remove a member under a key, and the key with its last member. Raises `KeyError` if it is missing."""
+    others = remove_member(table.get(key, NO_MEMBERS), member)
+    if others == NO_MEMBERS:
         del table[key]
     else:
         table[key] = others
 
 
 class Publication(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a message decides where it goes."""
+    """The parts of a message that decide its routing."""
 
     exchange: str
     key: str
@@ -81,11 +81,11 @@ class BindingIndex:
     follows_keys: ClassVar[bool] = False
     has_patterns: ClassVar[bool] = False  # its keys are topic patterns
     follows_arguments: ClassVar[bool] = False
-    takes_all: ClassVar[Headers] = {}
+    match_all_arguments: ClassVar[Headers] = {}
 
     @classmethod
     def check(cls, arguments: Headers) -> None:
-        """Check a binding's arguments. Raises `BadBinding` for those that can't be."""
+        """Check a binding's arguments. Raises `BadBinding` if they are invalid."""
 
     def add(self, member: str, keys: BoundKeys) -> None:
         """Add bindings of a queue; as often as they are added, they have to be removed. Raises `BadBinding`."""
@@ -112,18 +112,18 @@ class DirectIndex(BindingIndex):
     def add(self, member: str, keys: BoundKeys) -> None:
         """Add the keys."""
         for key in keys:
-            put(self._by_key, key, member)
+            add_to_table(self._by_key, key, member)
 
     def remove(self, member: str, keys: BoundKeys) -> None:
         """Remove the keys. Raises `KeyError` where one isn't there."""
         for key in keys:
-            take(self._by_key, key, member)
+            remove_from_table(self._by_key, key, member)
 
     def matches(self, publication: Publication) -> set[str]:
         """Find the members of the key."""
-        found: set[str] = set()
-        gather(self._by_key.get(publication.key, NOBODY), found)
-        return found
+        members: set[str] = set()
+        collect_members(self._by_key.get(publication.key, NO_MEMBERS), members)
+        return members
 
 
 class FanoutIndex(BindingIndex):

@@ -1,4 +1,4 @@
-"""What a message carries from site to site, in its one reserved attribute: `x-qpid`, a JSON object. Pure.
+"""Encodes and decodes a message's metadata in its one reserved attribute: `x-qpid`, a JSON object. Pure.
 
     {"exchange": "amq.topic", "key": "a.b", "trace": ["SITE1"], "id": "SITE1.01J…", "published": ms, "stamped": ms,
      "ttl": ms, "headers": {name: value}, "overflow": {name: [data type, text or {"base64": …}]},
@@ -31,7 +31,7 @@ from msgspec.structs import replace
 from sluice.codec import Struct, decode
 from sluice.errors import Malformed, TooLarge
 from sluice.federation.matching.indexes import MAX_KEY_CHARACTERS, Key
-from sluice.federation.matching.typed_values import Base64, Headers, StoredValue, of_stored, to_json
+from sluice.federation.matching.typed_values import Base64, Headers, StoredValue, from_stored, to_json
 from sluice.message import (
     MAX_ATTRIBUTES,
     MAX_MESSAGE_BYTES,
@@ -41,9 +41,9 @@ from sluice.message import (
     Outgoing,
     Value,
     is_attribute_name,
-    size_of,
+    message_size,
 )
-from sluice.ulids import ULID, ulid_of
+from sluice.ulids import ULID, derive_ulid
 
 ATTRIBUTE = "x-qpid"
 # Attributes of a producer that knows nothing of it.
@@ -75,7 +75,7 @@ _PLAIN = msgspec.json.Encoder()  # of ASCII and integers it writes the same, in 
 
 
 class DropReason(StrEnum):
-    """Why a message isn't sent on. Every drop is counted under its reason."""
+    """The reason why a message is dropped; each is a metric."""
 
     LOOP = "loop"
     HOPS = "hops"
@@ -85,9 +85,9 @@ class DropReason(StrEnum):
 
 
 class Crossing(Struct, frozen=True, kw_only=True):
-    """What a bridge asks of a message's trace: `peer` is the tag of the site behind it, `tag` what it appends.
+    """A bridge's rules for traces: `peer` is the tag of the site behind it, `tag` the one it appends.
 
-    `origins` are the sites that a dynamic bridge leads to; no other bridge has any.
+    `origins` are the sites that a dynamic bridge leads to; other bridges have none.
     """
 
     peer: str
@@ -102,10 +102,10 @@ def is_tag(text: str) -> bool:
     return _TAG.fullmatch(text) is not None
 
 
-def held_back(trace: Trace, crossing: Crossing, *, addressed: bool = False) -> DropReason | None:
-    """Why a message with this trace isn't put on the bridge; None where it may cross.
+def find_drop_reason(trace: Trace, crossing: Crossing, *, addressed: bool = False) -> DropReason | None:
+    """Return why a message with this trace may not cross the bridge; None if it may.
 
-    An addressed copy may go back to where it was: it is for others. Who they are says how far it goes.
+    An addressed copy may return to a site that it has left, because it is for other sites.
     """
     if not crossing.excludes.isdisjoint(trace):
         return DropReason.LOOP
@@ -116,17 +116,17 @@ def held_back(trace: Trace, crossing: Crossing, *, addressed: bool = False) -> D
     return DropReason.HOPS if len(trace) >= crossing.max_hops else None
 
 
-def crossed(trace: Trace, crossing: Crossing, *, addressed: bool = False) -> Trace:
-    """Append the bridge's tag: the trace on the other side. An addressed copy's has no tag twice, nor the peer's."""
+def append_tag(trace: Trace, crossing: Crossing, *, addressed: bool = False) -> Trace:
+    """Append the bridge's tag to a trace; an addressed copy's trace has no duplicates and not the peer's tag."""
     if addressed:
         trace = tuple(tag for tag in trace if tag not in {crossing.peer, crossing.tag})
     return (*trace, crossing.tag)
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
-    """What `x-qpid` says. `message_id` is `<tag>.<ulid>` of the first exchange; the times are ms since 1970.
+    """Decoded `x-qpid`. `message_id` is `<tag>.<ulid>` of the first exchange; times are ms since the epoch.
 
-    `to` is None where it is for whoever wants it.
+    `to` is None if the message is for any site.
     """
 
     exchange: str | None = None
@@ -141,28 +141,28 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     turns: int = 0
 
     def ttl_left_ms(self, now_ms: int) -> int | None:
-        """Count what is left of the TTL, 0 at least; None where the message lives on."""
+        """Return the remaining TTL in ms, at least 0; None if the message has none."""
         if self.ttl_ms is None:
             return None
         since = now_ms if self.stamped_at_ms is None else self.stamped_at_ms
         return max(self.ttl_ms - max(now_ms - since, 0), 0)
 
-    def expired(self, now_ms: int) -> DropReason | None:
-        """Say why the message is dropped where nothing is left of its TTL."""
+    def expiry_reason(self, now_ms: int) -> DropReason | None:
+        """Return the reason to drop an expired message; None if it is still valid."""
         return DropReason.TTL if self.ttl_left_ms(now_ms) == 0 else None
 
 
-class Opened(msgspec.Struct, frozen=True, kw_only=True):
-    """A message's attributes, taken apart: the user's, all of them, and the metadata where there is some."""
+class OpenedAttributes(msgspec.Struct, frozen=True, kw_only=True):
+    """A message's user attributes, and its metadata if there is some."""
 
     attributes: Attributes
     metadata: Metadata | None
 
 
-class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as it was received: at which site, and when.
+class ReceivedMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A received message, with site and time.
 
-    `ulid` is for a message without an id. It must be the same each time that the message is received, as `ulid_of` is.
+    `ulid` is for a message without an id, and equal each time that the message is received.
     """
 
     message: Message
@@ -171,22 +171,24 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     now_ms: int
 
     @classmethod
-    def of(cls, message: Message, *, site: str, now_ms: int) -> "Receipt":
-        """Take a message in."""
+    def from_message(cls, message: Message, *, site: str, now_ms: int) -> "ReceivedMessage":
+        """Build it from a message, with the ULID of its id and send time."""
         sent_at_ms = now_ms if message.sent_at_ms is None else message.sent_at_ms
-        return cls(message=message, site=site, ulid=ulid_of(message.message_id, sent_at_ms=sent_at_ms), now_ms=now_ms)
+        return cls(
+            message=message, site=site, ulid=derive_ulid(message.message_id, sent_at_ms=sent_at_ms), now_ms=now_ms
+        )
 
 
 class Drop(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that isn't sent on: to the bridge queue `queue`, or to no queue at all where that is None."""
+    """A dropped message; `queue` is the bridge queue, or None if it reached no queue."""
 
     reason: DropReason
     message_id: str
     queue: str | None = None
 
 
-def stamp(believed: Metadata, attributes: Attributes, receipt: Receipt) -> tuple[Metadata, str]:
-    """Complete the metadata, and give the message's id. What an exchange has sent is so already."""
+def complete_metadata(believed: Metadata, attributes: Attributes, receipt: ReceivedMessage) -> tuple[Metadata, str]:
+    """Return the completed metadata and the message's id. Metadata from an exchange is complete already."""
     if believed.message_id is not None and None not in {believed.key, believed.published_at_ms, believed.stamped_at_ms}:
         return believed, believed.message_id
     message_id = believed.message_id or f"{receipt.site}.{receipt.ulid}"
@@ -204,7 +206,7 @@ def stamp(believed: Metadata, attributes: Attributes, receipt: Receipt) -> tuple
 
 
 def attribute_text(attributes: Attributes, name: str) -> str:
-    """Read what a producer that knows nothing of `x-qpid` says in an attribute of its own; "" where there is none."""
+    """Return the text of a producer's own attribute; "" if there is none."""
     attribute = attributes.get(name)
     if attribute is None:
         return ""
@@ -216,7 +218,7 @@ def attribute_text(attributes: Attributes, name: str) -> str:
 
 
 def make_outgoing(message: Message, attributes: Attributes, message_id: str, *, fifo: bool, known_as: str) -> Outgoing:
-    """Make what is sent of a message to a queue, which knows it by `known_as` where it is a FIFO queue."""
+    """Build the outgoing message; `known_as` is its deduplication id in a FIFO queue."""
     # From a standard queue no order was promised: each message is a group of its own, and none waits for another.
     return Outgoing(
         body=message.body,
@@ -228,36 +230,37 @@ def make_outgoing(message: Message, attributes: Attributes, message_id: str, *, 
 
 
 def deduplication_id(metadata: Metadata) -> str:
-    """Give the id by which FIFO queues know a copy on its way from site to site.
+    """Return a copy's deduplication id on its way between sites.
 
-    By several ways a message comes to one exchange once, and to each of several exchanges; by each of several keys that
-    routes give it, too. Copies for different sites are none of each other's, and one that has come back isn't the one
-    that went.
+    A message that takes several paths arrives once per exchange and key. Copies for different sites, or after another
+    turn, have different ids.
     """
     said = f"{metadata.exchange}\0{metadata.key}"
     if metadata.to is not None:
         said = f"{said} {sorted(metadata.to)} {metadata.turns}"
-    return f"{metadata.message_id}.{mark_of(said)}"
+    return f"{metadata.message_id}.{hash_destination(said)}"
 
 
 @lru_cache  # a route has one destination, and few addresses
-def mark_of(said: str) -> str:
-    """Hash where a copy goes."""
+def hash_destination(said: str) -> str:
+    """Hash a copy's destination."""
     return hashlib.sha256(said.encode()).hexdigest()[:HASH_CHARACTERS]
 
 
-def seal(body: str, attributes: Attributes, metadata: Metadata) -> Attributes:
-    """Make the attributes to send: the user's, as far as there is room, and `x-qpid`.
+def seal_attributes(body: str, attributes: Attributes, metadata: Metadata) -> Attributes:
+    """Return the attributes to send: the user's, as far as there is room, and `x-qpid`.
 
-    Those without room go inside, the smallest, as inside they take a third more.
+    The smallest of those without room go inside, where they take a third more.
 
-    Raises `TooLarge` where SQS would take the message without metadata, perhaps, but not with it, and `ValueError` or
-    `TypeError` for headers that JSON hasn't.
+    Raises `TooLarge` if the message exceeds SQS's limit with metadata, and `ValueError` or `TypeError` for headers
+    without a JSON form.
     """
     outside = dict(attributes)
     if len(attributes) > MAX_USER_ATTRIBUTES:
-        by_size = sorted(attributes, key=lambda name: (size_of("", {"": attributes[name]}), name))
-        overflow = {name: _packed(outside.pop(name)) for name in by_size[: len(attributes) - MAX_USER_ATTRIBUTES]}
+        by_size = sorted(attributes, key=lambda name: (message_size("", {"": attributes[name]}), name))
+        overflow = {
+            name: _pack_attribute(outside.pop(name)) for name in by_size[: len(attributes) - MAX_USER_ATTRIBUTES]
+        }
     else:
         overflow = {}
     document = {
@@ -278,13 +281,13 @@ def seal(body: str, attributes: Attributes, metadata: Metadata) -> Attributes:
     is_plain = not (metadata.headers or overflow) and named.isascii() and named.isprintable()
     written = _PLAIN.encode(said).decode() if is_plain else _ENCODER.encode(said)
     sealed = {**outside, ATTRIBUTE: Value("String", written)}
-    size = size_of(body, sealed)
+    size = message_size(body, sealed)
     if size > MAX_MESSAGE_BYTES:
         raise TooLarge(size, MAX_MESSAGE_BYTES)
     return sealed
 
 
-def _packed(value: Value) -> list[Any]:
+def _pack_attribute(value: Value) -> list[Any]:
     content = value.content
     packed = {"base64": base64.b64encode(content).decode()} if isinstance(content, bytes) else content
     return [value.data_type, packed]
@@ -295,8 +298,8 @@ MessageId = Annotated[str, Meta(pattern=rf"\A{TAG}\.{ULID}\Z")]
 DataType = Annotated[str, Meta(pattern=r"\A(String|Number|Binary)(\.[^\x00-\x1f\x7f\ud800-\udfff]{1,249})?\Z")]
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
-    """`x-qpid` as JSON has it. Others write it too: null is missing, and a field that isn't known is skipped."""
+class WireMetadata(msgspec.Struct, frozen=True, kw_only=True):
+    """`x-qpid` as JSON. Other programs write it as well: null means missing, and unknown fields are skipped."""
 
     exchange: Key | None = None
     key: Key | None = None
@@ -311,22 +314,22 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     turns: Annotated[int, Meta(ge=0, le=MAX_TURNS)] | None = None
 
 
-def open_attributes(attributes: Attributes) -> Opened:
-    """Take a message's attributes apart. Raises `Malformed` for an `x-qpid` that can't be read.
+def open_attributes(attributes: Attributes) -> OpenedAttributes:
+    """Split a message's attributes and metadata. Raises `Malformed` for an invalid `x-qpid`.
 
-    What it says is a claim: whether to believe it is the caller's to decide.
+    Metadata is a claim: the caller decides whether to trust it.
     """
     sealed = attributes.get(ATTRIBUTE)
     if sealed is None:
-        return Opened(attributes=attributes, metadata=None)
+        return OpenedAttributes(attributes=attributes, metadata=None)
     if sealed.text is None or not sealed.data_type.startswith("String"):
         raise Malformed(f"{ATTRIBUTE}: is no String")
-    said = decode(sealed.text, Said, of=ATTRIBUTE)
+    said = decode(sealed.text, WireMetadata, of=ATTRIBUTE)
     user = {name: value for name, value in attributes.items() if name != ATTRIBUTE}
     for name, (data_type, content) in (said.overflow or {}).items():
         if name in user:
             raise Malformed(f"{ATTRIBUTE}: overflow repeats the attribute {name}")
-        user[name] = _unpacked(name, data_type, content)
+        user[name] = _unpack_attribute(name, data_type, content)
     metadata = Metadata(
         exchange=said.exchange,
         key=said.key,
@@ -335,15 +338,15 @@ def open_attributes(attributes: Attributes) -> Opened:
         published_at_ms=said.published,
         stamped_at_ms=said.stamped,
         ttl_ms=said.ttl,
-        headers=of_stored(said.headers) if said.headers else {},
+        headers=from_stored(said.headers) if said.headers else {},
         to=said.to,
         turns=said.turns or 0,
     )
-    return Opened(attributes=user, metadata=metadata)
+    return OpenedAttributes(attributes=user, metadata=metadata)
 
 
-def _unpacked(name: str, data_type: str, packed: str | Base64) -> Value:
-    """Make an attribute that SQS will take: one that it wouldn't could never be delivered."""
+def _unpack_attribute(name: str, data_type: str, packed: str | Base64) -> Value:
+    """Decode an attribute, and check that SQS would accept it."""
     content = packed.base64 if isinstance(packed, Base64) else packed
     is_binary = data_type.startswith("Binary")
     if name == ATTRIBUTE or not is_attribute_name(name) or not content or is_binary is not isinstance(content, bytes):

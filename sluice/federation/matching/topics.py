@@ -8,14 +8,14 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from sluice.federation.matching.indexes import (
-    NOBODY,
+    NO_MEMBERS,
     BindingIndex,
     BoundKeys,
     Members,
     Publication,
-    gather,
-    joined,
-    left,
+    add_member,
+    collect_members,
+    remove_member,
 )
 
 SEPARATOR = "."
@@ -29,43 +29,43 @@ def _tokens(pattern: str) -> list[str]:
     tokens = pattern.split(SEPARATOR)
     if ANY not in tokens:
         return tokens
-    found: list[str] = []
+    normalized: list[str] = []
     for is_wild, run in groupby(tokens, key={ONE, ANY}.__contains__):
         row = list(run)
-        found += [ONE] * row.count(ONE) + [ANY] * (ANY in row) if is_wild else row
-    return found
+        normalized += [ONE] * row.count(ONE) + [ANY] * (ANY in row) if is_wild else row
+    return normalized
 
 
 def covers(pattern: str, other: str) -> bool:
     """Whether every key that matches `other`, a pattern too, matches `pattern`."""
     tokens = _tokens(pattern)
     # reached: after how many of the pattern's tokens one may be, past those of `other` so far.
-    reached = past_any(tokens, {0})
+    reached = skip_any(tokens, {0})
     for token in _tokens(other):
-        reached = places_after(tokens, reached, token)
+        reached = advance_places(tokens, reached, token)
     return len(tokens) in reached
 
 
-def places_after(tokens: Sequence[str], reached: frozenset[int], token: str) -> frozenset[int]:
-    """Find where one may be in a pattern after one more token, a `#` among them, of where one may have been before."""
+def advance_places(tokens: Sequence[str], reached: frozenset[int], token: str) -> frozenset[int]:
+    """Return the possible positions in a pattern after one more token, which may be `#`."""
     stays = {place for place in reached if place < len(tokens) and tokens[place] == ANY}
     goes = {place + 1 for place in reached if place < len(tokens) and token != ANY and tokens[place] in {token, ONE}}
-    return past_any(tokens, stays | goes)
+    return skip_any(tokens, stays | goes)
 
 
-def past_any(tokens: Sequence[str], reached: Iterable[int]) -> frozenset[int]:
-    """Add where one is past a `#` that takes nothing."""
-    found = set(reached)
+def skip_any(tokens: Sequence[str], reached: Iterable[int]) -> frozenset[int]:
+    """Add the positions behind a `#` that matches no token."""
+    positions = set(reached)
     for place, token in enumerate(tokens):
-        if place in found and token == ANY:
-            found.add(place + 1)
-    return frozenset(found)
+        if place in positions and token == ANY:
+            positions.add(place + 1)
+    return frozenset(positions)
 
 
 class _Node:
-    """Where patterns with the same first tokens meet. `after_any` is where a `#` leads.
+    """A trie node for patterns with the same first tokens. `after_any` is the child for `#`.
 
-    Most nodes of a large index have one literal that follows, or none: so the first one, `token`, has no table.
+    Most nodes of a large index have at most one literal child: the first one, `token`, needs no table.
     """
 
     __slots__ = ("after_any", "after_one", "follows_any", "literals", "members", "next", "token")
@@ -77,15 +77,15 @@ class _Node:
         self.literals: dict[str, _Node] | None = None  # after the other tokens
         self.after_one: _Node | None = None
         self.after_any: _Node | None = None
-        self.members: Members = NOBODY
+        self.members: Members = NO_MEMBERS
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing ends here, nor goes on."""
-        return self.members == NOBODY and self.next is self.after_one is self.after_any is None
+        return self.members == NO_MEMBERS and self.next is self.after_one is self.after_any is None
 
     def child(self, token: str) -> "_Node | None":
-        """Find where a token of a pattern leads."""
+        """Return the child for a token of a pattern."""
         if token == ANY:
             return self.after_any
         if token == ONE:
@@ -94,8 +94,8 @@ class _Node:
             return self.next
         return None if self.literals is None else self.literals.get(token)
 
-    def grow(self, token: str) -> "_Node":
-        """Let a token lead somewhere."""
+    def add_child(self, token: str) -> "_Node":
+        """Add a child for a token."""
         grown = _Node(follows_any=token == ANY)
         if token == ANY:
             self.after_any = grown
@@ -108,8 +108,8 @@ class _Node:
             self.literals[token] = grown
         return grown
 
-    def cut(self, token: str) -> None:
-        """Let a token, which leads somewhere, lead nowhere."""
+    def remove_child(self, token: str) -> None:
+        """Remove the child of a token."""
         if token == ANY:
             self.after_any = None
         elif token == ONE:
@@ -142,8 +142,8 @@ class TopicIndex(BindingIndex):
         for pattern in keys:
             node = self._root
             for token in _tokens(pattern):
-                node = node.child(token) or node.grow(self._kept(token))
-            node.members = joined(node.members, member)
+                node = node.child(token) or node.add_child(self._intern(token))
+            node.members = add_member(node.members, member)
 
     def remove(self, member: str, keys: BoundKeys) -> None:
         """Remove the patterns. Raises `KeyError` where one isn't there."""
@@ -158,14 +158,14 @@ class TopicIndex(BindingIndex):
                 raise KeyError(pattern)
             way.append((node, token))
             node = after
-        node.members = left(node.members, member)
+        node.members = remove_member(node.members, member)
         for before, token in reversed(way):
             if not node.is_empty:
                 return
-            before.cut(token)
+            before.remove_child(token)
             node = before
 
-    def _kept(self, token: str) -> str:
+    def _intern(self, token: str) -> str:
         if len(self._tokens) < MAX_KEPT_TOKENS:
             return self._tokens.setdefault(token, token)
         return self._tokens.get(token, token)
@@ -177,27 +177,27 @@ class TopicIndex(BindingIndex):
 
     def matches(self, publication: Publication) -> set[str]:
         """Find the members of all patterns that match the key."""
-        found: set[str] = set()
+        matched: set[str] = set()
         reached: list[_Node] = []
         _enter(self._root, reached)
-        here = _carried(reached, found)
+        here = _select_continuing(reached, matched)
         for token in publication.key.split(SEPARATOR):
             if not here:
-                return found
-            here = _carried(_reached(here, token), found)
+                return matched
+            here = _select_continuing(_advance(here, token), matched)
         for node in here:
-            gather(node.members, found)
-        return found
+            collect_members(node.members, matched)
+        return matched
 
 
 def _enter(node: _Node, reached: list[_Node]) -> None:
-    """Who is at a node is also past the `#` that matches no token."""
+    """Add a node, and the one behind its `#`, which may match no token."""
     reached.append(node)
     if node.after_any is not None:
         reached.append(node.after_any)
 
 
-def _reached(here: Iterable[_Node], token: str) -> Iterable[_Node]:
+def _advance(here: Iterable[_Node], token: str) -> Iterable[_Node]:
     reached: list[_Node] = []
     again = False
     for node in here:
@@ -214,13 +214,13 @@ def _reached(here: Iterable[_Node], token: str) -> Iterable[_Node]:
     return dict.fromkeys(reached) if again else reached
 
 
-def _carried(reached: Iterable[_Node], found: set[str]) -> list[_Node]:
-    """Choose the nodes to go on from; a pattern that ends in `#` has matched already, and is done with."""
+def _select_continuing(reached: Iterable[_Node], found: set[str]) -> list[_Node]:
+    """Return the nodes to continue from; a pattern that ends in `#` has matched already."""
     carried: list[_Node] = []
     for node in reached:
         # Nothing but a literal follows a `#`: its tokens are in order.
         if node.follows_any and node.next is None:
-            gather(node.members, found)
+            collect_members(node.members, found)
         else:
             carried.append(node)
     return carried

@@ -36,19 +36,19 @@ def identity(value: TypedValue) -> Identity:
     return type(value), value
 
 
-def same(one: Mapping[str, TypedValue | Base64], other: Mapping[str, TypedValue | Base64]) -> bool:
+def have_same_values(one: Mapping[str, TypedValue | Base64], other: Mapping[str, TypedValue | Base64]) -> bool:
     """Whether two maps of headers, as they are or as they are stored, have the same names with the same values."""
     return one == other and all(type(value) is type(other[name]) for name, value in one.items())
 
 
-def headers_of(attributes: Attributes, typed: Headers) -> dict[str, TypedValue]:
+def collect_headers(attributes: Attributes, typed: Headers) -> dict[str, TypedValue]:
     """Collect a message's headers: its attributes, and the `typed` ones, which win."""
-    found = {name: of_attribute(value) for name, value in attributes.items()}
-    found.update(typed)
-    return found
+    headers = {name: parse_attribute(value) for name, value in attributes.items()}
+    headers.update(typed)
+    return headers
 
 
-def of_attribute(value: Value) -> TypedValue:
+def parse_attribute(value: Value) -> TypedValue:
     """Read an attribute as a header: a Number without a point or an exponent is an integer, any other a float."""
     content = value.content
     if isinstance(content, bytes) or not value.data_type.startswith("Number"):
@@ -67,7 +67,7 @@ def to_stored(values: Headers) -> dict[str, StoredValue]:
     return {name: Base64(base64=value) if isinstance(value, bytes) else value for name, value in values.items()}
 
 
-def of_stored(values: Mapping[str, StoredValue]) -> dict[str, TypedValue]:
+def from_stored(values: Mapping[str, StoredValue]) -> dict[str, TypedValue]:
     """Read what `to_stored` made."""
     return {name: value.base64 if isinstance(value, Base64) else value for name, value in values.items()}
 
@@ -78,9 +78,9 @@ def to_json(values: Headers) -> dict[str, Any]:
     return made
 
 
-def of_json(values: Mapping[str, Any]) -> dict[str, TypedValue]:
+def from_json(values: Mapping[str, Any]) -> dict[str, TypedValue]:
     """Read what a JSON reader has made of `to_json`'s. Raises `Malformed` for a value that is no header's."""
     stored = convert(values, dict[str, StoredValue], of="headers")
     if not all(math.isfinite(value) for value in stored.values() if isinstance(value, float)):
         raise Malformed("headers: infinite, or no number")
-    return of_stored(stored)
+    return from_stored(stored)

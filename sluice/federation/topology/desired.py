@@ -1,7 +1,7 @@
-"""What a topology file says: sites, each with its exchanges, bindings, peers, links and routes. Pure.
+"""Defines and parses topology files: sites, each with its exchanges, bindings, peers, links and routes. Pure.
 
-Entries have the fields of what sites are asked for. What the sites of a file know of each other isn't written down:
-where they are, and how they are reached, each says itself when the file is used.
+Entries have the fields of the operations that create them. A file doesn't contain the addresses of its sites: each site
+reports its own address, and how it is reached, when the file is used.
 """
 
 import math
@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import fields, replace
 
-from sluice.codec import Struct, encode, shared_fields
+from sluice.codec import Struct, encode, pick_shared_fields
 from sluice.errors import BadBinding, BadTopology, Malformed
 from sluice.federation.declared import BindingDeclaration
 from sluice.federation.links.links import Address, Bridge, Endpoint, Introduction, Link
@@ -29,7 +29,7 @@ _PLACE = re.compile(r"(?P<cause>.*) - at (?:`key` in )?`\$(?P<place>.*)`", re.DO
 
 
 class PeerPlace(Struct, frozen=True, kw_only=True):
-    """Where a peer is that is no site of the file, as its `sluice link address` says."""
+    """The address of a peer that is no site of the file, as its `sluice link address` shows it."""
 
     account: str
     region: str
@@ -39,7 +39,7 @@ class PeerPlace(Struct, frozen=True, kw_only=True):
 
 
 class DesiredPeer(Struct, frozen=True, kw_only=True):
-    """A site that may link to this one, and what it may. Of a site of the file there is no `place`."""
+    """A site that may link to this one, and its permissions. A peer that is a site of the file has no `place`."""
 
     tag: str
     pulls: Rules = (EVERYTHING,)
@@ -48,30 +48,30 @@ class DesiredPeer(Struct, frozen=True, kw_only=True):
     place: PeerPlace | None = None
 
     @classmethod
-    def of(cls, peer: Peer, *, address: Introduction | None) -> "DesiredPeer":
-        """Return what a file says of the peer, which is at `address` where that is known."""
-        said = cls(**shared_fields(peer, cls))
+    def from_peer(cls, peer: Peer, *, address: Introduction | None) -> "DesiredPeer":
+        """Return the file's entry for the peer; `address` is its address, if known."""
+        said = cls(**pick_shared_fields(peer, cls))
         is_there = address is not None and said.peer(address) == replace(peer, tags=(), declared=False)
-        return said if is_there else replace(said, place=PeerPlace(**shared_fields(peer, PeerPlace)))
+        return said if is_there else replace(said, place=PeerPlace(**pick_shared_fields(peer, PeerPlace)))
 
     def peer(self, address: Introduction | None) -> Peer:
-        """Return the peer, which is at `address` where it has no place. Raises `Malformed` where there is neither."""
+        """Return the peer, at its `place`, or else at `address`. Raises `Malformed` if both are missing."""
         place = self.place or address
         if place is None:
             raise Malformed(f"{self.tag} is no site of this file: it needs a place")
-        return Peer(**{**shared_fields(place, Peer), **shared_fields(self, Peer)})
+        return Peer(**{**pick_shared_fields(place, Peer), **pick_shared_fields(self, Peer)})
 
 
 class LinkAccess(Struct, frozen=True, kw_only=True):
-    """How a peer is reached, where that doesn't follow from its address: over which endpoints, by which role."""
+    """The endpoints and the role that reach a peer, if they don't follow from its address."""
 
     endpoints: tuple[Endpoint, ...]
     role_arn: str | None = None
     external_id: str | None = None
 
     @classmethod
-    def to(cls, peer: Address, *, here: Address) -> "LinkAccess":
-        """Return what follows from the peer's address: its role is for other accounts, as within one all may send."""
+    def default_for(cls, peer: Address, *, here: Address) -> "LinkAccess":
+        """Return the access that follows from the peer's address. Sites of the same account need no role."""
         by_role = peer.role_arn is not None and peer.account != here.account
         return cls(
             endpoints=(peer.endpoint,),
@@ -81,7 +81,7 @@ class LinkAccess(Struct, frozen=True, kw_only=True):
 
 
 class DesiredLink(Struct, frozen=True, kw_only=True):
-    """A link to a peer. Without `access`, to a site of the file, as its address says."""
+    """A link to a peer. Without `access`, the peer is a site of the file and is reached at its address."""
 
     name: str
     peer: str
@@ -89,26 +89,26 @@ class DesiredLink(Struct, frozen=True, kw_only=True):
     access: LinkAccess | None = None
 
     @classmethod
-    def of(cls, link: Link, *, here: Address, peer: Address | None) -> "DesiredLink":
-        """Return what a file says of a link of the site `here`; `peer` is the other one's address, where known."""
-        access = LinkAccess(**shared_fields(link, LinkAccess))
-        follows = peer is not None and access == LinkAccess.to(peer, here=here)
+    def from_link(cls, link: Link, *, here: Address, peer: Address | None) -> "DesiredLink":
+        """Return the file's entry for a link of the site `here`; `peer` is the peer's address, if known."""
+        access = LinkAccess(**pick_shared_fields(link, LinkAccess))
+        follows = peer is not None and access == LinkAccess.default_for(peer, here=here)
         return cls(name=link.name, peer=link.peer, durable=link.durable, access=None if follows else access)
 
     def link(self, *, here: Address, peer: Address | None) -> Link:
-        """Return the link. Raises `Malformed` where it has no access and the peer isn't known."""
+        """Return the link. Raises `Malformed` if it has no access and the peer's address isn't known."""
         access = self.access
         if access is None:
             if peer is None:
                 raise Malformed(f"{self.peer} is no site of this file: the link needs access")
-            access = LinkAccess.to(peer, here=here)
-        return Link(**shared_fields(self, Link), **shared_fields(access, Link))
+            access = LinkAccess.default_for(peer, here=here)
+        return Link(**pick_shared_fields(self, Link), **pick_shared_fields(access, Link))
 
 
 class DesiredSite(Struct, frozen=True, kw_only=True):
-    """One site, asked as commands name it: `REGION`, `PROFILE@REGION`, or `ACCOUNT/REGION` of the embedded cloud.
+    """One site; `at` is its name in commands: `REGION`, `PROFILE@REGION`, or `ACCOUNT/REGION` of the embedded cloud.
 
-    Of its exchanges the standard ones aren't written down, of its links and routes those that its peers asked for.
+    The file leaves out the standard exchanges, and the links and routes that peers requested.
     """
 
     at: str
@@ -120,7 +120,7 @@ class DesiredSite(Struct, frozen=True, kw_only=True):
 
 
 class DesiredTopology(Struct, frozen=True, kw_only=True):
-    """What a file says, by the tags of its sites."""
+    """The content of a topology file: its sites, by tag."""
 
     sites: Annotated[Mapping[str, DesiredSite], Meta(min_length=1, max_length=MAX_SITES)]
 
@@ -129,19 +129,19 @@ class _Outline(Struct, frozen=True, kw_only=True):
     sites: Annotated[dict[str, dict[str, Any]], Meta(min_length=1, max_length=MAX_SITES)]
 
 
-def desired_topology(document: object) -> DesiredTopology:
-    """Read what a YAML reader has made of a file. Raises `BadTopology`, which names the place."""
+def parse_topology(document: object) -> DesiredTopology:
+    """Convert the parsed YAML of a file. Raises `BadTopology`, which names the place."""
     sites: dict[str, DesiredSite] = {}
-    for tag, said in _converted(document, _Outline, "").sites.items():
+    for tag, said in _convert(document, _Outline, "").sites.items():
         place = f"sites.{tag}"
         if not is_tag(tag):
             raise BadTopology("sites", f"{tag[:80]!r} is no site's tag")
-        site = _converted({**said, **{name: () for name in _LISTS if name in said}}, DesiredSite, place)
-        # Entry by entry: in its decoder's words a place has no keys of maps, and what a type checks itself has none.
+        site = _convert({**said, **{name: () for name in _LISTS if name in said}}, DesiredSite, place)
+        # Converts entry by entry: the decoder's errors name no keys of maps, and checks of the types name no place.
         entries = {
             name: tuple(
-                _converted(each, type_, f"{place}.{name}[{number}]")
-                for number, each in enumerate(_converted(said.get(name, ()), list[Any], f"{place}.{name}"))
+                _convert(entry, type_, f"{place}.{name}[{number}]")
+                for number, entry in enumerate(_convert(said.get(name, ()), list[Any], f"{place}.{name}"))
             )
             for name, type_ in _LISTS.items()
         }
@@ -154,14 +154,14 @@ _LISTS: Mapping[str, Any] = {
 }
 
 
-def _converted(document: object, type_: type[T], place: str) -> T:
+def _convert(document: object, type_: type[T], place: str) -> T:
     try:
         value: T = msgspec.convert(document, type_)
         if isinstance(value, Struct) and not isinstance(value, _Outline):
-            encode(value)  # as sites are told it
+            encode(value)  # as requests to sites do
     except msgspec.ValidationError as error:
-        found = _PLACE.fullmatch(str(error))
-        cause, within = (found["cause"], found["place"]) if found else (str(error), "")
+        match = _PLACE.fullmatch(str(error))
+        cause, within = (match["cause"], match["place"]) if match else (str(error), "")
         raise BadTopology(f"{place}{within}".removeprefix("."), cause) from None
     except (BadBinding, UnicodeError, OverflowError) as error:
         raise BadTopology(place, str(error)) from None
@@ -172,7 +172,7 @@ def _converted(document: object, type_: type[T], place: str) -> T:
 
 
 def as_document(value: object) -> Any:
-    """Return what a YAML writer takes: fields that have their defaults are left out, and sets are in order."""
+    """Return plain values for a YAML writer: fields with their defaults are left out, and sets are sorted."""
     if isinstance(value, Struct):
         shown = {}
         for field in fields(value):
@@ -182,13 +182,13 @@ def as_document(value: object) -> Any:
                 shown[field.encode_name] = as_document(own)
         return shown
     if isinstance(value, Mapping):
-        return {name: as_document(each) for name, each in value.items()}
+        return {name: as_document(item) for name, item in value.items()}
     if isinstance(value, tuple):
-        return [as_document(each) for each in value]
+        return [as_document(item) for item in value]
     return msgspec.to_builtins(value, order="deterministic")
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON schema of a file, which editors check it by."""
+    """Return the JSON schema of a file, for checks in editors."""
     made = msgspec.json.schema(DesiredTopology)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A topology of Sluice", **made}

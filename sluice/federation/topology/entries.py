@@ -1,4 +1,4 @@
-"""Entries of a topology: what a site can have, what that is called, and what asks for it. Pure."""
+"""Defines the entries of a topology: their keys, their descriptions, and the operations that change them. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -26,14 +26,14 @@ from sluice.federation.operations import (
 from sluice.operations import Operation
 
 Entry = Peer | Exchange | BindingDeclaration | Link | Bridge
-Key = tuple[str, str]  # what an entry is, and its name: no other entry of its site has both
+Key = tuple[str, str]  # kind and name, unique at a site
 Entries = Mapping[Key, Entry]
 
 PEER, EXCHANGE, BINDING, LINK, ROUTE = "peer", "exchange", "binding", "link", "route"
 
 
-def key_of(entry: Entry) -> Key:
-    """Return what an entry is known by."""
+def entry_key(entry: Entry) -> Key:
+    """Return the key of an entry: its kind and its name."""
     match entry:
         case Peer():
             return PEER, entry.tag
@@ -47,28 +47,28 @@ def key_of(entry: Entry) -> Key:
             return ROUTE, entry.name
 
 
-def by_key(entries: Iterable[Entry]) -> dict[Key, Entry]:
-    """Return the entries by what they are known by."""
-    return {key_of(each): each for each in entries}
+def index_by_key(entries: Iterable[Entry]) -> dict[Key, Entry]:
+    """Return the entries by their keys."""
+    return {entry_key(entry): entry for entry in entries}
 
 
-def creation(entry: Entry, was: Entry | None) -> Operation[Any]:
-    """Return what asks for an entry, or for its change from what it was."""
+def creation_operation(entry: Entry, was: Entry | None) -> Operation[Any]:
+    """Return the operation that creates an entry, or that changes it from `was`."""
     match entry:
         case Peer():
             return AddPeer(peer=entry)
         case Exchange():
             return AddExchange(name=entry.name, type=entry.type, alternate=entry.alternate)
         case BindingDeclaration():
-            return BindQueue.to(entry, replaces=was is not None)
+            return BindQueue.from_declaration(entry, replaces=was is not None)
         case Link():
             return AddLink(link=entry)
         case Bridge():
             return AddBridge(bridge=entry) if was is None else ChangeBridge(bridge=entry)
 
 
-def deletion(entry: Entry) -> Operation[Any]:
-    """Return what takes an entry away."""
+def deletion_operation(entry: Entry) -> Operation[Any]:
+    """Return the operation that deletes an entry."""
     match entry:
         case Peer():
             return DeletePeer(name=entry.tag)
@@ -83,13 +83,13 @@ def deletion(entry: Entry) -> Operation[Any]:
 
 
 def differ(one: Entry, other: Entry) -> bool:
-    """Compare entries as JSON, for to Python 1 and True are equal."""
+    """Return whether entries differ as JSON: in Python, 1 and True are equal."""
     return encode(one) != encode(other)
 
 
-def changed_fields(was: Entry, entry: Entry) -> str:
-    """Say which fields change, from what to what."""
-    before, after = (decode(encode(each), dict[str, Raw], of="an entry") for each in (was, entry))
+def describe_changes(was: Entry, entry: Entry) -> str:
+    """Describe the fields that change, with their old and new values."""
+    before, after = (decode(encode(version), dict[str, Raw], of="an entry") for version in (was, entry))
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     return ", ".join(f"{name} {_text(before.get(name))} → {_text(after.get(name))}" for name in names)
 
@@ -98,8 +98,8 @@ def _text(value: Raw | None) -> str:
     return "unset" if value is None else bytes(value).decode()
 
 
-def shown(entry: Entry) -> str:
-    """Say what an entry is, beside its name."""
+def describe_entry(entry: Entry) -> str:
+    """Describe an entry, without its name."""
     match entry:
         case Peer():
             rules = {"pulls": entry.pulls, "pushes": entry.pushes, "takes from": entry.queues}
@@ -114,8 +114,8 @@ def shown(entry: Entry) -> str:
             return f"{entry.kind} from {entry.src} to {entry.dest}" + (f" by {entry.key}" if entry.key else "")
 
 
-def cost_of(entry: Entry) -> str:
-    """Say what becomes of messages while the entry isn't there."""
+def describe_remake_cost(entry: Entry) -> str:
+    """Describe what happens to messages while the entry doesn't exist."""
     if isinstance(entry, Bridge) and entry.src_is_queue:
         return "what comes meanwhile waits in its queue"
     return "what is published meanwhile isn't sent"

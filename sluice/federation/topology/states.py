@@ -1,4 +1,4 @@
-"""What sites are, as they say it themselves, put into a topology file's words. Pure."""
+"""The current state of sites, and its export as a topology file. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
+from sluice.federation.bridge_provisioner import BRIDGE_QUEUE_PREFIX
 from sluice.federation.declared import BindingDeclaration
 from sluice.federation.links.links import Bridge, Link
 from sluice.federation.links.peers import Peer
@@ -14,12 +14,12 @@ from sluice.federation.links.states import LinkState
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange
 from sluice.federation.operations import QueuesView, SiteView
 from sluice.federation.topology.desired import DesiredLink, DesiredPeer, DesiredSite, DesiredTopology
-from sluice.federation.topology.entries import LINK, ROUTE, Entries, Key, by_key, key_of
+from sluice.federation.topology.entries import LINK, ROUTE, Entries, Key, entry_key, index_by_key
 
 
 @dataclass(frozen=True)
 class SiteState:
-    """A site as it is now. `at` is its name for commands."""
+    """The current state of a site. `at` is its name in commands."""
 
     at: str
     view: SiteView
@@ -28,48 +28,44 @@ class SiteState:
 
     @cached_property
     def entries(self) -> Entries:
-        """All of the site's own that isn't about to go: what peers asked for is theirs, and goes with that."""
+        """The site's own entries that aren't closing; links and routes that peers requested belong to the peers."""
         view = self.view
-        return by_key(
+        return index_by_key(
             [
                 *(
-                    replace(each, tags=(), declared=False) for each in view.peers
-                ),  # its routes' tags are noted by itself
-                *(each for each in view.exchanges if each not in STANDARD_EXCHANGES),
+                    replace(peer, tags=(), declared=False) for peer in view.peers
+                ),  # the site itself records the tags of the peer's routes
+                *(exchange for exchange in view.exchanges if exchange not in STANDARD_EXCHANGES),
                 *self.bindings,
-                *(each.declared_link() for each in view.links if not each.served and not each.is_ending),
-                *(
-                    each.declared_bridge()
-                    for each in view.bridges
-                    if not each.served and each.state != LinkState.CLOSING
-                ),
+                *(link.to_link() for link in view.links if not link.served and not link.is_ending),
+                *(route.to_bridge() for route in view.bridges if not route.served and route.state != LinkState.CLOSING),
             ]
         )
 
     @cached_property
-    def kept(self) -> Entries:
-        """The same without links that are there for routes, and have none: they go by themselves."""
-        used = {each.link for each in self.entries.values() if isinstance(each, Bridge)}
-        passing = [each for each in self.entries.values() if isinstance(each, Link) and not each.durable]
-        gone = {key_of(each) for each in passing if each.name not in used}
-        return {key: each for key, each in self.entries.items() if key not in gone}
+    def persistent_entries(self) -> Entries:
+        """The entries without non-durable links that have no route: those close by themselves."""
+        used = {route.link for route in self.entries.values() if isinstance(route, Bridge)}
+        passing = [link for link in self.entries.values() if isinstance(link, Link) and not link.durable]
+        gone = {entry_key(link) for link in passing if link.name not in used}
+        return {key: entry for key, entry in self.entries.items() if key not in gone}
 
     @property
     def bindings(self) -> list[BindingDeclaration]:
-        """Those of queues that no exchange route has for its own."""
-        of_routes = {each.reads for each in self.view.bridges if each.src_is_local and not each.src_is_queue}
-        # A queue that is being made anew is known by its name alone.
-        users = (each for each in self.all_bindings if not each.queue.startswith(BRIDGE_QUEUE_PREFIX))
-        return [each for each in users if each.queue not in of_routes]
+        """The bindings of queues other than the bridge queues of exchange routes."""
+        of_routes = {route.reads for route in self.view.bridges if route.src_is_local and not route.src_is_queue}
+        # A bridge queue that is being created again is only recognized by its name.
+        users = (binding for binding in self.all_bindings if not binding.queue.startswith(BRIDGE_QUEUE_PREFIX))
+        return [binding for binding in users if binding.queue not in of_routes]
 
     @cached_property
     def declared(self) -> Entries:
-        """What the site's deployment declares."""
+        """The entries that the site's deployment declares."""
         view = self.view
-        bindings = (replace(each, queue=self.shown_queue(each.queue)) for each in view.declared.bindings)
-        return by_key(
+        bindings = (replace(binding, queue=self.display_name(binding.queue)) for binding in view.declared.bindings)
+        return index_by_key(
             [
-                *(each for each in view.peers if each.declared),
+                *(peer for peer in view.peers if peer.declared),
                 *view.declared.exchanges,
                 *bindings,
                 *view.declared.links,
@@ -77,45 +73,49 @@ class SiteState:
             ]
         )
 
-    def shown_queue(self, queue: str) -> str:
-        """Return the name that people know a queue by."""
-        known = self.queues.named(queue)
+    def display_name(self, queue: str) -> str:
+        """Return the display name of a queue."""
+        known = self.queues.find_queue(queue)
         return queue if known is None else known.name
 
 
-def closing(view: SiteView) -> list[Key]:
-    """Return what is about to go, of the site's own and of what peers asked for."""
-    routes = [(ROUTE, each.name) for each in view.bridges if each.state == LinkState.CLOSING]
-    return [*routes, *((LINK, each.name) for each in view.links if each.is_ending)]
+def closing_entries(view: SiteView) -> list[Key]:
+    """Return the keys of closing links and routes, the site's own and those that peers requested."""
+    routes = [(ROUTE, route.name) for route in view.bridges if route.state == LinkState.CLOSING]
+    return [*routes, *((LINK, link.name) for link in view.links if link.is_ending)]
 
 
-def idle(view: SiteView, routes: Iterable[str]) -> list[str]:
-    """Return which of these routes don't carry messages, with their states. One that is paused is to carry none."""
-    found = [(name, view.bridge_named(name)) for name in routes]
+def idle_routes(view: SiteView, routes: Iterable[str]) -> list[str]:
+    """Return those of the routes that should forward messages and don't, with their states; paused ones should not."""
+    bridges = [(name, view.find_bridge(name)) for name in routes]
     resting = {LinkState.OPERATIONAL, LinkState.PAUSED}
     return [
         f"{name}: {'it is gone' if shown is None else shown.state}"
-        for name, shown in found
+        for name, shown in bridges
         if shown is None or shown.state not in resting
     ]
 
 
-def described(states: Mapping[str, SiteState]) -> DesiredTopology:
-    """Return the file that says what these sites are, by their tags, in an order that is the same each time."""
-    return DesiredTopology(sites={tag: _described(states[tag], states) for tag in sorted(states)})
+def export_topology(states: Mapping[str, SiteState]) -> DesiredTopology:
+    """Return the topology file of these sites, in an order that doesn't depend on the order of `states`."""
+    return DesiredTopology(sites={tag: _export_site(states[tag], states) for tag in sorted(states)})
 
 
-def _described(state: SiteState, states: Mapping[str, SiteState]) -> DesiredSite:
-    addresses = {tag: each.view.address for tag, each in states.items()}
+def _export_site(state: SiteState, states: Mapping[str, SiteState]) -> DesiredSite:
+    addresses = {tag: site.view.address for tag, site in states.items()}
     here = state.view.address
-    listed = [entry for _, entry in sorted(state.kept.items())]
+    listed = [entry for _, entry in sorted(state.persistent_entries.items())]
     return DesiredSite(
         at=state.at,
-        peers=tuple(DesiredPeer.of(each, address=addresses.get(each.tag)) for each in listed if isinstance(each, Peer)),
-        exchanges=tuple(each for each in listed if isinstance(each, Exchange)),
-        bindings=tuple(each for each in listed if isinstance(each, BindingDeclaration)),
-        links=tuple(
-            DesiredLink.of(each, here=here, peer=addresses.get(each.peer)) for each in listed if isinstance(each, Link)
+        peers=tuple(
+            DesiredPeer.from_peer(peer, address=addresses.get(peer.tag)) for peer in listed if isinstance(peer, Peer)
         ),
-        routes=tuple(each for each in listed if isinstance(each, Bridge)),
+        exchanges=tuple(exchange for exchange in listed if isinstance(exchange, Exchange)),
+        bindings=tuple(binding for binding in listed if isinstance(binding, BindingDeclaration)),
+        links=tuple(
+            DesiredLink.from_link(link, here=here, peer=addresses.get(link.peer))
+            for link in listed
+            if isinstance(link, Link)
+        ),
+        routes=tuple(route for route in listed if isinstance(route, Bridge)),
     )

@@ -1,5 +1,5 @@
-"""What AWS may do and the embedded cloud doesn't do by itself: `sluice local up --harsh`.
+"""Behaviours of AWS that the embedded cloud imitates only with `sluice local up --harsh`.
 
-`behaviours` says what and how much, `hardening` has the cloud do it, and each other module is one service's part. What
-ministack does otherwise than AWS always does is patched in `sluice.local.patches`, harsh or not.
+`behaviours` are the settings, `hardening` installs them, and each other module has one service's behaviours. Where
+ministack differs from what AWS always does, `sluice.local.patches` corrects it, harsh or not.
 """

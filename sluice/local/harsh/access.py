@@ -1,4 +1,4 @@
-"""Who may do what, some time after it was said."""
+"""Changes of access keys, roles and policies that take effect with a delay."""
 
 import re
 import time
@@ -13,9 +13,9 @@ import ministack.services.sqs
 
 from sluice.local.harsh.behaviours import Behaviours
 
-KEY_ID = re.compile(rb"<AccessKeyId>(\w+)</AccessKeyId>")
+ACCESS_KEY_ID = re.compile(rb"<AccessKeyId>(\w+)</AccessKeyId>")
 # What changes what a role or a user may do, by the parameter that names whom.
-CHANGES = {
+POLICY_CHANGES = {
     "RoleName": ("CreateRole", "PutRolePolicy", "DeleteRolePolicy", "AttachRolePolicy", "DetachRolePolicy"),
     "UserName": ("PutUserPolicy", "DeleteUserPolicy", "AttachUserPolicy", "DetachUserPolicy"),
 }
@@ -38,8 +38,8 @@ def change_access_slowly(behaviours: Behaviours) -> Callable[[str], bool]:
     create_function = functions._create_function  # noqa: SLF001 - see above
     until: dict[tuple[str, ...], float] = {}
 
-    def delayed() -> float:
-        return time.monotonic() + behaviours.scaled(behaviours.access_changes_s)
+    def effective_at() -> float:
+        return time.monotonic() + behaviours.scale_delay(behaviours.access_changes_s)
 
     def is_new(*who: str) -> bool:
         return time.monotonic() < until.get(who, 0)
@@ -48,13 +48,13 @@ def change_access_slowly(behaviours: Behaviours) -> Callable[[str], bool]:
 
     def make_key_slowly(parameters: Any) -> Any:
         response = make_key(parameters)
-        for key in KEY_ID.findall(response[2]):
-            until["key", key.decode()] = delayed()
+        for key in ACCESS_KEY_ID.findall(response[2]):
+            until["key", key.decode()] = effective_at()
         return response
 
     def make_role_slowly(parameters: Any) -> Any:
         response = make_role(parameters)
-        until["role", _account(), iam._p(parameters, "RoleName")] = delayed()  # noqa: SLF001 - see above
+        until["role", _account(), iam._p(parameters, "RoleName")] = effective_at()  # noqa: SLF001 - see above
         return response
 
     def authenticate_later(access_key: str, account: str) -> Any:
@@ -71,8 +71,8 @@ def change_access_slowly(behaviours: Behaviours) -> Callable[[str], bool]:
 
     handlers |= {"CreateAccessKey": make_key_slowly, "CreateRole": make_role_slowly}
     evaluator.authenticate, functions._create_function = authenticate_later, create_with_role  # noqa: SLF001 - see above
-    _hold_policies("UserName", "_gather_user_policies", delayed)
-    return _hold_policies("RoleName", "_gather_role_policies", delayed)
+    _delay_policies("UserName", "_gather_user_policies", effective_at)
+    return _delay_policies("RoleName", "_gather_role_policies", effective_at)
 
 
 def change_queue_policies_slowly(behaviours: Behaviours) -> None:
@@ -97,7 +97,7 @@ def change_queue_policies_slowly(behaviours: Behaviours) -> None:
             held = arn, policy, acting(arn, policy)
         result = await dispatch(action, data, queue_url)
         if held is not None and (queue["attributes"].get("Policy") or "") != held[1]:
-            before[held[0]] = time.monotonic() + behaviours.scaled(behaviours.queue_policy_acts_s), held[2]
+            before[held[0]] = time.monotonic() + behaviours.scale_delay(behaviours.queue_policy_acts_s), held[2]
         return result
 
     def enforce_held(queue: dict[str, Any], action: str) -> None:
@@ -106,13 +106,13 @@ def change_queue_policies_slowly(behaviours: Behaviours) -> None:
         enforce({**queue, "attributes": {**attributes, "Policy": policy}}, action)
 
     def policy_held(arn: str) -> tuple[str, str] | None:
-        found: tuple[str, str] | None = policy_of(arn)
-        return found and (acting(arn, found[0]), found[1])
+        policy: tuple[str, str] | None = policy_of(arn)
+        return policy and (acting(arn, policy[0]), policy[1])
 
     sqs._dispatch, sqs._enforce_queue_policy, sqs.queue_policy_for_arn = dispatch_held, enforce_held, policy_held  # noqa: SLF001
 
 
-def _hold_policies(parameter: str, gathers: str, delayed: Callable[[], float]) -> Callable[[str], bool]:
+def _delay_policies(parameter: str, gathers: str, delayed: Callable[[], float]) -> Callable[[str], bool]:
     """Have the old policies of a role or a user act for a while after a change of them. Returns what tells of that."""
     handlers, evaluator = ministack.services.iam._IAM_HANDLERS, ministack.core.iam_evaluator  # noqa: SLF001 - no public hook
     gather = getattr(evaluator, gathers)
@@ -122,7 +122,7 @@ def _hold_policies(parameter: str, gathers: str, delayed: Callable[[], float]) -
         until, old = before.get((account, name), (0.0, []))
         return old if time.monotonic() < until else gather(name, account)
 
-    def held(handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def delay_change(handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def change(parameters: Any) -> Any:
             name, account = ministack.services.iam._p(parameters, parameter), _account()  # noqa: SLF001 - see above
             old = gather_held(name, account)
@@ -136,7 +136,7 @@ def _hold_policies(parameter: str, gathers: str, delayed: Callable[[], float]) -
         until, old = before.get((_account(), name), (0.0, []))
         return time.monotonic() < until and old != gather(name, _account())
 
-    handlers |= {action: held(handlers[action]) for action in CHANGES[parameter]}
+    handlers |= {action: delay_change(handlers[action]) for action in POLICY_CHANGES[parameter]}
     setattr(evaluator, gathers, gather_held)
     return is_held
 

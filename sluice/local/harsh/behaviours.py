@@ -1,4 +1,4 @@
-"""How harsh a cloud is: one frozen value, which the cloud's process is given as text."""
+"""Settings of a harsh cloud, passed to its process as text."""
 
 import json
 import re
@@ -46,7 +46,7 @@ class Behaviours:
             if not fits:
                 raise ValueError(f"{name} can't be {value}")
 
-    def scaled(self, delay_s: float) -> float:
+    def scale_delay(self, delay_s: float) -> float:
         """Give how long a delay takes in this cloud."""
         return delay_s * self.scale
 

@@ -47,7 +47,7 @@ def deliver_carelessly(behaviours: Behaviours, random: Random) -> None:
         received = collect({**queue, "messages": messages}, wanted, visibility_timeout_s)
         for message in received:
             if not message.get("is_copy") and random.random() < behaviours.duplicated:
-                later_s = random.uniform(0, behaviours.scaled(behaviours.duplicate_within_s))
+                later_s = random.uniform(0, behaviours.scale_delay(behaviours.duplicate_within_s))
                 queue["messages"].append(_copy(message, visible_at=time.time() + later_s))
         return received
 

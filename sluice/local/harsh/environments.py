@@ -21,16 +21,16 @@ def freeze_between_invocations() -> None:
     invoke = worker.invoke
 
     def invoke_thawed(self: Any, *arguments: Any, **named: Any) -> Any:
-        _tell(self._proc, signal.SIGCONT)
+        _signal_group(self._proc, signal.SIGCONT)
         try:
             return invoke(self, *arguments, **named)
         finally:
-            _tell(self._proc, signal.SIGSTOP)
+            _signal_group(self._proc, signal.SIGSTOP)
 
     worker.invoke = invoke_thawed
 
 
-def _tell(process: Any, signal_number: int) -> None:
+def _signal_group(process: Any, signal_number: int) -> None:
     if process is not None and process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal_number)

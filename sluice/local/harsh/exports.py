@@ -1,4 +1,4 @@
-"""What stacks export to each other."""
+"""Stack outputs that other stacks import can't be changed."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ import ministack.services.cloudformation.handlers
 import ministack.services.cloudformation.stacks
 
 
-def hold_exports_in_use() -> None:
+def protect_exports() -> None:
     """Fail an update that removes or changes an output which another stack imports; it is rolled back.
 
     "You can't modify or remove an output value that is referenced by another stack." ministack refuses to delete such
@@ -22,14 +22,14 @@ def hold_exports_in_use() -> None:
     def resolve_held(*arguments: Any) -> Any:
         outputs, exports = resolve(*arguments)
         stack_name, stack_id = arguments[-2:]
-        for name, found in list(cloudformation._exports.items()):  # noqa: SLF001 - see above
-            if found["StackId"] != stack_id:
+        for name, export in list(cloudformation._exports.items()):  # noqa: SLF001 - see above
+            if export["StackId"] != stack_id:
                 if name in exports:
-                    raise ValueError(f"Export with name {name} is already exported by stack {found['StackId']}.")
+                    raise ValueError(f"Export with name {name} is already exported by stack {export['StackId']}.")
                 continue
             verb = "deleted" if name not in exports else "updated"
             importer = _importer(name, stack_name)
-            if importer and exports.get(name, {}).get("Value") != found["Value"]:
+            if importer and exports.get(name, {}).get("Value") != export["Value"]:
                 raise ValueError(f"Export {name} cannot be {verb} as it is in use by {importer}")
             if name not in exports:
                 cloudformation._exports.pop(name)  # noqa: SLF001 - see above

@@ -13,15 +13,15 @@ def harden(behaviours: Behaviours) -> None:
     delivery.deliver_carelessly(behaviours, random)
     is_changing = access.change_access_slowly(behaviours)
     access.change_queue_policies_slowly(behaviours)
-    is_there = queues.settle_slowly(behaviours, random)
+    is_there = queues.delay_queues(behaviours, random)
     mappings.change_slowly(behaviours, is_there=is_there, is_changing=is_changing)
     throttling.fail_entries(behaviours, random)
     throttling.throttle(behaviours, random)
-    expire_items(stay_s=behaviours.scaled(behaviours.expired_item_stays_s))
+    expire_items(stay_s=behaviours.scale_delay(behaviours.expired_item_stays_s))
     if behaviours.frozen:
         environments.freeze_between_invocations()
     if behaviours.exports_held:
-        exports.hold_exports_in_use()
+        exports.protect_exports()
     if behaviours.limits:
-        limits.keep_limits_of_queues()
-        limits.keep_limits_of_functions()
+        limits.enforce_queue_limits()
+        limits.enforce_function_limits()

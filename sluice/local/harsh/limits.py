@@ -47,7 +47,7 @@ ATTRIBUTE_TYPE = re.compile(r"(?=.{1,256}$)(?:String|Number|Binary)(?:\..*)?")
 ENVIRONMENT_BYTES = 4096
 
 
-def keep_limits_of_queues() -> None:
+def enforce_queue_limits() -> None:
     """Refuse what SQS refuses of names, tags, attributes, policies and messages; the pages are at each limit.
 
     A policy counts also where CloudFormation attaches it.
@@ -57,28 +57,28 @@ def keep_limits_of_queues() -> None:
     handler, document = sqs._HANDLERS["SendMessage"], provisioners._policy_document_json  # noqa: SLF001 - see above
 
     async def dispatch_limited(action: str, data: dict[str, Any], queue_url: str) -> Any:
-        _check(_faults_of_request(action, data))
+        _raise_first(_request_refusals(action, data))
         return await dispatch(action, data, queue_url)
 
     def send_limited(data: dict[str, Any], queue_url: str) -> Any:
-        _check(_faults_of_message(data))
+        _raise_first(_message_refusals(data))
         return send(data, queue_url)
 
     def handle_limited(data: dict[str, Any], queue_url: str) -> Any:
-        _check(_faults_of_message(data))
+        _raise_first(_message_refusals(data))
         return handler(data, queue_url)
 
     def document_limited(properties: dict[str, Any]) -> str:
         text: str = document(properties)
         if "Queues" in properties:
-            _check(_faults_of_policy(text))
+            _raise_first(_policy_refusals(text))
         return text
 
     sqs._dispatch, sqs._act_send_message, sqs._HANDLERS["SendMessage"] = dispatch_limited, send_limited, handle_limited  # noqa: SLF001
     provisioners._policy_document_json = document_limited  # noqa: SLF001 - see above
 
 
-def keep_limits_of_functions() -> None:
+def enforce_function_limits() -> None:
     """Refuse a function whose environment variables have more than 4 KB, by API and by CloudFormation.
 
     https://docs.aws.amazon.com/lambda/latest/dg/configuration-envvars.html
@@ -89,20 +89,20 @@ def keep_limits_of_functions() -> None:
     provision, reprovision = table["create"], table["update"]
 
     def create_limited(data: dict[str, Any]) -> Any:
-        fault = _environment_fault(data)
+        fault = _environment_refusal(data)
         return functions.error_response_json(*fault) if fault else create(data)
 
     def update_limited(name: str, data: dict[str, Any]) -> Any:
-        fault = _environment_fault(data)
+        fault = _environment_refusal(data)
         return functions.error_response_json(*fault) if fault else update(name, data)
 
     def provision_limited(logical_id: str, properties: dict[str, Any], *rest: Any) -> Any:
-        if fault := _environment_fault(properties):
+        if fault := _environment_refusal(properties):
             raise ValueError(fault[1])
         return provision(logical_id, properties, *rest)
 
     def reprovision_limited(physical_id: str, old: Any, properties: dict[str, Any], *rest: Any) -> Any:
-        if fault := _environment_fault(properties):
+        if fault := _environment_refusal(properties):
             raise ValueError(fault[1])
         return reprovision(physical_id, old, properties, *rest)
 
@@ -110,26 +110,26 @@ def keep_limits_of_functions() -> None:
     table["create"], table["update"] = provision_limited, reprovision_limited
 
 
-Fault = tuple[str, str]  # SQS's code and text
+Refusal = tuple[str, str]  # SQS's code and text
 
 
-def _check(faults: Iterable[Fault]) -> None:
+def _raise_first(faults: Iterable[Refusal]) -> None:
     for code, text in faults:
         raise ministack.services.sqs._Err(code, text)  # noqa: SLF001 - what its dispatcher answers with
 
 
-def _faults_of_request(action: str, data: Mapping[str, Any]) -> Iterable[Fault]:
+def _request_refusals(action: str, data: Mapping[str, Any]) -> Iterable[Refusal]:
     attributes: Mapping[str, str] = data.get("Attributes") or {}
     if action == "CreateQueue":
-        yield from _faults_of_name(str(data.get("QueueName", "")))
-        yield from _faults_of_tags(data.get("tags") or data.get("Tags") or {})
+        yield from _name_refusals(str(data.get("QueueName", "")))
+        yield from _tag_refusals(data.get("tags") or data.get("Tags") or {})
     if action in {"CreateQueue", "SetQueueAttributes"}:
         for name in attributes.keys() - QUEUE_ATTRIBUTES:
             yield "InvalidAttributeName", f"Unknown Attribute {name}."
         if attributes.get("Policy"):
-            yield from _faults_of_policy(attributes["Policy"])
+            yield from _policy_refusals(attributes["Policy"])
     if action == "TagQueue":
-        yield from _faults_of_tags(data.get("Tags") or {})
+        yield from _tag_refusals(data.get("Tags") or {})
     if action == "SendMessageBatch":
         size = sum(map(_size, data.get("Entries") or []))
         if size > MESSAGE_BYTES:
@@ -137,13 +137,13 @@ def _faults_of_request(action: str, data: Mapping[str, Any]) -> Iterable[Fault]:
             yield "BatchRequestTooLong", text
 
 
-def _faults_of_name(name: str) -> Iterable[Fault]:
+def _name_refusals(name: str) -> Iterable[Refusal]:
     if not (QUEUE_NAME.fullmatch(name) or FIFO_NAME.fullmatch(name)):
         text = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
         yield "InvalidParameterValue", text
 
 
-def _faults_of_tags(tags: Mapping[str, str]) -> Iterable[Fault]:
+def _tag_refusals(tags: Mapping[str, str]) -> Iterable[Refusal]:
     if len(tags) > TAGS:
         yield "InvalidParameterValue", f"Too many tags: {len(tags)}, at most {TAGS}."
     for key, value in tags.items():
@@ -151,7 +151,7 @@ def _faults_of_tags(tags: Mapping[str, str]) -> Iterable[Fault]:
             yield "InvalidParameterValue", f"Tag {key!r} has a key or a value that isn't valid."
 
 
-def _faults_of_policy(text: str) -> Iterable[Fault]:
+def _policy_refusals(text: str) -> Iterable[Refusal]:
     """Count over the whole policy, as the quotas are written."""
     wrong = "InvalidAttributeValue", "Invalid value for the parameter Policy."
     try:
@@ -161,10 +161,10 @@ def _faults_of_policy(text: str) -> Iterable[Fault]:
     if not isinstance(policy, dict) or len(text.encode()) > POLICY_BYTES:
         yield wrong
         return
-    statements = _listed(policy.get("Statement", []))
-    principals = sum(_count_principals(each.get("Principal")) for each in statements)
-    conditions = sum(len(keys) for each in statements for keys in each.get("Condition", {}).values())
-    actions = max((len(_listed(each.get("Action", []))) for each in statements), default=0)
+    statements = _as_list(policy.get("Statement", []))
+    principals = sum(_count_principals(statement.get("Principal")) for statement in statements)
+    conditions = sum(len(keys) for statement in statements for keys in statement.get("Condition", {}).values())
+    actions = max((len(_as_list(statement.get("Action", []))) for statement in statements), default=0)
     counts = (len(statements), principals, conditions, actions)
     limits = (POLICY_STATEMENTS, POLICY_PRINCIPALS, POLICY_CONDITIONS, STATEMENT_ACTIONS)
     if any(count > limit for count, limit in zip(counts, limits, strict=True)):
@@ -173,26 +173,26 @@ def _faults_of_policy(text: str) -> Iterable[Fault]:
 
 def _count_principals(principal: Any) -> int:
     if isinstance(principal, dict):
-        return sum(len(_listed(each)) for each in principal.values())
-    return len(_listed(principal)) if principal else 0
+        return sum(len(_as_list(values)) for values in principal.values())
+    return len(_as_list(principal)) if principal else 0
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _faults_of_message(data: Mapping[str, Any]) -> Iterable[Fault]:
+def _message_refusals(data: Mapping[str, Any]) -> Iterable[Refusal]:
     attributes: Mapping[str, Mapping[str, Any]] = data.get("MessageAttributes") or {}
     if len(attributes) > ATTRIBUTES:
         text = f"Number of message attributes [{len(attributes)}] exceeds the allowed maximum [{ATTRIBUTES}]."
         yield "InvalidParameterValue", text
     for name, attribute in attributes.items():
-        yield from _faults_of_attribute(name, attribute)
+        yield from _attribute_refusals(name, attribute)
     if _size(data) > MESSAGE_BYTES:
         yield "InvalidParameterValue", f"Message must be shorter than {MESSAGE_BYTES} bytes."
 
 
-def _faults_of_attribute(name: str, attribute: Mapping[str, Any]) -> Iterable[Fault]:
+def _attribute_refusals(name: str, attribute: Mapping[str, Any]) -> Iterable[Refusal]:
     kind = str(attribute.get("DataType", ""))
     if not ATTRIBUTE_NAME.fullmatch(name):
         yield "InvalidParameterValue", f"Message (user) attribute name {name!r} isn't valid."
@@ -217,7 +217,7 @@ def _size(message: Mapping[str, Any]) -> int:
     return size
 
 
-def _environment_fault(properties: Mapping[str, Any]) -> tuple[str, str, int] | None:
+def _environment_refusal(properties: Mapping[str, Any]) -> tuple[str, str, int] | None:
     """Measure the variables as Lambda does, as JSON."""
     variables = (properties.get("Environment") or {}).get("Variables") or {}
     measured = json.dumps(variables, separators=(",", ":"), ensure_ascii=False)

@@ -42,32 +42,32 @@ def change_slowly(
     functions = ministack.services.lambda_svc
     create, update, delete = functions._create_esm, functions._update_esm, functions._delete_esm  # noqa: SLF001 - no public hook
     get, list_all, iterate = functions._get_esm, functions._list_esms, functions._iter_all_esms  # noqa: SLF001 - see above
-    changes = _Changes(behaviours)
+    changes = _PendingChanges(behaviours)
 
     def create_slowly(data: dict[str, Any]) -> Response:
-        changes.settle()
-        refusal = _unread(data, is_there=is_there, is_changing=is_changing)
+        changes.finish_due()
+        refusal = _refuse_unreadable(data, is_there=is_there, is_changing=is_changing)
         return refusal or changes.begin(create(data), "Creating", acts_on=False)
 
     def update_slowly(mapping_id: str, data: dict[str, Any]) -> Response:
-        mapping = changes.settled(mapping_id)
+        mapping = changes.find_mapping(mapping_id)
         if mapping is not None and mapping["State"] not in STEADY:
-            return _refused("ResourceInUseException", IN_USE)
+            return _refuse("ResourceInUseException", IN_USE)
         was_on = mapping is not None and mapping["Enabled"]
         state = "Updating" if data.get("Enabled", was_on) == was_on else "Disabling" if was_on else "Enabling"
         return changes.begin(update(mapping_id, data), state, acts_on=was_on)
 
     def delete_slowly(mapping_id: str) -> Response:
-        mapping = changes.settled(mapping_id)
+        mapping = changes.find_mapping(mapping_id)
         if mapping is None:
             return delete(mapping_id)  # type: ignore[no-any-return]  # ministack has no types
         if mapping["State"] not in STEADY:
-            return _refused("ResourceInUseException", IN_USE)
+            return _refuse("ResourceInUseException", IN_USE)
         return changes.begin(get(mapping_id), "Deleting", acts_on=mapping["Enabled"])
 
     def after_settling(ask: Callable[..., Any]) -> Callable[..., Any]:
         def ask_settled(*arguments: Any) -> Any:
-            changes.settle()
+            changes.finish_due()
             return ask(*arguments)
 
         return ask_settled
@@ -77,8 +77,8 @@ def change_slowly(
     functions._iter_all_esms = after_settling(iterate)  # noqa: SLF001 - see above
 
 
-class _Changes:
-    """Those under way, by mapping: when each is done."""
+class _PendingChanges:
+    """Pending changes of mappings, with the time when each is done."""
 
     def __init__(self, behaviours: Behaviours) -> None:
         self._behaviours = behaviours
@@ -91,18 +91,18 @@ class _Changes:
             return response
         functions = ministack.services.lambda_svc
         mapping = functions._esms[json.loads(response[2])["UUID"]]  # noqa: SLF001 - no public hook
-        due = time.monotonic() + self._behaviours.scaled(self._behaviours.mapping_changes_s)
+        due = time.monotonic() + self._behaviours.scale_delay(self._behaviours.mapping_changes_s)
         with self._lock:
             self._due[mapping["UUID"]] = due, mapping["Enabled"]
             mapping["State"], mapping["Enabled"] = state, acts_on
         return (202, *functions.json_response(functions._esm_response(mapping))[1:])  # noqa: SLF001 - see above
 
-    def settled(self, mapping_id: str) -> Any:
+    def find_mapping(self, mapping_id: str) -> Any:
         """Give a mapping as it is now, None where there is none."""
-        self.settle()
+        self.finish_due()
         return ministack.services.lambda_svc._esms.get(mapping_id)  # noqa: SLF001 - no public hook
 
-    def settle(self) -> None:
+    def finish_due(self) -> None:
         """Finish what is due, in every account and region; what nobody here began, as before a restart, at once."""
         functions, now = ministack.services.lambda_svc, time.monotonic()
         with self._lock:
@@ -119,25 +119,25 @@ class _Changes:
                 mapping["State"], mapping["Enabled"] = ("Enabled" if is_on else "Disabled"), is_on
 
 
-def _unread(
+def _refuse_unreadable(
     data: dict[str, Any], *, is_there: Callable[[str], bool], is_changing: Callable[[str], bool]
 ) -> Response | None:
     """Refuse a mapping whose queue Lambda can't read yet."""
     source = data.get("EventSourceArn", "")
-    if ":sqs:" in source and is_changing(_role(data.get("FunctionName", ""))):
-        return _refused("InvalidParameterValueException", NOT_ALLOWED)
+    if ":sqs:" in source and is_changing(_role_name(data.get("FunctionName", ""))):
+        return _refuse("InvalidParameterValueException", NOT_ALLOWED)
     if ":sqs:" in source and not is_there(source):
-        return _refused("InvalidParameterValueException", NO_QUEUE)
+        return _refuse("InvalidParameterValueException", NO_QUEUE)
     return None
 
 
-def _role(function: str) -> str:
+def _role_name(function: str) -> str:
     """Name the role that a function has, by its name or ARN; empty where there is no such function."""
     functions = ministack.services.lambda_svc
-    found = functions._functions.get(functions._resolve_name(function)) or {}  # noqa: SLF001 - no public hook
-    return str(found.get("config", {}).get("Role", "")).rsplit("/", 1)[-1]
+    record = functions._functions.get(functions._resolve_name(function)) or {}  # noqa: SLF001 - no public hook
+    return str(record.get("config", {}).get("Role", "")).rsplit("/", 1)[-1]
 
 
-def _refused(code: str, text: str) -> Response:
+def _refuse(code: str, text: str) -> Response:
     response: Response = ministack.services.lambda_svc.error_response_json(code, text, 400)
     return response

@@ -15,10 +15,10 @@ Queue = tuple[str, str, str]  # account, region, name
 NOT_THERE = "The specified queue does not exist."
 DELETED_RECENTLY = "You must wait 60 seconds after deleting a queue before you can create another with the same name."
 WITHOUT_QUEUE = frozenset({"CreateQueue", "ListQueues"})
-KEPT = 10_000  # names that are remembered; the oldest are forgotten
+MAX_REMEMBERED = 10_000  # names that are remembered; the oldest are forgotten
 
 
-def settle_slowly(behaviours: Behaviours, random: Random) -> Callable[[str], bool]:
+def delay_queues(behaviours: Behaviours, random: Random) -> Callable[[str], bool]:
     """Let a new queue not be there at first, and a deleted one's name be taken.
 
     Returns what tells whether a queue of the request's account and region is there, by its ARN.
@@ -37,7 +37,7 @@ def settle_slowly(behaviours: Behaviours, random: Random) -> Callable[[str], boo
     free_at: dict[Queue, float] = {}
 
     async def dispatch_later(action: str, data: dict[str, Any], queue_url: str) -> Any:
-        queue = _queue_of(data, queue_url)
+        queue = _request_queue(data, queue_url)
         now = time.monotonic()
         if action not in WITHOUT_QUEUE and now < appear_at.get(queue, 0):
             raise sqs._Err("QueueDoesNotExist", NOT_THERE)  # noqa: SLF001 - see above
@@ -50,24 +50,24 @@ def settle_slowly(behaviours: Behaviours, random: Random) -> Callable[[str], boo
         except sqs._Err as error:  # noqa: SLF001 - see above
             if not (taken and error.code == "QueueDoesNotExist" and random.random() < behaviours.deleted_queue_takes):
                 raise
-            return _as_if_sent(action, data, error)
+            return _fake_send(action, data, error)
         is_late = is_new and random.random() < behaviours.queue_appears_late
         if is_late and not re.fullmatch(behaviours.queues_there_at_once, queue[2]):
-            _note(appear_at, queue, now + behaviours.scaled(behaviours.queue_appears_s))
+            _remember(appear_at, queue, now + behaviours.scale_delay(behaviours.queue_appears_s))
         if action == "DeleteQueue":
-            _note(free_at, queue, now + behaviours.scaled(behaviours.queue_name_taken_s))
+            _remember(free_at, queue, now + behaviours.scale_delay(behaviours.queue_name_taken_s))
         return result
 
     def is_there(arn: str) -> bool:
         _, _, _, region, account, name = arn.split(":")
-        found = sqs._queue_by_arn(arn) is not None  # noqa: SLF001 - see above
-        return found and time.monotonic() >= appear_at.get((account, region, name), 0)
+        exists = sqs._queue_by_arn(arn) is not None  # noqa: SLF001 - see above
+        return exists and time.monotonic() >= appear_at.get((account, region, name), 0)
 
     sqs._dispatch = dispatch_later  # noqa: SLF001 - see above
     return is_there
 
 
-def _queue_of(data: Mapping[str, Any], queue_url: str) -> Queue:
+def _request_queue(data: Mapping[str, Any], queue_url: str) -> Queue:
     """Tell which queue a request is about, by its URL or its name."""
     sqs, responses = ministack.services.sqs, ministack.core.responses
     account, name = sqs._queue_ref_from_urlish(str(data.get("QueueUrl") or queue_url or ""))  # noqa: SLF001
@@ -76,16 +76,16 @@ def _queue_of(data: Mapping[str, Any], queue_url: str) -> Queue:
     return account, responses.get_region(), name
 
 
-def _as_if_sent(action: str, data: Mapping[str, Any], error: Exception) -> dict[str, Any]:
+def _fake_send(action: str, data: Mapping[str, Any], error: Exception) -> dict[str, Any]:
     """Answer a send as if the queue were there. Raises the error for what isn't one."""
     if action == "SendMessage":
-        return _receipt(data)
+        return _fake_receipt(data)
     if action == "SendMessageBatch":
-        return {"Successful": [_receipt(entry) | {"Id": entry["Id"]} for entry in data["Entries"]], "Failed": []}
+        return {"Successful": [_fake_receipt(entry) | {"Id": entry["Id"]} for entry in data["Entries"]], "Failed": []}
     raise error
 
 
-def _receipt(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _fake_receipt(entry: Mapping[str, Any]) -> dict[str, Any]:
     sqs = ministack.services.sqs
     body = str(entry.get("MessageBody", "")).encode()
     receipt = {"MessageId": sqs.new_uuid(), "MD5OfMessageBody": sqs.hashlib.md5(body).hexdigest()}
@@ -93,8 +93,8 @@ def _receipt(entry: Mapping[str, Any]) -> dict[str, Any]:
     return receipt | ({"MD5OfMessageAttributes": digest} if digest else {})
 
 
-def _note(times: dict[Queue, float], queue: Queue, at: float) -> None:
+def _remember(times: dict[Queue, float], queue: Queue, at: float) -> None:
     times.pop(queue, None)
     times[queue] = at
-    if len(times) > KEPT:
+    if len(times) > MAX_REMEMBERED:
         del times[next(iter(times))]

@@ -26,7 +26,7 @@ ITEM_ACTIONS = frozenset(
 )
 MAX_ENTRIES = 10
 BATCHES = frozenset({"SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"})
-EXCEEDED = (
+THROUGHPUT_EXCEEDED = (
     "The level of configured provisioned throughput for the table was exceeded. Consider increasing your provisioning "
     "level with the UpdateTable API."
 )
@@ -65,7 +65,7 @@ def throttle(behaviours: Behaviours, random: Random) -> None:
 
     def refuse_item(action: str) -> Any:
         if action in ITEM_ACTIONS:
-            return dynamodb.error_response_json("ProvisionedThroughputExceededException", EXCEEDED, 400)
+            return dynamodb.error_response_json("ProvisionedThroughputExceededException", THROUGHPUT_EXCEEDED, 400)
         return dynamodb.error_response_json("ThrottlingException", "Rate exceeded", 400)
 
     sqs._dispatch = dispatch_throttled  # noqa: SLF001 - see above
@@ -100,7 +100,7 @@ def fail_entries(behaviours: Behaviours, random: Random) -> None:
         if spared:
             done = await dispatch(action, {**data, "Entries": spared}, queue_url)
         text = "We encountered an internal error. Please try again."
-        failed = [{"Id": each["Id"], "Code": "InternalError", "Message": text, "SenderFault": False} for each in hit]
+        failed = [{"Id": entry["Id"], "Code": "InternalError", "Message": text, "SenderFault": False} for entry in hit]
         return {**done, "Failed": [*done["Failed"], *failed]}
 
     sqs._dispatch = dispatch_entries  # noqa: SLF001 - see above

@@ -23,7 +23,7 @@ def expire_items(*, stay_s: float = 0.0) -> None:
     https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/time-to-live-ttl-streams.html
     """
     dynamodb = ministack.services.dynamodb
-    hidden = _Settings()
+    hidden = _HiddenSettings()
     hidden._data = dynamodb._ttl_settings._data  # noqa: SLF001 - no public hook
     dynamodb._ttl_settings = hidden  # noqa: SLF001 - see above
     every_s = min(LOOK_EVERY_S, stay_s / 4) if stay_s else LOOK_EVERY_S
@@ -38,7 +38,7 @@ def expire_items(*, stay_s: float = 0.0) -> None:
     threading.Thread(target=reap, daemon=True, name="expiry").start()
 
 
-class _Settings(ministack.core.responses.AccountRegionScopedDict):  # type: ignore[misc]  # ministack has no types
+class _HiddenSettings(ministack.core.responses.AccountRegionScopedDict):  # type: ignore[misc]  # ministack has no types
     """ministack's own, but that its reaper, which runs since the import, finds no tables in it."""
 
     __slots__ = ()
@@ -58,7 +58,7 @@ def _reap_table(key: tuple[str, str, str], attribute: str, *, before: float) -> 
             for sk, item in list(items.items()):
                 if _expires_at(item.get(attribute)) <= before:
                     dynamodb._remove_item(table, pk, sk)  # noqa: SLF001 - see above
-                    _note_in_stream(name, item)
+                    _write_stream_record(name, item)
 
 
 def _expires_at(attribute: dict[str, str] | None) -> float:
@@ -69,7 +69,7 @@ def _expires_at(attribute: dict[str, str] | None) -> float:
         return float("inf")
 
 
-def _note_in_stream(name: str, item: Any) -> None:
+def _write_stream_record(name: str, item: Any) -> None:
     dynamodb = ministack.services.dynamodb
     records = dynamodb._stream_records.get(name) or []  # noqa: SLF001 - no public hook
     last = records[-1] if records else None

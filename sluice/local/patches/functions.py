@@ -33,7 +33,7 @@ def patch(python: Path) -> None:
     refuse_second_mappings()
     show_deployed_mappings_as_they_are()
     run_functions_with(python)
-    let_environments_fail_alone()
+    isolate_environment_failures()
     end_environments_whole()
 
 
@@ -47,9 +47,9 @@ def refuse_second_mappings() -> None:
     create = functions._create_esm  # noqa: SLF001 - no public hook
 
     def create_one(data: dict[str, Any]) -> Any:
-        wanted = data.get("EventSourceArn"), data.get("FunctionName", "").rsplit(":", 1)[-1]
+        requested = data.get("EventSourceArn"), data.get("FunctionName", "").rsplit(":", 1)[-1]
         for mapping in functions._esms.values():  # noqa: SLF001 - see above
-            if (mapping["EventSourceArn"], mapping["FunctionName"]) == wanted:
+            if (mapping["EventSourceArn"], mapping["FunctionName"]) == requested:
                 text = f"An event source mapping with these arguments exists already: {mapping['UUID']}"
                 return functions.error_response_json("ResourceConflictException", text, 409)
         return create(data)
@@ -93,7 +93,7 @@ def run_functions_with(python: Path) -> None:
     runtime._detect_runtime_binary = detect_ours  # noqa: SLF001 - see above
 
 
-def let_environments_fail_alone() -> None:
+def isolate_environment_failures() -> None:
     """Fail only the invocation whose execution environment doesn't start.
 
     ministack lets the error pass, which ends all environments of the function. AWS's environments are independent.
@@ -140,7 +140,7 @@ def end_environments_whole() -> None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
 
-    runtime.subprocess = _Grouped(extensions)
+    runtime.subprocess = _ProcessGroups(extensions)
     runtime._signal = end  # noqa: SLF001 - the one place where ministack asks a process to end
     runtime._collect = collect_whole  # noqa: SLF001 - see above
     runtime._REAP_GRACE = SHUTDOWN_S  # noqa: SLF001 - see above
@@ -189,7 +189,7 @@ class ExtensionsApi:
         return token in self._registered
 
 
-class _Grouped:
+class _ProcessGroups:
     """The module `subprocess`, but a process that it starts leads a process group and has an Extensions API."""
 
     def __init__(self, extensions: ExtensionsApi) -> None:
@@ -221,24 +221,24 @@ def fill_batches() -> None:
 
     def receive_full(queue_url: str, max_number: int) -> list[dict[str, Any]]:
         arn = queue_of(queue_url)["attributes"]["QueueArn"]
-        of_queue = (each for each in mappings.values() if each["EventSourceArn"] == arn)
-        window_s = max((each.get("MaximumBatchingWindowInSeconds") or 0 for each in of_queue), default=0)
+        of_queue = (mapping for mapping in mappings.values() if mapping["EventSourceArn"] == arn)
+        window_s = max((mapping.get("MaximumBatchingWindowInSeconds") or 0 for mapping in of_queue), default=0)
         if not window_s:
             return receive(queue_url, max_number)  # type: ignore[no-any-return]  # ministack has no types
         with lock:
             now = time.time()
-            waiting = [each for each in queue_of(queue_url)["messages"] if each.get("visible_at", 0) <= now]
+            waiting = [message for message in queue_of(queue_url)["messages"] if message.get("visible_at", 0) <= now]
         if not waiting:
             began.pop(arn, None)
             return []
         if len(waiting) < max_number and waits(arn, window_s):
             return []
         began.pop(arn, None)
-        sizes = (len(json.dumps([each["body"], each.get("message_attributes")])) for each in waiting)
+        sizes = (len(json.dumps([message["body"], message.get("message_attributes")])) for message in waiting)
         fitting = sum(size <= PAYLOAD_BYTES for size in accumulate(size + RECORD_BYTES for size in sizes))
-        wanted = min(max_number, max(1, fitting))
+        batch_size = min(max_number, max(1, fitting))
         batch: list[dict[str, Any]] = []
-        while len(batch) < wanted and (part := receive(queue_url, min(PER_REQUEST, wanted - len(batch)))):
+        while len(batch) < batch_size and (part := receive(queue_url, min(PER_REQUEST, batch_size - len(batch)))):
             batch += part
         return batch
 

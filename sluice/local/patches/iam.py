@@ -34,8 +34,8 @@ def patch() -> None:
     authorize_batches_as_aws_does()
     read_policy_variables()
     take_loopback_as_secure()
-    know_mappings_functions()
-    name_what_is_asked_for()
+    add_function_condition_key()
+    check_named_resources()
 
 
 def authorize_batches_as_aws_does() -> None:
@@ -64,22 +64,22 @@ def read_policy_variables() -> None:
     evaluator = ministack.core.iam_evaluator
     met, key_of = evaluator._conditions_met, evaluator._resolve_condition_key  # noqa: SLF001 - no public hook
 
-    def met_with_variables(conditions: Any, context: Any) -> Any:
-        def said(value: Any) -> Any:
+    def meet_with_variables(conditions: Any, context: Any) -> Any:
+        def substitute(value: Any) -> Any:
             if isinstance(value, list):
-                return [said(each) for each in value]
+                return [substitute(item) for item in value]
             if not isinstance(value, str):
                 return value
             # A key that the request hasn't stays as it is written: nothing is equal to that.
             return VARIABLE.sub(lambda match: str(key_of(match[1], context) or match[0]), value)
 
         filled = {
-            operator: {key: said(value) for key, value in keys.items()} if isinstance(keys, dict) else keys
+            operator: {key: substitute(value) for key, value in keys.items()} if isinstance(keys, dict) else keys
             for operator, keys in (conditions or {}).items()
         }
         return met(filled, context)
 
-    evaluator._conditions_met = met_with_variables  # noqa: SLF001
+    evaluator._conditions_met = meet_with_variables  # noqa: SLF001
 
 
 def take_loopback_as_secure() -> None:
@@ -97,7 +97,7 @@ def take_loopback_as_secure() -> None:
     ministack.app.pin_request_origin = pin_secure
 
 
-def know_mappings_functions() -> None:
+def add_function_condition_key() -> None:
     """Give requests about an event source mapping the condition key `lambda:FunctionArn`: the mapping's function.
 
     ministack lacks the key, so statements that limit a role to mappings of certain functions match nothing.
@@ -122,7 +122,7 @@ def know_mappings_functions() -> None:
     actions.request_tag_context, evaluator.enforce = tags_and_function, enforce_with_function
 
 
-def name_what_is_asked_for() -> None:
+def check_named_resources() -> None:
     """Check requests to ECS on the service, task or revision that they name, and `GetParameters` on the first one.
 
     ministack checks the former on the cluster, the latter on `*`. AWS does so for none of these actions: it gives
@@ -144,9 +144,11 @@ def name_what_is_asked_for() -> None:
             return arn(f"parameter/{str(names[0]).removeprefix('/')}", service)
         if service != "ecs" or operation not in ECS_RESOURCES:
             return str(extract(service, method, path, headers, body, *more))
-        asked = json.loads(body)
-        said = {name: str(value[0] if isinstance(value, list) else value) for name, value in asked.items() if value}
-        last = {name: value.rsplit("/", 1)[-1] for name, value in said.items()}
+        fields = json.loads(body)
+        identifiers = {
+            name: str(value[0] if isinstance(value, list) else value) for name, value in fields.items() if value
+        }
+        last = {name: value.rsplit("/", 1)[-1] for name, value in identifiers.items()}
         resource = ECS_RESOURCES[operation].format(**{"cluster": "default"} | last)
         return resource if resource == "*" else arn(resource)
 

@@ -22,10 +22,10 @@ from sluice.local.requests import BY_CALL, BY_TRIGGER, RequestLog, action_and_qu
 
 EMBEDDED = '"CloudWatchMetrics"'  # what a line of the format has
 OK = 200
-LOGGED_WITHIN_S, LOOK_EVERY_S = 5.0, 0.001
+LOG_TIMEOUT_S, LOOK_EVERY_S = 5.0, 0.001
 SENT, RECEIVED, DELETED = "NumberOfMessagesSent", "NumberOfMessagesReceived", "NumberOfMessagesDeleted"
 # How often an answer has this is how many messages it is about; a body's own quotation marks are escaped there.
-TOLD = {
+RESPONSE_MARKERS = {
     "SendMessage": (SENT, b'"MessageId":'),
     "SendMessageBatch": (SENT, b'"MessageId":'),
     "ReceiveMessage": (RECEIVED, b'"ReceiptHandle":'),
@@ -42,17 +42,17 @@ def keep_logs_whole() -> None:
     environments = ministack.core.lambda_runtime.Worker
     drain = environments._drain_stderr_bounded  # noqa: SLF001 - no public hook
 
-    def drained(environment: Any, *arguments: Any, **named: Any) -> str:
-        process, deadline = environment._proc, time.monotonic() + LOGGED_WITHIN_S  # noqa: SLF001 - see above
-        while process and _unread(process.stderr) and time.monotonic() < deadline:
+    def drain_all(environment: Any, *arguments: Any, **named: Any) -> str:
+        process, deadline = environment._proc, time.monotonic() + LOG_TIMEOUT_S  # noqa: SLF001 - see above
+        while process and _unread_bytes(process.stderr) and time.monotonic() < deadline:
             time.sleep(LOOK_EVERY_S)
         log: str = drain(environment, *arguments, **named)
         return log
 
-    environments._drain_stderr_bounded = drained  # noqa: SLF001 - see above
+    environments._drain_stderr_bounded = drain_all  # noqa: SLF001 - see above
 
 
-def _unread(pipe: Any) -> int:
+def _unread_bytes(pipe: Any) -> int:
     """How many bytes are in the pipe; none where it is closed."""
     try:
         (count,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))
@@ -134,9 +134,9 @@ def count_messages(log: RequestLog) -> None:
 
 def _count(action: str, queue: str, asked: bytes, answer: Any) -> None:
     said = answer if isinstance(answer, bytes) else str(answer or "").encode()
-    if action in TOLD:
-        metric, told = TOLD[action]
-        _add(metric, queue, said.count(told))
+    if action in RESPONSE_MARKERS:
+        metric, marker = RESPONSE_MARKERS[action]
+        _add(metric, queue, said.count(marker))
     elif action == "DeleteMessage":
         _add(DELETED, queue, 1)
     elif action == "DeleteMessageBatch":
@@ -158,8 +158,8 @@ def add(namespace: str, name: str, value: float, dimensions: Mapping[str, str], 
     last: dict[str, Any] | None = points[-1] if points else None
     if last is None or last["Timestamp"] != second or "_stat" not in last:
         begun = {"SampleCount": 1, "Sum": value, "Minimum": value, "Maximum": value}
-        told = {"Timestamp": second, "Unit": "Count", "Dimensions": dict(dimensions)}
-        points.append({**told, "Value": value, "_stat": begun})
+        fields = {"Timestamp": second, "Unit": "Count", "Dimensions": dict(dimensions)}
+        points.append({**fields, "Value": value, "_stat": begun})
         return
     before = last["_stat"]
     last["_stat"] = {

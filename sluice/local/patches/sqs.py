@@ -39,19 +39,19 @@ FIFO_DEFAULTS = {"DeduplicationScope": "queue", "FifoThroughputLimit": "perQueue
 
 def patch() -> None:
     """Make all patches of this file, once."""
-    say_who_sent()
+    set_sender_ids()
     keep_traces_of_batches()
     refuse_other_queues()
     refuse_messages()
     refuse_receives()
-    know_handles()
+    encode_handles()
     delete_by_handle()
     change_visibility_by_handle()
     receive_whole_groups()
     move_dead_letters_of_free_groups()
 
 
-def say_who_sent() -> None:
+def set_sender_ids() -> None:
     """Give a message the `SenderId` of its sender: the id of a user, or of a role with the name of its session.
 
     ministack gives it the account's id. AWS does so only for what the account's root sent.
@@ -66,7 +66,7 @@ def say_who_sent() -> None:
 
     def build_with_sender(now: float, said: Any) -> dict[str, str]:
         attributes: dict[str, str] = build(now, said)
-        return attributes | {"SenderId": _user_id(_arn_of(caller.get()))}
+        return attributes | {"SenderId": _user_id(_caller_arn(caller.get()))}
 
     run = lambda_svc._run_sqs_batch  # noqa: SLF001
 
@@ -80,7 +80,7 @@ def say_who_sent() -> None:
     lambda_svc._run_sqs_batch = run_with_senders  # noqa: SLF001
 
 
-def _arn_of(key: str) -> str:
+def _caller_arn(key: str) -> str:
     """Say whose an access key is, in whichever account; the root's where it is nobody's else."""
     session = sts._sessions.get(key)  # noqa: SLF001
     if session is not None:
@@ -139,14 +139,14 @@ def refuse_other_queues() -> None:
     create: Handler = sqs._HANDLERS["CreateQueue"]  # noqa: SLF001 - no public hook
 
     def create_such(data: Request, queue_url: str) -> Any:
-        name, wanted = data.get("QueueName", ""), data.get("Attributes") or {}
-        if name.endswith(".fifo") != (wanted.get("FifoQueue") == "true"):
+        name, attributes = data.get("QueueName", ""), data.get("Attributes") or {}
+        if name.endswith(".fifo") != (attributes.get("FifoQueue") == "true"):
             raise _error("InvalidParameterValue", "Can only include alphanumeric characters, hyphens, or underscores")
-        sqs._validate_numeric_attrs(wanted)  # noqa: SLF001 - see above
-        there = sqs._queues.get(sqs._queue_url(name))  # noqa: SLF001 - see above
-        given = {**DEFAULTS, **(FIFO_DEFAULTS if name.endswith(".fifo") else {})}
-        has = {**given, **there["attributes"]} if there else wanted
-        if any(has.get(each) != str(value) for each, value in wanted.items()):
+        sqs._validate_numeric_attrs(attributes)  # noqa: SLF001 - see above
+        existing = sqs._queues.get(sqs._queue_url(name))  # noqa: SLF001 - see above
+        defaults = {**DEFAULTS, **(FIFO_DEFAULTS if name.endswith(".fifo") else {})}
+        actual = {**defaults, **existing["attributes"]} if existing else attributes
+        if any(actual.get(attribute) != str(value) for attribute, value in attributes.items()):
             raise _error("QueueNameExists", "A queue already exists with the same name and a different value")
         return create(data, queue_url)
 
@@ -186,7 +186,7 @@ def refuse_receives() -> None:
     sqs._HANDLERS["ReceiveMessage"] = receive_checked  # noqa: SLF001 - see above
 
 
-def know_handles() -> None:
+def encode_handles() -> None:
     """Put the queue and the message into a receipt handle, for the patches that tell old handles from foreign ones.
 
     ministack's handles are random, so one of an earlier receive can't be told from one of another queue. AWS tells.
@@ -217,7 +217,7 @@ def delete_by_handle() -> None:
 
     def delete_known(data: Request, queue_url: str) -> Any:
         queue = _queue(data, queue_url, "DeleteMessage")
-        message = _message_of(queue, data["ReceiptHandle"])
+        message = _find_message(queue, data["ReceiptHandle"])
         if message is None:
             return {}
         is_last = message["receipt_handle"] == data["ReceiptHandle"]
@@ -225,7 +225,10 @@ def delete_by_handle() -> None:
             raise _error("InvalidParameterValue", "Reason: The receipt handle has expired.")
         return delete(data, queue_url) if is_last else {}
 
-    handlers = {"DeleteMessage": delete_known, "DeleteMessageBatch": partial(_each, delete_known, "DeleteMessage")}
+    handlers = {
+        "DeleteMessage": delete_known,
+        "DeleteMessageBatch": partial(_handle_batch, delete_known, "DeleteMessage"),
+    }
     sqs._HANDLERS |= handlers  # noqa: SLF001 - see above
 
 
@@ -241,7 +244,7 @@ def change_visibility_by_handle() -> None:
 
     def change_known(data: Request, queue_url: str) -> Any:
         queue = _queue(data, queue_url, "ChangeMessageVisibility")
-        message = _message_of(queue, data["ReceiptHandle"])
+        message = _find_message(queue, data["ReceiptHandle"])
         _check_range("VisibilityTimeout", data, VISIBILITY_S)
         if message is None or message["receipt_handle"] != data["ReceiptHandle"]:
             raise _error("InvalidParameterValue", NOT_CHANGED)
@@ -252,7 +255,7 @@ def change_visibility_by_handle() -> None:
             raise _error("InvalidParameterValue", text)
         return change(data, queue_url)
 
-    batch = partial(_each, change_known, "ChangeMessageVisibility")
+    batch = partial(_handle_batch, change_known, "ChangeMessageVisibility")
     handlers = {"ChangeMessageVisibility": change_known, "ChangeMessageVisibilityBatch": batch}
     sqs._HANDLERS |= handlers  # noqa: SLF001 - see above
 
@@ -267,8 +270,8 @@ def receive_whole_groups() -> None:
     collect = sqs._collect_fifo  # noqa: SLF001 - no public hook
 
     def collect_groups(queue: Queue, most: int, timeout_s: int, now: float) -> list[Message]:
-        found: list[Message] = collect({**queue, "messages": _receivable(queue, now)}, most, timeout_s, now)
-        return found
+        received: list[Message] = collect({**queue, "messages": _receivable(queue, now)}, most, timeout_s, now)
+        return received
 
     sqs._collect_fifo = collect_groups  # noqa: SLF001 - see above
 
@@ -299,12 +302,12 @@ def _receivable(queue: Queue, now: float) -> list[Message]:
     groups: dict[str, list[Message]] = {}
     for message in queue["messages"]:
         groups.setdefault(message.get("group_id") or "", []).append(message)
-    found = []
+    receivable = []
     for group in groups.values():
         hidden = [message.get("visible_at", 0) > now for message in group]
         if not any(hides and message.get("receive_count") for hides, message in zip(hidden, group, strict=True)):
-            found += group[: hidden.index(True) if True in hidden else None]
-    return found
+            receivable += group[: hidden.index(True) if True in hidden else None]
+    return receivable
 
 
 def _queue(data: Mapping[str, Any], queue_url: str, action: str) -> Queue:
@@ -312,7 +315,7 @@ def _queue(data: Mapping[str, Any], queue_url: str, action: str) -> Queue:
     return queue
 
 
-def _message_of(queue: Queue, handle: str) -> Message | None:
+def _find_message(queue: Queue, handle: str) -> Message | None:
     """Find the message that a handle is of, if it is there still. Raises SQS's error for what is no handle of it."""
     try:
         arn, message_id, _ = base64.b64decode(handle, validate=True).decode().split(" ")
@@ -329,7 +332,7 @@ def _is_hidden(message: Message) -> bool:
     return bool(message["visible_at"] > sqs.time.time())
 
 
-def _each(do: Handler, action: str, data: Request, queue_url: str) -> dict[str, Any]:
+def _handle_batch(do: Handler, action: str, data: Request, queue_url: str) -> dict[str, Any]:
     """Do a batch's entries one by one, and say which failed."""
     _queue(data, queue_url, action)
     sqs._validate_batch_entries(data.get("Entries", []), f"{action}BatchRequestEntry")  # noqa: SLF001 - no public hook

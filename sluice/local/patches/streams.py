@@ -31,14 +31,14 @@ def patch() -> None:
     https://docs.aws.amazon.com/lambda/latest/dg/services-ddb-batchfailurereporting.html
     https://docs.aws.amazon.com/lambda/latest/dg/services-dynamodb-eventsourcemapping.html
     """
-    readings: dict[str, Reading] = {}
+    readings: dict[str, StreamPoller] = {}
     assert lambdas._poll_dynamodb_streams  # noqa: SLF001, S101 - no public hook
 
     def poll() -> bool:
         began = False
         for account, region, mapping in lambdas._iter_all_esms():  # noqa: SLF001 - see above
             with ministack.core.responses.request_scope(account, region):
-                reading = readings.setdefault(mapping["UUID"], Reading(mapping))
+                reading = readings.setdefault(mapping["UUID"], StreamPoller(mapping))
                 reading.mapping = mapping
                 began = reading.read() or began
         return began
@@ -47,7 +47,7 @@ def patch() -> None:
 
 
 @dataclass(slots=True)
-class Reading:
+class StreamPoller:
     """How far one trigger is. `attempts` are those of the batch at its position, `limit` how many records that has."""
 
     mapping: Mapping
@@ -67,43 +67,43 @@ class Reading:
             return False
         position = self._position(table)
         read = dynamodb.stream_records_since(table, position, self.limit or self.mapping.get("BatchSize", 100))
-        wanted = lambdas._apply_filter_criteria(read, self.mapping)  # noqa: SLF001 - see above
-        if not read or (wanted and self._waits(len(read))):
+        matching = lambdas._apply_filter_criteria(read, self.mapping)  # noqa: SLF001 - see above
+        if not read or (matching and self._waits_for_more(len(read))):
             return False
         self.waits_since = None
-        if not wanted:
-            self._move(position + len(read))
+        if not matching:
+            self._move_to(position + len(read))
             return True
-        lambdas._dispatch_esm_batch(uuid, self.invoke, function, position, read, wanted)  # noqa: SLF001 - see above
+        lambdas._dispatch_esm_batch(uuid, self.invoke, function, position, read, matching)  # noqa: SLF001 - see above
         return True
 
-    def invoke(self, function: Any, position: int, read: Sequence[Record], wanted: Sequence[Record]) -> None:
+    def invoke(self, function: Any, position: int, read: Sequence[Record], matching: Sequence[Record]) -> None:
         """Hand the function a batch, and move on, or back to what it reports."""
-        result = lambdas._execute_function(function, {"Records": copy.deepcopy(wanted)})  # noqa: SLF001 - no public hook
-        failed = _first_failed(result, wanted, reports=REPORTS in self.mapping.get("FunctionResponseTypes", []))
+        result = lambdas._execute_function(function, {"Records": copy.deepcopy(matching)})  # noqa: SLF001 - no public hook
+        failed = _first_failed(result, matching, reports=REPORTS in self.mapping.get("FunctionResponseTypes", []))
         if failed is None:
             self.attempts, self.limit = 0, None
-            self.mapping["LastProcessingResult"] = f"OK - {len(wanted)} records"
-            self._move(position + len(read))
+            self.mapping["LastProcessingResult"] = f"OK - {len(matching)} records"
+            self._move_to(position + len(read))
             return
         self.mapping["LastProcessingResult"] = "FAILED"
         left = read.index(failed)
-        condition = self._gives_up(failed)
+        condition = self._exceeded_limit(failed)
         if condition is None:
             # What was reported is where the batch is cut; one that failed whole is cut in the middle.
             is_halved = result.get("error") and self.mapping.get("BisectBatchOnFunctionError") and len(read) > 1
             self.limit = len(read) // 2 if is_halved else self.limit
             self.attempts += 1
-            self._move(position + left)
+            self._move_to(position + left)
             lambdas._esm_backoff_until[self.mapping["UUID"]] = time.time() + lambdas._ESM_BACKOFF_SECONDS  # noqa: SLF001 - see above
             return
         lambdas._send_ddb_stream_failure_record(  # noqa: SLF001 - see above
             self.mapping, function, list(read[left:]), self.mapping["EventSourceArn"], result, condition
         )
         self.attempts, self.limit = 0, None
-        self._move(position + len(read))
+        self._move_to(position + len(read))
 
-    def _gives_up(self, failed: Record) -> str | None:
+    def _exceeded_limit(self, failed: Record) -> str | None:
         """Say for which limit the batch is given up now, in Lambda's words; -1 is none."""
         attempts, age_s = (self.mapping.get(name) for name in ("MaximumRetryAttempts", "MaximumRecordAgeInSeconds"))
         if attempts is not None and 0 <= int(attempts) <= self.attempts:
@@ -128,11 +128,11 @@ class Reading:
             position: int = lambdas._dynamodb_stream_positions.setdefault(self.mapping["UUID"], starts)  # noqa: SLF001
         return position if first <= position <= end else first
 
-    def _move(self, position: int) -> None:
+    def _move_to(self, position: int) -> None:
         with lambdas._dynamodb_stream_positions_lock:  # noqa: SLF001 - no public hook
             lambdas._dynamodb_stream_positions[self.mapping["UUID"]] = position  # noqa: SLF001 - see above
 
-    def _waits(self, number: int) -> bool:
+    def _waits_for_more(self, number: int) -> bool:
         """Whether the batch may still be filled: what comes again, and a full one, doesn't wait."""
         window_s = self.mapping.get("MaximumBatchingWindowInSeconds") or 0
         if not window_s or self.attempts or number >= self.mapping.get("BatchSize", 100):
@@ -154,7 +154,7 @@ def _first_failed(result: Record, batch: Sequence[Record], *, reports: bool) -> 
     reported = (answer or {}).get("batchItemFailures") if reports and isinstance(answer, dict | None) else None
     if not reported:
         return None
-    numbers = {each.get("itemIdentifier") for each in reported}
+    numbers = {failure.get("itemIdentifier") for failure in reported}
     known = {record["dynamodb"]["SequenceNumber"] for record in batch}
     if not numbers <= known:
         return batch[0]

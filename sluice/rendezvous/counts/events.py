@@ -1,4 +1,4 @@
-"""What became of offers, polls and answers, as messages for the site's events exchange. Pure.
+"""Outcomes of offers, polls and answers, as messages for the site's events exchange. Pure.
 
 Each is a JSON object with the routing key `rendezvous.<kind>.<outcome>.<country>`. None has an address: a poll has the
 keyed hash of its proxy's, which is good for a day. An event's id follows from what it is about, so an outcome that is
@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from sluice.codec import convert
 from sluice.errors import Malformed
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
-from sluice.times import day_of, iso, ms_of
-from sluice.ulids import is_ulid, ulid_of
+from sluice.times import format_day, iso, parse_time_ms
+from sluice.ulids import derive_ulid, is_ulid
 
 TOPIC = "rendezvous"
 UNKNOWN_TYPE = "unknown"
@@ -25,7 +25,7 @@ MAX_ADDRESSES = 1_000  # in one event: some 35 KB
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """What all kinds have. `trace` is the X-Ray trace header of whoever saw it. Any text may be an outcome."""
+    """The fields of every kind of event. `trace` is its function's X-Ray trace header. `outcome` may be any text."""
 
     kind: ClassVar[str]
 
@@ -39,20 +39,20 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def routing_key(self) -> str:
-        """What bindings of a topic exchange match."""
+        """The routing key that the bindings of a topic exchange match."""
         return f"{TOPIC}.{self.kind}.{self.outcome}.{self.country}"
 
     @property
     def attributes(self) -> Mapping[str, str]:
-        """What filters of a split queue match."""
+        """The message attributes that the filters of a split queue match."""
         return {"kind": self.kind, "outcome": self.outcome, "country": self.country}
 
     def to_json(self, *, site: str) -> str:
         """Write the message's body: all fields, `at_ms` as `at`. `site` is the tag of the site where it happened."""
         common = {"kind": self.kind, "id": self.id, "at": iso(self.at_ms), "site": site, "trace": self.trace}
-        told = {name: getattr(self, name) for name in self.__struct_fields__ if name not in _NOT_TOLD}
-        alone = {name for name, value in _OF_ONE_POLL.items() if told.get(name) == value}
-        document = common | {name: value for name, value in told.items() if name not in alone}
+        values = {name: getattr(self, name) for name in self.__struct_fields__ if name not in _NOT_TOLD}
+        alone = {name for name, value in _OF_ONE_POLL.items() if values.get(name) == value}
+        document = common | {name: value for name, value in values.items() if name not in alone}
         return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -98,29 +98,29 @@ class AnswerEvent(Event, frozen=True, kw_only=True):
 
 
 def event_id(kind: str, name: str, *, at_ms: int) -> str:
-    """Make the id of the one event of a kind about what `name` names, which began then."""
-    return ulid_of(f"{kind}/{name}", sent_at_ms=at_ms)
+    """Derive the id of the only event of its kind about the thing that `name` names and that began at this time."""
+    return derive_ulid(f"{kind}/{name}", sent_at_ms=at_ms)
 
 
-def summed(polls: Iterable[PollEvent]) -> Sequence[PollEvent]:
-    """Tell of polls that ended alike by one event, which has the first one's id, time and trace. In order of these.
+def combine_polls(polls: Iterable[PollEvent]) -> Sequence[PollEvent]:
+    """Combine polls that ended alike into one event with the first one's id, time and trace, in order of the times.
 
     Alike are those of one day, outcome, NAT, type and country that all name a relay pattern, or none.
     """
     sums: dict[tuple[object, ...], PollEvent] = {}
     full: list[PollEvent] = []
     for poll in polls:
-        told = (poll.outcome, poll.nat, poll.proxy_type, poll.country, poll.relay_extension)
-        alike = (day_of(poll.at_ms), *told)
+        labels = (poll.outcome, poll.nat, poll.proxy_type, poll.country, poll.relay_extension)
+        alike = (format_day(poll.at_ms), *labels)
         before = sums.get(alike)
         if before is not None and len({*before.all_addresses, *poll.all_addresses}) > MAX_ADDRESSES:
             full.append(sums.pop(alike))
             before = None
-        sums[alike] = poll if before is None else _both(before, poll)
+        sums[alike] = poll if before is None else _add_polls(before, poll)
     return [*full, *sums.values()]
 
 
-def _both(one: PollEvent, other: PollEvent) -> PollEvent:
+def _add_polls(one: PollEvent, other: PollEvent) -> PollEvent:
     return replace(
         one,
         clients=one.clients + other.clients,
@@ -134,7 +134,7 @@ def _both(one: PollEvent, other: PollEvent) -> PollEvent:
 _KINDS: Mapping[str, type[Event]] = {kind.kind: kind for kind in (OfferEvent, PollEvent, AnswerEvent)}
 
 
-def event_of(document: object) -> Event | None:
+def parse_event(document: object) -> Event | None:
     """Read an event's JSON object; None for a kind that isn't known. Fields that aren't known are ignored.
 
     Raises `Malformed` for what is no object, has not all that every event has, or has a field of another type.
@@ -145,16 +145,16 @@ def event_of(document: object) -> Event | None:
     kind = _KINDS.get(document["kind"])
     if kind is None:
         return None
-    given = {name: value for name, value in document.items() if value is not None}
-    return convert(given | {"at_ms": ms_of(document["at"])}, kind, of="an event")
+    fields = {name: value for name, value in document.items() if value is not None}
+    return convert(fields | {"at_ms": parse_time_ms(document["at"])}, kind, of="an event")
 
 
 def _check_common(document: Mapping[str, Any]) -> None:
-    """Check what every event has. Raises `Malformed`."""
+    """Check the fields that every event has. Raises `Malformed`."""
     for name in ("kind", "id", "site", "outcome", "at"):
         if not isinstance(document.get(name), str):
             raise Malformed(f"{name} is no text")
-    ms_of(document["at"])
+    parse_time_ms(document["at"])
     if not is_ulid(document["id"]):
         raise Malformed(f"id {document['id'][:80]!r} is no ULID")
     if not document["site"]:

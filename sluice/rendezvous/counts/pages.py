@@ -20,13 +20,13 @@ from sluice.rendezvous.counts.statistics import (
     Count,
     Family,
     by_label,
-    labelled,
-    rounded_up,
+    iterate_labels,
+    round_up,
     total,
 )
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import Nat, OfferMethod
-from sluice.times import DAY_MS, day_of, day_start_ms
+from sluice.times import DAY_MS, day_start_ms, format_day
 
 DAY_S = DAY_MS // 1000
 TYPES = ("iptproxy", "standalone", "webext", "badge")  # those with a line; the others are in the total alone
@@ -42,28 +42,28 @@ def daily_log(day: str, counts: Mapping[Count, int]) -> str:
 
 
 def _lines(day: str, counts: Mapping[Count, int]) -> Iterator[str]:
-    yield f"snowflake-stats-end {day_of(day_start_ms(day) + DAY_MS)} 00:00:00 ({DAY_S} s)"
+    yield f"snowflake-stats-end {format_day(day_start_ms(day) + DAY_MS)} 00:00:00 ({DAY_S} s)"
     # Where there is no country the line ends in a space, as Snowflake's does.
     yield f"snowflake-ips {_countries(by_label(counts, ADDRESSES, 'cc'))}"
     for type_ in TYPES:
         yield f"snowflake-ips-{type_} {total(counts, ADDRESSES_BY_TYPE, type=type_)}"
     yield f"snowflake-ips-total {total(counts, ADDRESSES)}"
-    yield f"snowflake-idle-count {rounded_up(total(counts, POLLS, status=End.POLL_IDLE.event))}"
-    yield f"snowflake-proxy-poll-with-relay-url-count {rounded_up(total(counts, WITH_RELAY_URL))}"
-    yield f"snowflake-proxy-poll-without-relay-url-count {rounded_up(total(counts, WITHOUT_RELAY_URL))}"
-    yield f"snowflake-proxy-rejected-for-relay-url-count {rounded_up(total(counts, REJECTED))}"
+    yield f"snowflake-idle-count {round_up(total(counts, POLLS, status=End.POLL_IDLE.event))}"
+    yield f"snowflake-proxy-poll-with-relay-url-count {round_up(total(counts, WITH_RELAY_URL))}"
+    yield f"snowflake-proxy-poll-without-relay-url-count {round_up(total(counts, WITHOUT_RELAY_URL))}"
+    yield f"snowflake-proxy-rejected-for-relay-url-count {round_up(total(counts, REJECTED))}"
     denied = total(counts, OFFERS, status=End.OFFER_DENIED.event)
     unrestricted = total(counts, OFFERS, status=End.OFFER_DENIED.event, nat=Nat.UNRESTRICTED)
-    yield f"client-denied-count {rounded_up(denied)}"
+    yield f"client-denied-count {round_up(denied)}"
     # A client that doesn't know its NAT counts as restricted.
-    yield f"client-restricted-denied-count {rounded_up(denied - unrestricted)}"
-    yield f"client-unrestricted-denied-count {rounded_up(unrestricted)}"
-    yield f"client-snowflake-match-count {rounded_up(total(counts, OFFERS, status=End.OFFER_MATCHED.event))}"
-    yield f"client-snowflake-timeout-count {rounded_up(total(counts, OFFERS, status=End.OFFER_TIMED_OUT.event))}"
+    yield f"client-restricted-denied-count {round_up(denied - unrestricted)}"
+    yield f"client-unrestricted-denied-count {round_up(unrestricted)}"
+    yield f"client-snowflake-match-count {round_up(total(counts, OFFERS, status=End.OFFER_MATCHED.event))}"
+    yield f"client-snowflake-timeout-count {round_up(total(counts, OFFERS, status=End.OFFER_TIMED_OUT.event))}"
     for method in (OfferMethod.HTTP, OfferMethod.AMP_CACHE, OfferMethod.SQS):
         countries = by_label(counts, OFFERS, "cc", rendezvous_method=method)
-        yield f"client-{method}-count {rounded_up(countries.total())}"
-        yield f"client-{method}-ips {_countries(countries, shown=rounded_up)}"
+        yield f"client-{method}-count {round_up(countries.total())}"
+        yield f"client-{method}-ips {_countries(countries, shown=round_up)}"
     for nat in NATS:
         yield f"snowflake-ips-nat-{nat} {total(counts, ADDRESSES_BY_NAT, nat=nat)}"
 
@@ -80,12 +80,12 @@ def exposition(counts: Mapping[Count, int], available: Mapping[tuple[str, str], 
     lines: list[str] = []
     for family in (AVAILABLE, *FAMILIES.values()):
         kind, numbers = ("gauge", waiting) if family is AVAILABLE else ("counter", counts)
-        samples = [] if family.daily else list(labelled(numbers, family))
+        samples = [] if family.daily else list(iterate_labels(numbers, family))
         name = f"{NAMESPACE}_{family.name}"
         if samples:
             lines += [f"# HELP {name} {family.meaning}", f"# TYPE {name} {kind}"]
         for labels, number in samples:
             # Label values have nothing that would be escaped: `statistics` sees to it.
             pairs = ",".join(f'{label}="{value}"' for label, value in labels.items())
-            lines.append(f"{name}{{{pairs}}} {rounded_up(number) if family.rounded else number}")
+            lines.append(f"{name}{{{pairs}}} {round_up(number) if family.rounded else number}")
     return "".join(f"{line}\n" for line in lines)

@@ -1,4 +1,4 @@
-"""What is counted of rendezvous events, by Snowflake's names. Pure.
+"""Statistics of rendezvous events, under Snowflake's names. Pure.
 
 A count has a family and label values. What Prometheus reads grows for ever; the same counts of one UTC day, and how
 many different addresses polled in it, make that day's log. Counts are stored in rows: what one event counts as is in
@@ -14,8 +14,8 @@ from typing import NamedTuple
 import msgspec
 
 from sluice.rendezvous.counts.events import UNKNOWN_TYPE, Event, OfferEvent, PollEvent
-from sluice.rendezvous.protocol.ends import End, outcomes_of
-from sluice.times import day_of
+from sluice.rendezvous.protocol.ends import End, list_outcomes
+from sluice.times import format_day
 
 ROUND_TO = 8
 # Events come from whoever publishes to the exchange, and a label's values stand in the pages that we serve.
@@ -26,7 +26,7 @@ MAX_ADDRESS = 128  # characters of a keyed hash; ours have 32
 
 
 class RowKind(StrEnum):
-    """What a row of counts is about."""
+    """The kind of a row of counts: offers or proxies."""
 
     OFFERS = "offers"
     PROXIES = "proxies"
@@ -106,7 +106,7 @@ _BY_CODE = {family.code: family for family in FAMILIES.values()}
 
 
 class Count(NamedTuple):
-    """What is counted: a family's name, and values in the order of its labels."""
+    """The key of a count: a family's name, and values in the order of its labels."""
 
     family: str
     values: tuple[str, ...]
@@ -116,16 +116,16 @@ Counts = Counter[Count]
 
 
 class Row(NamedTuple):
-    """Counts that are kept together: what they are about, and the values of the labels that all of them have."""
+    """Counts that are stored together: their kind, and the values of their common labels."""
 
     kind: RowKind
     values: tuple[str, ...]
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
-    """What one event counts as, on its day, in one row.
+    """The counts that one event adds to one row of its day.
 
-    `marks` count once a day for each of the `addresses`, by names of their own. An address is the keyed hash of one.
+    `marks` count once a day for each of the `addresses`, by names of their own. Addresses are keyed hashes.
     """
 
     day: str
@@ -140,9 +140,9 @@ def tally(event: Event) -> Tally | None:
 
     As Snowflake's, an address counts once, once for each NAT, and once for each type; those of rejected polls don't.
     """
-    if event.outcome not in outcomes_of(event.kind):
+    if event.outcome not in list_outcomes(event.kind):
         return None
-    day, type_, status = day_of(event.at_ms), event.proxy_type or UNKNOWN_TYPE, event.outcome
+    day, type_, status = format_day(event.at_ms), event.proxy_type or UNKNOWN_TYPE, event.outcome
     if isinstance(event, OfferEvent):
         count = _count(OFFERS, event.nat, status, event.country, event.method)
         return Tally(day=day, row=_row(RowKind.OFFERS, event.method, event.country), counts=Counter({count: 1}))
@@ -185,27 +185,27 @@ def row_name(row: Row) -> str:
     return SEPARATOR.join((row.kind, *row.values))
 
 
-def in_row(count: Count) -> str:
+def count_name(count: Count) -> str:
     """Write a count's name in its row: the family's code and the values of the labels that the row lacks."""
     family = FAMILIES[count.family]
     values = dict(zip(family.labels, count.values, strict=True))
     return SEPARATOR.join((family.code, *(values[label] for label in family.own_labels)))
 
 
-def of_row(name: str, numbers: Mapping[str, int]) -> Counts:
-    """Read a row by its name and its counts' names. What a newer version may have written isn't counted."""
+def parse_row(name: str, numbers: Mapping[str, int]) -> Counts:
+    """Read a row by its name and its counts' names. Counts of unknown names, as of a newer version, are skipped."""
     kind, *values = name.split(SEPARATOR)
-    found: Counts = Counter()
+    counts: Counts = Counter()
     if kind not in set(RowKind) or len(values) != len(ROW_LABELS[RowKind(kind)]):
-        return found
+        return counts
     of_all = dict(zip(ROW_LABELS[RowKind(kind)], values, strict=True))
     for written, number in numbers.items():
         code, *own = written.split(SEPARATOR)
         family = _BY_CODE.get(code)
         if family is not None and family.row == kind and len(own) == len(family.own_labels):
             labels = of_all | dict(zip(family.own_labels, own, strict=True))
-            found[Count(family.name, tuple(labels[label] for label in family.labels))] += number
-    return found
+            counts[Count(family.name, tuple(labels[label] for label in family.labels))] += number
+    return counts
 
 
 # What is read of them
@@ -213,25 +213,25 @@ def of_row(name: str, numbers: Mapping[str, int]) -> Counts:
 
 def total(counts: Mapping[Count, int], family: Family, **wanted: str) -> int:
     """Sum up a family's counts whose labels have these values."""
-    return sum(number for labels, number in labelled(counts, family) if wanted.items() <= labels.items())
+    return sum(number for labels, number in iterate_labels(counts, family) if wanted.items() <= labels.items())
 
 
 def by_label(counts: Mapping[Count, int], family: Family, label: str, **wanted: str) -> Counter[str]:
     """Sum up the same, by the values of one label."""
-    found: Counter[str] = Counter()
-    for labels, number in labelled(counts, family):
+    sums: Counter[str] = Counter()
+    for labels, number in iterate_labels(counts, family):
         if wanted.items() <= labels.items():
-            found[labels[label]] += number
-    return found
+            sums[labels[label]] += number
+    return sums
 
 
-def labelled(counts: Mapping[Count, int], family: Family) -> Iterator[tuple[Mapping[str, str], int]]:
-    """Go through a family's counts with their labels, in order of the labels' values."""
+def iterate_labels(counts: Mapping[Count, int], family: Family) -> Iterator[tuple[Mapping[str, str], int]]:
+    """Yield a family's counts with their labels, in order of the labels' values."""
     for count, number in sorted(counts.items()):
         if count.family == family.name:
             yield dict(zip(family.labels, count.values, strict=True)), number
 
 
-def rounded_up(number: int) -> int:
-    """Round to the next multiple of 8, so that nobody's coming or going shows."""
+def round_up(number: int) -> int:
+    """Round to the next multiple of 8, so that single clients don't show."""
     return -(-number // ROUND_TO) * ROUND_TO

@@ -13,7 +13,7 @@ import msgspec
 
 from sluice.documents import NestedTooDeep, read_json
 from sluice.errors import Malformed
-from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, event_id, event_of
+from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, event_id, parse_event
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 from sluice.rendezvous.protocol.ends import OPEN, End
 
@@ -37,71 +37,71 @@ FILTERS: Sequence[Mapping[str, Any]] = (
 
 
 class BadEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """What was told and is no event, and why. `body` is JSON in ASCII, the beginning of it where that is long."""
+    """A record that is no event, and the reason. `body` is JSON in ASCII, truncated if it is long."""
 
     body: str
     reason: str
 
     @classmethod
-    def of(cls, told: object, reason: str) -> "BadEvent":
-        """Write what was told."""
+    def from_value(cls, told: object, reason: str) -> "BadEvent":
+        """Write the record's value as JSON, truncated to the limit."""
         return cls(body=json.dumps(told)[:MAX_BAD], reason=reason)
 
 
 class StreamRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A record of the stream with the events that it tells of. `sequence_number` is the stream's own text."""
+    """A record of the stream with its events. `sequence_number` is the stream's own text."""
 
     sequence_number: str
     events: tuple[Event, ...] = ()
     bad: tuple[BadEvent, ...] = ()
 
 
-def together(bodies: Iterable[str]) -> str:
-    """Join events to the attribute `events` of an item that tells of them: a JSON list."""
+def join_events(bodies: Iterable[str]) -> str:
+    """Join events to the attribute `events` of an item, as a JSON list."""
     return f"[{','.join(bodies)}]"
 
 
 def read_record(record: Mapping[str, Any]) -> StreamRecord:
-    """Read a record of Lambda's event. One that nothing lets through tells of nothing; events of the future neither."""
+    """Read a record of Lambda's event. Other items and kinds of events of newer versions yield no events."""
     change = record["dynamodb"]
     partition, image = _text(change["Keys"], "pk"), change.get("NewImage", {})
     events: Sequence[Event] = ()
     bad: Sequence[BadEvent] = ()
     if partition == TOLD:
-        events, bad = _told(_text(image, "events"))
+        events, bad = _read_events(_text(image, "events"))
     elif partition.startswith(OFFERS_PREFIX) and _text(image, "state") in ENDS:
-        events, bad = _ended(image)
+        events, bad = _build_offer_events(image)
     return StreamRecord(sequence_number=change["SequenceNumber"], events=tuple(events), bad=tuple(bad))
 
 
-def _told(text: str) -> tuple[list[Event], list[BadEvent]]:
-    """Read what `together` wrote; one that is no event keeps none of the others from being told of."""
+def _read_events(text: str) -> tuple[list[Event], list[BadEvent]]:
+    """Read the list that `together` wrote. An entry that is no event doesn't affect the others."""
     try:
         documents = read_json(text)
     except NestedTooDeep as error:
-        return [], [BadEvent.of(text, str(error))]
+        return [], [BadEvent.from_value(text, str(error))]
     except ValueError as error:
-        return [], [BadEvent.of(text, f"no JSON: {error}")]
+        return [], [BadEvent.from_value(text, f"no JSON: {error}")]
     if not isinstance(documents, list):
-        return [], [BadEvent.of(text, "told events are a JSON list")]
+        return [], [BadEvent.from_value(text, "told events are a JSON list")]
     events, bad = [], []
     for document in documents:
         try:
-            event = event_of(document)
+            event = parse_event(document)
         except Malformed as fault:
-            bad.append(BadEvent.of(document, str(fault)))
+            bad.append(BadEvent.from_value(document, str(fault)))
         else:
             events += [event] if event is not None else []
     return events, bad
 
 
-def _ended(image: Mapping[str, Any]) -> tuple[list[Event], list[BadEvent]]:
-    """Tell of an offer's end and of its answer: the ids follow from the offer."""
+def _build_offer_events(image: Mapping[str, Any]) -> tuple[list[Event], list[BadEvent]]:
+    """Build the events of an offer's end and of its answer. Their ids are derived from the offer."""
     sent_at, _, client_id = _text(image, "sk").partition("#")
     try:
         sent_at_ms, ended_at_ms = int(sent_at), int(image["ended_at"]["N"])
     except (ValueError, KeyError) as error:
-        return [], [BadEvent.of(image, f"no offer that ended: {error!r}")]
+        return [], [BadEvent.from_value(image, f"no offer that ended: {error!r}")]
     end = ENDS[_text(image, "state")]
     trace, proxy_type = _text(image, "trace") or None, _text(image, "proxy_type") or None
     offer = OfferEvent(

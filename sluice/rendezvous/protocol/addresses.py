@@ -1,4 +1,4 @@
-"""Where a request came from, and what is kept of that: its country, and a hash that nobody can undo. Pure.
+"""Client addresses: parsing, masking in logs, and keyed hashes that cannot be reversed. Pure.
 
 The hash can't be undone, or compared with another day's, once the day's key is gone.
 """
@@ -46,16 +46,16 @@ def has_description(text: str) -> bool:
     return _DESCRIPTION.search(text) is not None
 
 
-def masked(text: str, *, most: int | None = None) -> str:
+def mask_addresses(text: str, *, most: int | None = None) -> str:
     """Give a text without addresses, cut to `most` characters; one with a session description is only its length."""
     if has_description(text):
         return f"[a session description in {len(text)} characters]"
     if most is not None and len(text) > most:
         text = text[:most].rstrip(_OF_ADDRESSES)  # half an address at the end looks like none
-    return _LIKE_IPV4.sub("[address]", _LIKE_IPV6.sub(_masked_ipv6, text))
+    return _LIKE_IPV4.sub("[address]", _LIKE_IPV6.sub(_mask_ipv6, text))
 
 
-def _masked_ipv6(found: re.Match[str]) -> str:
+def _mask_ipv6(found: re.Match[str]) -> str:
     """Mask an address, also where a word of hex digits and a colon stand before it, or a port after it."""
     text = found[0].rstrip(".")
     ends = [len(text), text.rfind(":")] if text.count(":") >= _GROUPS else [len(text)]
@@ -69,7 +69,7 @@ def _masked_ipv6(found: re.Match[str]) -> str:
     return found[0]
 
 
-def keyed_hash(text: str, key: bytes) -> str | None:
+def hash_address(text: str, key: bytes) -> str | None:
     """Hash an address by HMAC-SHA256 in 32 hex digits, the same however the address is spelled; None for no address."""
     address = parse_address(text)
     if address is None:
@@ -77,17 +77,17 @@ def keyed_hash(text: str, key: bytes) -> str | None:
     return hmac.new(key, address.packed, hashlib.sha256).hexdigest()[:HASH_DIGITS]
 
 
-def forwarded_address(headers: Mapping[str, str]) -> str | None:
+def find_forwarded_address(headers: Mapping[str, str]) -> str | None:
     """Find the first public address of `Forwarded`, else of `X-Forwarded-For`; None where there is none.
 
     The first is who began, as far as those who pass requests on can be believed. Names of headers are in lower case.
     """
     forwarded = headers.get("forwarded", "")[:FORWARDED_CHARACTERS]
     hops = headers.get("x-forwarded-for", "")[:FORWARDED_CHARACTERS].split(",")
-    return next(filter(None, map(_public_address, [*_forwarded_for(forwarded), *hops])), None)
+    return next(filter(None, map(_public_address, [*_read_forwarded(forwarded), *hops])), None)
 
 
-def _forwarded_for(header: str) -> Iterator[str]:
+def _read_forwarded(header: str) -> Iterator[str]:
     for pair in _PAIR.finditer(header):
         if pair["name"].lower() == "for":
             yield re.sub(r"\\(.)", r"\1", pair["quoted"]) if pair["token"] is None else pair["token"]

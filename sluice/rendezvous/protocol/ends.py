@@ -60,12 +60,12 @@ class End(StrEnum):
         return end
 
 
-def metrics_of(kind: str) -> tuple[str, ...]:
+def list_metrics(kind: str) -> tuple[str, ...]:
     """List the metrics of all ends of offers, polls or answers."""
     return tuple(end.value for end in End if end.kind == kind)
 
 
-def outcomes_of(kind: str) -> tuple[str, ...]:
+def list_outcomes(kind: str) -> tuple[str, ...]:
     """List the outcomes that events of a kind can have, each once."""
     return tuple(dict.fromkeys(end.event for end in End if end.kind == kind and end.event))
 

@@ -20,7 +20,7 @@ ANSWERING_MS = 1_000  # that a proxy needs for its answer: with less an offer is
 
 
 class Nat(StrEnum):
-    """What an end knows of the address translation it is behind."""
+    """The address translation that a client or proxy is behind, as far as it knows."""
 
     UNKNOWN = "unknown"
     RESTRICTED = "restricted"
@@ -28,14 +28,14 @@ class Nat(StrEnum):
 
 
 class Pool(StrEnum):
-    """Where a waiting proxy stands."""
+    """The pool in which a proxy waits."""
 
     UNRESTRICTED = "unrestricted"
     RESTRICTED = "restricted"
 
 
 class OfferMethod(StrEnum):
-    """How an offer came."""
+    """The method by which an offer arrived."""
 
     SQS = "sqs"
     HTTP = "http"
@@ -43,7 +43,7 @@ class OfferMethod(StrEnum):
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """What statistics want to know of a poll, beside its clients: nothing of it decides who is matched.
+    """Properties of a poll for statistics, besides its clients. None of them decides which offers match.
 
     `address` is the keyed hash of the proxy's; `trace` the X-Ray trace header of the function that holds the poll.
     """
@@ -97,12 +97,12 @@ class OfferRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str, int]:
-        """What tells it from all others."""
+        """The identity of the offer: its client, and when it was sent."""
         return self.client_id, self.sent_at_ms
 
     @property
     def state(self) -> str:
-        """Its end as it is stored."""
+        """The offer's end as it is stored."""
         return OPEN if self.end is None else self.end.state
 
 
@@ -122,12 +122,12 @@ class OpenOffer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def waits_until_ms(self) -> int:
-        """When nobody can answer it in time any more who hasn't got it."""
+        """The time after which no new proxy could answer the offer in time."""
         return self.answers_until_ms - ANSWERING_MS
 
 
 class LeftOffer(NamedTuple):
-    """An offer that waited and that nobody took. `partition` is the store's own."""
+    """An offer that waited and that no proxy took. `partition` is the store's own."""
 
     partition: str
     sent_at_ms: int
@@ -135,12 +135,12 @@ class LeftOffer(NamedTuple):
 
     @property
     def key(self) -> tuple[str, int]:
-        """Its record's."""
+        """The key of the offer's record."""
         return self.client_id, self.sent_at_ms
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True):
-    """An offer that was given to a proxy, and what the proxy's answer needs. `profile` is the proxy's."""
+    """An offer that was given to a proxy, with the data that the proxy's answer needs. `profile` is the proxy's."""
 
     record: OfferRecord
     profile: Profile
@@ -148,23 +148,23 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
     answers_until_ms: int
 
 
-def pool_of(proxy: Nat) -> Pool:
-    """Say where a proxy with this NAT waits."""
+def pool_for_proxy(proxy: Nat) -> Pool:
+    """Return the pool in which a proxy with this NAT waits."""
     return Pool.UNRESTRICTED if proxy is Nat.UNRESTRICTED else Pool.RESTRICTED
 
 
-def shard_of(name: str, shards: int) -> int:
-    """Say in which of so many parts of the table something with this name stands."""
+def choose_shard(name: str, shards: int) -> int:
+    """Return the shard of the table, out of this number, in which an item with this name is stored."""
     return zlib.crc32(name.encode()) % shards
 
 
 def fits(client: Nat, proxy: Pool) -> bool:
-    """Say whether a client with this NAT can reach a proxy of this pool."""
+    """Return whether a client with this NAT can reach a proxy of this pool."""
     return proxy in pools_for(client)
 
 
 def pools_for(client: Nat) -> tuple[Pool, ...]:
-    """Say where a client's proxy may come from, the pool to try first in front.
+    """Return the pools of the proxies that a client can reach, in the order to try them.
 
     Only an unrestricted client can reach a restricted proxy, so it leaves the others to those who need them.
     """
@@ -173,10 +173,10 @@ def pools_for(client: Nat) -> tuple[Pool, ...]:
     return (Pool.UNRESTRICTED,)
 
 
-def in_order(waiting: Iterable[WaitingProxy], *, ties: Sequence[float]) -> list[WaitingProxy]:
-    """Order those who wait: fewest clients first, but each address once before any of them comes again.
+def rank_proxies(waiting: Iterable[WaitingProxy], *, ties: Sequence[float]) -> list[WaitingProxy]:
+    """Order waiting proxies: fewest clients first, but one proxy of each address before a second of any.
 
-    `ties` are random numbers, one for each proxy: so equals are drawn, and two brokers try different ones first.
+    `ties` are random numbers, one for each proxy, so that two brokers try different ones of equal proxies first.
     """
     drawn = [(proxy.clients, tie, proxy) for proxy, tie in zip(waiting, ties, strict=True)]
     of_address: Counter[str | None] = Counter()
@@ -189,20 +189,20 @@ def in_order(waiting: Iterable[WaitingProxy], *, ties: Sequence[float]) -> list[
 
 
 def is_stale(*, sent_at_ms: int, now_ms: int) -> bool:
-    """Say whether an offer's client has given up: a proxy for it would be wasted."""
+    """Return whether an offer's client has given up: a proxy for it would be wasted."""
     return now_ms - sent_at_ms >= PATIENCE_MS
 
 
 def reply_delay_s(*, sent_at_ms: int, answers_until_ms: int, now_ms: int) -> int:
-    """Say for how long to delay what a client hears if nobody answers; SQS delays messages by whole seconds.
+    """Return the delay of the time-out reply to a client, in whole seconds, as SQS delays messages.
 
-    It comes by `HEARS_MS`, but never before an answer that was taken in time.
+    The reply arrives by `HEARS_MS`, but never before an answer that was accepted in time.
     """
     delay_s = max((sent_at_ms + HEARS_MS - now_ms) // 1000, 0)
     return delay_s + (now_ms + delay_s * 1000 < answers_until_ms + GUARD_MS)
 
 
 def answers_until(*, sent_at_ms: int, now_ms: int) -> int:
-    """Say until when answers are taken for a client whose queue is there now, whole seconds being what they are."""
+    """Return the deadline for answers to a client whose queue exists now, given that SQS delays by whole seconds."""
     hears_at_ms = now_ms + max((sent_at_ms + HEARS_MS - now_ms) // 1000, 1) * 1000
     return min(hears_at_ms - GUARD_MS, sent_at_ms + PATIENCE_MS)

@@ -1,4 +1,4 @@
-"""What clients and volunteers' proxies post and what they get back, as Snowflake's programs write it. Pure.
+"""Requests of Snowflake's clients and proxies, and the replies to them, in Snowflake's formats. Pure.
 
 An offer is `1.0`, a newline, and the JSON of `{offer, nat, fingerprint}`; its reply is JSON, `{answer}` or `{error}`.
 Polls and answers are JSON objects too. Session descriptions in them are handed on verbatim.
@@ -56,7 +56,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_client_id(text: str) -> bool:
-    """Say whether a queue may be made for it: the name goes into a queue's name."""
+    """Return whether the id can be part of a queue's name."""
     return CLIENT_ID.fullmatch(text) is not None
 
 
@@ -145,7 +145,7 @@ def _parse_bridge(line: str) -> Bridge:
 
 
 def by_fingerprint(bridges: Sequence[Bridge]) -> Mapping[bytes, Bridge]:
-    """Index bridges by what an offer asks for."""
+    """Index bridges by the fingerprint that an offer names."""
     return {bridge.fingerprint: bridge for bridge in bridges}
 
 
@@ -167,7 +167,7 @@ NEXT_POLL_REFUSED_MS = 3_600_000  # where the relay pattern doesn't cover ours: 
 
 
 class RelayPattern(msgspec.Struct, frozen=True):
-    """Host names of relays: all that end with `suffix`, or `suffix` alone where `exact`."""
+    """Host names of relays: all that end with `suffix`, or only `suffix` if `exact`."""
 
     suffix: str
     exact: bool
@@ -179,13 +179,13 @@ class RelayPattern(msgspec.Struct, frozen=True):
         return cls(text.removeprefix("^"), exact=text.startswith("^"))
 
     def covers(self, other: "RelayPattern") -> bool:
-        """Say whether every host name of `other` is one of ours."""
+        """Return whether this pattern matches every host name that `other` matches."""
         if self.exact:
             return other == self
         return other.suffix.endswith(self.suffix)
 
     def matches(self, host: str) -> bool:
-        """Say whether `host` is one of ours."""
+        """Return whether this pattern matches `host`."""
         return host == self.suffix if self.exact else host.endswith(self.suffix)
 
 
@@ -208,7 +208,7 @@ class ProxyAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse_poll(body: bytes) -> Poll:
     """Read a body of `POST /proxy`. Raises `Malformed`, which is a 400."""
-    fields = _versioned(
+    fields = _read_request(
         body,
         {"Sid": str, "Version": str, "Type": str, "NAT": str, "Clients": int, "AcceptedRelayPattern": str},
         pointers={"AcceptedRelayPattern"},
@@ -233,7 +233,7 @@ def parse_answer(body: bytes) -> ProxyAnswer:
     # Before any decoding: an answer without a candidate can't be connected to, whatever else it is.
     if b"a=candidate" not in body:
         raise Malformed("no candidate")
-    fields = _versioned(body, {"Version": str, "Sid": str, "Answer": str})
+    fields = _read_request(body, {"Version": str, "Sid": str, "Answer": str})
     answer = fields.get("Answer", "")
     fault = description_fault(answer) if answer else "no answer"
     if fault is not None:
@@ -241,7 +241,7 @@ def parse_answer(body: bytes) -> ProxyAnswer:
     return ProxyAnswer(sid=fields["Sid"], answer=answer)
 
 
-def _versioned(body: bytes, names: Mapping[str, type], *, pointers: Collection[str] = ()) -> dict[str, Any]:
+def _read_request(body: bytes, names: Mapping[str, type], *, pointers: Collection[str] = ()) -> dict[str, Any]:
     if len(body) > MAX_BODY_BYTES:
         raise Malformed(f"larger than {MAX_BODY_BYTES} bytes")
     fields = read_object(body, names, pointers=pointers)
@@ -253,12 +253,12 @@ def _versioned(body: bytes, names: Mapping[str, type], *, pointers: Collection[s
 
 
 def accepts(relay_pattern: RelayPattern | None, *, allowed: RelayPattern) -> bool:
-    """Say whether a proxy with this pattern would reach every relay that the broker may name."""
+    """Return whether a proxy with this pattern would reach every relay that the broker may name."""
     return relay_pattern is not None and relay_pattern.covers(allowed)
 
 
 def poll_reply(end: End, *, offer: str = "", nat: str = "", relay: str = "", next_poll_ms: int = NEXT_POLL_MS) -> str:
-    """Write the body that a poll gets. All keys are there, in the order in which old proxies expect them."""
+    """Write the body of the response to a poll. It has all keys, in the order that old proxies expect."""
     next_poll_ms = NEXT_POLL_REFUSED_MS if end is End.POLL_REFUSED else next_poll_ms
     return go_json({"Status": end.reply, "Offer": offer, "NAT": nat, "NextPoll": next_poll_ms, "RelayURL": relay})
 
@@ -275,7 +275,7 @@ _CANDIDATE = re.compile(
 
 
 def read_sdp(description: str) -> str:
-    """Read the SDP of a session description, which isn't looked into. Raises `Malformed`, in Snowflake's words."""
+    """Read the SDP of a session description, without parsing it. Raises `Malformed` with Snowflake's text."""
     fields = read_map(description)
     for name in ("type", "sdp"):
         if name not in fields:
@@ -291,7 +291,7 @@ def read_sdp(description: str) -> str:
 
 
 def description_fault(text: str) -> str | None:
-    """Say why `text` isn't a session description; None where it is one."""
+    """Return why `text` isn't a session description; None if it is one."""
     try:
         read_sdp(text)
     except Malformed as error:
@@ -305,9 +305,9 @@ def best_address(sdp: str) -> str | None:
     A name instead of an address (browsers hide theirs behind mDNS) says nothing of where its client is.
     """
     candidates = [
-        (CANDIDATE_TYPES.index(found["type"]), -int(found["priority"]), found["address"])
-        for found in _CANDIDATE.finditer(sdp)
-        if found["type"] in CANDIDATE_TYPES and _is_address(found["address"])
+        (CANDIDATE_TYPES.index(candidate["type"]), -int(candidate["priority"]), candidate["address"])
+        for candidate in _CANDIDATE.finditer(sdp)
+        if candidate["type"] in CANDIDATE_TYPES and _is_address(candidate["address"])
     ]
     return min(candidates, default=(0, 0, None))[2]
 
@@ -345,17 +345,17 @@ def read_object(text: str | bytes, fields: Mapping[str, type], *, pointers: Coll
     earlier one said, but makes one of `pointers`, which the field is in Go, absent. Alone it is an empty object.
     Raises `Malformed` where `text` isn't a JSON object or a field has another type, wherever it stands.
     """
-    members = _decoded(
+    members = _decode(
         go_text(text) if isinstance(text, bytes) else text, object_pairs_hook=_Members, parse_int=_integer
     )
     if members is None:
         return {}
     if not isinstance(members, _Members):
         raise Malformed(f"cannot read a JSON {_kind(members)} as an object")
-    by_folded = {_folded(name): name for name in fields}
+    by_folded = {_fold_case(name): name for name in fields}
     picked: dict[str, Any] = {}
     for key, value in members:
-        name = by_folded.get(_folded(key))
+        name = by_folded.get(_fold_case(key))
         if name is None:
             continue
         if value is not None:
@@ -372,9 +372,9 @@ def _field(name: str, value: Any, type_: type) -> Any:
     return _SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
 
 
-def _folded(key: str) -> str:
+def _fold_case(key: str) -> str:
     """Fold case by characters, so that no ligature equals its letters."""
-    return "".join(each if len(each.casefold()) != 1 else each.casefold() for each in key)
+    return "".join(character if len(character.casefold()) != 1 else character.casefold() for character in key)
 
 
 def _kind(value: Any) -> str:
@@ -382,17 +382,17 @@ def _kind(value: Any) -> str:
 
 
 def read_map(text: str) -> dict[str, Any]:
-    """Read a document into what is `map[string]any` in Go: keys as they are spelled, the last of equal ones wins.
+    """Read a document as Go does into `map[string]any`: keys keep their case, the last of equal ones wins.
 
     `null` is an empty one. Raises `Malformed`, also for a number beyond float64.
     """
-    members = _decoded(text, parse_int=_float, parse_float=_float)
+    members = _decode(text, parse_int=_float, parse_float=_float)
     if members is not None and not isinstance(members, dict):
         raise Malformed(f"cannot read a JSON {_kind(members)} as an object")
     return members or {}
 
 
-def _decoded(text: str, **hooks: Any) -> Any:
+def _decode(text: str, **hooks: Any) -> Any:
     try:
         check_depth(text, levels=MAX_LEVELS)
         return json.JSONDecoder(parse_constant=_not_json, **hooks).decode(text)
@@ -425,6 +425,6 @@ def go_text(text: bytes) -> str:
 
 
 def go_json(value: Mapping[str, str | int]) -> str:
-    """Write an object without spaces; what can't be sent as UTF-8 becomes U+FFFD."""
+    """Write an object without spaces; characters that UTF-8 can't encode become U+FFFD."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", _SURROGATE.sub("\ufffd", text))

@@ -1,4 +1,4 @@
-"""How often proxies poll, how many polls are held, and whose turn it is: from what was counted lately. Pure.
+"""Computes poll intervals, the share of polls to hold, and address cooldowns from recent counts. Pure.
 
 An offer waits for a poll, so what a client waits for is the next one: where many proxies poll, they come soon enough by
 themselves, and each is told (`NextPoll`) to come so seldom that all of them together come as often as is wanted. Where
@@ -29,9 +29,9 @@ OFFERS_A_SHARD = 100.0  # a second, which takes a third of what a partition of t
 
 
 class PoolPace(msgspec.Struct, frozen=True):
-    """What was counted of one pool lately. `pollers` is how many proxies poll it, by how long each was sent away.
+    """Recent rates of one pool. `pollers` is the number of proxies that poll it, from the intervals they were given.
 
-    `polls_per_s` are those that got nothing, in their turn.
+    `polls_per_s` counts polls that got no offer after a complete cooldown.
     """
 
     pollers: float = 0.0
@@ -40,12 +40,12 @@ class PoolPace(msgspec.Struct, frozen=True):
 
     @property
     def away_ms(self) -> float:
-        """For how long proxies were sent away lately, on the average."""
+        """The recent poll interval, on average."""
         return 1000 * self.pollers / self.polls_per_s if self.polls_per_s else 0.0
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """What was counted lately. `groups` of addresses poll; `held_ms` and `offers` are of the last day."""
+    """Recent rates of all pools. `groups` of addresses poll; `held_ms` and `offers` are of the last day."""
 
     pools: Mapping[Pool, PoolPace] = msgspec.field(default_factory=dict)
     groups: int = 0
@@ -53,86 +53,86 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     offers: int = 0
 
     def of(self, pool: Pool) -> PoolPace:
-        """Give one pool's."""
+        """Return the rates of one pool."""
         return self.pools.get(pool, PoolPace())
 
     @property
     def offers_per_s(self) -> float:
-        """All pools' offers a second."""
-        return sum(each.offers_per_s for each in self.pools.values())
+        """Offers per second of all pools."""
+        return sum(pace.offers_per_s for pace in self.pools.values())
 
     @property
     def has_demand(self) -> bool:
-        """Whether anybody offered lately."""
+        """Whether any client sent an offer recently."""
         return self.offers_per_s > 0
 
     def next_poll_ms(self, pool: Pool) -> int:
-        """Say when a proxy should come again, so that those of its pool come as often as is wanted.
+        """Compute the next poll interval of a proxy, so that the polls of its pool have the wanted rate.
 
-        What others were told lately is changed by how many come too often, or too seldom. Whoever was sent away for an
-        hour shows what it did an hour later: so it is changed the slower the longer proxies are away, or all of them
-        would be sent away for hours, and then for seconds.
+        The recent interval is corrected by the ratio of the actual rate to the wanted one. An interval of an hour has
+        its effect an hour later, so longer intervals are corrected more slowly. Otherwise the interval would swing
+        between hours and seconds.
         """
         pace = self.of(pool)
-        wanted = max(POLLS_AT_REST, POLLS_PER_OFFER * pace.offers_per_s)
+        wanted_polls_per_s = max(POLLS_AT_REST, POLLS_PER_OFFER * pace.offers_per_s)
         away_ms = max(pace.away_ms, NEXT_POLL_MS)
-        change: float = (pace.polls_per_s / wanted) ** min(1.0, SETTLES_MS / away_ms)
+        change: float = (pace.polls_per_s / wanted_polls_per_s) ** min(1.0, SETTLES_MS / away_ms)
         return min(max(NEXT_POLL_MS, round(away_ms * change)), NEXT_POLL_MAX_MS)
 
     def hold_chance(self, pool: Pool, *, at_rest: int, at_most: int) -> float:
-        """Say which part of the polls to hold. `at_rest` may be held at any time, on the average of a day."""
+        """Return the fraction of polls to hold. `at_rest` may be held at any time, on the average of a day."""
         pollers = self.of(pool).pollers
         if pollers > NONE_HELD_POLLERS:
             return 0.0
         allowed_ms = at_rest * DAY_MS + self.offers * OFFER_ALLOWS_MS - self.held_ms
         allowed = min(max(allowed_ms / SPENT_WITHIN_MS, 0.0), at_most)
-        # If each of them were: held for ten seconds, and then away.
-        held = sum(each.pollers for each in self.pools.values()) * HOLD_MS / (HOLD_MS + NEXT_POLL_MS)
+        # The number held if every poll were: each is held for ten seconds, and then away.
+        held = sum(pool_pace.pollers for pool_pace in self.pools.values()) * HOLD_MS / (HOLD_MS + NEXT_POLL_MS)
         return min(allowed / max(held, 1.0), 1.0)
 
     @property
     def is_crowd(self) -> bool:
-        """Whether so many addresses poll that each has its turn."""
+        """Whether so many addresses poll that each has a cooldown."""
         return self.groups >= CROWD
 
     @property
     def shards(self) -> int:
-        """Say over how many partitions of the table what waits is spread."""
+        """The number of partitions of the table over which waiting items are spread."""
         return 1 + int(self.offers_per_s / OFFERS_A_SHARD)
 
 
-class Turn(msgspec.Struct, frozen=True):
-    """An address's turn: it was let in at `since_ms`, and its next turn is at `next_ms`."""
+class Cooldown(msgspec.Struct, frozen=True):
+    """The cooldown of an address: it began at `since_ms` with a poll, and ends at `next_ms`."""
 
     since_ms: int
     next_ms: int
 
     @classmethod
-    def begun(cls, *, now_ms: int, next_poll_ms: int, held: bool) -> "Turn":
-        """Let an address in that is told to come back then, after its poll was held or at once."""
+    def start(cls, *, now_ms: int, next_poll_ms: int, held: bool) -> "Cooldown":
+        """Start the cooldown of an address with this poll interval; it begins after its poll if that is held."""
         return cls(now_ms, now_ms + (HOLD_MS if held else 0) + round(TURN * next_poll_ms))
 
-    def rested(self, *, now_ms: int) -> float:
-        """Say which part of its rest is over: 1 is its turn."""
+    def compute_elapsed_fraction(self, *, now_ms: int) -> float:
+        """Return the fraction of the cooldown that has elapsed; 1 if it is over."""
         if now_ms >= self.next_ms:
             return 1.0
         return max(now_ms - self.since_ms, 0) / max(self.next_ms - self.since_ms, 1)
 
-    def and_also(self, other: "Turn") -> "Turn":
-        """Give the rest of an address that was let in twice: of both, where one began before the other was over."""
+    def merge(self, other: "Cooldown") -> "Cooldown":
+        """Combine two cooldowns of one address: their times add up if one began before the other was over."""
         first, last = sorted((self, other), key=lambda turn: turn.since_ms)
         if last.since_ms >= first.next_ms:
             return last
         until_ms = first.next_ms + last.next_ms - last.since_ms
-        return Turn(first.since_ms, min(until_ms, max(first.next_ms, last.since_ms + RESTS_AT_MOST_MS)))
+        return Cooldown(first.since_ms, min(until_ms, max(first.next_ms, last.since_ms + RESTS_AT_MOST_MS)))
 
 
-class ToldTurns(msgspec.Struct, frozen=True):
-    """What an environment told of its turns, by address, in one row."""
+class CooldownRow(msgspec.Struct, frozen=True):
+    """The cooldowns that one environment published in one row, by address."""
 
     environment: str
     at_ms: int
-    turns: Mapping[str, Turn]
+    turns: Mapping[str, Cooldown]
 
 
 def may_take(rested: float, *, sent_at_ms: int, waits_until_ms: int, now_ms: int) -> bool:
@@ -144,36 +144,36 @@ def may_take(rested: float, *, sent_at_ms: int, waits_until_ms: int, now_ms: int
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """What was counted in a minute or an hour, by name, and which groups of addresses polled in it."""
+    """The counts of a minute or an hour, by name, and the groups of addresses that polled in it."""
 
     numbers: Mapping[str, int] = msgspec.field(default_factory=dict)
     groups: frozenset[int] = frozenset()
 
     def get(self, name: str) -> int:
-        """Give a number; 0 for what wasn't counted."""
+        """Return the count of this name; 0 if there is none."""
         return self.numbers.get(name, 0)
 
 
-def pace_of(minutes: Mapping[int, Counts], hours: Mapping[int, Counts], *, now_ms: int) -> Pace:
-    """Read what was counted, by number of the minute and of the hour since 1970, of the last ones."""
+def compute_pace(minutes: Mapping[int, Counts], hours: Mapping[int, Counts], *, now_ms: int) -> Pace:
+    """Compute the recent rates from the counts by minute and by hour, each numbered since 1970."""
     minute = now_ms // MINUTE_MS
-    counted = {each: minutes.get(each, Counts()) for each in range(minute - LATELY_MINUTES + 1, minute + 1)}
-    begun_ms = min((each for each, counts in counted.items() if counts.numbers), default=minute) * MINUTE_MS
+    counted = {number: minutes.get(number, Counts()) for number in range(minute - LATELY_MINUTES + 1, minute + 1)}
+    begun_ms = min((number for number, counts in counted.items() if counts.numbers), default=minute) * MINUTE_MS
     window_ms = max(now_ms - begun_ms, MINUTE_MS // 2)
 
     def of_pool(pool: Pool) -> PoolPace:
         promised_ms = sum(counts.get(f"{pool}_promised_ms") for counts in counted.values())
         polls = sum(counts.get(f"{pool}_polls") for counts in counted.values())
         offers = max(
-            counts.get(f"{pool}_offers") / (max(now_ms - each * MINUTE_MS, 10_000) if each == minute else MINUTE_MS)
-            for each, counts in counted.items()
+            counts.get(f"{pool}_offers") / (max(now_ms - number * MINUTE_MS, 10_000) if number == minute else MINUTE_MS)
+            for number, counts in counted.items()
         )
         return PoolPace(
             pollers=promised_ms / window_ms, polls_per_s=1000 * polls / window_ms, offers_per_s=1000 * offers
         )
 
     hour = now_ms // HOUR_MS
-    of_day = [counts for each, counts in hours.items() if each > hour - DAY_MS // HOUR_MS]
+    of_day = [counts for number, counts in hours.items() if number > hour - DAY_MS // HOUR_MS]
     return Pace(
         pools={pool: of_pool(pool) for pool in Pool},
         groups=max(len(counts.groups) for counts in counted.values()),

@@ -1,4 +1,4 @@
-"""What a cluster's controllers make of a workload: its own, Argo CD and Flux, and KEDA. Pure.
+"""Predicts how a cluster's controllers treat a workload: its own controller, Argo CD, Flux and KEDA. Pure.
 
 How far it is with replacing its pods is its own controller's word. Argo CD and Flux would undo a change that isn't in
 their repository. KEDA scales it by the queue that it reads: a trigger that names its queue is rewritten. One that takes
@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from sluice.errors import BadConsumer
-from sluice.splitting.consumers.rewriting import rewritten
+from sluice.splitting.consumers.rewriting import rewrite
 from sluice.splitting.consumers.targets import KubernetesWorkload, Place
 from sluice.splitting.consumers.temporary_queues import PREFIX
 from sluice.splitting.consumers.workloads import Json
@@ -30,7 +30,7 @@ GAVE_UP = "ProgressDeadlineExceeded"
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether all pods are of the workload as it is and serve, and if not for what it waits.
+    """The progress of a roll-out: whether all pods are current and serve, and otherwise the reason.
 
     `gave_up`: its controller says that it doesn't get there.
     """
@@ -39,8 +39,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     gave_up: bool = False
 
 
-def obstacle(workload: Json) -> str | None:
-    """Say why the workload wouldn't replace its pods by itself, None where it does."""
+def find_obstacle(workload: Json) -> str | None:
+    """Return why the workload wouldn't replace its pods by itself; None if it would."""
     spec = workload["spec"]
     strategy = spec.get("updateStrategy") or {}
     partition = (strategy.get("rollingUpdate") or {}).get("partition") or 0
@@ -56,22 +56,22 @@ def obstacle(workload: Json) -> str | None:
     return None
 
 
-def progress(workload: Json) -> Progress:
+def read_progress(workload: Json) -> Progress:
     """Read how far the workload is, as its own kind says it."""
     status: Json = workload.get("status") or {}
     # Argo Rollouts writes the number as a text.
     if str(status.get("observedGeneration", "")) != str(workload["metadata"].get("generation")):
         return Progress(waits_for="its controller")
-    given_up = _given_up(status)
+    given_up = _failure_reason(status)
     if given_up:
         return Progress(waits_for=given_up, gave_up=True)
     replicas = workload["spec"].get("replicas")
-    wanted = 1 if replicas is None else replicas
+    desired = 1 if replicas is None else replicas
     total, updated = status.get("replicas") or 0, status.get("updatedReplicas") or 0
     # Of a StatefulSet since 1.22 only.
     available = status.get("availableReplicas", status.get("readyReplicas")) or 0
-    if updated < wanted or total != updated or available < wanted:
-        counts = f"{updated} of {wanted} pods are new, {available} available, {total} in all"
+    if updated < desired or total != updated or available < desired:
+        counts = f"{updated} of {desired} pods are new, {available} available, {total} in all"
         return Progress(waits_for=f"{_phase(status)}{counts}")
     if status.get("updateRevision", "") != status.get("currentRevision", status.get("updateRevision", "")):
         return Progress(waits_for="its last revision's pods")
@@ -80,7 +80,7 @@ def progress(workload: Json) -> Progress:
     return Progress()
 
 
-def _given_up(status: Mapping[str, Any]) -> str | None:
+def _failure_reason(status: Mapping[str, Any]) -> str | None:
     for condition in status.get("conditions") or []:
         if condition.get("type") == "Progressing" and condition.get("reason") == GAVE_UP:
             return f"{GAVE_UP}: {condition.get('message', '')}"
@@ -90,20 +90,20 @@ def _given_up(status: Mapping[str, Any]) -> str | None:
 
 
 def _phase(status: Mapping[str, Any]) -> str:
-    """Write an Argo Rollout's phase, which says what it waits for."""
+    """Write an Argo Rollout's phase and message, which give the reason why it waits."""
     phase, message = status.get("phase"), status.get("message")
-    return "".join(f"{each}: " for each in (phase, message) if each)
+    return "".join(f"{text}: " for text in (phase, message) if text)
 
 
 class Tracking(msgspec.Struct, frozen=True, kw_only=True):
-    """An Application that an object says it is of. Where it isn't `certain`, the label is everybody's."""
+    """An Application that an object names as its own. If not `certain`, its label is one that other tools use too."""
 
     namespace: str
     application: str
     certain: bool
 
 
-def tracked_by(found: Json, *, namespace: str) -> Iterator[Tracking]:
+def find_trackings(found: Json, *, namespace: str) -> Iterator[Tracking]:
     """Yield the Applications that the object may be of; `namespace` has those whose own isn't written down.
 
     https://argo-cd.readthedocs.io/en/stable/user-guide/resource_tracking/
@@ -122,7 +122,7 @@ def tracked_by(found: Json, *, namespace: str) -> Iterator[Tracking]:
 
 
 def heals(application: Json, found: Json) -> bool:
-    """Whether Argo CD undoes what others change of the object, and isn't told to leave what `sluice` changed.
+    """Whether Argo CD reverts changes of the object, and isn't configured to ignore the changes of `sluice`.
 
     https://argo-cd.readthedocs.io/en/stable/user-guide/auto_sync/#automatic-self-healing
     """
@@ -130,18 +130,18 @@ def heals(application: Json, found: Json) -> bool:
     if not automated.get("selfHeal") or automated.get("enabled") is False:
         return False
     ignored: Sequence[Json] = application["spec"].get("ignoreDifferences") or []
-    return not any(_is_left_alone(each, found) for each in ignored)
+    return not any(_is_left_alone(difference, found) for difference in ignored)
 
 
-def applied_again(found: Json) -> str | None:
+def find_kustomization(found: Json) -> str | None:
     """Name Flux's Kustomization that applies the object again and again, None where none does.
 
     https://fluxcd.io/flux/components/kustomize/kustomizations/#controlling-the-apply-behavior-of-resources
     """
     annotations, labels = found["metadata"].get("annotations") or {}, found["metadata"].get("labels") or {}
-    told = {annotations.get(FLUX + "reconcile"), annotations.get(FLUX + "ssa")}
+    settings = {annotations.get(FLUX + "reconcile"), annotations.get(FLUX + "ssa")}
     name: str | None = labels.get(FLUX + "name")
-    return None if told & OFF else name
+    return None if settings & OFF else name
 
 
 def _is_left_alone(ignored: Json, found: Json) -> bool:
@@ -165,14 +165,18 @@ def scales(scaled: Json, target: KubernetesWorkload) -> bool:
 
 
 def check_scaled(scaled: Json, target: KubernetesWorkload) -> None:
-    """Check that what is changed of it can be changed back. Raises `BadConsumer`."""
+    """Check that the change of the object can be reverted. Raises `BadConsumer`."""
     for number, metadata in _triggers(scaled):
         if metadata.get(NAMED) and metadata.get(BY_VARIABLE):
-            raise BadConsumer(_of(scaled, target, number), f"names its queue by both {NAMED} and {BY_VARIABLE}")
+            raise BadConsumer(
+                _trigger_label(scaled, target, number), f"names its queue by both {NAMED} and {BY_VARIABLE}"
+            )
 
 
-def rescaled(scaled: Json, target: KubernetesWorkload, values: Mapping[str, str], *, old: str, new: str) -> Json:
-    """Let the triggers name the queue `new` wherever they name `old`, both ARNs; others stay as they are.
+def rewrite_triggers(
+    scaled: Json, target: KubernetesWorkload, values: Mapping[str, str], *, old: str, new: str
+) -> Json:
+    """Make the triggers that name the queue `old` name `new`, both ARNs; others stay as they are.
 
     `values` are those of the workload's variables that are rewritten, by name.
     """
@@ -186,7 +190,7 @@ def rescaled(scaled: Json, target: KubernetesWorkload, values: Mapping[str, str]
             metadata[NAMED] = values[variable]
         elif named:
             try:
-                metadata[NAMED] = rewritten(named, Place(), old=old, new=new, of=_of(changed, target, number))
+                metadata[NAMED] = rewrite(named, Place(), old=old, new=new, of=_trigger_label(changed, target, number))
             except BadConsumer:
                 continue  # another queue's
     return changed
@@ -194,8 +198,12 @@ def rescaled(scaled: Json, target: KubernetesWorkload, values: Mapping[str, str]
 
 def _triggers(scaled: Json) -> list[tuple[int, Json]]:
     triggers = scaled["spec"].get("triggers") or []
-    return [(number, each["metadata"]) for number, each in enumerate(triggers) if each.get("type") == "aws-sqs-queue"]
+    return [
+        (number, trigger["metadata"])
+        for number, trigger in enumerate(triggers)
+        if trigger.get("type") == "aws-sqs-queue"
+    ]
 
 
-def _of(scaled: Json, target: KubernetesWorkload, number: int) -> str:
+def _trigger_label(scaled: Json, target: KubernetesWorkload, number: int) -> str:
     return f"trigger {number} of ScaledObject {target.cluster}/{target.namespace}/{scaled['metadata']['name']}"

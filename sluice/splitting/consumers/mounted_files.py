@@ -1,4 +1,4 @@
-"""Which ConfigMap a workload's volume is of, and the copy of it that names another queue. Pure.
+"""Finds the ConfigMap of a workload's volume, and builds the copy that names another queue. Pure.
 
 The ConfigMap is shared with others and stays as it is. A copy belongs to one workload and goes with it; its name is of
 its content, so that whoever makes it again after a crash makes the same. What it is a copy of stands on it.
@@ -10,42 +10,42 @@ from typing import Any
 
 from sluice.codec import encode
 from sluice.errors import BadConsumer
-from sluice.splitting.consumers.targets import KubernetesWorkload, name_of
+from sluice.splitting.consumers.targets import KubernetesWorkload, describe_target
 from sluice.splitting.consumers.temporary_queues import PREFIX
-from sluice.splitting.consumers.workloads import Json, pod_of
+from sluice.splitting.consumers.workloads import Json, pod_spec
 
 COPY_OF = "sluice-copy-of"  # the annotation that names the ConfigMap that was there first
 VOLUME = "sluice-volume"  # the label by which the copies of one volume are found
 CHARACTERS = 20  # of a hash, 80 bits
 
 
-def config_map_of(workload: Json, target: KubernetesWorkload) -> str:
+def config_map_name(workload: Json, target: KubernetesWorkload) -> str:
     """Name the ConfigMap that the target's volume is of. Raises `BadConsumer`, also where it is of something else."""
     volume = _volume(workload, target)
     if volume is None:
-        raise BadConsumer(name_of(target), "there is no such volume")
+        raise BadConsumer(describe_target(target), "there is no such volume")
     if "configMap" not in volume:
-        kind = next((each for each in volume if each != "name"), "emptyDir")
+        kind = next((field for field in volume if field != "name"), "emptyDir")
         cause = "is of a Secret, which isn't read" if kind == "secret" else f"is {kind}, and not of a ConfigMap"
-        raise BadConsumer(name_of(target), f"the volume {cause}")
+        raise BadConsumer(describe_target(target), f"the volume {cause}")
     name: str = volume["configMap"]["name"]
     return name
 
 
-def root_of(config_map: Json) -> str:
+def root_name(config_map: Json) -> str:
     """Name the ConfigMap that this one is a copy of: itself, where it is none."""
     metadata = config_map["metadata"]
     root: str = (metadata.get("annotations") or {}).get(COPY_OF, metadata["name"])
     return root
 
 
-def text_of(config_map: Json, target: KubernetesWorkload) -> str:
+def file_text(config_map: Json, target: KubernetesWorkload) -> str:
     """Read the target's file. Raises `BadConsumer` where it isn't a text of the ConfigMap."""
     text = (config_map.get("data") or {}).get(target.file)
     if text is None:
         is_binary = target.file in (config_map.get("binaryData") or {})
         cause = "holds it as binary data" if is_binary else "doesn't have it"
-        raise BadConsumer(name_of(target), f"ConfigMap {config_map['metadata']['name']} {cause}")
+        raise BadConsumer(describe_target(target), f"ConfigMap {config_map['metadata']['name']} {cause}")
     return str(text)
 
 
@@ -54,8 +54,8 @@ def is_temporary(text: str) -> bool:
     return PREFIX in text
 
 
-def copy_of(config_map: Json, workload: Json, target: KubernetesWorkload, text: str) -> Json:
-    """Make the ConfigMap with another text for the target's file, owned by the workload."""
+def build_copy(config_map: Json, workload: Json, target: KubernetesWorkload, text: str) -> Json:
+    """Build the ConfigMap with another text for the target's file, owned by the workload."""
     content: Json = {key: config_map[key] for key in ("data", "binaryData") if config_map.get(key)}
     content["data"] = content["data"] | {target.file: text}
     owner = workload["metadata"]
@@ -63,10 +63,10 @@ def copy_of(config_map: Json, workload: Json, target: KubernetesWorkload, text: 
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
-            "name": PREFIX + _digest([label_of(target), root_of(config_map), content]),
+            "name": PREFIX + _digest([volume_label(target), root_name(config_map), content]),
             "namespace": target.namespace,
-            "labels": {VOLUME: label_of(target)},
-            "annotations": {COPY_OF: root_of(config_map)},
+            "labels": {VOLUME: volume_label(target)},
+            "annotations": {COPY_OF: root_name(config_map)},
             "ownerReferences": [
                 {
                     "apiVersion": workload["apiVersion"],
@@ -79,13 +79,13 @@ def copy_of(config_map: Json, workload: Json, target: KubernetesWorkload, text: 
     }
 
 
-def label_of(target: KubernetesWorkload) -> str:
-    """Say whose volume it is, as a label's value."""
+def volume_label(target: KubernetesWorkload) -> str:
+    """Return the value of the label that identifies the workload's volume."""
     return _digest([target.kind, target.name, target.volume])
 
 
 def with_config_map(workload: Json, target: KubernetesWorkload, name: str) -> Json:
-    """Let the volume be of another ConfigMap."""
+    """Return the workload with another ConfigMap in the target's volume."""
     changed = deepcopy(workload)
     volume = _volume(changed, target)
     if volume is not None:
@@ -93,16 +93,16 @@ def with_config_map(workload: Json, target: KubernetesWorkload, name: str) -> Js
     return changed
 
 
-def mounted(pod: Json, target: KubernetesWorkload) -> str | None:
+def pod_config_map_name(pod: Json, target: KubernetesWorkload) -> str | None:
     """Name the ConfigMap that a pod's volume is of, from the pod's spec."""
-    volumes = [each for each in pod.get("volumes") or [] if each["name"] == target.volume]
+    volumes = [volume for volume in pod.get("volumes") or [] if volume["name"] == target.volume]
     name: str | None = volumes[0].get("configMap", {}).get("name") if volumes else None
     return name
 
 
 def _volume(workload: Json, target: KubernetesWorkload) -> Json | None:
-    volumes = pod_of(workload).get("volumes") or []
-    return next((each for each in volumes if each["name"] == target.volume), None)
+    volumes = pod_spec(workload).get("volumes") or []
+    return next((volume for volume in volumes if volume["name"] == target.volume), None)
 
 
 def _digest(value: Any) -> str:

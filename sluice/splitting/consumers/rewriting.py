@@ -32,8 +32,8 @@ class _Leaf(msgspec.Struct, frozen=True):
     starts: Sequence[int]  # one more than there are characters: the end
 
 
-def rewritten(text: str, place: Place, *, old: str, new: str, of: str) -> str:
-    """Let the text name the queue `new` wherever it names `old` at this place, by name, ARN or URL. Both are ARNs.
+def rewrite(text: str, place: Place, *, old: str, new: str, of: str) -> str:
+    """Replace the queue `old` by `new` wherever this place of the text has its name, ARN or URL. Both are ARNs.
 
     A text that names `new` already comes back as it is. Raises `BadConsumer`, which says `of` what and where: the text
     names neither, or both; or the change couldn't be taken back.
@@ -46,9 +46,9 @@ def rewritten(text: str, place: Place, *, old: str, new: str, of: str) -> str:
         return text
     if not spans:
         raise BadConsumer(where, f"doesn't name {_name(old)}")
-    changed = _put(text, spans, _name(new))
+    changed = _substitute(text, spans, _name(new))
     again = _spans(changed, place, new, where)
-    if _spans(changed, place, old, where) or _put(changed, again, _name(old)) != text:
+    if _spans(changed, place, old, where) or _substitute(changed, again, _name(old)) != text:
         raise BadConsumer(where, f"wouldn't be found again once it names {_name(new)}")
     return changed
 
@@ -69,23 +69,23 @@ def _name(arn: str) -> str:
     return arn.rsplit(":", 1)[-1]
 
 
-def _put(text: str, spans: Sequence[tuple[int, int]], name: str) -> str:
+def _substitute(text: str, spans: Sequence[tuple[int, int]], name: str) -> str:
     for start, end in reversed(spans):
         text = text[:start] + name + text[end:]
     return text
 
 
 def _spans(text: str, place: Place, arn: str, where: str) -> list[tuple[int, int]]:
-    """Find where the queue's name stands: from, to, in order."""
-    name, found = _name(arn), set[tuple[int, int]]()
+    """Find the spans of the queue's name, as start and end, in order."""
+    name, spans = _name(arn), set[tuple[int, int]]()
     for leaf in _leaves(text, place.path, where):
         for start, end in _candidates(leaf.value, place.pattern, where):
             if _names(leaf.value[start:end], arn):
                 span = leaf.starts[end - len(name)], leaf.starts[end]
                 if text[slice(*span)] != name:
                     raise BadConsumer(where, f"{name} is written with escapes")
-                found.add(span)
-    return sorted(found)
+                spans.add(span)
+    return sorted(spans)
 
 
 def _names(text: str, arn: str) -> bool:

@@ -1,4 +1,4 @@
-"""What says which queue a consumer reads: the kinds that can be re-pointed, as they are configured and stored. Pure."""
+"""Targets: the kinds of consumer configuration that can be re-pointed, as configured and stored. Pure."""
 
 from typing import Annotated, Literal, TypeAlias
 
@@ -15,7 +15,7 @@ Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=2_048)]
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """Where in a text the queue is named; the whole text, where neither is given.
+    """The part of a text that names the queue; the whole text if neither field is set.
 
     `path` leads into JSON: keys, and `[]` for each item of a list or value of an object. `pattern` finds the queue in
     the text, or in each of the strings that the path leads to: its group `queue`, else its first group, else all that
@@ -41,7 +41,7 @@ class LambdaVariable(Struct, frozen=True, kw_only=True, tag="lambda variable"):
 
 
 class SystemsManagerParameter(Struct, frozen=True, kw_only=True, tag="parameter"):
-    """A parameter of Systems Manager. `refresh_s` is how long its readers may go on with what they have read."""
+    """A parameter of Systems Manager. `refresh_s` is how long its readers may cache it."""
 
     name: Text
     refresh_s: Annotated[int, Meta(ge=0, le=86_400)] = 0
@@ -84,7 +84,7 @@ class KubernetesWorkload(Struct, frozen=True, kw_only=True, tag="kubernetes", om
     agent: bool = False
 
     def __post_init__(self) -> None:
-        """Check what fits together. Raises ValueError, which a decoder turns into its own."""
+        """Check that the fields fit together. Raises ValueError, which a decoder turns into its own error."""
         if [self.env, self.env_like, self.volume].count(None) != 2:  # noqa: PLR2004 - all but one
             raise ValueError("needs one of env, env_like, and volume with file")
         if (self.volume is None) != (self.file is None):
@@ -99,7 +99,7 @@ Target: TypeAlias = LambdaTrigger | LambdaVariable | SystemsManagerParameter | E
 
 
 class Consumer(Struct, frozen=True, kw_only=True):
-    """A target of a split queue. `original` is what it was, kept before anything is changed; only its adapter reads it.
+    """A target of a split queue. `original` is its state before any change; only its adapter reads it.
 
     `at` is the queue that it has been seen at, None where nobody has looked yet, `to` that which it is sent to: while
     it is on its way it may be at either.
@@ -110,8 +110,8 @@ class Consumer(Struct, frozen=True, kw_only=True):
     at: str | None = None
     to: str | None = None
 
-    def leg(self, wanted: str) -> tuple[str, str] | None:
-        """Say to which queue it is to go now, and from which other, None where it is at the one that is wanted.
+    def next_move(self, wanted: str) -> tuple[str, str] | None:
+        """Return the queue to move to and the queue to move from; None if the consumer reads the wanted queue.
 
         One that is on its way somewhere else comes to an end of it first: no third queue is named meanwhile.
         """
@@ -123,7 +123,7 @@ class Consumer(Struct, frozen=True, kw_only=True):
 
 
 class Consumers(Struct, frozen=True, kw_only=True):
-    """All that is to be re-pointed for one split queue, in the order in which it is.
+    """All consumers to re-point for one split queue, in this order.
 
     `splitter_on`: whether the splitter's trigger has been seen to read the queue, None once it is switched. `held_by`:
     the invocation that alone may change them until then.
@@ -139,7 +139,7 @@ class Consumers(Struct, frozen=True, kw_only=True):
 CONSUMERS = Format(kind="consumers", version=1, type=Consumers)
 
 
-def name_of(target: Target) -> str:
+def describe_target(target: Target) -> str:
     """Name a target for an operator, such as `variable QUEUE of function orders`."""
     match target:
         case LambdaTrigger():
@@ -155,7 +155,7 @@ def name_of(target: Target) -> str:
             return f"{_where(target)} of {target.kind} {target.cluster}/{target.namespace}/{target.name}"
 
 
-def of_agents(target: Target) -> str | None:
+def agent_cluster(target: Target) -> str | None:
     """Name the cluster whose agents change this target; None where the control function does."""
     return target.cluster if isinstance(target, KubernetesWorkload) and target.agent else None
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sluice.message import MAX_MESSAGE_BYTES
-from sluice.stages import is_stage, staged
+from sluice.stages import add_stage_prefix, is_stage
 
 PREFIX = "sluice-tmp-"
 MAIN = "main-"
@@ -54,22 +54,22 @@ def main_queue_name(original: str, *, deployment: str, token: str) -> str:
 
 def is_ours(name: str, *, deployment: str) -> bool:
     """Whether a queue of this name is a temporary one of this deployment."""
-    return name.startswith(prefix_of(deployment))
+    return name.startswith(name_prefix(deployment))
 
 
-def prefix_of(deployment: str) -> str:
+def name_prefix(deployment: str) -> str:
     """Give what all names of this deployment's temporary queues begin with. Raises ValueError for no such tag."""
     stage, hyphen, tag = deployment.rpartition("-")
     if not _TAG.fullmatch(tag) or (hyphen and not is_stage(stage)):
         raise ValueError(f"a deployment's tag is {TAG_CHARACTERS} of a-z0-9, after its stage, not {deployment!r}")
-    return staged(PREFIX, stage or None) + tag
+    return add_stage_prefix(PREFIX, stage or None) + tag
 
 
 def _name(deployment: str, token: str, role: str, original: str) -> str:
     if not _TOKEN.fullmatch(token):
         raise ValueError(f"a token is {TOKEN_CHARACTERS} of a-z0-9, not {token!r}")
     suffix = FIFO_SUFFIX if original.endswith(FIFO_SUFFIX) else ""
-    head = f"{prefix_of(deployment)}{token}-{role}"
+    head = f"{name_prefix(deployment)}{token}-{role}"
     return head + original.removesuffix(FIFO_SUFFIX)[: MAX_NAME - len(head) - len(suffix)] + suffix
 
 
@@ -93,11 +93,11 @@ def temporary_attributes(
     else:
         copied.pop("KmsDataKeyReusePeriodSeconds", None)
     if "Policy" in copied:
-        copied["Policy"] = renamed_policy(copied["Policy"], original_name=original_name, name=name)
+        copied["Policy"] = rename_in_policy(copied["Policy"], original_name=original_name, name=name)
     return copied
 
 
-def renamed_policy(policy: str, *, original_name: str, name: str) -> str:
+def rename_in_policy(policy: str, *, original_name: str, name: str) -> str:
     """Put `name` for `original_name` into the queue ARNs of the statements' resources; nothing else changes.
 
     A policy that isn't JSON, which SQS doesn't let through, is returned as it is.
@@ -110,13 +110,13 @@ def renamed_policy(policy: str, *, original_name: str, name: str) -> str:
     for statement in statements if isinstance(statements, list) else [statements]:
         for key in ("Resource", "NotResource"):
             if isinstance(statement, dict) and key in statement:
-                statement[key] = _renamed(statement[key], original_name, name)
+                statement[key] = _rename_resource(statement[key], original_name, name)
     return json.dumps(document)
 
 
-def _renamed(resource: Any, original_name: str, name: str) -> Any:
+def _rename_resource(resource: Any, original_name: str, name: str) -> Any:
     if isinstance(resource, list):
-        return [_renamed(one, original_name, name) for one in resource]
+        return [_rename_resource(one, original_name, name) for one in resource]
     if not isinstance(resource, str):
         return resource
     arn = resource.split(":")

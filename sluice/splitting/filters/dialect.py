@@ -20,7 +20,7 @@ _SET_OPERATORS = ("||", "~~", "&&", "--")
 
 
 class Kind(Enum):
-    """What a token is to a reader who looks for literals and ends."""
+    """The kind of a token, as far as the search for literals and `$` distinguishes them."""
 
     LITERAL = auto()
     ESCAPE = auto()
@@ -79,7 +79,7 @@ class _Modes(msgspec.Struct, frozen=True):
 
 
 def _next(pattern: str, at: int, *, verbose: bool) -> tuple[Kind, int]:
-    """Tell the kind of the token that begins here, and where it ends."""
+    """Return the kind of the token that begins here, and its end."""
     character = pattern[at]
     kind, end = _SINGLE.get(character, Kind.LITERAL), at + 1
     if verbose and character.isspace():
@@ -104,7 +104,7 @@ def _next(pattern: str, at: int, *, verbose: bool) -> tuple[Kind, int]:
 
 
 def _class(pattern: str, at: int) -> tuple[int, int]:
-    """Tell where the character class that opens at `at` ends, and how many levels of classes it has.
+    """Return the end of the character class that opens at `at`, and its number of nested levels.
 
     A `]` in a member's place is a member.
     """
@@ -135,7 +135,7 @@ def _class(pattern: str, at: int) -> tuple[int, int]:
 
 
 def too_deep_at(pattern: str) -> int | None:
-    """Tell where the pattern has more than `MAX_LEVELS` levels of groups and classes; None if it has not.
+    """Return the position at which the pattern exceeds `MAX_LEVELS` levels of groups and classes; None if it doesn't.
 
     The library refuses such patterns only where its caller's stack ends.
     """

@@ -1,4 +1,4 @@
-"""Filter files: what a session asks of each queue, parsed and checked before anything is created. Pure.
+"""Parses and checks filter files, a session's filters by queue, before anything is created. Pure.
 
 JSON and YAML are decoded by the caller; here the document becomes values, or an error that names the place. A whole
 `mirrord.json`, which mirrord's users have, counts for its part that is a filter file.
@@ -54,7 +54,7 @@ def parse_filters(document: object, *, compile_problem: CompileProblem, key: str
     `queue_type` is SQS and `queue_mode` steal where they aren't given; `{{ key }}` stands for the session's key.
     Raises `BadFilter` for the first fault found.
     """
-    whole = feature_of(document)
+    whole = find_feature(document)
     root = ROOT if whole is None else WHOLE_ROOT
     queues = _fields("filter file", document, known={ROOT}) if whole is None else whole
     if ROOT not in queues:
@@ -78,36 +78,36 @@ def check_filters(filters: QueueFilters, *, compile_problem: CompileProblem) -> 
 
     Raises `BadFilter`, with the place that it would have in a file.
     """
-    for queue_id, asked in filters.items():
-        check(f"{ROOT}.{queue_id}", asked.filter, compile_problem=compile_problem)
+    for queue_id, queue_filter in filters.items():
+        check(f"{ROOT}.{queue_id}", queue_filter.filter, compile_problem=compile_problem)
 
 
-def check(place: str, asked: Filter, *, compile_problem: CompileProblem) -> None:
+def check(place: str, filter_: Filter, *, compile_problem: CompileProblem) -> None:
     """Check that a filter's patterns and program can be used. Raises `BadFilter`."""
-    for name, pattern in asked.attributes:
+    for name, pattern in filter_.attributes:
         if not _ATTRIBUTE.fullmatch(name):
             words = f"no attribute is called {name[:80]!r}: SQS has 1 to 256 letters, digits, _, - and . for a name"
             raise BadFilter(f"{place}.message_filter", words)
         cause = patterns.problem(pattern)
         if cause is not None:
             raise BadFilter(f"{place}.message_filter.{name}", f"{pattern[:80]!r} {cause}")
-    for form, lines in (("all_of", asked.all_of), ("any_of", asked.any_of)):
+    for form, lines in (("all_of", filter_.all_of), ("any_of", filter_.any_of)):
         for number, pattern in enumerate(lines or ()):
             _check_line(f"{place}.filter.{form}.{number}.metadata", pattern)
-    cause = None if asked.jq is None else jq.problem(asked.jq, compile_problem=compile_problem)
+    cause = None if filter_.jq is None else jq.problem(filter_.jq, compile_problem=compile_problem)
     if cause is not None:
-        raise BadFilter(f"{place}.jq_filter", f"{(asked.jq or '')[:80]!r} {cause}")
+        raise BadFilter(f"{place}.jq_filter", f"{(filter_.jq or '')[:80]!r} {cause}")
 
 
 def _check_line(place: str, pattern: str) -> None:
-    """Check a pattern on lines. An empty one would be found in any: it is somebody's mistake."""
+    """Check a pattern on lines. An empty one matches every line, and is a mistake."""
     cause = patterns.problem(pattern, exact_case=True) if pattern else "is empty"
     if cause is not None:
         raise BadFilter(place, f"{pattern[:80]!r} {cause}")
 
 
 def _entries(root: str, queues: object, *, passed_over: bool) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Place, queue id and fields of each queue; where so told, other brokers' queues are `passed_over`."""
+    """Yield place, queue id and fields of each queue. Other brokers' queues are skipped if `passed_over` is set."""
     if not isinstance(queues, list):
         for queue_id, entry in _fields(root, queues).items():
             if not queue_id:
@@ -129,7 +129,7 @@ def _entries(root: str, queues: object, *, passed_over: bool) -> Iterator[tuple[
 
 
 class _Reader(msgspec.Struct, frozen=True):
-    """Reads a queue's fields. `key` is the session's, None where nobody has said it yet."""
+    """Reads a queue's fields. `key` is the session's, None if it isn't known yet."""
 
     key: str | None
 
@@ -159,17 +159,17 @@ class _Reader(msgspec.Struct, frozen=True):
         fields = _fields(place, value, known=LINE_FORMS)
         if len(fields) != 1:
             raise BadFilter(place, f"has {len(fields)} fields, not one of {', '.join(sorted(LINE_FORMS))}")
-        form, given = next(iter(fields.items()))
+        form, patterns = next(iter(fields.items()))
         if form == "metadata":
-            pattern = self._pattern(f"{place}.metadata", given)
+            pattern = self._pattern(f"{place}.metadata", patterns)
             _check_line(f"{place}.metadata", pattern)
             return {"all_of": (pattern,)}
-        if not isinstance(given, list):
-            raise BadFilter(f"{place}.{form}", f"is {_kind(given)}, not a list")
-        if not 0 < len(given) <= MAX_LINE_PATTERNS:
-            raise BadFilter(f"{place}.{form}", f"has {len(given)} patterns, not 1 to {MAX_LINE_PATTERNS}")
+        if not isinstance(patterns, list):
+            raise BadFilter(f"{place}.{form}", f"is {_kind(patterns)}, not a list")
+        if not 0 < len(patterns) <= MAX_LINE_PATTERNS:
+            raise BadFilter(f"{place}.{form}", f"has {len(patterns)} patterns, not 1 to {MAX_LINE_PATTERNS}")
         patterns_ = []
-        for number, entry in enumerate(given):
+        for number, entry in enumerate(patterns):
             at = f"{place}.{form}.{number}"
             if "metadata" not in _fields(at, entry, known={"metadata"}):
                 raise BadFilter(f"{at}.metadata", "is missing")
@@ -212,7 +212,7 @@ def _text(place: str, value: object) -> str:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether the text can be sent: JSON and YAML can name one surrogate alone, which is no character."""
+    """Whether the text can be sent: JSON and YAML can name a lone surrogate, which is no character."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
@@ -221,8 +221,8 @@ def _kind(value: object) -> str:
     return names.get(type(value), "a number" if isinstance(value, int | float) else type(value).__name__)
 
 
-def document_of(options: Iterable[str]) -> dict[str, Any]:
-    """Make the filter file that `--filter QUEUE:ATTRIBUTE=REGEX` options stand for; all of a queue's must match.
+def build_document(options: Iterable[str]) -> dict[str, Any]:
+    """Build the filter file for `--filter QUEUE:ATTRIBUTE=REGEX` options; all options of a queue must match.
 
     The queue id ends at the first colon, the name at the first equals sign. Raises `BadFilter`.
     """
@@ -239,8 +239,8 @@ def document_of(options: Iterable[str]) -> dict[str, Any]:
     return {ROOT: queues}
 
 
-def feature_of(document: object) -> Mapping[str, Any] | None:
-    """Give the part of a whole `mirrord.json` that has the filters, or None for any other document."""
+def find_feature(document: object) -> Mapping[str, Any] | None:
+    """Return the part of a whole `mirrord.json` that has the filters, or None for any other document."""
     feature = document.get(FEATURE) if isinstance(document, dict) and ROOT not in document else None
     return feature if isinstance(feature, dict) else None
 
@@ -251,9 +251,9 @@ def is_of_another_broker(entry: object) -> bool:
     return isinstance(queue_type, str) and queue_type in OTHER_BROKERS
 
 
-def left_out_of(document: object) -> str | None:
-    """Name what of a whole `mirrord.json` counts for nothing here, or None where there is no such thing."""
-    feature = feature_of(document)
+def describe_ignored(document: object) -> str | None:
+    """Name the parts of a whole `mirrord.json` that have no effect here; None if there are none."""
+    feature = find_feature(document)
     if feature is None or not isinstance(document, dict):
         return None
     names = [str(name) for name in document if name != FEATURE]

@@ -1,4 +1,4 @@
-r"""Which filters a message can match at all, found without a search: an index over literals in their patterns. Pure.
+r"""Indexes filters by the literals in their patterns, to find those that a message can match. Pure.
 
 Each filter stands in the index under one condition of its own: an attribute that must be one of some literals, or hold
 one, or just be there. Only filters whose condition a message meets are evaluated. Literals are told of the patterns
@@ -29,53 +29,53 @@ _TURKISH = str.maketrans("\u0130\u0131", "ii")  # the dialect takes them for i a
 
 
 class Need(msgspec.Struct, frozen=True):
-    """What a folded text must be (`is_whole`: one of the literals), or else hold: one, empty if nothing is known."""
+    """A necessary condition: a folded text equals (`is_whole`) or contains a literal; an empty one is always met."""
 
     literals: tuple[str, ...] = ("",)
     is_whole: bool = False
 
 
 def fold(text: str) -> str:
-    """Write the text as needs are: what the dialect takes for equal to an ASCII character becomes that one."""
+    """Fold a text as needs are: characters that the dialect treats as equal to an ASCII character become that one."""
     return text.lower() if text.isascii() else text.translate(_TURKISH).casefold()
 
 
-def need_of(pattern: str) -> Need:
-    """Tell the need of a pattern that compiles. A text in which the pattern is found meets it, never the reverse."""
+def derive_need(pattern: str) -> Need:
+    """Derive a valid pattern's need. Every text in which the pattern is found meets it, but not the reverse."""
     if whole := _WHOLE.fullmatch(pattern):
-        return Need(tuple(map(_unescaped, re.findall(_LITERAL, whole[1] or whole[2]))), is_whole=True)
+        return Need(tuple(map(_unescape, re.findall(_LITERAL, whole[1] or whole[2]))), is_whole=True)
     if not _HOLDING.fullmatch(pattern):
         return Need()
-    literals = [_unescaped(piece["literal"] or "") for piece in _PIECE.finditer(pattern)]
+    literals = [_unescape(piece["literal"] or "") for piece in _PIECE.finditer(pattern)]
     return Need((max(literals, key=len, default=""),))
 
 
-def _unescaped(literal: str) -> str:
+def _unescape(literal: str) -> str:
     return re.sub(r"\\(.)", r"\1", literal).lower()
 
 
 @dataclass(slots=True)
 class _Entries:
-    """The filters that stand under one attribute's name."""
+    """The filters indexed under one attribute's name."""
 
     equal: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     holding: list[tuple[str, int]] = field(default_factory=list)
 
 
 class Index(msgspec.Struct, frozen=True):
-    """Filters by what they need. Numbers are positions in the sequence that it was built from."""
+    """Filters by their needs. Numbers are positions in the sequence from which the index was built."""
 
     _by_name: Mapping[str, _Entries]
     _unconditional: Sequence[int]  # filters without patterns: jq alone
 
     @classmethod
-    def of(cls, filters: Sequence[Filter]) -> "Index":
+    def build(cls, filters: Sequence[Filter]) -> "Index":
         """Build the index: once for each version of the sessions."""
         conditions = [_conditions(filter_) for filter_ in filters]
         crowds = Counter(one for of_filter in conditions for condition in of_filter for one in condition)
 
         def worth(condition: _Condition) -> tuple[int, int]:
-            """Prefer what few filters ask for; of equals, what asks for a longer literal."""
+            """Prefer needs that few filters have; of equals, those with longer literals."""
             shortest = min(len(literal) for _, need in condition for literal in need.literals)
             return -max(crowds[one] for one in condition), shortest
 
@@ -92,16 +92,16 @@ class Index(msgspec.Struct, frozen=True):
 
     def candidates(self, sight: FilterInput) -> list[int]:
         """List the filters that this message can match, in order, each once; it can't match any other."""
-        found = set(self._unconditional)
+        candidates = set(self._unconditional)
         for name, entries in self._by_name.items():
             for text in sight.lines() if name == LINES else sight.texts.get(name, ()):
                 folded = fold(text)
-                found.update(entries.equal.get(folded, ()))
-                found.update(number for literal, number in entries.holding if literal in folded)
-        return sorted(found)
+                candidates.update(entries.equal.get(folded, ()))
+                candidates.update(number for literal, number in entries.holding if literal in folded)
+        return sorted(candidates)
 
 
 def _conditions(filter_: Filter) -> Sequence[_Condition]:
-    """List what a message that matches meets, each: so the filter may stand under any one of these."""
-    of_attributes = [[(fold_name(name), need_of(pattern))] for name, pattern in filter_.attributes]
-    return [*of_attributes, *([(LINES, need_of(pattern)) for pattern in any_of] for any_of in filter_.lines)]
+    """List the needs that a matching message meets, all of them, so the filter can be indexed under any one."""
+    of_attributes = [[(fold_name(name), derive_need(pattern))] for name, pattern in filter_.attributes]
+    return [*of_attributes, *([(LINES, derive_need(pattern)) for pattern in any_of] for any_of in filter_.lines)]

@@ -1,4 +1,4 @@
-"""What a jq program sees of a message, and how its outputs decide. Pure: programs are run elsewhere.
+"""Builds a jq program's input from a message, and interprets its outputs. Pure: programs run elsewhere.
 
 An endless program holds the interpreter lock and ignores signals and threads, so the shell runs programs in a child
 process that it can kill; compiling and running come in as ports.
@@ -20,15 +20,15 @@ Decide = Callable[[str, str], bool | None]  # (program, document) to `decision` 
 
 
 class ProgramTimedOut(Exception):  # control flow between the port and the router, no error of Sluice's
-    """A program exceeded its limit of time or memory; its sessions are to be cancelled."""
+    """A program exceeded its limit of time or memory; its sessions should be cancelled."""
 
 
 class NotRunning(Exception):  # control flow too
-    """What runs programs can't be started for now: no session's fault."""
+    """The process that runs jq programs can't be started for now, which is no session's fault."""
 
 
 def problem(program: str, *, compile_problem: CompileProblem) -> str | None:
-    """Say why the program can't be used, or None where it can. An empty one, which jq takes for `.`, can't decide."""
+    """Return why the program can't be used; None if it can. An empty one, which jq takes for `.`, can't decide."""
     if not program.strip():
         return "is empty"
     if len(program) > MAX_PROGRAM_CHARACTERS:
@@ -38,7 +38,7 @@ def problem(program: str, *, compile_problem: CompileProblem) -> str | None:
 
 
 def names_metadata(program: str) -> bool:
-    """Whether the program is to see the metadata of S3 objects: for one that doesn't name it S3 isn't asked."""
+    """Whether the program names the metadata of S3 objects. For other programs it isn't fetched."""
     return METADATA in program
 
 
@@ -54,7 +54,7 @@ def decision(outputs: Iterable[object]) -> bool | None:
 
 
 def document(message: Message, *, s3_metadata: Mapping[str, str] | None = None) -> str:
-    """Spell the message as JSON, as the SQS API shows it; binary values in Base64.
+    """Write the message as JSON, as the SQS API shows it; binary values in Base64.
 
     `s3_metadata`, for a program that names it where the queue carries S3 events, is that of the event's object.
     """

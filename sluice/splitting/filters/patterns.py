@@ -32,7 +32,7 @@ class PatternFailed(PatternTimedOut):
 def searches(pattern: str, text: str, *, exact_case: bool = False, time_limit_s: float = TIME_LIMIT_S) -> bool:
     """Whether the pattern is found in the text. Raises `PatternTimedOut`, or `PatternFailed` where it can't be used."""
     try:
-        return _compiled(pattern, exact_case).search(text, timeout=time_limit_s, concurrent=False) is not None
+        return _compile(pattern, exact_case).search(text, timeout=time_limit_s, concurrent=False) is not None
     except TimeoutError as error:
         raise PatternTimedOut(pattern) from error
     except (MemoryError, regex.error) as error:
@@ -49,7 +49,7 @@ def problem(pattern: str, *, exact_case: bool = False) -> str | None:
     try:
         # As it was written first, so that the position in the error is the writer's.
         regex.compile(pattern, _EXACT if exact_case else _FLAGS)
-        _compiled(pattern, exact_case)
+        _compile(pattern, exact_case)
     except regex.error as error:
         return f"doesn't compile: {error}"
     except (ValueError, OverflowError, MemoryError) as error:
@@ -58,7 +58,7 @@ def problem(pattern: str, *, exact_case: bool = False) -> str | None:
 
 
 @lru_cache(MAX_COMPILED)
-def _compiled(pattern: str, exact_case: bool) -> regex.Pattern[str]:  # noqa: FBT001 - a cache keeps no keywords in order
+def _compile(pattern: str, exact_case: bool) -> regex.Pattern[str]:  # noqa: FBT001 - a cache keeps no keywords in order
     flags = _EXACT if exact_case else _FLAGS
     return regex.compile(_SIMPLE_CASE + with_true_ends(pattern), flags, cache_pattern=False)
 

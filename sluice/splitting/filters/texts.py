@@ -33,29 +33,29 @@ class S3Object(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
-    """What a split queue's bodies are: SNS notifications, S3 events, or S3 events in SNS notifications.
+    """The envelope of a split queue's bodies: SNS notifications, S3 events, or S3 events in SNS notifications.
 
-    What has an envelope says so in fields of its own: queues as they are configured, and as they are shown.
+    A configured queue and a displayed queue state their envelope in fields of their own.
     """
 
     sns: bool = False
     s3_event: bool = False
 
     @classmethod
-    def of(cls, queue: object) -> "Envelope":
+    def from_config(cls, queue: object) -> "Envelope":
         """Return the envelope of a queue as it is configured: its fields of the same names."""
         return cls(**{name: getattr(queue, name) for name in cls.__struct_fields__})
 
     def attributes(self, message: Message) -> Sequence[Mapping[str, Value]]:
         """Return a message's attributes: its own, and its envelope's."""
-        return (message.attributes, notified_attributes(message.body)) if self.sns else (message.attributes,)
+        return (message.attributes, read_notification_attributes(message.body)) if self.sns else (message.attributes,)
 
     def objects(self, body: str) -> tuple[S3Object, ...]:
         """Read the objects of an S3 event notification; of a body that is none there are none."""
         notification = _notification(body) if self.sns else None
         event = _object(notification["Message"] if notification is not None else body)
         records = event.get("Records") if event is not None else None
-        found: list[S3Object] = []
+        objects: list[S3Object] = []
         for record in records[:MAX_OBJECTS] if isinstance(records, list) else []:
             bucket = _at(record, "s3", "bucket", "name")
             key = _at(record, "s3", "object", "key")
@@ -63,8 +63,8 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
             if _at(record, "eventSource") == "aws:s3" and isinstance(bucket, str) and isinstance(key, str):
                 version = version_id if isinstance(version_id, str) else None
                 # Keys are form-encoded in events: a space is a plus.
-                found.append(S3Object(bucket=bucket, key=unquote_plus(key), version_id=version))
-        return tuple(found)
+                objects.append(S3Object(bucket=bucket, key=unquote_plus(key), version_id=version))
+        return tuple(objects)
 
 
 NO_ENVELOPE = Envelope()
@@ -72,7 +72,7 @@ NO_ENVELOPE = Envelope()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterInput:
-    """One message, prepared once for all sessions. `awaits_metadata` where S3 hasn't been asked for it yet."""
+    """One message, prepared once for all sessions. `awaits_metadata` is true until its S3 metadata was requested."""
 
     message: Message
     texts: Texts
@@ -83,47 +83,47 @@ class FilterInput:
     _documents: dict[bool, str] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def of(cls, message: Message, *, envelope: Envelope = NO_ENVELOPE) -> "FilterInput":
+    def from_message(cls, message: Message, *, envelope: Envelope = NO_ENVELOPE) -> "FilterInput":
         """Prepare a message of a split queue, whose bodies are in this envelope."""
         texts: dict[str, tuple[str, ...]] = {}
-        found = envelope.attributes(message)
-        for attributes in found:
+        attribute_sets = envelope.attributes(message)
+        for attributes in attribute_sets:
             for name, value in attributes.items():
-                if (text := _text_of(value)) is not None:
+                if (text := _searchable_text(value)) is not None:
                     folded = fold_name(name)
                     texts[folded] = (*texts[folded], text) if folded in texts else (text,)
-        return cls(message=message, texts=texts, awaits_metadata=envelope.s3_event, _attributes=found)
+        return cls(message=message, texts=texts, awaits_metadata=envelope.s3_event, _attributes=attribute_sets)
 
     def lines(self) -> Sequence[str]:
-        """Give each attribute as `name: value`, made when the first filter asks."""
+        """Return each attribute as `name: value`, built when the first filter needs it."""
         if not self._lines:
             for attributes in self._attributes:
-                texts = ((name, _text_of(value)) for name, value in attributes.items())
+                texts = ((name, _searchable_text(value)) for name, value in attributes.items())
                 self._lines.extend(f"{name}: {text}" for name, text in texts if text is not None)
         return self._lines
 
     def with_metadata(self, found: Mapping[str, str]) -> "FilterInput":
-        """Give the message with what S3 said of its objects."""
+        """Return the message with the metadata of its S3 objects."""
         return replace(self, s3_metadata=found, awaits_metadata=False, _documents={})
 
     def document(self, program: str) -> str:
-        """Give what this jq program sees, made when the first of its kind asks."""
+        """Return the program's input, built when the first program of its kind needs it."""
         metadata = jq.names_metadata(program)
         if metadata not in self._documents:
             self._documents[metadata] = jq.document(self.message, s3_metadata=self.s3_metadata if metadata else None)
         return self._documents[metadata]
 
 
-def _text_of(value: Value) -> str | None:
+def _searchable_text(value: Value) -> str | None:
     return None if value.data_type.startswith("Binary") else value.text
 
 
 def fold_name(name: str) -> str:
-    """Give the form in which attribute names are compared."""
+    """Return the form in which attribute names are compared."""
     return name.casefold()
 
 
-def notified_attributes(body: str) -> Mapping[str, Value]:
+def read_notification_attributes(body: str) -> Mapping[str, Value]:
     """Read the attributes of an SNS notification, `{Type, Value}` each; an attribute without both as text is left out.
 
     A FIFO topic's notification lacks the signature fields, so only what all have is asked for.

@@ -1,4 +1,4 @@
-"""What a session asks of each queue, as values with their limits, and as routing sees it. Pure.
+"""A session's filters by queue, with their limits, and the shares that routing uses. Pure.
 
 How a file says it is in `files`.
 """
@@ -33,12 +33,12 @@ class Mode(StrEnum):
 
 
 class Filter(Struct, frozen=True, kw_only=True):
-    """What a message must have: every named attribute found by its pattern, and jq's yes where there is a program.
+    """Conditions on a message: each named attribute matches its pattern, and the jq program, if any, returns true.
 
-    Beside them patterns on the lines `name: value` of its attributes: each of `all_of`, and one of `any_of`. Where
-    they aren't asked for they aren't written either, so that what is stored without them reads as ever.
+    Patterns on the lines `name: value` of its attributes are further conditions: all of `all_of`, and one of `any_of`.
+    Unset fields aren't written, so that filters stored before these fields existed stay the same.
 
-    Hashable, so that sessions that ask for the same are asked once. `attributes` are in the order of the file.
+    Hashable, so that equal filters of several sessions are evaluated once. `attributes` are in the order of the file.
     """
 
     attributes: Annotated[tuple[Attribute, ...], Meta(max_length=MAX_NAMED_ATTRIBUTES)] = ()
@@ -48,14 +48,14 @@ class Filter(Struct, frozen=True, kw_only=True):
 
     @property
     def matches_nothing(self) -> bool:
-        """Whether it is empty: the session gets nothing of the queue."""
+        """Whether the filter is empty, so that the session gets no message of the queue."""
         return not self.attributes and not self.lines and self.jq is None
 
     @property
     def lines(self) -> tuple[tuple[str, ...], ...]:
-        """Sets of patterns of which, in each set, one must be found in a line."""
-        each = () if self.all_of is UNSET else tuple((pattern,) for pattern in self.all_of)
-        return each if self.any_of is UNSET else (*each, self.any_of)
+        """Sets of patterns. Of each set, at least one pattern must be found in a line."""
+        pattern_sets = () if self.all_of is UNSET else tuple((pattern,) for pattern in self.all_of)
+        return pattern_sets if self.any_of is UNSET else (*pattern_sets, self.any_of)
 
 
 class QueueFilter(Struct, frozen=True, kw_only=True):
@@ -68,15 +68,15 @@ class QueueFilter(Struct, frozen=True, kw_only=True):
 QueueFilters = Mapping[str, QueueFilter]  # by queue id, or EVERY_QUEUE
 
 
-def filter_of(filters: QueueFilters, queue_id: str) -> QueueFilter | None:
+def select_filter(filters: QueueFilters, queue_id: str) -> QueueFilter | None:
     """Find the session's filter for a queue: an explicit id wins over `*`. None where the session doesn't name it."""
     return filters.get(queue_id) or filters.get(EVERY_QUEUE)
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """What one session asks of one split queue. `key` is the session's, as its copies carry it.
+    """One session's filter for one split queue. `key` is the session's, as its copies carry it.
 
-    `since_ms`: since when messages are routed to it.
+    `since_ms` is the time from which messages are routed to the session.
     """
 
     session_id: str

@@ -1,1 +1,1 @@
-"""Who gets a message of a split queue, and what the copies are. Pure."""
+"""Routing of a split queue's messages, and the copies for sessions. Pure."""

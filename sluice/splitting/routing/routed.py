@@ -1,4 +1,4 @@
-"""What a splitter says of messages that went to sessions, and how that is read again: lines of its log. Pure.
+"""Writes and reads the splitter's log lines about messages routed to sessions. Pure.
 
 Ids, keys and modes, and nothing of what a message says or of where a queue is. What went to nobody but the deployed
 consumer isn't spoken of.
@@ -16,7 +16,7 @@ MESSAGES_A_LINE = 50  # some 2 KB of ids: a line may have 256 KB, and is paid fo
 
 
 class Routed(Struct, frozen=True, kw_only=True):
-    """What went to one session. `messages` are the ids by which the split queue's source knows them."""
+    """The messages routed to one session. `messages` are their message ids in the split queue's source."""
 
     session: str
     key: str
@@ -25,7 +25,7 @@ class Routed(Struct, frozen=True, kw_only=True):
 
 
 class RoutedMessage(Struct, frozen=True, kw_only=True):
-    """One message that went to one session, as it is shown."""
+    """One message that was routed to one session, as commands show it."""
 
     at_ms: int
     queue: str
@@ -36,12 +36,12 @@ class RoutedMessage(Struct, frozen=True, kw_only=True):
 
 
 def lines(routed: Iterable[Routed]) -> Iterator[list[dict[str, Any]]]:
-    """Share out a batch's messages to lines, as few as there can be, each the `routed` of one."""
+    """Distribute a batch's messages over the fewest possible log lines. Yields the `routed` field of each line."""
     line: list[dict[str, Any]] = []
     room = MESSAGES_A_LINE
-    for each in routed:
-        for ids in _pieces(each.messages, first=room):
-            line.append({"session": each.session, "key": each.key, "mode": each.mode.value, "messages": ids})
+    for share in routed:
+        for ids in _pieces(share.messages, first=room):
+            line.append({"session": share.session, "key": share.key, "mode": share.mode.value, "messages": ids})
             room -= len(ids)
             if not room:
                 yield line
@@ -59,10 +59,10 @@ def read(text: str, *, at_ms: int) -> Iterator[RoutedMessage]:
         queue, routed = str(document["queue"]), convert(document["routed"], tuple[Routed, ...], of="line")
     except (Malformed, KeyError):
         return
-    for each in routed:
-        for message in each.messages:
+    for share in routed:
+        for message in share.messages:
             yield RoutedMessage(
-                at_ms=at_ms, queue=queue, session=each.session, key=each.key, mode=each.mode, message=message
+                at_ms=at_ms, queue=queue, session=share.session, key=share.key, mode=share.mode, message=message
             )
 
 

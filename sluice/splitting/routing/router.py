@@ -1,4 +1,4 @@
-"""Who gets a message, and what the copies keep: the first stealing session that matches, the mirroring ones before it.
+"""Routes a message to the first matching stealing session, and copies to the matching mirroring sessions before it.
 
 Pure.
 
@@ -18,7 +18,7 @@ from enum import StrEnum
 
 import msgspec
 
-from sluice.message import MAX_ATTRIBUTES, MAX_MESSAGE_BYTES, Attributes, Message, Outgoing, Value, size_of
+from sluice.message import MAX_ATTRIBUTES, MAX_MESSAGE_BYTES, Attributes, Message, Outgoing, Value, message_size
 from sluice.splitting.filters import jq, patterns
 from sluice.splitting.filters.index import Index
 from sluice.splitting.filters.texts import FilterInput, fold_name
@@ -29,7 +29,7 @@ NOBODY: AbstractSet[str] = frozenset()
 
 
 class FaultKind(StrEnum):
-    """What a filter did on a message that it shouldn't. But for the last it is no match."""
+    """Faults of a filter on a message. All but `OVER_BUDGET` count as no match."""
 
     PATTERN_TIMED_OUT = "pattern timed out"
     PATTERN_FAILED = "pattern can't be used"
@@ -39,34 +39,34 @@ class FaultKind(StrEnum):
 
 
 class MissingInput(StrEnum):
-    """Why it isn't decided who gets a message."""
+    """Input without which a message cannot be routed yet."""
 
     TIME = "time"  # of the batch
     METADATA = "metadata"  # of S3 objects, which a program asks for
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """What one session's filter did on one message."""
+    """A fault of one session's filter on one message."""
 
     session_id: str
     kind: FaultKind
 
 
 class Recipients(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a message goes: copies to `mirroring`, in order, itself to `stealing`, or to main where that is None.
+    """The recipients of a message: copies to `mirroring`, in order, and the message to `stealing`, else main.
 
-    Where something `lacks` it isn't decided yet.
+    If something is `missing`, routing is not decided yet.
     """
 
     stealing: Share | None = None
     mirroring: tuple[Share, ...] = ()
     faults: tuple[Fault, ...] = ()
-    lacks: MissingInput | None = None
+    missing: MissingInput | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class Meter:
-    """What the filters of one batch may take, and have taken: seconds of the `clock`, by the router's groups.
+    """Measures the seconds that the filters of one batch use, per group of the router, against their budget.
 
     No filter is asked from the clock's `until` on. What a filter takes counts for each session that asks for it; the
     start of what runs programs counts for none, and is tried once.
@@ -79,17 +79,17 @@ class Meter:
     _spent: dict[int, float] = field(default_factory=dict)
 
     def is_over(self, group: int, seconds: float) -> bool:
-        """Add what a group's filter took of one message, and tell whether it is over the budget."""
+        """Add the seconds that a group's filter took for one message. Returns whether the group exceeds its budget."""
         spent = self._spent[group] = self._spent.get(group, 0.0) + seconds
         return spent > self.budget_s
 
 
 def is_ready() -> None:
-    """Nothing is to be started where programs run at once."""
+    """Do nothing: the default for programs that need no process to be started."""
 
 
 class _Group(msgspec.Struct, frozen=True, kw_only=True):
-    """The sessions that ask for the same, by position in the line: a filter is evaluated once for all of them."""
+    """Sessions with equal filters, by position in the line: the filter is evaluated once for all of them."""
 
     filter: Filter
     positions: tuple[int, ...]
@@ -105,7 +105,7 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
     _index: Index
 
     @classmethod
-    def of(cls, shares: Iterable[Share], *, decide: jq.Decide, ready: Callable[[], None] = is_ready) -> "Router":
+    def build(cls, shares: Iterable[Share], *, decide: jq.Decide, ready: Callable[[], None] = is_ready) -> "Router":
         """Compiles the sessions' shares, given in any order. Empty filters match nothing and cost nothing.
 
         `ready` starts what `decide` needs, before a session's time runs. It raises `jq.NotRunning`.
@@ -115,11 +115,13 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
         for position, share in enumerate(line):
             positions.setdefault(share.filter, []).append(position)
         # In order of their first session, as dicts keep it: `recipients` stops at the first that can't matter.
-        groups = [_Group(filter=filter_, positions=tuple(found)) for filter_, found in positions.items()]
-        index = Index.of([group.filter for group in groups])
+        groups = [
+            _Group(filter=filter_, positions=tuple(group_positions)) for filter_, group_positions in positions.items()
+        ]
+        index = Index.build([group.filter for group in groups])
         return cls(decide=decide, ready=ready, _line=line, _groups=groups, _index=index)
 
-    def recipients(
+    def find_recipients(
         self, sight: FilterInput, *, gone: AbstractSet[str] = NOBODY, meter: Meter | None = None
     ) -> Recipients:
         """Find the message's recipients. Sessions in `gone`, by id, are passed over, as if they weren't there.
@@ -130,7 +132,7 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
         taker = len(self._line)
         matched: list[int] = []
         faulty: dict[int, FaultKind] = {}
-        lacks: MissingInput | None = None
+        missing: MissingInput | None = None
         for number in self._index.candidates(sight):
             group = self._groups[number]
             if group.positions[0] > taker:
@@ -140,9 +142,9 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
                 present = tuple(position for position in present if self._line[position].session_id not in gone)
             if not present:
                 continue
-            decided, over = self._asked(number, evaluation, meter)
+            decided, over = self._evaluate(number, evaluation, meter)
             if isinstance(decided, MissingInput):
-                lacks = decided
+                missing = decided
                 break
             if over or isinstance(decided, FaultKind):
                 faulty.update(dict.fromkeys(present, decided if isinstance(decided, FaultKind) else OVER_BUDGET))
@@ -150,7 +152,7 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
                 matched.extend(present)
                 stealing = (position for position in present if self._line[position].mode is Mode.STEAL)
                 taker = min(taker, next(stealing, taker))
-        if not matched and not faulty and lacks is None:
+        if not matched and not faulty and missing is None:
             return _TO_MAIN
         return Recipients(
             stealing=self._line[taker] if taker < len(self._line) else None,
@@ -160,20 +162,20 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
                 for position, kind in sorted(faulty.items())
                 if position < taker or kind is OVER_BUDGET
             ),
-            lacks=lacks,
+            missing=missing,
         )
 
     def later_than(self, at_ms: int) -> AbstractSet[str]:
         """Name the sessions to which messages were routed only after this time."""
         return {share.session_id for share in self._line if share.since_ms > at_ms}
 
-    def _asked(
+    def _evaluate(
         self, number: int, evaluation: "_Evaluation", meter: Meter | None
     ) -> tuple["_Decided | MissingInput", bool]:
-        """Ask a group's filter, and tell whether it has taken more than it may of this batch."""
+        """Evaluate a group's filter. Returns the result, and whether the group exceeded its budget for the batch."""
         filter_ = self._groups[number].filter
         if meter is None:
-            return evaluation.decided(filter_), False
+            return evaluation.evaluate(filter_), False
         began = meter.clock()
         if began < meter.until and filter_.jq is not None:
             try:
@@ -186,7 +188,7 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
                 return FaultKind.JQ_NOT_RUN, False
         if began >= meter.until:
             return MissingInput.TIME, False
-        decided = evaluation.decided(filter_)
+        decided = evaluation.evaluate(filter_)
         return decided, meter.is_over(number, meter.clock() - began)
 
 
@@ -205,23 +207,23 @@ class _Evaluation:
     _of_lines: dict[str, _Decided] = field(default_factory=dict)
     _of_programs: dict[str, _Decided] = field(default_factory=dict)
 
-    def decided(self, filter_: Filter) -> "_Decided | MissingInput":
-        """Whether the message matches. What costs little is asked first, and the first no ends it."""
+    def evaluate(self, filter_: Filter) -> "_Decided | MissingInput":
+        """Return whether the message matches. Cheap conditions run first; the first mismatch ends the evaluation."""
         for name, pattern in filter_.attributes:
             condition = fold_name(name), pattern
-            found = self._of_patterns.get(condition)
-            if found is None:
-                found = self._of_patterns[condition] = _found_in(self.sight.texts.get(condition[0], ()), pattern)
-            if found is not True:
-                return found
+            decided = self._of_patterns.get(condition)
+            if decided is None:
+                decided = self._of_patterns[condition] = _search_texts(self.sight.texts.get(condition[0], ()), pattern)
+            if decided is not True:
+                return decided
         for any_of in filter_.lines:
-            found = self._found_in_lines(any_of)
-            if found is not True:
-                return found
-        return True if filter_.jq is None else self._said_by(filter_.jq)
+            decided = self._search_lines(any_of)
+            if decided is not True:
+                return decided
+        return True if filter_.jq is None else self._run_program(filter_.jq)
 
-    def _said_by(self, program: str) -> "_Decided | MissingInput":
-        """Whether the program says yes."""
+    def _run_program(self, program: str) -> "_Decided | MissingInput":
+        """Run the jq program, once per message. Returns whether it returned true."""
         if self.sight.awaits_metadata and jq.names_metadata(program):
             return MissingInput.METADATA
         if program not in self._of_programs:
@@ -233,19 +235,19 @@ class _Evaluation:
                 self._of_programs[program] = FaultKind.JQ_NOT_RUN
         return self._of_programs[program]
 
-    def _found_in_lines(self, any_of: Iterable[str]) -> _Decided:
+    def _search_lines(self, any_of: Iterable[str]) -> _Decided:
         """Whether one of the patterns is found in a line. A fault is an answer, as a match is."""
-        found: _Decided = False
+        decided: _Decided = False
         for pattern in any_of:
             if pattern not in self._of_lines:
-                self._of_lines[pattern] = _found_in(self.sight.lines(), pattern, exact_case=True)
-            found = self._of_lines[pattern]
-            if found is not False:
+                self._of_lines[pattern] = _search_texts(self.sight.lines(), pattern, exact_case=True)
+            decided = self._of_lines[pattern]
+            if decided is not False:
                 break
-        return found
+        return decided
 
 
-def _found_in(texts: Iterable[str], pattern: str, *, exact_case: bool = False) -> _Decided:
+def _search_texts(texts: Iterable[str], pattern: str, *, exact_case: bool = False) -> _Decided:
     """Whether the pattern is found in one of the texts. The first that takes too long ends it: there may be many."""
     try:
         return any(patterns.searches(pattern, text, exact_case=exact_case) for text in texts)
@@ -255,33 +257,33 @@ def _found_in(texts: Iterable[str], pattern: str, *, exact_case: bool = False) -
         return FaultKind.PATTERN_TIMED_OUT
 
 
-def for_main(message: Message, *, fifo: bool) -> Outgoing:
-    """Copy the message as the deployed consumer gets it; `fifo` where the queues are."""
-    return _forwarded(message, message.attributes, known_as=message.message_id if fifo else None)
+def build_main_message(message: Message, *, fifo: bool) -> Outgoing:
+    """Build the message for the deployed consumer's queue. `fifo`: whether the queues are FIFO."""
+    return _build_outgoing(message, message.attributes, known_as=message.message_id if fifo else None)
 
 
-def for_session(message: Message, *, key: str, fifo: bool) -> Outgoing:
-    """Make a session's copy, with the session's key as an attribute where there is room for it."""
+def build_session_copy(message: Message, *, key: str, fifo: bool) -> Outgoing:
+    """Build a session's copy, with the session's key as an attribute if the message has room for it."""
     attributes = message.attributes
     if len(attributes) < MAX_ATTRIBUTES and SESSION_ATTRIBUTE not in attributes:
         marked = {**attributes, SESSION_ATTRIBUTE: Value("String", key)}
         # A message of the greatest size has no room for it either.
-        attributes = marked if size_of(message.body, marked) <= MAX_MESSAGE_BYTES else attributes
-    return _forwarded(message, attributes, known_as=message.message_id if fifo else None)
+        attributes = marked if message_size(message.body, marked) <= MAX_MESSAGE_BYTES else attributes
+    return _build_outgoing(message, attributes, known_as=message.message_id if fifo else None)
 
 
-def returned(message: Message, *, key: str, fifo: bool) -> Outgoing:
-    """Turn a session's copy into what goes back to main: without the session's key.
+def build_returned_message(message: Message, *, key: str, fifo: bool) -> Outgoing:
+    """Build the message that returns a session's copy to main, without the session's key.
 
     It keeps the id by which its queue knew it, the source's message id: where the splitter, which couldn't say that it
     had sent the copy, sends the message to main, that is suppressed.
     """
     marked = message.attributes.get(SESSION_ATTRIBUTE) == Value("String", key)
     kept = {name: value for name, value in message.attributes.items() if not (marked and name == SESSION_ATTRIBUTE)}
-    return _forwarded(message, kept, known_as=(message.deduplication_id or message.message_id) if fifo else None)
+    return _build_outgoing(message, kept, known_as=(message.deduplication_id or message.message_id) if fifo else None)
 
 
-def _forwarded(message: Message, attributes: Attributes, *, known_as: str | None) -> Outgoing:
+def _build_outgoing(message: Message, attributes: Attributes, *, known_as: str | None) -> Outgoing:
     """Copy a message. `known_as`, by FIFO queues: a retry is suppressed, two different messages never are."""
     return Outgoing(
         body=message.body,

@@ -1,4 +1,4 @@
-"""A filter tried on one message: what it comes to, and what each of its conditions says. Pure.
+"""Tries a filter on one message, and reports the result of each condition. Pure.
 
 Everything is asked of the router, so that a trial and the splitter can't differ.
 """
@@ -17,35 +17,35 @@ NO = "no"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One thing that a filter asks for: its place in a filter file, its pattern or program, and the answer to it.
+    """One condition of a filter: its place in a filter file, its pattern or program, and the answer to it.
 
     The answer is yes, no, or what kept it from being either.
     """
 
     place: str
-    asked: str
+    asked: str  # naming: a field of the command's output
     answer: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """Whether the filter takes the message, and by what. An empty filter has no conditions, and takes nothing."""
+    """Whether the filter matches the message, and its conditions. An empty filter has none, and matches nothing."""
 
     matches: bool
     conditions: tuple[Condition, ...]
 
 
-def tried(filter_: Filter, sight: FilterInput, *, decide: Decide) -> Trial:
+def try_filter(filter_: Filter, sight: FilterInput, *, decide: Decide) -> Trial:
     """Try a filter whose patterns and program were checked."""
     conditions = tuple(
-        Condition(place=place, asked=asked, answer=_answer(part, sight, decide))
-        for place, asked, part in _parts(filter_)
+        Condition(place=place, asked=condition, answer=_answer(part, sight, decide))
+        for place, condition, part in _parts(filter_)
     )
     return Trial(matches=_answer(filter_, sight, decide) == YES, conditions=conditions)
 
 
 def _parts(filter_: Filter) -> Iterator[tuple[str, str, Filter]]:
-    """Yield each condition's place, what it asks, and it as a filter of its own."""
+    """Yield each condition's place, its pattern or program, and a filter with only this condition."""
     for name, pattern in filter_.attributes:
         yield f"message_filter.{name}", pattern, Filter(attributes=((name, pattern),))
     for form, lines in (("all_of", filter_.all_of), ("any_of", filter_.any_of)):
@@ -57,7 +57,7 @@ def _parts(filter_: Filter) -> Iterator[tuple[str, str, Filter]]:
 
 def _answer(filter_: Filter, sight: FilterInput, decide: Decide) -> str:
     alone = Share(session_id="", key="", started_at_ms=0, filter=filter_)
-    found = Router.of([alone], decide=decide).recipients(sight)
-    if found.faults:
-        return found.faults[0].kind
-    return NO if found.stealing is None else YES
+    recipients = Router.build([alone], decide=decide).find_recipients(sight)
+    if recipients.faults:
+        return recipients.faults[0].kind
+    return NO if recipients.stealing is None else YES

@@ -1,1 +1,1 @@
-"""Sessions and their queues: what is known of them, what happens, what follows, what is to be done. Pure."""
+"""Sessions and their queues: state, events, rules and due actions. Pure."""

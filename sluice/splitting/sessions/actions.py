@@ -1,4 +1,4 @@
-"""What is to be done about sessions and their queues. Pure.
+"""Actions that are due for sessions and their queues. Pure.
 
 It follows from the state alone, and every action may be done twice: so whoever comes by, after whatever crash, goes on
 where the last one stopped. An action is answered with an event.
@@ -34,7 +34,7 @@ class SwitchSplitter(msgspec.Struct, frozen=True):
 
 
 class ReturnLeftovers(msgspec.Struct, frozen=True):
-    """Send what is in the queue to `to`, then delete it from the queue. Answer with `LeftoversReturned`.
+    """Send the queue's messages to `to`, then delete them from the queue. Answer with `LeftoversReturned`.
 
     Where it isn't `final`, somebody may still send to the queue: whether it was empty then means nothing.
     """
@@ -75,10 +75,10 @@ def due(registry: Registry) -> Iterator[Action]:
 
 
 def _due_of_consumers(registry: Registry, split: Split) -> Iterator[Action]:
-    wanted = split.wanted_consumer_at
-    if wanted is not None and split.consumer_at != wanted and registry.is_there(split, wanted):
-        yield PointConsumer(split.queue_id, wanted)
-    if split.wants_splitter or registry.consumers_of(split.queue_id).splitter_on is not False:
+    wanted_queue = split.wanted_consumer_at
+    if wanted_queue is not None and split.consumer_at != wanted_queue and registry.is_there(split, wanted_queue):
+        yield PointConsumer(split.queue_id, wanted_queue)
+    if split.wants_splitter or registry.find_consumers(split.queue_id).splitter_on is not False:
         # Also where it has been seen on: a deployment of the stacks switches it off.
         yield SwitchSplitter(split.queue_id, split.wants_splitter)
 

@@ -1,4 +1,4 @@
-"""What happens to sessions, their queues, the deployed consumers and the splitter's trigger. Pure.
+"""Events of sessions, their queues, the deployed consumers and the splitter's trigger. Pure.
 
 An event is called with the registry and a clock's reading, and gives the registry after it. One that comes late or
 twice changes nothing. What follows from it is in `rules`.
@@ -52,7 +52,7 @@ class SessionRequested(msgspec.Struct, frozen=True, kw_only=True):
             return registry
         self._refuse(registry)
         for queue_id in self.filters:
-            registry = self._opened(registry, queue_id, now_ms)
+            registry = self._open_split(registry, queue_id, now_ms)
         session = Session(
             session_id=self.session_id,
             key=self.key,
@@ -67,9 +67,9 @@ class SessionRequested(msgspec.Struct, frozen=True, kw_only=True):
                 name=self.names[queue_id],
                 queue_id=queue_id,
                 session_id=self.session_id,
-                mirror=asked.mode is Mode.MIRROR,
+                mirror=queue_filter.mode is Mode.MIRROR,
             )
-            for queue_id, asked in self.filters.items()
+            for queue_id, queue_filter in self.filters.items()
         ]
         return registry.with_session(session).with_queues(planned)
 
@@ -82,11 +82,11 @@ class SessionRequested(msgspec.Struct, frozen=True, kw_only=True):
         alive = [session for session in registry.sessions.values() if session.status in ALIVE]
         broken = [
             refusal
-            for queue_id, asked in self.filters.items()
+            for queue_id, queue_filter in self.filters.items()
             for refusal in refusals(
                 self.policies,
                 queue_id,
-                asked,
+                queue_filter,
                 time_limit_s=self.time_limit_s,
                 sessions=sum(queue_id in session.filters for session in alive),
             )
@@ -98,7 +98,7 @@ class SessionRequested(msgspec.Struct, frozen=True, kw_only=True):
         if self.names.keys() < self.filters.keys() or not are_new:
             raise SessionRefused("each queue needs a new name")
 
-    def _opened(self, registry: Registry, queue_id: str, now_ms: int) -> Registry:
+    def _open_split(self, registry: Registry, queue_id: str, now_ms: int) -> Registry:
         """Give the split a main queue. One that drains, or lets go of main, is taken over as it is."""
         split = registry.splits[queue_id]
         if split.phase is Phase.ACTIVE:
@@ -114,7 +114,7 @@ class SessionRequested(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionStopped(msgspec.Struct, frozen=True):
-    """A session is to end."""
+    """The end of a session was requested."""
 
     session_id: str
     reason: str = Reason.STOPPED
@@ -159,7 +159,7 @@ class QueueNotCreated(msgspec.Struct, frozen=True):
 
 
 class LeftoversReturned(msgspec.Struct, frozen=True):
-    """A pass over a condemned queue put so many messages back; `empty` where then not even one in flight was left."""
+    """A pass over a condemned queue returned messages; `empty` if then none was left, not even in flight."""
 
     name: str
     number: int
@@ -183,11 +183,11 @@ class QueueDeleted(msgspec.Struct, frozen=True):
     name: str
 
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
-        """Forget the queue, where it was condemned."""
+        """Remove the queue from the registry, if it was condemned."""
         queue = registry.queues.get(self.name)
         if queue is None or not queue.condemned:
             return registry
-        return replace(registry, queues={name: each for name, each in registry.queues.items() if name != self.name})
+        return replace(registry, queues={name: kept for name, kept in registry.queues.items() if name != self.name})
 
 
 class CleanupFailed(msgspec.Struct, frozen=True):
@@ -242,7 +242,7 @@ class TimePassed(msgspec.Struct, frozen=True):
 
     @staticmethod
     def _quiet(registry: Registry, now_ms: int) -> Iterator[TemporaryQueue]:
-        """Condemned queues to which nobody sends any more: every splitter has seen the end of their session."""
+        """Find condemned queues to which no splitter sends: every splitter has seen the end of their session."""
         for queue in registry.queues.values():
             if queue.session_id is None or not queue.condemned or queue.quiet_since_ms is not None:
                 continue
@@ -266,21 +266,21 @@ class TimePassed(msgspec.Struct, frozen=True):
 
 
 class ConsumersSeen(msgspec.Struct, frozen=True):
-    """Somebody has looked what some of the consumers are, by their places, before anything of any is changed."""
+    """The original states of some consumers, by place, were read before any of them was changed."""
 
     queue_id: str
     originals: Mapping[int, str]
 
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
-        """Keep what they are, once: while the split is at rest they read the source."""
-        known, split = registry.consumers_of(self.queue_id), registry.splits.get(self.queue_id)
+        """Store the consumers' original states, once: while the split is at rest they read the source."""
+        known, split = registry.find_consumers(self.queue_id), registry.splits.get(self.queue_id)
         if split is None:
             return registry
         seen = tuple(
-            replace(each, original=self.originals[place], at=split.source)
-            if each.original is None and place in self.originals
-            else each
-            for place, each in enumerate(known.consumers)
+            replace(consumer, original=self.originals[place], at=split.source)
+            if consumer.original is None and place in self.originals
+            else consumer
+            for place, consumer in enumerate(known.consumers)
         )
         return registry if seen == known.consumers else registry.with_consumers(replace(known, consumers=seen))
 
@@ -292,13 +292,13 @@ class ConsumersSent(msgspec.Struct, frozen=True):
     to: str
 
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
-        """Remember where they go, and that nobody knows where they are."""
-        known, split = registry.consumers_of(self.queue_id), registry.splits.get(self.queue_id)
+        """Store the consumers' new queue, and mark their current queue as unknown."""
+        known, split = registry.find_consumers(self.queue_id), registry.splits.get(self.queue_id)
         if split is None:
             return registry
         sent = tuple(
-            replace(each, to=self.to) if each.to is None and each.at not in {None, self.to} else each
-            for each in known.consumers
+            replace(consumer, to=self.to) if consumer.to is None and consumer.at not in {None, self.to} else consumer
+            for consumer in known.consumers
         )
         if sent == known.consumers:
             return registry
@@ -314,7 +314,7 @@ class ConsumerMoved(msgspec.Struct, frozen=True):
 
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
         """Remember where it is, unless it has been sent elsewhere meanwhile."""
-        known = registry.consumers_of(self.queue_id)
+        known = registry.find_consumers(self.queue_id)
         if self.place >= len(known.consumers) or self.at not in {
             known.consumers[self.place].at,
             known.consumers[self.place].to,
@@ -326,14 +326,14 @@ class ConsumerMoved(msgspec.Struct, frozen=True):
 
 
 class ConsumerStrayed(msgspec.Struct, frozen=True):
-    """One of the consumers of a split reads the source again, as nobody here has told it to."""
+    """One of the consumers of a split reads the source again, though Sluice hasn't changed it."""
 
     queue_id: str
     place: int
 
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
         """Remember where it is: splitters wait until it is back at main, or there would be two orders."""
-        known, split = registry.consumers_of(self.queue_id), registry.splits.get(self.queue_id)
+        known, split = registry.find_consumers(self.queue_id), registry.splits.get(self.queue_id)
         if split is None or split.consumer_at is None or self.place >= len(known.consumers):
             return registry
         strayed = list(known.consumers)
@@ -363,7 +363,7 @@ class ConsumerPointed(msgspec.Struct, frozen=True):
 
 
 class ConsumerRefused(msgspec.Struct, frozen=True):
-    """A consumer can't be re-pointed, as somebody has to mend first: the sessions that wait for it can't go on."""
+    """A consumer can't be re-pointed until an operator fixes it, so the sessions that wait for it fail."""
 
     queue_id: str
     reason: str
@@ -384,14 +384,14 @@ class SplitterSwitched(msgspec.Struct, frozen=True):
 
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
         """Remember which."""
-        known = registry.consumers_of(self.queue_id)
+        known = registry.find_consumers(self.queue_id)
         if known.splitter_on is self.on:
             return registry
         return registry.with_consumers(replace(known, splitter_on=self.on))
 
 
 class ConsumersHeld(msgspec.Struct, frozen=True):
-    """An invocation is to change a split's consumers, and no other until then; 0 lets the next one."""
+    """An invocation holds a split's consumers exclusively until this time; 0 releases them."""
 
     queue_id: str
     by: str
@@ -399,7 +399,7 @@ class ConsumersHeld(msgspec.Struct, frozen=True):
 
     def __call__(self, registry: Registry, now_ms: int) -> Registry:
         """Remember it, unless another was first."""
-        known = registry.consumers_of(self.queue_id)
+        known = registry.find_consumers(self.queue_id)
         if known.held_by != self.by and (not self.until_ms or (known.held_by and now_ms < known.held_until_ms)):
             return registry
         return registry.with_consumers(

@@ -1,4 +1,4 @@
-"""What follows from the registry's state without any further event, and how much of it goes into one write. Pure.
+"""Derives the transitions that follow from the registry's state, and limits them to one write. Pure.
 
 What makes it safe:
 - A queue's name is in the registry before the queue is made, and leaves it after the queue is gone.
@@ -44,9 +44,11 @@ def make_resources_ready(registry: Registry, now_ms: int) -> Registry:
             continue
         splits = [registry.splits[queue_id] for queue_id in session.filters]
         are_moved = all(
-            split.static or (split.forwards and registry.consumers_of(split.queue_id).splitter_on) for split in splits
+            split.static or (split.forwards and registry.find_consumers(split.queue_id).splitter_on) for split in splits
         )
-        if are_moved and all(queue.state is QueueState.CREATED for queue in registry.queues_of(session.session_id)):
+        if are_moved and all(
+            queue.state is QueueState.CREATED for queue in registry.list_session_queues(session.session_id)
+        ):
             registry = registry.with_routing_changed()
             ready = replace(
                 session,
@@ -78,7 +80,7 @@ def move_splits(registry: Registry, now_ms: int) -> Registry:
                 moved = replace(split, phase=Phase.IDLE, phase_since_ms=now_ms, quiet_since_ms=None)
             case Phase.ACTIVE if not _is_used(registry, split):
                 moved = replace(split, phase=Phase.RELEASING, phase_since_ms=now_ms)
-            case Phase.RELEASING if registry.consumers_of(split.queue_id).splitter_on is False:
+            case Phase.RELEASING if registry.find_consumers(split.queue_id).splitter_on is False:
                 registry = registry.with_routing_changed()
                 moved = replace(
                     split,

@@ -1,4 +1,4 @@
-"""What is known of sessions and their queues: the registry, its values, and what can be asked of it. Pure.
+"""The registry of sessions and their queues: its values and queries. Pure.
 
 What is stored of it has a `Format` beside its type. What happens to it is in `events`, what follows in `rules`, and
 what is to be done about it in `actions`.
@@ -173,15 +173,15 @@ class Registry(Struct, frozen=True, kw_only=True):
 
     # What it says
 
-    def queues_of(self, session_id: str) -> list[TemporaryQueue]:
+    def list_session_queues(self, session_id: str) -> list[TemporaryQueue]:
         """List the session's queues."""
         return [queue for queue in self.queues.values() if queue.session_id == session_id]
 
-    def queue_of(self, session_id: str, queue_id: str) -> TemporaryQueue | None:
+    def find_session_queue(self, session_id: str, queue_id: str) -> TemporaryQueue | None:
         """Find the session's queue for this split queue."""
-        return next((queue for queue in self.queues_of(session_id) if queue.queue_id == queue_id), None)
+        return next((queue for queue in self.list_session_queues(session_id) if queue.queue_id == queue_id), None)
 
-    def shares_of(self, queue_id: str) -> list[Share]:
+    def list_shares(self, queue_id: str) -> list[Share]:
         """List the shares that the splitter of this queue routes by, at this version."""
         return [
             Share(
@@ -200,7 +200,7 @@ class Registry(Struct, frozen=True, kw_only=True):
         """Whether every live splitter routes by this version or a later one."""
         return all(seen.version >= version for seen in self.splitters.values() if seen.is_live(now_ms))
 
-    def consumers_of(self, queue_id: str) -> Consumers:
+    def find_consumers(self, queue_id: str) -> Consumers:
         """Give what is re-pointed for a split."""
         return self.consumers.get(queue_id) or Consumers(queue_id=queue_id)
 
@@ -243,5 +243,5 @@ class Registry(Struct, frozen=True, kw_only=True):
             changed_at_ms=now_ms,
             ended_at_ms=now_ms,
         )
-        condemned = [replace(queue, condemned=True) for queue in self.queues_of(session.session_id)]
+        condemned = [replace(queue, condemned=True) for queue in self.list_session_queues(session.session_id)]
         return changed.with_session(ended).with_queues(condemned)

@@ -1,4 +1,4 @@
-"""What is in a message's body, or in the object that it names: envelopes, typed values, files of S3.
+"""Formats of message bodies and of the S3 objects that they name: envelopes, payload pointers, files.
 
-Of the log and of Spark nothing is known here: batches of Arrow come in and go out.
+This package depends neither on the log nor on Spark: it takes and returns Arrow batches.
 """

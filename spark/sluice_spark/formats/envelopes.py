@@ -1,4 +1,4 @@
-"""What others wrap around a payload on its way to the queue: SNS, EventBridge, S3 notifications. Pure.
+"""Unwraps the envelopes that SNS, EventBridge and S3 notifications put around a payload. Pure.
 
 A body that isn't such an envelope raises ValueError with the reason: the caller reports it as a bad record.
 """
@@ -12,7 +12,7 @@ from urllib.parse import quote_plus, unquote_plus
 
 import orjson
 
-Follow = Callable[[str], str]  # from a body to what it stands for
+Dereference = Callable[[str], str]  # from a body to what it stands for
 
 TEST_EVENT = "s3:TestEvent"
 REMOVED = "ObjectRemoved:"
@@ -33,57 +33,57 @@ BY_DETAIL = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Choice:
-    """Which objects of S3's notifications become rows."""
+    """Selects the objects of S3's notifications that become rows."""
 
     glob: str = "*"  # `*` also takes slashes, as in Spark's pathGlobFilter applied to the whole key
     removed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Unwrapped:
+class Payload:
     """A payload, and what the envelope said of it."""
 
     body: str
     facts: Mapping[str, str]
 
 
-def itself(body: str) -> str:
+def keep_body(body: str) -> str:
     """Follow nothing: a body stands for itself."""
     return body
 
 
-def unwrapped(body: str, envelopes: Sequence[str], choice: S3Choice, follow: Follow = itself) -> Sequence[Unwrapped]:
+def unwrap(body: str, envelopes: Sequence[str], choice: S3Choice, follow: Dereference = keep_body) -> Sequence[Payload]:
     """Unwrap the payloads: one, or with S3 as many as there are chosen objects; facts of inner envelopes win.
 
     `follow` has the body, and what each envelope held. Raises ValueError for a body that isn't such an envelope, and
     what `follow` raises.
     """
-    found = [Unwrapped(follow(body), {})]
+    payloads = [Payload(follow(body), {})]
     for name in envelopes:
-        found = [
-            Unwrapped(follow(inner.body), {**outer.facts, **inner.facts})
-            for outer in found
-            for inner in _OPEN[name](_parsed(outer.body), outer.facts, choice)
+        payloads = [
+            Payload(follow(inner.body), {**outer.facts, **inner.facts})
+            for outer in payloads
+            for inner in _OPEN[name](_parse_object(outer.body), outer.facts, choice)
         ]
-    return found
+    return payloads
 
 
-def _sns(envelope: Mapping[str, Any], _: Mapping[str, str], __: S3Choice) -> Sequence[Unwrapped]:
+def _sns(envelope: Mapping[str, Any], _: Mapping[str, str], __: S3Choice) -> Sequence[Payload]:
     """https://docs.aws.amazon.com/sns/latest/dg/sns-message-and-json-formats.html."""
     if envelope.get("Type") != "Notification" or not isinstance(envelope.get("Message"), str):
         raise ValueError("not an SNS notification (is raw message delivery on?)")
-    return [Unwrapped(envelope["Message"], _facts(envelope, "TopicArn", "MessageId", "Subject", "Timestamp"))]
+    return [Payload(envelope["Message"], _select_facts(envelope, "TopicArn", "MessageId", "Subject", "Timestamp"))]
 
 
-def _eventbridge(envelope: Mapping[str, Any], _: Mapping[str, str], __: S3Choice) -> Sequence[Unwrapped]:
+def _eventbridge(envelope: Mapping[str, Any], _: Mapping[str, str], __: S3Choice) -> Sequence[Payload]:
     """https://docs.aws.amazon.com/eventbridge/latest/ref/overiew-event-structure.html."""
     if "detail" not in envelope or "detail-type" not in envelope:
         raise ValueError("not an EventBridge event")
-    facts = _facts(envelope, "id", "source", "detail-type", "account", "region", "time")
-    return [Unwrapped(orjson.dumps(envelope["detail"]).decode(), facts)]
+    facts = _select_facts(envelope, "id", "source", "detail-type", "account", "region", "time")
+    return [Payload(orjson.dumps(envelope["detail"]).decode(), facts)]
 
 
-def _s3(envelope: Mapping[str, Any], outer: Mapping[str, str], choice: S3Choice) -> Sequence[Unwrapped]:
+def _s3(envelope: Mapping[str, Any], outer: Mapping[str, str], choice: S3Choice) -> Sequence[Payload]:
     """https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html.
 
     Or the detail of an event that S3 gave EventBridge: https://docs.aws.amazon.com/AmazonS3/latest/userguide/ev-events.html.
@@ -93,44 +93,44 @@ def _s3(envelope: Mapping[str, Any], outer: Mapping[str, str], choice: S3Choice)
         return []
     records = envelope.get("Records")
     if records is None and "detail-type" in outer:
-        listed = [(envelope, _detail_facts(envelope, outer))]
+        listed = [(envelope, _read_detail_facts(envelope, outer))]
     elif isinstance(records, list):
-        listed = [(record, object_facts(record)) for record in records]
+        listed = [(record, read_object_facts(record)) for record in records]
     else:
         raise ValueError("not an S3 notification")
-    rows: dict[tuple[str | None, ...], Unwrapped] = {}
+    rows: dict[tuple[str | None, ...], Payload] = {}
     for record, facts in listed:
         if facts["event"].startswith(REMOVED) and not choice.removed:
             continue
         if fnmatchcase(facts["key"], choice.glob):
             names = ("event", "bucket", "key", "versionId", "eTag", "sequencer")
             identity = tuple(facts.get(name) for name in names)
-            rows.setdefault(identity, Unwrapped(orjson.dumps(record).decode(), facts))
+            rows.setdefault(identity, Payload(orjson.dumps(record).decode(), facts))
     return list(rows.values())
 
 
-def object_facts(record: Any) -> dict[str, str]:
+def read_object_facts(record: Any) -> dict[str, str]:
     """Tell what one record of a notification says. Raises ValueError."""
     try:
         event = str(record["eventName"]).removeprefix(PREFIX)
-        bucket, held = str(record["s3"]["bucket"]["name"]), record["s3"]["object"]
-        key = unquote_plus(held["key"], errors="strict")  # keys come form-encoded: a space is a plus sign
-        more = _facts(held, "size", "eTag", "versionId", "sequencer")
+        bucket, s3_object = str(record["s3"]["bucket"]["name"]), record["s3"]["object"]
+        key = unquote_plus(s3_object["key"], errors="strict")  # keys come form-encoded: a space is a plus sign
+        more = _select_facts(s3_object, "size", "eTag", "versionId", "sequencer")
     except (KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
         raise ValueError(f"not a record of an S3 notification: {error!r}") from error
-    return {"event": event, "bucket": bucket, "key": key, **_facts(record, "eventTime"), **more}
+    return {"event": event, "bucket": bucket, "key": key, **_select_facts(record, "eventTime"), **more}
 
 
-def listed(facts: Mapping[str, str], envelopes: Sequence[str]) -> str:
+def notification_body(facts: Mapping[str, str], envelopes: Sequence[str]) -> str:
     """Write the notification of an object that was found in its bucket, in envelopes as others come in.
 
     `facts`: bucket, key, eTag, size, and eventTime, which is when it was last modified.
     """
-    held = {"key": quote_plus(facts["key"]), "size": facts["size"], "eTag": facts["eTag"]}
+    s3_object = {"key": quote_plus(facts["key"]), "size": facts["size"], "eTag": facts["eTag"]}
     record = {
         "eventName": LISTED,
         "eventTime": facts["eventTime"],
-        "s3": {"bucket": {"name": facts["bucket"]}, "object": held},
+        "s3": {"bucket": {"name": facts["bucket"]}, "object": s3_object},
     }
     body: Mapping[str, Any] = {"Records": [record]}
     for name in reversed(envelopes[:-1]):
@@ -141,32 +141,37 @@ def listed(facts: Mapping[str, str], envelopes: Sequence[str]) -> str:
     return orjson.dumps(body).decode()
 
 
-def utc_time(text: str) -> datetime:
+def parse_utc_time(text: str) -> datetime:
     """Read a time of a notification, which is UTC without an offset. Raises ValueError."""
     at = datetime.fromisoformat(text)
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
-def _detail_facts(detail: Mapping[str, Any], outer: Mapping[str, str]) -> dict[str, str]:
+def _read_detail_facts(detail: Mapping[str, Any], outer: Mapping[str, str]) -> dict[str, str]:
     """Tell the same of what S3 gave EventBridge, whose keys come as they are."""
     kind = outer["detail-type"]
     how = str(detail.get("deletion-type") or detail.get("reason") or "")
     event = BY_DETAIL_TYPE[kind] + BY_DETAIL.get(how, how) if kind in BY_DETAIL_TYPE else kind.replace(" ", "")
     try:
-        bucket, held = str(detail["bucket"]["name"]), detail["object"]
-        key = str(held["key"])
-        more = {name: held.get(theirs) for name, theirs in (("eTag", "etag"), ("versionId", "version-id"))}
-        told = {"eventTime": outer.get("time"), **more, "size": held.get("size"), "sequencer": held.get("sequencer")}
+        bucket, s3_object = str(detail["bucket"]["name"]), detail["object"]
+        key = str(s3_object["key"])
+        more = {name: s3_object.get(theirs) for name, theirs in (("eTag", "etag"), ("versionId", "version-id"))}
+        facts = {
+            "eventTime": outer.get("time"),
+            **more,
+            "size": s3_object.get("size"),
+            "sequencer": s3_object.get("sequencer"),
+        }
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not an event of S3: {error!r}") from error
-    return {"event": event, "bucket": bucket, "key": key, **_facts(told, *told)}
+    return {"event": event, "bucket": bucket, "key": key, **_select_facts(facts, *facts)}
 
 
-def _facts(values: Mapping[str, Any], *names: str) -> dict[str, str]:
+def _select_facts(values: Mapping[str, Any], *names: str) -> dict[str, str]:
     return {name: str(values[name]) for name in names if values.get(name) is not None}
 
 
-def _parsed(body: str) -> Mapping[str, Any]:
+def _parse_object(body: str) -> Mapping[str, Any]:
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -176,7 +181,7 @@ def _parsed(body: str) -> Mapping[str, Any]:
     return value
 
 
-_OPEN: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, str], S3Choice], Sequence[Unwrapped]]] = {
+_OPEN: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, str], S3Choice], Sequence[Payload]]] = {
     "sns": _sns,
     "eventbridge": _eventbridge,
     "s3": _s3,

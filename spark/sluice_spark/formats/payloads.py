@@ -16,14 +16,14 @@ import pyarrow as pa
 
 from sluice_spark.errors import ObjectGone, ObjectUnreadable
 from sluice_spark.formats.bodies import REASON
-from sluice_spark.formats.envelopes import Follow, S3Choice, unwrapped
-from sluice_spark.formats.s3_objects import Get
+from sluice_spark.formats.envelopes import Dereference, S3Choice, unwrap
+from sluice_spark.formats.s3_objects import FetchObject
 
 CLASSES = frozenset(
     {"software.amazon.payloadoffloading.PayloadS3Pointer", "com.amazon.sqs.javamessaging.MessageS3Pointer"}
 )
 SIZES = frozenset({"ExtendedPayloadSize", "SQSLargePayloadSize"})  # attributes of the libraries' own, which hide them
-AT_ONCE = 6  # payloads that a task fetches side by side, and holds
+PARALLEL_FETCHES = 6  # payloads that a task fetches side by side, and holds
 PAYLOAD_LIMIT = 256 * 2**20  # AT_ONCE of these fit a column of Arrow's
 _HINT = "S3Pointer"  # in every pointer, however it is wrapped
 _ATTRIBUTES = "attributes"
@@ -31,33 +31,33 @@ _ATTRIBUTES = "attributes"
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """Where a payload is."""
+    """A payload's bucket and key."""
 
     bucket: str
     key: str
 
 
-def pointer_of(body: str) -> Pointer | None:
+def parse_pointer(body: str) -> Pointer | None:
     """Read a pointer; None for any other body."""
     if _HINT not in body:
         return None
     try:
-        name, held = orjson.loads(body)
-        found = Pointer(held["s3BucketName"], held["s3Key"])
+        name, location = orjson.loads(body)
+        pointer = Pointer(location["s3BucketName"], location["s3Key"])
     except (ValueError, TypeError, KeyError):
         return None
-    texts = isinstance(found.bucket, str) and isinstance(found.key, str)
-    return found if texts and isinstance(name, str) and name in CLASSES else None
+    texts = isinstance(pointer.bucket, str) and isinstance(pointer.key, str)
+    return pointer if texts and isinstance(name, str) and name in CLASSES else None
 
 
-def following(get: Get, buckets: Collection[str]) -> Follow:
+def payload_dereferencer(get: FetchObject, buckets: Collection[str]) -> Dereference:
     """Make the function from a body to its payload, or to itself where it is no pointer.
 
     It raises ValueError where the payload isn't to be had or is no UTF-8, and ObjectRefused.
     """
 
     def follow(body: str) -> str:
-        pointer = pointer_of(body)
+        pointer = parse_pointer(body)
         if pointer is None:
             return body
         if pointer.bucket not in buckets:
@@ -72,35 +72,35 @@ def following(get: Get, buckets: Collection[str]) -> Follow:
     return follow
 
 
-def pointers_of(body: str, envelopes: Sequence[str]) -> Sequence[Pointer]:
+def find_pointers(body: str, envelopes: Sequence[str]) -> Sequence[Pointer]:
     """Find the pointers in a body, without following any."""
-    found: list[Pointer] = []
+    pointers: list[Pointer] = []
 
     def note(text: str) -> str:
-        if pointer := pointer_of(text):
-            found.append(pointer)
+        if pointer := parse_pointer(text):
+            pointers.append(pointer)
             raise ValueError("what is behind it is elsewhere")
         return text
 
     if _HINT in body:
         with suppress(ValueError):
-            unwrapped(body, envelopes, S3Choice(), note)
-    return found
+            unwrap(body, envelopes, S3Choice(), note)
+    return pointers
 
 
-def portions(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def cut_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Cut the rows where AT_ONCE of them may be pointers: so many payloads are in memory together."""
     import pyarrow.compute as pc  # noqa: PLC0415  8 MiB, which a task needs and a driver doesn't
 
     hinted = pc.indices_nonzero(pc.match_substring(batch.column("body"), _HINT)).to_pylist()
-    ends = [*hinted[AT_ONCE::AT_ONCE], batch.num_rows]
+    ends = [*hinted[PARALLEL_FETCHES::PARALLEL_FETCHES], batch.num_rows]
     start = 0
     for end in ends:
         yield batch.slice(start, end - start)
         start = end
 
 
-def without_sizes(rows: pa.RecordBatch) -> pa.RecordBatch:
+def hide_size_attributes(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Hide the libraries' own attribute where the payload is in its place; a bad record stays as it came."""
     kept = [
         [pair for pair in pairs if pair[0] not in SIZES] if pairs and reason is None else pairs

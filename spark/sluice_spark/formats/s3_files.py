@@ -1,9 +1,9 @@
-"""What is in an object: records of CSV or Parquet, or lines, with the partition columns that its key says.
+"""Reads the records of an S3 object: CSV, Parquet or lines of text, with the partition columns from its key.
 
-No network here: the content comes as a file.
+This module does no network I/O: the caller passes the content as a file.
 
-A line that can't be read has no value and a reason with its number. Where a file can't be read any further, one last
-record says so. What comes out follows from the key, the content and the options alone.
+A line that can't be read has no value, and a reason with its number. If the rest of a file can't be read, one last
+record says so. The result depends only on the key, the content and the options.
 """
 
 import csv
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from sluice_spark.errors import InvalidOption
 from sluice_spark.formats.bodies import ENVELOPE, REASON, VALUE
-from sluice_spark.formats.envelopes import utc_time
+from sluice_spark.formats.envelopes import parse_utc_time
 
 NONE, CSV, TEXT, PARQUET = "none", "csv", "text", "parquet"
 FILE_FORMATS = (NONE, CSV, TEXT, PARQUET)
@@ -129,14 +129,14 @@ class _Lines:
 
 def check_columns(files: S3Files, kind: pa.DataType) -> None:
     """Check what such files can't have. Raises InvalidOption."""
-    nested = [each.name for each in kind if pa.types.is_nested(each.type)]
+    nested = [field.name for field in kind if pa.types.is_nested(field.type)]
     if files.format == CSV and nested:
         raise InvalidOption("schema", f"CSV has no nested columns: {', '.join(nested)}")
     if files.format == TEXT and pa.field(LINE, pa.string()) not in list(kind):
         raise InvalidOption("schema", f"s3Format text has its lines in a column `{LINE} string`, which isn't there")
 
 
-def records(content: IO[bytes], key: str, files: S3Files, kind: pa.DataType) -> Iterator[Records]:
+def read_records(content: IO[bytes], key: str, files: S3Files, kind: pa.DataType) -> Iterator[Records]:
     """Yield the file's records in order, as structs of type `kind`, in batches of BATCH_ROWS at most.
 
     None of an empty file.
@@ -145,54 +145,54 @@ def records(content: IO[bytes], key: str, files: S3Files, kind: pa.DataType) -> 
     written.
     """
     try:
-        named = partition_values(key, kind)
+        named = parse_partition_values(key, kind)
     except ValueError as error:
-        yield unread(str(error), kind)
+        yield bad_record(str(error), kind)
         return
-    inside = pa.struct([each for each in kind if each.name not in named])
+    inside = pa.struct([field for field in kind if field.name not in named])
     for part in _READERS[files.format](content, key, files, inside):
-        yield _whole(part, kind, inside, named)
+        yield _complete_records(part, kind, inside, named)
 
 
-def unread(reason: str | None, kind: pa.DataType) -> Records:
-    """One record without a value."""
+def bad_record(reason: str | None, kind: pa.DataType) -> Records:
+    """Make one record without a value."""
     return Records(pa.nulls(1, kind), [reason])
 
 
-def partition_values(key: str, kind: pa.DataType) -> Mapping[str, pa.Scalar]:
+def parse_partition_values(key: str, kind: pa.DataType) -> Mapping[str, pa.Scalar]:
     """Tell what the folders of a key say of the columns: Hive's escapes are undone, its word for null is null.
 
     Raises ValueError for a value that isn't of its column's type.
     """
-    fields = {each.name: each for each in kind}
-    found: dict[str, pa.Scalar] = {}
+    fields = {field.name: field for field in kind}
+    values: dict[str, pa.Scalar] = {}
     for segment in key.split("/")[:-1]:
         escaped, equals, value = segment.partition("=")
         name = unquote(escaped)
         if equals and name in fields:
             text = None if value == NO_VALUE else unquote(value)
-            found[name] = _partition_value(name, text, fields[name].type)
-    return found
+            values[name] = _partition_value(name, text, fields[name].type)
+    return values
 
 
 def _partition_value(name: str, text: str | None, kind: pa.DataType) -> pa.Scalar:
     try:
-        return _of_texts([text], kind)[0]
+        return _convert_texts([text], kind)[0]
     except (ValueError, pa.ArrowException) as error:
         raise ValueError(f"partition column {name!r}: {error}") from error
 
 
-def _whole(part: _Part, kind: pa.DataType, inside: pa.DataType, named: Mapping[str, pa.Scalar]) -> Records:
+def _complete_records(part: _Part, kind: pa.DataType, inside: pa.DataType, named: Mapping[str, pa.Scalar]) -> Records:
     count, reasons = len(part.reasons), part.reasons
-    of_file = dict(zip((each.name for each in inside), part.columns, strict=True))
+    of_file = dict(zip((field.name for field in inside), part.columns, strict=True))
     columns = []
-    for each in kind:
-        column = of_file[each.name] if each.name in of_file else pa.repeat(named[each.name], count)
-        if not each.nullable and column.null_count:
+    for field in kind:
+        column = of_file[field.name] if field.name in of_file else pa.repeat(named[field.name], count)
+        if not field.nullable and column.null_count:
             import pyarrow.compute as pc  # noqa: PLC0415  8 MiB, which a task needs and a driver doesn't
 
             for index in pc.indices_nonzero(column.is_null()).to_pylist():
-                reasons[index] = reasons[index] or f"{part.place(index)}: column {each.name!r} is null"
+                reasons[index] = reasons[index] or f"{part.place(index)}: column {field.name!r} is null"
         columns.append(column)
     bad = pa.array([reason is not None for reason in reasons], pa.bool_())
     return Records(pa.StructArray.from_arrays(columns, fields=list(kind), mask=bad), reasons)
@@ -204,17 +204,17 @@ def _whole(part: _Part, kind: pa.DataType, inside: pa.DataType, named: Mapping[s
 def _csv_parts(content: IO[bytes], key: str, files: S3Files, inside: pa.DataType) -> Iterator[_Part]:
     """RFC 4180, with the delimiter; a field may hold line ends in quotes."""
     csv.field_size_limit(max(csv.field_size_limit(), LINE_LIMIT))  # the module's own is 128 KiB
-    lines = _Lines(_unpacked(content, key))
+    lines = _Lines(_decompress(content, key))
     reader = csv.reader(map(bytes.decode, lines), delimiter=files.csv_delimiter, strict=True)
     try:
-        names = _header(reader, inside) if files.csv_header else [each.name for each in inside]
+        names = _read_header(reader, inside) if files.csv_header else [field.name for field in inside]
     except (csv.Error, ValueError) as error:
         names, first = [], [_Line(lines.number, reason=f"line {lines.number}: {error}")]
     except _BROKEN as error:
-        names, first = [], [_Line(0, reason=_broken(error))]
+        names, first = [], [_Line(0, reason=_describe_break(error))]
     else:
         first = []
-    positions = [names.index(each.name) if each.name in names else None for each in inside]
+    positions = [names.index(field.name) if field.name in names else None for field in inside]
     for chunk in _chunks(iter(first) if first else _csv_lines(lines, reader, len(names))):
         yield _csv_part(chunk, inside, positions)
 
@@ -235,41 +235,41 @@ def _csv_lines(lines: _Lines, reader: Iterator[list[str]], count: int) -> Iterat
             yield _Line(first, reason=f"line {first}: {len(fields)} columns, {count} are expected")
 
 
-def _header(reader: Iterator[list[str]], inside: pa.DataType) -> Sequence[str]:
+def _read_header(reader: Iterator[list[str]], inside: pa.DataType) -> Sequence[str]:
     """Read the first line that isn't empty; without one there are no records, and no names. Raises ValueError."""
     names = next((fields for fields in reader if fields), [])
     if len(set(names)) < len(names):
         raise ValueError("the header names a column twice")
-    if names and inside.num_fields and not any(each.name in names for each in inside):
+    if names and inside.num_fields and not any(field.name in names for field in inside):
         raise ValueError(f"the header has no column of the schema: {', '.join(names)}")
     return names
 
 
 def _csv_part(chunk: Sequence[_Line], inside: pa.DataType, positions: Sequence[int | None]) -> _Part:
-    reasons, place = [line.reason for line in chunk], _lines_of(chunk)
+    reasons, place = [line.reason for line in chunk], _line_place(chunk)
     columns = []
-    for each, position in zip(inside, positions, strict=True):
+    for field, position in zip(inside, positions, strict=True):
         if position is None:
-            columns.append(pa.nulls(len(chunk), each.type))
+            columns.append(pa.nulls(len(chunk), field.type))
             continue
         texts = [line.content[position] if line.content else None for line in chunk]
-        columns.append(_each_of(texts, each, reasons, place, _of_texts))
+        columns.append(_convert_column(texts, field, reasons, place, _convert_texts))
     return _Part(columns, reasons, place)
 
 
-def _lines_of(chunk: Sequence[_Line]) -> Callable[[int], str]:
+def _line_place(chunk: Sequence[_Line]) -> Callable[[int], str]:
     return lambda index: f"line {chunk[index].number}"
 
 
 def _text_parts(content: IO[bytes], key: str, _: S3Files, inside: pa.DataType) -> Iterator[_Part]:
     for chunk in _chunks(_text_lines(content, key)):
         lines = pa.array([line.content for line in chunk], pa.string())
-        columns = [lines if each.name == LINE else pa.nulls(len(chunk), each.type) for each in inside]
-        yield _Part(columns, [line.reason for line in chunk], _lines_of(chunk))
+        columns = [lines if field.name == LINE else pa.nulls(len(chunk), field.type) for field in inside]
+        yield _Part(columns, [line.reason for line in chunk], _line_place(chunk))
 
 
 def _text_lines(content: IO[bytes], key: str) -> Iterator[_Line]:
-    lines = _Lines(_unpacked(content, key))
+    lines = _Lines(_decompress(content, key))
     while True:
         try:
             line = next(lines)
@@ -293,13 +293,13 @@ def _chunks(lines: Iterator[_Line]) -> Iterator[Sequence[_Line]]:
                 chunk, size = [], 0
     except _BROKEN as error:
         last = chunk[-1].number if chunk else 0
-        chunk.append(_Line(last, reason=_broken(error)))
+        chunk.append(_Line(last, reason=_describe_break(error)))
     if chunk:
         yield chunk
 
 
-def _unpacked(content: IO[bytes], key: str) -> IO[bytes]:
-    """By the key's suffix, of those that Arrow knows: .gz, .bz2, .zst, .lz4."""
+def _decompress(content: IO[bytes], key: str) -> IO[bytes]:
+    """Decompress the content if the key's suffix is one that Arrow knows: .gz, .bz2, .zst, .lz4."""
     suffix = key.rpartition("/")[2].rpartition(".")[2].lower()
     codec = _CODECS.get(suffix)
     if not codec:
@@ -308,7 +308,7 @@ def _unpacked(content: IO[bytes], key: str) -> IO[bytes]:
     return io.BufferedReader(packed)
 
 
-def _broken(error: Exception) -> str:
+def _describe_break(error: Exception) -> str:
     return f"the object can't be read from here on: {error}"
 
 
@@ -324,19 +324,19 @@ def _parquet_parts(content: IO[bytes], _key: str, _files: S3Files, inside: pa.Da
         file = pq.ParquetFile(
             content, coerce_int96_timestamp_unit="us", buffer_size=PAGE_BYTES, pre_buffer=False
         )  # else a row group is in memory as a whole
-        names = [each.name for each in inside if each.name in file.schema_arrow.names]
+        names = [field.name for field in inside if field.name in file.schema_arrow.names]
         if inside.num_fields and not names:
             raise pa.ArrowInvalid(f"no column of the schema: {', '.join(file.schema_arrow.names)}")
         for batch in file.iter_batches(batch_size=_rows_at_once(file.metadata), columns=names):
             yield _parquet_part(batch, inside, first)
             first += batch.num_rows
     except _BROKEN as error:
-        columns = [pa.nulls(1, each.type) for each in inside]
-        yield _Part(columns, [_broken(error)], str)
+        columns = [pa.nulls(1, field.type) for field in inside]
+        yield _Part(columns, [_describe_break(error)], str)
 
 
 def _rows_at_once(metadata: Any) -> int:
-    """Fewer of wide rows."""
+    """Return the number of rows per batch: fewer if rows are wide."""
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     widest = max((group.total_byte_size / group.num_rows for group in groups if group.num_rows), default=1)
     return max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(1, widest))))
@@ -349,53 +349,53 @@ def _parquet_part(batch: pa.RecordBatch, inside: pa.DataType, first: int) -> _Pa
     def place(index: int) -> str:
         return f"row {first + index}"
 
-    for each in inside:
-        if each.name not in batch.schema.names:
-            columns.append(pa.nulls(batch.num_rows, each.type))
+    for field in inside:
+        if field.name not in batch.schema.names:
+            columns.append(pa.nulls(batch.num_rows, field.type))
             continue
-        values = batch.column(each.name)
-        columns.append(_each_of(values, each, reasons, place, _cast))
+        values = batch.column(field.name)
+        columns.append(_convert_column(values, field, reasons, place, _cast))
     return _Part(columns, reasons, place)
 
 
 # Types
 
 
-def _each_of(
+def _convert_column(
     values: Any, wanted: pa.Field, reasons: list[str | None], place: Callable[[int], str], convert: Callable[..., Any]
 ) -> pa.Array:
-    """All at once; where that fails, one by one: a value that doesn't fit is null, with the reason."""
+    """Convert a whole column; if that fails, convert value by value: one that doesn't fit is null, with a reason."""
     try:
         return convert(values, wanted.type)
     except (ValueError, pa.ArrowInvalid):
         pass
-    found = []
+    columns = []
     for index in range(len(values)):
         try:
-            found.append(convert(values[index : index + 1], wanted.type))
+            columns.append(convert(values[index : index + 1], wanted.type))
         except (ValueError, pa.ArrowInvalid) as error:
-            found.append(pa.nulls(1, wanted.type))
+            columns.append(pa.nulls(1, wanted.type))
             reasons[index] = reasons[index] or f"{place(index)}: column {wanted.name!r}: {error}"
-    return pa.concat_arrays(found)
+    return pa.concat_arrays(columns)
 
 
-def _of_texts(texts: Sequence[str | None], kind: pa.DataType) -> pa.Array:
-    """Empty is null. Times without an offset are UTC, binary is base64."""
-    given = [text or None for text in texts]
+def _convert_texts(texts: Sequence[str | None], kind: pa.DataType) -> pa.Array:
+    """Convert texts to a type: empty is null, times without an offset are UTC, binary is base64."""
+    values = [text or None for text in texts]
     if pa.types.is_timestamp(kind) or pa.types.is_binary(kind):
-        read = _reader_of_text(kind)
-        return pa.array([None if text is None else read(text) for text in given], kind)
-    return pa.array(given, pa.string()).cast(kind)
+        read = _text_parser(kind)
+        return pa.array([None if text is None else read(text) for text in values], kind)
+    return pa.array(values, pa.string()).cast(kind)
 
 
-def _reader_of_text(kind: pa.DataType) -> Callable[[str], Any]:
+def _text_parser(kind: pa.DataType) -> Callable[[str], Any]:
     if pa.types.is_binary(kind):
         return partial(b64decode, validate=True)
-    return utc_time if kind.tz else datetime.fromisoformat
+    return parse_utc_time if kind.tz else datetime.fromisoformat
 
 
 def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Nanoseconds are cut to Spark's microseconds; nothing else is."""
+    """Cast values, truncating nanoseconds to Spark's microseconds and nothing else."""
     import pyarrow.compute as pc  # noqa: PLC0415  8 MiB, which a task needs and a driver doesn't
 
     return values.cast(options=pc.CastOptions(target_type=kind, allow_time_truncate=True))

@@ -40,7 +40,7 @@ _UNREADABLE = {
 
 _BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}")
 
-Get = Callable[[Mapping[str, str]], IO[bytes]]
+FetchObject = Callable[[Mapping[str, str]], IO[bytes]]
 
 
 @lru_cache(maxsize=16)  # executors' workers are reused, and an S3 client costs 100 ms to make
@@ -56,7 +56,7 @@ def open_objects(identity: Identity, *, region: str | None, endpoint: str | None
     return session.create_client("s3", region_name=region, endpoint_url=endpoint, config=config)
 
 
-def fetched(client: Any, facts: Mapping[str, str], limit: int) -> IO[bytes]:
+def fetch_object(client: Any, facts: Mapping[str, str], limit: int) -> IO[bytes]:
     """Fetch what the notification's record named, and no later content: by version, else by eTag.
 
     Raises ObjectGone if it was removed or overwritten since, ObjectUnreadable beyond `limit` bytes or where S3 will
@@ -67,11 +67,11 @@ def fetched(client: Any, facts: Mapping[str, str], limit: int) -> IO[bytes]:
         raise ObjectUnreadable(f"{place}: not a bucket's name")  # botocore would take an ARN, and some of these fail
     for attempt in range(1, BODY_ATTEMPTS + 1):
         try:
-            return _fetched(client, facts, limit, place)
+            return _fetch_once(client, facts, limit, place)
         except ParamValidationError as error:  # a notification that names no possible object
             raise ObjectUnreadable(f"{place}: {error}") from error
         except ClientError as error:
-            raise _translated(error, place) from error
+            raise _translate_error(error, place) from error
         except BotoCoreError as error:
             if attempt == BODY_ATTEMPTS:
                 raise ObjectRefused(f"{place}: {error}") from error
@@ -79,7 +79,7 @@ def fetched(client: Any, facts: Mapping[str, str], limit: int) -> IO[bytes]:
     raise AssertionError("unreachable")
 
 
-def _fetched(client: Any, facts: Mapping[str, str], limit: int, place: str) -> IO[bytes]:
+def _fetch_once(client: Any, facts: Mapping[str, str], limit: int, place: str) -> IO[bytes]:
     answer = client.get_object(Bucket=facts["bucket"], Key=facts["key"], **_condition(facts))
     body = answer["Body"]
     with body:
@@ -104,26 +104,28 @@ class Page:
     answered_at: datetime
 
 
-def pages(client: Any, bucket: str, prefix: str, *, after: str = "", size: int = PAGE_OBJECTS) -> Iterator[Page]:
+def list_pages(client: Any, bucket: str, prefix: str, *, after: str = "", size: int = PAGE_OBJECTS) -> Iterator[Page]:
     """List what is in a bucket, after a key. Markers of folders are left out. Raises ObjectRefused."""
     place = {"Bucket": bucket, "Prefix": prefix, **({"StartAfter": after} if after else {})}
     try:
         for answer in client.get_paginator("list_objects_v2").paginate(**place, PaginationConfig={"PageSize": size}):
-            found = [_facts_of(bucket, item) for item in answer.get("Contents", ()) if not item["Key"].endswith("/")]
+            objects = [
+                _object_facts(bucket, item) for item in answer.get("Contents", ()) if not item["Key"].endswith("/")
+            ]
             headers = answer["ResponseMetadata"]["HTTPHeaders"]
             date = headers.get("date")
-            yield Page(found, parsedate_to_datetime(date) if date else datetime.now(UTC))
+            yield Page(objects, parsedate_to_datetime(date) if date else datetime.now(UTC))
     except (ClientError, BotoCoreError) as error:
         raise ObjectRefused(f"s3://{bucket}/{prefix}: {error}") from error
 
 
-def _facts_of(bucket: str, item: Mapping[str, Any]) -> Mapping[str, str]:
+def _object_facts(bucket: str, item: Mapping[str, Any]) -> Mapping[str, str]:
     at = item["LastModified"].astimezone(UTC).isoformat(timespec="milliseconds")
     facts = {"bucket": bucket, "key": item["Key"], "size": str(item["Size"]), "eTag": item["ETag"].strip('"')}
     return {**facts, "event": LISTED, "eventTime": at}
 
 
-def removed(client: Any, bucket: str, keys: Sequence[str]) -> None:
+def remove_objects(client: Any, bucket: str, keys: Sequence[str]) -> None:
     """Remove objects; what is gone already is fine. Raises ObjectRefused for all else."""
     for start in range(0, len(keys), REMOVE_LIMIT):
         part = keys[start : start + REMOVE_LIMIT]
@@ -134,8 +136,8 @@ def removed(client: Any, bucket: str, keys: Sequence[str]) -> None:
             raise ObjectRefused(f"s3://{bucket}: {error}") from error
         if refused:
             first = refused[0]
-            said = f"{first.get('Code')}, {first.get('Message')}; {len(refused)} of {len(part)} were refused"
-            raise ObjectRefused(f"s3://{bucket}/{first.get('Key')}: {said}")
+            summary = f"{first.get('Code')}, {first.get('Message')}; {len(refused)} of {len(part)} were refused"
+            raise ObjectRefused(f"s3://{bucket}/{first.get('Key')}: {summary}")
 
 
 def _condition(facts: Mapping[str, str]) -> Mapping[str, str]:
@@ -144,7 +146,7 @@ def _condition(facts: Mapping[str, str]) -> Mapping[str, str]:
     return {"IfMatch": f'"{facts["eTag"]}"'} if "eTag" in facts else {}
 
 
-def _translated(error: ClientError, place: str) -> ObjectError:
+def _translate_error(error: ClientError, place: str) -> ObjectError:
     code = error.response.get("Error", {}).get("Code", "")
     if code == _OVERWRITTEN:
         return ObjectGone(f"{place} was overwritten since")

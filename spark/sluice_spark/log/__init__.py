@@ -1,4 +1,4 @@
-"""The staged log: its segments and offsets, the store that they lie in, what is planned from them.
+"""The staged log: its segments, its offsets, the store of its objects, and the planning of batches.
 
-Who receives what is staged is the source's; the formats that are stored here have their versions here.
+`sluice_spark.source` receives the messages. Every stored format has its version in this package.
 """

@@ -1,8 +1,8 @@
-"""Objects of the log of which the newest counts: what the receiver does, and how far the backfill is.
+"""State objects of the log of which only the newest counts: the receiver's status and the backfill's progress.
 
-Before Spark 4.2 a source can say nothing in a query's progress but with a new offset, which one that receives nothing
-never has: so the receiver writes its status here. The backfill's progress is written after the segment that it counts:
-a driver that dies between the two has its successor list that part again, whose ids are known.
+Before Spark 4.2 a source can report in a query's progress only with a new offset, which a source that receives nothing
+doesn't have, so the receiver writes its status here. The backfill's progress is written after the segment it counts:
+if the driver dies between the two, the next driver lists that part again and recognizes the ids.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from sluice_spark.errors import Fenced, SegmentMissing, SegmentTaken, UnknownFormat
-from sluice_spark.log.notified import Backfill
+from sluice_spark.log.notifications import Backfill
 from sluice_spark.log.store import Store
 
 STATUS, BACKFILL = "status", "backfill"  # folders
@@ -45,7 +45,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What is listed of `location`, up to the key `after`. Times as Backfill has them."""
+    """The backfill's progress: `location` is listed up to the key `after`. Times are as in Backfill."""
 
     location: str
     since: float
@@ -55,7 +55,7 @@ class Progress:
 
     @property
     def backfill(self) -> Backfill:
-        """What notifications are told by."""
+        """The listed place and time range, to which notifications are compared."""
         bucket, _, prefix = self.location.removeprefix("s3://").partition("/")
         return Backfill(bucket=bucket, prefix=prefix, since=self.since, until=self.until)
 

@@ -1,8 +1,8 @@
 """Positions in the staged log, the offsets in Spark's checkpoint that name them, and what the log decides. Pure.
 
-What a batch takes, how it is sliced, what may be removed, what was seen before. An offset names a place and counts what
-lies before it; never an option, so a query may restart with others. What it counts follows from the place alone: Spark
-takes two different texts for new data.
+Planning decides a batch's end, its tasks, removable segments, and duplicates. An offset names a place and counts what
+lies before it, but holds no option, so a query may restart with others. Its counts depend only on the place, as Spark
+takes a different text for new data.
 """
 
 from collections import deque
@@ -87,7 +87,7 @@ class Offset:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What planning must know of a segment."""
+    """A segment's number and size, as planning needs them."""
 
     number: int
     messages: int
@@ -119,15 +119,15 @@ class Log:
         """After the last row."""
         return Position(self.next_number)
 
-    def appended(self, header: Header) -> "Log":
-        """With one more segment. Raises SegmentMissing if it isn't the next."""
+    def append(self, header: Header) -> "Log":
+        """Return the log with one more segment. Raises SegmentMissing if it isn't the next."""
         if header.number != self.next_number:
             raise SegmentMissing(f"segment {header.number} follows {self.next_number - 1}: the log has a gap")
         extent = Extent(header.number, header.messages, header.size, header.deletions_failed)
         return replace(self, extents=(*self.extents, extent))
 
-    def since(self, position: Position) -> "Log":
-        """Without the segments that lie wholly before the position."""
+    def drop_before(self, position: Position) -> "Log":
+        """Return the log without the segments that lie wholly before the position."""
         gone = max(0, min(position.segment - self.first, len(self.extents)))
         before = Totals(
             messages=self.before.messages + sum(extent.messages for extent in self.extents[:gone]),
@@ -137,7 +137,7 @@ class Log:
         return Log(self.first + gone, before, self.extents[gone:], failed)
 
     def between(self, start: Position, end: Position) -> Sequence[tuple[Extent, int, int]]:
-        """Each segment with its rows [from, to) that lie between; none empty.
+        """List each segment with its range of rows [from, to) between the positions, without empty ranges.
 
         Raises SegmentMissing where the log doesn't reach: rows are never skipped silently.
         """
@@ -147,13 +147,13 @@ class Log:
             raise SegmentMissing(
                 f"rows from {start} to {end} asked for, the log has {self.first} to {self.next_number}"
             )
-        found = []
+        rows = []
         for extent in self.extents[start.segment - self.first : end.segment - self.first + 1]:
             low = start.row if extent.number == start.segment else 0
             high = end.row if extent.number == end.segment else extent.messages
             if low < high:
-                found.append((extent, low, high))
-        return found
+                rows.append((extent, low, high))
+        return rows
 
     def offset(self, position: Position) -> Offset:
         """Name the position, with its totals."""
@@ -176,15 +176,15 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Admission:
-    """At most so much in a batch; None is no limit."""
+class ReadLimit:
+    """Limits of a micro-batch: messages, and bytes of bodies. None is no limit."""
 
     messages: int | None = None
     size: int | None = None
 
-    def bounded(self, other: "Admission") -> "Admission":
-        """Allow what both do."""
-        return Admission(messages=_least(self.messages, other.messages), size=_least(self.size, other.size))
+    def combine(self, other: "ReadLimit") -> "ReadLimit":
+        """Return the stricter limit of each kind."""
+        return ReadLimit(messages=_least(self.messages, other.messages), size=_least(self.size, other.size))
 
 
 def _least(one: int | None, other: int | None) -> int | None:
@@ -200,8 +200,8 @@ class Slice:
     high: int
 
 
-def admitted(log: Log, start: Position, admission: Admission) -> Position:
-    """Where a batch that begins at `start` ends: as far as the limits allow, and at least one row where there is one.
+def find_batch_end(log: Log, start: Position, admission: ReadLimit) -> Position:
+    """Find the end of a batch that begins at `start`: as far as the limits allow, and at least one row if there is one.
 
     Bytes are counted by each segment's mean, as Spark's own byte limits are soft.
     """
@@ -224,11 +224,13 @@ def admitted(log: Log, start: Position, admission: Admission) -> Position:
     return log.end if position != start else start  # nothing but empty segments: no batch for them
 
 
-def sliced(parts: Iterable[tuple[Extent, int, int]], rows_per_task: int = ROWS_PER_TASK) -> Sequence[Sequence[Slice]]:
+def divide_into_tasks(
+    parts: Iterable[tuple[Extent, int, int]], rows_per_task: int = ROWS_PER_TASK
+) -> Sequence[Sequence[Slice]]:
     """Divide the rows, in order, into tasks of at least `rows_per_task` (but the last), at most TASKS_LIMIT of them."""
     slices = [Slice(extent.number, low, high) for extent, low, high in parts]
     total = sum(part.high - part.low for part in slices)
-    wanted = max(rows_per_task, -(-total // TASKS_LIMIT))
+    task_rows = max(rows_per_task, -(-total // TASKS_LIMIT))
     tasks: list[list[Slice]] = []
     room = 0
     for part in slices:
@@ -236,7 +238,7 @@ def sliced(parts: Iterable[tuple[Extent, int, int]], rows_per_task: int = ROWS_P
         while low < part.high:
             if not room:
                 tasks.append([])
-                room = wanted
+                room = task_rows
             high = min(part.high, low + room)
             tasks[-1].append(Slice(part.number, low, high))
             room -= high - low
@@ -244,22 +246,22 @@ def sliced(parts: Iterable[tuple[Extent, int, int]], rows_per_task: int = ROWS_P
     return tasks
 
 
-def checked_numbers(numbers: Collection[int]) -> range:
+def check_consecutive(numbers: Collection[int]) -> range:
     """Check that the retained segments' numbers are consecutive.
 
     Raises SegmentMissing: a hole is lost data, or another's files.
     """
     if not numbers:
         return range(0)
-    found = range(min(numbers), max(numbers) + 1)
-    if len(numbers) != len(found):
-        missing = next(number for number in found if number not in set(numbers))
-        raise SegmentMissing(f"segment {missing} is missing between {found.start} and {found.stop - 1}")
-    return found
+    consecutive = range(min(numbers), max(numbers) + 1)
+    if len(numbers) != len(consecutive):
+        missing = next(number for number in consecutive if number not in set(numbers))
+        raise SegmentMissing(f"segment {missing} is missing between {consecutive.start} and {consecutive.stop - 1}")
+    return consecutive
 
 
-def removable(published: Mapping[int, float], committed: Position, *, before: float) -> Sequence[int]:
-    """Segments published before the time that no batch can need again, lowest first.
+def find_removable(published: Mapping[int, float], committed: Position, *, before: float) -> Sequence[int]:
+    """List segments that were published before the time and that no batch can need again, lowest number first.
 
     The newest always stays: it carries the totals.
     """
@@ -267,11 +269,11 @@ def removable(published: Mapping[int, float], committed: Position, *, before: fl
     return sorted(number for number, at in published.items() if number < min(committed.segment, newest) and at < before)
 
 
-class Seen:
-    """The ids of staged messages, segment by segment, oldest forgotten first.
+class Deduplicator:
+    """Remembers the ids of staged messages, by segment, and forgets the oldest first.
 
-    A segment whose deletions aren't confirmed is never forgotten, however many there are: its messages will come again.
-    Nor is what drivers before have left.
+    A segment whose deletions aren't confirmed is never forgotten, as its messages will be redelivered.
+    Ids inherited from earlier drivers aren't forgotten either.
     """
 
     def __init__(self, limit: int = DEDUPLICATION_LIMIT) -> None:
@@ -282,19 +284,19 @@ class Seen:
     def __contains__(self, identity: str) -> bool:
         return identity in self._ids
 
-    def inherited(self, ids: Sequence[str]) -> None:
-        """Note what drivers before have staged, for as long as this one runs: what they deleted of it nobody knows.
+    def add_inherited(self, ids: Sequence[str]) -> None:
+        """Remember ids that earlier drivers staged, for this driver's lifetime: whether they were deleted is unknown.
 
-        What this one stages is remembered beside it, as much as without.
+        The limit grows by their number, so as many of this driver's own ids are kept as without them.
         """
         before = len(self._ids)
         self._ids.update(ids)
         self._limit += len(self._ids) - before
 
-    def taken(self, ids: Sequence[str]) -> bool:
-        """Note that these will be staged: whoever says so stages them, or ends.
+    def add_new(self, ids: Sequence[str]) -> bool:
+        """Remember ids that are about to be staged; the caller must stage them or stop.
 
-        False if some are known, or the same: then none of them is noted.
+        Returns False, and remembers none, if any of them is known or repeated.
         """
         if not self._ids.isdisjoint(ids):
             return False
@@ -305,14 +307,14 @@ class Seen:
         self._ids.difference_update(ids)
         return False
 
-    def staged(self, number: int, *taken: Sequence[str]) -> None:
-        """Note that what was taken is durable as this segment, its messages not yet deleted."""
+    def add_segment(self, number: int, *taken: Sequence[str]) -> None:
+        """Record that these ids are durable in segment `number`, and that their messages are not yet deleted."""
         self._segments.append((number, taken))
         self._unconfirmed.add(number)
         self._forget()
 
-    def confirmed(self, number: int) -> None:
-        """SQS deleted all of the segment's messages."""
+    def confirm_deletion(self, number: int) -> None:
+        """Record that SQS has deleted all messages of the segment."""
         self._unconfirmed.discard(number)
         self._forget()
 

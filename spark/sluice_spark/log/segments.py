@@ -31,10 +31,12 @@ HEADER_KEY = b"sluice.segment"
 HEAD_BYTES = 16_384  # more than the schema with its metadata takes: enough to read a header without its rows
 # JSON is a third of its size with it: at S3 a segment's time goes by that, and on a disk it costs less than writing all
 CODEC = "lz4"
-WORTH = 0.8  # of its size: what is compressed or encrypted already stays as it is, and is read without a copy
+WORTHWHILE_RATIO = (
+    0.8  # of its size: what is compressed or encrypted already stays as it is, and is read without a copy
+)
 SAMPLE_BYTES = 64 * 2**10
 LARGE_BODY = 8 * 2**10  # characters
-GROWTH = 1.01  # at most, by LZ4, of bytes that don't shrink
+LZ4_GROWTH = 1.01  # at most, by LZ4, of bytes that don't shrink
 BATCH_BYTES = 8 * 2**10  # more than the file has of a batch beside its columns
 _MAGIC_BYTES = 8  # ARROW1 and padding, before the stream that the file format wraps
 _ATTRIBUTE = pa.struct([("type", pa.string()), ("string", pa.string()), ("binary", pa.binary())])
@@ -42,7 +44,7 @@ _TIME = pa.timestamp("us", tz="UTC")
 _TEXT = pa.string()
 _NAME = re.compile(rf"{FOLDER}/([0-9]{{20}})\.arrow")
 
-Going = Callable[[Sequence[int]], None]  # told which segments are about to be removed
+BeforeRemoval = Callable[[Sequence[int]], None]  # told which segments are about to be removed
 
 SCHEMA = pa.schema(
     [
@@ -69,7 +71,7 @@ EMPTY = pa.Table.from_batches([], schema=SCHEMA)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What is known of a segment without its rows.
+    """A segment's header, which can be read without its rows.
 
     `*_before` and `deletions_failed` are cumulative over the log.
 
@@ -86,7 +88,7 @@ class Header:
     deletions_failed: int = 0
     epoch: int = -1
 
-    def following(self) -> "Header":
+    def next_header(self) -> "Header":
         """Begin the next one, with the counters so far."""
         return Header(
             number=self.number + 1,
@@ -99,11 +101,11 @@ class Header:
 
 
 def segment_name(number: int) -> str:
-    """Names a segment: sorted by name is sorted by number."""
+    """Return a segment's object name; sorting by name sorts by number."""
     return f"{FOLDER}/{number:020d}.arrow"
 
 
-def published_at(store: Store) -> Mapping[int, float]:
+def list_segments(store: Store) -> Mapping[int, float]:
     """Find the segments that exist, by number, and when each was published, in epoch seconds.
 
     What others put beside them is passed over: an S3 console's marker of a folder, a README, a half copied file.
@@ -112,15 +114,15 @@ def published_at(store: Store) -> Mapping[int, float]:
     return {int(match[1]): at for match, at in matches if match}
 
 
-def header_at(store: Store, number: int) -> Header:
+def read_header(store: Store, number: int) -> Header:
     """Read one header. Raises SegmentMissing, UnknownFormat."""
-    return header_of(store.read(segment_name(number), HEAD_BYTES))
+    return parse_header(store.read(segment_name(number), HEAD_BYTES))
 
 
-def headers_at(store: Store, numbers: Iterable[int]) -> Sequence[Header]:
+def read_headers(store: Store, numbers: Iterable[int]) -> Sequence[Header]:
     """Read headers, in the order of their numbers. Raises as `header_at`."""
     with ThreadPoolExecutor(READERS) as readers:
-        return list(readers.map(lambda number: header_at(store, number), sorted(numbers)))
+        return list(readers.map(lambda number: read_header(store, number), sorted(numbers)))
 
 
 def publish(store: Store, header: Header, rows: pa.Table) -> None:
@@ -128,12 +130,12 @@ def publish(store: Store, header: Header, rows: pa.Table) -> None:
 
     Raises SegmentTaken if another writer was first. Any other error leaves open whether it came through.
     """
-    name, content = segment_name(header.number), encoded(rows, header)
+    name, content = segment_name(header.number), encode_segment(rows, header)
     for attempt in range(1, PUBLISH_ATTEMPTS + 1):
         try:
             store.publish(name, content)
         except SegmentTaken:
-            if header_at(store, header.number).writer != header.writer:
+            if read_header(store, header.number).writer != header.writer:
                 raise
             return  # an earlier try of ours had come through, and only its answer was lost
         except (OSError, LogError) as error:
@@ -145,7 +147,7 @@ def publish(store: Store, header: Header, rows: pa.Table) -> None:
             return
 
 
-def rows(received: Sequence[Received]) -> pa.RecordBatch:
+def build_rows(received: Sequence[Received]) -> pa.RecordBatch:
     """Make rows of messages, in the order received."""
     messages = [message for answer in received for message in answer.messages]
     system = [message.attributes for message in messages]
@@ -153,19 +155,19 @@ def rows(received: Sequence[Received]) -> pa.RecordBatch:
         pa.array([message.message_id for message in messages], _TEXT),
         _bodies([message.body for message in messages]),
         _attributes([message.message_attributes for message in messages]),
-        _alike([values.message_group_id for values in system]),
-        _alike([values.sequence_number for values in system]),
+        _constant_or_array([values.message_group_id for values in system]),
+        _constant_or_array([values.sequence_number for values in system]),
         _times([values.sent_timestamp for values in system]),
         _times([values.approximate_first_receive_timestamp for values in system]),
-        _alike([int(values.approximate_receive_count) for values in system], pa.int32()),
-        _alike([values.sender_id for values in system]),
+        _constant_or_array([int(values.approximate_receive_count) for values in system], pa.int32()),
+        _constant_or_array([values.sender_id for values in system]),
         _queues(received),
-        _alike([values.trace_header for values in system]),
+        _constant_or_array([values.trace_header for values in system]),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
-def table_with(columns: Mapping[str, Sequence[Any]]) -> pa.Table:
+def build_table(columns: Mapping[str, Sequence[Any]]) -> pa.Table:
     """Make rows of these columns; the others are null."""
     count = len(next(iter(columns.values())))
     arrays = [pa.array(columns.get(field.name, [None] * count), field.type) for field in SCHEMA]
@@ -173,35 +175,35 @@ def table_with(columns: Mapping[str, Sequence[Any]]) -> pa.Table:
 
 
 def body_size(rows: pa.Table) -> int:
-    """Bytes of all bodies."""
+    """Return the bytes of all bodies."""
     return sum(chunk.view(pa.binary()).total_values_length for chunk in rows.column("body").chunks)
 
 
-def encoded(rows: pa.Table, header: Header) -> pa.Buffer:
+def encode_segment(rows: pa.Table, header: Header) -> pa.Buffer:
     """Encode the file's content."""
     metadata = {HEADER_KEY: json.dumps({"version": VERSION, **asdict(header)})}
     # Of its largest size at once, as memory that isn't written to is none: a stream that grows is copied each time
     batches = rows.replace_schema_metadata(metadata).to_batches()
-    content = pa.allocate_buffer(HEAD_BYTES + BATCH_BYTES * len(batches) + int(GROWTH * rows.nbytes))
+    content = pa.allocate_buffer(HEAD_BYTES + BATCH_BYTES * len(batches) + int(LZ4_GROWTH * rows.nbytes))
     sink = pa.FixedSizeBufferWriter(content)
-    options = pa.ipc.IpcWriteOptions(compression=CODEC if _shrinks(rows) else None, use_threads=False)
+    options = pa.ipc.IpcWriteOptions(compression=CODEC if _is_compressible(rows) else None, use_threads=False)
     with pa.ipc.new_file(sink, SCHEMA.with_metadata(metadata), options=options) as writer:
         for batch in batches:
             writer.write_batch(batch)
     return content.slice(0, sink.tell())
 
 
-def _shrinks(rows: pa.Table) -> bool:
+def _is_compressible(rows: pa.Table) -> bool:
     """Tell by the beginning of the bodies whether it is worth compressing them."""
     chunks = rows.column("body").chunks
     text = chunks[0].buffers()[2] if chunks else None
     if not text:
         return False
     sample = memoryview(text)[:SAMPLE_BYTES]
-    return len(pa.compress(sample, CODEC, asbytes=True)) < WORTH * len(sample)
+    return len(pa.compress(sample, CODEC, asbytes=True)) < WORTHWHILE_RATIO * len(sample)
 
 
-def header_of(content: pa.Buffer | bytes) -> Header:
+def parse_header(content: pa.Buffer | bytes) -> Header:
     """Read the header from a segment, or its first HEAD_BYTES. Raises UnknownFormat for anything else."""
     content = pa.py_buffer(content)
     if bytes(memoryview(content)[:6]) != b"ARROW1":
@@ -210,21 +212,21 @@ def header_of(content: pa.Buffer | bytes) -> Header:
         schema = pa.ipc.read_schema(content.slice(_MAGIC_BYTES))
     except (pa.ArrowInvalid, IndexError) as error:
         raise UnknownFormat("not an Arrow file that begins with its schema") from error
-    return _header(schema)
+    return _check_schema(schema)
 
 
-def rows_of(content: pa.Buffer) -> pa.Table:
-    """All rows."""
+def read_rows(content: pa.Buffer) -> pa.Table:
+    """Read all rows of a segment."""
     with pa.ipc.open_file(content) as reader:
-        _header(reader.schema)
+        _check_schema(reader.schema)
         return reader.read_all()
 
 
-def batches_of(content: pa.Buffer, low: int, high: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows [low, high): of the pieces in which they were written only those that have any are read."""
+def read_batches(content: pa.Buffer, low: int, high: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows [low, high), reading only the record batches that contain some of them."""
     begin = 0
-    with _only("receive_count", content) as counts, pa.ipc.open_file(content) as reader:
-        _header(reader.schema)
+    with _open_column("receive_count", content) as counts, pa.ipc.open_file(content) as reader:
+        _check_schema(reader.schema)
         for number in range(reader.num_record_batches):
             end = begin + counts.get_batch(number).num_rows
             first, last = max(low, begin), min(high, end)
@@ -233,21 +235,21 @@ def batches_of(content: pa.Buffer, low: int, high: int) -> Iterator[pa.RecordBat
             begin = end
 
 
-def ids_of(content: pa.Buffer) -> Sequence[str]:
+def read_message_ids(content: pa.Buffer) -> Sequence[str]:
     """Read all rows' message ids, and nothing else of them."""
-    header_of(content)
-    with _only("message_id", content) as reader:
+    parse_header(content)
+    with _open_column("message_id", content) as reader:
         ids: Sequence[str] = reader.read_all().column("message_id").to_pylist()
         return ids
 
 
-def _only(column: str, content: pa.Buffer) -> pa.ipc.RecordBatchFileReader:
+def _open_column(column: str, content: pa.Buffer) -> pa.ipc.RecordBatchFileReader:
     return pa.ipc.open_file(
         content, options=pa.ipc.IpcReadOptions(included_fields=[SCHEMA.get_field_index(column)], use_threads=False)
     )
 
 
-def _header(schema: pa.Schema) -> Header:
+def _check_schema(schema: pa.Schema) -> Header:
     values = json.loads((schema.metadata or {}).get(HEADER_KEY, b"{}"))
     version = values.pop("version", None)
     if version != VERSION:
@@ -261,7 +263,7 @@ def _bodies(values: Sequence[str]) -> pa.Array:
     """Put large ones into memory of their size: Arrow's builder doubles what it has each time, and copies."""
     if sum(map(len, values)) < LARGE_BODY * len(values):
         return pa.array(values, _TEXT)
-    ends = array("i", accumulate((len(each if each.isascii() else each.encode()) for each in values), initial=0))
+    ends = array("i", accumulate((len(value if value.isascii() else value.encode()) for value in values), initial=0))
     content = pa.allocate_buffer(ends[-1])
     with pa.FixedSizeBufferWriter(content) as sink:
         for value in values:
@@ -269,7 +271,7 @@ def _bodies(values: Sequence[str]) -> pa.Array:
     return pa.StringArray.from_buffers(len(values), pa.py_buffer(ends), content)
 
 
-def _alike(values: Sequence[str | int | None], kind: pa.DataType = _TEXT) -> pa.Array:
+def _constant_or_array(values: Sequence[str | int | None], kind: pa.DataType = _TEXT) -> pa.Array:
     """Make a column whose values are mostly all the same, or missing: found out, and repeated, at half the cost."""
     if values and values.count(values[0]) == len(values):
         return pa.repeat(pa.scalar(values[0], kind), len(values))
@@ -292,7 +294,7 @@ def _attributes(values: Sequence[Mapping[str, Attribute] | None]) -> pa.Array:
     if values.count(None) == len(values):  # of most queues' messages
         nowhere = pa.repeat(pa.scalar(0, pa.int32()), len(values) + 1)
         return pa.MapArray.from_arrays(nowhere, pa.nulls(0, kind.key_type), pa.nulls(0, kind.item_type), kind)
-    return pa.array([_pairs(each) for each in values], kind)
+    return pa.array([_pairs(value) for value in values], kind)
 
 
 def _pairs(attributes: Mapping[str, Attribute] | None) -> Sequence[tuple[str, Mapping[str, Any]]]:

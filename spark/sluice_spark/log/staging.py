@@ -1,8 +1,8 @@
 """The staged log in its store: recovery, takeover, append, read, retention.
 
-What is decided there is decided in planning.
+`planning` makes the decisions.
 
-Whoever writes the log first publishes an empty segment, its claim: from then on an earlier writer finds its next
+A writer first publishes an empty segment as its claim: from then on an earlier writer finds its next
 number taken, and stops. The
 newest driver wins, so that one restarted after a lost host isn't kept out by the one that is still dying.
 """
@@ -18,19 +18,19 @@ import pyarrow as pa
 
 from sluice_spark.errors import Fenced, SegmentMissing, SegmentTaken
 from sluice_spark.log import segments
-from sluice_spark.log.notified import Notified
+from sluice_spark.log.notifications import NotificationDeduplicator
 from sluice_spark.log.planning import (
     DEDUPLICATION_LIMIT,
+    Deduplicator,
     Log,
     Position,
-    Seen,
     Slice,
     Totals,
-    checked_numbers,
-    removable,
+    check_consecutive,
+    find_removable,
 )
 from sluice_spark.log.store import Store
-from sluice_spark.sqs.received import Message, Received, divided
+from sluice_spark.sqs.received import Message, Received, split_messages
 
 log = logging.getLogger(__name__)
 
@@ -43,17 +43,17 @@ FIRST = segments.Header(number=0, writer="", published_ms=0)
 class StagedLog:
     """One writer's view of the log. `log` is replaced as a whole, so that other threads may read it."""
 
-    def __init__(self, store: Store, notified: Notified | None = None) -> None:
+    def __init__(self, store: Store, notified: NotificationDeduplicator | None = None) -> None:
         """`notified`: where records of S3's notifications are told apart; of another log it knows nothing."""
         self.store, self.notified, self._writer = store, notified, uuid.uuid4().hex
         self._next = FIRST  # what the next segment begins with
         self._epoch: int | None = None
         self._changing = threading.Lock()  # the receiver's thread appends, Spark's forgets
         self.log = Log()
-        self.seen = Seen()
+        self.deduplicator = Deduplicator()
 
     def oldest(self) -> Position:
-        """Where a new query begins: orphans of one that died before its first offset are adopted so."""
+        """Return where a new query begins, so that it adopts what a dead query staged but never committed."""
         return Position(self._numbers().start)
 
     def take_over(self, start: Position) -> None:
@@ -105,88 +105,88 @@ class StagedLog:
         except SegmentTaken as error:
             raise Fenced(f"segment {header.number} was published by another driver") from error
         with self._changing:
-            self.log = self.log.appended(header)
-        self._next = header.following()
+            self.log = self.log.append(header)
+        self._next = header.next_header()
         return header
 
     def sift(self, taken: Sequence[Received]) -> tuple[Sequence[Received], Sequence[Received], Sequence[str]]:
-        """Tell what is to be staged from what was staged before, and return both, and the ids of the first.
+        """Split messages into new ones and known ones; return both, and the ids of the new ones.
 
-        Messages come again whose deletion had not come through. Of S3's notifications each record is staged once.
-        Whoever asks stages what comes first, or ends.
+        SQS redelivers messages whose deletion failed. Each record of S3's notifications is staged once.
+        The new ids are remembered, so the caller must stage the new messages or stop.
         """
         ids = _ids(taken)
-        if self.notified is None and self.seen.taken(ids):  # the usual, at little cost
+        if self.notified is None and self.deduplicator.add_new(ids):  # the usual, at little cost
             return taken, (), ids
         now = set[str]()
 
         def new(message: Message) -> Message | None:
-            is_known = message.message_id in self.seen or message.message_id in now
+            is_known = message.message_id in self.deduplicator or message.message_id in now
             now.add(message.message_id)
             return None if is_known else message
 
-        fresh, again = divided(taken, new)
+        fresh, again = split_messages(taken, new)
         if self.notified is not None:
-            fresh, known = self.notified.sifted(fresh)
+            fresh, known = self.notified.split_new(fresh)
             again += known
         ids = _ids(fresh)
-        self.seen.taken(ids)
+        self.deduplicator.add_new(ids)
         return fresh, again, ids
 
-    def consumed(self, position: Position) -> None:
-        """Forgets, in memory, what lies before: it is committed."""
+    def forget_before(self, position: Position) -> None:
+        """Drop from memory the segments before the position, which is committed."""
         with self._changing:
-            self.log = self.log.since(position)
+            self.log = self.log.drop_before(position)
 
-    def retain(self, committed: Position, retention_s: float, *, going: segments.Going = lambda _: None) -> int:
+    def retain(self, committed: Position, retention_s: float, *, going: segments.BeforeRemoval = lambda _: None) -> int:
         """Remove committed segments older than the retention, and return how many.
 
         `going` has their numbers first.
         """
-        numbers = removable(segments.published_at(self.store), committed, before=time.time() - retention_s)
+        numbers = find_removable(segments.list_segments(self.store), committed, before=time.time() - retention_s)
         going(numbers)
         self.store.remove([segments.segment_name(number) for number in numbers])
         return len(numbers)
 
     def _numbers(self) -> range:
         """List the retained segments' numbers. Raises SegmentMissing for a hole."""
-        return checked_numbers(segments.published_at(self.store))
+        return check_consecutive(segments.list_segments(self.store))
 
     def _load(self, numbers: range, start: Position) -> None:
-        self.log, self.seen, self._next = Log(first=start.segment), Seen(), FIRST
+        self.log, self.deduplicator, self._next = Log(first=start.segment), Deduplicator(), FIRST
         if not numbers:
             return
-        wanted = range(max(numbers.start, start.segment - 1), numbers.stop)  # the one before says what came before
-        headers = segments.headers_at(self.store, wanted)
+        needed = range(max(numbers.start, start.segment - 1), numbers.stop)  # the one before says what came before
+        headers = segments.read_headers(self.store, needed)
         before = Totals(messages=headers[0].messages_before, size=headers[0].size_before)
-        whole = Log(first=wanted.start, before=before)
+        whole = Log(first=needed.start, before=before)
         for header in headers:
-            whole = whole.appended(header)
-        self.log = whole.since(start)
-        self._next = headers[-1].following()
+            whole = whole.append(header)
+        self.log = whole.drop_before(start)
+        self._next = headers[-1].next_header()
 
     def _remember(self, numbers: range) -> None:
-        """Take on ids whose messages may come again, their deletion cut off: the newest, and each driver's last."""
+        """Remember ids of messages that may be redelivered: the newest, and the last ones of each earlier driver."""
         newest: list[tuple[int, Sequence[str]]] = []
         objects: list[Sequence[bytes | None]] = []
         count = 0
         for number in reversed(numbers):
             content = self.store.read(segments.segment_name(number))
-            ids = segments.ids_of(content)
+            ids = segments.read_message_ids(content)
             newest.append((number, ids))
             if self.notified is not None:
-                objects.append(self.notified.identities(segments.rows_of(content).column("body").to_pylist()))
+                objects.append(self.notified.identities(segments.read_rows(content).column("body").to_pylist()))
             count += len(ids)
             if count >= DEDUPLICATION_LIMIT:
                 break
         for _, ids in newest:
-            self.seen.inherited(ids)
-        for ids in self._lasts(range(numbers.start, newest[-1][0] if newest else numbers.start)):
-            self.seen.inherited(ids)
+            self.deduplicator.add_inherited(ids)
+        for ids in self._last_ids_by_driver(range(numbers.start, newest[-1][0] if newest else numbers.start)):
+            self.deduplicator.add_inherited(ids)
         if self.notified is not None:
-            self.notified.begin(each for segment in reversed(objects) for each in segment)
+            self.notified.restore(record_id for segment in reversed(objects) for record_id in segment)
 
-    def _lasts(self, numbers: range) -> Iterator[Sequence[str]]:
+    def _last_ids_by_driver(self, numbers: range) -> Iterator[Sequence[str]]:
         """Yield the last ids of each of the latest drivers in these numbers.
 
         What a driver that was killed hadn't deleted comes again after the visibility timeout, when others have staged
@@ -195,10 +195,10 @@ class StagedLog:
         for _ in range(DRIVERS_REMEMBERED):
             if not numbers:
                 return
-            first = max(segments.header_at(self.store, numbers[-1]).epoch, numbers.start)
+            first = max(segments.read_header(self.store, numbers[-1]).epoch, numbers.start)
             count = 0
             for number in reversed(range(first, numbers.stop)):
-                ids = segments.ids_of(self.store.read(segments.segment_name(number)))
+                ids = segments.read_message_ids(self.store.read(segments.segment_name(number)))
                 yield ids
                 count += len(ids)
                 if count >= LAST_OF_A_DRIVER:
@@ -206,10 +206,10 @@ class StagedLog:
             numbers = range(numbers.start, first)
 
 
-def batches(store: Store, slices: Sequence[Slice]) -> Iterator[pa.RecordBatch]:
+def read_slices(store: Store, slices: Sequence[Slice]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the slices, in order: the same at every call. Raises SegmentMissing."""
     for part in slices:
-        yield from segments.batches_of(store.read(segments.segment_name(part.number)), part.low, part.high)
+        yield from segments.read_batches(store.read(segments.segment_name(part.number)), part.low, part.high)
 
 
 def _ids(received: Iterable[Received]) -> list[str]:

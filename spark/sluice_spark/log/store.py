@@ -1,4 +1,4 @@
-"""Where segments lie. One promise matters: `publish` makes a whole object under a name that nobody has, or raises.
+"""Object stores of the staged log. `publish` must create a whole object under an unused name, or raise.
 
 A file system with hard links (link(2) fails on an existing name, on NFS too), S3 (`If-None-Match: *`), or what fsspec
 can create exclusively. `pyarrow.fs` is not used: its streams overwrite what is there, on every file system that it has.
@@ -21,7 +21,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from sluice_spark.errors import LogError, ObjectRefused, SegmentMissing, SegmentTaken
-from sluice_spark.formats.s3_objects import removed
+from sluice_spark.formats.s3_objects import remove_objects
 
 S3_SCHEMES = {"s3", "s3a", "s3n"}
 # By the package that has fsspec's: they ask for the name to be free (ifGenerationMatch=0 at Google, If-None-Match)
@@ -37,7 +37,7 @@ class Store(Protocol):
     """Objects by name, `/` in names. All raise OSError or LogError."""
 
     def publish(self, name: str, content: pa.Buffer) -> None:
-        """Durable when it returns. Raises SegmentTaken if the name exists, also if an earlier try of ours made it."""
+        """Publish durably. Raises SegmentTaken if the name exists, even by an earlier attempt of this writer."""
 
     def read(self, name: str, size: int | None = None) -> pa.Buffer:
         """Read the whole, or the first `size` bytes. Raises SegmentMissing."""
@@ -54,7 +54,7 @@ class Store(Protocol):
 
 @lru_cache(maxsize=16)  # executors' workers are reused, and an S3 client costs 100 ms to make
 def open_store(location: str, profile: str | None = None) -> Store:
-    """By the location's scheme: a path, `file:`, `s3:`, `s3a:`, or one of FSSPEC_SCHEMES. Raises LogError."""
+    """Open a location's store: a path, `file:`, `s3:`, `s3a:`, or one of FSSPEC_SCHEMES. Raises LogError."""
     parts = urlsplit(location)
     if parts.scheme in S3_SCHEMES:
         session = botocore.session.Session(profile=profile)
@@ -74,8 +74,8 @@ def _fsspec_store(location: str, package: str) -> "FsspecStore":
     except ImportError as error:
         raise LogError(f"{location}: needs {package} where the driver and the executors run") from error
     # Another process writes too: what fsspec remembers of a folder is out of date
-    found, root = core.url_to_fs(location, use_listings_cache=False, skip_instance_cache=True)
-    return FsspecStore(found, root)
+    file_system, root = core.url_to_fs(location, use_listings_cache=False, skip_instance_cache=True)
+    return FsspecStore(file_system, root)
 
 
 class FileStore:
@@ -85,7 +85,7 @@ class FileStore:
         self._root = root
 
     def publish(self, name: str, content: pa.Buffer) -> None:
-        """Written beside, flushed, then linked: a reader sees all or nothing, and a second writer fails."""
+        """Write a temporary file, flush it, then link it: a reader sees all or nothing, and a second writer fails."""
         final = self._root / name
         final.parent.mkdir(parents=True, exist_ok=True)
         written = final.parent / f".{final.name}.{uuid.uuid4().hex}"
@@ -121,7 +121,7 @@ class FileStore:
         published = {}
         with suppress(FileNotFoundError), os.scandir(self._root / prefix) as entries:
             for entry in entries:
-                name = _under(prefix, entry.name)
+                name = _join_name(prefix, entry.name)
                 if not entry.name.startswith("."):
                     with suppress(FileNotFoundError):  # it was removed since it was listed
                         published[name] = entry.stat().st_mtime
@@ -146,7 +146,7 @@ class S3Store:
         object is there.
         """
         for _ in range(S3_ATTEMPTS):
-            with self._asked(name):
+            with self._translate_errors(name):
                 try:
                     self._client.put_object(**self._key(name), Body=content.to_pybytes(), IfNoneMatch="*")
                 except ClientError as error:
@@ -162,7 +162,7 @@ class S3Store:
     def read(self, name: str, size: int | None = None) -> pa.Buffer:
         """One GET."""
         part = {} if size is None else {"Range": f"bytes=0-{size - 1}"}
-        with self._asked(name):
+        with self._translate_errors(name):
             try:
                 return pa.py_buffer(self._client.get_object(**self._key(name), **part)["Body"].read())
             except ClientError as error:
@@ -172,21 +172,21 @@ class S3Store:
 
     def names(self, prefix: str) -> Mapping[str, float]:
         """All pages."""
-        place = {"Bucket": self._bucket, "Prefix": self._prefix + _under(prefix, ""), "Delimiter": "/"}
+        place = {"Bucket": self._bucket, "Prefix": self._prefix + _join_name(prefix, ""), "Delimiter": "/"}
         pages = self._client.get_paginator("list_objects_v2").paginate(**place)
-        found = (item for page in pages for item in page.get("Contents", ()))
-        with self._asked(prefix):
-            return {item["Key"].removeprefix(self._prefix): item["LastModified"].timestamp() for item in found}
+        items = (item for page in pages for item in page.get("Contents", ()))
+        with self._translate_errors(prefix):
+            return {item["Key"].removeprefix(self._prefix): item["LastModified"].timestamp() for item in items}
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove a thousand a request."""
         try:
-            removed(self._client, self._bucket, [self._prefix + name for name in names])
+            remove_objects(self._client, self._bucket, [self._prefix + name for name in names])
         except ObjectRefused as error:
             raise LogError(str(error)) from error
 
     @contextmanager
-    def _asked(self, name: str) -> Iterator[None]:
+    def _translate_errors(self, name: str) -> Iterator[None]:
         """Raise LogError for what S3 refuses, and for what botocore has no answer to."""
         try:
             yield
@@ -208,7 +208,7 @@ class FsspecStore:
 
         fsspec's own retries ask again too, so it may be our own that is found: see `segments.publish`.
         """
-        with _translated(self._path(name)):
+        with _translate_errors(self._path(name)):
             try:
                 self._system.pipe_file(self._path(name), content.to_pybytes(), mode="create")
             except FileExistsError as error:
@@ -217,7 +217,7 @@ class FsspecStore:
     def read(self, name: str, size: int | None = None) -> pa.Buffer:
         """One request."""
         part = {} if size is None else {"start": 0, "end": size}
-        with _translated(self._path(name)):
+        with _translate_errors(self._path(name)):
             try:
                 return pa.py_buffer(self._system.cat_file(self._path(name), **part))
             except FileNotFoundError as error:
@@ -226,18 +226,18 @@ class FsspecStore:
     def names(self, prefix: str) -> Mapping[str, float]:
         """One listing."""
         folder = self._path(prefix).rstrip("/")
-        with _translated(folder):
+        with _translate_errors(folder):
             try:
-                found = self._system.ls(folder, detail=True)
+                entries = self._system.ls(folder, detail=True)
             except FileNotFoundError:
                 return {}
-        named = ((_under(prefix, info["name"].rstrip("/").rpartition("/")[2]), info) for info in found)
-        return {name: _written_at(info) for name, info in named if info["type"] == "file"}
+        named = ((_join_name(prefix, info["name"].rstrip("/").rpartition("/")[2]), info) for info in entries)
+        return {name: _modification_time(info) for name, info in named if info["type"] == "file"}
 
     def remove(self, names: Iterable[str]) -> None:
         """One by one."""
         for name in names:
-            with _translated(self._path(name)), suppress(FileNotFoundError):
+            with _translate_errors(self._path(name)), suppress(FileNotFoundError):
                 self._system.rm_file(self._path(name))
 
     def _path(self, name: str) -> str:
@@ -245,7 +245,7 @@ class FsspecStore:
 
 
 @contextmanager
-def _translated(place: str) -> Iterator[None]:
+def _translate_errors(place: str) -> Iterator[None]:
     try:
         yield
     except (LogError, OSError):
@@ -254,7 +254,7 @@ def _translated(place: str) -> Iterator[None]:
         raise LogError(f"{place}: {type(error).__name__}: {error}") from error
 
 
-def _written_at(info: Mapping[str, Any]) -> float:
+def _modification_time(info: Mapping[str, Any]) -> float:
     """Find the time, which each file system names otherwise. Raises LogError."""
     at = next((info[name] for name in WRITTEN_AT if info.get(name) is not None), None)
     if isinstance(at, str):
@@ -266,5 +266,5 @@ def _written_at(info: Mapping[str, Any]) -> float:
     return at.timestamp()
 
 
-def _under(prefix: str, name: str) -> str:
+def _join_name(prefix: str, name: str) -> str:
     return f"{prefix}/{name}" if prefix else name

@@ -1,1 +1,1 @@
-"""A query's metrics, out of its progress: for the program that started it, which nothing else here imports."""
+"""Metrics of a streaming query, computed from its progress in the program that started it."""

@@ -26,9 +26,9 @@ from sluice_spark.metrics.measures import (
     Reading,
     Sample,
     emf_lines,
-    idle,
-    measured,
-    offset_of,
+    measure_idle,
+    measure_trigger,
+    parse_offset,
     receiver_metrics,
 )
 
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 Key = tuple[str, int]  # a query's id, a source's number in it
 
 
-def observed(messages: DataFrame) -> DataFrame:
+def observe_metrics(messages: DataFrame) -> DataFrame:
     """Return the frame as it is, its bad records counted and its last message's times noted, for `MetricsListener`.
 
     Put it where all of the source's columns are still there. Once in a query.
@@ -82,27 +82,27 @@ class MetricsListener(StreamingQueryListener):
         self._names.setdefault(query, progress.name or query)
         row = (progress.observedMetrics or {}).get(OBSERVATION)
         for number, source in enumerate(progress.sources):
-            end = offset_of(source.endOffset)
+            end = parse_offset(source.endOffset)
             if end is None:
                 continue
             started_ms = _epoch_ms(progress.timestamp)
             sample = Sample(
                 started_ms=started_ms,
                 ended_ms=started_ms + int((progress.durationMs or {}).get("triggerExecution", 0)),
-                start=offset_of(source.startOffset),
+                start=parse_offset(source.startOffset),
                 end=end,
-                latest=offset_of(source.latestOffset),
+                latest=parse_offset(source.latestOffset),
                 observed=row.asDict() if row is not None else None,
             )
-            reading, values = measured(sample, self._readings.get((query, number)))
-            self._take((query, number), reading, values)
+            reading, values = measure_trigger(sample, self._readings.get((query, number)))
+            self._emit_metrics((query, number), reading, values)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802  Spark's name
         """Nothing has come for a while."""
         query = str(event.id)
         for key, before in list(self._readings.items()):
             if key[0] == query:
-                self._take(key, *idle(_epoch_ms(event.timestamp), before))
+                self._emit_metrics(key, *measure_idle(_epoch_ms(event.timestamp), before))
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802  Spark's name
         """Forgets it."""
@@ -110,7 +110,7 @@ class MetricsListener(StreamingQueryListener):
         self._names.pop(query, None)
         self._readings = {key: reading for key, reading in self._readings.items() if key[0] != query}
 
-    def _take(self, key: Key, reading: Reading, values: Mapping[str, float]) -> None:
+    def _emit_metrics(self, key: Key, reading: Reading, values: Mapping[str, float]) -> None:
         self._readings[key] = reading
         query, source = key
         status, more = self._status()

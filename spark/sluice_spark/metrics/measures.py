@@ -1,7 +1,7 @@
 """A query's metrics by the names of FLIP-477 and FLIP-33, from what its progress says. Pure: no Spark, no clock.
 
 Cumulative counters stand in the source's offsets, so they go on over restarts. What only the tasks see (the last
-batch's bad records, the messages' times) comes from an observation on the frame: `listener.observed`.
+batch's bad records, the messages' times) comes from an observation on the frame: `listener.observe_metrics`.
 """
 
 import ast
@@ -60,7 +60,7 @@ class QueryMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """What one progress says of one source. Times in epoch milliseconds: of the trigger's start and end."""
+    """One source's part of a query progress. Times are the trigger's start and end, in epoch milliseconds."""
 
     started_ms: int
     ended_ms: int
@@ -72,7 +72,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What the next sample is compared to."""
+    """The previous measurement, to which the next sample is compared."""
 
     at_ms: int
     end: Offset
@@ -81,21 +81,21 @@ class Reading:
     lags: Mapping[str, float]
 
 
-def offset_of(text: Any) -> Offset | None:
+def parse_offset(text: Any) -> Offset | None:
     """Find our offset in a progress, if it is one. PySpark gives it as JSON or as the text of a Python dict."""
     if not text or not isinstance(text, str):
         return None
     try:
         try:
-            found = json.loads(text)
+            values = json.loads(text)
         except json.JSONDecodeError:
-            found = ast.literal_eval(text)
-        return Offset.parse(found) if isinstance(found, Mapping) else None
+            values = ast.literal_eval(text)
+        return Offset.parse(values) if isinstance(values, Mapping) else None
     except (InvalidOffset, SyntaxError, ValueError):
         return None
 
 
-def measured(sample: Sample, before: Reading | None) -> tuple[Reading, Mapping[str, float]]:
+def measure_trigger(sample: Sample, before: Reading | None) -> tuple[Reading, Mapping[str, float]]:
     """Measure after a trigger; return the reading for the next, and the metrics.
 
     Rates are means since the reading before; for the first, over its own trigger.
@@ -121,8 +121,8 @@ def measured(sample: Sample, before: Reading | None) -> tuple[Reading, Mapping[s
     return reading, values
 
 
-def idle(at_ms: int, before: Reading) -> tuple[Reading, Mapping[str, float]]:
-    """Measure while nothing comes: counters stand, rates are none, the idle time grows."""
+def measure_idle(at_ms: int, before: Reading) -> tuple[Reading, Mapping[str, float]]:
+    """Measure an idle query: counters stay, rates are zero, the idle time grows."""
     reading = replace(before, at_ms=max(at_ms, before.at_ms))
     none = {"numRecordsInPerSecond": 0.0, "numBytesInPerSecond": 0.0}
     return reading, _values(reading, none)
@@ -141,7 +141,7 @@ def _values(reading: Reading, rates: Mapping[str, float]) -> dict[str, float]:
 
 
 def _lags(sample: Sample) -> dict[str, float]:
-    """How old the batch's last message was when it was received, and when its batch was done."""
+    """Compute the age of the batch's last message when it was received, and when its batch ended."""
     observed = sample.observed or {}
     sent, received = observed.get(SENT_AT), observed.get(RECEIVED_AT)
     if sent is None:
@@ -153,7 +153,7 @@ def _lags(sample: Sample) -> dict[str, float]:
 
 
 def receiver_metrics(status: Status, before: Status | None) -> Mapping[str, float]:
-    """Measure what the receiver says of itself. Dollars are by the requests since the status `before`."""
+    """Compute metrics from the receiver's status. Dollars per hour count the requests since the status `before`."""
     values: dict[str, float] = {
         "numReceivesFailed": status.receives_failed,
         "timeSinceLastReceive": status.since_good_ms,
@@ -182,18 +182,18 @@ def emf_lines(
 
     Dimensions: Query (its name, or its id where it has none) and Source (its number in the query), beside `dimensions`.
     """
-    given = dict(dimensions or {})
+    constant = dict(dimensions or {})
 
     def emit(metrics: QueryMetrics) -> None:
         own = {"Query": metrics.query, "Source": str(metrics.source)}
-        said = {"State": metrics.state, "Reason": metrics.reason} if metrics.state else {}
-        text = line(metrics.values, {**given, **own}, namespace=namespace, at_ms=metrics.at_ms, said=said)
+        health = {"State": metrics.state, "Reason": metrics.reason} if metrics.state else {}
+        text = emf_line(metrics.values, {**constant, **own}, namespace=namespace, at_ms=metrics.at_ms, said=health)
         write(text) if write else print(text, flush=True)  # noqa: T201  a log stream is where it goes
 
     return emit
 
 
-def line(
+def emf_line(
     values: Mapping[str, float],
     dimensions: Mapping[str, str],
     *,

@@ -1,4 +1,4 @@
-"""A run as a picture, for a notebook: metrics kept as they come, and drawn with matplotlib, if it is there.
+"""Plots a query's metrics in a notebook with matplotlib, if it is installed.
 
 `run = Run(); spark.streams.addListener(MetricsListener(run, staging_location=…))`, and any time `run.plot()`.
 """
@@ -21,7 +21,7 @@ PANELS = (
 
 
 class Run:
-    """What `MetricsListener` calls. `rows` are its metrics so far, flat: for pandas, or whatever draws."""
+    """Collects metrics as the `emit` of a `MetricsListener`. `rows` are the metrics so far, flat, as for pandas."""
 
     def __init__(self) -> None:
         self._metrics: deque[QueryMetrics] = deque(maxlen=KEPT)
@@ -35,14 +35,14 @@ class Run:
         """Give one a call, oldest first."""
         return [
             {
-                "at": datetime.fromtimestamp(each.at_ms / 1000, UTC),
-                "query": each.query,
-                "source": each.source,
-                "state": each.state,
-                "reason": each.reason,
-                **each.values,
+                "at": datetime.fromtimestamp(metrics.at_ms / 1000, UTC),
+                "query": metrics.query,
+                "source": metrics.source,
+                "state": metrics.state,
+                "reason": metrics.reason,
+                **metrics.values,
             }
-            for each in list(self._metrics)
+            for metrics in list(self._metrics)
         ]
 
     def plot(self) -> Any:

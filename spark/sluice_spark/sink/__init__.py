@@ -1,1 +1,1 @@
-"""Writing: rows to messages to batches, and their sending. Nothing is staged here, and nothing of the source known."""
+"""The sink: converts rows to messages, packs them into batches, and sends them. It doesn't depend on the source."""

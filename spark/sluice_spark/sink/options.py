@@ -10,15 +10,33 @@ from dataclasses import dataclass
 from pyspark.sql.types import BinaryType, DataType, IntegralType, MapType, StringType, StructType
 
 from sluice_spark.errors import InvalidColumn, InvalidOption
-from sluice_spark.options import FLAG, NAMES, SINK_NAMES, Options, one_of, parsed, read, sparks_own
+from sluice_spark.options import (
+    FLAG,
+    NAMES,
+    SINK_NAMES,
+    Options,
+    choice_parser,
+    is_spark_internal,
+    parse_options,
+    parse_value,
+)
 from sluice_spark.sink.outgoing import Deduplication
 
 CONNECTIONS_DEFAULT = 16  # of each task
-SHARED = ("queueUrl", "region", "endpoint", "roleArn", "roleSessionName", "externalId", "profile", "maxConnections")
+SHARED_OPTIONS = (
+    "queueUrl",
+    "region",
+    "endpoint",
+    "roleArn",
+    "roleSessionName",
+    "externalId",
+    "profile",
+    "maxConnections",
+)
 # Spark hands on what was said to the query, and what is said of a table
-QUERYS_OWN = {"checkpointlocation", "queryname"}
+QUERY_OPTIONS = {"checkpointlocation", "queryname"}
 
-_OFFERED: Mapping[str, Deduplication] = {"position": "position", "content": "content"}
+_DEDUPLICATIONS: Mapping[str, Deduplication] = {"position": "position", "content": "content"}
 TEXT, NUMBER, BODY, ATTRIBUTES = "a string", "a whole number", "a string or binary", "a map"
 COLUMNS: Mapping[str, str] = {
     "body": BODY,
@@ -35,9 +53,9 @@ RECEIVED_ONLY = {"message_id", "sequence_number", "sent_at", "first_received_at"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """Parsed and in range. `queues` says where SQS is, and as whom to call.
+    """Checked options of a write. `queues` has the endpoint, the identity and the queues.
 
-    It names no queue, and each row names its own; one, for all; several, of which rows name one.
+    With no queue each row names its own; one queue is for all rows; of several, each row names one.
     """
 
     queues: Options
@@ -45,20 +63,26 @@ class SinkOptions:
     deduplication: Deduplication = "position"
 
 
-def sink_options(given: Mapping[str, str]) -> SinkOptions:
+def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Parse a write's options. Raises InvalidOption: unknown, malformed, out of range."""
     values = {name.lower(): str(value).strip() for name, value in given.items()}
-    values = {name: value for name, value in values.items() if name not in QUERYS_OWN and not sparks_own(name)}
+    values = {
+        name: value for name, value in values.items() if name not in QUERY_OPTIONS and not is_spark_internal(name)
+    }
     for name in values:
         if name not in SINK_NAMES and name not in NAMES:
-            offered = sorted([*SHARED, *SINK_NAMES.values()])
+            offered = sorted([*SHARED_OPTIONS, *SINK_NAMES.values()])
             raise InvalidOption(name, f"unknown; the sink has {', '.join(offered)}")
-    shared = {name: values[name.lower()] for name in SHARED if name.lower() in values}
+    shared = {name: values[name.lower()] for name in SHARED_OPTIONS if name.lower() in values}
     shared.setdefault("maxConnections", str(CONNECTIONS_DEFAULT))
     return SinkOptions(
-        queues=parsed({**shared, "stagingLocation": "/"}),  # the source's parser wants a place; the sink stages nothing
-        fail_on_error=read("failOnError", FLAG, values.get("failonerror", "true")),
-        deduplication=read("deduplication", one_of(_OFFERED), values.get("deduplication", "position")),
+        queues=parse_options(
+            {**shared, "stagingLocation": "/"}
+        ),  # the source's parser wants a place; the sink stages nothing
+        fail_on_error=parse_value("failOnError", FLAG, values.get("failonerror", "true")),
+        deduplication=parse_value(
+            "deduplication", choice_parser(_DEDUPLICATIONS), values.get("deduplication", "position")
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""Rows to messages to batches: what SQS takes, how large, which go together. Pure.
+"""Converts rows to messages and packs them into batches within SQS's limits. Pure.
 
 Limits: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html
 """
@@ -30,7 +30,7 @@ _TOKEN = re.compile(r"[!-~]{1,128}")  # a group's or deduplication id: letters, 
 
 @dataclass(frozen=True, slots=True)
 class RowPosition:
-    """Where a row is: its partition, and its number in it from 0. The same in every attempt of a task."""
+    """A row's partition and its number in it, from 0: the same in every attempt of a task."""
 
     partition: int
     row: int
@@ -40,8 +40,8 @@ class RowPosition:
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
-    """A message to send. `entry` as SendMessageBatch wants it, without its Id."""
+class OutgoingMessage:
+    """A message to send. `entry` is its entry of SendMessageBatch, without the Id."""
 
     place: RowPosition
     queue_url: str
@@ -51,8 +51,8 @@ class Outgoing:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsent:
-    """A row that is no message, or one that SQS doesn't take, and why. Never the body: it may be confidential."""
+class UnsentRow:
+    """A row that can't be sent, and the reason. It never contains the body, which may be confidential."""
 
     place: RowPosition
     why: str
@@ -62,29 +62,29 @@ class Unsent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Addressing:
-    """What is the same for all rows of a write. `write` names it: the same over retries of its tasks."""
+class WriteContext:
+    """The settings shared by all rows of a write. `write` identifies it, and is the same when tasks are retried."""
 
     queue_urls: tuple[str, ...]
     deduplication: Deduplication
     write: str
 
 
-def outgoing(row: Mapping[str, Any], place: RowPosition, addressing: Addressing) -> Outgoing | Unsent:
-    """Make a message of the row, or say why it is none."""
+def build_message(row: Mapping[str, Any], place: RowPosition, addressing: WriteContext) -> OutgoingMessage | UnsentRow:
+    """Convert a row to a message, or return the reason why it can't be sent."""
     try:
         return _message(row, place, addressing)
     except ValueError as error:
-        return Unsent(place, str(error))
+        return UnsentRow(place, str(error))
 
 
-def _message(row: Mapping[str, Any], place: RowPosition, addressing: Addressing) -> Outgoing:
+def _message(row: Mapping[str, Any], place: RowPosition, addressing: WriteContext) -> OutgoingMessage:
     queue_url = _queue_url(row.get("queue_url"), addressing.queue_urls)
     body = _text("body", row.get("body"))
     entry: dict[str, Any] = {"MessageBody": body}
     size = len(body) if body.isascii() else len(body.encode())
-    if given := row.get("attributes"):
-        entry["MessageAttributes"] = attributes = _attributes(given)
+    if attribute_column := row.get("attributes"):
+        entry["MessageAttributes"] = attributes = _attributes(attribute_column)
         size += sum(_attribute_size(name, value) for name, value in attributes.items())
     if size > BATCH_BYTES:
         raise ValueError(f"{size} bytes with its attributes, a message has at most {BATCH_BYTES}")
@@ -96,7 +96,7 @@ def _message(row: Mapping[str, Any], place: RowPosition, addressing: Addressing)
     entry |= _delay(row.get("delay_seconds"), fifo=fifo) | _identifiers(row, fifo=fifo)
     if fifo and "MessageDeduplicationId" not in entry:
         entry["MessageDeduplicationId"] = _deduplication_id(entry, place, addressing)
-    return Outgoing(place, queue_url, entry, size, entry.get("MessageGroupId") if fifo else None)
+    return OutgoingMessage(place, queue_url, entry, size, entry.get("MessageGroupId") if fifo else None)
 
 
 def _queue_url(named: str | None, offered: tuple[str, ...]) -> str:
@@ -119,13 +119,13 @@ def _text(column: str, value: Any) -> str:
         text = value if isinstance(value, str) else bytes(value).decode()
     except UnicodeDecodeError as error:
         raise ValueError(f"{column} is not UTF-8: {error.reason} at byte {error.start}") from error
-    if not _sendable(text) and (unsendable := _UNSENDABLE.search(text)):
+    if not _is_sendable(text) and (unsendable := _UNSENDABLE.search(text)):
         character = ord(unsendable[0])
         raise ValueError(f"{column} has U+{character:04X} at {unsendable.start()}, which SQS doesn't take")
     return text
 
 
-def _sendable(text: str) -> bool:
+def _is_sendable(text: str) -> bool:
     try:
         encoded = text.encode()
     except UnicodeEncodeError:
@@ -182,7 +182,7 @@ def _delay(seconds: int | None, *, fifo: bool) -> dict[str, int]:
 
 
 def _identifiers(row: Mapping[str, Any], *, fifo: bool) -> dict[str, str]:
-    found = {}
+    identifiers = {}
     for column, name in (
         ("message_group_id", "MessageGroupId"),
         ("message_deduplication_id", "MessageDeduplicationId"),
@@ -192,15 +192,15 @@ def _identifiers(row: Mapping[str, Any], *, fifo: bool) -> dict[str, str]:
             continue
         if not _TOKEN.fullmatch(value):
             raise ValueError(f"{column} is not 1 to 128 letters, digits and punctuation")
-        found[name] = value
-    if fifo and "MessageGroupId" not in found:
+        identifiers[name] = value
+    if fifo and "MessageGroupId" not in identifiers:
         raise ValueError("message_group_id is null, and the queue is FIFO")
-    if not fifo and "MessageDeduplicationId" in found:
+    if not fifo and "MessageDeduplicationId" in identifiers:
         raise ValueError("message_deduplication_id: only a FIFO queue takes one")
-    return found
+    return identifiers
 
 
-def _deduplication_id(entry: Mapping[str, Any], place: RowPosition, addressing: Addressing) -> str:
+def _deduplication_id(entry: Mapping[str, Any], place: RowPosition, addressing: WriteContext) -> str:
     if addressing.deduplication == "position":
         return f"{addressing.write}/{place.partition}/{place.row}"
     attributes = sorted((name, sorted(value.items())) for name, value in entry.get("MessageAttributes", {}).items())
@@ -214,11 +214,11 @@ class Batch:
 
     queue_url: str
     lane: int
-    messages: list[Outgoing] = field(default_factory=list)
+    messages: list[OutgoingMessage] = field(default_factory=list)
     size: int = 0
 
-    def takes(self, message: Outgoing) -> bool:
-        """Whether there is room.
+    def has_room_for(self, message: OutgoingMessage) -> bool:
+        """Whether the batch has room for the message.
 
         Of a FIFO group a message waits until the one before it was taken: SQS may take a batch in part, and what is
         sent again would come late.
@@ -235,12 +235,12 @@ class Packer:
         self._lanes, self._turn = lanes, 0
         self._open: dict[tuple[str, int | None], Batch] = {}
 
-    def add(self, message: Outgoing) -> Batch | None:
-        """Give the batch that is ready now, if one is: never more than one."""
+    def add(self, message: OutgoingMessage) -> Batch | None:
+        """Add a message; return the batch that is complete now, if any: never more than one."""
         of_group = None if message.group is None else zlib.crc32(message.group.encode()) % self._lanes
         key = message.queue_url, of_group
         batch, ready = self._open.get(key), None
-        if batch and not batch.takes(message):
+        if batch and not batch.has_room_for(message):
             ready, batch = self._open.pop(key), None
         if batch is None:
             if len(self._open) == OPEN_LIMIT:
@@ -253,7 +253,7 @@ class Packer:
             ready = self._open.pop(key)
         return ready
 
-    def rest(self) -> Iterable[Batch]:
-        """Give what is left, in part-filled batches."""
+    def take_remaining(self) -> Iterable[Batch]:
+        """Take the remaining batches, which are not full."""
         left, self._open = list(self._open.values()), {}
         return left

@@ -1,35 +1,35 @@
-"""Sends a partition's messages: lanes side by side, each one batch after another. The loop's alone; no Spark here."""
+"""Sends a partition's messages on parallel lanes, each one batch at a time. Used in one event loop; no Spark."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from sluice_spark.errors import QueueBusy, RowsNotSent
-from sluice_spark.sink.outgoing import Batch, Outgoing, Packer, Unsent
+from sluice_spark.sink.outgoing import Batch, OutgoingMessage, Packer, UnsentRow
 from sluice_spark.sqs.client import ATTEMPTS, SqsClient
 
-PLACES_LIMIT = 20  # of unsent rows that are reported by place; all are counted
+REPORTED_ROWS_LIMIT = 20  # of unsent rows that are reported by place; all are counted
 LANE_BATCHES = 2  # that wait in a lane: the next is ready when one was taken
 
 
 @dataclass(slots=True)
 class Report:
-    """What a write did. Travels in its commit message: numbers and places alone."""
+    """The result of a task's write, sent in its commit message: only counts and row positions."""
 
     sent: int = 0
     size: int = 0
     unsent: int = 0
-    places: list[Unsent] = field(default_factory=list)
+    places: list[UnsentRow] = field(default_factory=list)
 
-    def add(self, unsent: Unsent) -> None:
+    def add(self, unsent: UnsentRow) -> None:
         """Count one, and keep its place while there is room."""
         self.unsent += 1
-        if len(self.places) < PLACES_LIMIT:
+        if len(self.places) < REPORTED_ROWS_LIMIT:
             self.places.append(unsent)
 
 
 async def send_all(
-    parts: Iterator[Iterable[Outgoing | Unsent]], client: SqsClient, *, lanes: int, fail_on_error: bool
+    parts: Iterator[Iterable[OutgoingMessage | UnsentRow]], client: SqsClient, *, lanes: int, fail_on_error: bool
 ) -> Report:
     """Send every part in turn, which may block while it is made.
 
@@ -50,7 +50,7 @@ class _Sending:
         self._lanes: list[asyncio.Queue[Batch | None]] = [asyncio.Queue(LANE_BATCHES) for _ in range(lanes)]
         self._failed: Exception | None = None
 
-    async def run(self, parts: Iterator[Iterable[Outgoing | Unsent]]) -> None:
+    async def run(self, parts: Iterator[Iterable[OutgoingMessage | UnsentRow]]) -> None:
         workers = [asyncio.create_task(self._work(lane)) for lane in self._lanes]
         try:
             await self._feed(parts)
@@ -61,7 +61,7 @@ class _Sending:
         if self._failed:
             raise self._failed
 
-    async def _feed(self, parts: Iterator[Iterable[Outgoing | Unsent]]) -> None:
+    async def _feed(self, parts: Iterator[Iterable[OutgoingMessage | UnsentRow]]) -> None:
         while self._failed is None:
             part = await asyncio.to_thread(next, parts, None)  # Spark may take its time to make rows
             if part is None:
@@ -69,11 +69,11 @@ class _Sending:
             for row in part:
                 if self._failed:
                     return
-                if isinstance(row, Unsent):
-                    self._not_sent(row)
+                if isinstance(row, UnsentRow):
+                    self._report_unsent(row)
                 elif batch := self._packer.add(row):
                     await self._lanes[batch.lane].put(batch)
-        for batch in self._packer.rest():
+        for batch in self._packer.take_remaining():
             await self._lanes[batch.lane].put(batch)
 
     async def _work(self, lane: asyncio.Queue[Batch | None]) -> None:
@@ -86,7 +86,7 @@ class _Sending:
                 self._failed = self._failed or error
 
     async def _send(self, batch: Batch) -> None:
-        """Try again, by id, what SQS took not; give up what it says is the sender's fault, or after ATTEMPTS."""
+        """Send a batch; retry failed entries by id, and give up on sender faults, or after ATTEMPTS."""
         pending = {str(index): message for index, message in enumerate(batch.messages)}
         why: dict[str, str] = {}
         for attempt in range(1, ATTEMPTS + 1):
@@ -97,14 +97,14 @@ class _Sending:
                 self.report.sent += len(done)
                 self.report.size += batch.size
                 return
-            for each in done:
+            for success in done:
                 self.report.sent += 1
-                self.report.size += pending.pop(each["Id"]).size
+                self.report.size += pending.pop(success["Id"]).size
             failures = {failure["Id"]: failure for failure in answer.get("Failed") or ()}
-            why = {identity: _why(failures.get(identity, {})) for identity in pending}
+            why = {identity: _failure_reason(failures.get(identity, {})) for identity in pending}
             for identity, failure in failures.items():
                 if failure.get("SenderFault") and identity in pending:
-                    self._not_sent(Unsent(pending.pop(identity).place, why[identity]))
+                    self._report_unsent(UnsentRow(pending.pop(identity).place, why[identity]))
             if not pending:
                 return
             if attempt < ATTEMPTS:
@@ -113,15 +113,15 @@ class _Sending:
                     attempt, QueueBusy("SendMessageBatch", code, f"{len(pending)} entries failed")
                 )
         for identity, message in pending.items():
-            self._not_sent(Unsent(message.place, f"{why[identity]}, {ATTEMPTS} times"))
+            self._report_unsent(UnsentRow(message.place, f"{why[identity]}, {ATTEMPTS} times"))
 
-    def _not_sent(self, unsent: Unsent) -> None:
+    def _report_unsent(self, unsent: UnsentRow) -> None:
         self.report.add(unsent)
         if self._fail_on_error and self._failed is None:
             self._failed = RowsNotSent(str(unsent))
 
 
-def _why(failure: dict[str, str]) -> str:
+def _failure_reason(failure: dict[str, str]) -> str:
     if not failure:
         return "SQS's answer leaves it out"
     return f"SQS says {failure.get('Code')}: {failure.get('Message', '')}"

@@ -1,4 +1,4 @@
-"""The `sqs` sink: Spark's calls, in terms of rows and their sending. Nothing is decided here.
+"""The `sqs` sink: adapts Spark's writer interface to the sending of rows.
 
 Options and columns are checked where a writer is made, on the driver; rows where they are sent, in the tasks. A writer
 carries names and options, never a key: each task asks for its credentials itself.
@@ -16,11 +16,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
 from sluice_spark.errors import InvalidOption
-from sluice_spark.options import clients_of
-from sluice_spark.sink.options import SinkOptions, check_columns, sink_options
-from sluice_spark.sink.outgoing import Addressing, Outgoing, RowPosition, Unsent, outgoing
+from sluice_spark.options import client_factory
+from sluice_spark.sink.options import SinkOptions, check_columns, parse_sink_options
+from sluice_spark.sink.outgoing import OutgoingMessage, RowPosition, UnsentRow, WriteContext, build_message
 from sluice_spark.sink.sending import Report, send_all
-from sluice_spark.workers import run, spare_tasks
+from sluice_spark.workers import run, speed_up_tasks
 
 log = logging.getLogger(__name__)
 
@@ -34,15 +34,15 @@ else:  # rows come in Arrow batches where Spark can: 4.1 and later
     _StreamWriter = getattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter", DataSourceStreamWriter)
 
 
-class Sent(WriterCommitMessage):
-    """What one task did."""
+class TaskReport(WriterCommitMessage):
+    """One task's commit message."""
 
     def __init__(self, report: Report) -> None:
         self.report = report
 
 
 class _Writing:
-    """What tasks do, the same for a batch and a stream."""
+    """The tasks' part of a write, the same for a batch and a stream."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -50,37 +50,37 @@ class _Writing:
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Send the task's rows, given as Arrow batches or as Rows."""
-        spare_tasks()
+        speed_up_tasks()
         context = TaskContext.get()
         partition = context.partitionId() if context else 0
         query = context.getLocalProperty(QUERY_ID) if context else None
-        addressing = Addressing(
+        addressing = WriteContext(
             queue_urls=self._options.queues.queue_urls,
             deduplication=self._options.deduplication,
             write=f"{query}/{context.getLocalProperty(BATCH_ID)}" if context and query else self._write_id,
         )
         report = run(
             send_all(
-                _parts(iterator, partition, addressing),
-                clients_of(self._options.queues, self._options.queues.connections)(),
+                _message_parts(iterator, partition, addressing),
+                client_factory(self._options.queues, self._options.queues.connections)(),
                 lanes=self._options.queues.connections,
                 fail_on_error=self._options.fail_on_error,
             )
         )
-        return Sent(report)
+        return TaskReport(report)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int | None = None) -> None:  # noqa: N803  Spark's name
-        """Says which rows the tasks have not sent, if any."""
-        reports = [message.report for message in messages if isinstance(message, Sent)]
+        """Log the rows that the tasks have not sent, if any."""
+        reports = [message.report for message in messages if isinstance(message, TaskReport)]
         unsent = sum(report.unsent for report in reports)
         if unsent:
             places = "; ".join(str(place) for report in reports for place in report.places)
-            log.error("%s: %d rows were not sent: %s", _named(batchId), unsent, places)
+            log.error("%s: %d rows were not sent: %s", _describe_write(batchId), unsent, places)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int | None = None) -> None:  # noqa: N803  Spark's name
-        """Says what was sent before Spark gave up: a queue takes nothing back."""
-        sent = sum(message.report.sent for message in messages if isinstance(message, Sent))
-        log.error("%s failed; %d messages of its finished tasks are in the queue", _named(batchId), sent)
+        """Log how many messages finished tasks have sent: they can't be taken back."""
+        sent = sum(message.report.sent for message in messages if isinstance(message, TaskReport))
+        log.error("%s failed; %d messages of its finished tasks are in the queue", _describe_write(batchId), sent)
 
 
 class SqsWriter(_Writing, DataSourceArrowWriter):
@@ -91,38 +91,40 @@ class SqsStreamWriter(_Writing, _StreamWriter):
     """A streaming write. A restarted query sends its last batch again."""
 
 
-def checked_options(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> SinkOptions:
+def check_write(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> SinkOptions:
     """Check everything that can be without a row. Raises InvalidOption, InvalidColumn."""
     if overwrite:
         raise InvalidOption("mode", "a queue can't be overwritten: append")
-    options = sink_options(given)
+    options = parse_sink_options(given)
     check_columns(schema, options)
     return options
 
 
-def _named(batch: int | None) -> str:
+def _describe_write(batch: int | None) -> str:
     return "the write" if batch is None else f"batch {batch}"
 
 
-def _parts(iterator: Iterator[Any], partition: int, addressing: Addressing) -> Iterator[Iterable[Outgoing | Unsent]]:
+def _message_parts(
+    iterator: Iterator[Any], partition: int, addressing: WriteContext
+) -> Iterator[Iterable[OutgoingMessage | UnsentRow]]:
     """Arrow batches, or single Rows, as messages with their places: each made when it is asked for.
 
     Whoever asks does so between two sends: a batch's rows made at once, beside the sender, keep it from its answers.
     """
     number = 0
-    for given in iterator:
-        if isinstance(given, pa.RecordBatch):
-            yield _messages(given, number, partition, addressing)
-            number += given.num_rows
+    for rows in iterator:
+        if isinstance(rows, pa.RecordBatch):
+            yield _messages(rows, number, partition, addressing)
+            number += rows.num_rows
         else:
-            yield [outgoing(given.asDict(recursive=True), RowPosition(partition, number), addressing)]
+            yield [build_message(rows.asDict(recursive=True), RowPosition(partition, number), addressing)]
             number += 1
 
 
 def _messages(
-    batch: pa.RecordBatch, number: int, partition: int, addressing: Addressing
-) -> Iterator[Outgoing | Unsent]:
+    batch: pa.RecordBatch, number: int, partition: int, addressing: WriteContext
+) -> Iterator[OutgoingMessage | UnsentRow]:
     for start in range(0, batch.num_rows, ROWS_AT_ONCE):
         rows = batch.slice(start, ROWS_AT_ONCE).to_pylist()
         for place, row in enumerate(rows, number + start):
-            yield outgoing(row, RowPosition(partition, place), addressing)
+            yield build_message(row, RowPosition(partition, place), addressing)

@@ -1,4 +1,4 @@
-"""Reading: Spark's readers, and the receiver beside the driver that fills the log for them.
+"""The source: Spark's readers, and the receiver beside the driver that fills the log for them.
 
-What is stored is the log's, what a body means the formats'.
+The stored formats are in `log`, the message formats in `formats`.
 """

@@ -1,7 +1,7 @@
-"""What is in a bucket before its first notification: listed once, and staged as if it had been notified.
+"""Backfill: lists a bucket's objects once, and stages them as if S3 had sent a notification for each.
 
-In the receiver's loop, before it receives anything: so one writes the log, and whatever is notified meanwhile waits in
-the queue, to be held against the list. Where the list ends, and from when on, is kept in the log: see `log.latest`.
+It runs in the receiver's loop before the first receive, so the log has one writer, and new notifications wait in
+the queue and are compared to the list. The progress is stored in the log: see `log.latest`.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from typing import Any
 import pyarrow as pa
 
 from sluice_spark.errors import InvalidOption
-from sluice_spark.formats.envelopes import listed
-from sluice_spark.formats.s3_objects import PAGE_OBJECTS, Page, pages
+from sluice_spark.formats.envelopes import notification_body
+from sluice_spark.formats.s3_objects import PAGE_OBJECTS, Page, list_pages
 from sluice_spark.log.latest import Progress, read_progress, write_progress
-from sluice_spark.log.notified import Notified
-from sluice_spark.log.segments import table_with
+from sluice_spark.log.notifications import NotificationDeduplicator
+from sluice_spark.log.segments import build_table
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import Store
 from sluice_spark.options import Options
@@ -35,14 +35,14 @@ ID_BYTES = 16
 Facts = Mapping[str, str]
 
 
-class Backfilling:
-    """One query's. Does what is left to do, or nothing."""
+class BackfillRunner:
+    """Runs one query's backfill from where it stopped; does nothing if it is complete."""
 
     def __init__(
         self,
         location: str,
         store: Store,
-        notified: Notified,
+        notified: NotificationDeduplicator,
         envelopes: Sequence[str],
         client: Callable[[], Any],
         *,
@@ -61,14 +61,14 @@ class Backfilling:
         if made and made.until is not None:
             return
         bucket, _, prefix = self._location.removeprefix("s3://").partition("/")
-        found = pages(self._client(), bucket, prefix, after=made.after if made else "", size=self._page_objects)
+        listing = list_pages(self._client(), bucket, prefix, after=made.after if made else "", size=self._page_objects)
         made = replace(made, step=made.step + 1) if made else None
         while not ending():
             if not room():
                 await asyncio.sleep(ROOM_EVERY_S)
                 continue
-            some = await asyncio.to_thread(lambda: list(islice(found, PAGES_AT_ONCE)))
-            made = await asyncio.to_thread(self._staged, staged, some, made)
+            some = await asyncio.to_thread(lambda: list(islice(listing, PAGES_AT_ONCE)))
+            made = await asyncio.to_thread(self._stage_pages, staged, some, made)
             if made.until is not None:
                 log.info("%s is listed: notifications are next", self._location)
                 return
@@ -79,21 +79,21 @@ class Backfilling:
         if made is None and staged.log.offset(staged.log.end).totals.messages:
             raise InvalidOption("s3Backfill", "this staging location has messages: a backfill comes before the first")
 
-    def _staged(self, staged: StagedLog, some: Sequence[Page], made: Progress | None) -> Progress:
-        """Stage pages, none at the end, and note it."""
+    def _stage_pages(self, staged: StagedLog, some: Sequence[Page], made: Progress | None) -> Progress:
+        """Stage some pages and store the progress; fewer than PAGES_AT_ONCE pages complete the backfill."""
         if made is None:
             since = (some[0].answered_at if some else datetime.now(UTC)).timestamp() - MARGIN_S
             made = write_progress(self._store, Progress(location=self._location, since=since))
         self._notified.backfill = made.backfill
         objects = [facts for page in some for facts in page.objects]
         fresh = {_id(facts): facts for facts in objects}
-        fresh = {identity: facts for identity, facts in fresh.items() if identity not in staged.seen}
+        fresh = {identity: facts for identity, facts in fresh.items() if identity not in staged.deduplicator}
         if fresh:
             header = staged.append(_rows(fresh, self._location, self._envelopes, some[-1].answered_at))
-            staged.seen.taken(list(fresh))
-            staged.seen.staged(header.number, list(fresh))
-            staged.seen.confirmed(header.number)
-        self._notified.listed(objects)
+            staged.deduplicator.add_new(list(fresh))
+            staged.deduplicator.add_segment(header.number, list(fresh))
+            staged.deduplicator.confirm_deletion(header.number)
+        self._notified.remember_listed(objects)
         if len(some) < PAGES_AT_ONCE:
             at = some[-1].answered_at.timestamp() if some else datetime.now(UTC).timestamp()
             made = replace(made, until=at + MARGIN_S)
@@ -103,11 +103,11 @@ class Backfilling:
         return made
 
 
-def backfilling_of(options: Options, staged: StagedLog) -> Backfilling | None:
-    """Make what the options say, if they do."""
+def build_backfill_runner(options: Options, staged: StagedLog) -> BackfillRunner | None:
+    """Build the backfill that the options ask for, if any."""
     if not options.files.backfill or staged.notified is None:
         return None
-    return Backfilling(
+    return BackfillRunner(
         options.files.backfill,
         options.store(),
         staged.notified,
@@ -125,10 +125,10 @@ def _id(facts: Facts) -> str:
 def _rows(found: Mapping[str, Facts], location: str, envelopes: Sequence[str], at: datetime) -> pa.Table:
     """Make rows of a segment: a message for each object, sent and received when it was listed."""
     count = len(found)
-    return table_with(
+    return build_table(
         {
             "message_id": list(found),
-            "body": [listed(facts, envelopes) for facts in found.values()],
+            "body": [notification_body(facts, envelopes) for facts in found.values()],
             "attributes": [[]] * count,
             "sent_at": [at] * count,
             "first_received_at": [at] * count,

@@ -17,8 +17,8 @@ OBJECTS_BYTES = 1024  # of a message beside its body: its id and receipt handle,
 # Of what a message takes: as it came and as text, then as text and columns, then as columns and encoded. The third is
 # what is free between these in memory, in holes too small for the next
 COPIES = 3
-FORGETS = 0.9  # how much of the largest message's size is still expected after the next answer
-LEAST_BYTES = 16 * 2**10  # of a receive: what a connection keeps for its answers is not counted by itself
+EXPECTATION_DECAY = 0.9  # how much of the largest message's size is still expected after the next answer
+MINIMUM_BYTES = 16 * 2**10  # of a receive: what a connection keeps for its answers is not counted by itself
 # Of large messages fewer are asked for than a receive may bring: at the same price, as SQS bills each 64 KiB, and what
 # is held comes and goes in small pieces
 ANSWER_BYTES = 2 * 2**20
@@ -29,15 +29,15 @@ class Expectation:
     """How many messages to ask a queue for, and the bytes that such a receive takes: by its answers lately."""
 
     most: int = BATCH_LIMIT
-    size: int = LEAST_BYTES
+    size: int = MINIMUM_BYTES
     _message_bytes: float = 0.0  # of one: the largest lately, on average over its answer
 
     def learn(self, size: int, messages: int) -> None:
         """Expect such answers: of `messages`, whose bodies and attributes are of `size`."""
-        self._message_bytes = max(size / messages, self._message_bytes * FORGETS)
+        self._message_bytes = max(size / messages, self._message_bytes * EXPECTATION_DECAY)
         self.most = max(1, min(BATCH_LIMIT, int(ANSWER_BYTES / self._message_bytes)))
         beside = (COPIES - 1) * OBJECTS_BYTES  # is there once
-        self.size = max(LEAST_BYTES, int((COPIES * self._message_bytes - beside) * self.most))
+        self.size = max(MINIMUM_BYTES, int((COPIES * self._message_bytes - beside) * self.most))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class ByteBudget:
         return not (self.held or self.leased) or self.held + self.leased + size <= self.limit
 
     def lease(self, size: int) -> "Lease":
-        """For one receive, from before it is asked until `Lease.end`."""
+        """Lease bytes for one receive, from before its request until `Lease.end`."""
         self.leased += size
         return Lease(self, size)
 
@@ -67,7 +67,7 @@ class ByteBudget:
         self.held += size
 
     def free(self, size: int) -> None:
-        """Count it no more: who waits for room may have it now."""
+        """Release bytes, and grant them to waiting leases in order."""
         self.held -= size
         while self._waiting and self.fits(self._waiting[0].wanted):
             self._waiting.popleft().grant()
@@ -80,7 +80,7 @@ class ByteBudget:
             self._waiting.append(lease)
 
     def forget(self, lease: "Lease") -> None:
-        """Its receive has failed."""
+        """Remove the waiting lease of a receive that failed."""
         if lease in self._waiting:
             self._waiting.remove(lease)
 
@@ -90,7 +90,7 @@ class ByteBudget:
 
 
 class Lease:
-    """What one receive may bring."""
+    """The bytes that one receive may bring."""
 
     __slots__ = ("_budget", "_go_on", "_held", "size", "wanted")
 
@@ -104,7 +104,7 @@ class Lease:
         self._budget.wait(self)
 
     def grant(self) -> None:
-        """From now on it counts as held."""
+        """Count the lease's bytes as held, and let the response be read."""
         self._held = self.wanted
         self._budget.leased -= self.size
         self.size = 0
@@ -112,7 +112,7 @@ class Lease:
         self._go_on()
 
     def end(self) -> None:
-        """Give all of it back, once: what has come is counted by who holds it."""
+        """Return all bytes of the lease, at most once: the buffer counts the received messages itself."""
         held, self._held = self._held, 0
         self._budget.leased -= self.size
         self.size = 0
@@ -121,7 +121,7 @@ class Lease:
 
 
 class Sizes(NamedTuple):
-    """What some messages are, in characters: the bodies alone, and with attributes' values; and about in bytes here."""
+    """Sizes of messages: characters of bodies, characters with attribute values, and approximate bytes in memory."""
 
     bodies: int
     payload: int
@@ -130,16 +130,16 @@ class Sizes(NamedTuple):
 
     @property
     def memory(self) -> int:
-        """Bytes, as they are."""
+        """Bytes of the messages in memory."""
         return self.texts + self.objects
 
     @property
     def copied(self) -> int:
-        """Bytes, where they stay until all copies of them are made."""
+        """Bytes including all copies of the texts, for messages that stay until those are made."""
         return COPIES * self.texts + self.objects
 
 
-def sizes_of(messages: Sequence[Message]) -> Sizes:
+def measure_sizes(messages: Sequence[Message]) -> Sizes:
     """Measure messages."""
     bodies, attributes = [message.body for message in messages], attribute_values(messages)
     size = sum(map(len, bodies))

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from sluice_spark.log.planning import ROWS_PER_TASK
-from sluice_spark.log.segments import rows
+from sluice_spark.log.segments import build_rows
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.source.budget import COPIES, OBJECTS_BYTES, ByteBudget, Sizes
-from sluice_spark.source.fifo import is_fifo, ordered
-from sluice_spark.sqs.received import Message, ReceiptHandles, Received, handles_of, pieces
+from sluice_spark.source.fifo import is_fifo, sort_by_sequence
+from sluice_spark.sqs.received import Message, ReceiptHandles, Received, cut_messages, receipt_handles_by_queue
 
 CHUNK_MESSAGES = 4_000  # are made columns at once, amid receiving: some 5 ms, for which no thread need be woken
 CHUNK_BYTES = 2**20
@@ -20,7 +20,7 @@ CHUNK_BYTES = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What bounds a receiver's segments and its lead over Spark. `maxBufferedBytes` bounds its memory."""
+    """Limits of the receiver's segments and of its lead over Spark. `maxBufferedBytes` limits its memory."""
 
     segment_messages: int = ROWS_PER_TASK
     segment_bytes: int = 16 * 2**20
@@ -50,7 +50,7 @@ class Chunk:
 
 
 class Buffer:
-    """What will be the next segment, of at most a quarter of `limit_bytes`. One event loop's."""
+    """Collects the next segment, of at most a quarter of `limit_bytes`. Used in one event loop."""
 
     def __init__(self, staged: StagedLog, limits: Limits, limit_bytes: int, queue_urls: Sequence[str]) -> None:
         self._staged, self._limits = staged, limits
@@ -96,8 +96,8 @@ class Buffer:
             self._settle()
 
     @contextmanager
-    def emptied(self) -> Iterator[list[Chunk]]:
-        """Hand out all that it holds, whose memory counts until the end."""
+    def take_all(self) -> Iterator[list[Chunk]]:
+        """Take all chunks; their memory counts as held until the context ends."""
         self._settle()
         chunks, self._chunks = self._chunks, []
         self.messages = self._bytes = 0
@@ -111,26 +111,26 @@ class Buffer:
     def take_sent_ms(self) -> int | None:
         """Find when the oldest was sent of those that came last, in epoch milliseconds; None if none came since."""
         columns, self._sent = self._sent, ()
-        return first_ms(columns)
+        return earliest_ms(columns)
 
     def _settle(self) -> None:
-        """Make columns of what has come, and forget it but for ids and receipt handles."""
+        """Convert the received messages to columns, keeping only their ids and receipt handles besides."""
         taken, self._unsettled = self._unsettled, []
         size, self._unsettled_bytes, self._unsettled_messages = self._unsettled_bytes, 0, 0
         if not taken:
             return
-        fresh, again, ids = self._staged.sift(ordered(taken))
-        columns = [rows(piece) for piece in pieces(fresh, CHUNK_BYTES)]
+        fresh, again, ids = self._staged.sift(sort_by_sequence(taken))
+        columns = [build_rows(piece) for piece in cut_messages(fresh, CHUNK_BYTES)]
         if columns:
             self._sent = [piece.column("sent_at") for piece in columns]
         held = OBJECTS_BYTES * len(ids) + COPIES * sum([piece.nbytes for piece in columns])
         self.budget.hold(held)
-        self._chunks.append(Chunk(columns, ids, handles_of(fresh), handles_of(again), held))
+        self._chunks.append(Chunk(columns, ids, receipt_handles_by_queue(fresh), receipt_handles_by_queue(again), held))
         del taken, fresh, again
         self.budget.free(size)
 
 
-def first_ms(times: Iterable[pa.Array]) -> int | None:
+def earliest_ms(times: Iterable[pa.Array]) -> int | None:
     """Find the earliest in some columns of times, in epoch milliseconds; None if there is none."""
     microseconds = [at for column in times for at in column.view(pa.int64()).to_pylist() if at is not None]
     return min(microseconds) // 1000 if microseconds else None

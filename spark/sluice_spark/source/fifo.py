@@ -17,7 +17,7 @@ FIFO = ".fifo"
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class GroupShare:
     """One of `count` parts of the groups."""
 
     index: int
@@ -25,19 +25,19 @@ class Share:
 
 
 def is_fifo(queue_url: str) -> bool:
-    """Look at the name, which says it in SQS."""
+    """Whether the queue's name ends in `.fifo`, as SQS requires of FIFO queues."""
     return queue_url.endswith(FIFO)
 
 
 def attempt_id_for(queue_url: str) -> str | None:
-    """Make one of a receive and its retries: a FIFO queue then gives the same messages again, whose groups it locked.
+    """Make the ReceiveRequestAttemptId that a receive and its retries share, so a retry gets the same locked messages.
 
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html
     """
     return uuid.uuid4().hex if is_fifo(queue_url) else None
 
 
-def ordered(received: Sequence[Received]) -> Sequence[Received]:
+def sort_by_sequence(received: Sequence[Received]) -> Sequence[Received]:
     """Sort FIFO queues' messages by sequence number, as answers may overtake each other once a time-out is over.
 
     Sequence numbers are decimal, of 20 digits, and grow within a group. The others stay as they came.
@@ -52,7 +52,7 @@ def ordered(received: Sequence[Received]) -> Sequence[Received]:
     return as_they_came + [Received(queue_url, messages) for queue_url, messages in by_queue.items()]
 
 
-def shared(batch: pa.RecordBatch, share: Share) -> pa.RecordBatch:
+def select_share(batch: pa.RecordBatch, share: GroupShare) -> pa.RecordBatch:
     """Select the rows whose group belongs to the share, in their order; each row is in just one share.
 
     Stable over processes, unlike hash().

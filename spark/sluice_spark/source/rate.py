@@ -1,6 +1,6 @@
-"""How fast to receive: a bucket that fills with time, and may be overdrawn by receives that were under way. Pure.
+"""Limits the receive rate with a token bucket, which receives in progress may overdraw. Pure.
 
-How fast it fills is a number, or what a function of the user's says, once a second.
+The rate is a number, or the result of a user's function that is called once a second.
 """
 
 import importlib
@@ -18,10 +18,10 @@ log = logging.getLogger(__name__)
 ASK_EVERY_S = 1.0
 WARN_EVERY_S = 60.0
 
-Limit = Callable[[], float | None]  # messages/s at the moment; None: as fast as they come
+RateLimit = Callable[[], float | None]  # messages/s at the moment; None: as fast as they come
 
 
-def limit_of(given: int | str | None) -> Limit | None:
+def build_rate_limit(given: int | str | None) -> RateLimit | None:
     """Make the limit of a number, or of a function as `package.module:name`.
 
     Raises InvalidOption where there is no such function, or it doesn't work the first time.
@@ -30,31 +30,31 @@ def limit_of(given: int | str | None) -> Limit | None:
         return None
     if isinstance(given, int):
         return lambda: given
-    limit = Asked(_import_function(given))
-    limit.first()
+    limit = RateFunction(_import_function(given))
+    limit.check()
     return limit
 
 
 @dataclass(slots=True)
-class Asked:
-    """A user's function as a limit. Once it has worked it fails no query: what it said last holds until it works."""
+class RateFunction:
+    """A user's function as a rate limit. After its first success a failure keeps the last rate and fails no query."""
 
     ask: Callable[[], Any]
     clock: Callable[[], float] = time.monotonic
     _last: float | None = None
     _warned_at: float = -math.inf
 
-    def first(self) -> None:
-        """Ask. Raises InvalidOption where it raises, or says what is no rate."""
+    def check(self) -> None:
+        """Call the function for the first time. Raises InvalidOption if it raises or returns no rate."""
         try:
-            self._last = _checked(self.ask())
+            self._last = _check_rate(self.ask())
         except Exception as error:
             raise InvalidOption("rateLimit", f"{type(error).__name__}: {error}") from error
 
     def __call__(self) -> float | None:
-        """Give what it says now, or said last."""
+        """Return the function's current rate, or its last one if it fails."""
         try:
-            self._last = _checked(self.ask())
+            self._last = _check_rate(self.ask())
         except Exception as error:  # noqa: BLE001  the user's, whatever it is: the query goes on at the rate it had
             if self.clock() - self._warned_at >= WARN_EVERY_S:
                 self._warned_at = self.clock()
@@ -63,14 +63,14 @@ class Asked:
 
 
 @dataclass(slots=True, kw_only=True)
-class Rate:
+class TokenBucket:
     """At most `per_second` messages on average, and as many at once. None: no limit. Times `now` are monotonic.
 
     `limit` says it instead, once a second.
     """
 
     per_second: float | None = None
-    limit: Limit | None = None
+    limit: RateLimit | None = None
     _left: float = 0.0
     _at: float | None = None
     _asked_at: float = -math.inf
@@ -90,7 +90,7 @@ class Rate:
         return self._left > 0
 
     def took(self, messages: int) -> None:
-        """So many came: possibly more than were left, which the next ones wait for."""
+        """Subtract received messages; the bucket may become negative, and later receives wait."""
         self._left -= messages
 
 
@@ -105,7 +105,7 @@ def _import_function(name: str) -> Callable[[], Any]:
     return function  # type: ignore[no-any-return]  # it is what the user wrote
 
 
-def _checked(said: Any) -> float | None:
+def _check_rate(said: Any) -> float | None:
     """Take a rate. Raises ValueError for anything else."""
     if said is None:
         return None

@@ -1,4 +1,4 @@
-"""Spark's readers, bounded and unbounded: its calls, in terms of the staged log and who fills it.
+"""Spark's readers, bounded and streaming: they translate its calls to the staged log and the receiver.
 
 Nothing is decided here.
 
@@ -21,22 +21,22 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from sluice_spark.formats.payloads import pointers_of
-from sluice_spark.formats.s3_objects import removed
+from sluice_spark.formats.payloads import find_pointers
+from sluice_spark.formats.s3_objects import remove_objects
+from sluice_spark.log.bad_records import count_errors, forget_errors
 from sluice_spark.log.latest import read_progress
-from sluice_spark.log.notes import count_errors, forget_errors
-from sluice_spark.log.notified import Notified
-from sluice_spark.log.planning import Admission, Offset, Position, admitted
-from sluice_spark.log.segments import rows_of, segment_name
+from sluice_spark.log.notifications import NotificationDeduplicator
+from sluice_spark.log.planning import Offset, Position, ReadLimit, find_batch_end
+from sluice_spark.log.segments import read_rows, segment_name
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import Store
-from sluice_spark.options import Options, clients_of
-from sluice_spark.source.backfill import backfilling_of
-from sluice_spark.source.drain import held
-from sluice_spark.source.reading import Reads, as_partitions
+from sluice_spark.options import Options, client_factory
+from sluice_spark.source.backfill import build_backfill_runner
+from sluice_spark.source.drain import count_messages
+from sluice_spark.source.reading import TaskReader, as_partitions
 from sluice_spark.source.receiver import Receiver
 from sluice_spark.sqs.client import VISIBLE
-from sluice_spark.workers import spare_memory
+from sluice_spark.workers import limit_memory
 
 log = logging.getLogger(__name__)
 
@@ -50,11 +50,11 @@ except ImportError:
 _TriggerAvailableNow: Any = _newer.SupportsTriggerAvailableNow if _newer else object
 
 
-class SqsStreamReader(Reads, DataSourceStreamReader, _TriggerAvailableNow):
-    """A receiver beside Spark's calls fills the log."""
+class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
+    """A streaming read; a background receiver fills the log."""
 
     def __init__(self, options: Options, schema: StructType | None = None) -> None:
-        spare_memory()
+        limit_memory()
         super().__init__(options, schema)
         self._staged: StagedLog | None = None
         self._receiver: Receiver | None = None
@@ -64,7 +64,7 @@ class SqsStreamReader(Reads, DataSourceStreamReader, _TriggerAvailableNow):
         self._retained_at = 0.0
 
     def __reduce__(self) -> tuple[type["SqsStreamReader"], tuple[Options, StructType | None]]:
-        """Only options and columns travel."""
+        """Pickle only the options and the columns."""
         return type(self), (self._options, self._schema)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name, 4.2 and later
@@ -72,53 +72,53 @@ class SqsStreamReader(Reads, DataSourceStreamReader, _TriggerAvailableNow):
         self._available_now = True
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802  Spark's name, 4.2 and later
-        """Says that our own limits apply by themselves, so that they do on every version."""
+        """Return no read limit, as the source applies its own limits on every version of Spark."""
         return _newer.ReadAllAvailable()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
-        """Names the oldest retained segment: what an earlier query staged and never committed is adopted."""
+        """Return the oldest retained segment's offset, so that uncommitted messages are adopted."""
         start = StagedLog(self._options.store()).oldest()
-        return self._started(start).log.offset(start).json()
+        return self._start_receiver(start).log.offset(start).json()
 
     def latestOffset(  # noqa: N802  Spark's name
         self, start: Mapping[str, Any] | None = None, limit: Any = None
     ) -> dict[str, Any]:
-        """Names what is staged and admitted. Never waits for a message, but in a run of `availableNow`.
+        """Return the end of the next batch, within the limits. Waits only in a run of `availableNow`.
 
         Before 4.2 Spark says no start: then it is the last end that it was given, which it has committed by now.
         Raises what ended the receiver, InvalidOffset, and what the log raises.
         """
-        given = start if start is not None else self._last
-        offset = Offset.parse(given) if given is not None else None
+        start_offset = start if start is not None else self._last
+        offset = Offset.parse(start_offset) if start_offset is not None else None
         position = offset.position if offset else self._end
-        staged = self._started(position)
+        staged = self._start_receiver(position)
         assert self._receiver is not None  # noqa: S101  tells mypy what _started did
         self._receiver.check()
-        self._receiver.committed(position)
+        self._receiver.note_committed(position)
         while self._available_now and not staged.log.backlog(position).messages and self._receiver.running:
             self._receiver.join(AVAILABLE_EVERY_S)
             self._receiver.check()
         view = staged.log
-        self._end = admitted(view, position, self._admission(limit))
-        self._receiver.consumed(self._end)
-        if given is not None and self._end == position:
-            return dict(given)  # to Spark another text is new data
+        self._end = find_batch_end(view, position, self._admission(limit))
+        self._receiver.note_planned(self._end)
+        if start_offset is not None and self._end == position:
+            return dict(start_offset)  # to Spark another text is new data
         end = view.offset(self._end)
         self._last = (self._with_errors(end, offset, position) if offset else end).json()
         return dict(self._last)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  Spark's name, 4.2 and later
-        """Names what is staged: shows in the query's progress how far behind it is."""
+        """Return the end of the staged log, so that the query's progress shows how far behind it is."""
         view = self._staged.log if self._staged else None
         return view.offset(view.end).json() if view else None
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
-        """Divides the rows between.
+        """Divide the rows between the offsets among tasks.
 
         Spark 4.0 and 4.1 call this with twice the same offset at a restart, to say where it begins.
         """
         first, last = Offset.parse(start).position, Offset.parse(end).position
-        staged = self._started(first)
+        staged = self._start_receiver(first)
         if self._last is None or last >= self._end:
             self._end, self._last = last, end
         view = staged.log
@@ -127,36 +127,40 @@ class SqsStreamReader(Reads, DataSourceStreamReader, _TriggerAvailableNow):
         return as_partitions(self._options, view.between(first, last))
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Note that Spark has written the batch; old segments may go, now and then, in the background."""
+        """Record that Spark has committed the batch; once a minute, remove old segments in the background."""
         offset = Offset.parse(end)
-        staged = self._started(offset.position)
-        staged.consumed(offset.position)
+        staged = self._start_receiver(offset.position)
+        staged.forget_before(offset.position)
         if time.monotonic() - self._retained_at > RETAIN_EVERY_S:
             self._retained_at = time.monotonic()
             threading.Thread(target=self._remove_old, args=(staged, offset.position), daemon=True).start()
 
     def stop(self) -> None:
-        """Drains in the background; the process ends when that is done."""
+        """Stop the receiver, which drains in the background; the process ends when it is done."""
         if self._receiver:
             self._receiver.stop()
 
-    def _admission(self, limit: Any) -> Admission:
+    def _admission(self, limit: Any) -> ReadLimit:
         """Bound by the options' limits, and by a read limit that Spark asks for in addition."""
-        return self._options.admission.bounded(Admission(messages=getattr(limit, "max_rows", None)))
+        return self._options.read_limit.combine(ReadLimit(messages=getattr(limit, "max_rows", None)))
 
     def _with_errors(self, end: Offset, known: Offset, start: Position) -> Offset:
-        """With the bad records before the batch's start: those of the batch itself its tasks have yet to find."""
+        """Add the number of bad records before the batch's start; the batch's own are not yet known."""
         if self._options.bodies.as_received:
             return end
         errors = known.errors + count_errors(self._options.store(), known.errors_until, start)
         return replace(end, errors=errors, errors_until=start)
 
-    def _started(self, start: Position) -> StagedLog:
+    def _start_receiver(self, start: Position) -> StagedLog:
         if self._staged is None:
             staged = writable_log(self._options)
             staged.take_over(start)
             # What is in the queues at the start bounds a run of `availableNow`, while producers still send.
-            enough = Admission(messages=held(self._options, VISIBLE) or None) if self._available_now else Admission()
+            enough = (
+                ReadLimit(messages=count_messages(self._options, VISIBLE) or None)
+                if self._available_now
+                else ReadLimit()
+            )
             self._receiver = _receiver(self._options, staged, until_empty=self._available_now, enough=enough)
             self._receiver.start(start)
             self._end, self._staged = start, staged
@@ -181,8 +185,8 @@ def _unwind_at_termination() -> None:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
-class SqsReader(Reads, DataSourceReader):
-    """Receives in `partitions`, on the driver.
+class SqsReader(TaskReader, DataSourceReader):
+    """A bounded read, which receives in `partitions`, on the driver.
 
     A task that is tried again reads what was staged, and receives nothing.
     """
@@ -198,7 +202,7 @@ class SqsReader(Reads, DataSourceReader):
             return as_partitions(self._options, view.between(Position(view.first), view.end))
         start = staged.end()
         staged.take_over(start)
-        receiver = _receiver(self._options, staged, until_empty=True, enough=self._options.admission)
+        receiver = _receiver(self._options, staged, until_empty=True, enough=self._options.read_limit)
         receiver.start(staged.log.end)
         receiver.join()
         receiver.check()
@@ -212,18 +216,18 @@ def writable_log(options: Options) -> StagedLog:
         return StagedLog(store)
     made = read_progress(store)
     envelopes = options.bodies.envelopes
-    return StagedLog(store, Notified(envelopes, options.s3, backfill=made.backfill if made else None))
+    return StagedLog(store, NotificationDeduplicator(envelopes, options.s3, backfill=made.backfill if made else None))
 
 
-def _receiver(options: Options, staged: StagedLog, *, until_empty: bool, enough: Admission) -> Receiver:
+def _receiver(options: Options, staged: StagedLog, *, until_empty: bool, enough: ReadLimit) -> Receiver:
     """Make a receiver. Raises InvalidOption where nothing says the queues' region, or no key is found."""
     return Receiver(
         staged,
-        clients_of(options, 2 * options.connections),  # as many delete as receive
+        client_factory(options, 2 * options.connections),  # as many delete as receive
         options,
         until_empty=until_empty,
         enough=enough,
-        backfilling=backfilling_of(options, staged),
+        backfilling=build_backfill_runner(options, staged),
     )
 
 
@@ -236,10 +240,10 @@ def remove_payloads(options: Options, store: Store, numbers: Sequence[int]) -> N
     bodies = options.bodies
     for number in numbers if options.payload_delete else ():
         keys: dict[str, list[str]] = {}
-        for body in rows_of(store.read(segment_name(number))).column("body").to_pylist():
-            for pointer in pointers_of(body, bodies.envelopes):
+        for body in read_rows(store.read(segment_name(number))).column("body").to_pylist():
+            for pointer in find_pointers(body, bodies.envelopes):
                 if pointer.bucket in bodies.payload_buckets:
                     keys.setdefault(pointer.bucket, []).append(pointer.key)
         for bucket, names in keys.items():
-            removed(options.objects(), bucket, names)
+            remove_objects(options.objects(), bucket, names)
             log.info("%d payloads of segment %d are removed from %s", len(names), number, bucket)

@@ -1,4 +1,4 @@
-"""What a task does for a read, bounded or streaming: rows of the log, opened. And which rows are whose."""
+"""The tasks' side of a read, bounded or streaming: reads rows of the log and opens their bodies."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,49 +11,51 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
-from sluice_spark.formats.bodies import REASON, VALUE, open_rows, split
-from sluice_spark.formats.payloads import AT_ONCE, following, portions, without_sizes
-from sluice_spark.formats.s3_objects import fetched
-from sluice_spark.formats.s3_rows import object_rows
-from sluice_spark.log.notes import note_errors, quarantine
-from sluice_spark.log.planning import ROWS_PER_TASK, Extent, Slice, sliced
+from sluice_spark.formats.bodies import REASON, VALUE, open_rows, split_bad_rows
+from sluice_spark.formats.payloads import PARALLEL_FETCHES, cut_batch, hide_size_attributes, payload_dereferencer
+from sluice_spark.formats.s3_objects import fetch_object
+from sluice_spark.formats.s3_rows import read_object_rows
+from sluice_spark.log.bad_records import note_errors, quarantine
+from sluice_spark.log.planning import ROWS_PER_TASK, Extent, Slice, divide_into_tasks
 from sluice_spark.log.segments import SCHEMA
-from sluice_spark.log.staging import batches
+from sluice_spark.log.staging import read_slices
 from sluice_spark.log.store import open_store
 from sluice_spark.options import Options
-from sluice_spark.source.fifo import Share, is_fifo, shared
-from sluice_spark.workers import spare_tasks
+from sluice_spark.source.fifo import GroupShare, is_fifo, select_share
+from sluice_spark.workers import speed_up_tasks
 
 OBJECTS_PER_TASK = 20  # messages, where a row names an object to read: a GET takes some 30 ms
 # Spark's timestamps are UTC in Arrow: newer versions have to be told, older ones know no other
 _UTC: Mapping[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_type).parameters else {}
 
 
-class Rows(InputPartition):
+class RowsPartition(InputPartition):
     """Rows of the log for one task."""
 
-    def __init__(self, slices: Sequence[Slice] = (), share: Share | None = None) -> None:
+    def __init__(self, slices: Sequence[Slice] = (), share: GroupShare | None = None) -> None:
         super().__init__(None)
         self.slices, self.share = slices, share
 
 
-class Reads:
-    """What a reader does on executors, the same for a batch and a stream: of it only options and columns travel."""
+class TaskReader:
+    """The executors' part of a reader, the same for a batch and a stream. Only options and columns are pickled."""
 
     def __init__(self, options: Options, schema: StructType | None = None) -> None:
         self._options, self._schema = options, schema
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the partition's rows, the same at every call. Raises what the log or S3 raise."""
-        assert isinstance(partition, Rows)  # noqa: S101  tells mypy what our own partitions() made
-        spare_tasks()
+        assert isinstance(partition, RowsPartition)  # noqa: S101  tells mypy what our own partitions() made
+        speed_up_tasks()
         store, share = self._options.store(), partition.share
         for part in partition.slices:
-            found = batches(store, [part])
-            mine = (shared(batch, share) for batch in found) if share else found
-            yield from self._opened(part, mine, share)
+            part_batches = read_slices(store, [part])
+            mine = (select_share(batch, share) for batch in part_batches) if share else part_batches
+            yield from self._open_part(part, mine, share)
 
-    def _opened(self, part: Slice, given: Iterable[pa.RecordBatch], share: Share | None) -> Iterator[pa.RecordBatch]:
+    def _open_part(
+        self, part: Slice, given: Iterable[pa.RecordBatch], share: GroupShare | None
+    ) -> Iterator[pa.RecordBatch]:
         """Yield a part's rows. Bad ones are counted, and left out where they have a place of their own."""
         options, index, errors = self._options, share.index if share else 0, 0
         if options.bodies.as_received:
@@ -64,7 +66,7 @@ class Reads:
             for piece, rows in enumerate(self._pieces(batch)):
                 errors += rows.num_rows - rows.column(REASON).null_count
                 if location := options.bodies.quarantine:
-                    good, bad = split(rows)
+                    good, bad = split_bad_rows(rows)
                     quarantine(open_store(location, options.identity.profile), part, bad, index, piece)
                     yield good
                 else:
@@ -77,15 +79,15 @@ class Reads:
         if not (options.files.read or bodies.payload_buckets):
             yield open_rows(batch, bodies, options.s3)
             return
-        get = partial(fetched, options.objects(), limit=options.files.object_bytes)
+        get = partial(fetch_object, options.objects(), limit=options.files.object_bytes)
         if options.files.read:
             kind = arrow_type(self._schema or StructType(), VALUE)
-            yield from object_rows(batch, bodies.envelopes, options.s3, files=options.files, kind=kind, get=get)
+            yield from read_object_rows(batch, bodies.envelopes, options.s3, files=options.files, kind=kind, get=get)
             return
-        follow = following(get, bodies.payload_buckets)
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            for some in portions(batch):
-                yield without_sizes(open_rows(some, bodies, options.s3, follow=follow, each=pool.map))
+        follow = payload_dereferencer(get, bodies.payload_buckets)
+        with ThreadPoolExecutor(PARALLEL_FETCHES) as pool:
+            for some in cut_batch(batch):
+                yield hide_size_attributes(open_rows(some, bodies, options.s3, follow=follow, each=pool.map))
 
 
 def arrow_type(schema: StructType, name: str) -> pa.DataType:
@@ -98,8 +100,8 @@ def as_partitions(options: Options, parts: Sequence[tuple[Extent, int, int]]) ->
 
     With FIFO queues each task looks at all rows, for its share of the groups: in order, and none in two tasks.
     """
-    tasks = sliced(parts, OBJECTS_PER_TASK if options.files.read else ROWS_PER_TASK)
+    tasks = divide_into_tasks(parts, OBJECTS_PER_TASK if options.files.read else ROWS_PER_TASK)
     if any(is_fifo(url) for url in options.queue_urls) and len(tasks) > 1:
         whole = [part for task in tasks for part in task]
-        return [Rows(whole, Share(index, len(tasks))) for index in range(len(tasks))]
-    return [Rows(task) for task in tasks or [()]]
+        return [RowsPartition(whole, GroupShare(index, len(tasks))) for index in range(len(tasks))]
+    return [RowsPartition(task) for task in tasks or [()]]

@@ -1,4 +1,4 @@
-"""How receiving goes, queue by queue: whether it does at all, and for how long it hasn't. Pure: times are monotonic."""
+"""Tracks by queue whether receives work, and since when they fail. Pure: times are monotonic."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ class _Queue:
 
 @dataclass(slots=True)
 class ReceiveHealth:
-    """Of some queues, from the time `began`. Failing: some queue's receives fail, and none has worked since."""
+    """The receive health of some queues since `began`. A queue fails if its receives fail and none worked since."""
 
     queue_urls: Sequence[str]
     began: float
@@ -30,15 +30,15 @@ class ReceiveHealth:
     def __post_init__(self) -> None:
         self._queues = {queue_url: _Queue(self.began) for queue_url in self.queue_urls}
 
-    def worked(self, queue_url: str, now: float, messages: int) -> None:
-        """Note an answer, of no messages or some."""
+    def record_success(self, queue_url: str, now: float, messages: int) -> None:
+        """Record a successful receive, with or without messages."""
         queue = self._queues[queue_url]
         queue.good_at, queue.failing_since = now, None
         if messages:
             self.messages_at = now
 
-    def broke(self, queue_url: str, now: float, error: QueueError) -> None:
-        """Note a receive that failed by what may pass."""
+    def record_failure(self, queue_url: str, now: float, error: QueueError) -> None:
+        """Record a receive that failed with a transient error."""
         self.failed += 1
         queue = self._queues[queue_url]
         queue.reason = str(error)
@@ -46,24 +46,28 @@ class ReceiveHealth:
             queue.failing_since = now
 
     def state(self, now: float) -> State:
-        """Say what it is doing."""
+        """Return the state of the source."""
         if self._worst is not None:
             return "failing"
         return "receiving" if self.messages_at is not None and now - self.messages_at < QUIET_S else "idle"
 
     @property
     def reason(self) -> str:
-        """Why the queue that has failed for longest does; empty where none does."""
+        """The error of the queue that has failed for longest; empty if none is failing."""
         return worst.reason if (worst := self._worst) is not None else ""
 
     def since_good_s(self, now: float) -> float:
-        """Give the time since the last good receive, of the queue whose is longest ago."""
+        """Return the seconds since the last successful receive, of the queue where that is longest ago."""
         return max((now - queue.good_at for queue in self._queues.values()), default=0.0)
 
-    def check(self, now: float, patience_s: float | None) -> None:
-        """Raise NothingReceived for a queue that has failed for so long, without one good receive. None: never."""
+    def check(self, now: float, failure_timeout_s: float | None) -> None:
+        """Raise NothingReceived if a queue has failed for this long without a successful receive. None: never."""
         for queue_url, queue in self._queues.items():
-            if patience_s is None or queue.failing_since is None or now - queue.failing_since < patience_s:
+            if (
+                failure_timeout_s is None
+                or queue.failing_since is None
+                or now - queue.failing_since < failure_timeout_s
+            ):
                 continue
             raise NothingReceived(queue_url, now - queue.failing_since, queue.reason)
 

@@ -15,29 +15,29 @@ import pyarrow as pa
 
 from sluice_spark.errors import SluiceSparkError
 from sluice_spark.log.latest import Status, write_status
-from sluice_spark.log.planning import Admission, Position
+from sluice_spark.log.planning import Position, ReadLimit
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.options import Options
-from sluice_spark.source.backfill import Backfilling
+from sluice_spark.source.backfill import BackfillRunner
 from sluice_spark.source.buffer import Buffer, Chunk, Limits
-from sluice_spark.source.deletions import Deletions, Held
-from sluice_spark.source.rate import limit_of
-from sluice_spark.source.receives import TICK_S, Receives, Tasks
+from sluice_spark.source.deletions import Deletions, UncommittedMessages
+from sluice_spark.source.rate import build_rate_limit
+from sluice_spark.source.receives import TICK_S, BackgroundTasks, Receives
 from sluice_spark.sqs.client import SqsClient
-from sluice_spark.workers import answer_soon, run, spare_collections, waited
+from sluice_spark.workers import collect_garbage_rarely, run, switch_threads_quickly, wait_for_event
 
 log = logging.getLogger(__name__)
 
 STATUS_LOOK_S = 1.0
 STATUS_EVERY_S, STATUS_QUIET_S = 10.0, 60.0
 NO_LIMITS = Limits()
-ALL = Admission()
+ALL = ReadLimit()
 
 
 class Receiver:
-    """Starts with `start`, ends with `stop` or an error, which `check` raises.
+    """Receives in a thread from `start` until `stop` or an error, which `check` raises.
 
-    `staged.log` says what there is to read.
+    `staged.log` has the messages that can be read.
     """
 
     def __init__(
@@ -47,9 +47,9 @@ class Receiver:
         options: Options,
         *,
         until_empty: bool = False,
-        enough: Admission = ALL,
+        enough: ReadLimit = ALL,
         limits: Limits = NO_LIMITS,
-        backfilling: Backfilling | None = None,
+        backfilling: BackfillRunner | None = None,
     ) -> None:
         """Start nothing yet. `until_empty`: a bounded read, which ends when every queue has answered with nothing.
 
@@ -58,7 +58,7 @@ class Receiver:
         """
         self.staged, self._client, self._options, self._limits = staged, client, options, limits
         self._until_empty, self._enough, self._backfilling = until_empty, enough, backfilling
-        self._rate_limit = limit_of(options.rate_limit)
+        self._rate_limit = build_rate_limit(options.rate_limit)
         self._thread = threading.Thread(target=self._thread_main, name="sluice-spark-receiver")
         self._stopping = False  # no Event: whoever is killed amid setting one has its lock for good
         self._error: BaseException | None = None
@@ -66,7 +66,7 @@ class Receiver:
         self._position = self._committed = Position(0)
 
     def start(self, position: Position) -> None:
-        """`position`: where Spark has read to."""
+        """Start the thread. Spark has read the log up to `position`."""
         self._position = self._committed = position
         self._thread.start()
 
@@ -82,17 +82,17 @@ class Receiver:
         """Wait until all is received, staged and deleted, or released."""
         self._thread.join(timeout_s)
 
-    def consumed(self, position: Position) -> None:
-        """Spark's batches reach to here: makes room in the backlog."""
+    def note_planned(self, position: Position) -> None:
+        """Record the end of Spark's newest batch, which makes room in the backlog."""
         self._position = position
 
-    def committed(self, position: Position) -> None:
-        """Spark has committed what lies before."""
+    def note_committed(self, position: Position) -> None:
+        """Record the position up to which Spark has committed."""
         self._committed = position
 
     @property
     def running(self) -> bool:
-        """Not yet at its end."""
+        """Whether the receiver's thread is alive."""
         return self._thread.is_alive()
 
     def check(self) -> None:
@@ -101,8 +101,8 @@ class Receiver:
             raise self._error
 
     def _thread_main(self) -> None:
-        spare_collections()
-        answer_soon()
+        collect_garbage_rarely()
+        switch_threads_quickly()
         try:
             run(self._run())
         except BaseException as error:  # noqa: BLE001  reported by check(), in the thread that Spark listens to
@@ -114,7 +114,9 @@ class Receiver:
             if options.delete:
                 await client.check_deletion(options.queue_urls)
             if self._backfilling:
-                await self._backfilling.run(self.staged, room=lambda: self._free_messages() > 0, ending=self._ends)
+                await self._backfilling.run(
+                    self.staged, room=lambda: self._free_messages() > 0, ending=self._is_stopping
+                )
             await self._receive(client)
 
     async def _receive(self, client: SqsClient) -> None:
@@ -132,24 +134,24 @@ class Receiver:
             ending=lambda: self._stopping or staging.failed is not None,
             may=lambda: receives.received < self._receive_limit and staging.undeleted < self._limits.undeleted,
         )
-        beside = Tasks(staging.fail)
+        beside = BackgroundTasks(staging.fail)
         beside.begin(keep_status(self.staged, receives, lambda: self._position))
         if options.after_commit:
             beside.begin(staging.held.keep_invisible(client, options.queue_urls, options.visibility_s))
         try:
-            while not (self._ends() or staging.failed):
-                if receives.over and not (buffer.messages or staging.held.messages):
+            while not (self._is_stopping() or staging.failed):
+                if receives.is_complete and not (buffer.messages or staging.held.messages):
                     break
                 # What is in the buffer will be staged, too, however long that takes.
                 self._receive_limit = receives.received - buffer.messages + self._free_messages()
-                receives.hire()
+                receives.start_receives()
                 staging.delete_committed(self._committed)
-                if buffer.due([fleet.expectation.size for fleet in receives.fleets]):
-                    with buffer.emptied() as chunks:
+                if buffer.due([queue.expectation.size for queue in receives.queues]):
+                    with buffer.take_all() as chunks:
                         await staging.stage(chunks)
                 else:
                     receives.ripe.clear()
-                    await waited(receives.ripe, TICK_S)
+                    await wait_for_event(receives.ripe, TICK_S)
             await receives.drain()
             await staging.deletions.wait()
         finally:
@@ -165,8 +167,8 @@ class Receiver:
             return 0
         return max(0, self._limits.backlog_messages - ahead.messages)
 
-    def _ends(self) -> bool:
-        """Find out whether to stop: as asked, or with the process.
+    def _is_stopping(self) -> bool:
+        """Whether the receiver must stop: on request, or because the process ends.
 
         Spark ends that by closing its socket or with a signal: then the main thread is gone, and nobody asks us.
         """
@@ -176,24 +178,24 @@ class Receiver:
 
 
 class Staging:
-    """Makes what has come durable, and then orders its deletion. One event loop's."""
+    """Publishes received messages as segments, then deletes them from the queue. Used in one event loop."""
 
     def __init__(self, client: SqsClient, staged: StagedLog, options: Options) -> None:
         self._client, self._staged, self._options = client, staged, options
         self.deletions = Deletions(
-            client, at_once=options.connections, confirmed=staged.seen.confirmed, failed=self.fail
+            client, at_once=options.connections, confirmed=staged.deduplicator.confirm_deletion, failed=self.fail
         )
-        self.held = Held()
+        self.held = UncommittedMessages()
         self.failed: BaseException | None = None
 
     def fail(self, error: BaseException) -> None:
-        """Note what ends the run."""
+        """Record the error that ends the run."""
         self.failed = error
 
     @property
     def undeleted(self) -> int:
         """How many messages are durable and still in their queue."""
-        return self.deletions.left + self.held.messages
+        return self.deletions.remaining + self.held.messages
 
     def delete_committed(self, committed: Position) -> None:
         """With `deleteMode=afterCommit`: delete what Spark has committed."""
@@ -201,8 +203,8 @@ class Staging:
             self.deletions.order(number, handles)
 
     async def stage(self, chunks: Sequence[Chunk]) -> None:
-        """Publish a segment of them; where that fails, release them."""
-        handles = [each for chunk in chunks for each in chunk.handles]
+        """Publish the chunks as a segment and schedule their deletion; if that fails, release the messages."""
+        handles = [queue_handles for chunk in chunks for queue_handles in chunk.handles]
         batches = [piece for chunk in chunks for piece in chunk.rows]
         number = None
         if batches:
@@ -211,11 +213,11 @@ class Staging:
             try:
                 header = await asyncio.to_thread(self._staged.append, columns, deletions_failed=failed)
             except (SluiceSparkError, OSError) as error:
-                await self._client.release([each for chunk in chunks for each in chunk.fresh])
+                await self._client.release([queue_handles for chunk in chunks for queue_handles in chunk.fresh])
                 self.failed = error
                 return
             number = header.number
-            self._staged.seen.staged(number, *(chunk.ids for chunk in chunks))
+            self._staged.deduplicator.add_segment(number, *(chunk.ids for chunk in chunks))
         if self._options.after_commit:
             self.held.hold(self._staged.log.newest, handles)
         elif self._options.delete:
@@ -223,12 +225,12 @@ class Staging:
 
 
 async def keep_status(staged: StagedLog, receives: Receives, position: Callable[[], Position]) -> None:
-    """Write how it goes, whenever that changes, and now and then: in a place that the query's metrics look at."""
+    """Write the receiver's status for the query's metrics: when its state changes, and at intervals."""
     began_ms, last = int(time.time() * 1000), None
     while True:
         await asyncio.sleep(STATUS_LOOK_S)
         now_ms = int(time.time() * 1000)
-        state = receives.reception.state(time.monotonic())
+        state = receives.health.state(time.monotonic())
         every_ms = 1000 * (STATUS_EVERY_S if state == "receiving" else STATUS_QUIET_S)
         if last and last.state == state and now_ms - last.at_ms < every_ms:
             continue
@@ -237,9 +239,9 @@ async def keep_status(staged: StagedLog, receives: Receives, position: Callable[
             at_ms=now_ms,
             began_ms=began_ms,
             state=state,
-            reason=receives.reception.reason,
-            receives_failed=receives.reception.failed,
-            since_good_ms=int(1000 * receives.reception.since_good_s(time.monotonic())),
+            reason=receives.health.reason,
+            receives_failed=receives.health.failed,
+            since_good_ms=int(1000 * receives.health.since_good_s(time.monotonic())),
             requests=receives.billed,
             staged_messages=backlog.messages,
             staged_bytes=backlog.size,
@@ -249,12 +251,12 @@ async def keep_status(staged: StagedLog, receives: Receives, position: Callable[
         try:
             await asyncio.to_thread(write_status, staged.store, last)
         except (SluiceSparkError, OSError) as error:
-            log.warning("what the receiver does isn't told: %s", error)
+            log.warning("the receiver's status can't be written; metrics show the last one: %s", error)
 
 
 async def _count_waiting(receives: Receives) -> int | None:
-    """Count what the queues say can be received; None where they don't say."""
+    """Return the queues' approximate number of visible messages; None if SQS fails."""
     try:
-        return await receives.client.count([fleet.queue_url for fleet in receives.fleets])
+        return await receives.client.count([queue.queue_url for queue in receives.queues])
     except SluiceSparkError:
         return None

@@ -1,1 +1,1 @@
-"""Calls to SQS: who we are, signatures, HTTP, the client. Of logs, formats and Spark nothing is known here."""
+"""The SQS client: credentials, signatures, HTTP. It depends neither on the log, the formats nor Spark."""

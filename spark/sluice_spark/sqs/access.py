@@ -1,4 +1,4 @@
-"""Who we are and where SQS is: credentials, regions, endpoints and partitions, all from botocore. No hot path here.
+"""Credentials, regions, endpoints and partitions, all from botocore. This is not a hot path.
 
 Nothing of this is pickled, logged or written: partitions and segments carry names (profile, role), never keys.
 """
@@ -27,7 +27,7 @@ CredentialsNow = Callable[[], Credentials]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """As whom to call. Without a role: botocore's default chain, or the profile's.
+    """The AWS identity of calls. Without a role: botocore's default chain, or the profile's.
 
     One role is for all queues; of several each is for the queues of its account.
     """
@@ -39,15 +39,15 @@ class Identity:
 
     @property
     def role_arn(self) -> str | None:
-        """The one role, if there is one. Of several none is everybody's: see `at`."""
+        """The role, if there is exactly one. For several see `for_queue`."""
         return self.role_arns[0] if len(self.role_arns) == 1 else None
 
-    def at(self, queue_url: str) -> "Identity":
-        """As whom to call this queue. Raises InvalidOption where none of several roles is of its account."""
+    def for_queue(self, queue_url: str) -> "Identity":
+        """Return the identity for this queue. Raises InvalidOption if none of several roles is of its account."""
         if len(self.role_arns) <= 1:
             return self
-        account = account_of(queue_url)
-        role = next((arn for arn in self.role_arns if account_of_role(arn) == account), None)
+        account = account_from_url(queue_url)
+        role = next((arn for arn in self.role_arns if account_from_role(arn) == account), None)
         if role is None:
             raise InvalidOption("roleArn", f"none of these roles is of the account of {queue_url}")
         return replace(self, role_arns=(role,))
@@ -55,7 +55,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where to POST, and what the signature says of it."""
+    """The URL to POST to, and the region for the signature."""
 
     url: str
     region: str
@@ -71,27 +71,27 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where to call, and with which key."""
+    """An endpoint and the credentials for it."""
 
     endpoint: Endpoint
     credentials: CredentialsNow
 
 
-def account_of(queue_url: str) -> str | None:
-    """Find the account in a queue URL: the first of its path."""
+def account_from_url(queue_url: str) -> str | None:
+    """Return the account in a queue URL, its first path segment; None if there is none."""
     account = urlsplit(queue_url).path.strip("/").partition("/")[0]
     return account if _ACCOUNT.fullmatch(account) else None
 
 
-def account_of_role(arn: str) -> str:
+def account_from_role(arn: str) -> str:
     """Find the account in a role's ARN."""
     return arn.split(":")[4]
 
 
-def region_of(queue_url: str) -> str | None:
+def region_from_url(queue_url: str) -> str | None:
     """Find the region in an AWS queue URL; None in an emulator's."""
-    found = _REGION_IN_HOST.search(urlsplit(queue_url).hostname or "")
-    return found.group(1) if found else None
+    match = _REGION_IN_HOST.search(urlsplit(queue_url).hostname or "")
+    return match.group(1) if match else None
 
 
 class Places:
@@ -106,10 +106,10 @@ class Places:
 
         Raises InvalidOption where nothing says a region, no key is found, or no role is of the queue's account.
         """
-        region, identity = self._region or region_of(queue_url), self._identity.at(queue_url)
+        region, identity = self._region or region_from_url(queue_url), self._identity.for_queue(queue_url)
         if (region, identity) not in self._known:
             endpoint = self._resolve(queue_url, region)
-            self._known[region, identity] = Place(endpoint, credentials_of(identity, region=endpoint.region))
+            self._known[region, identity] = Place(endpoint, credentials_source(identity, region=endpoint.region))
         return self._known[region, identity]
 
     def _resolve(self, queue_url: str, region: str | None) -> Endpoint:
@@ -127,8 +127,8 @@ class Places:
         return Endpoint(url=url, region=client.meta.region_name, ca_bundle=ca_bundle)
 
 
-def credentials_of(identity: Identity, *, region: str) -> CredentialsNow:
-    """Make a function for the key as it is now, which raises QueueBusy while there is none to be had.
+def credentials_source(identity: Identity, *, region: str) -> CredentialsNow:
+    """Make a function that returns the current credentials, and raises QueueBusy while they can't be refreshed.
 
     It may block on the network while it refreshes: call it in a thread. Raises InvalidOption where no key is found.
 

@@ -1,6 +1,6 @@
 """Signed calls to one endpoint: its connections, its key as it is now, and signatures that are used again.
 
-What a call asks for, and what becomes of its answer, is the client's.
+The client builds the requests and parses the responses.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ import orjson
 
 from sluice_spark.errors import InvalidOption, QueueBusy, QueueError, QueueRefused, TooManyInFlight
 from sluice_spark.sqs.access import Place
-from sluice_spark.sqs.answers import HTTP_OK, HttpAnswer
-from sluice_spark.sqs.signing import Credentials, signed_headers
-from sluice_spark.sqs.transport import Room, Transport
+from sluice_spark.sqs.responses import HTTP_OK, HttpResponse
+from sluice_spark.sqs.signing import Credentials, sign_headers
+from sluice_spark.sqs.transport import Transport, WaitForRoom
 
 CREDENTIALS_FRESH_S = 60.0  # how often botocore is asked for the key; it refreshes 15 minutes before expiry
 SIGNATURE_FRESH_S = 60.0  # a receive's signature is used again: AWS takes one that is up to five minutes old
@@ -55,8 +55,8 @@ class Caller:
         await self._transport.close()
 
     async def call(
-        self, action: str, body: bytes, *, wait_s: float = 0, room: Room | None = None, same_again: bool = False
-    ) -> HttpAnswer:
+        self, action: str, body: bytes, *, wait_s: float = 0, room: WaitForRoom | None = None, same_again: bool = False
+    ) -> HttpResponse:
         """Have an answer of success, in one attempt. Raises QueueBusy, TooManyInFlight or QueueRefused.
 
         `same_again`: the same bytes are asked often, and keep their signature.
@@ -76,7 +76,7 @@ class Caller:
             raise QueueBusy(action, type(error).__name__, str(error)) from error
         if answer.status == HTTP_OK:
             return answer
-        refusal = classified(action, answer)
+        refusal = classify_error(action, answer)
         if refusal.code in EXPIRED:
             self._key = None  # ask botocore again before the retry, or say that it can't help
         raise refusal
@@ -85,7 +85,7 @@ class Caller:
         now = time.time()
         if same_again and (kept := self._signed.get(body)) and kept.fresh(key, now):
             return kept.request
-        headers = signed_headers(
+        headers = sign_headers(
             key,
             host=self._host,
             path="/",
@@ -95,7 +95,7 @@ class Caller:
             body=body,
             at_s=int(now),
         )
-        request = self._transport.encoded(headers, body)
+        request = self._transport.encode_request(headers, body)
         if same_again:
             self._signed[body] = _Signed(now, key, request)
         return request
@@ -123,20 +123,20 @@ class _Signed:
     request: bytes
 
     def fresh(self, key: Credentials, now: float) -> bool:
-        """Signed with this key, and not long before or (the clock was set) after now."""
+        """Whether it was signed with this key within SIGNATURE_FRESH_S of now (the clock may be set back)."""
         return self.key is key and abs(now - self.signed_at) < SIGNATURE_FRESH_S
 
 
-def classified(action: str, answer: HttpAnswer) -> QueueError:
-    """Make the error that an answer other than 200 is. What isn't known is judged by its status."""
+def classify_error(action: str, answer: HttpResponse) -> QueueError:
+    """Make the error of a response other than 200; an unknown error code is classified by the HTTP status."""
     try:
-        said = orjson.loads(answer.body)
+        error_body = orjson.loads(answer.body)
     except orjson.JSONDecodeError:
-        said = {}
-    if not isinstance(said, dict):
-        said = {}
-    code = short_code(str(said.get("__type") or f"HTTP{answer.status}"))
-    message = str(said.get("message") or said.get("Message") or "")
+        error_body = {}
+    if not isinstance(error_body, dict):
+        error_body = {}
+    code = short_code(str(error_body.get("__type") or f"HTTP{answer.status}"))
+    message = str(error_body.get("message") or error_body.get("Message") or "")
     is_server_s = answer.status >= HTTP_SERVER_ERROR or answer.status == HTTP_TOO_MANY_REQUESTS
     kind: type[QueueError] = QueueRefused
     if code == "OverLimit":

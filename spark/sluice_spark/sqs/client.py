@@ -23,8 +23,8 @@ import orjson
 from sluice_spark.errors import QueueBusy, QueueError, SluiceSparkError, TooManyInFlight
 from sluice_spark.sqs.access import Place
 from sluice_spark.sqs.caller import Caller, short_code
-from sluice_spark.sqs.received import BATCH_LIMIT, Message, ReceiptHandles, in_tens, messages_in
-from sluice_spark.sqs.transport import Room
+from sluice_spark.sqs.received import BATCH_LIMIT, Message, ReceiptHandles, handle_batches, parse_messages
+from sluice_spark.sqs.transport import WaitForRoom
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ Decode = Callable[[bytes | memoryview], Outcome]
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
-    """What a batch call did not do: `expired` handles are of no use any more, `failed` ones were given up on."""
+    """Failures of a batch call: handles that have `expired`, and handles that `failed` after all retries."""
 
     expired: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
@@ -57,15 +57,15 @@ ALL_DONE = BatchOutcome()
 
 
 @dataclass(slots=True)
-class Warnings:
-    """One line a minute at most of each kind of trouble."""
+class WarningLimiter:
+    """Logs each kind of error at most once a minute."""
 
     clock: Callable[[], float] = time.monotonic
     _said: dict[str, float] = field(default_factory=dict)
     _unsaid: Counter[str] = field(default_factory=Counter)
 
-    def say(self, kind: str, error: Exception) -> None:
-        """Log, or count for the next line."""
+    def log(self, kind: str, error: Exception) -> None:
+        """Log the error, or count it for the next line of its kind."""
         now = self.clock()
         if now - self._said.get(kind, -WARN_EVERY_S) < WARN_EVERY_S:
             self._unsaid[kind] += 1
@@ -96,7 +96,7 @@ class SqsClient:
         self._sleep, self._chance, self._answer_within_s = sleep, chance, answer_within_s
         self._callers: dict[Place, Caller] = {}
         self._by_queue: dict[str, Caller] = {}
-        self._warnings = Warnings()
+        self._warnings = WarningLimiter()
         self.requests: Counter[str] = Counter()
 
     async def __aenter__(self) -> Self:
@@ -114,9 +114,9 @@ class SqsClient:
         most: int = BATCH_LIMIT,
         visibility_s: int | None = None,
         attempt_id: str | None = None,
-        room: Room | None = None,
+        room: WaitForRoom | None = None,
     ) -> Sequence[Message]:
-        """Up to `most` messages after at most `wait_s`; a large answer is read once there is `room` for it.
+        """Receive up to `most` messages, waiting at most `wait_s`; a large response waits for `room`.
 
         One attempt: raises QueueBusy, TooManyInFlight or QueueRefused.
         """
@@ -124,7 +124,7 @@ class SqsClient:
         body = (_receive_again if same_again else _receive)(queue_url, wait_s, most, visibility_s, attempt_id)
         answer = await self._caller(queue_url).call(action, body, wait_s=wait_s, room=room, same_again=same_again)
         content = self._intact(answer.body, in_order=not same_again) if self._check_md5 else answer.body
-        return _read(action, content, messages_in)
+        return _read(action, content, parse_messages)
 
     def delete(self, queue_url: str, handles: Sequence[str]) -> Awaitable[BatchOutcome]:
         """Delete up to ten; what fails is retried by id. No call for none."""
@@ -135,11 +135,11 @@ class SqsClient:
         return self._batch("ChangeMessageVisibilityBatch", queue_url, handles, VisibilityTimeout=visibility_s)
 
     async def release(self, held: Iterable[ReceiptHandles]) -> None:
-        """Make messages visible at once, for whoever receives next. Where that fails they are so in their time."""
+        """Make messages visible at once; if that fails, they become visible after their visibility timeout."""
         try:
-            await asyncio.gather(*(self.hide(queue_url, handles, 0) for queue_url, handles in in_tens(held)))
+            await asyncio.gather(*(self.hide(queue_url, handles, 0) for queue_url, handles in handle_batches(held)))
         except SluiceSparkError as error:
-            log.warning("messages stay invisible until their time-out: %s", error)
+            log.warning("messages stay invisible until their visibility timeout: %s", error)
 
     async def attributes(self, queue_url: str, *names: str) -> Mapping[str, str]:
         """Ask for the queue's attributes; SQS answers without those that it doesn't have."""
@@ -148,7 +148,7 @@ class SqsClient:
         return attributes
 
     async def count(self, queue_urls: Iterable[str], name: str = VISIBLE) -> int:
-        """Count the messages that the queues say can be received now, or are in flight."""
+        """Return the sum of an approximate count over the queues: VISIBLE or IN_FLIGHT."""
         return sum([int((await self.attributes(queue_url, name)).get(name, 0)) for queue_url in queue_urls])
 
     async def check_deletion(self, queue_urls: Iterable[str]) -> None:
@@ -161,15 +161,15 @@ class SqsClient:
             await self.delete(queue_url, ["sluice-permission-probe"])
 
     async def call(self, action: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """One call, with retries."""
-        return await self._asked(action, request, _OBJECT.decode)
+        """Call an action with retries, and return its JSON."""
+        return await self._call_with_retries(action, request, _OBJECT.decode)
 
     async def back_off(self, attempt: int, error: QueueError) -> None:
         """Wait before attempt `attempt` + 1, and warn, once a minute per kind."""
-        self._warnings.say(f"{error.action}:{error.code}", error)
+        self._warnings.log(f"{error.action}:{error.code}", error)
         await self._sleep(back_off_s(attempt, self._chance()))
 
-    async def _asked(self, action: str, request: Mapping[str, Any], decode: Decode[Outcome]) -> Outcome:
+    async def _call_with_retries(self, action: str, request: Mapping[str, Any], decode: Decode[Outcome]) -> Outcome:
         """One call, with retries; `decode` makes of its answer what is wanted, and raises ValueError where it can't."""
         body, attempt, caller = orjson.dumps(request), 0, self._caller(request["QueueUrl"])
         while True:
@@ -201,7 +201,9 @@ class SqsClient:
         for attempt in range(1, ATTEMPTS + 1):
             if not pending:
                 break
-            outcome = await self._asked(action, {"QueueUrl": queue_url, "Entries": pending}, _OUTCOME.decode)
+            outcome = await self._call_with_retries(
+                action, {"QueueUrl": queue_url, "Entries": pending}, _OUTCOME.decode
+            )
             if not (failures := outcome.failed):
                 return BatchOutcome(expired=tuple(expired)) if expired else ALL_DONE
             by_id = {failure.id: failure for failure in failures}
@@ -227,12 +229,12 @@ class SqsClient:
         # A FIFO queue's go on in order: all of them come again to a receive with the same id
         if not intact or in_order:
             raise damaged
-        self._warnings.say(f"{damaged.action}:{damaged.code}", damaged)
+        self._warnings.log(f"{damaged.action}:{damaged.code}", damaged)
         return orjson.dumps({"Messages": intact})
 
 
 class _Failure(msgspec.Struct, frozen=True, rename="pascal"):
-    """Of one entry of a batch call."""
+    """The failure of one entry of a batch call."""
 
     id: str
     code: str = ""
@@ -240,12 +242,12 @@ class _Failure(msgspec.Struct, frozen=True, rename="pascal"):
 
     @property
     def is_final(self) -> bool:
-        """Another try would fail as well."""
+        """Whether a retry would fail as well."""
         return self.sender_fault or short_code(self.code) in HANDLE_EXPIRED
 
 
 class _Outcome(msgspec.Struct, frozen=True, rename="pascal"):
-    """A batch call's answer, as far as it is asked for: what worked is not."""
+    """The failures in a batch call's response; its successes are not parsed."""
 
     failed: tuple[_Failure, ...] | None = None
 
@@ -280,7 +282,7 @@ def _read(action: str, content: bytes | memoryview, decode: Decode[Outcome]) -> 
 
 
 def back_off_s(attempt: int, chance: float) -> float:
-    """Full jitter: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/."""
+    """Compute a wait with full jitter: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/."""
     limit: float = min(BACK_OFF_LIMIT_S, BACK_OFF_FIRST_S * 2.0**attempt)
     return chance * limit
 
@@ -294,10 +296,10 @@ def is_intact(message: Mapping[str, Any]) -> bool:
     body, attributes = message.get("MD5OfBody"), message.get("MD5OfMessageAttributes")
     if body is not None and body != md5(message.get("Body", "").encode(), usedforsecurity=False).hexdigest():
         return False
-    return attributes is None or attributes == digest_of(message.get("MessageAttributes") or {})
+    return attributes is None or attributes == attributes_digest(message.get("MessageAttributes") or {})
 
 
-def digest_of(attributes: Mapping[str, Mapping[str, Any]]) -> str:
+def attributes_digest(attributes: Mapping[str, Mapping[str, Any]]) -> str:
     """Digest attributes by their names' order: each name, type and value with its length before it.
 
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html

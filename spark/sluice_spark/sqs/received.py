@@ -1,4 +1,4 @@
-"""What one receive brought: values that the log and the source know without knowing the client. Pure.
+"""Received messages: values that the log and the source use without depending on the client. Pure.
 
 SQS's JSON is read straight into these: a dict for each message costs as much again as reading it, and a collector of
 garbage looks at each of them.
@@ -12,7 +12,7 @@ import msgspec
 BATCH_LIMIT = 10  # messages of one call
 
 
-class System(msgspec.Struct, frozen=True, gc=False, rename="pascal", kw_only=True):
+class SystemAttributes(msgspec.Struct, frozen=True, gc=False, rename="pascal", kw_only=True):
     """A message's attributes that SQS gave it, those that have a column. Times are epoch milliseconds, in digits."""
 
     sent_timestamp: str | None = None
@@ -25,14 +25,14 @@ class System(msgspec.Struct, frozen=True, gc=False, rename="pascal", kw_only=Tru
 
 
 class Attribute(msgspec.Struct, frozen=True, gc=False, rename="pascal", kw_only=True):
-    """One that its sender gave it."""
+    """A message attribute that the sender set."""
 
     data_type: str | None = None
     string_value: str | None = None
     binary_value: bytes | None = None
 
 
-NO_SYSTEM = System()
+NO_SYSTEM = SystemAttributes()
 
 
 class Message(msgspec.Struct, frozen=True, gc=False, rename="pascal", kw_only=True):
@@ -41,7 +41,7 @@ class Message(msgspec.Struct, frozen=True, gc=False, rename="pascal", kw_only=Tr
     message_id: str
     body: str
     receipt_handle: str = ""
-    attributes: System = NO_SYSTEM
+    attributes: SystemAttributes = NO_SYSTEM
     message_attributes: Mapping[str, Attribute] | None = None
 
 
@@ -52,7 +52,7 @@ class _Answer(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
 _ANSWER = msgspec.json.Decoder(_Answer)
 
 
-def messages_in(answer: bytes | memoryview) -> Sequence[Message]:
+def parse_messages(answer: bytes | memoryview) -> Sequence[Message]:
     """Read what SQS answers to a receive. Raises ValueError for what isn't such an answer."""
     return (_ANSWER.decode(answer).messages or ()) if answer else ()
 
@@ -67,13 +67,13 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptHandles:
-    """What is still needed of messages that are durable, or need not be."""
+    """The receipt handles of messages of one queue that only have to be deleted or released."""
 
     queue_url: str
     receipt_handles: Sequence[str]
 
 
-def handles_of(received: Iterable[Received]) -> list[ReceiptHandles]:
+def receipt_handles_by_queue(received: Iterable[Received]) -> list[ReceiptHandles]:
     """Gather the receipt handles, by queue, in order."""
     by_queue: dict[str, list[str]] = {}
     for answer in received:
@@ -81,21 +81,21 @@ def handles_of(received: Iterable[Received]) -> list[ReceiptHandles]:
     return [ReceiptHandles(queue_url, handles) for queue_url, handles in by_queue.items()]
 
 
-def divided(
+def split_messages(
     received: Iterable[Received], fresh: Callable[[Message], Message | None]
 ) -> tuple[list[Received], list[Received]]:
-    """First come the messages as `fresh` gives them, then those for which it gives None; by answer, in order."""
+    """Split messages into those that `fresh` returns, maybe changed, and those for which it returns None; in order."""
     first: list[Received] = []
     others: list[Received] = []
     for answer in received:
         new: list[Message] = []
         old: list[Message] = []
         for message in answer.messages:
-            found = fresh(message)
-            if found is None:
+            new_message = fresh(message)
+            if new_message is None:
                 old.append(message)
             else:
-                new.append(found)
+                new.append(new_message)
         if new:
             first.append(Received(answer.queue_url, new))
         if old:
@@ -104,13 +104,17 @@ def divided(
 
 
 def attribute_values(messages: Iterable[Message]) -> list[str | bytes]:
-    """Gather what the senders' attributes say."""
+    """Collect the values of the senders' attributes."""
     bearing = [message.message_attributes for message in messages if message.message_attributes]
-    return [each.string_value or each.binary_value or "" for given in bearing for each in given.values()]
+    return [
+        attribute.string_value or attribute.binary_value or ""
+        for attributes in bearing
+        for attribute in attributes.values()
+    ]
 
 
-def pieces(received: Sequence[Received], size: int) -> Iterator[Sequence[Received]]:
-    """Cut them, in order, so that a piece has not much more than `size` characters, or one message."""
+def cut_messages(received: Sequence[Received], size: int) -> Iterator[Sequence[Received]]:
+    """Cut messages, in order, into pieces of about `size` characters, or of one message that is larger."""
     taken, left = list[Received](), size
     for answer in received:
         start = 0
@@ -125,11 +129,11 @@ def pieces(received: Sequence[Received], size: int) -> Iterator[Sequence[Receive
         yield taken
 
 
-def in_tens(held: Iterable[ReceiptHandles]) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yield receipt handles, by queue, as many as one call takes."""
+def handle_batches(held: Iterable[ReceiptHandles]) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield each queue's receipt handles in batches of BATCH_LIMIT."""
     by_queue: dict[str, list[str]] = {}
-    for each in held:
-        by_queue.setdefault(each.queue_url, []).extend(each.receipt_handles)
+    for queue_handles in held:
+        by_queue.setdefault(queue_handles.queue_url, []).extend(queue_handles.receipt_handles)
     for queue_url, handles in by_queue.items():
         for start in range(0, len(handles), BATCH_LIMIT):
             yield queue_url, handles[start : start + BATCH_LIMIT]

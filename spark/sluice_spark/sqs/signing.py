@@ -26,7 +26,7 @@ class Credentials:
         return f"Credentials(access_key={self.access_key[:4]}…)"
 
 
-def signed_headers(
+def sign_headers(
     credentials: Credentials,
     *,
     host: str,
@@ -37,7 +37,7 @@ def signed_headers(
     body: bytes,
     at_s: int,
 ) -> dict[str, str]:
-    """All headers to send, Host included.
+    """Return all headers to send, signed, Host included.
 
     `at_s` is the epoch second; `host` has its port unless it is the scheme's own.
     """
@@ -50,7 +50,7 @@ def signed_headers(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Common:
-    """What the requests of one second have in common, each text up to where a request's own begins."""
+    """The signature parts shared by all requests of one second, each up to where the request's own part begins."""
 
     headers: Mapping[str, str]
     canonical: str
@@ -76,12 +76,12 @@ def _common(
         canonical=f"POST\n{path}\n\n{canonical_headers}\n{names}\n",
         to_sign=f"{ALGORITHM}\n{stamp}\n{scope}\n",
         authorization=f"{ALGORITHM} Credential={credentials.access_key}/{scope}, SignedHeaders={names}, Signature=",
-        keyed=_keyed(credentials.secret_key, stamp[:8], region, service),
+        keyed=_derive_signing_key(credentials.secret_key, stamp[:8], region, service),
     )
 
 
 @lru_cache(maxsize=16)  # one a day and credential; a copy of the keyed hash spares OpenSSL's set-up on every request
-def _keyed(secret_key: str, day: str, region: str, service: str) -> hmac.HMAC:
+def _derive_signing_key(secret_key: str, day: str, region: str, service: str) -> hmac.HMAC:
     key = f"AWS4{secret_key}".encode()
     for part in (day, region, service, "aws4_request"):
         key = hmac.digest(key, part.encode(), "sha256")

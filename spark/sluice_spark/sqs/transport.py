@@ -15,7 +15,7 @@ from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from sluice_spark.sqs.answers import ANSWER_LIMIT, BUFFER_BYTES, HTTP_OK, AnswerReader, HttpAnswer
+from sluice_spark.sqs.responses import ANSWER_LIMIT, BUFFER_BYTES, HTTP_OK, HttpResponse, ResponseParser
 
 CONNECT_WITHIN_S = 5.0  # name, TCP, the proxy's tunnel and TLS together
 IDLE_LIMIT_S = 15.0  # SQS and what is before it keep idle connections longer: so the race with their close is rare
@@ -24,7 +24,7 @@ HAPPY_EYEBALLS_S = 0.25
 HTTP_PORTS = {"http": 80, "https": 443}
 
 # Asked for so many bytes before a large answer is read; calls what it is given once there is room, at once or later
-Room = Callable[[int, Callable[[], None]], None]
+WaitForRoom = Callable[[int, Callable[[], None]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +58,10 @@ def route_to(url: str) -> Route:
         return Route(host=parts.hostname, port=port, tls=tls, target=path)
     by = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
     if by.scheme != "http" or not by.hostname:
-        said = by._replace(netloc=by.netloc.rpartition("@")[2]).geturl()  # without its password
-        raise ValueError(f"proxy {said!r} for {parts.hostname}: only http:// proxies are used; NO_PROXY goes round it")
+        shown_url = by._replace(netloc=by.netloc.rpartition("@")[2]).geturl()  # without its password
+        raise ValueError(
+            f"proxy {shown_url!r} for {parts.hostname}: only http:// proxies are used; NO_PROXY goes round it"
+        )
     authorization = None
     if by.username:
         pair = f"{unquote(by.username)}:{unquote(by.password or '')}"
@@ -96,15 +98,15 @@ class Transport:
         self._closing = False
         self._timer: asyncio.TimerHandle | None = None
 
-    def encoded(self, headers: Mapping[str, str], body: bytes) -> bytes:
+    def encode_request(self, headers: Mapping[str, str], body: bytes) -> bytes:
         """Encode a POST as it goes over the wire; it may be sent any number of times."""
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         return f"{self._first_lines}{lines}content-length: {len(body)}\r\n\r\n".encode("latin-1") + body
 
     async def exchange(
-        self, request: bytes, *, within_s: float, repeatable: bool = False, room: Room | None = None
-    ) -> HttpAnswer:
-        """Have the answer, `within_s` of the request's being sent; waiting for `room` doesn't count.
+        self, request: bytes, *, within_s: float, repeatable: bool = False, room: WaitForRoom | None = None
+    ) -> HttpResponse:
+        """Send a request and return its response within `within_s`; waiting for `room` doesn't count.
 
         A connection that the peer closed while it was idle is found out only by using it. A `repeatable` request,
         one that does the same done twice, is then sent once more on a new connection; any other raises, as the peer
@@ -116,13 +118,13 @@ class Transport:
         try:
             await self._slots.acquire()
             try:
-                if kept := self._kept():
+                if kept := self._take_idle():
                     try:
-                        return await self._on(kept, request, within_s, room)
+                        return await self._exchange_on(kept, request, within_s, room)
                     except ConnectionError:
                         if not repeatable or kept.answering:
                             raise
-                return await self._on(await self._connected(), request, within_s, room)
+                return await self._exchange_on(await self._connect(), request, within_s, room)
             finally:
                 self._slots.release()
         finally:
@@ -141,7 +143,9 @@ class Transport:
         if self._timer:
             self._timer.cancel()
 
-    async def _on(self, connection: "_Connection", request: bytes, within_s: float, room: Room | None) -> HttpAnswer:
+    async def _exchange_on(
+        self, connection: "_Connection", request: bytes, within_s: float, room: WaitForRoom | None
+    ) -> HttpResponse:
         self._busy.add(connection)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(DEADLINES_EVERY_S, self._keep_deadlines)
@@ -158,7 +162,7 @@ class Transport:
             connection.close()
         return answer
 
-    def _kept(self) -> "_Connection | None":
+    def _take_idle(self) -> "_Connection | None":
         """Take the connection that was used last, so that those not needed grow old."""
         while self._idle:
             connection = self._idle.pop()
@@ -167,17 +171,17 @@ class Transport:
             connection.close()
         return None
 
-    async def _connected(self) -> "_Connection":
+    async def _connect(self) -> "_Connection":
         route = self._route
         try:
             async with asyncio.timeout(CONNECT_WITHIN_S):
                 if route.tunnel:
-                    return await self._tunnelled()
-                return await self._opened(route.proxy_host or route.host, route.proxy_port or route.port, self._tls)
+                    return await self._open_tunnel()
+                return await self._open(route.proxy_host or route.host, route.proxy_port or route.port, self._tls)
         except TimeoutError as error:
             raise TimeoutError(f"no connection to {route.host}:{route.port} within {CONNECT_WITHIN_S} s") from error
 
-    async def _opened(self, host: str, port: int, tls: ssl.SSLContext | None) -> "_Connection":
+    async def _open(self, host: str, port: int, tls: ssl.SSLContext | None) -> "_Connection":
         loop = asyncio.get_running_loop()
         # Asyncio's own loops alone know it, not uvloop's: there a host's addresses are tried one after the other.
         more: dict[str, Any] = {}
@@ -188,9 +192,9 @@ class Transport:
         )
         return connection
 
-    async def _tunnelled(self) -> "_Connection":
+    async def _open_tunnel(self) -> "_Connection":
         route = self._route
-        connection = await self._opened(route.proxy_host or "", route.proxy_port, None)
+        connection = await self._open(route.proxy_host or "", route.proxy_port, None)
         place = f"[{route.host}]:{route.port}" if ":" in route.host else f"{route.host}:{route.port}"
         authorization = route.proxy_authorization
         proved = f"Proxy-Authorization: {authorization}\r\n" if authorization else ""
@@ -200,7 +204,7 @@ class Transport:
             if answer.status != HTTP_OK:
                 proxy = f"{route.proxy_host}:{route.proxy_port}"
                 raise ConnectionError(f"proxy {proxy} refuses: {answer.status}")  # noqa: TRY301  aborted below
-            await connection.secured(cast("ssl.SSLContext", self._tls), route.host)
+            await connection.start_tls(cast("ssl.SSLContext", self._tls), route.host)
         except BaseException:
             connection.abort()
             raise
@@ -208,8 +212,8 @@ class Transport:
 
     def _keep_deadlines(self) -> None:
         now = time.monotonic()
-        for connection in [each for each in self._busy if each.deadline < now]:
-            connection.failed(TimeoutError("no answer in time"))
+        for connection in [busy for busy in self._busy if busy.deadline < now]:
+            connection.fail(TimeoutError("no answer in time"))
         self._timer = None
         if self._busy:
             self._timer = asyncio.get_running_loop().call_later(DEADLINES_EVERY_S, self._keep_deadlines)
@@ -219,32 +223,32 @@ class _Connection(asyncio.BufferedProtocol):
     """One connection: a request, its answer, the next request."""
 
     def __init__(self, buffer: memoryview, answer_limit: int, loop: asyncio.AbstractEventLoop) -> None:
-        self._buffer, self._reading, self._loop = buffer, AnswerReader(answer_limit), loop
+        self._buffer, self._reading, self._loop = buffer, ResponseParser(answer_limit), loop
         self._transport: asyncio.Transport | None = None
-        self._waiting: asyncio.Future[HttpAnswer] | None = None
+        self._waiting: asyncio.Future[HttpResponse] | None = None
         self._used_at = time.monotonic()
         self._within_s = 0.0
-        self._room: Room | None = None
+        self._room: WaitForRoom | None = None
         self.deadline = 0.0
 
     @property
     def answering(self) -> bool:
-        """The peer has taken the request: the answer has begun."""
+        """Whether the response has begun, so the peer has accepted the request."""
         return self._reading.begun
 
     @property
     def reusable(self) -> bool:
-        """The peer keeps it open, as far as it said."""
+        """Whether the peer keeps the connection open."""
         return self._reading.keeps and self._transport is not None and not self._transport.is_closing()
 
     def usable(self, since: float) -> bool:
-        """Open, and used after the time `since`."""
+        """Whether the connection is open and was used after the time `since`."""
         return self._transport is not None and not self._transport.is_closing() and self._used_at > since
 
     def ask(
-        self, request: bytes, within_s: float, room: Room | None = None, *, bodiless: bool = False
-    ) -> asyncio.Future[HttpAnswer]:
-        """Send, and give what will be the answer. Raises ConnectionResetError if the peer has closed."""
+        self, request: bytes, within_s: float, room: WaitForRoom | None = None, *, bodiless: bool = False
+    ) -> asyncio.Future[HttpResponse]:
+        """Send a request and return its future response. Raises ConnectionResetError if the peer has closed."""
         self._within_s, self._room = within_s, room
         self.deadline = time.monotonic() + within_s
         self._reading.begin(bodiless=bodiless)
@@ -254,25 +258,25 @@ class _Connection(asyncio.BufferedProtocol):
         self._transport.write(request)
         return waiting
 
-    async def secured(self, tls: ssl.SSLContext, host: str) -> None:
-        """TLS from here on."""
+    async def start_tls(self, tls: ssl.SSLContext, host: str) -> None:
+        """Switch the connection to TLS."""
         transport = cast("asyncio.Transport", self._transport)
         self._transport = await asyncio.get_running_loop().start_tls(transport, self, tls, server_hostname=host)
 
-    def failed(self, error: Exception) -> None:
-        """Give the one who waits the error, and the connection up."""
+    def fail(self, error: Exception) -> None:
+        """Raise the error in the pending exchange, and abort the connection."""
         waiting, self._waiting = self._waiting, None
         if waiting is not None and not waiting.done():
             waiting.set_exception(error)
         self.abort()
 
     def close(self) -> None:
-        """After what is written is sent."""
+        """Close the connection after the written bytes are sent."""
         if self._transport:
             self._transport.close()
 
     def abort(self) -> None:
-        """At once."""
+        """Close the connection at once."""
         if self._transport:
             self._transport.abort()
 
@@ -290,9 +294,9 @@ class _Connection(asyncio.BufferedProtocol):
             self.abort()  # nobody asked: what comes here is no answer to the next request
             return
         try:
-            answer = self._reading.filled(self._buffer[:nbytes])
+            answer = self._reading.feed(self._buffer[:nbytes])
         except ConnectionError as error:
-            self.failed(error)
+            self.fail(error)
             return
         if answer is not None:
             self._finish(answer)
@@ -309,7 +313,7 @@ class _Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """Asyncio's call: the peer says no more, which may end an answer. Closes."""
-        answer = self._reading.ended() if self._waiting is not None else None
+        answer = self._reading.end() if self._waiting is not None else None
         if answer is not None:
             self._finish(answer)
         return False
@@ -317,9 +321,9 @@ class _Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Asyncio's call."""
         self._transport = None
-        self.failed(exc if isinstance(exc, OSError) else ConnectionResetError("closed by the peer"))
+        self.fail(exc if isinstance(exc, OSError) else ConnectionResetError("closed by the peer"))
 
-    def _finish(self, answer: HttpAnswer) -> None:
+    def _finish(self, answer: HttpResponse) -> None:
         waiting, self._waiting = self._waiting, None
         self._used_at = time.monotonic()
         if waiting is not None and not waiting.done():

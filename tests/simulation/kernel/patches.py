@@ -240,13 +240,13 @@ def _replacements() -> list[tuple[Any, str, Any]]:
         )
     found += [
         (clients, "_session", calls.Session),
-        (clients.FastBatches, "let", staticmethod(lambda client: client)),
+        (clients.FastBatches, "install", staticmethod(lambda client: client)),
         (metrics, "EphemeralMetrics", CountedMetrics),
         (bootstrap, "os", VirtualOs()),
         (dependencies, "os", VirtualOs()),
         # What is stored is read again and again, and values that are read don't change.
         (Format, "unpack", functools.lru_cache(maxsize=1_000)(Format.unpack)),
-        (Format, "of_text", functools.lru_cache(maxsize=1_000)(Format.of_text)),
+        (Format, "from_text", functools.lru_cache(maxsize=1_000)(Format.from_text)),
         (peers, "_as_role", lambda *_: calls.Session()),
         (publisher, "_client", lambda region: calls.Client("sqs", region=region)),
         # A search that the machine interrupts isn't to time out in one run and not in the next.

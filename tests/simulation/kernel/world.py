@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from sluice.operations import Operation, R, result_of
+from sluice.operations import Operation, R, parse_result
 from sluice.settings import Settings
 from tests.simulation.kernel import calls, patches
 from tests.simulation.kernel.faults import Decision, Decisions, Faults, Kind
@@ -164,7 +164,7 @@ class World:
         Raises `RequestRefused`.
         """
         outcome = self.lambdas.invoke_now(function, to_builtins(operation))
-        return None if outcome.error is not None else result_of(operation, json.dumps(outcome.answer))
+        return None if outcome.error is not None else parse_result(operation, json.dumps(outcome.answer))
 
     def put(self, queue: Queue, body: str, attributes: Mapping[str, str] | None = None, **fields: Any) -> str:
         """Send a message without any fault; its id."""

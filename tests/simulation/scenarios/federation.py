@@ -102,7 +102,7 @@ class Federation(Scenario):
             PLACES[tag],
             accounts=ACCOUNTS,
             declared=declared,
-            peers=[replace(Peer.at(each, queues=("*",)), declared=True) for each in others],
+            peers=[replace(Peer.from_introduction(each, queues=("*",)), declared=True) for each in others],
             bound=[*CONSUMED, FEED],
         )
         sweep = {"op": SweepSite.__struct_config__.tag}
@@ -187,7 +187,7 @@ class Federation(Scenario):
     def _bind(self, bound: Bound, *, lasts_s: float) -> None:
         self.asking += 1
         said = bound.declaration()
-        self._ask(bound.site, BindQueue.to(said))
+        self._ask(bound.site, BindQueue.from_declaration(said))
         self.world.sleep(lasts_s)
         self._ask(bound.site, UnbindQueue(exchange=said.exchange, queue=said.queue, key=said.key))
         bound.until = self.world.now

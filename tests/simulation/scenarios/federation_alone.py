@@ -9,7 +9,7 @@ from botocore.exceptions import ReadTimeoutError
 from msgspec.structs import replace
 
 from sluice.aws.federation.publisher import Publisher, Publishing
-from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
+from sluice.federation.bridge_provisioner import BRIDGE_QUEUE_PREFIX
 from sluice.federation.links.links import RouteKind
 from sluice.federation.links.messages import Hello, encode_control
 from sluice.federation.links.registry import REGISTRY

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from sluice.aws.dead_letters import REASON
 from sluice.dead_letter_reasons import LAMBDAS_REASON
-from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
+from sluice.federation.bridge_provisioner import BRIDGE_QUEUE_PREFIX
 from sluice.federation.links.links import RouteKind
-from sluice.federation.matching.bindings import Destination, SiteBindings, follow, replica_of
+from sluice.federation.matching.bindings import Destination, SiteBindings, apply_changes, build_replica
 from sluice.federation.matching.metadata import ATTRIBUTE, KEY_ATTRIBUTE, Sites
 from tests.simulation.kernel.world import World
 from tests.simulation.models.dynamodb import Item, Key
@@ -115,8 +115,8 @@ class Checks:
         changes = [items.get((BINDINGS, f"change#{version:012}")) for version in range(at + 1, last + 1)]
         self.world.check(None not in [*parts, *changes], f"{BINDINGS} of {tag} can't be read: a part is gone")
         snapshot = b"".join(part["data"]["B"] for part in parts if part) if parts else None
-        bindings = replica_of(snapshot, SiteBindings, version=at)
-        follow(bindings, [change["data"]["B"] for change in changes if change])
+        bindings = build_replica(snapshot, SiteBindings, version=at)
+        apply_changes(bindings, [change["data"]["B"] for change in changes if change])
         return bindings
 
     def stored(self, tag: str, document: str) -> bytes | None:

@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sluice.aws.rendezvous.statistics_store import counts_of
+from sluice.aws.rendezvous.statistics_store import read_row
 from sluice.rendezvous.counts.events import OfferEvent
 from sluice.rendezvous.counts.statistics import FAMILIES, Counts, tally
 from sluice.rendezvous.counts.stream import read_record
@@ -311,7 +311,7 @@ class Watch:
         counted: defaultdict[str, Counts] = defaultdict(Counter)
         for (pk, _), item in self.world.dynamodb.tables[TABLE].items.items():
             if pk.startswith("counters"):
-                counted[pk].update(counts_of(item))
+                counted[pk].update(read_row(item))
         told = {"counters": self.counts.counts} | {f"counters#{day}": each for day, each in self.counts.days.items()}
         for partition in counted.keys() | told.keys():
             found, expected = counted[partition], told.get(partition, Counter())

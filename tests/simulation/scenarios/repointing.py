@@ -99,8 +99,8 @@ class Repointing(Splitting):
         self.world.check(not on, f"splitters still read {on}")
         for item in self.world.dynamodb.tables[TABLE].partition("registry"):
             if item["sk"]["S"].startswith("split#"):
-                split = SPLITS.of_text(item["value"]["S"])
+                split = SPLITS.from_text(item["value"]["S"])
                 self.world.check(split.is_at_rest, f"{split.queue_id} is {split.phase}, at {split.consumer_at}")
             if item["sk"]["S"].startswith("consumers#"):
-                held = CONSUMERS.of_text(item["value"]["S"]).held_by
+                held = CONSUMERS.from_text(item["value"]["S"]).held_by
                 self.world.check(not held, f"{held} holds consumers")

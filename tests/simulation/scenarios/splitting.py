@@ -427,7 +427,7 @@ class Splitting(Scenario):
         """Read what the registry says of sessions, and note since when they are ready."""
         table = self.world.dynamodb.tables[TABLE]
         return [
-            SESSIONS.of_text(item["value"]["S"])
+            SESSIONS.from_text(item["value"]["S"])
             for item in table.partition("registry")
             if item["sk"]["S"].startswith("session#")
         ]

@@ -11,13 +11,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[3] / "spark"))
 
 import pyarrow as pa
-from sluice_jobs.table_log import offset_at
+from sluice_jobs.table_log import build_offset
+from sluice_spark.log.bad_records import note_errors, quarantine
 from sluice_spark.log.latest import Status, write_status
-from sluice_spark.log.notes import note_errors, quarantine
 from sluice_spark.log.planning import Offset, Position, Slice, Totals
-from sluice_spark.log.segments import EMPTY, Header, publish, rows
+from sluice_spark.log.segments import EMPTY, Header, build_rows, publish
 from sluice_spark.log.store import FileStore
-from sluice_spark.sqs.received import Received, messages_in
+from sluice_spark.sqs.received import Received, parse_messages
 
 QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/orders.fifo"
 SYSTEM = {
@@ -49,10 +49,10 @@ OFFSET = Offset(
 def main(folder: Path) -> None:
     """Write them all."""
     staging = FileStore(folder / "staging")
-    received = [Received(QUEUE, messages_in(json.dumps({"Messages": MESSAGES}).encode()))]
+    received = [Received(QUEUE, parse_messages(json.dumps({"Messages": MESSAGES}).encode()))]
     publish(staging, Header(number=0, epoch=0, writer="w0", published_ms=1_700_000_002_000), EMPTY)
     own = Header(number=1, epoch=0, writer="w0", published_ms=1_700_000_003_000, messages=2, size=7, deletions_failed=1)
-    publish(staging, own, pa.Table.from_batches([rows(received)]))
+    publish(staging, own, pa.Table.from_batches([build_rows(received)]))
     write_status(
         staging,
         Status(at_ms=1_700_000_005_000, began_ms=1_700_000_000_000, state="failing", reason="Timeout", requests=7),
@@ -61,7 +61,7 @@ def main(folder: Path) -> None:
     bad = pa.RecordBatch.from_pydict({"body": ["{"], "bad_record": ["not JSON"]})
     quarantine(staging, Slice(1, 0, 2), bad)
     (folder / "offset.json").write_text(json.dumps(OFFSET.json()))
-    (folder / "offset-table.json").write_text(json.dumps(offset_at(7)))
+    (folder / "offset-table.json").write_text(json.dumps(build_offset(7)))
 
 
 if __name__ == "__main__":

@@ -66,9 +66,9 @@ def drivers(spark: Any) -> Iterator[Drivers]:  # spark: it sets the environment 
 
 @pytest.fixture
 def job_spark(spark: Any) -> Any:
-    from sluice_jobs.session import prepared  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.session import configure_session  # noqa: PLC0415  needs PySpark
 
-    return prepared(spark)
+    return configure_session(spark)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, Row
-from sluice_spark.decoding import CONTAINER_MARK, END, _content, _with_end, decode
+from sluice_spark.decoding import CONTAINER_MARK, END, _append_end_field, _strip_header, decode
 from sluice_spark.errors import InvalidOption
 
 SCHEMA = "n int, x decimal(38, 2)"
@@ -109,7 +109,7 @@ def test_of_binary_bodies_the_content_is_handed_to_the_reader(
     spark: Any, format_: str, header: str | None, content: bytes, flaw: str | None
 ) -> None:
     given = frame(spark, coded(content))
-    found = _content(given.body, format_, header)
+    found = _strip_header(given.body, format_, header)
     row = given.select(found.content.alias("content"), found.flaw.alias("flaw")).first()
     assert row is not None
     if flaw is None:
@@ -136,7 +136,7 @@ def test_avro_reads_a_datum_whole_or_its_end_is_not_there(
 ) -> None:
     """By Avro's own library, which Spark's reader calls."""
     avro = spark.sparkContext._jvm.org.apache.avro
-    reader = avro.generic.GenericDatumReader(avro.Schema.Parser().parse(_with_end(schema)))
+    reader = avro.generic.GenericDatumReader(avro.Schema.Parser().parse(_append_end_field(schema)))
     decoder = avro.io.DecoderFactory.get().binaryDecoder(bytearray(content + END), None)
     end = b""
     with suppress(Exception):  # as Spark's reader has it

@@ -176,12 +176,12 @@ def test_a_batch_slower_than_the_visibility_timeout_doubles_nothing(
 
 def test_a_task_tried_again_and_its_twin_read_the_same_rows(spark: Any, sqs: Any, fill: Any, given: Any) -> None:
     """Each task's partition is read twice, as a retry and a speculative twin do."""
-    from sluice_spark.options import parsed  # noqa: PLC0415  may be missing here
+    from sluice_spark.options import parse_options  # noqa: PLC0415  may be missing here
     from sluice_spark.source.readers import SqsReader  # noqa: PLC0415  may be missing here
 
     fill(MESSAGES)
     del given["options"]["maxMessagesPerTrigger"]
-    reader = SqsReader(parsed(given["options"]))
+    reader = SqsReader(parse_options(given["options"]))
     for partition in reader.partitions():
         first, twin = (list(reader.read(partition)) for _ in range(2))
         assert first == twin

@@ -49,12 +49,12 @@ def message(number: int, body: str = "m", sent_at: datetime = NOON, **more: Any)
 @pytest.fixture
 def landed(job_spark: Any, tmp_path: Path) -> Iterator[Any]:
     """What Spark calls with each batch, on tables of this test."""
-    from sluice_jobs.land import QUERY_ID, Batches  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.land import QUERY_ID, BatchWriter  # noqa: PLC0415  needs PySpark
     from sluice_jobs.landing import messages_layout, quarantine_layout  # noqa: PLC0415  as above
     from sluice_jobs.tables import ParquetTable  # noqa: PLC0415  as above
 
     job_spark.sparkContext.setLocalProperty(QUERY_ID, str(uuid.uuid4()))
-    yield Batches(
+    yield BatchWriter(
         ParquetTable(f"{tmp_path}/tables/messages", messages_layout()),
         ParquetTable(f"{tmp_path}/bad/quarantine", quarantine_layout()),
         late_days=3,
@@ -92,7 +92,7 @@ def test_a_job_that_is_killed_lands_each_message_once(
     job_spark: Any, sqs: Any, tmp_path: Path, messages: Any, kills: list[str]
 ) -> None:
     """Killed while it receives, when a batch is in the table, or when Spark has committed one."""
-    from sluice_jobs.land import Landing, land  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.land import LandArguments, land  # noqa: PLC0415  needs PySpark
 
     sqs.queues["q"].visibility_s = VISIBILITY_S
     fill(sqs.queues["q"])
@@ -108,7 +108,7 @@ def test_a_job_that_is_killed_lands_each_message_once(
         killed_when(moments[kill], program(arguments))
     rest = land(
         job_spark,
-        Landing(
+        LandArguments(
             source={
                 "queueUrl": sqs.queue_url("q"),
                 "endpoint": sqs.url,
@@ -132,11 +132,11 @@ def test_a_job_that_is_killed_lands_each_message_once(
 
 @pytest.mark.slow
 def test_sigterm_ends_a_job_between_two_batches(job_spark: Any, sqs: Any, tmp_path: Path, messages: Any) -> None:
-    from sluice_jobs.land import Landing, land  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.land import LandArguments, land  # noqa: PLC0415  needs PySpark
 
     sqs.queues["q"].fill([f"{number}" for number in range(500)], time.time())
     source = {"queueUrl": sqs.queue_url("q"), "endpoint": sqs.url, "stagingLocation": f"{tmp_path}/staging"}
-    landing = Landing(
+    landing = LandArguments(
         source=source | {"waitTimeSeconds": "1", "maxMessagesPerTrigger": "100"},
         checkpoint=f"{tmp_path}/checkpoint",
         tables=f"{tmp_path}/tables",
@@ -192,7 +192,7 @@ def bad_metadata() -> dict[str, Any]:
 def test_a_job_killed_before_the_quarantine_completes_it_when_the_batch_comes_again(
     received: Any, landed: Any, messages: Any, tmp_path: Path
 ) -> None:
-    from sluice_jobs.land import Batches  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.land import BatchWriter  # noqa: PLC0415  needs PySpark
 
     class Killed(Exception):
         pass
@@ -206,7 +206,7 @@ def test_a_job_killed_before_the_quarantine_completes_it_when_the_batch_comes_ag
 
     batch = received([message(1), message(2, attributes=bad_metadata())])
     with pytest.raises(Killed):
-        Batches(table_at(tmp_path, "tables/messages"), Unreachable(), late_days=3)(batch, 0)
+        BatchWriter(table_at(tmp_path, "tables/messages"), Unreachable(), late_days=3)(batch, 0)
     landed(batch, 0)
     assert ids(messages()) == ["000001"]
     assert ids(messages("bad/quarantine")) == ["000002"]
@@ -357,10 +357,10 @@ def test_delta_and_iceberg_are_asked_first_whether_they_have_a_batch(kind: str, 
 def test_readers_see_each_row_once_while_files_are_merged(
     job_spark: Any, received: Any, landed: Any, messages: Any, tmp_path: Path
 ) -> None:
-    from sluice_jobs.compact import compact  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.compact import compact_parquet  # noqa: PLC0415  needs PySpark
 
     def merged(**more: Any) -> Any:
-        return compact(job_spark, f"{tmp_path}/tables", days=[DAY], target_bytes=1 << 20, **more)
+        return compact_parquet(job_spark, f"{tmp_path}/tables", days=[DAY], target_bytes=1 << 20, **more)
 
     for number in range(3):
         rows = [message(10 * number + row, attributes=sealed("a" if row % 2 else "b/c")) for row in range(4)]
@@ -388,8 +388,8 @@ def test_two_compactions_at_once_leave_each_row_once(
         landed(received([message(number)]), number)
     table = table_at(tmp_path, "tables/messages")
     small = table.log.files()
-    first = compact.merged(job_spark, table_at(tmp_path, "tables/messages"), small)
-    second = compact.merged(job_spark, table_at(tmp_path, "tables/messages"), small)
+    first = compact.merge_files(job_spark, table_at(tmp_path, "tables/messages"), small)
+    second = compact.merge_files(job_spark, table_at(tmp_path, "tables/messages"), small)
     assert (first.files_before, second.files_before) == (2, 0)
     assert ids(messages()) == ["000000", "000001"]
 
@@ -404,7 +404,7 @@ def _number(value: str) -> dict[str, Any]:
 @pytest.fixture
 def landed_with(job_spark: Any, tmp_path: Path) -> Callable[..., None]:
     """Lands rows as a job does that is told of these columns."""
-    from sluice_jobs.land import QUERY_ID, Batches  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.land import QUERY_ID, BatchWriter  # noqa: PLC0415  needs PySpark
     from sluice_jobs.landing import Extras, messages_layout  # noqa: PLC0415  as above
     from sluice_jobs.tables import ParquetTable  # noqa: PLC0415  as above
 
@@ -412,7 +412,7 @@ def landed_with(job_spark: Any, tmp_path: Path) -> Callable[..., None]:
         extras = Extras(attributes=columns)
         table = ParquetTable(f"{tmp_path}/tables/messages", messages_layout(extras))
         job_spark.sparkContext.setLocalProperty(QUERY_ID, "b0b4b16a-3b5f-4d38-8e9a-000000000002")
-        Batches(table, table_at(tmp_path, "bad/quarantine"), late_days=3, extras=extras)(rows, number)
+        BatchWriter(table, table_at(tmp_path, "bad/quarantine"), late_days=3, extras=extras)(rows, number)
 
     return land
 
@@ -421,7 +421,7 @@ def landed_with(job_spark: Any, tmp_path: Path) -> Callable[..., None]:
 def test_attributes_become_columns_of_a_table_that_is_there_and_stay_when_files_are_merged(
     job_spark: Any, received: Any, landed_with: Any, messages: Any, tmp_path: Path
 ) -> None:
-    from sluice_jobs.compact import compact  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.compact import compact_parquet  # noqa: PLC0415  needs PySpark
 
     def rows(number: int, **attributes: Any) -> Any:
         return received([message(number, attributes=attributes)])
@@ -433,7 +433,7 @@ def test_attributes_become_columns_of_a_table_that_is_there_and_stay_when_files_
     expected = [("000000", None, None), ("000001", 2, None), ("000002", 1 << 40, "acme"), ("000003", None, None)]
     for merge in (False, True):
         if merge:
-            assert compact(job_spark, f"{tmp_path}/tables", days=[DAY], target_bytes=1 << 20).files_before == 4
+            assert compact_parquet(job_spark, f"{tmp_path}/tables", days=[DAY], target_bytes=1 << 20).files_before == 4
         assert (
             by_spark(job_spark, table_at(tmp_path, "tables/messages"), ("message_id", "priority", "tenant")) == expected
         )
@@ -458,7 +458,7 @@ def test_an_attribute_that_cant_become_what_its_column_is_fails_the_batch_by_nam
 def test_what_an_envelope_says_is_a_column_and_a_body_without_one_is_quarantined(
     job_spark: Any, sqs: Any, tmp_path: Path, messages: Any
 ) -> None:
-    from sluice_jobs.land import QUERY_ID, Batches  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.land import QUERY_ID, BatchWriter  # noqa: PLC0415  needs PySpark
     from sluice_jobs.landing import Extras, messages_layout  # noqa: PLC0415  as above
     from sluice_jobs.tables import ParquetTable  # noqa: PLC0415  as above
 
@@ -471,7 +471,7 @@ def test_what_an_envelope_says_is_a_column_and_a_body_without_one_is_quarantined
     extras = Extras(envelope=True)
     table = ParquetTable(f"{tmp_path}/tables/messages", messages_layout(extras))
     job_spark.sparkContext.setLocalProperty(QUERY_ID, "b0b4b16a-3b5f-4d38-8e9a-000000000003")
-    landed = Batches(table, table_at(tmp_path, "bad/quarantine"), late_days=3, extras=extras)
+    landed = BatchWriter(table, table_at(tmp_path, "bad/quarantine"), late_days=3, extras=extras)
     landed(job_spark.read.format("sqs").options(**source).load(), 0)
     (row,) = table.read(job_spark).collect()
     assert (row.body, row.envelope["TopicArn"]) == ("hello", "arn:t")
@@ -488,7 +488,7 @@ SEEN = ("message_id", "exchange", "date", "late")
 def test_all_readers_see_the_same_rows_in_new_and_in_merged_files(
     job_spark: Any, received: Any, landed: Any, tmp_path: Path
 ) -> None:
-    from sluice_jobs.compact import compact  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.compact import compact_parquet  # noqa: PLC0415  needs PySpark
 
     names = ["events", "a/b:c {%}*? é=1+2&'x'", "5", "true"]
     for number in range(3):
@@ -504,7 +504,7 @@ def test_all_readers_see_the_same_rows_in_new_and_in_merged_files(
         {*names, "none"},
     )
     assert {name: read(table.location, SEEN) == expected for name, read in BESIDE_SPARK.items()} == ALL_AGREE
-    assert compact(job_spark, f"{tmp_path}/tables", days=[DAY], target_bytes=1 << 20).files_before == 15
+    assert compact_parquet(job_spark, f"{tmp_path}/tables", days=[DAY], target_bytes=1 << 20).files_before == 15
     landed(received([message(99)]), 3)
     expected = by_spark(job_spark, table, SEEN)
     assert len(expected) == 19
@@ -661,14 +661,16 @@ def test_a_sum_counts_as_the_polls_that_it_tells_of(job_spark: Any, received: An
 def test_the_stream_has_an_hour_once_the_watermark_has_passed_it(
     job_spark: Any, received: Any, landed: Any, tmp_path: Path
 ) -> None:
-    from sluice_jobs.statistics import Hours, Source, finished_hours, hourly_layout  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.statistics import HourlyWriter, Source, hourly_layout, stream_finished_hours  # noqa: PLC0415  needs PySpark
     from sluice_jobs.tables import ParquetTable  # noqa: PLC0415  as above
 
     source = Source(tables=f"{tmp_path}/tables", table_format="parquet", exchange="events")
     table = ParquetTable(f"{tmp_path}/out/hourly_live", hourly_layout())
     landed(received([poll(number, "p", id=min(number, 3)) for number in range(5)]), 0)  # a repeat among them
     writer = (
-        finished_hours(job_spark, source).writeStream.outputMode("append").foreachBatch(Hours(table, threading.Event()))
+        stream_finished_hours(job_spark, source)
+        .writeStream.outputMode("append")
+        .foreachBatch(HourlyWriter(table, threading.Event()))
     )
     query = writer.option("checkpointLocation", f"{tmp_path}/checkpoint").start()
     try:
@@ -689,7 +691,7 @@ def test_the_stream_has_an_hour_once_the_watermark_has_passed_it(
 def test_a_replay_brings_back_what_landed_with_its_id_but_for_what_cant_be_sent(  # noqa: PLR0917  fixtures
     job_spark: Any, received: Any, landed: Any, sqs: Any, tmp_path: Path, kind: str
 ) -> None:
-    from sluice_jobs.replay import Replay, ReplayTotals, replay  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.replay import ReplayArguments, ReplayTotals, replay  # noqa: PLC0415  needs PySpark
 
     from tests.sqs.queues import Queue  # noqa: PLC0415  may be missing here
 
@@ -702,7 +704,7 @@ def test_a_replay_brings_back_what_landed_with_its_id_but_for_what_cant_be_sent(
         message(4, "4" * (2**20 - 10)),  # as SQS took it; with its id beside it is too large
     ]
     landed(received(rows), 0)
-    wanted = Replay(
+    wanted = ReplayArguments(
         queue_url=sqs.queue_url(name),
         endpoint=sqs.url,
         exchange="again",
@@ -724,7 +726,7 @@ def test_a_replay_brings_back_what_landed_with_its_id_but_for_what_cant_be_sent(
 @pytest.mark.slow
 def test_a_replay_from_retained_segments_goes_back_to_the_exchange(job_spark: Any, sqs: Any, tmp_path: Path) -> None:
     """Without what can't be read."""
-    from sluice_jobs.replay import Replay, ReplayTotals, replay  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.replay import ReplayArguments, ReplayTotals, replay  # noqa: PLC0415  needs PySpark
 
     sqs.queues["again"] = type(sqs.queues["q"])("again")
     for number, text in enumerate(['{"exchange": "e"}', '{"exchange": "other"}', "{"]):
@@ -733,7 +735,7 @@ def test_a_replay_from_retained_segments_goes_back_to_the_exchange(job_spark: An
     options = {"queueUrl": sqs.queue_url("q"), "endpoint": sqs.url, "stagingLocation": f"{tmp_path}/staging"}
     received = job_spark.read.format("sqs").options(**options).load().collect()
     now = datetime.now(UTC)
-    wanted = Replay(
+    wanted = ReplayArguments(
         queue_url=sqs.queue_url("again"),
         endpoint=sqs.url,
         exchange="e",

@@ -63,7 +63,7 @@ def test_a_million_messages_are_landed_once_over_three_kills_and_all_readers_see
 def land_the_rest(
     job_spark: Any, sqs: Any, place: Path, landed: Callable[[int], None] = lambda _: None, **more: str
 ) -> Any:
-    from sluice_jobs.land import Landing, land  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.land import LandArguments, land  # noqa: PLC0415  needs PySpark
 
     source = {
         "queueUrl": sqs.queue_url("q"),
@@ -73,7 +73,7 @@ def land_the_rest(
     }
     return land(
         job_spark,
-        Landing(
+        LandArguments(
             source=source | more,
             checkpoint=f"{place}/checkpoint",
             tables=f"{place}/tables",

@@ -19,7 +19,7 @@ def says(lines: list[Any], number: int) -> bool:
 def test_progress_becomes_metrics_that_go_on_over_a_restart(spark: Any, sqs: Any, fill: Any, tmp_path: Path) -> None:
     from sluice_spark.log.latest import read_status  # noqa: PLC0415  may be missing here
     from sluice_spark.log.store import FileStore  # noqa: PLC0415  may be missing here
-    from sluice_spark.metrics.listener import MetricsListener, observed  # noqa: PLC0415  may be missing here
+    from sluice_spark.metrics.listener import MetricsListener, observe_metrics  # noqa: PLC0415  may be missing here
     from sluice_spark.metrics.measures import emf_lines  # noqa: PLC0415  may be missing here
 
     lines: list[dict[str, Any]] = []
@@ -31,7 +31,7 @@ def test_progress_becomes_metrics_that_go_on_over_a_restart(spark: Any, sqs: Any
     try:
         for total in (200, 500):
             fill(total - (lines[-1]["numRecordsIn"] if lines else 0))
-            frame = observed(messages(spark, sqs, tmp_path))
+            frame = observe_metrics(messages(spark, sqs, tmp_path))
             writer = frame.writeStream.queryName("orders").option("checkpointLocation", str(tmp_path / "checkpoint"))
             query = writer.format("parquet").start(str(tmp_path / "out"))
             try:
@@ -58,7 +58,7 @@ def test_progress_becomes_metrics_that_go_on_over_a_restart(spark: Any, sqs: Any
 
 def test_bad_records_are_counted(spark: Any, sqs: Any, tmp_path: Path) -> None:
     from sluice_spark.decoding import decode  # noqa: PLC0415  may be missing here
-    from sluice_spark.metrics.listener import MetricsListener, observed  # noqa: PLC0415  as above
+    from sluice_spark.metrics.listener import MetricsListener, observe_metrics  # noqa: PLC0415  as above
 
     for body in ('{"n": 1}', "no json", '{"n": 2}'):
         sqs.queues["q"].send({"MessageBody": body}, time.time())
@@ -66,7 +66,7 @@ def test_bad_records_are_counted(spark: Any, sqs: Any, tmp_path: Path) -> None:
     listener = MetricsListener(seen.append)
     spark.streams.addListener(listener)
     try:
-        frame = observed(decode(messages(spark, sqs, tmp_path), "json", "n int"))
+        frame = observe_metrics(decode(messages(spark, sqs, tmp_path), "json", "n int"))
         writer = frame.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
         query = writer.format("parquet").start(str(tmp_path / "out"))
         try:

@@ -105,7 +105,7 @@ def test_a_drain_ends_while_a_producer_still_sends_and_the_next_brings_the_rest(
     producer.start()
     given = options(sqs, tmp_path, maxMessagesPerTrigger="1500")
 
-    def run() -> sluice_spark.Drained:
+    def run() -> sluice_spark.DrainResult:
         frame = spark.readStream.format("sqs").options(**given).load()
         writer = frame.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
         return sluice_spark.drain(writer.option("path", str(tmp_path / "out")), given, within_s=60)

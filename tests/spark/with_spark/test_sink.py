@@ -73,11 +73,11 @@ def test_rows_may_name_their_queues(spark: Any, sqs: Any, queue: Callable[[str],
 def test_a_task_that_is_tried_again_sends_no_fifo_message_twice(sqs: Any, queue: Callable[[str], Any]) -> None:
     """Each attempt has its own copy of the writer that the driver pickled once."""
     from pyspark.sql import Row  # noqa: PLC0415  may be missing here
-    from sluice_spark.sink.options import sink_options  # noqa: PLC0415  may be missing here
+    from sluice_spark.sink.options import parse_sink_options  # noqa: PLC0415  may be missing here
     from sluice_spark.sink.writers import SqsWriter  # noqa: PLC0415  may be missing here
 
     queue("q.fifo")
-    writer = pickle.dumps(SqsWriter(sink_options({"queueUrl": sqs.queue_url("q.fifo"), "endpoint": sqs.url})))
+    writer = pickle.dumps(SqsWriter(parse_sink_options({"queueUrl": sqs.queue_url("q.fifo"), "endpoint": sqs.url})))
     rows = [Row(body=f"{number:02d}", message_group_id=str(number % 3)) for number in range(40)]
 
     def lost(rows: Iterable[Row]) -> Iterator[Row]:
@@ -106,12 +106,12 @@ def test_two_writes_of_the_same_content_are_one_if_content_is_what_identifies(
 
 def test_no_key_travels_with_a_writer_or_its_answer(sqs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from pyspark.sql import Row  # noqa: PLC0415  may be missing here
-    from sluice_spark.sink.options import sink_options  # noqa: PLC0415  may be missing here
+    from sluice_spark.sink.options import parse_sink_options  # noqa: PLC0415  may be missing here
     from sluice_spark.sink.writers import SqsWriter  # noqa: PLC0415  may be missing here
 
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAFOUND")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "found-secret")
-    writer = SqsWriter(sink_options({"queueUrl": sqs.queue_url("q"), "endpoint": sqs.url}))
+    writer = SqsWriter(parse_sink_options({"queueUrl": sqs.queue_url("q"), "endpoint": sqs.url}))
     answer = writer.write(iter([Row(body="a")]))
     for travelling in (pickle.dumps(writer), pickle.dumps(answer)):
         assert b"AKIAFOUND" not in travelling
@@ -122,11 +122,11 @@ def test_a_commit_logs_how_many_rows_were_not_sent_and_where_they_were(
     sqs: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     from pyspark.sql import Row  # noqa: PLC0415  may be missing here
-    from sluice_spark.sink.options import sink_options  # noqa: PLC0415  may be missing here
+    from sluice_spark.sink.options import parse_sink_options  # noqa: PLC0415  may be missing here
     from sluice_spark.sink.writers import SqsWriter  # noqa: PLC0415  may be missing here
 
     given = {"queueUrl": sqs.queue_url("q"), "endpoint": sqs.url, "failOnError": "false"}
-    writer = SqsWriter(sink_options(given))
+    writer = SqsWriter(parse_sink_options(given))
     writer.commit([writer.write(iter([Row(body="a"), Row(body="secret\x00")])), None])
     assert "1 rows were not sent: partition 0, row 1: body has U+0000 at 6" in caplog.text
     assert "secret" not in caplog.text

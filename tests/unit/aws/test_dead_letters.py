@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice.aws.dead_letters import REASON, SOURCE, DeadLetters, outgoing, read
-from sluice.message import MAX_MESSAGE_BYTES, DeadLetter, Message, Value, size_of
+from sluice.message import MAX_MESSAGE_BYTES, DeadLetter, Message, Value, message_size
 from tests.hostile.strict_sqs import refusal
 
 ARN = "arn:aws:sqs:eu-central-1:123456789012:orders"
@@ -16,7 +16,7 @@ WHOLE = sum(map(len, (REASON, SOURCE, "StringString", ARN)))  # of what is said,
 
 def letter(*, room: int, attributes: int = 0, reason: str = "Malformed: why") -> DeadLetter:
     own = {f"n{number}": Value("String", "v") for number in range(attributes)}
-    body = "b" * (MAX_MESSAGE_BYTES - size_of("", own) - room)
+    body = "b" * (MAX_MESSAGE_BYTES - message_size("", own) - room)
     return DeadLetter(message=Message(message_id="m", body=body, attributes=own), reason=reason, source=ARN)
 
 

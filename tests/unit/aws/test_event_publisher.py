@@ -9,9 +9,9 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from sluice.aws.federation.publisher import Publisher
-from sluice.aws.rendezvous.event_publisher import MAX_TOLD_BYTES, TableTeller
+from sluice.aws.rendezvous.event_publisher import MAX_TOLD_BYTES, TableEventPublisher
 from sluice.aws.rendezvous.exchange_publisher import Demand, ExchangePublisher
-from sluice.federation.matching.bindings import Bindings, BindingsChange, Destination, pack, replica_of
+from sluice.federation.matching.bindings import Bindings, BindingsChange, Destination, build_replica, pack
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.rendezvous.counts.events import Event, OfferEvent, PollEvent, event_id
 from sluice.rendezvous.counts.stream import read_record
@@ -49,10 +49,12 @@ class Table:
         return [event for change in changes for event in read_record(change).events]
 
 
-def teller(table: Table) -> TableTeller:
+def teller(table: Table) -> TableEventPublisher:
     client: Any = table
     ids = iter("abcdefgh")
-    return TableTeller(table="t", site="here", client=lambda: client, now_ms=Clock(NOW), new_id=lambda: next(ids))
+    return TableEventPublisher(
+        table="t", site="here", client=lambda: client, now_ms=Clock(NOW), new_id=lambda: next(ids)
+    )
 
 
 def test_all_that_an_invocation_tells_of_is_one_write_and_is_read_from_the_stream() -> None:
@@ -150,11 +152,11 @@ QUEUE = Destination(queue="q", url="https://sqs.test/000000000000/q")
 )
 def test_events_are_wanted_where_a_queue_gets_them(bound: Any, is_wanted: bool) -> None:
     bindings = Bindings(exchanges=(*STANDARD_EXCHANGES, EVENTS), queues=(QUEUE,), bound=bound)
-    assert replica_of(pack(bindings), Demand).reaches("events") is is_wanted
+    assert build_replica(pack(bindings), Demand).reaches("events") is is_wanted
 
 
 def test_events_are_wanted_from_a_first_binding_to_the_last_ones_end() -> None:
-    demand = replica_of(None, Demand)
+    demand = build_replica(None, Demand)
     keys: Any = {"events": {"q": {"rendezvous.#": {}}}}
     for change, is_wanted in [
         (BindingsChange(exchanges=(EVENTS,)), False),
@@ -167,4 +169,4 @@ def test_events_are_wanted_from_a_first_binding_to_the_last_ones_end() -> None:
 
 
 def test_an_exchange_that_isnt_there_yet_leads_nowhere() -> None:
-    assert not replica_of(None, Demand).reaches("events")
+    assert not build_replica(None, Demand).reaches("events")

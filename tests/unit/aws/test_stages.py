@@ -13,22 +13,22 @@ from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from sluice.aws import metrics
-from sluice.aws.connections import of_environment
+from sluice.aws.connections import connect_environment
 from sluice.aws.deployment import NotDeployed, stack_outputs
 from sluice.cli.sites import SiteTyper
 from sluice.errors import CallFailed
-from sluice.federation.bridge_works import bridge_queue_name
+from sluice.federation.bridge_provisioner import bridge_queue_name
 from sluice.federation.links.links import Bridge
-from sluice.local.sites import BadSite, Site, peer_stages, to_deploy
+from sluice.local.sites import BadSite, Site, peer_stages, sites_to_deploy
 from sluice.operator.metrics import read_lags
-from sluice.operator.site_names import SiteOptions, options_said
-from sluice.peers.methods import Denied, Patience, RendezvousMethod, Reply, over_sqs
-from sluice.pipeline.jobs import Landing, Places, Reach
+from sluice.operator.site_names import SiteOptions, current_options
+from sluice.peers.methods import ClientTimeouts, Denied, RendezvousMethod, Reply, over_sqs
+from sluice.pipeline.jobs import Landing, SqsEndpoint, StorageLocations
 from sluice.rendezvous.mailbox import Mailbox
 from sluice.splitting.consumers.mounted_files import is_temporary
 from sluice.splitting.consumers.temporary_queues import is_ours, main_queue_name, session_queue_name
 from sluice.splitting.settings import ControlSettings
-from sluice.stages import STAGE, is_stage, stage_of, staged
+from sluice.stages import STAGE, add_stage_prefix, is_stage, parse_stage
 from tests.fakes import Meeting
 
 STAGES = st.one_of(st.none(), st.from_regex(STAGE, fullmatch=True).filter(is_stage))
@@ -42,8 +42,10 @@ ROUTE = Bridge(name="route", link="link", src="amq.topic", dest="amq.topic", fif
 def test_what_one_stages_names_begin_with_no_others_do(
     one: str | None, other: str | None, name: str, base: str, rest: str
 ) -> None:
-    assert stage_of(staged(name + rest, one)) == one
-    assert staged(name + rest, one).startswith(staged(base, other)) == (one == other and (name + rest).startswith(base))
+    assert parse_stage(add_stage_prefix(name + rest, one)) == one
+    assert add_stage_prefix(name + rest, one).startswith(add_stage_prefix(base, other)) == (
+        one == other and (name + rest).startswith(base)
+    )
 
 
 @pytest.mark.parametrize("text", ["", "Dev", "1dev", "dev-1", "dev_1", "sluice", "snowflake", "longerer", "dev\n"])
@@ -59,7 +61,7 @@ def test_temporary_queues_are_the_stages_and_the_deployments() -> None:
     tags = {stage: settings(stage).deployment for stage in (None, "dev", "dev2")}
     for stage, tag in tags.items():
         names = [make("o" * 80, deployment=tag, token="t" * 12) for make in (session_queue_name, main_queue_name)]
-        assert all(name.startswith(staged("sluice-tmp-", stage)) and len(name) == 80 for name in names)
+        assert all(name.startswith(add_stage_prefix("sluice-tmp-", stage)) and len(name) == 80 for name in names)
         assert all(is_temporary(name) and is_ours(name, deployment=tag) for name in names)
         assert not any(is_ours(name, deployment=other) for name in names for other in tags.values() if other != tag)
 
@@ -106,7 +108,7 @@ def test_a_client_looks_for_the_answer_that_its_site_gives() -> None:
 
     broker: Any = Broker()
     rendezvous = over_sqs(
-        broker, patience=Patience(before_lookup_s=0), draw_id=lambda: "id", answer_prefix="dev-snowflake-client-"
+        broker, patience=ClientTimeouts(before_lookup_s=0), draw_id=lambda: "id", answer_prefix="dev-snowflake-client-"
     )
     assert asyncio.run(exchange(rendezvous)) == Denied("dev-snowflake-client-id")
 
@@ -137,9 +139,13 @@ def test_lags_are_read_from_the_stages_namespace() -> None:
 
 
 def test_the_land_job_is_told_the_stages_namespace() -> None:
-    landing = Landing(queue_url="q", places=Places(root="/r"), reach=Reach(region=REGION), trigger_s=1)
+    landing = Landing(queue_url="q", places=StorageLocations(root="/r"), reach=SqsEndpoint(region=REGION), trigger_s=1)
     staged_ = Landing(
-        queue_url="q", places=Places(root="/r"), reach=Reach(region=REGION), trigger_s=1, metrics="dev-Sluice/Spark"
+        queue_url="q",
+        places=StorageLocations(root="/r"),
+        reach=SqsEndpoint(region=REGION),
+        trigger_s=1,
+        metrics="dev-Sluice/Spark",
     )
     place = list(landing.arguments()).index("--metrics")
     assert [*landing.arguments()[: place + 1], "dev-Sluice/Spark", *landing.arguments()[place + 1 :]] == list(
@@ -162,7 +168,7 @@ def test_a_stack_is_looked_for_by_its_stages_name(monkeypatch: pytest.MonkeyPatc
             asked.append(Path)
             return {"Parameters": []}
 
-    connection = of_environment({**VARIABLES, "AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, stage="dev")
+    connection = connect_environment({**VARIABLES, "AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, stage="dev")
     monkeypatch.setattr(type(connection), "client", lambda *_: CloudFormation())
     with pytest.raises(NotDeployed, match="stack dev-SluiceState is not deployed"):
         stack_outputs(connection, "SluiceState")
@@ -174,7 +180,7 @@ def program() -> SiteTyper:
 
     @app.command()
     def site() -> None:
-        typer.echo(f"{options_said().stage}")
+        typer.echo(f"{current_options().stage}")
 
     @app.command()
     def named(name: str, *, site: SiteOptions) -> None:
@@ -197,13 +203,13 @@ def test_a_command_is_about_the_stage_that_is_said(
     arguments: list[str], environment: dict[str, str], said: str
 ) -> None:
     assert CliRunner().invoke(program(), arguments, env=environment).output == f"{said}\n"
-    assert options_said() == SiteOptions()
+    assert current_options() == SiteOptions()
 
 
 def test_a_command_refuses_what_is_no_stage() -> None:
     refused = CliRunner().invoke(program(), ["site", "--stage", "Dev"])
     assert refused.exit_code == 2
-    assert "'Dev' is no stage" in refused.output
+    assert "'Dev' is not a stage's name" in refused.output
 
 
 # The embedded cloud
@@ -222,5 +228,5 @@ def test_a_site_of_the_embedded_cloud_may_have_a_stage() -> None:
 def test_sites_of_several_stages_let_each_other_in() -> None:
     assert peer_stages([DEV, UNSTAGED]) == ["", "dev"]
     assert peer_stages([DEV, DEV]) == []
-    assert to_deploy((UNSTAGED,), (DEV,)) == (DEV, UNSTAGED)
-    assert to_deploy((UNSTAGED, DEV), (DEV,)) == (DEV,)
+    assert sites_to_deploy((UNSTAGED,), (DEV,)) == (DEV, UNSTAGED)
+    assert sites_to_deploy((UNSTAGED, DEV), (DEV,)) == (DEV,)

@@ -150,7 +150,7 @@ def test_what_is_stored_is_read(store: DynamoRegistryStore) -> None:
     assert (revision, store.version()) == (12, 7)
     assert store.session(SESSION.session_id) == SESSION
     assert store.counts() == {SESSION.session_id: 42}
-    assert store.ended_reason("f5e4d3c2b1a0") == "Unused"
+    assert store.find_ended_reason("f5e4d3c2b1a0") == "Unused"
     assert not store.claim_tick(due_at_ms=1_700_000_007_000, now_ms=1_700_000_006_000)
 
 

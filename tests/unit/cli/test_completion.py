@@ -9,10 +9,10 @@ import typer
 from typer.testing import CliRunner
 
 from sluice.cli import completion
-from sluice.cli.completion import offered
+from sluice.cli.completion import complete_from
 from sluice.cli.main import app
 from sluice.federation.operations import ListBindings
-from sluice.operator.federated_sites import asked_by
+from sluice.operator.federated_sites import use_clients
 from sluice.operator.site_names import SiteName
 from tests.unit.cli.federation.test_commands import EAST, WEST, Sites
 from tests.unit.cli.test_status import FakeSite, site  # noqa: F401 - pytest finds the fixture here
@@ -42,7 +42,7 @@ def sites() -> Iterator[Sites]:
     made.run("binding", "add", WEST, "orders", "sluice-queue-1", "eu.#")
     made.run("binding", "add", WEST, "amq.topic", "stack-orders-1", "us.#")
     made.run("route", "add", WEST, EAST, "amq.topic", "a")
-    with asked_by(made.open):
+    with use_clients(made.open):
         yield made
 
 
@@ -102,14 +102,14 @@ def test_what_can_not_be_asked_offers_nothing_and_says_nothing(line: str) -> Non
     def refuse(_: SiteName) -> None:
         raise RuntimeError("broken")
 
-    with asked_by(refuse):  # type: ignore[arg-type]  # it is broken
+    with use_clients(refuse):  # type: ignore[arg-type]  # it is broken
         assert completed(line) == []
 
 
 def test_who_answers_too_late_offers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(completion, "DEADLINE_S", 0.05)
     never = threading.Event()
-    slow = offered(lambda _: ["late"] if never.wait() else [])
+    slow = complete_from(lambda _: ["late"] if never.wait() else [])
     assert slow(typer.Context(typer.main.get_command(app)), "") == []
     never.set()
 

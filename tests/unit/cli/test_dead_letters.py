@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from sluice.aws.dead_letters import DeadLetters, outgoing
 from sluice.cli.main import app
 from sluice.message import DeadLetter, Message, Value
-from sluice.operator.dead_letters import Selection, put_back
+from sluice.operator.dead_letters import DeadLetterSelection, prepare_redrive
 from tests.unit.cli.test_status import REGION, FakeSite, site  # noqa: F401 - pytest finds the fixture here
 
 HERE = f"arn:aws:sqs:{REGION}:123456789012"
@@ -157,8 +157,8 @@ def test_what_has_nowhere_to_go_stays_and_says_why(queues: Any) -> None:
     done = told("redrive", "splitting", code=1)
     assert done["moved"] == 1
     assert sorted(done["stays"].values()) == [
+        "an offer can't be redriven: only its length is kept, and its client has given up",
         next(text for text in done["stays"].values() if text.startswith("no such queue: ") and text.endswith("/gone")),
-        "of an offer only its length is kept, and its client has given up",
     ]
     assert sorted(held(queues, "dead-splitting")) == ["an offer of 812 characters", "lost"]
 
@@ -184,7 +184,7 @@ def test_a_redrive_that_dies_between_sending_and_deleting_loses_nothing(queues: 
     sqs, urls = queues
     dying: Any = Dying(sqs)
     with pytest.raises(Killed):
-        list(put_back(dying, urls["dead.fifo"], Selection(), most=None, may_go_on=lambda: True).run())
+        list(prepare_redrive(dying, urls["dead.fifo"], DeadLetterSelection(), most=None, may_go_on=lambda: True).run())
     assert told("list")[1]["looked_at"] == 2
     assert told("redrive", "federation.fifo")["moved"] == 2
     # The queue knew by their ids what it had already.

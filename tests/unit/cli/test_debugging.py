@@ -9,9 +9,9 @@ import typer
 from typer.testing import CliRunner, Result
 
 from sluice.cli.main import app
-from sluice.cli.terminal import MASK, masked
+from sluice.cli.terminal import MASK, mask_secrets
 from sluice.errors import BadConfiguration
-from sluice.operator.federated_sites import asked_by
+from sluice.operator.federated_sites import use_clients
 from sluice.operator.site_names import SiteName
 
 SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
@@ -32,7 +32,7 @@ def run(error: BaseException, *options: str, env: dict[str, str] | None = None) 
         logging.getLogger("botocore.endpoint").debug("SecretAccessKey: %s", SECRET)
         raise error
 
-    with asked_by(ask):
+    with use_clients(ask):
         return CliRunner().invoke(app, [*options, "exchange", "list", "us-east-1"], env=env)
 
 
@@ -85,14 +85,14 @@ def test_bugs_and_errors_that_come_together_are_both_told() -> None:
     ],
 )
 def test_what_is_called_a_secret_is_masked(text: str, shown: str) -> None:
-    assert masked(text) == shown
+    assert mask_secrets(text) == shown
 
 
 def test_the_environments_own_secrets_are_masked_wherever_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SESSION_TOKEN", "token-of-mine")
-    assert masked("GET /?x=token-of-mine") == f"GET /?x={MASK}"
+    assert mask_secrets("GET /?x=token-of-mine") == f"GET /?x={MASK}"
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    assert masked("a test") == "a test"
+    assert mask_secrets("a test") == "a test"
 
 
 @pytest.mark.parametrize("arguments", [["-h"], ["exchange", "-h"], ["exchange", "list", "-h"], ["local", "env", "-h"]])

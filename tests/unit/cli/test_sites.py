@@ -17,9 +17,9 @@ from sluice.operator.site_names import (
     OtherAccount,
     SiteName,
     SiteOptions,
+    current_options,
+    default_region,
     is_site,
-    options_said,
-    region_of,
     with_options,
 )
 
@@ -84,19 +84,19 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_a_name_says_a_site_and_options_what_it_leaves_open(
     options: dict[str, str], text: str, meant: SiteName
 ) -> None:
-    assert SiteOptions(**options).named(text, running=lambda: RUNNING) == meant
+    assert SiteOptions(**options).resolve(text, running=lambda: RUNNING) == meant
 
 
 def test_a_region_may_be_several_sites_of_the_embedded_cloud() -> None:
     running = cloud(LOCAL_EU, Site(ONE, EU))
     with pytest.raises(BadSiteName, match=f"several sites of the embedded cloud: say which of {LOCAL_EU}, {ONE}/{EU}"):
-        SiteOptions(local="first").named(EU, running=lambda: running)
+        SiteOptions(local="first").resolve(EU, running=lambda: running)
 
 
 @pytest.mark.parametrize(
     ("running", "options", "error"),
     [
-        (None, {}, "no embedded cloud runs here"),
+        (None, {}, "the embedded cloud isn.t running"),
         (cloud(), {}, "nothing is deployed to the embedded cloud"),
         (RUNNING, {"stage": "none"}, "no site of stage none is deployed to the embedded cloud"),
     ],
@@ -105,14 +105,14 @@ def test_where_there_is_no_such_site_it_says_how_there_is(
     running: Cloud | None, options: dict[str, str], error: str
 ) -> None:
     with pytest.raises(CloudFailed, match=error):
-        SiteOptions(local="first", **options).named(running=lambda: running)
+        SiteOptions(local="first", **options).resolve(running=lambda: running)
 
 
 @pytest.mark.parametrize("text", ["", "events", "me@", "@eu-west-1", f"{EU}:Dev", f"{EU}:", "EAST", ":"])
 def test_what_is_no_site_is_refused(text: str) -> None:
     assert not is_site(text)
     with pytest.raises(BadSiteName, match="is no site"):
-        SiteOptions().named(text)
+        SiteOptions().resolve(text)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_names_are_completed_by_the_options_of_the_command_that_runs() -> None:
 
 def test_regions_are_the_environments_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "credentials").write_text("[old]\nregion = sa-east-1\naws_secret_access_key = 50%\n")
-    assert [region_of(name) for name in (None, "me", "none", "old", "unknown")] == [
+    assert [default_region(name) for name in (None, "me", "none", "old", "unknown")] == [
         "eu-west-3",
         "eu-west-2",
         None,
@@ -138,12 +138,12 @@ def test_regions_are_the_environments_first(monkeypatch: pytest.MonkeyPatch, tmp
         None,
     ]
     monkeypatch.setenv("AWS_PROFILE", "me")
-    assert region_of(None) == "eu-west-2"
+    assert default_region(None) == "eu-west-2"
     monkeypatch.setenv("AWS_DEFAULT_REGION", US)
-    assert region_of("me") == US
+    assert default_region("me") == US
     (tmp_path / "config").write_text("no configuration")
     monkeypatch.delenv("AWS_DEFAULT_REGION")
-    assert region_of("me") is None
+    assert default_region("me") is None
 
 
 def test_credentials_of_another_account_than_the_name_says_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +163,7 @@ def program() -> SiteTyper:
 
     @made.command()
     def plain(*, site: SiteOptions) -> None:
-        typer.echo(site.named(running=lambda: RUNNING))
+        typer.echo(site.resolve(running=lambda: RUNNING))
 
     @made.command()
     def one(site: SiteText, name: str, key: Annotated[str, typer.Argument()] = "") -> None:
@@ -181,7 +181,7 @@ def program() -> SiteTyper:
 
 
 def shown(text: str) -> str:
-    return str(options_said().named(text, running=lambda: RUNNING))
+    return str(current_options().resolve(text, running=lambda: RUNNING))
 
 
 def run(*arguments: str) -> Result:
@@ -292,7 +292,7 @@ def test_a_site_of_the_embedded_cloud_that_is_none_is_said() -> None:
 
 def test_of_run_local_the_job_is_not_the_site() -> None:
     done = CliRunner().invoke(app, ["pipeline", "run-local", "--local", "nojob", "--spark-python", "/nowhere"])
-    assert "/nowhere is no Python" in done.stderr
+    assert "/nowhere is not an executable Python" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["up", "env"])

@@ -24,14 +24,14 @@ from moto import mock_aws
 from msgspec import to_builtins
 from typer.testing import CliRunner, Result
 
-from sluice.aws.connections import Connection, of_user
-from sluice.aws.queues import depth_of
+from sluice.aws.connections import Connection, connect_user
+from sluice.aws.queues import fetch_depth
 from sluice.cli import site_status
 from sluice.cli.main import app
 from sluice.cli.splitting import commands as split
 from sluice.federation.operations import ShowSite
-from sluice.operations import reply_of, request_of
-from sluice.operator.site_status import AskedSite, read_site
+from sluice.operations import build_reply, parse_request
+from sluice.operator.site_status import SiteClient, read_site
 from sluice.peers.channels import LOOPBACK
 from sluice.pipeline.operations import JobsOperation, ReconcileJobs
 from tests.tables import make_table
@@ -86,13 +86,13 @@ class FakeSite:
         if function == "links":
             return 200, self.federation[EAST].reply(body.encode()).decode()
         if function == "jobs":
-            return 200, json.dumps(reply_of(self.pipeline.ask(request_of(body, JobsOperation))))
+            return 200, json.dumps(build_reply(self.pipeline.ask(parse_request(body, JobsOperation))))
         asked = json.loads(body)
         said = self.rendezvous(asked) if function == "sweeper" else self.splitting(asked)
         return 200, json.dumps({"result": said})
 
     def rendezvous(self, asked: Any) -> Any:
-        held = {url: to_builtins(depth_of(self.sqs, url)) for url in asked["queues"]}
+        held = {url: to_builtins(fetch_depth(self.sqs, url)) for url in asked["queues"]}
         return {"waiting": {"unrestricted": 2, "restricted": 0}, "recent_offers": {"answered": 3}, "held": held}
 
     def splitting(self, asked: Any) -> Any:
@@ -216,10 +216,10 @@ def test_one_screen_has_all_of_the_site(site: FakeSite) -> None:
     said = done.stdout
     for part in ("rendezvous", "splitting", "federation", "pipeline", "dead letters"):
         assert f" {part} " in said
-    assert "offers queue           1 waiting, 0 in flight" in said
+    assert "offers queue        1 waiting, 0 in flight" in said
     assert "me@here" in said
     assert "amq.topic (topic)" in said
-    assert "land should be  running" in said
+    assert "land: desired  running" in said
     assert "5 waiting, 0 in flight" in said
     assert said.rstrip().endswith("3")  # dead letters
 
@@ -307,7 +307,7 @@ def test_a_route_shows_what_its_queue_holds_and_how_late_it_is(site: FakeSite) -
     assert (route["queue"]["name"], route["queue"]["visible"]) == ("sluice-queue-1", 2)
     assert (route["forwarded_ms"], route["waiting_s"]) == (1234.0, 77.0)
     shown = sluice().stdout
-    assert "oldest waits, s" in shown
+    assert "oldest message, s" in shown
     assert "1234" in shown
 
 
@@ -339,7 +339,7 @@ def test_a_part_that_does_not_answer_in_time_says_so_and_the_others_are_shown(si
     answers = Event()
     site.hanging = {"jobs": answers}
     try:
-        report = read_site(AskedSite(of_user(region=REGION), is_local=False), within_s=2.0)
+        report = read_site(SiteClient(connect_user(region=REGION), is_local=False), within_s=2.0)
     finally:
         answers.set()
     assert report.failed == {"pipeline": "no answer in 2 s"}
@@ -428,7 +428,7 @@ def test_dead_letters_are_counted_where_the_sweeper_cannot_be_asked(site: FakeSi
 
 
 def test_sessions_are_watched_a_line_for_each_change(site: FakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(split, "WATCH_EVERY_S", 0)
+    monkeypatch.setattr(split, "WATCH_INTERVAL_S", 0)
     looks: list[int] = []
 
     def splitting(_: object) -> Any:

@@ -4,61 +4,61 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any, cast
 
-from sluice.console.maps import RATE, SeldomAsked, drawn, peers_of, route_of
-from sluice.console.sites import KnownSite, SiteMemory
+from sluice.console.maps import LONGEST_RATE, CachingClient, draw_map, peer_cache, route_document
+from sluice.console.sites import BudgetedSite, SiteCache
 from sluice.errors import CallFailed
 from sluice.federation.map.svg import MAX_LABELLED
-from sluice.federation.operations import ListBindings, ListWays
-from sluice.operator.federated_sites import Walked
+from sluice.federation.operations import ListBindings, ListPaths
+from sluice.operator.federated_sites import DiscoveredSites
 from sluice.operator.site_names import SiteName
 from tests.unit.federation.test_topology import dynamic, joined, push, sites_with
 
 CONNECTION: Any = SimpleNamespace(region="r", stage=None, endpoint_url=None, client=lambda _: None)
 
 
-class Here(KnownSite):
+class Here(BudgetedSite):
     """A site that says its tag, and whose peers answer without being asked."""
 
-    def __init__(self, memory: SiteMemory, *, calls: int = 10) -> None:
+    def __init__(self, memory: SiteCache, *, calls: int = 10) -> None:
         super().__init__(CONNECTION, memory, is_local=True, calls=calls)
 
-    def once(self, what: str, task: Any) -> Any:
+    def run_once(self, what: str, task: Any) -> Any:
         return SimpleNamespace(result=lambda: SimpleNamespace(tag="A"))
 
 
-def walked(*bridges: Any) -> Walked:
-    return Walked(topology=sites_with(*bridges), not_reached={}, ways={})
+def walked(*bridges: Any) -> DiscoveredSites:
+    return DiscoveredSites(topology=sites_with(*bridges), not_reached={}, ways={})
 
 
 def test_lines_have_their_routes_and_room_for_a_rate() -> None:
-    map_ = drawn(Here(SiteMemory()), walked(("A", push("B")), ("B", dynamic("A"))), downwards=False)
+    map_ = draw_map(Here(SiteCache()), walked(("A", push("B")), ("B", dynamic("A"))), downwards=False)
     assert [(each["source"], each["kind"], len(each["routes"])) for each in map_["edges"]] == [
         ("A", "static", 1),
         ("B", "dynamic", 1),
     ]
     assert [each["tag"] for each in map_["nodes"] if each["here"]] == ["A"]
-    assert all(RATE not in each["says"] and each["label"]["height"] > 2 * 17 for each in map_["edges"])
+    assert all(LONGEST_RATE not in each["says"] and each["label"]["height"] > 2 * 17 for each in map_["edges"])
 
 
 def test_what_is_laid_out_is_laid_out_once() -> None:
-    memory = SiteMemory()
+    memory = SiteCache()
     for _ in range(3):
-        drawn(Here(memory), walked(("A", push("B"))), downwards=False)
-    assert len(peers_of(Here(memory)).layouts) == 1
-    drawn(Here(memory), walked(("A", push("B"))), downwards=True)
-    assert len(peers_of(Here(memory)).layouts) == 2
+        draw_map(Here(memory), walked(("A", push("B"))), downwards=False)
+    assert len(peer_cache(Here(memory)).layouts) == 1
+    draw_map(Here(memory), walked(("A", push("B"))), downwards=True)
+    assert len(peer_cache(Here(memory)).layouts) == 2
 
 
 def test_of_very_many_lines_none_has_a_label() -> None:
     many = [("A", f"s{number}") for number in range(MAX_LABELLED + 1)]
-    map_ = drawn(Here(SiteMemory()), Walked(topology=joined(many), not_reached={}, ways={}), downwards=False)
+    map_ = draw_map(Here(SiteCache()), DiscoveredSites(topology=joined(many), not_reached={}, ways={}), downwards=False)
     assert len(map_["edges"]) > MAX_LABELLED
     assert not any(each["label"] for each in map_["edges"])
 
 
 def test_a_route_is_known_to_its_peer_by_its_sites_tag() -> None:
     [route] = sites_with(("A", push("B"))).routes
-    assert (route_of(route)["declared_at"], route_of(route)["served"]) == ("A", "x-#-B@A")
+    assert (route_document(route)["declared_at"], route_document(route)["served"]) == ("A", "x-#-B@A")
 
 
 class Peer:
@@ -75,10 +75,10 @@ class Peer:
 
 
 def test_a_peer_is_asked_once_in_a_while_and_a_failure_of_ways_is_none() -> None:
-    memory, peer = SiteMemory(), Peer()
+    memory, peer = SiteCache(), Peer()
     site = Here(memory)
-    peers_of(site).clients["b"] = cast("Any", peer)
-    asked = SeldomAsked(site, SiteName("b"))
+    peer_cache(site).clients["b"] = cast("Any", peer)
+    asked = CachingClient(site, SiteName("b"))
     assert [cast("Any", asked.ask(ListBindings())) for _ in range(3)] == ["an answer"] * 3
     assert peer.asked.total() == 1
-    assert asked.ask(ListWays()).ways == ()
+    assert asked.ask(ListPaths()).ways == ()

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from sluice.console.sites import KnownSite
-from sluice.console.trials import MAX_TOLD, try_message
+from sluice.console.sites import BudgetedSite
+from sluice.console.trials import MAX_LEAVING, try_message
 from sluice.errors import BadFilter, BadRequest
 from sluice.operator.documents import BadFile
-from sluice.operator.messages import sight_of_file
+from sluice.operator.messages import read_filter_input
 from sluice.splitting.filters.texts import Envelope
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter
 from sluice.splitting.operations import (
@@ -46,7 +46,7 @@ class Splits:
 
     sessions: Sequence[SessionView]
 
-    def once(self, what: str, task: Any) -> "Splits":
+    def run_once(self, what: str, task: Any) -> "Splits":
         assert what == "splitting"
         return self
 
@@ -56,7 +56,7 @@ class Splits:
 
 
 def told(sessions: Sequence[SessionView], **fields: str) -> Mapping[str, Any]:
-    site = cast("KnownSite", Splits(sessions))
+    site = cast("BudgetedSite", Splits(sessions))
     return try_message(site, {"queue": "orders", "message": MESSAGE, **fields})
 
 
@@ -92,8 +92,8 @@ def test_a_session_that_isnt_routed_to_yet_isnt_asked() -> None:
 
 
 def test_of_many_sessions_that_leave_it_the_first_are_told() -> None:
-    found = told([*(a_session(number, "^bob$") for number in range(MAX_TOLD + 5)), a_session(9_999, "^ada$")])
-    assert (len(found["sessions"]), found["left_out"], found["taker"]) == (MAX_TOLD + 1, 5, "s9999")
+    found = told([*(a_session(number, "^bob$") for number in range(MAX_LEAVING + 5)), a_session(9_999, "^ada$")])
+    assert (len(found["sessions"]), found["left_out"], found["taker"]) == (MAX_LEAVING + 1, 5, "s9999")
 
 
 @pytest.mark.parametrize(
@@ -117,4 +117,4 @@ def test_what_is_wrong_is_said_in_the_commands_words(fields: dict[str, str], err
 
 def test_a_file_and_a_form_read_a_message_alike(tmp_path: Any) -> None:
     (tmp_path / "message.json").write_text(MESSAGE)
-    assert sight_of_file(tmp_path / "message.json", envelope=Envelope()).texts == {"user": ("ada",)}
+    assert read_filter_input(tmp_path / "message.json", envelope=Envelope()).texts == {"user": ("ada",)}

@@ -12,7 +12,7 @@ from benchmarks.prices import MONTH_H, MONTH_MIN, POLL_S, price_list, times, tog
 from benchmarks.rest import SCHEDULED_S
 from sluice.aws.metrics import publish
 from sluice.cli.deploying import describe_idle_costs
-from sluice.costs import ENDPOINTS, LEAST_POLLERS, POLLERS, Numbers, SiteTemplates, cost_table
+from sluice.costs import ENDPOINTS, LEAST_POLLERS, POLLERS, Numbers, SiteTemplates, load_cost_table
 from sluice.parameters import Parameters
 
 LINE_OVERHEAD_BYTES = 26  # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
@@ -128,7 +128,7 @@ def test_what_a_month_counts_has_what_it_uses() -> None:
 
 
 def test_the_products_table_is_what_was_last_counted_times_the_prices() -> None:
-    assert cost_table() == Costs.kept().table(), "python -m benchmarks.cost --last --write"
+    assert load_cost_table() == Costs.kept().table(), "python -m benchmarks.cost --last --write"
 
 
 def test_a_month_is_said_by_its_parts_but_for_what_costs_next_to_nothing() -> None:

@@ -25,7 +25,7 @@ def test_what_is_lost_or_doubled_is_counted(
     there: list[str], mine: list[str], landed: list[str], lost: int, doubled: int
 ) -> None:
     reconciled = Reconciled(bytes_back=BACK, there=there, mine=mine, landed=landed)
-    assert (reconciled.lost, reconciled.doubled) == (lost, doubled)
+    assert (reconciled.lost, reconciled.duplicates) == (lost, doubled)
     assert reconciled.is_right() == (lost == doubled == 0)
 
 

@@ -20,8 +20,8 @@ from rich.console import Console
 from sluice.demo.terminal import Terminal
 
 terminal = Terminal(Path(sys.argv[1]), {"PATH": "/usr/bin:/bin"}, Console())
-with terminal.elsewhere("echo it runs; exec sleep 600", name="sleeper") as sleeper:
-    sleeper.wait_until_it_says("it runs")
+with terminal.run_in_background("echo it runs; exec sleep 600", name="sleeper") as sleeper:
+    sleeper.wait_for_output("it runs")
     sleeper.wait_for_ctrl_c(lambda: print(sleeper.process.pid, flush=True))
 print("ended")
 """
@@ -47,16 +47,16 @@ def test_a_command_that_fails_ends_the_demo_unless_it_may(terminal: Terminal) ->
 
 
 def test_what_fails_elsewhere_says_why(terminal: Terminal) -> None:
-    with terminal.elsewhere("echo no Java; exit 1", name="job") as job:
+    with terminal.run_in_background("echo no Java; exit 1", name="job") as job:
         with pytest.raises(CommandFailed, match=r"exit code 1\nno Java"):
             job.wait(within_s=60)
         with pytest.raises(CommandFailed, match=r"it doesn't say 'ready'\nno Java"):
-            job.wait_until_it_says("ready")
+            job.wait_for_output("ready")
 
 
 def test_what_was_started_elsewhere_ends_with_it(terminal: Terminal) -> None:
     os.mkfifo(terminal.folder / "started")
-    with terminal.elsewhere("exec 3> started; sleep 600 & wait", name="job"):
+    with terminal.run_in_background("exec 3> started; sleep 600 & wait", name="job"):
         written = (terminal.folder / "started").open()  # once a job has it open, and so what that starts
     with written:
         assert written.read() == ""  # which ends when nobody has it open to write

@@ -19,7 +19,7 @@ import pytest
 from sluice_spark.log.store import FSSPEC_SCHEMES
 
 from sluice.building import project
-from sluice.building.locks import normal, read_lock, required_name
+from sluice.building.locks import normal, read_lock, requirement_name
 from tests.unit.documents.repository import ROOT, tracked_files
 
 COMMAND = re.compile(r"\b(?:pip3?(?: --\S+(?: [^\s-]\S*)?)*|pipx|uv tool) (?:install|wheel|download)\b|\buv add\b")
@@ -76,7 +76,7 @@ def known_packages() -> frozenset[str]:
     """List others' packages that we depend on: pinned, listed, or asked for by name where a location needs one."""
     pinned = {name for lock in locks() for name in read_lock((ROOT / lock).read_text())}
     listed = {
-        normal(required_name(requirement))
+        normal(requirement_name(requirement))
         for described in projects().values()
         for group in (
             described["project"]["dependencies"],
@@ -145,9 +145,11 @@ def fault(named: Named) -> str:
         return _path_fault(named, f"{origin.removeprefix('file://')}[{extras.rstrip(']')}]" if base in OURS else origin)
     if re.match(r"[./]|.*/|.*\.whl\b", named.text):
         return _path_fault(named, named.text)
-    if normal(required_name(named.text)) in OURS:
+    if normal(requirement_name(named.text)) in OURS:
         return "isn't on a package index, or is another project's there"
-    return "" if normal(required_name(named.text)) in known_packages() else "no lock pins it, and no pyproject lists it"
+    return (
+        "" if normal(requirement_name(named.text)) in known_packages() else "no lock pins it, and no pyproject lists it"
+    )
 
 
 def _path_fault(named: Named, text: str) -> str:

@@ -11,27 +11,27 @@ from sluice.errors import BadBinding, BadSnapshot
 from sluice.federation.exchange_store import (
     Change,
     ExchangeStore,
-    bound_exactly,
-    feeding,
-    with_binding,
-    with_exchange,
-    without_binding,
-    without_exchange,
-    without_queue,
+    add_binding,
+    add_exchange,
+    bind_exactly,
+    mark_feeding_queues,
+    remove_binding,
+    remove_exchange,
+    remove_queue_bindings,
 )
 from sluice.federation.matching.bindings import (
     MAX_PAGE,
     Binding,
     Bindings,
     BindingsChange,
+    CachedReplica,
     Destination,
-    Followed,
     QueueTable,
     RoutingTable,
     SiteBindings,
+    build_replica,
+    iter_bound_queues,
     pack,
-    parts_of,
-    replica_of,
 )
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.federation.matching.indexes import Publication
@@ -70,19 +70,19 @@ def changes(draw: st.DrawFn) -> Change:
     queue = draw(st.sampled_from(QUEUES))
     if made == "bind":
         binding = draw(bindings())
-        return with_binding(binding, draw(destinations(binding.queue)))
+        return add_binding(binding, draw(destinations(binding.queue)))
     if made == "unbind":
-        return without_binding(draw(bindings()).id, missing_ok=True)
+        return remove_binding(draw(bindings()).id, missing_ok=True)
     if made == "queue":
-        return without_queue(queue)
+        return remove_queue_bindings(queue)
     if made == "exactly":
         drawn = draw(st.lists(bindings(), max_size=4))
         wanted = {each.id: each for each in drawn if each.queue == queue}
-        return bound_exactly(draw(destinations(queue)), list(wanted.values()))
+        return bind_exactly(draw(destinations(queue)), list(wanted.values()))
     if made == "feed":
-        return feeding(draw(st.sets(st.sampled_from([*QUEUES, "unbound"]))))
+        return mark_feeding_queues(draw(st.sets(st.sampled_from([*QUEUES, "unbound"]))))
     own = draw(st.sampled_from(OWN))
-    return with_exchange(own) if made == "add" else without_exchange(own.name)
+    return add_exchange(own) if made == "add" else remove_exchange(own.name)
 
 
 ASKED: list[Headers] = [{}, {"h": 1}, {"h": True, "i": "1"}, {"h": 1.0, "i": 1}]
@@ -118,7 +118,7 @@ def test_who_takes_changes_in_one_by_one_knows_what_who_reads_everything_knows(
     """Two writers by turns, readers that look now and then, snapshots amid it; the oracle is compiled from scratch."""
     log = FakeChangeLog(long=2)
     writers = {name: ExchangeStore(log) for name in "12"}
-    table, demand = Followed(log, RoutingTable), Followed(log, Demand)
+    table, demand = CachedReplica(log, RoutingTable), CachedReplica(log, Demand)
     for writer, looks, folds, change in steps:
         store = writers[writer]
         try:
@@ -131,7 +131,7 @@ def test_who_takes_changes_in_one_by_one_knows_what_who_reads_everything_knows(
             demand.value()
             table.value()
     site = writers["1"].bindings()
-    read = replica_of(pack(site.snapshot()), SiteBindings)
+    read = build_replica(pack(site.snapshot()), SiteBindings)
     assert spelled(site) == spelled(writers["2"].bindings()) == spelled(ExchangeStore(log).bindings())
     # What is stored is in order of names, where it was in the order of its making.
     assert spelled(site) == spelled(read)
@@ -173,15 +173,22 @@ def test_what_is_stored_in_pages_is_read_page_by_page() -> None:
     site = SiteBindings(bound(wanted, queues, [*STANDARD_EXCHANGES, *OWN], version=7))
     pages = list(site.pages())
     assert [len(page.queues) for page in pages] == [0, MAX_PAGE, 1, 0, 0, 0]
-    assert [sum(len(keys) for _, _, keys in parts_of(page.bound)) for page in pages] == [0, 0, 0, MAX_PAGE, MAX_PAGE, 2]
+    assert [sum(len(keys) for _, _, keys in iter_bound_queues(page.bound)) for page in pages] == [
+        0,
+        0,
+        0,
+        MAX_PAGE,
+        MAX_PAGE,
+        2,
+    ]
     stored = b"".join(map(pack, pages))
-    read = replica_of(stored, SiteBindings)
+    read = build_replica(stored, SiteBindings)
     assert (read.version, read.snapshot()) == (7, site.snapshot())
-    table = replica_of(stored, RoutingTable)
+    table = build_replica(stored, RoutingTable)
     found = table.route(Publication(exchange="amq.direct", key="k0"))
     assert found == tuple(sorted(queues, key=lambda each: each.queue))
     with pytest.raises(BadSnapshot):
-        replica_of(stored[:-5], SiteBindings)
+        build_replica(stored[:-5], SiteBindings)
 
 
 @given(

@@ -6,14 +6,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.federation.links.registry import served_name
+from sluice.federation.links.registry import format_served_name
 from sluice.federation.links.states import LinkState, LinkStatus
-from sluice.federation.map.destinations import Arrival, AskedExchanges, Stage, destinations, takes
+from sluice.federation.map.destinations import Arrival, SiteExchanges, Stage, binding_matches, find_destinations
 from sluice.federation.map.topology import MappedSite, Topology
 from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.matching.topics import covers
-from sluice.federation.operations import WayView
+from sluice.federation.operations import PathView
 from tests.unit.federation.test_topology import TYPES, dynamic, link_to, push
 
 EXCHANGES = {name: Exchange(name=name, type=type_) for name, type_ in TYPES.items()}
@@ -21,7 +21,7 @@ EXCHANGES = {name: Exchange(name=name, type=type_) for name, type_ in TYPES.item
 
 def topology(*bridges: tuple[str, Any], down: Sequence[str] = ()) -> Topology:
     tags = sorted({tag for source, bridge in bridges for tag in (source, bridge.link.removeprefix("to-"))})
-    return Topology.of(
+    return Topology.from_sites(
         MappedSite(
             tag=tag,
             exchanges=TYPES,
@@ -37,24 +37,22 @@ def topology(*bridges: tuple[str, Any], down: Sequence[str] = ()) -> Topology:
     )
 
 
-def bound(*bindings: tuple[str, str, str], ways: Sequence[WayView] = (), **alternates: str) -> AskedExchanges:
+def bound(*bindings: tuple[str, str, str], ways: Sequence[PathView] = (), **alternates: str) -> SiteExchanges:
     exchanges = EXCHANGES | {
         name: Exchange(name=name, type=TYPES[name], alternate=alternate) for name, alternate in alternates.items()
     }
     made = [Binding(exchange=exchange, queue=queue, key=key) for exchange, queue, key in bindings]
-    return AskedExchanges(exchanges=exchanges, bindings=made, ways=ways)
+    return SiteExchanges(exchanges=exchanges, bindings=made, ways=ways)
 
 
-def way(route: str, origin: str, *, active: bool = True) -> WayView:
-    return WayView(
+def way(route: str, origin: str, *, active: bool = True) -> PathView:
+    return PathView(
         exchange="x", origin=origin, route=route, path=(origin,), active=active, outages=0, wants=1, keys=("#",)
     )
 
 
-def gone(
-    where: Topology, asked: Mapping[str, AskedExchanges], key: str = "a.b", exchange: str = "x"
-) -> Sequence[Stage]:
-    return destinations(where, asked, Arrival("A", exchange, key), {})
+def gone(where: Topology, asked: Mapping[str, SiteExchanges], key: str = "a.b", exchange: str = "x") -> Sequence[Stage]:
+    return find_destinations(where, asked, Arrival("A", exchange, key), {})
 
 
 def queues(stages: Sequence[Stage]) -> dict[str, list[str]]:
@@ -96,7 +94,7 @@ def test_a_route_that_is_down_keeps_it() -> None:
 def test_a_dynamic_route_takes_what_a_site_behind_it_wants() -> None:
     where = topology(("A", dynamic("B")))
     name = where.routes[0].bridge.name
-    ways = (way(served_name(name, "B"), "B"),)
+    ways = (way(format_served_name(name, "B"), "B"),)
     assert queues(gone(where, {"A": bound(ways=ways), "B": bound(("x", "wants", "a.*"))})) == {"A": [], "B": ["wants"]}
     assert queues(gone(where, {"A": bound(ways=ways), "B": bound(("x", "wants", "c.*"))})) == {"A": []}
     [passage] = gone(where, {"A": bound(ways=ways)})[0].passages
@@ -117,12 +115,12 @@ tokens = st.lists(st.sampled_from(["a", "b", "*", "#"]), min_size=1, max_size=4)
 @given(pattern=tokens, key=st.lists(st.sampled_from(["a", "b"]), min_size=1, max_size=4).map(".".join))
 def test_a_binding_takes_what_its_exchange_would_route_by_it(pattern: str, key: str) -> None:
     binding = Binding(exchange="x", queue="q", key=pattern)
-    assert takes(ExchangeType.TOPIC, binding, key=key, headers={}) == covers(pattern, key)
-    assert takes(ExchangeType.DIRECT, binding, key=key, headers={}) == (pattern == key)
-    assert takes(ExchangeType.FANOUT, binding, key=key, headers={})
+    assert binding_matches(ExchangeType.TOPIC, binding, key=key, headers={}) == covers(pattern, key)
+    assert binding_matches(ExchangeType.DIRECT, binding, key=key, headers={}) == (pattern == key)
+    assert binding_matches(ExchangeType.FANOUT, binding, key=key, headers={})
 
 
 def test_a_headers_binding_asks_for_headers() -> None:
     binding = Binding(exchange="x", queue="q", arguments={"x-match": "all", "tenant": "blue"})
-    assert takes(ExchangeType.HEADERS, binding, key="", headers={"tenant": "blue"})
-    assert not takes(ExchangeType.HEADERS, binding, key="", headers={"tenant": "red"})
+    assert binding_matches(ExchangeType.HEADERS, binding, key="", headers={"tenant": "blue"})
+    assert not binding_matches(ExchangeType.HEADERS, binding, key="", headers={"tenant": "red"})

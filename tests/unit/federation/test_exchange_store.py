@@ -11,13 +11,13 @@ from sluice.errors import BadBinding, BadSnapshot, CallFailed, TooBusy
 from sluice.federation.exchange_store import (
     Change,
     ExchangeStore,
-    bound_exactly,
-    feeding,
-    with_binding,
-    with_exchange,
-    without_binding,
-    without_exchange,
-    without_queue,
+    add_binding,
+    add_exchange,
+    bind_exactly,
+    mark_feeding_queues,
+    remove_binding,
+    remove_exchange,
+    remove_queue_bindings,
 )
 from sluice.federation.matching.bindings import (
     CACHED_MS,
@@ -25,13 +25,13 @@ from sluice.federation.matching.bindings import (
     Binding,
     Bindings,
     BindingsChange,
+    BindingsUpdate,
+    CachedReplica,
     Destination,
-    Followed,
-    News,
     SiteBindings,
 )
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
-from sluice.federation.stored import MAX_RACES, Seen
+from sluice.federation.stored import MAX_RACES, CachedDocument
 from tests.federation_fakes import NOTHING, FakeChangeLog, FakeDocument
 
 OWN = Exchange(name="own", type=ExchangeType.TOPIC, alternate="amq.fanout")
@@ -39,7 +39,7 @@ OWN = Exchange(name="own", type=ExchangeType.TOPIC, alternate="amq.fanout")
 
 def bound(queue: str, key: str = "", exchange: str = "amq.direct", **arguments: object) -> Change:
     binding = Binding(exchange=exchange, queue=queue, key=key, arguments=arguments)  # type: ignore[arg-type]
-    return with_binding(binding, Destination(queue=queue, url=f"url/{queue}"))
+    return add_binding(binding, Destination(queue=queue, url=f"url/{queue}"))
 
 
 def keys(store: ExchangeStore) -> set[tuple[str, str, str]]:
@@ -70,11 +70,11 @@ def test_bindings_are_those_made_and_not_taken_away_whoever_writes_amid_it(
             store.change(bound(queue, key))
             expected.add(id_)
         elif id_ in expected:
-            store.change(without_binding(id_))
+            store.change(remove_binding(id_))
             expected.remove(id_)
         else:
             with pytest.raises(BadBinding, match="is not bound"):
-                store.change(without_binding(id_))
+                store.change(remove_binding(id_))
         assert keys(store) == expected
         assert {each.queue for each in store.bindings().queues} == {queue for _, queue, _ in expected}
 
@@ -84,9 +84,9 @@ def test_the_same_change_again_writes_nothing() -> None:
     store = ExchangeStore(document)
     for _ in range(2):
         store.change(bound("q", "a"))
-        store.change(with_exchange(OWN))
-        store.change(feeding({"q"}))
-        store.change(without_queue("other"))
+        store.change(add_exchange(OWN))
+        store.change(mark_feeding_queues({"q"}))
+        store.change(remove_queue_bindings("other"))
     # Binding again forgets who feeds on it, and noting that is a change: two of each.
     assert document.written <= 5
 
@@ -129,18 +129,18 @@ def test_a_rivals_binding_is_kept() -> None:
         (bound("q", exchange="nowhere"), "no such exchange: nowhere"),
         (bound("q", "k" * 257), "257 characters"),
         (bound("q", exchange="amq.match"), "x-match"),
-        (with_exchange(Exchange(name="amq.direct", type=ExchangeType.TOPIC)), "there is an exchange of this name"),
-        (without_exchange("amq.direct"), "every site has"),
-        (without_exchange("nowhere"), "no such exchange"),
-        (without_exchange("own"), "own has 1 bindings: unbind them first"),
+        (add_exchange(Exchange(name="amq.direct", type=ExchangeType.TOPIC)), "there is an exchange of this name"),
+        (remove_exchange("amq.direct"), "every site has"),
+        (remove_exchange("nowhere"), "no such exchange"),
+        (remove_exchange("own"), "own has 1 bindings: unbind them first"),
         (bound("q", "a", exchange="own", n=1), "with other arguments"),
-        (without_binding(("own", "q", "b")), "q is not bound to own by 'b'"),
+        (remove_binding(("own", "q", "b")), "q is not bound to own by 'b'"),
     ],
 )
 def test_a_change_that_cannot_be_is_refused_and_nothing_is_written(change: Change, error: str) -> None:
     document = FakeChangeLog()
     store = ExchangeStore(document)
-    store.change(with_exchange(OWN))
+    store.change(add_exchange(OWN))
     store.change(bound("q", "a", exchange="own"))
     before = document.content
     with pytest.raises(BadBinding, match=error):
@@ -150,19 +150,19 @@ def test_a_change_that_cannot_be_is_refused_and_nothing_is_written(change: Chang
 
 def test_an_exchange_that_is_anothers_alternate_stays() -> None:
     store = ExchangeStore(FakeChangeLog())
-    store.change(with_exchange(Exchange(name="last", type=ExchangeType.FANOUT)))
-    store.change(with_exchange(Exchange(name="first", type=ExchangeType.FANOUT, alternate="last")))
+    store.change(add_exchange(Exchange(name="last", type=ExchangeType.FANOUT)))
+    store.change(add_exchange(Exchange(name="first", type=ExchangeType.FANOUT, alternate="last")))
     with pytest.raises(BadBinding):
-        store.change(without_exchange("last"))
+        store.change(remove_exchange("last"))
     assert "last" in {each.name for each in store.bindings().exchanges}
 
 
 def test_what_feeds_a_route_is_noted_and_forgotten() -> None:
     store = ExchangeStore(FakeChangeLog())
     store.change(bound("q"))
-    store.change(feeding({"q", "unbound"}))
+    store.change(mark_feeding_queues({"q", "unbound"}))
     assert [each.feeds_route for each in store.bindings().queues] == [True]
-    store.change(feeding(()))
+    store.change(mark_feeding_queues(()))
     assert [each.feeds_route for each in store.bindings().queues] == [False]
 
 
@@ -178,7 +178,7 @@ def test_a_document_is_at_most_a_second_old_and_decoded_once_a_version() -> None
         decoded.append(content)
         return content or b""
 
-    seen = Seen(document, decode, lambda: clock[0])
+    seen = CachedDocument(document, decode, lambda: clock[0])
     assert (seen.value(), seen.value(), len(decoded)) == (b"", b"", 1)
     assert document.save(b"new", after=0)
     clock[0] = CACHED_MS - 1
@@ -196,7 +196,7 @@ def test_bindings_are_at_most_a_second_old_and_compiled_once() -> None:
         made.append(bindings)
         return SiteBindings(bindings)
 
-    seen = Followed(log, make, lambda: clock[0])
+    seen = CachedReplica(log, make, lambda: clock[0])
     assert (seen.value().version, len(made)) == (0, 1)
     ExchangeStore(log).change(bound("q"))
     clock[0] = CACHED_MS - 1
@@ -207,7 +207,7 @@ def test_bindings_are_at_most_a_second_old_and_compiled_once() -> None:
 
 def test_bindings_that_cannot_be_read_are_no_reason_to_keep_the_old_ones() -> None:
     log, clock = FakeChangeLog(), [0]
-    seen = Followed(log, SiteBindings, lambda: clock[0])
+    seen = CachedReplica(log, SiteBindings, lambda: clock[0])
     store = ExchangeStore(log)
     store.change(bound("q"))
     assert seen.value().count == 1
@@ -238,7 +238,7 @@ class Unreachable(FakeChangeLog):
 
     lost = False
 
-    def since(self, version: int | None) -> News:
+    def since(self, version: int | None) -> BindingsUpdate:
         if self.lost:
             self.lost = False
             raise CallFailed("GetItem", "Timeout", "")
@@ -252,7 +252,7 @@ def test_a_read_that_fails_costs_no_second_compilation() -> None:
         made.append(bindings)
         return SiteBindings(bindings)
 
-    followed = Followed(log, make)
+    followed = CachedReplica(log, make)
     followed.value()
     log.lost = True
     with pytest.raises(CallFailed):
@@ -266,10 +266,10 @@ def test_a_bulk_change_that_no_item_holds_is_a_snapshot_and_others_follow() -> N
     store.change(bound("q"))
     assert other.bindings().count == 1
     wanted = [Binding(exchange="amq.direct", queue="q", key=f"{draw.getrandbits(800):x}") for _ in range(5_000)]
-    store.change(bound_exactly(Destination(queue="q", url="url/q"), wanted))
+    store.change(bind_exactly(Destination(queue="q", url="url/q"), wanted))
     assert (log.base, log.changes) == (2, {})
     assert keys(store) == keys(other) == {each.id for each in wanted}
-    other.change(without_queue("q"))
+    other.change(remove_queue_bindings("q"))
     assert (keys(store), log.base) == (set(), 2 if log.changes else 3)
 
 
@@ -297,7 +297,7 @@ def test_a_document_that_cannot_be_read_is_no_reason_to_keep_the_old_one() -> No
             raise BadSnapshot("damaged")
         return content
 
-    seen = Seen(document, decode, lambda: clock[0])
+    seen = CachedDocument(document, decode, lambda: clock[0])
     assert document.save(b"first", after=0)
     assert seen.value() == b"first"
     assert document.save(b"damaged", after=1)

@@ -13,11 +13,11 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from sluice.errors import CallFailed, Dropped, HeldBack, Malformed, NotSifted, PeerRefused, PeerUnreachable, TooLarge
-from sluice.federation.forwarder import ForwardOutcome, forward_all, shared_out
+from sluice.federation.forwarder import ForwardOutcome, forward_all, split_batch
 from sluice.federation.links.links import Address, Bridge, Endpoint, Link
 from sluice.federation.links.registry import Forward
 from sluice.federation.matching.metadata import ATTRIBUTE, Crossing, DropReason, open_attributes
-from sluice.federation.sieves import BATCH_S, RouteFilter
+from sluice.federation.route_filters import BATCH_S, RouteFilter
 from sluice.message import MAX_MESSAGE_BYTES, Message, Value
 from sluice.splitting.filters.jq import NotRunning, ProgramTimedOut
 from sluice.splitting.filters.values import Filter
@@ -173,7 +173,7 @@ def says_yes(program: str, document: str) -> bool | None:
 
 
 def test_only_what_a_routes_filter_matches_goes_over_and_the_rest_is_counted() -> None:
-    sieve = RouteFilter.of(Filter(attributes=(("Author", "^m"),)), clock=lambda: 0.0, decide=says_yes)
+    sieve = RouteFilter.from_filter(Filter(attributes=(("Author", "^m"),)), clock=lambda: 0.0, decide=says_yes)
     outcome = run_through(sieve, [by("me"), by("you"), by("mine"), message("none")], peers := FicklePeers())
     assert peers.bodies == ["me", "mine"]
     assert outcome.failures == {}
@@ -187,7 +187,7 @@ def test_only_what_a_routes_filter_matches_goes_over_and_the_rest_is_counted() -
 def test_a_filter_sees_all_of_the_publishers_attributes_and_no_others() -> None:
     hidden = by("x", overflow={"inside": ["String", "yes"]})
     for name, found in (("inside", 1), ("x-qpid", 0)):
-        sieve = RouteFilter.of(Filter(attributes=((name, "."),)), clock=lambda: 0.0, decide=says_yes)
+        sieve = RouteFilter.from_filter(Filter(attributes=((name, "."),)), clock=lambda: 0.0, decide=says_yes)
         assert run_through(sieve, [hidden], FicklePeers()).counts["MessagesForwarded"] == found
 
 
@@ -195,7 +195,7 @@ def test_what_may_not_cross_asks_no_filter() -> None:
     def asked(program: str, document: str) -> bool | None:
         raise AssertionError(f"{program} is asked of {document}")
 
-    sieve = RouteFilter.of(Filter(jq="x"), clock=lambda: 0.0, decide=asked)
+    sieve = RouteFilter.from_filter(Filter(jq="x"), clock=lambda: 0.0, decide=asked)
     outcome = run_through(sieve, [message("m", claims='{"trace": ["THERE"]}')], FicklePeers())
     assert outcome.counts == {"MessagesDropped_loop": 1}
 
@@ -206,7 +206,7 @@ def test_a_message_on_which_the_filter_fails_is_a_dead_letter_with_the_reason() 
             raise ProgramTimedOut(program)
         return True
 
-    sieve = RouteFilter.of(Filter(jq="x"), clock=lambda: 0.0, decide=decide)
+    sieve = RouteFilter.from_filter(Filter(jq="x"), clock=lambda: 0.0, decide=decide)
     outcome = run_through(sieve, [message("bad"), message("good")], peers := FicklePeers())
     assert {position: str(fault) for position, fault in outcome.failures.items()} == {
         0: "the route's filter: jq timed out"
@@ -221,7 +221,7 @@ def test_once_the_filters_time_is_up_the_rest_of_the_batch_waits_in_order() -> N
         at_s[0] += BATCH_S
         return bool(program and document)
 
-    sieve = RouteFilter.of(Filter(jq="x"), clock=lambda: at_s[0], decide=decide)
+    sieve = RouteFilter.from_filter(Filter(jq="x"), clock=lambda: at_s[0], decide=decide)
     outcome = run_through(sieve, [message(f"{n}") for n in range(4)], peers := FicklePeers())
     assert (peers.bodies, {type(fault) for fault in outcome.failures.values()}) == (["0"], {HeldBack})
     assert outcome.counts == {"MessagesForwarded": 1, "MessagesRetried": 3}
@@ -231,7 +231,7 @@ def test_without_what_runs_programs_all_waits() -> None:
     def cannot() -> None:
         raise NotRunning
 
-    sieve = RouteFilter.of(Filter(jq="x"), clock=lambda: 0.0, decide=says_yes, ready=cannot)
+    sieve = RouteFilter.from_filter(Filter(jq="x"), clock=lambda: 0.0, decide=says_yes, ready=cannot)
     outcome = run_through(sieve, [message(f"{n}") for n in range(4)], peers := FicklePeers())
     assert (peers.bodies, outcome.counts) == ([], {"MessagesRetried": 4})
 
@@ -293,7 +293,7 @@ def test_the_lag_is_the_oldest_forwarded_messages() -> None:
 
 @given(groups=st.lists(st.none() | st.sampled_from(["g", "h", "i"]), max_size=30), routes=st.integers(1, 4))
 def test_several_routes_share_a_batch_and_a_group_goes_over_one(groups: list[str | None], routes: int) -> None:
-    shares = shared_out([message(f"{n}", group) for n, group in enumerate(groups)], routes)
+    shares = split_batch([message(f"{n}", group) for n, group in enumerate(groups)], routes)
     assert len(shares) == routes
     assert sorted(position for share in shares for position in share) == list(range(len(groups)))
     assert all(share == sorted(share) for share in shares)

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from sluice.federation.forwarder import forward
 from sluice.federation.matching.bindings import Binding, Destination, RoutingTable
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
-from sluice.federation.matching.metadata import DEFAULT_MAX_HOPS, Crossing, Drop, DropReason, Receipt, open_attributes
+from sluice.federation.matching.metadata import (
+    DEFAULT_MAX_HOPS,
+    Crossing,
+    Drop,
+    DropReason,
+    ReceivedMessage,
+    open_attributes,
+)
 from sluice.federation.router import publish
 from sluice.message import Message, Outgoing
 from tests.bindings import bound
@@ -77,7 +84,7 @@ class Sites:
                 return
             self._seen.add((site, message.deduplication_id))
         ulid = f"{int(message.message_id):026d}"
-        receipt = Receipt(message=message, site=site, ulid=ulid, now_ms=0)
+        receipt = ReceivedMessage(message=message, site=site, ulid=ulid, now_ms=0)
         published = publish(receipt, exchange="x", table=self._tables[site], trusted=over_link)
         self.drops.update(drop.reason for drop in published.drops)
         for copy in published.copies:
@@ -86,7 +93,7 @@ class Sites:
                 continue
             queued = received(message, copy.outgoing)
             sent = forward(
-                Receipt(message=queued, site=site, ulid=ulid, now_ms=0),
+                ReceivedMessage(message=queued, site=site, ulid=ulid, now_ms=0),
                 dest="x",
                 crossing=copy.destination.crossing,
                 fifo=self.fifo,
@@ -175,7 +182,7 @@ def test_on_two_opposite_queue_routes_a_message_stops_after_one_lap(tags: tuple[
     }
     site, message, transfers = "A", Message(message_id="m", body="once"), 0
     while True:
-        receipt = Receipt(message=message, site=site, ulid="0" * 26, now_ms=0)
+        receipt = ReceivedMessage(message=message, site=site, ulid="0" * 26, now_ms=0)
         sent = forward(receipt, crossing=crossings[site], dest="x", fifo=fifo)
         if isinstance(sent, Drop):
             break
@@ -189,7 +196,7 @@ def test_without_its_own_tags_an_opposite_pair_of_queue_routes_ends_with_its_hop
     crossings = {"A": Crossing(peer="B", tag="x"), "B": Crossing(peer="A", tag="y")}
     site, message, transfers = "A", Message(message_id="m", body="once"), 0
     while True:
-        receipt = Receipt(message=message, site=site, ulid="0" * 26, now_ms=0)
+        receipt = ReceivedMessage(message=message, site=site, ulid="0" * 26, now_ms=0)
         sent = forward(receipt, crossing=crossings[site], dest="x", fifo=False)
         if isinstance(sent, Drop):
             break

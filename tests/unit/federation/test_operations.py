@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from sluice.codec import encode
 from sluice.errors import BadBinding, BadConfiguration, BadRoute
-from sluice.federation.bridge_works import bridge_queue_name
+from sluice.federation.bridge_provisioner import bridge_queue_name
 from sluice.federation.declared import BindingDeclaration, Declared
 from sluice.federation.links.links import Bridge, Link
 from sluice.federation.links.peers import Peer
@@ -25,18 +25,18 @@ from sluice.federation.operations import (
     ChangeBridge,
     CloseBridge,
     CloseLink,
+    CommandBridge,
+    CommandLink,
     DeletePeer,
     ListBindings,
     Redrive,
     ReportOutage,
     ShowSite,
     SweepSite,
-    TellBridge,
-    TellLink,
     UnbindQueue,
 )
 from sluice.federation.settings import SiteNames
-from sluice.operations import Operation, R, reply_of, request_of, result_of
+from sluice.operations import Operation, R, build_reply, parse_request, parse_result
 from tests.federation_fakes import FIFO_INGRESS, SOURCE, FakeDocument, World, administration_of
 
 PUSH = Bridge(name="push", link="to-B", src="amq.fanout", dest="amq.direct", src_is_local=True)
@@ -79,8 +79,8 @@ class Desk:
             declared=self.declared,
             applied=self.applied,
         )
-        reply = reply_of(administration.perform(request_of(encode(operation), OPERATIONS)))
-        return result_of(operation, json.dumps(reply))
+        reply = build_reply(administration.perform(parse_request(encode(operation), OPERATIONS)))
+        return parse_result(operation, json.dumps(reply))
 
     def _hear_peers(self) -> None:
         self.let_in += 1
@@ -119,7 +119,7 @@ def test_a_declared_route_is_changed_where_it_stands_and_only_by_a_deployment() 
     desk.declare(links=(desk.link,), routes=(PUSH,))
     desk.world.settle(120_000)
     before = desk.here.registry().bridges["push"]
-    desk.ask(TellBridge(name="push", what=Command.PAUSE))
+    desk.ask(CommandBridge(name="push", what=Command.PAUSE))
     desk.declare(links=(desk.link,), routes=(replace(PUSH, max_hops=3),))
     after = desk.here.registry().bridges["push"]
     assert (after.queue, after.mapping, after.closing) == (before.queue, before.mapping, False)
@@ -164,7 +164,7 @@ def test_a_binding_with_other_arguments_is_refused_but_where_it_replaces_the_old
 
 
 def test_a_binding_is_asked_for_as_sites_of_before_know_it() -> None:
-    asked = BindQueue.to(BindingDeclaration(exchange="amq.topic", queue="orders", key="k"))
+    asked = BindQueue.from_declaration(BindingDeclaration(exchange="amq.topic", queue="orders", key="k"))
     assert encode(asked) == b'{"op":"bind","exchange":"amq.topic","queue":"orders","key":"k"}'
 
 
@@ -223,8 +223,8 @@ def test_a_link_goes_with_its_last_route_where_that_is_asked_for() -> None:
 @pytest.mark.parametrize("what", Command)
 def test_a_link_and_a_route_are_told(what: Command) -> None:
     desk = Desk().linked(PUSH)
-    desk.ask(TellBridge(name="push", what=what))
-    desk.ask(TellLink(name="to-B", what=what))
+    desk.ask(CommandBridge(name="push", what=what))
+    desk.ask(CommandLink(name="to-B", what=what))
     record = desk.here.registry()
     assert (record.bridges["push"].wanted is Intent.PAUSED) is (what == "pause")
     # Nothing is queued: what drains is done with it at once.

@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from sluice.errors import BadRoute, CallFailed
-from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX, bridge_queue_name, pace_of
-from sluice.federation.links.links import Bridge, MappingPace
+from sluice.federation.bridge_provisioner import BRIDGE_QUEUE_PREFIX, bridge_queue_name, choose_scaling
+from sluice.federation.links.links import Bridge, MappingScaling
 from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, bridge_destination
 from sluice.federation.links.states import CARRYING, Command, Intent, LinkEvent, LinkState
 from sluice.federation.links.transitions import (
@@ -20,8 +20,8 @@ from sluice.federation.links.transitions import (
     add_link,
     change_bridge,
     close_bridge,
-    tell_bridge,
-    tell_link,
+    command_bridge,
+    update_link,
 )
 from sluice.splitting.filters.values import Filter
 from tests.federation_fakes import FIFO_INGRESS, INGRESS, SOURCE, Crash, Site, World, queue_attributes
@@ -120,7 +120,7 @@ def _missing(site: Site, record: BridgeRecord) -> list[str]:
     known = site.registrar().exchanges.bindings().destination(record.queue or "") if record.bound else None
     if known is not None and known != bridge_destination(registry, record, url=known.url):
         lacks.append(f"{name} is bound with other options")
-    if mapping is not None and mapping.pace != pace_of(sharing, record.queue or ""):
+    if mapping is not None and mapping.pace != choose_scaling(sharing, record.queue or ""):
         lacks.append(f"{name} is read at {mapping.pace}")
     if mapping is None:
         lacks.append(f"{name} has no mapping")
@@ -174,7 +174,7 @@ def test_a_route_is_made_carries_and_goes(*, src_is_local: bool, src_is_queue: b
     world.settle()
     assert leftovers(world) == []
     assert [site.registry().bridges for site in world.sites.values()] == [{}, {}]
-    advance(world["A"], tell_link("to-B", LinkEvent.CLOSE))
+    advance(world["A"], update_link("to-B", LinkEvent.CLOSE))
     world.settle()
     assert [site.registry().links for site in world.sites.values()] == [{}, {}]
     assert (leftovers(world), lost(world)) == ([], [])
@@ -184,7 +184,7 @@ def test_a_route_is_made_carries_and_goes(*, src_is_local: bool, src_is_queue: b
 @pytest.mark.parametrize("src_is_local", [True, False])
 def test_a_link_takes_its_routes_along(*, src_is_local: bool) -> None:
     world = linked(src_is_local=src_is_local)
-    advance(world["A"], tell_link("to-B", LinkEvent.CLOSE))
+    advance(world["A"], update_link("to-B", LinkEvent.CLOSE))
     world.settle()
     for site in world.sites.values():
         assert (site.registry().links, site.registry().bridges, site.mappings.made) == ({}, {}, {})
@@ -226,12 +226,12 @@ def test_a_refusal_is_probed_again(*, src_is_local: bool) -> None:
 def test_a_paused_link_keeps_messages_and_a_resumed_one_sends_them(*, src_is_local: bool) -> None:
     world = linked(src_is_local=src_is_local)
     source, dest = (world["A"], world["B"]) if src_is_local else (world["B"], world["A"])
-    advance(world["A"], tell_link("to-B", Command.PAUSE))
+    advance(world["A"], update_link("to-B", Command.PAUSE))
     world.settle(120_000)
     source.publish("m")
     world.settle(120_000)
     assert (dest.queues.taken_in, leftovers(world)) == ([], [])
-    advance(world["A"], tell_link("to-B", Command.RESUME))
+    advance(world["A"], update_link("to-B", Command.RESUME))
     world.settle(120_000)
     assert (dest.queues.taken_in, leftovers(world)) == ([(FIFO_INGRESS, "m")], [])
 
@@ -241,7 +241,7 @@ def test_a_draining_link_sends_what_it_has_takes_in_no_more_and_pauses(*, src_is
     world = linked(src_is_local=src_is_local)
     source, dest = (world["A"], world["B"]) if src_is_local else (world["B"], world["A"])
     source.publish("before")
-    advance(world["A"], tell_link("to-B", Command.DRAIN))
+    advance(world["A"], update_link("to-B", Command.DRAIN))
     world.settle(300_000)
     world.at_ms += 2_000
     source.publish("after")
@@ -251,7 +251,7 @@ def test_a_draining_link_sends_what_it_has_takes_in_no_more_and_pauses(*, src_is
         LinkState.PAUSED
     ] * 2
     assert [drop.reason for drop in source.drops] == ["unroutable"]
-    advance(world["A"], tell_link("to-B", Command.RESUME))
+    advance(world["A"], update_link("to-B", Command.RESUME))
     world.settle(300_000)
     source.publish("again")
     world.settle(120_000)
@@ -262,7 +262,7 @@ def test_a_draining_link_sends_what_it_has_takes_in_no_more_and_pauses(*, src_is
 @pytest.mark.parametrize("src_is_local", [True, False])
 def test_a_parting_that_is_lost_leaves_nothing_behind(*, src_is_local: bool) -> None:
     world = linked(src_is_local=src_is_local)
-    advance(world["A"], tell_link("to-B", LinkEvent.CLOSE))
+    advance(world["A"], update_link("to-B", LinkEvent.CLOSE))
     while "to-B" in world["A"].registry().links:
         world["B"].control.clear()
         world.at_ms += 5_000
@@ -274,7 +274,7 @@ def test_a_parting_that_is_lost_leaves_nothing_behind(*, src_is_local: bool) -> 
 
 def test_a_pause_whose_hello_is_lost_holds_all_the_same() -> None:
     world = linked()
-    advance(world["A"], tell_link("to-B", Command.PAUSE))
+    advance(world["A"], update_link("to-B", Command.PAUSE))
     world["B"].control.clear()
     world.settle(10 * 60_000)
     assert leftovers(world) == []
@@ -287,7 +287,7 @@ def test_what_is_received_while_its_route_goes_down_is_not_lost() -> None:
     here.publish("m")
     here.begin(next(iter(here.mappings.made)))
     here.peers.unreachable.add("B")
-    advance(here, tell_link("to-B", LinkEvent.CLOSE))
+    advance(here, update_link("to-B", LinkEvent.CLOSE))
     [batch] = here.pending
     here.finish(batch)
     world.settle()
@@ -302,7 +302,7 @@ def test_what_a_gone_route_still_had_becomes_dead_letters_with_the_reason() -> N
     for number in range(25):
         here.publish(f"m{number}")
     world.forward()
-    advance(here, tell_link("to-B", LinkEvent.CLOSE))
+    advance(here, update_link("to-B", LinkEvent.CLOSE))
     here.peers.unreachable.clear()
     here.peers.refusing.add("B")
     world.settle()
@@ -359,22 +359,22 @@ def test_routes_that_share_a_queue_share_its_mapping_until_the_last_is_gone() ->
     world.settle(120_000)
     assert (len(here.mappings.made), leftovers(world)) == (1, [])
     advance(here, add_bridge(bridge("route", "to-B", src=SOURCE, src_is_queue=True, src_is_local=True)))
-    advance(here, tell_link("to-B", LinkEvent.CLOSE))
+    advance(here, update_link("to-B", LinkEvent.CLOSE))
     world.settle()
     assert (here.mappings.made, leftovers(world)) == ({}, [])
 
 
 def test_a_queue_is_read_as_the_strictest_asks_of_those_that_share_it() -> None:
-    def pace(queue: str, *asked: dict[str, Any]) -> MappingPace:
-        return pace_of([BridgeRecord(bridge=bridge(f"{n}", "l", **each)) for n, each in enumerate(asked)], queue)
+    def pace(queue: str, *asked: dict[str, Any]) -> MappingScaling:
+        return choose_scaling([BridgeRecord(bridge=bridge(f"{n}", "l", **each)) for n, each in enumerate(asked)], queue)
 
-    assert pace("q", {"sync": 100}) == MappingPace(batch_size=100)
-    assert pace("q.fifo", {"sync": 100}) == MappingPace(batch_size=10)
-    assert pace("q", {"sync": 100}, {"sync": 7}) == MappingPace(batch_size=7)
-    assert pace("q", {"sync": 10, "credit": 7}) == MappingPace(batch_size=3, max_concurrency=2)
-    assert pace("q", {"sync": 10, "credit": 90}) == MappingPace(batch_size=10, max_concurrency=9)
-    assert pace("q", {"sync": 100, "rate": 5}, {"credit": 90}) == MappingPace(batch_size=5, max_concurrency=2)
-    assert pace("q", {"sync": 100, "rate": 1_000}) == MappingPace(batch_size=100, max_concurrency=2)
+    assert pace("q", {"sync": 100}) == MappingScaling(batch_size=100)
+    assert pace("q.fifo", {"sync": 100}) == MappingScaling(batch_size=10)
+    assert pace("q", {"sync": 100}, {"sync": 7}) == MappingScaling(batch_size=7)
+    assert pace("q", {"sync": 10, "credit": 7}) == MappingScaling(batch_size=3, max_concurrency=2)
+    assert pace("q", {"sync": 10, "credit": 90}) == MappingScaling(batch_size=10, max_concurrency=9)
+    assert pace("q", {"sync": 100, "rate": 5}, {"credit": 90}) == MappingScaling(batch_size=5, max_concurrency=2)
+    assert pace("q", {"sync": 100, "rate": 1_000}) == MappingScaling(batch_size=100, max_concurrency=2)
 
 
 def test_a_shared_queue_is_read_as_the_others_ask_once_the_strictest_is_gone() -> None:
@@ -382,10 +382,10 @@ def test_a_shared_queue_is_read_as_the_others_ask_once_the_strictest_is_gone() -
     here = world["A"]
     strict = bridge("strict", "to-B", src=SOURCE, src_is_queue=True, src_is_local=True, dest="amq.topic", rate=2)
     advance(here, add_bridge(strict))
-    assert [each.pace for each in here.mappings.made.values()] == [MappingPace(batch_size=2, max_concurrency=2)]
+    assert [each.pace for each in here.mappings.made.values()] == [MappingScaling(batch_size=2, max_concurrency=2)]
     advance(here, close_bridge("strict"))
     world.settle(120_000)
-    assert [each.pace for each in here.mappings.made.values()] == [MappingPace(batch_size=10)]
+    assert [each.pace for each in here.mappings.made.values()] == [MappingScaling(batch_size=10)]
     assert leftovers(world) == []
 
 
@@ -395,7 +395,7 @@ def test_a_site_that_takes_anothers_tag_is_not_heard() -> None:
     world.talk()
     impostor = Site("A", world)
     impostor.peers.here = "IMPOSTOR"
-    impostor.registrar().take_in([add_link(world.link("A", "B", name="other"))])
+    impostor.registrar().save_changes([add_link(world.link("A", "B", name="other"))])
     impostor.registrar().advance()
     world["B"].hear()
     assert "other@A" not in world["B"].registry().links
@@ -532,10 +532,10 @@ class Chaos:
 
     def tell_link(self, site: Site) -> None:
         what = self.random.choice([Command.PAUSE, Command.RESUME, Command.DRAIN, Command.RETRY])
-        advance(site, tell_link(self._link_name(site), what))
+        advance(site, update_link(self._link_name(site), what))
 
     def close_link(self, site: Site) -> None:
-        advance(site, tell_link(self._link_name(site), LinkEvent.CLOSE))
+        advance(site, update_link(self._link_name(site), LinkEvent.CLOSE))
 
     def add_bridge(self, site: Site) -> None:
         choice, peer = self.random, self._peer(site)
@@ -549,7 +549,7 @@ class Chaos:
 
     def tell_bridge(self, site: Site) -> None:
         what = self.random.choice([Command.PAUSE, Command.RESUME, Command.DRAIN])
-        advance(site, tell_bridge(self._bridge_name(site), what))
+        advance(site, command_bridge(self._bridge_name(site), what))
 
     def publish(self, site: Site) -> None:
         self.numbers += 1

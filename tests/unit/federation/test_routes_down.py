@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX, bridge_queue_name
+from sluice.federation.bridge_provisioner import BRIDGE_QUEUE_PREFIX, bridge_queue_name
 from sluice.federation.links.links import Bridge, Endpoint, Link
-from sluice.federation.links.registry import BridgeRecord, LinkRecord, Registry, routes_down
+from sluice.federation.links.registry import BridgeRecord, LinkRecord, Registry, list_down_routes
 from sluice.federation.links.states import Intent, LinkState, LinkStatus
 
 LINK = Link(name="link", peer="WEST", endpoints=(Endpoint(region="r", account="1" * 12, control_queue_url="u"),))
@@ -36,7 +36,7 @@ def up(bridge: Bridge) -> BridgeRecord:
     ],
 )
 def test_a_route_is_as_down_as_its_link(state: LinkState, down: list[str]) -> None:
-    assert routes_down(registry(state, up(PUSHED))) == down
+    assert list_down_routes(registry(state, up(PUSHED))) == down
 
 
 def test_a_route_that_somebody_paused_or_closes_is_meant_to_rest() -> None:
@@ -44,21 +44,21 @@ def test_a_route_that_somebody_paused_or_closes_is_meant_to_rest() -> None:
         replace(up(PUSHED), wanted=Intent.PAUSED),
         replace(up(replace(PUSHED, name="other")), wanted=Intent.CLOSED),
     ]
-    assert routes_down(registry(LinkState.WAITING, *resting)) == []
+    assert list_down_routes(registry(LinkState.WAITING, *resting)) == []
 
 
 def test_a_route_with_an_error_of_its_own_is_down_on_a_link_that_carries() -> None:
-    assert routes_down(registry(LinkState.OPERATIONAL, replace(up(PUSHED), error="no such queue"))) == ["pushed"]
+    assert list_down_routes(registry(LinkState.OPERATIONAL, replace(up(PUSHED), error="no such queue"))) == ["pushed"]
 
 
 @pytest.mark.parametrize(("said", "down"), [(None, ["pulled"]), ("Operational", []), ("Failed: x", ["pulled"])])
 def test_a_pulled_route_is_what_its_peer_says_it_is(said: str | None, down: list[str]) -> None:
     remote = {} if said is None else {"pulled": said}
-    assert routes_down(registry(LinkState.OPERATIONAL, up(PULLED), remote=remote)) == down
+    assert list_down_routes(registry(LinkState.OPERATIONAL, up(PULLED), remote=remote)) == down
 
 
 def test_a_route_without_a_link_is_about_to_go() -> None:
-    assert routes_down(Registry(here="EAST", links={}, bridges={"pushed": up(PUSHED)})) == []
+    assert list_down_routes(Registry(here="EAST", links={}, bridges={"pushed": up(PUSHED)})) == []
 
 
 def test_a_routes_queue_has_its_name_before_it_is_made() -> None:

@@ -17,12 +17,12 @@ from sluice.federation.matching.bindings import (
     BindingsChange,
     Destination,
     SiteBindings,
-    follow,
+    apply_changes,
+    build_replica,
     pack,
-    replica_of,
 )
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
-from sluice.federation.matching.metadata import ATTRIBUTE, Crossing, Metadata, open_attributes, seal
+from sluice.federation.matching.metadata import ATTRIBUTE, Crossing, Metadata, open_attributes, seal_attributes
 from sluice.federation.matching.typed_values import Base64
 from sluice.message import Attributes, Value
 
@@ -107,9 +107,9 @@ def file(name: str) -> str:
 
 def test_bindings_are_read_and_written_as_they_were() -> None:
     # Compressed bytes are the compressor's; what they say is the format.
-    read = replica_of(zlib.compress(file("bindings").encode()), SiteBindings)
+    read = build_replica(zlib.compress(file("bindings").encode()), SiteBindings)
     # To Python 2 and 2.0 are equal, in words they aren't.
-    assert sorted(map(repr, read)) == sorted(map(repr, replica_of(pack(BINDINGS), SiteBindings)))
+    assert sorted(map(repr, read)) == sorted(map(repr, build_replica(pack(BINDINGS), SiteBindings)))
     assert (read.snapshot(), pack(read.snapshot())) == (BINDINGS, pack(BINDINGS))
     assert zlib.decompress(pack(BINDINGS)).decode() == file("bindings")
 
@@ -128,19 +128,19 @@ def test_what_a_dynamic_bridge_leads_to_is_read_and_written_as_it_was() -> None:
 def test_another_version_of_a_change_stops_the_reader_and_names_both() -> None:
     later = file("bindings_change").replace('"version":1', '"version":2', 1)
     with pytest.raises(BadSnapshot, match="bindings change of version 2: this program reads bindings change of 1"):
-        follow(replica_of(None, SiteBindings), [zlib.compress(later.encode())])
+        apply_changes(build_replica(None, SiteBindings), [zlib.compress(later.encode())])
 
 
 def test_another_version_of_bindings_stops_the_reader_and_names_both() -> None:
     later = file("bindings").replace('"version":1', '"version":2', 1)
     with pytest.raises(BadSnapshot, match="bindings of version 2: this program reads bindings of 1"):
-        replica_of(zlib.compress(later.encode()), SiteBindings)
+        build_replica(zlib.compress(later.encode()), SiteBindings)
 
 
 @pytest.mark.parametrize("name", MESSAGES)
 def test_a_message_that_waits_is_read_and_written_as_it_was(name: str) -> None:
     attributes, metadata = MESSAGES[name]
-    sealed = seal("body", attributes, metadata)
+    sealed = seal_attributes("body", attributes, metadata)
     assert sealed[ATTRIBUTE] == Value("String", file(f"x_qpid_{name}"))
     opened = open_attributes({**sealed, ATTRIBUTE: Value("String", file(f"x_qpid_{name}"))})
     assert (opened.attributes, opened.metadata) == (attributes, metadata)

@@ -16,18 +16,25 @@ from sluice.errors import BadSnapshot, Malformed
 from sluice.federation.declared import DECLARED, BindingDeclaration, Declared
 from sluice.federation.dynamic.ops import (
     AdvertisedRoute,
-    AskSnapshot,
     Bind,
     BindingAdvertisement,
     DynamicOp,
+    RequestSnapshot,
+    RouteHello,
     SnapshotPart,
     Unbind,
-    Wanted,
+    compute_digest,
     decode_op,
-    digest_of,
     read_snapshot,
 )
-from sluice.federation.dynamic.state import ROUTES, DynamicRoutes, Former, Partial, Pull, Served
+from sluice.federation.dynamic.state import (
+    ROUTES,
+    DynamicRoutes,
+    FormerRoute,
+    PartialSnapshot,
+    PulledRoute,
+    ServedRoute,
+)
 from sluice.federation.links.links import Address, Bridge, Endpoint, Link
 from sluice.federation.links.messages import (
     ControlMessage,
@@ -41,11 +48,11 @@ from sluice.federation.links.messages import (
 )
 from sluice.federation.links.registry import REGISTRY, BridgeRecord, LinkRecord, Registry
 from sluice.federation.links.states import Intent, LinkState, LinkStatus
-from sluice.federation.links.watch import WATCH, Mends, QueueWatch, SiteWatch
+from sluice.federation.links.watch import WATCH, QueueWatch, Repairs, SiteWatch
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.matching.typed_values import Base64
-from sluice.federation.operations import OPERATIONS, FederationOperation, LookAgain, ReportGone, ReportOutage
-from sluice.operations import request_of
+from sluice.federation.operations import OPERATIONS, FederationOperation, ReportGone, ReportOutage, Tick
+from sluice.operations import parse_request
 
 STORED = Path(__file__).parents[2] / "stored" / "federation"
 
@@ -143,8 +150,8 @@ LINKS = Registry(
     },
 )
 PLAIN, TYPED = (
-    BindingAdvertisement.of("a.#"),
-    BindingAdvertisement.of("", {"x-match": "all", "n": 1.0, "raw": b"\x00\xff", "void": None, "on": True}),
+    BindingAdvertisement.from_binding("a.#"),
+    BindingAdvertisement.from_binding("", {"x-match": "all", "n": 1.0, "raw": b"\x00\xff", "void": None, "on": True}),
 )
 REACH = AdvertisedRoute(path=("FAR", "EAST"), hops_left=6, outages=1, wants=frozenset({PLAIN, TYPED}))
 DYNAMIC_ROUTES = {
@@ -153,7 +160,7 @@ DYNAMIC_ROUTES = {
         exchange="amq.topic",
         local=frozenset({PLAIN, TYPED}),
         pulls={
-            "pull": Pull(
+            "pull": PulledRoute(
                 bridge="pull",
                 link="EAST",
                 peer="EAST",
@@ -166,7 +173,7 @@ DYNAMIC_ROUTES = {
             )
         },
         served={
-            "pull@EAST": Served(
+            "pull@EAST": ServedRoute(
                 bridge="pull",
                 link="link@EAST",
                 peer="EAST",
@@ -181,10 +188,10 @@ DYNAMIC_ROUTES = {
                 version=(1_700_000_000_011, 2),
                 hello=(1_700_000_000_011, 4),
                 asked=True,
-                partial=Partial(version=(1_700_000_000_011, 3), parts=("eJw=", None)),
+                partial=PartialSnapshot(version=(1_700_000_000_011, 3), parts=("eJw=", None)),
             )
         },
-        former={"GONE": Former(bridge="pull@EAST", wants=frozenset({PLAIN}), beats=1)},
+        former={"GONE": FormerRoute(bridge="pull@EAST", wants=frozenset({PLAIN}), beats=1)},
     )
 }
 DECLARATION = Declared(
@@ -207,7 +214,7 @@ WATCHED = SiteWatch(
         ),
         "sluice-queue-orders": QueueWatch(missing_since_ms=1_700_000_000_015, unbound=True),
     },
-    mends={PULL.name: Mends(number=2, last="queue", last_ms=1_700_000_000_016, lost=17)},
+    mends={PULL.name: Repairs(number=2, last="queue", last_ms=1_700_000_000_016, lost=17)},
 )
 CONTROLS: dict[str, ControlMessage] = {
     "hello": Hello(
@@ -222,7 +229,7 @@ CONTROLS: dict[str, ControlMessage] = {
 }
 OF_PULL: dict[str, Any] = {"exchange": "amq.topic", "bridge": "pull", "epoch": 1_700_000_000_012}
 OPS: dict[str, DynamicOp] = {
-    "wanted": Wanted(
+    "wanted": RouteHello(
         **OF_PULL,
         number=5,
         sequence=6,
@@ -232,12 +239,12 @@ OPS: dict[str, DynamicOp] = {
     "bind_origin": Bind(**OF_PULL, sequence=9, origin="EAST", path=("EAST",), hops_left=8, outages=0, want=None),
     "unbind": Unbind(**OF_PULL, sequence=10, origin="FAR", want=PLAIN),
     "snapshot": SnapshotPart(**OF_PULL, sequence=11, part=1, parts=3, data="eJyrVsrOzEtRslIqT8wrKVbSUSpLLSrOzM9T"),
-    "ask": AskSnapshot(**OF_PULL, number=13),
+    "ask": RequestSnapshot(**OF_PULL, number=13),
 }
 TICKS: dict[str, FederationOperation] = {
     "outage": ReportOutage(link="EAST", error="AccessDenied", refused=True, at_ms=1_700_000_000_014),
     "gone": ReportGone(copies={"sluice-bridge-0123": 3, "sluice-queue-orders": 0}),
-    "tick": LookAgain(),
+    "tick": Tick(),
 }
 
 
@@ -255,7 +262,7 @@ def file(name: str) -> str:
     ],
 )
 def test_a_stored_kind_is_read_and_written_as_it_was(name: str, format_: Format[object], value: object) -> None:
-    assert format_.of_text(file(name)) == value
+    assert format_.from_text(file(name)) == value
     assert format_.text(value) == file(name)
     assert format_.unpack(zlib.compress(file(name).encode())) == value
 
@@ -274,20 +281,20 @@ def test_an_op_of_dynamic_routes_is_read_and_written_as_it_was(name: str) -> Non
 
 @pytest.mark.parametrize("name", TICKS)
 def test_what_waits_in_the_ticks_queue_is_read_and_written_as_it_was(name: str) -> None:
-    assert request_of(file(f"operation_{name}"), OPERATIONS) == TICKS[name]
+    assert parse_request(file(f"operation_{name}"), OPERATIONS) == TICKS[name]
     assert encode(TICKS[name]).decode() == file(f"operation_{name}")
 
 
 def test_a_snapshot_is_read_and_its_digest_is_what_it_was() -> None:
     # Its bytes are the compressor's; only what they say is a format.
     assert read_snapshot([file("snapshot")]) == {"FAR": REACH}
-    assert digest_of({"FAR": REACH}) == "f3d40f748de5cea543198a1047413355"
+    assert compute_digest({"FAR": REACH}) == "f3d40f748de5cea543198a1047413355"
 
 
 def test_another_version_stops_the_reader_and_names_both() -> None:
     later = file("links").replace('"version":1', '"version":2')
     with pytest.raises(BadSnapshot, match="links of version 2: this program reads links of 1"):
-        REGISTRY.of_text(later)
+        REGISTRY.from_text(later)
     with pytest.raises(Malformed, match="control of version 2: this program reads control of 1"):
         decode_control(file("control_hello").replace('"version":1', '"version":2', 1))
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from sluice.federation.links.links import Bridge, Endpoint, Link
 from sluice.federation.links.states import LinkState, LinkStatus
 from sluice.federation.map.drawings import as_text
-from sluice.federation.map.findings import ALWAYS, FOR_FIVE_MINUTES, Concern, Effect, findings
+from sluice.federation.map.findings import ALWAYS_DUPLICATED, DUPLICATED_AFTER_WINDOW, Concern, Effect, list_findings
+from sluice.federation.map.paths import common_key
 from sluice.federation.map.svg import as_svg
 from sluice.federation.map.topology import MappedSite, Topology
-from sluice.federation.map.ways import common_key
 from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.topics import covers
@@ -42,7 +42,7 @@ def dynamic(dest: str, **fields: Any) -> Bridge:
 def sites_with(*bridges: tuple[str, Bridge], **fields: Any) -> Topology:
     """Sites with these routes of theirs, each pushed to the site that its link is named for."""
     tags = sorted({tag for source, bridge in bridges for tag in (source, bridge.link.removeprefix("to-"))})
-    return Topology.of(
+    return Topology.from_sites(
         MappedSite(
             tag=tag,
             exchanges=TYPES,
@@ -57,7 +57,7 @@ def sites_with(*bridges: tuple[str, Bridge], **fields: Any) -> Topology:
 def joined(joins: Iterable[Join], **fields: Any) -> Topology:
     joins = list(joins)
     tags = sorted({tag for join in joins for tag in join})
-    return Topology.of(
+    return Topology.from_sites(
         MappedSite(
             tag=tag,
             exchanges=TYPES,
@@ -73,7 +73,7 @@ def both_ways(*joins: Join) -> list[Join]:
 
 
 def found(topology: Topology, concern: Concern) -> list[tuple[str, ...]]:
-    return [finding.sites for finding in findings(topology) if finding.concern is concern]
+    return [finding.sites for finding in list_findings(topology) if finding.concern is concern]
 
 
 def test_what_a_route_gives_another_key_goes_on_by_that_key() -> None:
@@ -86,18 +86,18 @@ def test_what_a_route_gives_another_key_goes_on_by_that_key() -> None:
 
 
 def test_a_tree_both_ways_is_as_it_should_be() -> None:
-    assert findings(joined(both_ways(("A", "B"), ("B", "C"), ("B", "D"), ("D", "E")))) == ()
+    assert list_findings(joined(both_ways(("A", "B"), ("B", "C"), ("B", "D"), ("D", "E")))) == ()
 
 
 def test_a_ring_both_ways_is_a_multi_path_between_all_its_sites() -> None:
     topology = joined(both_ways(("A", "B"), ("B", "C"), ("C", "A")))
-    assert [finding.concern for finding in findings(topology)] == [Concern.MULTI_PATH] * 6
+    assert [finding.concern for finding in list_findings(topology)] == [Concern.MULTI_PATH] * 6
     assert found(topology, Concern.MULTI_PATH) == [(a, b) for a in "ABC" for b in "ABC" if a != b]
 
 
 def test_routes_one_way_and_a_ring_of_them_lose_and_double_nothing() -> None:
-    assert findings(joined([("A", "B"), ("B", "C")])) == ()
-    assert findings(joined([("A", "B"), ("B", "C"), ("C", "A")])) == ()
+    assert list_findings(joined([("A", "B"), ("B", "C")])) == ()
+    assert list_findings(joined([("A", "B"), ("B", "C"), ("C", "A")])) == ()
 
 
 def test_a_ring_whose_routes_have_other_tags_than_their_sites_brings_all_back() -> None:
@@ -110,7 +110,7 @@ def test_a_ring_whose_routes_have_other_tags_than_their_sites_brings_all_back() 
 def test_an_exclude_keeps_the_second_way_free() -> None:
     ring = [("A", "B"), ("A", "C"), ("C", "B")]
     assert found(joined(ring), Concern.MULTI_PATH) == [("A", "B")]
-    assert findings(joined(ring, excludes=frozenset({"A"}))) == ()
+    assert list_findings(joined(ring, excludes=frozenset({"A"}))) == ()
 
 
 def test_a_diamond_is_a_multi_path_and_no_cycle() -> None:
@@ -137,22 +137,22 @@ def test_five_sites_with_a_ring_both_ways_have_its_second_ways_named_and_nothing
 )
 def test_of_two_ways_fifo_queues_know_a_message_again_for_five_minutes(one: bool, other: bool, how: str) -> None:
     topology = sites_with(("A", push("B", key="a", fifo=one)), ("A", push("B", key="#", fifo=other)))
-    [finding] = findings(topology)
+    [finding] = list_findings(topology)
     assert finding.effect is Effect.DOUBLED
-    assert finding.text.endswith(FOR_FIVE_MINUTES if how == "five minutes" else ALWAYS)
+    assert finding.text.endswith(DUPLICATED_AFTER_WINDOW if how == "five minutes" else ALWAYS_DUPLICATED)
     assert {route.bridge.key for route in finding.routes} == {"a", "#"}
 
 
 def test_dynamic_routes_deliver_once_in_any_mesh() -> None:
     mesh = [(a, dynamic(b, fifo=False)) for a in "ABC" for b in "ABC" if a != b]
-    assert findings(sites_with(*mesh)) == ()
+    assert list_findings(sites_with(*mesh)) == ()
     own_tags = [(a, dynamic(b, tag="other")) for a in "ABC" for b in "ABC" if a != b]
-    assert findings(sites_with(*own_tags)) == ()
+    assert list_findings(sites_with(*own_tags)) == ()
 
 
 def test_a_static_route_beside_dynamic_ones_is_a_second_way() -> None:
     line = [("A", dynamic("B")), ("B", dynamic("C"))]
-    assert findings(sites_with(*line)) == ()
+    assert list_findings(sites_with(*line)) == ()
     assert found(sites_with(*line, ("A", push("C"))), Concern.MULTI_PATH) == [("A", "C")]
     assert found(sites_with(("A", dynamic("B")), ("A", push("B", key="a"))), Concern.MULTI_PATH) == [("A", "B")]
 
@@ -165,16 +165,16 @@ def test_what_goes_on_from_dynamic_routes_by_static_ones_is_a_second_way() -> No
 def test_a_route_that_is_about_to_go_is_no_second_way() -> None:
     going = push("B", key="a")
     topology = sites_with(("A", push("B")), ("A", going), states={going.name: "Closing"}, statuses=UP)
-    assert findings(topology) == ()
+    assert list_findings(topology) == ()
 
 
 def test_a_line_longer_than_the_hops_allowed_loses_what_goes_all_along() -> None:
     tags = "ABCDEFGHIJ"
     line = list(pairwise(tags))
-    assert findings(joined(line[:8])) == ()
-    [finding] = findings(joined(line))
+    assert list_findings(joined(line[:8])) == ()
+    [finding] = list_findings(joined(line))
     assert (finding.concern, finding.effect, finding.sites) == (Concern.HOPS, Effect.LOST, tuple(tags))
-    assert findings(joined(line, max_hops=9)) == ()
+    assert list_findings(joined(line, max_hops=9)) == ()
 
 
 def test_who_is_reached_by_another_way_lacks_nothing_for_the_hops() -> None:
@@ -186,19 +186,19 @@ def test_queue_routes_that_share_a_queue_are_no_two_ways() -> None:
         return Bridge(name=f"q-{dest}", link=f"to-{dest}", src="jobs", dest="x", src_is_queue=True, src_is_local=True)
 
     shared = [("A", of_queue("B")), ("A", of_queue("C")), ("B", push("D")), ("C", push("D"))]
-    assert findings(sites_with(*shared)) == ()
-    assert findings(sites_with(*shared, feeds=(Binding(exchange="x", queue="jobs", key="#"),))) == ()
+    assert list_findings(sites_with(*shared)) == ()
+    assert list_findings(sites_with(*shared, feeds=(Binding(exchange="x", queue="jobs", key="#"),))) == ()
 
 
 def test_an_exchange_that_is_not_there_loses_what_comes() -> None:
-    [finding] = findings(sites_with(("A", push("B", to="y"))))
+    [finding] = list_findings(sites_with(("A", push("B", to="y"))))
     assert str(finding) == "missing exchange: B has no exchange y, which to-B/x-#-B goes to"
 
 
 def test_a_pattern_at_a_direct_exchange_is_a_key_that_nothing_has() -> None:
-    [finding] = findings(sites_with(("A", push("B", key="a.#", src="direct"))))
+    [finding] = list_findings(sites_with(("A", push("B", key="a.#", src="direct"))))
     assert str(finding).startswith("key out of reach: to-B/direct-a.#-B: direct at A is direct")
-    assert findings(sites_with(("A", push("B", key="a.b", src="direct")))) == ()
+    assert list_findings(sites_with(("A", push("B", key="a.b", src="direct")))) == ()
 
 
 def test_at_a_direct_exchange_patterns_meet_no_other_keys() -> None:
@@ -209,7 +209,7 @@ def test_at_a_direct_exchange_patterns_meet_no_other_keys() -> None:
 def test_a_route_that_fails_by_itself_is_named_with_the_reason() -> None:
     route = push("B")
     topology = sites_with(("A", route), states={route.name: "Failed: no such queue"}, statuses=UP)
-    [finding] = findings(topology)
+    [finding] = list_findings(topology)
     assert str(finding) == "failed route: A → B over to-B/x-#-B: Failed: no such queue"
     assert "Failed: no such queue" in as_text(topology)
     assert "x # (failed)" in as_svg(topology)
@@ -219,7 +219,7 @@ def test_a_pause_keeps_messages_and_is_no_finding() -> None:
     paused = MappedSite(
         tag="A", exchanges=TYPES, links=(link_to("B"),), bridges=(push("B"),), states={push("B").name: "Paused"}
     )
-    assert findings(Topology.of([paused])) == ()
+    assert list_findings(Topology.from_sites([paused])) == ()
 
 
 def test_what_a_peer_said_of_a_route_is_old_once_its_link_is_down() -> None:
@@ -230,7 +230,7 @@ def test_what_a_peer_said_of_a_route_is_old_once_its_link_is_down() -> None:
 
 
 def two_ways(one: str, other: str) -> Topology:
-    return Topology.of(
+    return Topology.from_sites(
         [
             MappedSite(
                 tag="A", exchanges=TYPES, links=(link_to("B"),), bridges=(push("B", key=one), push("B", key=other))
@@ -250,14 +250,14 @@ def test_two_routes_for_one_key_are_a_multi_path(one: str, other: str) -> None:
 def test_two_routes_that_no_message_takes_both_are_none(one: str, other: str) -> None:
     assert found(two_ways(one, other), Concern.MULTI_PATH) == []
     both = ("A", push("B", key=one)), ("A", push("B", key=other))
-    assert findings(sites_with(*both, ("B", push("C", key="#")))) == ()  # which takes either, and not at once
+    assert list_findings(sites_with(*both, ("B", push("C", key="#")))) == ()  # which takes either, and not at once
 
 
 def test_three_routes_are_two_ways_only_for_a_key_that_all_of_them_take() -> None:
     by_hub = ("A", push("B", key="a.#")), ("B", push("C", key="#.b")), ("A", push("C", key="*.*.*"))
     assert found(sites_with(*by_hub), Concern.MULTI_PATH) == [("A", "C")]  # as a.x.b
     too_short = *by_hub[:2], ("A", push("C", key="*"))
-    assert findings(sites_with(*too_short)) == ()
+    assert list_findings(sites_with(*too_short)) == ()
 
 
 def test_opposite_queue_routes_that_bindings_close_leave_dead_letters() -> None:
@@ -266,30 +266,32 @@ def test_opposite_queue_routes_that_bindings_close_leave_dead_letters() -> None:
         return MappedSite(tag=tag, exchanges=TYPES, links=(link_to(peer),), bridges=(bridge,), feeds=feeds)
 
     feed = Binding(exchange="x", queue="jobs", key="#")
-    closed = Topology.of([site("A", "B", feed), site("B", "A", feed)])
-    assert {finding.effect for finding in findings(closed)} == {Effect.LOST}
+    closed = Topology.from_sites([site("A", "B", feed), site("B", "A", feed)])
+    assert {finding.effect for finding in list_findings(closed)} == {Effect.LOST}
     assert found(closed, Concern.CYCLE) == [("A", "B", "A"), ("B", "A", "B")]
     # What is sent to the one's queue comes back to the other's, and may not go round again.
-    half = Topology.of([site("A", "B", feed), site("B", "A")])
-    assert [finding.text for finding in findings(half)] == [
+    half = Topology.from_sites([site("A", "B", feed), site("B", "A")])
+    assert [finding.text for finding in list_findings(half)] == [
         "B → A → B: what comes so to the queue jobs at A is dead there"
     ]
-    assert findings(Topology.of([site("A", "B"), site("B", "A")])) == ()
+    assert list_findings(Topology.from_sites([site("A", "B"), site("B", "A")])) == ()
 
 
 def test_a_dynamic_route_between_exchanges_of_two_types_is_named_and_a_static_one_is_as_it_may_be() -> None:
     def pair(bridge: Bridge) -> Topology:
         there = MappedSite(tag="B", exchanges={"x": ExchangeType.FANOUT, "other": ExchangeType.FANOUT})
-        return Topology.of([MappedSite(tag="A", exchanges=TYPES, links=(link_to("B"),), bridges=(bridge,)), there])
+        return Topology.from_sites(
+            [MappedSite(tag="A", exchanges=TYPES, links=(link_to("B"),), bridges=(bridge,)), there]
+        )
 
     assert found(pair(dynamic("B")), Concern.TYPE_MISMATCH) == [("A", "B")]
-    assert findings(pair(push("B", to="other"))) == ()
+    assert list_findings(pair(push("B", to="other"))) == ()
 
 
 def test_a_link_that_is_refused_lacks_permission() -> None:
     denied = LinkStatus(state=LinkState.FAILED, last_error="AccessDenied")
     site = MappedSite(tag="A", exchanges=TYPES, links=(link_to("B"),), statuses={"to-B": denied}, bridges=(push("B"),))
-    (finding,) = findings(Topology.of([site]))
+    (finding,) = list_findings(Topology.from_sites([site]))
     assert str(finding) == "missing permission: A at B over to-B: AccessDenied"
 
 
@@ -298,18 +300,21 @@ def test_a_pull_is_drawn_from_its_source() -> None:
     site = MappedSite(
         tag="A", region="eu-west-1", exchanges=TYPES, links=(link_to("B"),), bridges=(pull,), states={"p": "Paused"}
     )
-    assert as_text(Topology.of([site])) == "A eu-west-1\nB (not reached)\n  x ─ a.# ──▶ A x  to-B/p, static, Paused\n"
+    assert (
+        as_text(Topology.from_sites([site]))
+        == "A eu-west-1\nB (not reached)\n  x ─ a.# ──▶ A x  to-B/p, static, Paused\n"
+    )
 
 
 def test_a_site_that_is_linked_to_itself_is_not_believed() -> None:
     site = MappedSite(tag="A", links=(link_to("A"),), bridges=(push("A"),))
-    assert Topology.of([site]).routes == ()
+    assert Topology.from_sites([site]).routes == ()
 
 
 def test_the_order_in_which_sites_are_walked_does_not_matter() -> None:
     sites = list(joined(both_ways(("A", "B"), ("B", "C"), ("C", "A"))).sites.values())
-    assert as_text(Topology.of(sites)) == as_text(Topology.of(reversed(sites)))
-    assert as_svg(Topology.of(sites)) == as_svg(Topology.of(reversed(sites)))
+    assert as_text(Topology.from_sites(sites)) == as_text(Topology.from_sites(reversed(sites)))
+    assert as_svg(Topology.from_sites(sites)) == as_svg(Topology.from_sites(reversed(sites)))
 
 
 def test_the_svg_has_every_site_route_and_finding() -> None:
@@ -320,7 +325,7 @@ def test_the_svg_has_every_site_route_and_finding() -> None:
     assert {"A", "B", "C"} <= set(texts)
     assert texts.count('x <&\ufffd">.# (waiting)') == 3  # a line for both ways
     assert all(f"{a} x to {b} x, key " in titles for a, b in both_ways(("A", "B"), ("B", "C"), ("C", "A")))
-    assert sum(text.startswith("⚠ ") for text in texts) == len(findings(topology)) == 6
+    assert sum(text.startswith("⚠ ") for text in texts) == len(list_findings(topology)) == 6
 
 
 def kinds() -> Topology:
@@ -336,8 +341,8 @@ def test_kinds_of_routes_are_told_apart_in_every_drawing() -> None:
 
 
 def test_no_sites_are_drawn_as_nothing() -> None:
-    assert as_text(Topology.of([])) == "\n"
-    ET.fromstring(as_svg(Topology.of([])))
+    assert as_text(Topology.from_sites([])) == "\n"
+    ET.fromstring(as_svg(Topology.from_sites([])))
 
 
 JOINS = st.lists(

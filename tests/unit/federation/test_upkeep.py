@@ -7,15 +7,15 @@ import pytest
 from msgspec.structs import replace
 
 from sluice.errors import CallFailed
-from sluice.federation.bridge_works import bridge_queue_name
-from sluice.federation.exchange_store import with_binding, without_binding
-from sluice.federation.links.links import Bridge, MappingPace
-from sluice.federation.links.registry import state_of
+from sluice.federation.bridge_provisioner import bridge_queue_name
+from sluice.federation.drift_repair import MAX_CHECKED_QUEUES, Repair
+from sluice.federation.exchange_store import add_binding, remove_binding
+from sluice.federation.links.links import Bridge, MappingScaling
+from sluice.federation.links.registry import describe_state
 from sluice.federation.links.states import LinkState
-from sluice.federation.links.transitions import add_bridge, add_link, change_bridge, note_things
-from sluice.federation.links.watch import NOTHING_LEFT_AFTER_MS, UNBOUND_AFTER_MS, Mends
+from sluice.federation.links.transitions import add_bridge, add_link, change_bridge, record_resources
+from sluice.federation.links.watch import NOTHING_LEFT_AFTER_MS, UNBOUND_AFTER_MS, Repairs
 from sluice.federation.matching.bindings import Binding, Destination
-from sluice.federation.upkeep import MAX_LOOKED_AT, Mended
 from tests import federation_fakes
 from tests.federation_fakes import SOURCE, Site, World, queue_attributes
 
@@ -42,7 +42,7 @@ def bind(here: Site, queue: str) -> None:
     """A queue of somebody's."""
     here.queues.queues.setdefault(queue, [])
     binding = Binding(exchange="amq.fanout", queue=queue)
-    here.registrar().exchanges.change(with_binding(binding, Destination(queue=queue, url=here.queues.url(queue))))
+    here.registrar().exchanges.change(add_binding(binding, Destination(queue=queue, url=here.queues.url(queue))))
 
 
 def bound(here: Site) -> set[str]:
@@ -51,11 +51,11 @@ def bound(here: Site) -> set[str]:
 
 def state(here: Site, name: str = "route") -> str:
     registry = here.registry()
-    return state_of(registry.bridges[name], registry.links["to-B"])
+    return describe_state(registry.bridges[name], registry.links["to-B"])
 
 
-def mends(here: Site, name: str = "route") -> Mends:
-    return here.upkeep().watch().mends.get(name, Mends())
+def mends(here: Site, name: str = "route") -> Repairs:
+    return here.upkeep().watch().mends.get(name, Repairs())
 
 
 def arrived(world: World) -> set[str]:
@@ -65,8 +65,8 @@ def arrived(world: World) -> set[str]:
 def test_a_route_that_is_changed_while_its_queue_is_made_anew_is_known_anew(world: World) -> None:
     """An exchange would go on holding back what the route excludes no more."""
     here = world["A"]
-    here.registrar().take_in([note_things(bridge="route", queue="", mapping="", on=False, error="gone")])
-    here.registrar().take_in([change_bridge(replace(ROUTE, excludes=frozenset({"C"})))])
+    here.registrar().save_changes([record_resources(bridge="route", queue="", mapping="", on=False, error="gone")])
+    here.registrar().save_changes([change_bridge(replace(ROUTE, excludes=frozenset({"C"})))])
     here.registrar().advance()
     destination = here.registrar().exchanges.bindings().destination(QUEUE)
     assert destination is not None
@@ -97,11 +97,11 @@ def test_a_route_that_nobody_uses_is_mended_within_two_minutes_and_says_so(world
     upkeep = here.upkeep()
     upkeep.sweep()
     assert QUEUE not in here.queues.queues  # by one answer nobody is gone
-    again_ms = upkeep.next_look_ms()
+    again_ms = upkeep.next_check_ms()
     assert again_ms is not None
     world.at_ms = again_ms
-    upkeep.look_again()
-    assert upkeep.mended == [Mended(what="queue", name=QUEUE, routes=("route",))]
+    upkeep.recheck()
+    assert upkeep.repairs == [Repair(what="queue", name=QUEUE, routes=("route",))]
     assert state(here) == f"Failed: no such queue: {QUEUE}: it was deleted"
     world.settle(60_000)
     assert (state(here), QUEUE in here.queues.queues) == (LinkState.OPERATIONAL, True)
@@ -130,7 +130,7 @@ def test_a_queue_that_lambda_does_not_see_yet_is_waited_for(world: World, monkey
     """In its first second, and while the function's role may not read it yet."""
     here, make, seen_at_ms = world["A"], world["A"].mappings.create, world.at_ms + 20_000
 
-    def create(queue: str, pace: MappingPace, *, on: bool) -> str:
+    def create(queue: str, pace: MappingScaling, *, on: bool) -> str:
         if world.at_ms < seen_at_ms:
             text = "The provided execution role does not have permissions to call ReceiveMessage on SQS"
             raise CallFailed("CreateEventSourceMapping", "InvalidParameterValueException", text)
@@ -138,7 +138,7 @@ def test_a_queue_that_lambda_does_not_see_yet_is_waited_for(world: World, monkey
 
     monkeypatch.setattr(here.mappings, "create", create)
     here.mappings.made.clear()
-    here.registrar().take_in([note_things(bridge="route", mapping="", on=False)])
+    here.registrar().save_changes([record_resources(bridge="route", mapping="", on=False)])
     here.registrar().advance()
     assert state(here).startswith("Connecting: not yet: CreateEventSourceMapping")
     world.settle(30_000)
@@ -147,7 +147,7 @@ def test_a_queue_that_lambda_does_not_see_yet_is_waited_for(world: World, monkey
 
 def test_a_binding_of_a_route_that_is_taken_away_comes_back(world: World) -> None:
     here = world["A"]
-    here.registrar().exchanges.change(without_binding(("amq.fanout", QUEUE, "")))
+    here.registrar().exchanges.change(remove_binding(("amq.fanout", QUEUE, "")))
     world.settle(60_000)
     assert bound(here) == {QUEUE}
     assert (mends(here).number, mends(here).last) == (1, "binding")
@@ -168,7 +168,7 @@ def test_what_encrypts_a_routes_queue_stays_as_it_is(world: World, monkeypatch: 
     monkeypatch.setattr(federation_fakes, "queue_attributes", lambda bridge: {**queue_attributes(bridge), **key})
     world.settle(120_000)
     assert "KmsMasterKeyId" not in here.queues.attributes[QUEUE]
-    assert mends(here) == Mends()
+    assert mends(here) == Repairs()
 
 
 def test_a_mapping_that_is_deleted_comes_back(world: World) -> None:
@@ -186,13 +186,13 @@ def test_a_bound_queue_that_is_gone_for_a_minute_takes_its_bindings_with_it(worl
     del here.queues.queues["orders"]
     here.upkeep().sweep()
     assert bound(here) == {QUEUE, "orders", "bills"}
-    again_ms = here.upkeep().next_look_ms()
+    again_ms = here.upkeep().next_check_ms()
     assert again_ms == world.at_ms + UNBOUND_AFTER_MS
     world.at_ms = again_ms
     upkeep = here.upkeep()
-    upkeep.look_again()
+    upkeep.recheck()
     assert bound(here) == {QUEUE, "bills"}
-    assert upkeep.mended == [Mended(what="binding", name="orders")]
+    assert upkeep.repairs == [Repair(what="binding", name="orders")]
     here.upkeep().sweep()
     assert here.upkeep().watch().queues == {}
 
@@ -222,9 +222,9 @@ def test_dead_letters_that_somebody_holds_are_looked_for_until_none_was_found_fo
         return int(len(looks) == 3)
 
     looked_from_ms = world.at_ms
-    while (again_ms := here.upkeep().next_look_ms()) is not None:
+    while (again_ms := here.upkeep().next_check_ms()) is not None:
         world.at_ms = again_ms
-        here.upkeep(redrive=redrive).look_again()
+        here.upkeep(redrive=redrive).recheck()
     assert looks[-1] - looks[2] >= NOTHING_LEFT_AFTER_MS
     assert len(looks) < 12
     assert here.upkeep().watch().queues == {}
@@ -245,7 +245,7 @@ def test_a_source_queue_that_is_gone_fails_its_route_until_it_is_back(world: Wor
 
 def test_of_very_many_bound_queues_some_are_looked_at_each_time_and_all_in_turn() -> None:
     here, looked = World(("A",))["A"], list[Any]()
-    names = [f"queue{number}" for number in range(2 * MAX_LOOKED_AT + 1)]
+    names = [f"queue{number}" for number in range(2 * MAX_CHECKED_QUEUES + 1)]
     for name in names:
         bind(here, name)
     count = here.queues.count
@@ -259,7 +259,7 @@ def test_of_very_many_bound_queues_some_are_looked_at_each_time_and_all_in_turn(
         before = len(looked)
         here.upkeep().sweep()
         here.world.at_ms += 60_000
-        assert len(looked) - before <= MAX_LOOKED_AT
+        assert len(looked) - before <= MAX_CHECKED_QUEUES
     assert set(looked) == set(names)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sluice.building.project import Project
-from sluice.local.assemblies import KEPT, find, forget_old, key_of
+from sluice.local.assemblies import MIN_CACHED, assembly_key, delete_old, find
 from sluice.local.cloud import Cloud
 from sluice.local.deployer import DeployedStack, Deployer, DeploymentFailed
 from sluice.local.sites import Site
@@ -169,27 +169,27 @@ def test_an_assembly_is_known_by_all_that_a_synth_reads(tmp_path: Path, changed:
     (tmp_path / "sluice" / "deep" / "er").mkdir(parents=True)
     (tmp_path / "spark").mkdir()
     context = {"sluice.rendezvous.geoip_file": "geo.mmdb"}
-    before = key_of(context, project=Project.clone(tmp_path))
+    before = assembly_key(context, project=Project.clone(tmp_path))
     (tmp_path / changed).write_text("1")
-    after = key_of(context, project=Project.clone(tmp_path))
+    after = assembly_key(context, project=Project.clone(tmp_path))
     assert before != after
     (tmp_path / "sluice" / "__pycache__").mkdir()
     (tmp_path / "sluice" / "__pycache__" / "x.pyc").write_text("1")
-    assert key_of(context, project=Project.clone(tmp_path)) == after
-    assert key_of({**context, "sluice.stage": "dev"}, project=Project.clone(tmp_path)) != after
+    assert assembly_key(context, project=Project.clone(tmp_path)) == after
+    assert assembly_key({**context, "sluice.stage": "dev"}, project=Project.clone(tmp_path)) != after
 
 
 @pytest.mark.parametrize("value", ["[" + '"sluice-queue", ' * 30 + "]", "x" * 10_000, "a\0b"])
 def test_a_value_that_can_name_no_file_is_a_value(tmp_path: Path, value: str) -> None:
-    keys = {key_of({"sluice.federation.queues": each}, project=Project.clone(tmp_path)) for each in (value, "[]")}
+    keys = {assembly_key({"sluice.federation.queues": each}, project=Project.clone(tmp_path)) for each in (value, "[]")}
     assert len(keys) == 2
 
 
 def test_old_assemblies_go_but_for_the_newest_and_those_that_are_wanted(tmp_path: Path) -> None:
-    for number in range(KEPT + 3):
+    for number in range(MIN_CACHED + 3):
         (tmp_path / f"{number}").mkdir()
         os.utime(tmp_path / f"{number}", (number, number))
     assert find("0", tmp_path) is not None
     assert find("gone", tmp_path) is None
-    forget_old(tmp_path)
-    assert {int(each.name) for each in tmp_path.iterdir()} == {0, *range(4, KEPT + 3)}
+    delete_old(tmp_path)
+    assert {int(each.name) for each in tmp_path.iterdir()} == {0, *range(4, MIN_CACHED + 3)}

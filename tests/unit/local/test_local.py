@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from sluice.local.cloud import FILE, STATE, not_kept
+from sluice.local.cloud import FILE, STATE, describe_lost_state
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.processes import end_session
 from sluice.local.requests import BY_CALL, BY_TRIGGER, RequestLog, action_and_queue
-from sluice.local.sites import BadSite, Site, peer_accounts, to_deploy
+from sluice.local.sites import BadSite, Site, peer_accounts, sites_to_deploy
 from tests.sqs_requests import by_action, read_requests
 
 MEMBER = """
@@ -46,21 +46,21 @@ def test_sites_of_several_accounts_let_each_other_in() -> None:
 
 
 def test_with_a_new_account_the_sites_that_are_there_are_deployed_again() -> None:
-    assert to_deploy((), (HERE, THERE)) == (HERE, THERE)
-    assert to_deploy((HERE,), (BESIDE,)) == (BESIDE,)
-    assert to_deploy((HERE, BESIDE), (HERE, THERE)) == (HERE, THERE, BESIDE)
+    assert sites_to_deploy((), (HERE, THERE)) == (HERE, THERE)
+    assert sites_to_deploy((HERE,), (BESIDE,)) == (BESIDE,)
+    assert sites_to_deploy((HERE, BESIDE), (HERE, THERE)) == (HERE, THERE, BESIDE)
 
 
 def test_what_cant_come_back_of_the_last_cloud_is_said(tmp_path: Path) -> None:
-    assert "no cloud has saved its state here" in (not_kept(tmp_path / "none") or "")
+    assert "there is no saved state" in (describe_lost_state(tmp_path / "none") or "")
     (tmp_path / STATE).mkdir()
-    assert "no cloud has saved its state here" in (not_kept(tmp_path) or "")
+    assert "there is no saved state" in (describe_lost_state(tmp_path) or "")
     (tmp_path / STATE / "sqs.json").write_text("{}")
-    assert not_kept(tmp_path) is None
+    assert describe_lost_state(tmp_path) is None
     (tmp_path / FILE).write_text("{}")  # as it is while a cloud runs, or has died
-    assert "what was saved before it comes back" in (not_kept(tmp_path) or "")
+    assert "the state saved before that is restored" in (describe_lost_state(tmp_path) or "")
     (tmp_path / STATE / "sqs.json").unlink()
-    assert "nothing of it comes back" in (not_kept(tmp_path) or "")
+    assert "nothing is restored" in (describe_lost_state(tmp_path) or "")
 
 
 def test_a_request_is_read_in_both_of_sqs_protocols() -> None:
@@ -87,7 +87,7 @@ def test_the_log_counts_triggers_apart_and_skips_a_line_that_is_being_written(tm
 def test_what_a_harsh_cloud_does_is_handed_on_as_text() -> None:
     behaviours = Behaviours(seed=7, scale=0.5, queue_appears_s=2.0, queues_there_at_once="a.*")
     assert Behaviours.parse(behaviours.text()) == behaviours
-    assert behaviours.scaled(behaviours.queue_appears_s) == 1.0
+    assert behaviours.scale_delay(behaviours.queue_appears_s) == 1.0
 
 
 @pytest.mark.parametrize("wrong", [{"scale": -1.0}, {"queue_appears_s": -1.0}, {"queue_appears_late": 1.5}])

@@ -16,9 +16,9 @@ from sluice.peers.channels import LOOPBACK, ChannelLimits, Network, Peer
 from sluice.peers.client import Connected, connect
 from sluice.peers.methods import (
     Answered,
+    ClientTimeouts,
     Denied,
     Lost,
-    Patience,
     RendezvousMethod,
     Reply,
     draw_client_id,
@@ -31,7 +31,7 @@ from sluice.peers.volunteer import Volunteer, VolunteerEvent, VolunteerLimits, V
 from sluice.rendezvous.protocol.matching import Nat
 
 ON_LOOPBACK = Network(loopback=True)
-AT_ONCE = Patience(before_lookup_s=0, lookups=5, between_lookups_s=0, receives=2, wait_s=0)
+AT_ONCE = ClientTimeouts(before_lookup_s=0, lookups=5, between_lookups_s=0, receives=2, wait_s=0)
 LIMITS = VolunteerLimits(capacity=4, pause_s=0, pause_after_failure_s=0)
 OFFER = json.dumps({"type": "offer", "sdp": "v=0"})
 
@@ -591,7 +591,7 @@ async def test_ends_on_different_addresses_of_the_loopback_reach_each_other() ->
             first = proxy.first_channel()
             await client.accept(await proxy.answer(offer))
             theirs = await first
-            assert await mine.opened()
+            assert await mine.wait_until_open()
             await mine.send(b"ping")
             assert await theirs.receive_exactly(4) == b"ping"
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sluice.errors import BadRequest, BadSetting, RequestRefused
-from sluice.operations import Operation, R, request_of
+from sluice.operations import Operation, R, parse_request
 from sluice.pipeline.catalogue import Catalogue
-from sluice.pipeline.jobs import COMPACT, LAND, STATISTICS, Job, Mode, Places, TableFormat, Workers
+from sluice.pipeline.jobs import COMPACT, LAND, STATISTICS, Job, Mode, StorageLocations, TableFormat, Workers
 from sluice.pipeline.operations import (
     DrainQueue,
     JobOutcome,
@@ -33,10 +33,10 @@ from sluice.pipeline.operations import (
     StopJob,
 )
 from sluice.pipeline.reconciler import Reconciler
-from sluice.pipeline.runs import LIVE, Decision, JobStep, Run, RunName, RunState, decide, request
+from sluice.pipeline.runs import LIVE, Decision, JobStep, Run, RunName, RunState, build_start_request, decide
 from sluice.pipeline.schedule import Daily
 from sluice.pipeline.settings import JobsSettings
-from sluice.pipeline.states import DesiredState, Wanted
+from sluice.pipeline.states import DesiredState, TargetState
 from sluice.times import DAY_MS
 
 PROJECT = Path(__file__).parents[3]
@@ -69,7 +69,7 @@ PAUSE_MS = 60_000
 
 
 def run(job: Job, run_id: str, state: RunState = RunState.RUNNING, *, at_ms: int = NOON_MS) -> Run:
-    return Run(run_id=run_id, name=RunName.of(job), state=state, created_at_ms=at_ms, ended_at_ms=at_ms)
+    return Run(run_id=run_id, name=RunName.from_job(job), state=state, created_at_ms=at_ms, ended_at_ms=at_ms)
 
 
 def land(*, code: str = "s3://assets/c.tgz") -> Job:
@@ -141,7 +141,7 @@ def test_every_change_of_a_job_is_another_digest() -> None:
 
 def test_a_run_s_name_says_what_it_is_of() -> None:
     for job in (OLD, CATALOGUE.drain("2024-10-04T12:00:00.000Z")):
-        assert RunName.parse(str(RunName.of(job))) == RunName.of(job)
+        assert RunName.parse(str(RunName.from_job(job))) == RunName.from_job(job)
 
 
 @pytest.mark.parametrize("text", ["", "somebody's", "/", "land/", "a/b/c/d"])
@@ -220,22 +220,22 @@ def test_a_drain_takes_the_stream_s_place() -> None:
 
 @pytest.mark.parametrize("state", [RunState.SUCCESS, RunState.FAILED, RunState.CANCELLED])
 def test_a_slot_is_done_once_by_whichever_version(state: RunState) -> None:
-    job = CATALOGUE.scheduled(NOON_MS)[0]
+    job = CATALOGUE.build_due_jobs(NOON_MS)[0]
     later = dataclasses.replace(job, attempts=9)
     found = decision(later, run(job, "1", state), name=STATISTICS)
     assert (found.step, found.failed) == (JobStep.REST, state is RunState.FAILED)
 
 
 def test_a_batch_isn_t_begun_beside_another_of_its_job() -> None:
-    today, tomorrow = (CATALOGUE.scheduled(NOON_MS + days * DAY_MS)[0] for days in (0, 1))
+    today, tomorrow = (CATALOGUE.build_due_jobs(NOON_MS + days * DAY_MS)[0] for days in (0, 1))
     found = decision(tomorrow, run(today, "1"), name=STATISTICS)
     assert (found.step, found.cancel) == (JobStep.BUSY, ())
-    assert found.reason.endswith(f"which is {RunName.of(today)}")
+    assert found.reason.endswith(f"which is {RunName.from_job(today)}")
     assert decision(tomorrow, run(today, "1", RunState.SUCCESS), name=STATISTICS).step is JobStep.START
 
 
 def test_a_batch_that_is_asked_for_twice_runs_already() -> None:
-    first, second = (CATALOGUE.by_hand(StartStatistics(day="2024-10-01"), slot) for slot in ("a", "b"))
+    first, second = (CATALOGUE.build_manual_job(StartStatistics(day="2024-10-01"), slot) for slot in ("a", "b"))
     assert decision(second, run(first, "1"), name=STATISTICS).step is JobStep.KEEP
     deployed = dataclasses.replace(first, attempts=9)
     assert decision(deployed, run(first, "1"), name=STATISTICS).step is JobStep.KEEP
@@ -244,7 +244,7 @@ def test_a_batch_that_is_asked_for_twice_runs_already() -> None:
 @pytest.mark.parametrize("day", ["20-11-2026", "20261120", "2026-11-31", "today", ""])
 def test_statistics_are_of_a_day_that_there_is(day: str) -> None:
     with pytest.raises(BadRequest, match="day"):
-        request_of({"op": "start-statistics", "day": day}, JobsOperation)
+        parse_request({"op": "start-statistics", "day": day}, JobsOperation)
 
 
 @pytest.mark.parametrize(
@@ -258,13 +258,13 @@ def test_statistics_are_of_a_day_that_there_is(day: str) -> None:
 )
 def test_a_replay_is_of_a_span_of_time(since: str, until: str) -> None:
     with pytest.raises(BadRequest, match=r"not a time|not after"):
-        request_of({"op": "start-replay", "exchange": "e", "since": since, "until": until}, JobsOperation)
+        parse_request({"op": "start-replay", "exchange": "e", "since": since, "until": until}, JobsOperation)
 
 
 RUNS = st.lists(
     st.builds(
         lambda job, state, at_ms, number: run(job, f"r{number}", state, at_ms=at_ms),
-        st.sampled_from([OLD, NEW, CATALOGUE.drain("s"), *CATALOGUE.scheduled(NOON_MS)]),
+        st.sampled_from([OLD, NEW, CATALOGUE.drain("s"), *CATALOGUE.build_due_jobs(NOON_MS)]),
         st.sampled_from(list(RunState)),
         st.integers(NOON_MS - PAUSE_MS * 2, NOON_MS),
         st.integers(0, 1_000),
@@ -294,12 +294,12 @@ def test_it_always_settles(runs: list[Run], wanted: Job | None) -> None:
         if found.step is JobStep.START and wanted is not None:
             cloud.start(wanted, token=found.token)
         cloud.end_cancelled()
-    live = [each for each in cloud.found.values() if each.live and each.name.job == LAND]
+    live = [each for each in cloud.found.values() if each.is_live and each.name.job == LAND]
     assert len(live) <= 1
     if wanted is None:
         assert not live
     elif wanted.mode is Mode.STREAMING:
-        assert [each.name for each in live] == [RunName.of(wanted)]
+        assert [each.name for each in live] == [RunName.from_job(wanted)]
     assert found.step in {JobStep.KEEP, JobStep.REST}
 
 
@@ -309,11 +309,11 @@ def test_the_order_in_which_runs_are_listed_doesn_t_matter() -> None:
 
 
 def test_start_job_run_is_asked_for_a_stream_with_a_retry_policy() -> None:
-    asked = request(OLD, application_id="app", role_arn="role", token="t")
+    asked = build_start_request(OLD, application_id="app", role_arn="role", token="t")
     assert (asked["mode"], asked["retryPolicy"]) == ("STREAMING", {"maxFailedAttemptsPerHour": 5})
     assert asked["executionTimeoutMinutes"] == 0
     assert asked["tags"] == {"sluice:job": "land", "sluice:digest": OLD.digest}
-    batch = request(CATALOGUE.drain("s"), application_id="app", role_arn="role", token="t")
+    batch = build_start_request(CATALOGUE.drain("s"), application_id="app", role_arn="role", token="t")
     assert (batch["mode"], batch["retryPolicy"], batch["executionTimeoutMinutes"]) == ("BATCH", {"maxAttempts": 2}, 90)
 
 
@@ -332,7 +332,7 @@ def test_a_daily_job_was_last_due_today_or_yesterday(text: str, at_ms: int, day:
 
 
 def test_statistics_are_of_the_day_before_they_are_due() -> None:
-    statistics, compact = CATALOGUE.scheduled(NOON_MS)
+    statistics, compact = CATALOGUE.build_due_jobs(NOON_MS)
     assert (statistics.slot, compact.slot) == ("2024-10-03", "2024-10-04")
     assert statistics.arguments[statistics.arguments.index("--day") + 1] == "2024-10-03"
 
@@ -340,12 +340,12 @@ def test_statistics_are_of_the_day_before_they_are_due() -> None:
 def test_a_replay_goes_to_the_site_s_ingress() -> None:
     fields: dict[str, Any] = {"exchange": "events", "since": "2024-10-04T00:00:00Z", "until": "2024-10-05T00:00:00Z"}
     told = ["--exchange", "events", "--from", fields["since"], "--to", fields["until"], "--region", "eu-central-1"]
-    from_tables = CATALOGUE.by_hand(StartReplay(**fields), "s").arguments
+    from_tables = CATALOGUE.build_manual_job(StartReplay(**fields), "s").arguments
     assert list(from_tables) == [
-        *("replay", *Places(root="s3://bucket").tables, "--queue-url", "https://sqs/ingress"),
+        *("replay", *StorageLocations(root="s3://bucket").tables, "--queue-url", "https://sqs/ingress"),
         *told,
     ]
-    staged = CATALOGUE.by_hand(StartReplay(**fields, staged=True), "s").arguments
+    staged = CATALOGUE.build_manual_job(StartReplay(**fields, staged=True), "s").arguments
     assert list(staged) == ["replay", "--staging", "s3://bucket/staging", "--queue-url", "https://sqs/ingress", *told]
 
 
@@ -366,10 +366,10 @@ def test_the_entry_point_takes_what_every_job_is_told(table_format: TableFormat)
     catalogue = Catalogue(JobsSettings.read(variables))
     replay: dict[str, Any] = {"exchange": "events", "since": "2024-10-04T00:00:00Z", "until": "2024-10-05T00:00:00Z"}
     jobs = [
-        *(catalogue.land(), catalogue.drain("s"), *catalogue.scheduled(NOON_MS)),
-        catalogue.by_hand(StartReplay(**replay), "s"),
-        catalogue.by_hand(StartReplay(**replay, staged=True), "s"),
-        *(catalogue.by_hand(StartStatistics(), "s"), catalogue.by_hand(StartCompaction(days=7), "s")),
+        *(catalogue.land(), catalogue.drain("s"), *catalogue.build_due_jobs(NOON_MS)),
+        catalogue.build_manual_job(StartReplay(**replay), "s"),
+        catalogue.build_manual_job(StartReplay(**replay, staged=True), "s"),
+        *(catalogue.build_manual_job(StartStatistics(), "s"), catalogue.build_manual_job(StartCompaction(days=7), "s")),
     ]
     done = subprocess.run(
         [sys.executable, "-c", PARSE],
@@ -408,7 +408,7 @@ class FakeRuns:
     def start(self, job: Job, *, token: str) -> str:
         run_id = self.tokens.setdefault(token, f"run-{len(self.tokens)}")
         if run_id not in self.found:
-            self.started.append(str(RunName.of(job)))
+            self.started.append(str(RunName.from_job(job)))
             self.found[run_id] = run(job, run_id, RunState.SUBMITTED, at_ms=NOON_MS + len(self.tokens))
         return run_id
 
@@ -530,7 +530,7 @@ def test_a_drain_ends_the_stream_lands_what_is_there_and_stops(site: Site) -> No
     assert site.ask(DrainQueue()).step == "keep"
     site.runs.end(drain.run, RunState.SUCCESS)
     site.ask(ReconcileJobs())
-    assert site.ask(ShowPipeline()).wanted == Wanted.STOPPED
+    assert site.ask(ShowPipeline()).wanted == TargetState.STOPPED
     site.runs.found.clear()  # it is no longer listed
     assert site.ask(ReconcileJobs())[0].step == "rest"
 
@@ -575,7 +575,7 @@ def test_at_rest_who_asks_for_a_job_is_told_why_there_is_none(site: Site, asked:
         site.ask(asked)
     assert site.names() == []
     assert site.ask(StopJob()).step == "rest"
-    assert site.ask(ShowPipeline()).wanted == Wanted.STOPPED
+    assert site.ask(ShowPipeline()).wanted == TargetState.STOPPED
 
 
 def test_a_stream_that_ran_goes_on_after_rest(site: Site) -> None:
@@ -585,7 +585,7 @@ def test_a_stream_that_ran_goes_on_after_rest(site: Site) -> None:
     site.runs.end_cancelled()
     site.ask(ReconcileJobs())
     site.settings = at_rest(site.settings, resting=False)
-    assert site.ask(ShowPipeline()).wanted == Wanted.RUNNING
+    assert site.ask(ShowPipeline()).wanted == TargetState.RUNNING
     assert site.ask(ReconcileJobs())[0].step == "start"
 
 
@@ -596,7 +596,7 @@ def test_a_drain_that_rest_has_cut_short_is_over(site: Site) -> None:
     site.runs.end_cancelled()
     site.settings = at_rest(site.settings, resting=False)
     assert site.ask(ReconcileJobs())[0].step == "rest"
-    assert site.ask(ShowPipeline()).wanted == Wanted.STOPPED
+    assert site.ask(ShowPipeline()).wanted == TargetState.STOPPED
 
 
 def test_a_batch_by_hand_is_a_run_of_its_own(site: Site) -> None:
@@ -621,4 +621,4 @@ def test_a_batch_by_hand_is_a_run_of_its_own(site: Site) -> None:
 )
 def test_what_can_t_be_asked_is_refused(asked: Mapping[str, object], cause: str) -> None:
     with pytest.raises(BadRequest, match=cause):
-        request_of(asked, JobsOperation)
+        parse_request(asked, JobsOperation)

@@ -119,13 +119,13 @@ def test_without_a_proxy_the_offer_waits_and_the_client_hears_in_the_end() -> No
 
 def test_a_proxy_that_comes_before_the_offer_waits_is_found() -> None:
     world = World()
-    put = world.waiting.put
+    put = world.waiting.add
 
     def put_late(offers: Sequence[OpenOffer]) -> None:
         world.proxy("late")
         put(offers)
 
-    world.waiting.put = put_late  # type: ignore[method-assign]
+    world.waiting.add = put_late  # type: ignore[method-assign]
     assert world.serve(post()) == [End.OFFER_MATCHED]
     assert (len(world.letters("late")), world.waiting.offers) == (1, {})
 
@@ -311,7 +311,7 @@ def test_a_client_hears_whatever_call_fails(proxies: int, failing: str, times: i
         world.proxy(f"p{number}")
     world.queues.create = failing_at("create", world.queues.create)  # type: ignore[method-assign]
     world.queues.send = failing_at("send", world.queues.send)  # type: ignore[method-assign]
-    world.waiting.put = failing_at("put", world.waiting.put)  # type: ignore[method-assign]
+    world.waiting.add = failing_at("put", world.waiting.add)  # type: ignore[method-assign]
     world.pools.waiting = failing_at("waiting", world.pools.waiting)  # type: ignore[method-assign]
     [outcome] = world.serve(post())
     assert isinstance(outcome, End)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.rendezvous.event_recorder import Countries, country_of_record
-from sluice.rendezvous.protocol.addresses import FORWARDED_CHARACTERS, forwarded_address, keyed_hash
+from sluice.rendezvous.protocol.addresses import FORWARDED_CHARACTERS, find_forwarded_address, hash_address
 from sluice.rendezvous.protocol.messages import CANDIDATE_TYPES, Bridge, best_address, parse_offer
 from tests.mmdb import mmdb
 from tests.traffic import offer
@@ -140,22 +140,22 @@ def test_without_a_database_no_country_is_known_and_its_library_isnt_imported() 
 
 
 def test_an_address_has_one_hash_however_it_is_spelled() -> None:
-    assert keyed_hash("2001:DB8:0::1", KEY) == keyed_hash("2001:db8::1", KEY)
-    assert keyed_hash("::ffff:192.0.2.1", KEY) == keyed_hash("192.0.2.1", KEY)
+    assert hash_address("2001:DB8:0::1", KEY) == hash_address("2001:db8::1", KEY)
+    assert hash_address("::ffff:192.0.2.1", KEY) == hash_address("192.0.2.1", KEY)
     # HMAC-SHA256 of the four bytes, by another program: `printf '\300\000\002\001' | openssl dgst -sha256 -hmac …`
-    assert keyed_hash("192.0.2.1", KEY) == "6345701bce9c3f084afd21bac39e01ab"
+    assert hash_address("192.0.2.1", KEY) == "6345701bce9c3f084afd21bac39e01ab"
 
 
 @given(st.ip_addresses().map(str), st.binary(min_size=32, max_size=32), st.binary(min_size=32, max_size=32))
 def test_another_days_hash_says_nothing(address: str, today: bytes, tomorrow: bytes) -> None:
-    hashed = keyed_hash(address, today)
+    hashed = hash_address(address, today)
     assert hashed is not None
     assert len(hashed) == 32
-    assert (keyed_hash(address, tomorrow) == hashed) == (today == tomorrow)
+    assert (hash_address(address, tomorrow) == hashed) == (today == tomorrow)
 
 
 def test_what_is_no_address_has_no_hash() -> None:
-    assert keyed_hash("nowhere", KEY) is None
+    assert hash_address("nowhere", KEY) is None
 
 
 @pytest.mark.parametrize(
@@ -187,8 +187,8 @@ def test_what_is_no_address_has_no_hash() -> None:
     ],
 )
 def test_where_a_request_began_is_the_first_public_address_of_forwarded(forwarded: str, address: str | None) -> None:
-    assert forwarded_address({"forwarded": forwarded}) == address
-    assert forwarded_address({"forwarded": forwarded, "x-forwarded-for": "1.1.1.1"}) == (address or "1.1.1.1")
+    assert find_forwarded_address({"forwarded": forwarded}) == address
+    assert find_forwarded_address({"forwarded": forwarded, "x-forwarded-for": "1.1.1.1"}) == (address or "1.1.1.1")
 
 
 @pytest.mark.parametrize(
@@ -205,10 +205,10 @@ def test_where_a_request_began_is_the_first_public_address_of_forwarded(forwarde
     ],
 )
 def test_the_older_header_is_a_list_of_addresses(forwarded_for: str, address: str | None) -> None:
-    assert forwarded_address({"x-forwarded-for": forwarded_for}) == address
+    assert find_forwarded_address({"x-forwarded-for": forwarded_for}) == address
 
 
 @given(st.text(), st.text())
 def test_any_headers_have_an_address_or_none(forwarded: str, forwarded_for: str) -> None:
-    found = forwarded_address({"forwarded": forwarded, "x-forwarded-for": forwarded_for})
+    found = find_forwarded_address({"forwarded": forwarded, "x-forwarded-for": forwarded_for})
     assert found is None or ipaddress.ip_address(found).is_global

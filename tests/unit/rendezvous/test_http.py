@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from functions.proxy.handler import cause_of
+from functions.proxy.handler import find_cause
 from sluice.errors import CallFailed
 from sluice.rendezvous.http import BrokerSite, HttpRequest, HttpResponse, debug_page
 from sluice.rendezvous.protocol.amp import armor, decode_path
@@ -352,9 +352,9 @@ def test_a_function_urls_event_is_read_whether_its_body_is_encoded_or_not(encode
 def test_a_log_has_no_errors_text_and_none_of_what_it_came_from() -> None:
     failed = CallFailed("SendMessage", "InvalidMessageContents", ANSWER_TEXT)
     failed.__cause__ = ValueError(ANSWER_TEXT)
-    assert cause_of(failed) == ["CallFailed SendMessage InvalidMessageContents", "ValueError"]
+    assert find_cause(failed) == ["CallFailed SendMessage InvalidMessageContents", "ValueError"]
     with pytest.raises(KeyError) as raised:
         dict[str, str]()[ANSWER_TEXT]
-    kind, *places = cause_of(raised.value)
+    kind, *places = find_cause(raised.value)
     assert kind == "KeyError"
     assert places == [f"{__file__}:{raised.tb.tb_lineno}"]

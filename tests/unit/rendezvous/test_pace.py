@@ -13,7 +13,7 @@ from sluice.rendezvous.protocol.pace import (
     Counts,
     Pace,
     PoolPace,
-    pace_of,
+    compute_pace,
 )
 from sluice.times import MINUTE_MS
 
@@ -61,5 +61,5 @@ def test_no_wait_is_longer_than_the_longest() -> None:
 
 def test_polls_are_read_from_the_counts_of_the_last_minutes() -> None:
     counts = Counts({f"{POOL}_polls": 60, f"{POOL}_promised_ms": 60 * 30_000})
-    lately = pace_of({100: counts}, {}, now_ms=101 * MINUTE_MS).of(POOL)
+    lately = compute_pace({100: counts}, {}, now_ms=101 * MINUTE_MS).of(POOL)
     assert (lately.polls_per_s, lately.away_ms, lately.pollers) == (1.0, 30_000, 30.0)

@@ -124,7 +124,7 @@ def test_mailboxes_go_when_nobody_can_read_them_any_more() -> None:
 
 def test_an_offer_that_waited_for_nobody_was_denied_and_one_that_a_proxy_had_timed_out() -> None:
     world = World()
-    world.waiting.put([world.offer("denied")])
+    world.waiting.add([world.offer("denied")])
     world.match(world.offer("timed out"), "s")
     world.age()
     swept = world.sweep()
@@ -146,12 +146,12 @@ def test_an_offer_that_was_refused_or_answered_has_no_other_end(state: End) -> N
 
 def test_what_another_sweep_ended_meanwhile_isnt_ended_again() -> None:
     world = World()
-    world.waiting.put([world.offer("a")])
+    world.waiting.add([world.offer("a")])
     offer = world.offer("b").record
     world.age()
-    pages = list(world.offers.sent_before(world.clock.ms))
+    pages = list(world.offers.read_sent_before(world.clock.ms))
     assert world.offers.end(offer, End.OFFER_TIMED_OUT, now_ms=world.clock.ms)
-    world.offers.sent_before = lambda until_ms: iter(pages)  # type: ignore[method-assign]  # read before that
+    world.offers.read_sent_before = lambda until_ms: iter(pages)  # type: ignore[method-assign]  # read before that
     assert world.sweep() == Swept(answer_queues=2, denied=1)
 
 
@@ -167,16 +167,16 @@ def test_an_offer_over_http_has_no_queue_to_delete_and_its_end_if_none_could_be_
 
 def test_offers_that_nobody_took_are_forgotten_and_younger_ones_wait_on() -> None:
     world = World()
-    world.waiting.put([world.offer("old")])
+    world.waiting.add([world.offer("old")])
     world.age()
-    world.waiting.put([world.offer("young")])
+    world.waiting.add([world.offer("young")])
     world.sweep()
     assert [offer.record.client_id for offer in world.waiting.offers.values()] == ["young"]
 
 
 def test_an_offer_whose_queue_could_not_be_deleted_is_still_denied_when_it_can() -> None:
     world = World()
-    world.waiting.put([world.offer("c")])
+    world.waiting.add([world.offer("c")])
     world.age()
     world.queues.failing[url("snowflake-client-c")] = CallFailed("DeleteQueue", "Throttling", "slow down")
     world.sweep()
@@ -187,9 +187,9 @@ def test_an_offer_whose_queue_could_not_be_deleted_is_still_denied_when_it_can()
 def test_a_sweep_ends_in_time_and_keeps_what_it_did_not_reach() -> None:
     world = World()
     offers = [world.offer(client_id) for client_id in "ab"]
-    world.waiting.put(offers)
+    world.waiting.add(offers)
     pages = [[offer.record] for offer in offers]
-    world.offers.sent_before = lambda until_ms: iter(pages)  # type: ignore[method-assign]  # two pages
+    world.offers.read_sent_before = lambda until_ms: iter(pages)  # type: ignore[method-assign]  # two pages
     world.age()
     assert world.sweep(may_go_on=[False]) == Swept(answer_queues=1, denied=1)
     assert [client_id for client_id, _ in world.offers.offers] == ["b"]
@@ -199,12 +199,12 @@ def test_a_sweep_ends_in_time_and_keeps_what_it_did_not_reach() -> None:
 def test_offers_are_looked_for_in_as_many_shards_as_there_may_have_been() -> None:
     world, asked = World(), list[int]()
     world.pace.minutes[world.clock.ms // MINUTE_MS - 1] = Counts({"unrestricted_offers": 150 * 60})
-    left = world.waiting.left
+    left = world.waiting.list_left
 
     def look(*, until_ms: int, shards: int) -> object:
         asked.append(shards)
         return left(until_ms=until_ms, shards=shards)
 
-    world.waiting.left = look  # type: ignore[method-assign, assignment]
+    world.waiting.list_left = look  # type: ignore[method-assign, assignment]
     world.sweep()
     assert asked == [SHARDS_BEFORE * world.new_pacing().pace().shards] == [4]

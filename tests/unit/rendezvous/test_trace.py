@@ -10,13 +10,13 @@ from sluice.aws.federation.publisher import Publishing
 from sluice.federation.forwarder import forward
 from sluice.federation.matching.bindings import Binding, Destination, RoutingTable
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
-from sluice.federation.matching.metadata import Crossing, Receipt
+from sluice.federation.matching.metadata import Crossing, ReceivedMessage
 from sluice.federation.router import publish
 from sluice.message import TRACE_HEADER, Message, Outgoing
 from sluice.rendezvous.counts.events import OfferEvent
 from sluice.rendezvous.counts.stream import read_record
 from sluice.rendezvous.protocol.matching import OfferRecord
-from sluice.splitting.routing.router import for_main, for_session, returned
+from sluice.splitting.routing.router import build_main_message, build_returned_message, build_session_copy
 from tests.bindings import bound
 from tests.unit.rendezvous.test_broker import World, post
 
@@ -77,7 +77,7 @@ def routed(message: Message, *, site: str, destination: Destination) -> Outgoing
             bindings=[Binding(exchange="events", queue=destination.queue, key="#")],
         )
     )
-    receipt = Receipt(message=message, site=site, ulid=ULID, now_ms=NOW)
+    receipt = ReceivedMessage(message=message, site=site, ulid=ULID, now_ms=NOW)
     [copy] = publish(receipt, trusted=True, table=table).copies
     return copy.outgoing
 
@@ -92,19 +92,19 @@ def test_from_the_offer_to_the_pipelines_queue_it_is_one_trace(fifo: bool) -> No
     bridge = Destination(queue="bridge", url=f"https://sqs/bridge{suffix}", crossing=CROSSING)
     source = Destination(queue="source", url=f"https://sqs/source{suffix}")
     on_the_bridge = received(routed(received(published.outgoing(fifo=fifo)), site="EAST", destination=bridge))
-    receipt = Receipt(message=on_the_bridge, site="EAST", ulid=ULID, now_ms=NOW)
+    receipt = ReceivedMessage(message=on_the_bridge, site="EAST", ulid=ULID, now_ms=NOW)
     crossed = forward(receipt, crossing=CROSSING, dest="events", fifo=fifo)
     assert isinstance(crossed, Outgoing)
     at_the_source = received(routed(received(crossed), site="WEST", destination=source))
-    landed = received(for_main(at_the_source, fifo=fifo))
+    landed = received(build_main_message(at_the_source, fifo=fifo))
     assert (landed.trace_header, landed.body) == (TRACE, event.to_json(site="EAST"))
 
 
 def test_a_message_that_a_session_had_and_gave_back_keeps_it() -> None:
     message = Message(message_id="id", body="b", system={TRACE_HEADER: TRACE})
-    at_the_session = received(for_session(message, key="k", fifo=False))
+    at_the_session = received(build_session_copy(message, key="k", fifo=False))
     assert at_the_session.trace_header == TRACE
-    assert returned(at_the_session, key="k", fifo=False).trace_header == TRACE
+    assert build_returned_message(at_the_session, key="k", fifo=False).trace_header == TRACE
 
 
 def test_without_a_trace_nothing_is_sent_in_its_place() -> None:

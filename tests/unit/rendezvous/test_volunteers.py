@@ -179,7 +179,7 @@ def test_a_match_whose_letter_never_comes_is_no_match_and_is_counted() -> None:
 @pytest.mark.parametrize("pattern", [None, "example.com$"])
 def test_a_proxy_that_would_not_reach_our_relays_is_refused_at_once(pattern: str | None) -> None:
     world = World()
-    world.waiting.put([world.offer()])
+    world.waiting.add([world.offer()])
     metric, body = world.poll(poll(pattern))
     assert (metric, body["Status"]) == (End.POLL_REFUSED, "incorrect relay pattern")
     assert (len(world.waiting.offers), world.mailboxes.notes) == (1, {})
@@ -195,7 +195,7 @@ def test_a_poll_takes_the_oldest_offer_that_waits_at_once(held_min: int) -> None
     for client_id in ("old", "young"):
         offers.append(world.offer(client_id))
         world.clock.ms += 100
-    world.waiting.put(list(reversed(offers)))
+    world.waiting.add(list(reversed(offers)))
     started_ms = world.clock.ms
     assert world.poll()[1]["Offer"] == "offer of old"
     assert world.poll()[1]["Status"] == "no match"  # its Sid has one to answer
@@ -209,7 +209,7 @@ def test_a_poll_that_is_held_looks_after_it_has_entered_and_sees_what_was_writte
     enter, oldest, asked = world.pools.enter, world.waiting.oldest, list[bool]()
 
     def enter_late(proxy: WaitingProxy) -> None:
-        world.waiting.put([world.offer()])
+        world.waiting.add([world.offer()])
         enter(proxy)
 
     def look(pool: Pool, *, now_ms: int, limit: int, shards: int, consistent: bool = False) -> Sequence[OpenOffer]:
@@ -226,7 +226,7 @@ def test_a_poll_that_is_held_looks_after_it_has_entered_and_sees_what_was_writte
 @pytest.mark.parametrize("held_min", [0, 4])
 def test_an_offer_that_waits_for_the_other_pool_is_not_taken(held_min: int) -> None:
     world = World(held_min=held_min)
-    world.waiting.put([world.offer(nat=Nat.RESTRICTED)])
+    world.waiting.add([world.offer(nat=Nat.RESTRICTED)])
     assert world.poll(poll(nat=Nat.RESTRICTED))[1]["Status"] == "no match"
     assert len(world.waiting.offers) == 1
 
@@ -234,7 +234,7 @@ def test_an_offer_that_waits_for_the_other_pool_is_not_taken(held_min: int) -> N
 def test_an_offer_that_others_take_first_leaves_the_next_one() -> None:
     world = World(held_min=0)
     offers = [world.offer(client_id) for client_id in ("a", "b")]
-    world.waiting.put(offers)
+    world.waiting.add(offers)
     world.waiting.oldest = lambda pool, **_: offers  # type: ignore[method-assign]
     assert world.waiting.take(offers[0])
     assert world.poll()[1]["Offer"] == "offer of b"
@@ -249,7 +249,7 @@ def test_an_offer_is_given_back_where_the_poll_was_matched_meanwhile() -> None:
         assert world.broker_gives(world.offer("first"))
 
     world.pools.enter = enter_and_be_found  # type: ignore[method-assign]
-    world.waiting.put([world.offer("second")])
+    world.waiting.add([world.offer("second")])
     metric, body = world.poll()
     assert (metric, body["Offer"]) == (End.POLL_MATCHED, "offer of first")
     assert [each.record.client_id for each in world.waiting.offers.values()] == ["second"]
@@ -297,7 +297,7 @@ def test_an_address_that_polls_before_its_turn_takes_an_offer_only_when_that_is_
     world = World()
     world.polled_lately(Counts({"unrestricted_offers": 1}, frozenset(range(CROWD))))
     assert world.poll()[0] is End.POLL_IDLE
-    world.waiting.put([world.offer()])
+    world.waiting.add([world.offer()])
     assert world.poll()[0] is End.POLL_DEFERRED
     world.clock.ms += 3_500
     assert world.poll()[0] is End.POLL_MATCHED
@@ -306,7 +306,7 @@ def test_an_address_that_polls_before_its_turn_takes_an_offer_only_when_that_is_
 def test_an_address_whose_turn_it_is_takes_an_offer_at_once() -> None:
     world = World()
     world.polled_lately(Counts({"unrestricted_offers": 1}, frozenset(range(CROWD))))
-    world.waiting.put([world.offer()])
+    world.waiting.add([world.offer()])
     assert world.poll()[0] is End.POLL_MATCHED
 
 

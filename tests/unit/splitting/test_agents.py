@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from sluice.cli.splitting.agents import STEP_S, Agent, BadCluster, contexts_of
+from sluice.cli.splitting.agents import MAX_STEP_S, Agent, BadCluster, parse_clusters
 from sluice.codec import encode
 from sluice.errors import BadConsumer, CallFailed, RequestRefused
-from sluice.operations import Operation, reply_of, request_of, result_of
-from sluice.splitting.consumers.targets import KubernetesWorkload, LambdaVariable, Target, name_of
+from sluice.operations import Operation, build_reply, parse_request, parse_result
+from sluice.splitting.consumers.targets import KubernetesWorkload, LambdaVariable, Target, describe_target
 from sluice.splitting.control import Control
 from sluice.splitting.operations import MAX_REPORTED, ControlOperation, ReportSteps, StepReport, TakeSteps
-from sluice.splitting.performer import OperationHandler
+from sluice.splitting.performer import Performer
 from sluice.splitting.pointing import HELD_MS, StepsLost
 from sluice.splitting.sessions.state import Phase, Status
 from sluice.splitting.settings import Repointed
@@ -28,23 +28,23 @@ THEIRS: Target = KubernetesWorkload(
 
 def answer_of(control: Control, operation: Operation[Any]) -> Any:
     """What a control function answers, over the wire."""
-    asked = request_of(encode(operation), ControlOperation)
-    performer = OperationHandler(
+    asked = parse_request(encode(operation), ControlOperation)
+    performer = Performer(
         control=control, compile_problem=lambda _: None, counts=dict, url=lambda name: f"https://{name}"
     )
-    return result_of(operation, encode(reply_of(performer.perform(asked))))
+    return parse_result(operation, encode(build_reply(performer.perform(asked))))
 
 
 @dataclass
 class World(Repointing):
     """A split queue with a consumer of the control function's and one of an agent's, who has no other way to it."""
 
-    theirs: FakeConsumers = field(default_factory=lambda: FakeConsumers(texts={name_of(THEIRS): "source"}))
+    theirs: FakeConsumers = field(default_factory=lambda: FakeConsumers(texts={describe_target(THEIRS): "source"}))
     repointed: tuple[Repointed, ...] = (Repointed(queue_id="q", trigger_id="trigger", targets=(OURS, THEIRS)),)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        del self.consumers.texts[name_of(THEIRS)]
+        del self.consumers.texts[describe_target(THEIRS)]
 
     def ask(self, operation: Operation[Any]) -> Any:
         """What the control function answers."""
@@ -92,7 +92,7 @@ def test_an_agent_and_the_control_function_move_what_is_theirs_and_put_it_back(w
     world.control().stop(session_id)
     world.until(lambda: world.store.registry.splits["q"].is_at_rest, agent)
     assert world.at == {"source"}
-    assert world.store.registry.consumers_of("q").held_by == ""
+    assert world.store.registry.find_consumers("q").held_by == ""
 
 
 def test_nothing_is_changed_before_an_agent_has_looked(world: World):
@@ -115,24 +115,24 @@ def test_the_control_function_writes_nothing_while_it_waits_for_an_agent(world: 
 
 def test_an_agent_of_other_clusters_has_nothing_to_do(world: World):
     world.start()
-    world.until(lambda: world.store.registry.consumers_of("q").consumers[0].original is not None)
+    world.until(lambda: world.store.registry.find_consumers("q").consumers[0].original is not None)
     assert world.agent("elsewhere").look() > 1
-    assert world.theirs.texts == {name_of(THEIRS): "source"}
-    assert world.store.registry.consumers_of("q").held_by == ""
+    assert world.theirs.texts == {describe_target(THEIRS): "source"}
+    assert world.store.registry.find_consumers("q").held_by == ""
 
 
 def test_what_an_agent_refuses_ends_the_session_with_its_reason(world: World):
-    world.theirs.bad.add(name_of(THEIRS))
+    world.theirs.bad.add(describe_target(THEIRS))
     session_id, agent = world.start(), world.agent()
     world.until(lambda: world.store.registry.sessions[session_id].status is Status.START_ERROR, agent)
     assert "shop/orders" in world.store.registry.sessions[session_id].reason
     world.until(lambda: world.store.registry.splits["q"].is_at_rest, agent)
-    assert world.consumers.texts == {name_of(OURS): "source"}
+    assert world.consumers.texts == {describe_target(OURS): "source"}
 
 
 def test_what_fails_for_now_is_tried_again(world: World):
     agent, session_id = world.agent(), world.start()
-    world.theirs.failing.add(name_of(THEIRS))
+    world.theirs.failing.add(describe_target(THEIRS))
     for _ in range(10):
         world.tick()
         agent.look()
@@ -144,7 +144,7 @@ def test_what_fails_for_now_is_tried_again(world: World):
 @pytest.mark.parametrize(("code", "status"), [("Forbidden", Status.START_ERROR), ("Timeout", Status.STARTING)])
 def test_what_an_api_denies_ends_the_session_and_what_may_pass_doesnt(world: World, code: str, status: Status):
     session_id = world.start()
-    world.until(lambda: world.store.registry.consumers_of("q").consumers[0].original is not None)
+    world.until(lambda: world.store.registry.find_consumers("q").consumers[0].original is not None)
     [step] = world.ask(TakeSteps(agent="a", clusters=("shop",))).steps
     failed = StepReport(
         queue_id="q", place=step.place, queue=step.queue, outcome="failed", text="GET: it is so", code=code
@@ -155,7 +155,7 @@ def test_what_an_api_denies_ends_the_session_and_what_may_pass_doesnt(world: Wor
 
 def test_two_agents_dont_do_the_same_and_one_that_died_is_followed_when_its_time_is_up(world: World):
     world.start()
-    world.until(lambda: world.store.registry.consumers_of("q").consumers[0].original is not None)
+    world.until(lambda: world.store.registry.find_consumers("q").consumers[0].original is not None)
     taken = world.ask(TakeSteps(agent="first", clusters=("shop",)))
     assert [(step.queue, step.original) for step in taken.steps] == [("source", None)]
     assert taken.held_s * 1_000 == HELD_MS
@@ -169,14 +169,14 @@ def test_two_agents_dont_do_the_same_and_one_that_died_is_followed_when_its_time
 
 def test_an_agent_whose_machine_slept_begins_nothing(world: World):
     world.start()
-    world.until(lambda: world.store.registry.consumers_of("q").consumers[0].original is not None)
+    world.until(lambda: world.store.registry.find_consumers("q").consumers[0].original is not None)
     reported: list[Operation[Any]] = []
 
     def ask(operation: Operation[Any]) -> Any:
         answer = world.ask(operation)
         if isinstance(operation, ReportSteps):
             reported.append(operation)
-        world.clock.ms += int(HELD_MS - STEP_S * 1_000)  # the answer came, and the machine went to sleep
+        world.clock.ms += int(HELD_MS - MAX_STEP_S * 1_000)  # the answer came, and the machine went to sleep
         return answer
 
     world.agent(ask=ask).look()
@@ -201,7 +201,7 @@ def test_a_consumer_of_an_agents_that_drains_is_waited_for(world: World):
     world.until(lambda: world.store.registry.splits["q"].phase is Phase.RESTORING)
     for _ in range(10):
         world.tick()
-    assert world.theirs.texts != {name_of(THEIRS): "source"}
+    assert world.theirs.texts != {describe_target(THEIRS): "source"}
     assert world.store.registry.splits["q"].phase is Phase.RESTORING
     world.until(lambda: world.store.registry.splits["q"].is_at_rest, agent)
 
@@ -217,7 +217,7 @@ def test_words_of_any_number_are_cut(world: World):
     words = "x" * (MAX_REPORTED + 1)
 
     def refused(target: Target, *, queue: str) -> str:
-        raise BadConsumer(name_of(target), words)
+        raise BadConsumer(describe_target(target), words)
 
     world.theirs.original = refused  # type: ignore[method-assign]  # one case
     agent, session_id = world.agent(), world.start()
@@ -226,7 +226,7 @@ def test_words_of_any_number_are_cut(world: World):
 
 
 def test_a_cluster_has_a_context_of_its_name_or_another():
-    assert contexts_of(["shop", "eu=arn:aws:eks:eu-central-1:123456789012:cluster/eu"]) == {
+    assert parse_clusters(["shop", "eu=arn:aws:eks:eu-central-1:123456789012:cluster/eu"]) == {
         "shop": "shop",
         "eu": "arn:aws:eks:eu-central-1:123456789012:cluster/eu",
     }
@@ -235,4 +235,4 @@ def test_a_cluster_has_a_context_of_its_name_or_another():
 @pytest.mark.parametrize("clusters", [[""], ["=context"], ["shop="], ["shop", "shop=other"]])
 def test_what_says_no_cluster_is_refused(clusters: list[str]):
     with pytest.raises(BadCluster, match="--cluster"):
-        contexts_of(clusters)
+        parse_clusters(clusters)

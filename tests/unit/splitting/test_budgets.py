@@ -49,7 +49,7 @@ class Splitter:
     started: int = 0
 
     def __post_init__(self) -> None:
-        self.conduct = SessionCircuitBreaker(now_s=lambda: self.now, tell=lambda *said: self.told.append(said))
+        self.circuit_breaker = SessionCircuitBreaker(now_s=lambda: self.now, tell=lambda *said: self.told.append(said))
 
     def decide(self, program: str, document: str) -> bool | None:
         self.asked.append(program)
@@ -72,7 +72,7 @@ class Splitter:
 
     def take(self, messages: Sequence[Message], queue: SplitConfig = STANDARD) -> SplitOutcome:
         routes = Routes(
-            router=Router.of(self.shares, decide=self.decide, ready=self.ready),
+            router=Router.build(self.shares, decide=self.decide, ready=self.ready),
             queues={each.session_id: f"queue-{each.session_id}" for each in self.shares},
         )
         with ThreadPoolExecutor(4) as executor:
@@ -83,7 +83,7 @@ class Splitter:
                 send=self.queues.send_batch,
                 executor=executor,
                 metadata=self.metadata,
-                conduct=self.conduct,
+                circuit_breaker=self.circuit_breaker,
                 began_s=self.now,
             )
 
@@ -133,7 +133,7 @@ def test_a_filter_that_times_out_is_out_of_the_batch_and_its_session_cancelled(
 def test_control_is_told_before_anything_is_sent() -> None:
     splitter = Splitter([share("bad", jq="endless")])
     sent: list[int] = []
-    splitter.conduct.tell = lambda *_: sent.append(len(splitter.queues.calls))
+    splitter.circuit_breaker.tell = lambda *_: sent.append(len(splitter.queues.calls))
     splitter.take(others(50))
     assert sent == [0]
 
@@ -372,7 +372,7 @@ def test_what_s3_doesnt_answer_in_time_comes_again_and_the_rest_goes_on() -> Non
         return {}
 
     splitter = Splitter([of_author()], head=head)
-    splitter.conduct.now_s = Passing(splitter, by_s=(DECIDED_WITHIN_S - 1) / 8)
+    splitter.circuit_breaker.now_s = Passing(splitter, by_s=(DECIDED_WITHIN_S - 1) / 8)
     timer = threading.Timer(2, go_on.set)
     timer.start()
     outcome = splitter.take([event("hangs"), event("k2"), event("k3")], S3)

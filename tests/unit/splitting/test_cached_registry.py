@@ -15,7 +15,7 @@ from sluice.splitting.sessions.state import (
     Status,
     TemporaryQueue,
 )
-from sluice.splitting.splitter import BATCH_MS, CACHED_MS, CachedRegistry, Unsettled
+from sluice.splitting.splitter import BATCH_MS, CACHED_MS, CachedRegistry, RegistryUnsettled
 from tests.fakes import Clock
 from tests.splitting_fakes import FakeRegistryStore
 
@@ -116,7 +116,7 @@ def test_a_registry_that_changes_with_every_look_brings_the_batch_again() -> Non
         return version()
 
     store.version = changing  # type: ignore[method-assign]
-    with pytest.raises(Unsettled):
+    with pytest.raises(RegistryUnsettled):
         seen.routes("q")
 
 

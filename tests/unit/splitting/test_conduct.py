@@ -27,14 +27,14 @@ class Splitter:
     told: list[tuple[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.conduct = SessionCircuitBreaker(now_s=lambda: self.now, tell=lambda *said: self.told.append(said))
+        self.circuit_breaker = SessionCircuitBreaker(now_s=lambda: self.now, tell=lambda *said: self.told.append(said))
 
 
 @pytest.mark.parametrize("reason", AT_ONCE)
 def test_what_nobody_does_by_accident_cancels_at_once(reason: Reason) -> None:
     splitter = Splitter()
-    assert splitter.conduct.begin() == set()
-    splitter.conduct.note("s", reason)
+    assert splitter.circuit_breaker.begin() == set()
+    splitter.circuit_breaker.report_fault("s", reason)
     assert splitter.told == [("s", reason.value)]
 
 
@@ -43,8 +43,8 @@ def test_what_may_happen_once_cancels_when_it_happens_again(reason: Reason) -> N
     splitter = Splitter()
     for after_s, told in ((0.0, 0), (AGAIN_AFTER_S - 0.1, 0), (0.2, 1)):
         splitter.now += after_s
-        assert splitter.conduct.begin() == set()
-        splitter.conduct.note("s", reason)
+        assert splitter.circuit_breaker.begin() == set()
+        splitter.circuit_breaker.report_fault("s", reason)
         assert len(splitter.told) == told
 
 
@@ -53,27 +53,27 @@ def test_what_happened_long_ago_or_to_another_is_not_again(reason: Reason) -> No
     splitter = Splitter()
     for session_id, after_s in (("s", 0.0), ("t", AGAIN_AFTER_S), ("s", AGAIN_WITHIN_S)):
         splitter.now += after_s
-        splitter.conduct.begin()
-        splitter.conduct.note(session_id, reason)
+        splitter.circuit_breaker.begin()
+        splitter.circuit_breaker.report_fault(session_id, reason)
     assert splitter.told == []
 
 
 def test_who_was_cancelled_is_passed_over_for_a_while_and_then_told_of_again() -> None:
     splitter = Splitter()
-    splitter.conduct.note("s", Reason.FILTER_TIMED_OUT)
+    splitter.circuit_breaker.report_fault("s", Reason.FILTER_TIMED_OUT)
     splitter.now += PASSED_OVER_S - 1
-    assert splitter.conduct.begin() == {"s"}
-    splitter.conduct.note("s", Reason.FILTER_TIMED_OUT)
+    assert splitter.circuit_breaker.begin() == {"s"}
+    splitter.circuit_breaker.report_fault("s", Reason.FILTER_TIMED_OUT)
     assert len(splitter.told) == 1
     splitter.now += 2
-    assert splitter.conduct.begin() == set()
-    splitter.conduct.note("s", Reason.FILTER_TIMED_OUT)
+    assert splitter.circuit_breaker.begin() == set()
+    splitter.circuit_breaker.report_fault("s", Reason.FILTER_TIMED_OUT)
     assert len(splitter.told) == 2
 
 
 def test_a_queues_words_are_told_but_no_novel() -> None:
     splitter = Splitter()
-    splitter.conduct.note("s", Reason.QUEUE_REFUSED, "SendMessageBatch: AccessDenied: " + "x" * 1_000)
+    splitter.circuit_breaker.report_fault("s", Reason.QUEUE_REFUSED, "SendMessageBatch: AccessDenied: " + "x" * 1_000)
     [(_, reason)] = splitter.told
     assert reason.startswith("QueueRefused: SendMessageBatch: AccessDenied: x")
     assert len(reason) < 250
@@ -82,9 +82,9 @@ def test_a_queues_words_are_told_but_no_novel() -> None:
 def test_a_batch_tells_of_so_many_and_the_next_of_the_others() -> None:
     splitter, sessions = Splitter(), [str(number) for number in range(MAX_TOLD + 7)]
     for told, left in ((MAX_TOLD, 7), (MAX_TOLD + 7, 0)):
-        out = splitter.conduct.begin()
+        out = splitter.circuit_breaker.begin()
         for session_id in sessions:
             if session_id not in out:
-                splitter.conduct.note(session_id, Reason.FILTER_TIMED_OUT)
+                splitter.circuit_breaker.report_fault(session_id, Reason.FILTER_TIMED_OUT)
         assert len(splitter.told) == told
-        assert len(set(sessions) - splitter.conduct.begin()) == left
+        assert len(set(sessions) - splitter.circuit_breaker.begin()) == left

@@ -15,9 +15,9 @@ class CountedStore(FakeRegistryStore):
 
     refreshes: int = 0
 
-    def refreshed(self, registry: Registry) -> Registry:
+    def refresh(self, registry: Registry) -> Registry:
         self.refreshes += 1
-        return super().refreshed(registry)
+        return super().refresh(registry)
 
 
 def test_an_invocation_reads_once_and_goes_on_from_what_it_wrote() -> None:

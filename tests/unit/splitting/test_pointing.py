@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 import pytest
 from msgspec.structs import replace as changed
 
-from sluice.splitting.consumers.targets import Consumer, LambdaVariable, SystemsManagerParameter, Target, name_of
+from sluice.splitting.consumers.targets import (
+    Consumer,
+    LambdaVariable,
+    SystemsManagerParameter,
+    Target,
+    describe_target,
+)
 from sluice.splitting.control import Control, KnownRegistry, next_tick_s
 from sluice.splitting.filters.values import Filter, QueueFilter
 from sluice.splitting.pointing import HELD_MS
@@ -36,7 +42,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.queues.attributes["source"] = {"VisibilityTimeout": "77"}
-        self.consumers.texts = {name_of(target): "source" for each in self.repointed for target in each.targets}
+        self.consumers.texts = {describe_target(target): "source" for each in self.repointed for target in each.targets}
         self.consumers.triggers["trigger"] = False
 
     def control(self) -> Control:
@@ -102,7 +108,7 @@ def test_a_first_session_moves_all_consumers_to_a_main_queue_and_the_last_ones_e
     assert world.at == {"source"}
     assert not world.consumers.triggers["trigger"]
     assert ("delete", main) in world.queues.calls
-    assert world.store.registry.consumers_of("q").held_by == ""
+    assert world.store.registry.find_consumers("q").held_by == ""
     assert next_tick_s(world.store.registry) is None
 
 
@@ -119,13 +125,13 @@ def test_what_the_consumers_are_is_known_before_any_is_changed(world: World):
     world.start()
     while world.at == {"source"}:
         world.tick()
-    known = world.store.registry.consumers_of("q").consumers
+    known = world.store.registry.find_consumers("q").consumers
     assert [each.original for each in known] == ["source", "source"]
     assert all(each.to is not None for each in known)
 
 
 def test_a_consumer_that_isnt_there_refuses_the_session_and_leaves_the_others_alone(world: World):
-    world.consumers.bad.add(name_of(PARAMETER))
+    world.consumers.bad.add(describe_target(PARAMETER))
     session_id = world.start()
     world.until(lambda: world.store.registry.sessions[session_id].status is Status.START_ERROR)
     assert "/queue" in world.store.registry.sessions[session_id].reason
@@ -136,18 +142,18 @@ def test_a_consumer_that_isnt_there_refuses_the_session_and_leaves_the_others_al
 def test_one_that_cant_be_moved_midway_has_the_others_put_back(world: World):
     session_id = world.start()
     world.until(lambda: world.store.registry.splits["q"].consumer_at is None)
-    world.consumers.bad.add(name_of(PARAMETER))
+    world.consumers.bad.add(describe_target(PARAMETER))
     world.until(lambda: world.store.registry.sessions[session_id].status is Status.START_ERROR)
     world.until(lambda: world.store.registry.splits["q"].is_at_rest)
-    assert world.consumers.texts[name_of(VARIABLE)] == "source"
+    assert world.consumers.texts[describe_target(VARIABLE)] == "source"
 
 
 def test_one_that_cant_be_put_back_for_now_keeps_no_other_from_it(world: World):
     session_id = world.ready()
-    world.consumers.failing.add(name_of(VARIABLE))
+    world.consumers.failing.add(describe_target(VARIABLE))
     world.control().stop(session_id)
-    world.until(lambda: world.consumers.texts[name_of(PARAMETER)] == "source")
-    assert world.consumers.texts[name_of(VARIABLE)] != "source"
+    world.until(lambda: world.consumers.texts[describe_target(PARAMETER)] == "source")
+    assert world.consumers.texts[describe_target(VARIABLE)] != "source"
     assert {what for what, _, _ in world.consumers.warnings} == {"ConsumerNotMoved"}
     world.consumers.failing.clear()
     world.until(lambda: world.store.registry.splits["q"].is_at_rest)
@@ -156,10 +162,10 @@ def test_one_that_cant_be_put_back_for_now_keeps_no_other_from_it(world: World):
 
 def test_what_its_owner_has_changed_since_stays(world: World):
     session_id = world.ready()
-    world.consumers.texts[name_of(VARIABLE)] = "theirs"
+    world.consumers.texts[describe_target(VARIABLE)] = "theirs"
     world.control().stop(session_id)
     world.until(lambda: world.store.registry.splits["q"].is_at_rest)
-    assert world.consumers.texts == {name_of(VARIABLE): "theirs", name_of(PARAMETER): "source"}
+    assert world.consumers.texts == {describe_target(VARIABLE): "theirs", describe_target(PARAMETER): "source"}
     assert [what for what, _, _ in world.consumers.warnings] == ["ConsumerNotPutBack"]
 
 
@@ -181,7 +187,7 @@ def test_a_trigger_that_a_deployment_has_switched_off_is_switched_on_again(world
 def test_a_consumer_that_its_owner_puts_back_amid_a_split_is_moved_again(world: World):
     world.ready()
     [main] = world.at
-    world.consumers.texts[name_of(VARIABLE)] = "source"
+    world.consumers.texts[describe_target(VARIABLE)] = "source"
     world.tick()
     assert world.at == {main, "source"}  # it isn't looked for at every tick
     world.control().sweep()
@@ -199,7 +205,7 @@ def test_one_that_its_owner_puts_back_while_main_drains_reads_what_is_there_firs
     world.control().stop(session_id)
     world.queues.send_batch(main, [{"Id": "0", "MessageBody": "left"}])
     world.until(lambda: world.phase is Phase.DRAINING)
-    world.consumers.texts[name_of(VARIABLE)] = "source"
+    world.consumers.texts[describe_target(VARIABLE)] = "source"
     world.control().sweep()
     world.until(lambda: world.at == {main})
     assert world.phase is Phase.DRAINING
@@ -210,28 +216,28 @@ def test_one_that_its_owner_puts_back_while_main_drains_reads_what_is_there_firs
 
 def test_one_that_its_owner_has_let_read_another_queue_amid_a_split_stays_there(world: World):
     world.ready()
-    world.consumers.texts[name_of(VARIABLE)] = "theirs"
+    world.consumers.texts[describe_target(VARIABLE)] = "theirs"
     world.control().sweep()
     world.tick()
-    assert world.consumers.texts[name_of(VARIABLE)] == "theirs"
+    assert world.consumers.texts[describe_target(VARIABLE)] == "theirs"
     assert world.store.registry.splits["q"].forwards
 
 
 def test_one_that_has_strayed_and_cant_be_moved_any_more_ends_the_sessions_with_the_reason(world: World):
     session_id = world.ready()
-    world.consumers.texts[name_of(VARIABLE)] = "source"
+    world.consumers.texts[describe_target(VARIABLE)] = "source"
     world.control().sweep()
-    world.consumers.bad.add(name_of(VARIABLE))
+    world.consumers.bad.add(describe_target(VARIABLE))
     world.until(lambda: session_id not in world.store.registry.sessions)
     assert "orders" in world.store.reasons[session_id]
     world.until(lambda: world.store.registry.splits["q"].is_at_rest)
-    assert world.consumers.texts[name_of(PARAMETER)] == "source"
+    assert world.consumers.texts[describe_target(PARAMETER)] == "source"
 
 
 def test_one_that_cant_be_looked_at_counts_as_there(world: World):
     world.ready()
-    world.consumers.texts[name_of(VARIABLE)] = "source"
-    world.consumers.failing.add(name_of(VARIABLE))
+    world.consumers.texts[describe_target(VARIABLE)] = "source"
+    world.consumers.failing.add(describe_target(VARIABLE))
     world.control().sweep()
     assert world.store.registry.splits["q"].forwards
 
@@ -249,7 +255,7 @@ def test_one_invocation_at_a_time_moves_consumers_until_it_cant_live_any_more(wo
     world.until(lambda: world.store.registry.splits["q"].consumer_at is None)
     registry = world.store.registry
     held = ConsumersHeld("q", "another", world.clock() + HELD_MS)(registry, world.clock())
-    assert held.consumers_of("q").held_by == "another"
+    assert held.find_consumers("q").held_by == "another"
     world.store.registry = held
     before = dict(world.consumers.texts)
     world.tick(HELD_MS / 1000 - 1)
@@ -272,4 +278,4 @@ def test_one_invocation_at_a_time_moves_consumers_until_it_cant_live_any_more(wo
 def test_a_consumer_on_its_way_ends_it_before_it_goes_anywhere_else(
     at: str | None, to: str | None, wanted: str, leg: tuple[str, str] | None
 ):
-    assert changed(Consumer(target=VARIABLE), at=at, to=to).leg(wanted) == leg
+    assert changed(Consumer(target=VARIABLE), at=at, to=to).next_move(wanted) == leg

@@ -50,13 +50,13 @@ def run(
     queue: SplitConfig = STANDARD,
     decide=endless,
     executor: Executor = EXECUTOR,
-    conduct: SessionCircuitBreaker | None = None,
+    circuit_breaker: SessionCircuitBreaker | None = None,
 ) -> SplitOutcome:
     routes = Routes(
-        router=Router.of(shares, decide=decide),
+        router=Router.build(shares, decide=decide),
         queues={each.session_id: f"queue-{each.session_id}" for each in shares},
     )
-    conduct = conduct or SessionCircuitBreaker(now_s=lambda: 0.0, tell=lambda _, __: None)
+    circuit_breaker = circuit_breaker or SessionCircuitBreaker(now_s=lambda: 0.0, tell=lambda _, __: None)
     return split(
         messages,
         queue,
@@ -64,7 +64,7 @@ def run(
         send=queues.send_batch,
         executor=executor,
         metadata=lambda _: {},
-        conduct=conduct,
+        circuit_breaker=circuit_breaker,
         began_s=0.0,
     )
 
@@ -180,9 +180,9 @@ def test_what_was_received_before_goes_to_no_session_that_began_since(receives: 
 
 def test_a_program_that_never_ends_cancels_its_session_and_hurts_no_other() -> None:
     queues, told = FakeSplitQueues(), dict[str, str]()
-    conduct = SessionCircuitBreaker(now_s=lambda: 0.0, tell=told.__setitem__)
+    circuit_breaker = SessionCircuitBreaker(now_s=lambda: 0.0, tell=told.__setitem__)
     shares = share("bad", jq="def f: f; f", at=1), share("A", at=2)
-    outcome = run([message("a1")], queues, *shares, conduct=conduct)
+    outcome = run([message("a1")], queues, *shares, circuit_breaker=circuit_breaker)
     assert queues.bodies("queue-A") == ["a1"]
     assert told == {"bad": "FilterTimedOut"}
     assert outcome.failures == {}

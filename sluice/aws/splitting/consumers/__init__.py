@@ -1,1 +1,1 @@
-"""What says which queue a consumer reads, asked for and changed at AWS."""
+"""Reads and changes, through AWS, the configuration that names the queue of a consumer."""

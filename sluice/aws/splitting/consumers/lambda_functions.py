@@ -18,8 +18,8 @@ import msgspec
 from sluice.aws.clients import calls
 from sluice.codec import Format, Struct
 from sluice.errors import BadConsumer, CallFailed
-from sluice.splitting.consumers.rewriting import check_named, rewritten
-from sluice.splitting.consumers.targets import LambdaTrigger, LambdaVariable, name_of
+from sluice.splitting.consumers.rewriting import check_named, rewrite
+from sluice.splitting.consumers.targets import LambdaTrigger, LambdaVariable, describe_target
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_lambda import LambdaClient
@@ -61,45 +61,45 @@ class LambdaTriggers(msgspec.Struct, frozen=True, kw_only=True):
 
     def original(self, target: LambdaTrigger, *, queue: str) -> str:
         """Read the queue's mapping. Raises `BadConsumer`, and `CallFailed`, also while it is changing."""
-        found = self._mapping(target, queue)
-        if found is None:
-            raise BadConsumer(name_of(target), f"there is none from {queue}")
-        if "FilterCriteriaError" in found:
-            raise BadConsumer(name_of(target), f"its filter can't be read: {found['FilterCriteriaError']}")
-        if found["State"] not in STEADY:
-            raise CallFailed("ListEventSourceMappings", found["State"], f"{name_of(target)} is changing")
-        settings = {key: value for key, value in found.items() if key in COPIED and value}
-        return MAPPINGS.text(Mapping(mapping_id=found["UUID"], on=found["State"] == ON, settings=settings))
+        response = self._mapping(target, queue)
+        if response is None:
+            raise BadConsumer(describe_target(target), f"there is none from {queue}")
+        if "FilterCriteriaError" in response:
+            raise BadConsumer(describe_target(target), f"its filter can't be read: {response['FilterCriteriaError']}")
+        if response["State"] not in STEADY:
+            raise CallFailed("ListEventSourceMappings", response["State"], f"{describe_target(target)} is changing")
+        settings = {key: value for key, value in response.items() if key in COPIED and value}
+        return MAPPINGS.text(Mapping(mapping_id=response["UUID"], on=response["State"] == ON, settings=settings))
 
     def point(self, target: LambdaTrigger, original: str, *, queue: str, instead_of: str) -> bool:
         """Switch one queue's mapping off and the other's as the original was; True once both are so.
 
         Mappings other than the original are deleted when they are switched off. Raises `BadConsumer`, `CallFailed`.
         """
-        kept = MAPPINGS.of_text(original)
+        kept = MAPPINGS.from_text(original)
         return self._is_off(target, kept, instead_of) and self._is_restored(target, kept, queue)
 
     def reads(self, target: LambdaTrigger, *, queue: str) -> bool:
         """Whether there is a mapping from this queue that is on. Raises `BadConsumer` and `CallFailed`."""
-        found = self._mapping(target, queue)
-        return found is not None and found["State"] in {ON, "Enabling", "Creating", "Updating"}
+        response = self._mapping(target, queue)
+        return response is not None and response["State"] in {ON, "Enabling", "Creating", "Updating"}
 
     def _is_off(self, target: LambdaTrigger, kept: Mapping, queue: str) -> bool:
-        found = self._mapping(target, queue)
-        if found is None or (found["UUID"], found["State"]) == (kept.mapping_id, OFF):
+        response = self._mapping(target, queue)
+        if response is None or (response["UUID"], response["State"]) == (kept.mapping_id, OFF):
             return True
-        if found["State"] not in STEADY:
+        if response["State"] not in STEADY:
             return False
-        if found["UUID"] == kept.mapping_id:
-            self._switch(found["UUID"], on=False)
+        if response["UUID"] == kept.mapping_id:
+            self._switch(response["UUID"], on=False)
         else:
             with calls("DeleteEventSourceMapping"):
-                self.client.delete_event_source_mapping(UUID=found["UUID"])
+                self.client.delete_event_source_mapping(UUID=response["UUID"])
         return False
 
     def _is_restored(self, target: LambdaTrigger, kept: Mapping, queue: str) -> bool:
-        found = self._mapping(target, queue)
-        if found is None:
+        response = self._mapping(target, queue)
+        if response is None:
             with calls("CreateEventSourceMapping"):
                 self.client.create_event_source_mapping(
                     EventSourceArn=self.arn_prefix + queue,
@@ -107,10 +107,10 @@ class LambdaTriggers(msgspec.Struct, frozen=True, kw_only=True):
                     Enabled=kept.on,
                     **kept.settings,
                 )
-        elif found["State"] == (ON if kept.on else OFF):
+        elif response["State"] == (ON if kept.on else OFF):
             return True
-        elif found["State"] in STEADY:
-            self._switch(found["UUID"], on=kept.on)
+        elif response["State"] in STEADY:
+            self._switch(response["UUID"], on=kept.on)
         return False
 
     def _switch(self, mapping_id: str, *, on: bool) -> None:
@@ -120,12 +120,12 @@ class LambdaTriggers(msgspec.Struct, frozen=True, kw_only=True):
     def _mapping(self, target: LambdaTrigger, queue: str) -> "EventSourceMappingConfigurationTypeDef | None":
         """Find the one mapping from the queue to the function, None where there is none."""
         with calls("ListEventSourceMappings"):
-            found = self.client.list_event_source_mappings(
+            response = self.client.list_event_source_mappings(
                 EventSourceArn=self.arn_prefix + queue, FunctionName=target.function
             )["EventSourceMappings"]
-        if len(found) > 1:
-            raise BadConsumer(name_of(target), f"there are {len(found)} from {queue}: name the alias")
-        return found[0] if found else None
+        if len(response) > 1:
+            raise BadConsumer(describe_target(target), f"there are {len(response)} from {queue}: name the alias")
+        return response[0] if response else None
 
 
 class LambdaVariables(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,7 +137,7 @@ class LambdaVariables(msgspec.Struct, frozen=True, kw_only=True):
     def original(self, target: LambdaVariable, *, queue: str) -> str:
         """Read the variable, which names the queue. Raises `BadConsumer` and `CallFailed`."""
         value = _variables(target, self._configuration(target))[target.variable]
-        check_named(value, target.place, queue=self.arn_prefix + queue, of=name_of(target))
+        check_named(value, target.place, queue=self.arn_prefix + queue, of=describe_target(target))
         return value
 
     def point(self, target: LambdaVariable, *, queue: str, instead_of: str) -> bool:
@@ -146,24 +146,24 @@ class LambdaVariables(msgspec.Struct, frozen=True, kw_only=True):
         Raises `BadConsumer`, and `CallFailed`, also where somebody has changed the function since it was read: to call
         again is right then.
         """
-        found = self._configuration(target)
-        status = found.get("LastUpdateStatus", "Successful")
+        response = self._configuration(target)
+        status = response.get("LastUpdateStatus", "Successful")
         if status == "InProgress":  # a second update would be refused
             return False
-        variables = _variables(target, found)
+        variables = _variables(target, response)
         old, new = self.arn_prefix + instead_of, self.arn_prefix + queue
-        value = rewritten(variables[target.variable], target.place, old=old, new=new, of=name_of(target))
+        value = rewrite(variables[target.variable], target.place, old=old, new=new, of=describe_target(target))
         if value != variables[target.variable]:
             with calls("UpdateFunctionConfiguration"):
                 self.client.update_function_configuration(
                     FunctionName=target.function,
                     Environment={"Variables": variables | {target.variable: value}},
-                    RevisionId=found["RevisionId"],
+                    RevisionId=response["RevisionId"],
                 )
             return False
         if status == "Failed":
-            code = found.get("LastUpdateStatusReasonCode", status)
-            raise CallFailed("UpdateFunctionConfiguration", code, found.get("LastUpdateStatusReason", ""))
+            code = response.get("LastUpdateStatusReasonCode", status)
+            raise CallFailed("UpdateFunctionConfiguration", code, response.get("LastUpdateStatusReason", ""))
         return True
 
     def _configuration(self, target: LambdaVariable) -> "FunctionConfigurationResponseTypeDef":
@@ -171,16 +171,16 @@ class LambdaVariables(msgspec.Struct, frozen=True, kw_only=True):
             return self.client.get_function_configuration(FunctionName=target.function)
 
 
-def _variables(target: LambdaVariable, found: "FunctionConfigurationResponseTypeDef") -> dict[str, str]:
+def _variables(target: LambdaVariable, response: "FunctionConfigurationResponseTypeDef") -> dict[str, str]:
     """Take all the variables, as an update replaces them all. Raises `BadConsumer` where they can't be seen."""
-    if found.get("Version", LATEST) != LATEST:
-        raise BadConsumer(name_of(target), "a published version can't be changed")
-    environment = found.get("Environment", {})
+    if response.get("Version", LATEST) != LATEST:
+        raise BadConsumer(describe_target(target), "a published version can't be changed")
+    environment = response.get("Environment", {})
     if "Error" in environment:
-        raise BadConsumer(name_of(target), f"can't be read: {environment['Error'].get('Message', '')}")
+        raise BadConsumer(describe_target(target), f"can't be read: {environment['Error'].get('Message', '')}")
     variables = environment.get("Variables", {})
     if target.variable not in variables:
-        raise BadConsumer(name_of(target), "isn't set")
+        raise BadConsumer(describe_target(target), "isn't set")
     return dict(variables)
 
 

@@ -13,8 +13,8 @@ import msgspec
 
 from sluice.aws.clients import calls
 from sluice.errors import BadConsumer, CallFailed
-from sluice.splitting.consumers.rewriting import check_named, rewritten
-from sluice.splitting.consumers.targets import SystemsManagerParameter, name_of
+from sluice.splitting.consumers.rewriting import check_named, rewrite
+from sluice.splitting.consumers.targets import SystemsManagerParameter, describe_target
 
 SECURE = "SecureString"
 MAX_WRITES = 5  # of a parameter that others write at the same time
@@ -32,7 +32,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     def original(self, target: SystemsManagerParameter, *, queue: str) -> str:
         """Read the parameter, which names the queue. Raises `BadConsumer` and `CallFailed`."""
         value: str = self._read(target, target.name)["Value"]
-        check_named(value, target.place, queue=self.arn_prefix + queue, of=name_of(target))
+        check_named(value, target.place, queue=self.arn_prefix + queue, of=describe_target(target))
         return value
 
     def point(self, target: SystemsManagerParameter, *, queue: str, instead_of: str) -> bool:
@@ -40,34 +40,38 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
 
         Raises `BadConsumer` and `CallFailed`.
         """
-        found = self._read(target, target.name)
-        value = self._rewritten(target, found["Value"], queue=queue, instead_of=instead_of)
-        if value == found["Value"]:
-            written_ms: float = found["LastModifiedDate"].timestamp() * 1_000
+        response = self._read(target, target.name)
+        value = self._rewritten(target, response["Value"], queue=queue, instead_of=instead_of)
+        if value == response["Value"]:
+            written_ms: float = response["LastModifiedDate"].timestamp() * 1_000
             return self.now_ms() >= written_ms + target.refresh_s * 1_000
-        expected = found["Version"] + 1
+        expected = response["Version"] + 1
         for _ in range(MAX_WRITES):
-            version = self._write(found["Name"], value)  # the target's may be an ARN
+            version = self._write(response["Name"], value)  # the target's may be an ARN
             if version == expected:
                 return False
             # Somebody has written since: it is their value that is to name the queue.
-            value = self._read(target, f"{found['Name']}:{version - 1}")["Value"]
+            value = self._read(target, f"{response['Name']}:{version - 1}")["Value"]
             with suppress(BadConsumer):  # then theirs stays as it is, and the next call says so
                 value = self._rewritten(target, value, queue=queue, instead_of=instead_of)
             expected = version + 1
-        raise CallFailed("PutParameter", "Changing", f"others wrote {name_of(target)} each of {MAX_WRITES} times")
+        raise CallFailed(
+            "PutParameter", "Changing", f"others wrote {describe_target(target)} each of {MAX_WRITES} times"
+        )
 
     def _rewritten(self, target: SystemsManagerParameter, value: str, *, queue: str, instead_of: str) -> str:
         old, new = self.arn_prefix + instead_of, self.arn_prefix + queue
-        return rewritten(value, target.place, old=old, new=new, of=name_of(target))
+        return rewrite(value, target.place, old=old, new=new, of=describe_target(target))
 
     def _read(self, target: SystemsManagerParameter, name: str) -> dict[str, Any]:
         """Read a version. Raises `BadConsumer` for a secret: the registry would hold it for all to read."""
         with calls("GetParameter"):
-            found: dict[str, Any] = self.client.get_parameter(Name=name)["Parameter"]
-        if found["Type"] == SECURE:
-            raise BadConsumer(name_of(target), f"is a {SECURE}: a queue's name is no secret, put it into a String")
-        return found
+            response: dict[str, Any] = self.client.get_parameter(Name=name)["Parameter"]
+        if response["Type"] == SECURE:
+            raise BadConsumer(
+                describe_target(target), f"is a {SECURE}: a queue's name is no secret, put it into a String"
+            )
+        return response
 
     def _write(self, name: str, value: str) -> int:
         """Write the value and keep all else; the version that it became."""
@@ -75,7 +79,13 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
             ParameterFilters=[{"Key": "Name", "Option": "Equals", "Values": [name]}]
         )
         with calls("DescribeParameters"):  # the one that is looked for may come after empty pages
-            kept = {key: found[key] for page in pages for found in page["Parameters"] for key in KEPT if found.get(key)}
+            kept = {
+                key: response[key]
+                for page in pages
+                for response in page["Parameters"]
+                for key in KEPT
+                if response.get(key)
+            }
         with calls("PutParameter"):
             version: int = self.client.put_parameter(Name=name, Value=value, Overwrite=True, **kept)["Version"]
         return version

@@ -16,8 +16,8 @@ import msgspec
 from sluice.aws.clients import calls
 from sluice.codec import encode
 from sluice.errors import BadConsumer, CallFailed
-from sluice.splitting.consumers.rewriting import check_named, rewritten
-from sluice.splitting.consumers.targets import EcsVariable, name_of
+from sluice.splitting.consumers.rewriting import check_named, rewrite
+from sluice.splitting.consumers.targets import EcsVariable, describe_target
 from sluice.splitting.consumers.temporary_queues import PREFIX
 
 TEMPORARY = "sluice-temporary"  # the tag of revisions that name temporary queues
@@ -26,7 +26,7 @@ UNKNOWN = "ClientException"  # what ECS says of a revision that was deleted
 
 
 class _Revision(msgspec.Struct, frozen=True, kw_only=True):
-    """A revision of a task definition: `fields` are what it was registered with, beside its tags."""
+    """A revision of a task definition: `fields` are those of its registration, besides its tags."""
 
     arn: str
     is_active: bool
@@ -48,20 +48,20 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
         """Read the ARN of the service's task definition, which names the queue. Raises `BadConsumer`, `CallFailed`."""
         revision = self._revision(self._service(target)["taskDefinition"])
         value = _variable(target, revision.fields)["value"]
-        check_named(value, target.place, queue=self.arn_prefix + queue, of=name_of(target))
+        check_named(value, target.place, queue=self.arn_prefix + queue, of=describe_target(target))
         return revision.arn
 
     def point(self, target: EcsVariable, original: str, *, queue: str, instead_of: str) -> bool:
-        """Let the service run a revision that names a queue instead of another; True once nothing else runs.
+        """Run a revision of the service that names another queue; True once no other revision runs.
 
         Where the original or the family's latest revision is just that, none is registered. Raises `BadConsumer`, and
         `CallFailed`, also where ECS gave the roll-over up.
         """
         service = self._service(target)
         revision = self._revision(service["taskDefinition"])
-        fields = self._changed(target, revision.fields, queue=queue, instead_of=instead_of)
+        fields = self._rewrite_fields(target, revision.fields, queue=queue, instead_of=instead_of)
         if fields != revision.fields:
-            arn = self._found(fields, original) or self._registered(fields, revision.tags)
+            arn = self._find_revision(fields, original) or self._register(fields, revision.tags)
             with calls("UpdateService"):
                 self.client.update_service(cluster=target.cluster, service=target.service, taskDefinition=arn)
             return False
@@ -72,19 +72,19 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
 
     def _service(self, target: EcsVariable) -> dict[str, Any]:
         with calls("DescribeServices"):
-            found = self.client.describe_services(cluster=target.cluster, services=[target.service])["services"]
-        if not found or found[0]["status"] == "INACTIVE":
-            raise BadConsumer(name_of(target), "there is no such service")
-        service: dict[str, Any] = found[0]
+            response = self.client.describe_services(cluster=target.cluster, services=[target.service])["services"]
+        if not response or response[0]["status"] == "INACTIVE":
+            raise BadConsumer(describe_target(target), "there is no such service")
+        service: dict[str, Any] = response[0]
         controller = service.get("deploymentController", {}).get("type", "ECS")
         if controller != "ECS":
-            raise BadConsumer(name_of(target), f"the service is deployed by {controller}, and not by ECS")
+            raise BadConsumer(describe_target(target), f"the service is deployed by {controller}, and not by ECS")
         return service
 
     def _revision(self, arn_or_family: str) -> _Revision:
         with calls("DescribeTaskDefinition"):
-            found = self.client.describe_task_definition(taskDefinition=arn_or_family, include=["TAGS"])
-        definition = found["taskDefinition"]
+            response = self.client.describe_task_definition(taskDefinition=arn_or_family, include=["TAGS"])
+        definition = response["taskDefinition"]
         # Whatever a definition can be registered with, also what this program doesn't know of.
         known = self.client.meta.service_model.operation_model("RegisterTaskDefinition").input_shape.members
         fields = {key: value for key, value in definition.items() if key in known}
@@ -95,19 +95,19 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
             arn=definition["taskDefinitionArn"],
             is_active=definition["status"] == "ACTIVE",
             fields=fields,
-            tags=tuple(found.get("tags", [])),
+            tags=tuple(response.get("tags", [])),
         )
 
-    def _changed(
+    def _rewrite_fields(
         self, target: EcsVariable, fields: Mapping[str, Any], *, queue: str, instead_of: str
     ) -> Mapping[str, Any]:
         changed = deepcopy(fields)
         variable = _variable(target, changed)
         old, new = self.arn_prefix + instead_of, self.arn_prefix + queue
-        variable["value"] = rewritten(variable["value"], target.place, old=old, new=new, of=name_of(target))
+        variable["value"] = rewrite(variable["value"], target.place, old=old, new=new, of=describe_target(target))
         return changed
 
-    def _found(self, fields: Mapping[str, Any], original: str) -> str | None:
+    def _find_revision(self, fields: Mapping[str, Any], original: str) -> str | None:
         """Find a revision that is so already: the original, or one registered before a crash."""
         for arn_or_family in (original, fields["family"]):
             try:
@@ -120,7 +120,7 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
                 return revision.arn
         return None
 
-    def _registered(self, fields: Mapping[str, Any], tags: tuple[dict[str, str], ...]) -> str:
+    def _register(self, fields: Mapping[str, Any], tags: tuple[dict[str, str], ...]) -> str:
         kept = [tag for tag in tags if tag["key"] != TEMPORARY]
         if PREFIX.encode() in encode(fields["containerDefinitions"]):
             kept.append({"key": TEMPORARY, "value": "true"})
@@ -131,7 +131,7 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
         return arn
 
     def _is_stopping(self, target: EcsVariable, arn: str) -> bool:
-        """Whether tasks of other revisions still run, on their way out: they may still be at a message."""
+        """Whether tasks of other revisions are still stopping: they may still process a message."""
         pages = iter(
             self.client.get_paginator("list_tasks").paginate(
                 cluster=target.cluster, serviceName=target.service, desiredStatus="STOPPED"
@@ -165,14 +165,14 @@ def _variable(target: EcsVariable, fields: Mapping[str, Any]) -> dict[str, str]:
         if container["name"] == target.container:
             for variable in container.get("environment", []):
                 if variable["name"] == target.variable:
-                    found: dict[str, str] = variable
-                    return found
-    raise BadConsumer(name_of(target), "isn't set in the task definition, or is a secret or of a file")
+                    response: dict[str, str] = variable
+                    return response
+    raise BadConsumer(describe_target(target), "isn't set in the task definition, or is a secret or of a file")
 
 
 def _is_complete(service: Mapping[str, Any]) -> bool:
     """Whether one deployment is left, and all its tasks run. Raises `CallFailed` where ECS gave it up."""
-    primary = next(each for each in service["deployments"] if each["status"] == "PRIMARY")
+    primary = next(deployment for deployment in service["deployments"] if deployment["status"] == "PRIMARY")
     # Behind a Classic Load Balancer it has no state.
     state = primary.get("rolloutState", "COMPLETED")
     if state == "FAILED":

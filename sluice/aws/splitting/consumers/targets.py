@@ -1,4 +1,4 @@
-"""All kinds of targets in one, with the EKS clusters that hold some of them.
+"""Dispatches targets to the adapter of their kind, and connects to the EKS clusters of Kubernetes targets.
 
 The function's own role signs in to a cluster. A token is the URL of a request to STS that says who asks, signed for one
 cluster: https://docs.aws.amazon.com/eks/latest/best-practices/identity-and-access-management.html
@@ -17,7 +17,7 @@ from sluice.aws.splitting.consumers.parameters import Parameters
 from sluice.aws.splitting.consumers.services import EcsServices
 from sluice.errors import BadConsumer, CallFailed
 from sluice.kubernetes.api import Api
-from sluice.kubernetes.connections import connected
+from sluice.kubernetes.connections import connect
 from sluice.kubernetes.workloads import KubernetesWorkloads
 from sluice.splitting.consumers.targets import (
     EcsVariable,
@@ -47,7 +47,7 @@ class AwsConsumers(msgspec.Struct, frozen=True, kw_only=True):
     cluster: Callable[[str], Api] | None = None
 
     def original(self, target: Target, *, queue: str) -> str:
-        """Read what the target is while it reads this queue: to be kept before `point` is called first.
+        """Read the target's state while it reads this queue. It must be stored before the first call of `point`.
 
         Changes nothing. Raises `BadConsumer` and `CallFailed`.
         """
@@ -55,7 +55,7 @@ class AwsConsumers(msgspec.Struct, frozen=True, kw_only=True):
         return original
 
     def point(self, target: Target, original: str, *, queue: str, instead_of: str) -> bool:
-        """Let it read a queue instead of another, either way; True once every reader is there.
+        """Make the target read another queue, in either direction; True once every reader does.
 
         Raises as `original` does. It never waits: if it returns False or raises, the caller calls again, also after a
         crash. What others have changed of it meanwhile stays; where they have changed nothing, the way back ends in
@@ -71,7 +71,7 @@ class AwsConsumers(msgspec.Struct, frozen=True, kw_only=True):
         return is_there
 
     def reads(self, target: Target, *, queue: str) -> bool:
-        """Whether it is to read this queue, as it is configured now. Changes nothing. Raises `CallFailed`."""
+        """Whether the target is configured to read this queue now. Changes nothing. Raises `CallFailed`."""
         try:
             if isinstance(target, LambdaTrigger | KubernetesWorkload):
                 is_read: bool = self._adapter(target).reads(target, queue=queue)
@@ -82,7 +82,7 @@ class AwsConsumers(msgspec.Struct, frozen=True, kw_only=True):
         return True
 
     def _adapter(self, target: Target) -> Any:
-        """Make the adapter of the target's kind, which takes targets of no other."""
+        """Build the adapter for the target's kind, which accepts only targets of this kind."""
         match target:
             case LambdaTrigger():
                 return LambdaTriggers(client=self.client("lambda"), arn_prefix=self.arn_prefix)
@@ -107,15 +107,15 @@ class EksClusters(msgspec.Struct, frozen=True, kw_only=True):
         """Connect to a cluster by its name. Raises `CallFailed`, also while it is being made."""
         if cluster not in self._known:
             with calls("DescribeCluster"):
-                found = self.client("eks").describe_cluster(name=cluster)["cluster"]
-            if not found.get("endpoint") or not found.get("certificateAuthority"):
-                raise CallFailed("DescribeCluster", found["status"], f"{cluster} has no API server yet")
-            authority = base64.b64decode(found["certificateAuthority"]["data"]).decode()
-            self._known[cluster] = connected(found["endpoint"], authority, partial(self.token, cluster))
+                description = self.client("eks").describe_cluster(name=cluster)["cluster"]
+            if not description.get("endpoint") or not description.get("certificateAuthority"):
+                raise CallFailed("DescribeCluster", description["status"], f"{cluster} has no API server yet")
+            authority = base64.b64decode(description["certificateAuthority"]["data"]).decode()
+            self._known[cluster] = connect(description["endpoint"], authority, partial(self.token, cluster))
         return self._known[cluster]
 
     def token(self, cluster: str) -> str:
-        """Sign a token for one cluster, which asks nobody. Raises `CallFailed` where there are no credentials."""
+        """Sign a token for one cluster, without a request. Raises `CallFailed` if there are no credentials."""
         sts = self.client("sts")
 
         def name_cluster(request: Any, **_: Any) -> None:

@@ -18,7 +18,7 @@ function whole(place, found) {
   const known = found.queues.find((each) => each.queue === queue);
   return [
     section("Queues", queues(found, place)),
-    queue && !known ? el("p", { class: "error", "data-key": "unknown" }, `${queue} is no queue of dead letters here.`) : null,
+    queue && !known ? el("p", { class: "error", "data-key": "unknown" }, `${queue} is no dead-letter queue of this site.`) : null,
     known ? letters(place, known, found.moves.find((each) => each.queue === queue)) : null,
   ];
 }
@@ -110,7 +110,7 @@ function reasons(place, state) {
       el("a", { href: place.href("dead-letters", { queue: state.queue, reason: chosen.includes(each.reason) ? null : each.reason }), "aria-current": chosen.includes(each.reason) ? "true" : null },
         chosen.includes(each.reason) ? `${each.reason} (show all)` : each.reason),
       each.letters, el("time", { title: clock(each.oldest_ms) }, ago(each.oldest_ms)),
-      Object.entries(each.sources).map(([source, count]) => `${source || "nobody says"} (${number(count)})`).join(", "),
+      Object.entries(each.sources).map(([source, count]) => `${source || "not recorded"} (${number(count)})`).join(", "),
     ]), { empty: "There are no letters.", key: (_, at) => state.found.reasons[at].reason });
 }
 

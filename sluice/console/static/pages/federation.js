@@ -194,7 +194,7 @@ function traced() {
 function passageText(passage) {
   if (passage.held) return `stays: ${passage.held}`;
   const said = passage.waits ? `waits there, ${passage.state.toLowerCase()}` : "goes over";
-  return passage.sure ? said : `${said}, if somebody there wants it`;
+  return passage.sure ? said : `${said}, if a binding there matches`;
 }
 
 // What a line stands for
@@ -245,7 +245,7 @@ function tiny(minutes) {
 }
 
 function links(place, found) {
-  const columns = [{ name: "Link" }, { name: "Peer" }, { name: "State" }, { name: "Heard of" }, { name: "Last error" }, ...(place.actions ? [{ name: "Actions" }] : [])];
+  const columns = [{ name: "Link" }, { name: "Peer" }, { name: "State" }, { name: "Last answer" }, { name: "Last error" }, ...(place.actions ? [{ name: "Actions" }] : [])];
   const rows = found.links.map((each) => [
     el("strong", {}, each.name), each.peer, badge(each.state), ago(each.last_answer_ms), each.error ?? "–", ...(place.actions ? [commands(place, "tell-link", each)] : []),
   ]);

@@ -85,7 +85,7 @@ function tables(place, found) {
   if (!found.tables) return null;
   const chosen = Object.hasOwn(found.tables, place.query.get("table")) ? place.query.get("table") : "messages";
   const shown = found.tables[chosen];
-  const columns = [{ name: "Version", number: true }, { name: "When" }, { name: "What" }, { name: "Batch", number: true }, { name: "Rows", number: true }, { name: "Files", number: true }, { name: "Taken away", number: true }, { name: "Size", number: true }];
+  const columns = [{ name: "Version", number: true }, { name: "When" }, { name: "What" }, { name: "Batch", number: true }, { name: "Rows", number: true }, { name: "Files", number: true }, { name: "Files removed", number: true }, { name: "Size", number: true }];
   const written = shown.versions.filter((each) => !each.removed_files); // the others have rows that were there
   const listed = shown.versions.slice(0, A_TABLE);
   const rows = listed.map((each) => [each.version, since(each.at_ms), each.operation, each.batch ?? "–", each.rows, each.files, each.removed_files, bytes(each.size)]);

@@ -51,9 +51,9 @@ function picture(place, found, queue, sessions, colours) {
   const period = `last ${found.minutes} min`;
   return section("Who takes what",
     stats(
-      stat("Wait at the source", queue.source.visible),
+      stat("Waiting at the source", queue.source.visible),
       stat("In flight", queue.source.in_flight),
-      stat("Wait at main", queue.main.visible),
+      stat("Waiting at main", queue.main.visible),
       stat(`Read, ${period}`, queue.counted.read),
       stat("Sessions", sessions.length)),
     found.uncounted ? el("p", { class: "error" }, `Messages can't be counted: ${found.uncounted}`) : null,
@@ -248,7 +248,7 @@ function answer(place, colours) {
   if (!found) return section("Answer", el("p", { class: "quiet" }, "Each session's answer to the message, and to each of its conditions, stands here once you ask."));
   const taker = found.sessions.find((each) => each.session_id === found.taker);
   return section("Answer",
-    el("p", { role: "status" }, el("strong", {}, taker ? `${named(taker)} takes it.` : "Nobody takes it: it goes to main.")),
+    el("p", { role: "status" }, el("strong", {}, taker ? `${named(taker)} takes it.` : "No session takes it: it goes to main.")),
     el("ol", { class: "verdicts" }, found.sessions.map((session) => verdict(session, colours))),
     found.left_out ? el("p", { class: "quiet" }, `${number(found.left_out)} more leave it.`) : null,
     found.not_routed.length

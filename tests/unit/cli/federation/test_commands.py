@@ -19,21 +19,21 @@ from typer.testing import CliRunner, Result
 from sluice.cli.main import app
 from sluice.codec import encode
 from sluice.errors import BadConfiguration, QueueGone, SenderFault
-from sluice.federation.links.links import Address, Bridge, BridgeDeclaration, Link, MappingPace
+from sluice.federation.link_service import LinkService
+from sluice.federation.links.links import Address, Bridge, BridgeDeclaration, Link, MappingScaling
 from sluice.federation.operations import (
     OPERATIONS,
     AddBridge,
+    CommandBridge,
+    CommandLink,
     FederationOperation,
     ListExchanges,
-    TellBridge,
-    TellLink,
-    WaysView,
-    WayView,
+    PathsView,
+    PathView,
 )
-from sluice.federation.registrar import LinkService
 from sluice.federation.settings import SiteNames
-from sluice.operations import Operation, R, refusal_of, reply_of, request_of, result_of
-from sluice.operator.federated_sites import Client, asked_by
+from sluice.operations import Operation, R, build_error_reply, build_reply, parse_request, parse_result
+from sluice.operator.federated_sites import Client, use_clients
 from sluice.operator.routes import MAX_NAME_CHARACTERS, route_name
 from sluice.operator.site_names import BadSiteName, SiteName
 from sluice.splitting.filters.values import Filter
@@ -52,7 +52,7 @@ class Asked(Site):
     asked: list[FederationOperation] = field(default_factory=list)
     redriven: list[str] = field(default_factory=list)
     readable: Callable[[str], str] = NAMES.readable
-    known_ways: tuple[WayView, ...] = ()
+    known_ways: tuple[PathView, ...] = ()
 
     @property
     def address(self) -> Address:
@@ -66,7 +66,7 @@ class Asked(Site):
 
     def ask(self, operation: Operation[R], /) -> R:
         """As it would go over the wire."""
-        return result_of(operation, self.reply(encode(operation)))
+        return parse_result(operation, self.reply(encode(operation)))
 
     def reply(self, request: bytes) -> bytes:
         """What the links function says."""
@@ -75,15 +75,15 @@ class Asked(Site):
             registrar,
             self.upkeep(registrar, redrive=self._redrive),
             names=NAMES,
-            ways=lambda: WaysView(ways=self.known_ways),
+            ways=lambda: PathsView(ways=self.known_ways),
             senders=self.introduction.senders,
         )
         try:
-            operation = request_of(request, OPERATIONS)
+            operation = parse_request(request, OPERATIONS)
             self.asked.append(operation)
-            reply = reply_of(administration.perform(operation))
+            reply = build_reply(administration.perform(operation))
         except (BadConfiguration, SenderFault, QueueGone) as error:
-            reply = refusal_of(error)
+            reply = build_error_reply(error)
         else:
             self.world.talk()
         return encode(reply)
@@ -126,7 +126,7 @@ class Sites:
 
     def run(self, *arguments: str, code: int = 0) -> Result:
         """`sluice ARGUMENTS` and its exit code."""
-        with asked_by(self.open):
+        with use_clients(self.open):
             result = CliRunner().invoke(app, arguments)
         assert result.exit_code == code, f"{result.output}{result.exception!r}"
         return result
@@ -250,7 +250,7 @@ def test_a_route_is_changed_where_it_stands(sites: Sites) -> None:
     assert sites.run("route", "change", WEST, name, *options).stderr == f"{name}: Operational\n"
     [after] = sites[EAST].registry().bridges.values()
     assert (after.queue, after.mapping, after.closing) == (before.queue, before.mapping, False)
-    assert sites[EAST].mappings.made[after.mapping or ""].pace == MappingPace(batch_size=2, max_concurrency=2)
+    assert sites[EAST].mappings.made[after.mapping or ""].pace == MappingScaling(batch_size=2, max_concurrency=2)
     assert sites[EAST].queues.attributes[after.queue or ""]["MessageRetentionPeriod"] == "60"
     bridge = after.bridge
     assert (bridge.sync, bridge.excludes, bridge.dest_key, bridge.max_hops, bridge.tag) == (
@@ -285,7 +285,7 @@ def test_a_routes_filter_is_the_splitters(sites: Sites, tmp_path: Path) -> None:
         (("--filter", "a"), "'a' is not ATTRIBUTE=REGEX"),
         (("--filter", "a=("), "doesn't compile"),
         (("--jq", "("), "doesn't compile"),
-        (("--filter-file", str(file), "--jq", "true"), "goes without --jq"),
+        (("--filter-file", str(file), "--jq", "true"), "can't be combined with --jq"),
     ):
         assert reason in sites.run(*add, "b", *wrong, code=1).stderr
     file.write_text("split_queues: {one: {jq_filter: 'true'}, two: {jq_filter: 'true'}}")
@@ -304,7 +304,7 @@ def test_a_route_that_is_about_to_go_is_not_taken_for_the_new_one(sites: Sites) 
     add = ("route", "add", WEST, EAST, "amq.topic", "a", "--src-local", "--quiet")
     sites.run(*add)
     sites.run("route", "del", WEST, EAST, "amq.topic", "a", "--src-local")
-    assert "about to go: try again in a minute" in sites.run(*add, code=1).stderr
+    assert "is being closed: try again in a minute" in sites.run(*add, code=1).stderr
     sites.world.settle()
     sites.run(*add)
     assert set(sites[EAST].bridges()) == {"to-WEST:amq.topic:amq.topic:a"}
@@ -413,7 +413,7 @@ def test_what_can_be_told_to_a_route(sites: Sites) -> None:
     name = "to-WEST:amq.topic:amq.topic:a"
     for what in ("pause", "resume", "drain", "retry"):
         sites.run("route", what, EAST, name)
-    told = [each.what for each in sites[EAST].asked if isinstance(each, TellBridge)]
+    told = [each.what for each in sites[EAST].asked if isinstance(each, CommandBridge)]
     assert told == ["pause", "resume", "drain", "retry"]
     assert sites.json("route", "redrive", EAST, name) == {"redriven": 3}
     assert sites[EAST].redriven == [sites.json("route", "status", EAST, name)["reads"]]
@@ -526,7 +526,7 @@ def test_lists_and_maps_show_who_wants_what_by_which_way(sites: Sites) -> None:
         "keys": keys,
     }
     ways = (("WEST", "FAR"), True), (("NORTH", "FAR"), False)
-    sites[EAST].known_ways = tuple(WayView(**far, path=path, active=active) for path, active in ways)
+    sites[EAST].known_ways = tuple(PathView(**far, path=path, active=active) for path, active in ways)
     for command in (("dynamic", "ways", EAST), ("route", "list", EAST), ("route", "map", EAST)):
         said = " ".join(sites.run(*command).stdout.split())
         assert "WEST → FAR" in said
@@ -623,7 +623,7 @@ def test_links_are_listed_and_told(sites: Sites) -> None:
     assert [each["name"] for each in sites.json("link", "list", EAST)] == ["EAST@WEST"]
     for what in ("pause", "resume", "drain", "retry"):
         sites.run("link", what, WEST, "EAST")
-    told = [each.what for each in sites[WEST].asked if isinstance(each, TellLink)]
+    told = [each.what for each in sites[WEST].asked if isinstance(each, CommandLink)]
     assert told == ["pause", "resume", "drain", "retry"]
     assert "no such link: nope" in sites.run("link", "pause", WEST, "nope", code=1).stderr
 
@@ -755,7 +755,7 @@ def test_a_site_that_isnt_reached_is_drawn_by_what_its_peers_say(sites: Sites) -
 def test_a_site_of_another_account_is_asked_where_it_is_named(sites: Sites) -> None:
     sites.add("other@eu-west-1", "NORTH", account="000000000001")
     sites.run("route", "add", WEST, "other@eu-west-1", "amq.topic", "a")
-    assert "name the site, too" in sites.json("route", "map", WEST)["not_reached"]["NORTH"]
+    assert "name that site, too" in sites.json("route", "map", WEST)["not_reached"]["NORTH"]
     assert sites.json("route", "map", WEST, "other@eu-west-1")["not_reached"] == {}
 
 
@@ -788,9 +788,9 @@ def test_two_sites_with_one_tag_are_named(sites: Sites) -> None:
 def test_an_answer_of_another_version_is_said_to_be_one(sites: Sites) -> None:
     class Newer:
         def ask(self, operation: Operation[R], /) -> R:
-            return result_of(operation, '{"result": {"address": {"tag": "EAST"}}}')
+            return parse_result(operation, '{"result": {"address": {"tag": "EAST"}}}')
 
-    with asked_by(lambda name: Newer()):
+    with use_clients(lambda name: Newer()):
         result = CliRunner().invoke(app, ["route", "list", EAST])
     assert result.exit_code == 1
     assert "is it of another version?" in result.stderr

@@ -30,7 +30,7 @@ def test_tag_and_excludes_are_arguments_as_qpid_routes_or_options(
     [made] = sites[WEST].bridges().values()
     assert (made.tag, made.excludes) == ("mine", frozenset({"no", "nor"}))
     twice = sites.run(*command, WEST, EAST, *ROUTES[command[0]], "mine", "--tag", "yours", code=2).stderr
-    assert "TAG mine and --tag yours: say one of them" in twice
+    assert "TAG mine and --tag yours: use only one of them" in twice
 
 
 def test_a_site_may_be_said_by_options(sites: Sites, monkeypatch: pytest.MonkeyPatch) -> None:

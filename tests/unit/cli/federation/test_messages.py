@@ -18,12 +18,12 @@ from sluice.cli.main import app
 from sluice.codec import encode
 from sluice.errors import CallFailed, RequestRefused
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES
-from sluice.federation.matching.metadata import Metadata, open_attributes, seal
+from sluice.federation.matching.metadata import Metadata, open_attributes, seal_attributes
 from sluice.federation.operations import ExchangesView, ListExchanges
 from sluice.message import Message, Outgoing, Value
-from sluice.operations import Operation, R, reply_of, result_of
-from sluice.operator.federated_sites import asked_by
-from sluice.operator.messages import attributes, typed_values
+from sluice.operations import Operation, R, build_reply, parse_result
+from sluice.operator.federated_sites import use_clients
+from sluice.operator.messages import parse_attributes, parse_typed_values
 
 REGION = "eu-central-1"
 LOOPBACK = "127.0.0.1"
@@ -42,7 +42,7 @@ class Deployed:
             MessageAttributeNames=["All"],
             MessageSystemAttributeNames=["All"],
         ).get("Messages"):
-            found += [Message.of_api(each) for each in received]
+            found += [Message.from_api(each) for each in received]
             for each in received:  # else a FIFO queue gives no more of the group
                 self.sqs.delete_message(QueueUrl=self.urls[name], ReceiptHandle=each["ReceiptHandle"])
         return found
@@ -126,13 +126,13 @@ class Asked:
         assert isinstance(operation, ListExchanges)
         if self.fault is not None:
             raise self.fault
-        reply = encode(reply_of(ExchangesView(exchanges=STANDARD_EXCHANGES)))
-        return cast("R", result_of(operation, reply))  # to mypy the assertion has made it another operation's
+        reply = encode(build_reply(ExchangesView(exchanges=STANDARD_EXCHANGES)))
+        return cast("R", parse_result(operation, reply))  # to mypy the assertion has made it another operation's
 
 
 def publish(*arguments: str, fault: Exception | None = None, code: int = 0, stdin: str | None = None) -> Result:
     """`sluice publish` at a site that is asked for its exchanges, or can't be."""
-    with asked_by(lambda _: Asked(fault)):
+    with use_clients(lambda _: Asked(fault)):
         return sluice("publish", *arguments, code=code, stdin=stdin)
 
 
@@ -244,7 +244,7 @@ def test_programs_get_an_object_a_message_with_its_metadata(deployed: Deployed) 
     metadata = Metadata(
         exchange="amq.topic", key="a.b", trace=("EAST", "WEST"), message_id="EAST." + "0" * 26, headers={"t": True}
     )
-    attributes = seal("b", {"n": Value("Number", "2"), "raw": Value("Binary", b"\0")}, metadata)
+    attributes = seal_attributes("b", {"n": Value("Number", "2"), "raw": Value("Binary", b"\0")}, metadata)
     deployed.send("jobs", Outgoing(body="b", attributes=attributes))
     assert json.loads(sluice("consume", REGION, "jobs", "--count", "1", "--json").stdout) == {
         "body": "b",
@@ -276,18 +276,18 @@ def test_a_queue_that_isnt_there_is_named(deployed: Deployed) -> None:
      ("", ""), ("all", "all"), ("[" * 100_000, "[" * 100_000)],
 )  # fmt: skip
 def test_a_value_is_json_where_it_is_a_scalar_and_else_a_text(text: str, value: object) -> None:
-    [typed] = typed_values([f"n={text}"], option="--header").values()
+    [typed] = parse_typed_values([f"n={text}"], option="--header").values()
     assert (type(typed), typed) == (type(value), value)
 
 
 @pytest.mark.parametrize("option", ["", "=x", "a", ":Number=1", "a:Integer=1", "a:Binary=?", "a:Binary=AA"])
 def test_an_attribute_that_is_none_is_named(option: str) -> None:
     with pytest.raises(typer.BadParameter, match="--attribute"):
-        attributes([option], option="--attribute")
+        parse_attributes([option], option="--attribute")
 
 
 def test_an_option_is_given_once() -> None:
     with pytest.raises(typer.BadParameter, match="given twice"):
-        attributes(["a=1", "a:Number=2"], option="--attribute")
+        parse_attributes(["a=1", "a:Number=2"], option="--attribute")
     with pytest.raises(typer.BadParameter, match="given twice"):
-        typed_values(["a=1", "a"], option="--header")
+        parse_typed_values(["a=1", "a"], option="--header")

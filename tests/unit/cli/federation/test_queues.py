@@ -18,8 +18,8 @@ from sluice.federation.links.links import Bridge, Endpoint, Link
 from sluice.federation.links.peers import Peer
 from sluice.federation.operations import OPERATIONS, AddBridge, AddLink, AddPeer, BindQueue
 from sluice.federation.settings import SiteNames
-from sluice.operations import Operation, R, refusal_of, reply_of, request_of, result_of
-from sluice.operator.federated_sites import asked_by
+from sluice.operations import Operation, R, build_error_reply, build_reply, parse_request, parse_result
+from sluice.operator.federated_sites import use_clients
 from tests.federation_fakes import Site, World, administration_of
 
 REGION = "eu-central-1"
@@ -37,17 +37,17 @@ class OfMoto(Site):
         registrar = self.registrar()
         administration = administration_of(registrar, self.upkeep(registrar, redrive=lambda _: 0), names=NAMES)
         try:
-            asked = request_of(encode(operation), OPERATIONS)
+            asked = parse_request(encode(operation), OPERATIONS)
             if isinstance(asked, BindQueue) and self.late:
                 self.late -= 1
-                return result_of(operation, encode(refusal_of(QueueGone(asked.queue))))
-            reply = reply_of(administration.perform(asked))
+                return parse_result(operation, encode(build_error_reply(QueueGone(asked.queue))))
+            reply = build_reply(administration.perform(asked))
         except (BadConfiguration, SenderFault, QueueGone) as error:
-            reply = refusal_of(error)
-        return result_of(operation, encode(reply))
+            reply = build_error_reply(error)
+        return parse_result(operation, encode(reply))
 
     def sluice(self, *arguments: str, code: int = 0) -> Result:
-        with asked_by(lambda _: self):
+        with use_clients(lambda _: self):
             result = CliRunner().invoke(app, arguments)
         assert result.exit_code == code, f"{result.output}{result.exception!r}"
         return result

@@ -19,24 +19,24 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
 from sluice.cli.federation import topology_files
-from sluice.cli.federation.topology_files import Applying, NotThereYet
+from sluice.cli.federation.topology_files import TopologyApplier, TopologyIncomplete
 from sluice.codec import encode
 from sluice.errors import RequestRefused
 from sluice.federation.declared import BindingDeclaration, Declared
 from sluice.federation.links.links import Bridge
 from sluice.federation.links.states import Command
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
-from sluice.federation.operations import AddExchange, CloseBridge, ListBindings, ListQueues, ShowSite, TellBridge
+from sluice.federation.operations import AddExchange, CloseBridge, CommandBridge, ListBindings, ListQueues, ShowSite
 from sluice.federation.topology.desired import (
     DesiredLink,
     DesiredPeer,
     DesiredSite,
     DesiredTopology,
-    desired_topology,
+    parse_topology,
     schema,
 )
-from sluice.federation.topology.plan import Act, TopologyPlan, plan_of
-from sluice.federation.topology.states import SiteState, described
+from sluice.federation.topology.plan import Act, TopologyPlan, plan_topology
+from sluice.federation.topology.states import SiteState, export_topology
 from sluice.operations import Operation, R
 from sluice.operator.federated_sites import Client, OpenSite
 from sluice.operator.site_names import SiteName
@@ -73,12 +73,12 @@ class Four(Sites):
         return found
 
     def plan(self, desired: DesiredTopology, *, prune: bool = True) -> TopologyPlan:
-        return plan_of(desired, self.states(), prune=prune)
+        return plan_topology(desired, self.states(), prune=prune)
 
-    def applying(self, desired: DesiredTopology) -> Applying:
+    def applying(self, desired: DesiredTopology) -> TopologyApplier:
         """In the sites' own time."""
         opened = {tag: OpenSite(SiteName(region), self[region]) for tag, region in REGIONS.items()}
-        return Applying(
+        return TopologyApplier(
             sites=opened,
             plan=lambda: self.plan(desired),
             timeout_s=3_600,
@@ -192,11 +192,11 @@ def test_what_the_deployment_declares_is_not_the_files_to_change(sites: Four) ->
     declared = Declared(exchanges=(Exchange(name="events", type=ExchangeType.TOPIC),))
     view = replace(states["WEST"].view, declared=declared)
     states["WEST"] = SiteState("us-west-2", view, (), states["WEST"].queues)
-    plan = plan_of(topology(), states, prune=True)
+    plan = plan_topology(topology(), states, prune=True)
     assert plan.steps == []
     assert [each.reason for each in plan.leftovers] == ["the deployment declares it"]
     other = topology(WEST={"exchanges": (Exchange(name="events", type=ExchangeType.FANOUT),)})
-    [conflict] = words(plan_of(other, states, prune=True))
+    [conflict] = words(plan_topology(other, states, prune=True))
     assert conflict == (
         'sites.WEST.exchanges[0]: events: the deployment declares it otherwise, in cdk.json: type "topic" → "fanout"'
     )
@@ -317,7 +317,9 @@ def test_what_replaces_something_carries_before_that_goes(sites: Four) -> None:
         ("remove", "WEST", "EAST"),
     ]
     sites[REGIONS["WEST"]].peers.unreachable.add("EAST")
-    with pytest.raises(NotThereYet, match="still not Operational, so nothing was taken away: s: Waiting at WEST"):
+    with pytest.raises(
+        TopologyIncomplete, match="still not Operational, so nothing was taken away: s: Waiting at WEST"
+    ):
         sites.apply(desired)
     assert set(sites[REGIONS["WEST"]].bridges()) == {"r", "s"}
     sites[REGIONS["WEST"]].peers.unreachable.clear()
@@ -348,9 +350,9 @@ def test_a_peer_may_more_at_once_and_less_when_what_takes_its_place_carries(site
 def test_a_pause_is_neither_written_nor_changed(sites: Four) -> None:
     desired = topology(WEST=PULLED)
     sites.apply(desired)
-    sites[REGIONS["WEST"]].ask(TellBridge(name="r", what=Command.PAUSE))
+    sites[REGIONS["WEST"]].ask(CommandBridge(name="r", what=Command.PAUSE))
     assert sites.plan(desired).steps == []
-    assert in_order(described(sites.states())) == in_order(desired)
+    assert in_order(export_topology(sites.states())) == in_order(desired)
 
 
 @pytest.mark.parametrize(
@@ -425,7 +427,7 @@ def test_an_exchange_of_another_type_needs_another_name(sites: Four) -> None:
 
 def test_a_site_with_another_tag_is_not_touched(sites: Four) -> None:
     desired = DesiredTopology(sites={"EAST": site("WEST")})
-    [conflict] = words(plan_of(desired, {"EAST": sites.states()["WEST"]}, prune=True))
+    [conflict] = words(plan_topology(desired, {"EAST": sites.states()["WEST"]}, prune=True))
     assert conflict == "sites.EAST.at: the site at us-west-2 has the tag WEST"
 
 
@@ -518,7 +520,7 @@ def test_what_somebody_else_adds_meanwhile_is_not_taken_away_unasked(sites: Four
     steps = sites.applying(topology()).steps(sites.plan(topology()))
     next(steps)
     sites[REGIONS["EAST"]].ask(AddExchange(name="new", type=ExchangeType.TOPIC))
-    with pytest.raises(NotThereYet, match="somebody else has changed these sites meanwhile"):
+    with pytest.raises(TopologyIncomplete, match="somebody else has changed these sites meanwhile"):
         list(steps)
     assert "new" in {each.name for each in sites[REGIONS["EAST"]].ask(ShowSite()).exchanges}
 
@@ -572,7 +574,7 @@ def test_the_schema_that_is_shipped_is_that_of_what_is_read(sites: Four) -> None
 def test_the_guides_example_is_one() -> None:
     guide = (Path(__file__).parents[4] / "docs" / "federation.md").read_text(encoding="utf-8")
     [example] = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
-    assert list(desired_topology(yaml.safe_load(example)).sites) == ["shop", "depot"]
+    assert list(parse_topology(yaml.safe_load(example)).sites) == ["shop", "depot"]
 
 
 # Any topology to any other, killed anywhere
@@ -652,6 +654,6 @@ def test_sites_become_what_the_file_says_also_where_it_is_killed_anywhere(
     sites.apply(after)
     assert sites.plan(after).steps == []
     sites.world.settle(120_000)
-    assert in_order(described(sites.states())) == in_order(after)
+    assert in_order(export_topology(sites.states())) == in_order(after)
     for each in sites.asked.values():
         assert each.queues.lost == []

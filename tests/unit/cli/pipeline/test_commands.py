@@ -24,10 +24,10 @@ from typer.testing import CliRunner, Result
 
 from sluice.cli.main import app
 from sluice.errors import BadRequest
-from sluice.local.jobs import ENTRY_POINT, SPARK_PYTHON, LocalRuns, NoSpark, end_all, spark_python
-from sluice.local.pipeline import LocalPipeline, settings
-from sluice.operations import refusal_of, reply_of, request_of
-from sluice.pipeline.jobs import Reach
+from sluice.local.jobs import ENTRY_POINT, SPARK_PYTHON, LocalRuns, NoSpark, end_all, find_spark_python
+from sluice.local.pipeline import LocalPipeline, local_settings
+from sluice.operations import build_error_reply, build_reply, parse_request
+from sluice.pipeline.jobs import SqsEndpoint
 from sluice.pipeline.operations import DrainQueue, JobsOperation, ReconcileJobs, ShowPipeline, StartLand, StopJob
 from sluice.pipeline.runs import RunState
 from tests.unit.pipeline.test_jobs import Site
@@ -66,9 +66,9 @@ class FakeAws:
 
     def _function(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
-            return reply_of(self.site.reconciler.perform(request_of(request, JobsOperation)))
+            return build_reply(self.site.reconciler.perform(parse_request(request, JobsOperation)))
         except BadRequest as error:
-            return refusal_of(error)
+            return build_error_reply(error)
 
     def _logs(self, action: str, asked: dict[str, Any]) -> dict[str, Any]:
         assert asked["logGroupName"] == "group"
@@ -132,7 +132,7 @@ def test_starting_twice_says_that_it_runs(aws: FakeAws) -> None:
     first, second = sluice("start"), sluice("start")
     assert (first.exit_code, second.exit_code) == (0, 0)
     assert "land: started as run-0" in first.stderr
-    assert "land: runs already: run-0 is SUBMITTED" in second.stderr
+    assert "land: already running: run-0 is SUBMITTED" in second.stderr
     assert aws.site.names() == ["land"]
 
 
@@ -142,7 +142,7 @@ def test_stop_and_drain_say_what_happens_and_to_which_run(aws: FakeAws) -> None:
     aws.site.runs.end_cancelled()
     assert "land: started as run-1" in sluice("drain").stderr
     assert "land: ending: run-1" in sluice("stop").stderr
-    assert "land: waits: run-1 is ending" in sluice("stop").stderr
+    assert "land: waiting: run-1 is ending" in sluice("stop").stderr
     aws.site.runs.end_cancelled()
     assert "land: nothing to do" in sluice("stop").stderr
 
@@ -158,9 +158,9 @@ def test_a_job_that_was_asked_for_another_day_isn_t_said_to_run_already(aws: Fak
     assert sluice("start", "statistics", "--day", "2024-10-03").exit_code == 0
     other, same = (sluice("start", "statistics", "--day", f"2024-10-0{day}") for day in (2, 3))
     assert (other.exit_code, same.exit_code) == (1, 0)
-    assert "not started, as another one runs: run-0 is SUBMITTED, which is statistics/" in other.stderr
+    assert "not started, because another run is active: run-0 is SUBMITTED, which is statistics/" in other.stderr
     assert "/2024-10-03-by-hand-" in other.stderr
-    assert "runs already" in same.stderr
+    assert "already running" in same.stderr
     assert aws.site.names() == ["statistics"]
 
 
@@ -177,7 +177,7 @@ def test_the_status_is_a_table_or_json(aws: FakeAws) -> None:
     found = json.loads(sluice("status", "--json").stdout)
     assert (found["wanted"], [run["run"] for run in found["runs"]]) == ("running", ["run-0"])
     shown = sluice("status").stdout
-    assert "land should be" in shown
+    assert "land: desired" in shown
     assert "run-0" in shown
     assert "RUNNING" in shown
 
@@ -192,7 +192,7 @@ def test_logs_are_the_end_of_the_latest_run_s(aws: FakeAws) -> None:
     assert json.loads(sluice("logs", "--lines", "2", "--json").stdout) == {"run": "run-0", "lines": ["two", "three"]}
     assert sluice("logs", "--run", "run-00").stdout == "another's\n"
     none = sluice("logs", "compact")
-    assert (none.exit_code, "compact hasn't run lately" in none.stderr) == (1, True)
+    assert (none.exit_code, "compact has no recent run" in none.stderr) == (1, True)
 
 
 def test_a_site_without_the_function_is_said_so(aws: FakeAws) -> None:
@@ -250,14 +250,14 @@ def test_run_local_doesn_t_take_a_deployed_site_s_own_queue_by_accident(aws: Fak
 
 def test_run_local_says_how_to_get_spark(aws: FakeAws) -> None:
     found = sluice("run-local", "--queue-url", QUEUE, "--spark-python", "/nowhere/python")
-    assert (found.exit_code, "/nowhere/python is no Python that can be run" in found.stderr) == (1, True)
+    assert (found.exit_code, "/nowhere/python is not an executable Python" in found.stderr) == (1, True)
 
 
 def test_spark_is_what_is_given_then_the_environment_s(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SPARK_PYTHON, str(script))
-    assert spark_python(None) == script
-    with pytest.raises(NoSpark, match="/other is no Python"):
-        spark_python("/other")
+    assert find_spark_python(None) == script
+    with pytest.raises(NoSpark, match="/other is not an executable Python"):
+        find_spark_python("/other")
 
 
 @dataclass
@@ -272,10 +272,10 @@ class Here:
 
     @property
     def asked(self) -> LocalPipeline:
-        told = settings(self.folder, queue_url=self.queue, ingress_url="i", reach=Reach(region=REGION))
+        told = local_settings(self.folder, queue_url=self.queue, ingress_url="i", reach=SqsEndpoint(region=REGION))
         runs = LocalRuns(folder=self.folder, given_python=str(self.script), variables={"DELAY": self.delay})
         # A process that knows nothing of signals ends at once; the grace period is for those that do.
-        return LocalPipeline.of(
+        return LocalPipeline.create(
             runs, structs.replace(told, limits=replace(told.limits, shutdown_grace_s=5)), self.now_ms
         )
 

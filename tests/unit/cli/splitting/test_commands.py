@@ -16,13 +16,13 @@ import pytest
 from sluice.cli.sites import with_first_site
 from sluice.cli.splitting import commands as split
 from sluice.cli.splitting import programs
-from sluice.cli.splitting.filters import filters_of
-from sluice.cli.splitting.programs import run_program, variables
-from sluice.cli.splitting.registration import BadRegistration, registration
+from sluice.cli.splitting.filters import read_filters
+from sluice.cli.splitting.programs import queue_variables, run_program
+from sluice.cli.splitting.registration import BadRegistration, add_queue
 from sluice.errors import BadFilter, BadParameter, CallFailed, RequestRefused
 from sluice.message import Message, Value
 from sluice.operations import Operation
-from sluice.operator.sessions import OpenSession, SessionFailed, session, session_document
+from sluice.operator.sessions import OpenSession, SessionFailed, open_session, session_document
 from sluice.splitting.filters.texts import FilterInput
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter, Share
 from sluice.splitting.operations import (
@@ -120,11 +120,11 @@ def test_options_and_files_say_the_same(tmp_path: Path) -> None:
         "q": QueueFilter(filter=mine, mode=Mode.MIRROR),
         "r": QueueFilter(filter=Filter(jq=".Body | length > 3")),
     }
-    assert filters_of(None, ["q:user=^me$"], jq=["r:.Body | length > 3"], mirror=["q"]) == asked
+    assert read_filters(None, ["q:user=^me$"], jq=["r:.Body | length > 3"], mirror=["q"]) == asked
     (tmp_path / "f.json").write_text(json.dumps(document))
-    assert filters_of(tmp_path / "f.json", []) == asked
+    assert read_filters(tmp_path / "f.json", []) == asked
     (tmp_path / "f.yaml").write_text("split_queues:\n  q: {message_filter: {user: ^me$}}\n")
-    assert filters_of(tmp_path / "f.yaml", []) == {"q": QueueFilter(filter=mine)}
+    assert read_filters(tmp_path / "f.yaml", []) == {"q": QueueFilter(filter=mine)}
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_options_and_files_say_the_same(tmp_path: Path) -> None:
 def test_a_bad_file_is_named_with_the_place(tmp_path: Path, name: str, text: str, place: str) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(BadFilter) as caught:
-        filters_of(tmp_path / name, [])
+        read_filters(tmp_path / name, [])
     assert place in str(caught.value)
 
 
@@ -162,7 +162,7 @@ def test_a_file_that_cant_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "latin.yaml").write_bytes(b"split_queues: {\xe4: {}}")
     for name in ("missing.yaml", "latin.yaml"):
         with pytest.raises(BadFilter, match=name):
-            filters_of(tmp_path / name, [])
+            read_filters(tmp_path / name, [])
 
 
 def test_a_whole_mirrord_json_is_taken_with_a_note_on_the_rest(
@@ -171,7 +171,7 @@ def test_a_whole_mirrord_json_is_taken_with_a_note_on_the_rest(
     file = tmp_path / "mirrord.json"
     lines = {"filter": {"metadata": "^baggage: .*mirrord-session={{ key }}"}}
     file.write_text(json.dumps({"target": "deployment/app", "feature": {"split_queues": {"q": lines}, "env": {}}}))
-    asked = filters_of(file, [], key="alice@home")
+    asked = read_filters(file, [], key="alice@home")
     assert asked == {"q": QueueFilter(filter=Filter(all_of=(r"^baggage: .*mirrord-session=alice@home",)))}
     output = capsys.readouterr()
     assert output.err == f"{file}: left out, as it isn't about SQS queues: feature.env, target\n"
@@ -190,18 +190,18 @@ def test_a_whole_mirrord_json_is_taken_with_a_note_on_the_rest(
     ],
 )
 def test_a_key_alone_takes_what_carries_it_of_every_queue(baggage: str, taken: bool) -> None:
-    asked = filters_of(None, [], key="al.ice", mirror=["*"])
+    asked = read_filters(None, [], key="al.ice", mirror=["*"])
     assert asked["*"].mode is Mode.MIRROR
     share = Share(session_id="A", key="al.ice", started_at_ms=0, filter=asked["*"].filter)
     message = Message(message_id="m", body="b", attributes={"baggage": Value("String", baggage)})
-    found = Router.of([share], decide=lambda *_: None).recipients(FilterInput.of(message))
+    found = Router.build([share], decide=lambda *_: None).find_recipients(FilterInput.from_message(message))
     assert found.stealing == (share if taken else None)
-    assert list(filters_of(None, ["q:a=^{{ key }}$"], key="x")) == ["q"]
+    assert list(read_filters(None, ["q:a=^{{ key }}$"], key="x")) == ["q"]
 
 
 def test_a_file_goes_without_options(tmp_path: Path) -> None:
-    with pytest.raises(BadFilter, match="goes without"):
-        filters_of(tmp_path / "f.yaml", ["q:user=me"])
+    with pytest.raises(BadFilter, match=r"can.t be combined with"):
+        read_filters(tmp_path / "f.yaml", ["q:user=me"])
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_a_file_goes_without_options(tmp_path: Path) -> None:
 )
 def test_a_bad_option_is_named(options: list[str], fields: dict[str, Any], place: str) -> None:
     with pytest.raises(BadFilter) as caught:
-        filters_of(None, options, **fields)
+        read_filters(None, options, **fields)
     assert place in str(caught.value)
 
 
@@ -236,26 +236,26 @@ def test_local_may_stand_alone_and_a_programs_own_options_are_left_alone(said: l
 
 def test_a_session_is_waited_for_and_stopped_at_the_end() -> None:
     control = FakeControl("Starting", "ResourcesReady", "Ready")
-    with session(control, ASKED, owner="me") as opened:  # type: ignore[arg-type]
+    with open_session(control, ASKED, owner="me") as opened:  # type: ignore[arg-type]
         assert opened.view.status == "Ready"
     assert control.asked == [StartSession, FindSession, FindSession, StopSession]
 
 
 def test_how_far_a_session_is_is_told_once() -> None:
     control, told = FakeControl("Starting", "Starting", "ResourcesReady", "ResourcesReady", "Ready"), list[str]()
-    with session(control, ASKED, owner="me", progress=told.append):  # type: ignore[arg-type]
+    with open_session(control, ASKED, owner="me", progress=told.append):  # type: ignore[arg-type]
         assert told == ["Starting", "ResourcesReady"]
 
 
 def test_a_session_that_fails_to_start_says_why_and_is_stopped() -> None:
     control = FakeControl("Starting", "StartError")
-    with pytest.raises(SessionFailed, match="StartError: because"), session(control, ASKED, owner="me"):  # type: ignore[arg-type]
+    with pytest.raises(SessionFailed, match="StartError: because"), open_session(control, ASKED, owner="me"):  # type: ignore[arg-type]
         pass
     assert control.asked[-1] is StopSession
 
 
 def test_stopping_what_has_ended_is_no_error() -> None:
-    with session(FakeControl("Ready", "Gone"), ASKED, owner="me"):  # type: ignore[arg-type]
+    with open_session(FakeControl("Ready", "Gone"), ASKED, owner="me"):  # type: ignore[arg-type]
         pass
 
 
@@ -265,22 +265,22 @@ def opened(*statuses: str) -> OpenSession:
 
 
 def test_a_program_reads_its_queues_from_variables() -> None:
-    assert variables(opened(), ["A=one", "two"]) == {
+    assert queue_variables(opened(), ["A=one", "two"]) == {
         "A": "https://sqs/one",
         "A_NAME": "one",
         "SLUICE_QUEUE_URL": "https://sqs/two",
         "SLUICE_QUEUE_NAME": "two",
     }
-    assert variables(opened(), ["ORDERS_URL=one", "QUEUE_NAME=two"]) == {
+    assert queue_variables(opened(), ["ORDERS_URL=one", "QUEUE_NAME=two"]) == {
         "ORDERS_URL": "https://sqs/one",
         "ORDERS_NAME": "one",
         "QUEUE_NAME": "two",
     }
-    assert variables(opened(), ["A_NAME=one", "A_URL=two"]) == {"A_NAME": "one", "A_URL": "https://sqs/two"}
+    assert queue_variables(opened(), ["A_NAME=one", "A_URL=two"]) == {"A_NAME": "one", "A_URL": "https://sqs/two"}
     with pytest.raises(SessionFailed, match="several queues"):
-        variables(opened(), [])
+        queue_variables(opened(), [])
     with pytest.raises(SessionFailed, match="'three'"):
-        variables(opened(), ["three"])
+        queue_variables(opened(), ["three"])
 
 
 def test_a_program_gets_its_variables_and_its_exit_code_is_ours(tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ def test_whether_the_session_ended_is_asked_when_a_program_fails(code: int, reas
 
 def test_a_heartbeat_finds_out_that_the_session_has_ended() -> None:
     ending = opened("Ready", "Closing")
-    ending.beat()
+    ending.send_heartbeat()
     assert ending.ended.is_set()
     assert ending.reason == "because"
 
@@ -319,20 +319,20 @@ def test_a_heartbeat_finds_out_that_the_session_has_ended() -> None:
 def test_a_registered_queue_is_checked_and_written(tmp_path: Path) -> None:
     cdk_json = tmp_path / "cdk.json"
     cdk_json.write_text((PROJECT / "cdk.json").read_text())
-    registration(cdk_json, {"queue_id": "orders", "fifo": True}).write()
+    add_queue(cdk_json, {"queue_id": "orders", "fifo": True}).write()
     queues = json.loads(cdk_json.read_text())["context"]["sluice"]["splitting"]["queues"]
     assert queues[-1] == {"queue_id": "orders", "fifo": True}
     before = cdk_json.read_text()
     with pytest.raises(BadParameter, match="listed twice"):
-        registration(cdk_json, {"queue_id": "orders"})
+        add_queue(cdk_json, {"queue_id": "orders"})
     assert cdk_json.read_text() == before
     with pytest.raises(BadRegistration, match=r"cdk\.json"):
-        registration(tmp_path / "other" / "cdk.json", {"queue_id": "orders"})
+        add_queue(tmp_path / "other" / "cdk.json", {"queue_id": "orders"})
 
 
 def test_whatever_ends_the_program_stops_the_session() -> None:
     control = FakeControl()
-    with pytest.raises(KeyboardInterrupt), session(control, ASKED, owner="me"):  # type: ignore[arg-type]
+    with pytest.raises(KeyboardInterrupt), open_session(control, ASKED, owner="me"):  # type: ignore[arg-type]
         raise KeyboardInterrupt
     assert control.asked[-1] is StopSession
 
@@ -360,7 +360,7 @@ def test_a_program_killed_by_a_signal_has_a_shells_exit_code() -> None:
 
 def test_a_program_that_wont_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The limit is a constant of the command line's, and twenty seconds are long for a test.
-    monkeypatch.setattr(programs, "END_WITHIN_S", 0.3)
+    monkeypatch.setattr(programs, "TERMINATE_TIMEOUT_S", 0.3)
     up = tmp_path / "up"
     program = (
         "import pathlib, signal, time;"
@@ -391,13 +391,13 @@ def _once_there(file: Path, act: Callable[[], object]) -> Iterator[None]:
 
 def test_a_heartbeat_that_fails_ends_nothing() -> None:
     going = OpenSession(Failing(CallFailed("Invoke", "TooManyRequests", "by script")), view_of("Ready"))  # type: ignore[arg-type]
-    going.beat()
+    going.send_heartbeat()
     assert not going.ended.is_set()
 
 
 def test_a_session_that_nobody_knows_any_more_has_ended() -> None:
     ending = OpenSession(Failing(RequestRefused("no session s: it has ended: Unused")), view_of("Ready"))  # type: ignore[arg-type]
-    ending.beat()
+    ending.send_heartbeat()
     assert ending.ended.is_set()
     assert "Unused" in ending.reason
 
@@ -416,8 +416,8 @@ def test_sigterm_ends_a_session_that_isnt_ready_yet() -> None:
     before = signal.getsignal(signal.SIGTERM)
     control = FakeControl("Starting")
     try:
-        split._end_well_on_sigterm()
-        with pytest.raises(SystemExit) as ended, session(control, ASKED, owner="me", progress=terminate):  # type: ignore[arg-type]
+        split._exit_on_sigterm()
+        with pytest.raises(SystemExit) as ended, open_session(control, ASKED, owner="me", progress=terminate):  # type: ignore[arg-type]
             pass
     finally:
         signal.signal(signal.SIGTERM, before)

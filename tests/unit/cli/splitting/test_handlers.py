@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 from sluice.aws.connections import Connection
 from sluice.aws.deployment import NotUsable
 from sluice.cli.main import app
-from sluice.cli.splitting.handlers import BadHandler, Context, EventQueue, LocalFunction, record_of, serve
-from sluice.cli.splitting.heartbeats import keep, kept_by_another
+from sluice.cli.splitting.handlers import BadHandler, Context, EventQueue, LocalFunction, build_record, serve
+from sluice.cli.splitting.heartbeats import heartbeat_process, send_heartbeats
 from sluice.errors import CallFailed, QueueGone, RequestRefused
 from sluice.operator.functions import ControlClient, DeployedFunction
-from sluice.operator.sessions import HEARTBEAT_EVERY_S, OpenSession
+from sluice.operator.sessions import HEARTBEAT_INTERVAL_S, OpenSession
 from tests.unit.cli.pipeline.test_commands import serving
 from tests.unit.cli.splitting.test_commands import Failing, FakeControl, view_of
 
@@ -51,7 +51,7 @@ def test_a_record_is_as_lambda_gives_it() -> None:
         },
     }
     lists: dict[str, list[str]] = {"stringListValues": [], "binaryListValues": []}
-    assert record_of(received, arn=ARN, region="eu-central-1") == {
+    assert build_record(received, arn=ARN, region="eu-central-1") == {
         "messageId": "059f36b4",
         "receiptHandle": "AQEB",
         "body": "hello",
@@ -225,7 +225,7 @@ def test_an_image_has_no_handler_of_its_own_and_variables_may_be_hidden(project:
 
 
 def test_a_queues_arn_is_in_its_url() -> None:
-    queue = EventQueue.of(connection(), "https://sqs.eu-central-1.amazonaws.com/123456789012/orders")
+    queue = EventQueue.open(connection(), "https://sqs.eu-central-1.amazonaws.com/123456789012/orders")
     assert (queue.arn, queue.region) == (ARN, "eu-central-1")
 
 
@@ -294,7 +294,7 @@ def test_a_process_of_its_own_keeps_the_session_as_long_as_this_one_is_there() -
     fake = FakeLambda()
     with serving(fake) as endpoint:
         session = boto3.session.Session("id", "secret", region_name="eu-central-1")
-        with kept_by_another(ControlClient(Connection(session, endpoint), "control"), "s", environment=os.environ):
+        with heartbeat_process(ControlClient(Connection(session, endpoint), "control"), "s", environment=os.environ):
             assert fake.asked.get(timeout=20) == {"op": "heartbeat", "session_id": "s"}
 
 
@@ -308,8 +308,8 @@ def test_the_keeper_goes_on_after_a_failed_call_and_ends_with_the_session(error:
         seconds.append(wait_s)
         return len(seconds) == 3
 
-    keep(Failing(error), "s", ends_within=ends_within)  # type: ignore[arg-type]
-    assert seconds == [HEARTBEAT_EVERY_S] * waits
+    send_heartbeats(Failing(error), "s", ends_within=ends_within)  # type: ignore[arg-type]
+    assert seconds == [HEARTBEAT_INTERVAL_S] * waits
 
 
 @pytest.mark.parametrize(
@@ -317,8 +317,8 @@ def test_the_keeper_goes_on_after_a_failed_call_and_ends_with_the_session(error:
     [
         ([], "either a program"),
         (["--lambda", "f", "--", "program"], "either a program"),
-        (["--handler", "app.handle", "--", "program"], "--handler goes with --lambda"),
-        (["--lambda", "f", "--queue", "A=one"], "--queue is for programs"),
+        (["--handler", "app.handle", "--", "program"], "--handler needs --lambda"),
+        (["--lambda", "f", "--queue", "A=one"], "--queue is only for programs"),
     ],
 )
 def test_either_a_program_or_a_handler_is_run(arguments: list[str], words: str) -> None:

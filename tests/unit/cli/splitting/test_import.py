@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from sluice.cli.main import app
-from sluice.cli.splitting.filters import filters_of
-from sluice.cli.splitting.registration import section_of
-from sluice.cli.splitting.resources import BadResource, Imported, imported
-from sluice.operator.documents import BadFile, documents_of
+from sluice.cli.splitting.filters import read_filters
+from sluice.cli.splitting.registration import build_section
+from sluice.cli.splitting.resources import BadResource, ImportedQueues, import_queues
+from sluice.operator.documents import BadFile, read_documents
 from sluice.splitting.filters.values import Filter, QueueFilter
 from tests import mirrord
 
@@ -59,8 +59,8 @@ FROM_A_VARIABLE = (
 )
 
 
-def of_yaml(text: str) -> Imported:
-    return imported(yaml.safe_load_all(text))
+def of_yaml(text: str) -> ImportedQueues:
+    return import_queues(yaml.safe_load_all(text))
 
 
 def entry_of(queue: dict[str, Any]) -> dict[str, Any]:
@@ -82,8 +82,8 @@ def test_a_workload_with_two_queues_is_two_entries() -> None:
 
 
 def test_with_a_cluster_the_workloads_are_consumers_that_are_repointed() -> None:
-    found = imported(yaml.safe_load_all(MEME_APP), cluster="shop")
-    queues = section_of(found.queues.values())["splitting"]["queues"]
+    found = import_queues(yaml.safe_load_all(MEME_APP), cluster="shop")
+    queues = build_section(found.queues.values())["splitting"]["queues"]
     assert queues[0]["consumers"] == [
         {
             "type": "kubernetes",
@@ -108,8 +108,8 @@ def test_each_way_to_find_a_queue_is_a_consumer_of_its_own() -> None:
         "queues": [{"id": "q", "kind": "sqs", "appConfig": {"queue": sources}}],
     }
     resource = {"kind": "MirrordSplitConfig", "metadata": {"name": "r", "namespace": "n"}, "spec": spec}
-    found = imported([resource], cluster="shop", by_agent=True)
-    section_of(found.queues.values())
+    found = import_queues([resource], cluster="shop", by_agent=True)
+    build_section(found.queues.values())
     common = {"type": "kubernetes", "cluster": "shop", "namespace": "n", "kind": "StatefulSet", "name": "app"}
     assert found.queues["q"]["consumers"] == [
         common
@@ -125,19 +125,19 @@ def test_a_file_that_is_no_config_maps_cant_be_repointed() -> None:
         "queues": [{"id": "q", "kind": "sqs", "appConfig": {"queue": [{"podFile": {"path": "/etc/queue"}}]}}],
     }
     with pytest.raises(BadResource, match="file /etc/queue isn't of a ConfigMap's volume"):
-        imported([{"kind": "MirrordSplitConfig", "metadata": {"name": "r"}, "spec": spec}], cluster="shop")
+        import_queues([{"kind": "MirrordSplitConfig", "metadata": {"name": "r"}, "spec": spec}], cluster="shop")
 
 
 def test_the_filter_of_the_same_workload_is_a_filter_file() -> None:
     attributes = {"author": "^me$", "level": "^(beginner|intermediate)$"}
-    assert filters_of(mirrord.WHOLE, []) == {
+    assert read_filters(mirrord.WHOLE, []) == {
         "meme-queue": QueueFilter(filter=Filter(attributes=tuple(attributes.items())))
     }
 
 
 def test_a_newer_resource_is_read_with_its_property_list() -> None:
     found = of_yaml(NEWER)
-    assert list(section_of(found.queues.values())["splitting"]["queues"]) == [
+    assert list(build_section(found.queues.values())["splitting"]["queues"]) == [
         {
             "queue_id": "meme-queue",
             "fifo": True,
@@ -167,25 +167,25 @@ def test_a_newer_resource_is_read_with_its_property_list() -> None:
     ],
 )
 def test_what_a_resource_leaves_open_is_said(queue: dict[str, Any], said: str) -> None:
-    assert said in "\n".join(imported([entry_of(queue)]).notes)
+    assert said in "\n".join(import_queues([entry_of(queue)]).notes)
 
 
 def test_a_fifo_queue_is_known_by_its_fallback_name() -> None:
-    assert imported([entry_of({"fallbackName": "memes.fifo", "sns": False, "s3Event": True})]).queues == {
+    assert import_queues([entry_of({"fallbackName": "memes.fifo", "sns": False, "s3Event": True})]).queues == {
         "q": {"queue_id": "q", "fifo": True, "s3_event": True}
     }
 
 
 def test_a_list_of_kubectls_is_its_items() -> None:
     other = {"kind": "Deployment", "metadata": {"name": "app"}, "spec": {}}
-    found = imported([None, {"kind": "List", "items": [entry_of({}), other, entry_of({})]}])
+    found = import_queues([None, {"kind": "List", "items": [entry_of({}), other, entry_of({})]}])
     assert list(found.queues) == ["q"]
     assert "Deployment app: nothing of it is about SQS queues" in found.notes
 
 
 def test_a_property_list_that_isnt_there_is_said() -> None:
     first, _ = [each for each in yaml.safe_load_all(NEWER) if each]
-    found = imported([first])
+    found = import_queues([first])
     assert "sns, s3_event and tags may be in MirrordPropertyList meme-queue-options" in "\n".join(found.notes)
 
 
@@ -208,12 +208,12 @@ def test_a_property_list_that_isnt_there_is_said() -> None:
 )
 def test_a_fault_is_refused_with_its_place(document: object, place: str) -> None:
     with pytest.raises(BadResource, match=place):
-        imported([document])
+        import_queues([document])
 
 
 def test_an_id_of_two_queues_is_refused() -> None:
     with pytest.raises(BadResource, match="q is another queue already"):
-        imported([entry_of({}), entry_of({"sns": True})])
+        import_queues([entry_of({}), entry_of({"sns": True})])
 
 
 JUNK = st.recursive(
@@ -233,7 +233,7 @@ def test_any_document_is_imported_or_refused(one: object, other: object, kind: s
         {"kind": kind, "spec": {"queues": {"q": one}, "consumer": {"name": "c"}}},
     ):
         with contextlib.suppress(BadResource):
-            imported([document])
+            import_queues([document])
 
 
 def test_the_command_prints_the_section_and_notes_the_rest(tmp_path: Path) -> None:
@@ -271,4 +271,4 @@ def test_half_a_character_is_refused_in_words(tmp_path: Path, document: object) 
 
 def test_a_file_that_cant_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadFile, match="missing"):
-        documents_of(tmp_path / "missing.yaml")
+        read_documents(tmp_path / "missing.yaml")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from sluice.cli.main import app
-from sluice.cli.splitting.tables import BadPeriod, new_messages, seconds_of, shown
+from sluice.cli.splitting.tables import BadPeriod, format_message, new_messages, parse_period
 from sluice.errors import CallFailed
 from sluice.operator.logs import LATE_MS, FunctionLogs
 from sluice.splitting.filters.values import Mode
@@ -147,18 +147,18 @@ def test_only_the_session_and_the_queue_that_are_asked_for_are_shown() -> None:
 
 def test_a_line_for_people_has_the_key_where_it_says_more_than_the_id() -> None:
     each = RoutedMessage(at_ms=0, queue="q", session="s", key="k", mode=Mode.STEAL, message="m")
-    assert shown(each).split("  ", 1)[1] == "q  steal   s (k)  m"
+    assert format_message(each).split("  ", 1)[1] == "q  steal   s (k)  m"
 
 
 @pytest.mark.parametrize(("period", "seconds"), [("90s", 90), ("5m", 300), ("2h", 7_200), ("1d", 86_400)])
 def test_a_period_is_a_number_and_a_unit(period: str, seconds: int) -> None:
-    assert seconds_of(period) == seconds
+    assert parse_period(period) == seconds
 
 
 @pytest.mark.parametrize("period", ["", "5", "m", "5 m", "-5m", "1w", "5m5s"])
 def test_another_period_is_refused(period: str) -> None:
     with pytest.raises(BadPeriod, match="--since"):
-        seconds_of(period)
+        parse_period(period)
 
 
 class FakeSite:

@@ -15,11 +15,11 @@ from typer.testing import CliRunner, Result
 from sluice.cli.main import app
 from sluice.message import Message, Value
 from sluice.operator.documents import BadFile
-from sluice.operator.messages import sight_of_file
+from sluice.operator.messages import read_filter_input
 from sluice.splitting.filters.jq import ProgramTimedOut
 from sluice.splitting.filters.texts import Envelope, FilterInput
 from sluice.splitting.filters.values import Filter
-from sluice.splitting.routing.trials import Condition, tried
+from sluice.splitting.routing.trials import Condition, try_filter
 
 FILTERS = """
 split_queues:
@@ -116,7 +116,7 @@ def test_a_file_that_is_no_message_is_named_with_the_place(tmp_path: Path, messa
     file = tmp_path / "message.json"
     file.write_text(json.dumps(message))
     with pytest.raises(BadFile, match=place):
-        sight_of_file(file, envelope=Envelope())
+        read_filter_input(file, envelope=Envelope())
 
 
 KEYS = st.text(max_size=5) | st.sampled_from(
@@ -134,21 +134,23 @@ def test_any_document_is_a_message_or_refused(document: object) -> None:
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(BadFile):
         file = Path(folder) / "message.json"
         file.write_text(json.dumps(document))
-        sight_of_file(file, envelope=Envelope(sns=True)).lines()
+        read_filter_input(file, envelope=Envelope(sns=True)).lines()
 
 
 def test_a_binary_attribute_is_read_from_base64(tmp_path: Path) -> None:
     file = tmp_path / "message.json"
     value = {"DataType": "Binary", "BinaryValue": "YQ=="}
     file.write_text(json.dumps(BODY | {"MessageAttributes": {"a": value}}))
-    assert sight_of_file(file, envelope=Envelope()).message.attributes == {"a": Value("Binary", b"a")}
+    assert read_filter_input(file, envelope=Envelope()).message.attributes == {"a": Value("Binary", b"a")}
 
 
 def test_a_program_that_times_out_is_its_own_answer() -> None:
     def endless(program: str, document: str) -> bool | None:
         raise ProgramTimedOut
 
-    trial = tried(Filter(jq="def f: f; f"), FilterInput.of(Message(message_id="m", body="")), decide=endless)
+    trial = try_filter(
+        Filter(jq="def f: f; f"), FilterInput.from_message(Message(message_id="m", body="")), decide=endless
+    )
     assert not trial.matches
     assert trial.conditions == (Condition(place="jq_filter", asked="def f: f; f", answer="jq timed out"),)
 
@@ -162,8 +164,10 @@ def test_a_filter_takes_what_its_conditions_come_to(
 ) -> None:
     filter_ = Filter(attributes=tuple(("x", each) for each in patterns), all_of=all_of or UNSET, any_of=any_of or UNSET)
     attributes = {name: Value("String", text) for name, text in texts.items()}
-    trial = tried(
-        filter_, FilterInput.of(Message(message_id="m", body="", attributes=attributes)), decide=lambda *_: None
+    trial = try_filter(
+        filter_,
+        FilterInput.from_message(Message(message_id="m", body="", attributes=attributes)),
+        decide=lambda *_: None,
     )
     one_of = [each.answer == "yes" for each in trial.conditions if each.place == "filter.any_of"]
     others = [each.answer == "yes" for each in trial.conditions if each.place != "filter.any_of"]

@@ -15,23 +15,46 @@ from sluice.codec import encode
 from sluice.errors import BadSnapshot, Malformed
 from sluice.federation.dynamic.ops import (
     AdvertisedRoute,
-    AskSnapshot,
     Bind,
     BindingAdvertisement,
+    BindingAdvertisements,
     DynamicOp,
+    RequestSnapshot,
+    RouteHello,
     SnapshotPart,
     Unbind,
-    Wanted,
-    Wants,
     bindings_for,
+    compute_digest,
     decode_op,
-    digest_of,
     read_snapshot,
     snapshot_parts,
 )
-from sluice.federation.dynamic.paths import best_ways, told_to, wants_of, ways_in_use, ways_of
-from sluice.federation.dynamic.state import ROUTES, DynamicEvent, DynamicRoutes, DynamicStep, Ignored, Pull, Served
-from sluice.federation.dynamic.steps import add_pull, add_served, beat, hear, remove_served, step, survey, turn_link
+from sluice.federation.dynamic.paths import (
+    build_advertisement,
+    choose_active_bridges,
+    choose_bridges_in_use,
+    collect_advertised_bindings,
+    list_paths,
+)
+from sluice.federation.dynamic.state import (
+    ROUTES,
+    DynamicEvent,
+    DynamicRoutes,
+    DynamicStep,
+    Ignored,
+    PulledRoute,
+    ServedRoute,
+)
+from sluice.federation.dynamic.steps import (
+    add_pull,
+    add_served,
+    handle_heartbeat,
+    receive_op,
+    remove_served,
+    set_link_up,
+    set_local_bindings,
+    step,
+)
 from sluice.federation.matching.bindings import Destination, RoutingTable
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.indexes import Publication
@@ -41,12 +64,12 @@ EXCHANGE = "amq.topic"
 NAME = "pull@D"
 
 
-def pull(*, max_hops: int = 8, epoch: int = 1, up: bool = True) -> Pull:
-    return Pull(bridge="pull", link="to-S", peer="S", max_hops=max_hops, epoch=epoch, up=up)
+def pull(*, max_hops: int = 8, epoch: int = 1, up: bool = True) -> PulledRoute:
+    return PulledRoute(bridge="pull", link="to-S", peer="S", max_hops=max_hops, epoch=epoch, up=up)
 
 
-def served(*, peer: str = "D", epoch: int = 1, expires_ms: int | None = None) -> Served:
-    return Served(bridge="pull", link=f"of-{peer}", peer=peer, tag="S", epoch=epoch, expires_ms=expires_ms)
+def served(*, peer: str = "D", epoch: int = 1, expires_ms: int | None = None) -> ServedRoute:
+    return ServedRoute(bridge="pull", link=f"of-{peer}", peer=peer, tag="S", epoch=epoch, expires_ms=expires_ms)
 
 
 def destination(*events: Any) -> DynamicRoutes:
@@ -55,7 +78,7 @@ def destination(*events: Any) -> DynamicRoutes:
 
 def source(*ops: DynamicOp) -> DynamicRoutes:
     start = after(DynamicRoutes(here="S", exchange=EXCHANGE), add_served(served())).routes
-    return after(start, *(hear("D", op) for op in ops)).routes
+    return after(start, *(receive_op("D", op) for op in ops)).routes
 
 
 def after(routes: DynamicRoutes, *events: Any) -> DynamicStep:
@@ -67,7 +90,7 @@ def after(routes: DynamicRoutes, *events: Any) -> DynamicStep:
 
 def bound(*queues: tuple[str, BindingAdvertisement]) -> DynamicEvent:
     """What these queues are bound by, as a survey finds it."""
-    return survey(frozenset(want for _, want in queues))
+    return set_local_bindings(frozenset(want for _, want in queues))
 
 
 def ops(taken: DynamicStep) -> list[DynamicOp]:
@@ -105,9 +128,9 @@ def unbind(key: str | None, *, sequence: int, origin: str = "D") -> Unbind:
 
 def hello(
     routes: DynamicRoutes, *, number: int, sequence: int = 1, digest: str | None = None, epoch: int = 1
-) -> Wanted:
-    found = digest_of(routes.served[NAME].reaches) if digest is None else digest
-    return Wanted(
+) -> RouteHello:
+    found = compute_digest(routes.served[NAME].reaches) if digest is None else digest
+    return RouteHello(
         exchange=EXCHANGE,
         bridge="pull",
         epoch=epoch,
@@ -121,8 +144,8 @@ def keys(routes: DynamicRoutes, name: str = NAME) -> list[str]:
     return sorted(want.key for want in bound_by(routes, name))
 
 
-def bound_by(routes: DynamicRoutes, name: str = NAME) -> Wants:
-    return wants_of(routes, name, ways_in_use(routes))
+def bound_by(routes: DynamicRoutes, name: str = NAME) -> BindingAdvertisements:
+    return collect_advertised_bindings(routes, name, choose_bridges_in_use(routes))
 
 
 BEGUN = snapshot({"D": AdvertisedRoute(path=("D",), hops_left=8, wants=frozenset({BindingAdvertisement("a")}))})
@@ -146,18 +169,18 @@ def test_the_first_binding_of_a_key_is_told_and_the_removal_of_the_last() -> Non
 
 def test_a_binding_with_other_arguments_is_another() -> None:
     one, other = (
-        BindingAdvertisement.of("k", {"x-match": "all", "n": 1}),
-        BindingAdvertisement.of("k", {"x-match": "all", "n": True}),
+        BindingAdvertisement.from_binding("k", {"x-match": "all", "n": 1}),
+        BindingAdvertisement.from_binding("k", {"x-match": "all", "n": True}),
     )
     taken = after(destination(bound(("q1", one))), bound(("q1", one), ("q2", other)))
     assert [op.want for op in ops(taken) if isinstance(op, Bind)] == [other]
 
 
 def test_what_was_bound_before_the_route_is_in_the_snapshot_that_the_source_asks_for() -> None:
-    want = BindingAdvertisement.of("", {"x-match": "any", "color": "red", "raw": b"\x00", "there": None})
+    want = BindingAdvertisement.from_binding("", {"x-match": "any", "color": "red", "raw": b"\x00", "there": None})
     start = after(DynamicRoutes(here="D", exchange=EXCHANGE), bound(("q", want)), add_pull(pull())).routes
-    ask = AskSnapshot(exchange=EXCHANGE, bridge="pull", epoch=1, number=1)
-    parts = [op.data for op in ops(step(start, hear("S", ask))) if isinstance(op, SnapshotPart)]
+    ask = RequestSnapshot(exchange=EXCHANGE, bridge="pull", epoch=1, number=1)
+    parts = [op.data for op in ops(step(start, receive_op("S", ask))) if isinstance(op, SnapshotPart)]
     assert read_snapshot(parts)["D"].wants == {want}
 
 
@@ -178,19 +201,19 @@ def test_many_changes_at_once_are_told_as_a_snapshot() -> None:
 def test_forty_thousand_bindings_take_at_most_ten_messages() -> None:
     chance = random.Random(5)
     wants = frozenset(BindingAdvertisement(f"orders.{chance.randbytes(12).hex()}.#") for _ in range(40_000))
-    ask = AskSnapshot(exchange=EXCHANGE, bridge="pull", epoch=1, number=1)
-    told = [encode(op) for op in ops(after(destination(survey(wants)), hear("S", ask)))]
+    ask = RequestSnapshot(exchange=EXCHANGE, bridge="pull", epoch=1, number=1)
+    told = [encode(op) for op in ops(after(destination(set_local_bindings(wants)), receive_op("S", ask)))]
     assert len(told) <= 10
     assert max(len(text) for text in told) <= 256 * 1024
     assert len(bound_by(source(*map(decode_op, told)))) == 40_000
 
 
 def test_over_a_link_that_is_down_nothing_is_told_and_after_it_a_hello_shows_the_change() -> None:
-    down = after(destination(), turn_link("to-S", up=False, now_ms=0), bound(("q", BindingAdvertisement("k"))))
+    down = after(destination(), set_link_up("to-S", up=False, now_ms=0), bound(("q", BindingAdvertisement("k"))))
     assert not down.sendings
-    back = ops(step(down.routes, turn_link("to-S", up=True, now_ms=0)))
-    assert [type(op) for op in back] == [Wanted]
-    assert isinstance(back[0], Wanted)
+    back = ops(step(down.routes, set_link_up("to-S", up=True, now_ms=0)))
+    assert [type(op) for op in back] == [RouteHello]
+    assert isinstance(back[0], RouteHello)
     assert back[0].sequence == 2
 
 
@@ -199,13 +222,13 @@ def test_over_a_link_that_is_down_nothing_is_told_and_after_it_a_hello_shows_the
 
 def test_a_new_bridge_is_asked_for_everything() -> None:
     taken = step(DynamicRoutes(here="S", exchange=EXCHANGE), add_served(served()))
-    assert [type(op) for op in ops(taken)] == [AskSnapshot]
+    assert [type(op) for op in ops(taken)] == [RequestSnapshot]
 
 
 def test_ops_in_order_bind_and_unbind() -> None:
     routes = source(*BEGUN, bind("b", sequence=2), unbind("a", sequence=3))
     assert keys(routes) == ["b"]
-    assert keys(after(routes, hear("D", unbind(None, sequence=4))).routes) == []
+    assert keys(after(routes, receive_op("D", unbind(None, sequence=4))).routes) == []
 
 
 @pytest.mark.parametrize(
@@ -219,65 +242,67 @@ def test_ops_in_order_bind_and_unbind() -> None:
         (bind("b", sequence=2, path=("Z", "E")), Ignored.MALFORMED),
         (replace(bind("b", sequence=2), bridge="another"), Ignored.UNKNOWN_BRIDGE),
         (replace(bind("b", sequence=2), exchange="another"), Ignored.UNKNOWN_BRIDGE),
-        (AskSnapshot(exchange=EXCHANGE, bridge="pull", epoch=9, number=9), Ignored.UNKNOWN_BRIDGE),
+        (RequestSnapshot(exchange=EXCHANGE, bridge="pull", epoch=9, number=9), Ignored.UNKNOWN_BRIDGE),
         (BEGUN[0], Ignored.REPLAYED),
     ],
 )
 def test_an_op_that_cannot_be_taken_is_ignored_and_counted(op: DynamicOp, why: Ignored) -> None:
-    taken = step(source(*BEGUN), hear("D", op))
+    taken = step(source(*BEGUN), receive_op("D", op))
     assert taken.ignored is why
     assert keys(taken.routes) == ["a"]
 
 
 def test_a_peer_cannot_speak_of_a_bridge_of_another() -> None:
-    taken = step(source(*BEGUN), hear("E", bind("b", sequence=2)))
+    taken = step(source(*BEGUN), receive_op("E", bind("b", sequence=2)))
     assert taken.ignored is Ignored.UNKNOWN_BRIDGE
 
 
 def test_after_a_gap_one_snapshot_is_asked_for_and_puts_it_right() -> None:
-    first = step(source(*BEGUN), hear("D", bind("c", sequence=3)))
-    assert [type(op) for op in ops(first)] == [AskSnapshot]
-    second = step(first.routes, hear("D", bind("d", sequence=4)))
+    first = step(source(*BEGUN), receive_op("D", bind("c", sequence=3)))
+    assert [type(op) for op in ops(first)] == [RequestSnapshot]
+    second = step(first.routes, receive_op("D", bind("d", sequence=4)))
     assert not ops(second)
     complete = {"D": AdvertisedRoute(path=("D",), hops_left=8, wants=frozenset(map(BindingAdvertisement, "abcd")))}
-    right = after(second.routes, *(hear("D", op) for op in snapshot(complete, sequence=4)))
+    right = after(second.routes, *(receive_op("D", op) for op in snapshot(complete, sequence=4)))
     assert keys(right.routes) == ["a", "b", "c", "d"]
-    assert keys(after(right.routes, hear("D", bind("e", sequence=5))).routes) == ["a", "b", "c", "d", "e"]
+    assert keys(after(right.routes, receive_op("D", bind("e", sequence=5))).routes) == ["a", "b", "c", "d", "e"]
 
 
 def test_a_digest_that_differs_asks_and_one_that_is_the_same_does_not() -> None:
     routes = source(*BEGUN)
-    same = step(routes, hear("D", hello(routes, number=1)))
+    same = step(routes, receive_op("D", hello(routes, number=1)))
     assert not ops(same)
-    differs = step(same.routes, hear("D", hello(routes, number=2, digest="other")))
-    assert [type(op) for op in ops(differs)] == [AskSnapshot]
+    differs = step(same.routes, receive_op("D", hello(routes, number=2, digest="other")))
+    assert [type(op) for op in ops(differs)] == [RequestSnapshot]
 
 
 def test_a_hello_that_speaks_of_ops_that_never_came_asks() -> None:
     routes = source(*BEGUN)
-    assert [type(op) for op in ops(step(routes, hear("D", hello(routes, number=1, sequence=9))))] == [AskSnapshot]
+    assert [type(op) for op in ops(step(routes, receive_op("D", hello(routes, number=1, sequence=9))))] == [
+        RequestSnapshot
+    ]
 
 
 def test_a_hello_that_ops_have_overtaken_asks_nothing() -> None:
     routes = source(*BEGUN, bind("b", sequence=2))
-    assert not ops(step(routes, hear("D", hello(routes, number=1, sequence=1, digest="of then"))))
+    assert not ops(step(routes, receive_op("D", hello(routes, number=1, sequence=1, digest="of then"))))
 
 
 def test_an_older_hello_is_ignored() -> None:
     routes = source(*BEGUN)
-    newer = step(routes, hear("D", hello(routes, number=5)))
-    older = step(newer.routes, hear("D", hello(routes, number=4, digest="other")))
+    newer = step(routes, receive_op("D", hello(routes, number=5)))
+    older = step(newer.routes, receive_op("D", hello(routes, number=4, digest="other")))
     assert older.ignored is Ignored.REPLAYED
     assert not ops(older)
 
 
 def test_who_begins_anew_is_asked_and_what_was_bound_stays_until_it_answers() -> None:
     routes = source(*BEGUN)
-    anew = step(routes, hear("D", hello(routes, number=1, epoch=2)))
-    assert [type(op) for op in ops(anew)] == [AskSnapshot]
+    anew = step(routes, receive_op("D", hello(routes, number=1, epoch=2)))
+    assert [type(op) for op in ops(anew)] == [RequestSnapshot]
     assert keys(anew.routes) == ["a"]
     answer = snapshot({"D": AdvertisedRoute(path=("D",), hops_left=8)}, epoch=2)
-    assert keys(after(anew.routes, *(hear("D", op) for op in answer)).routes) == []
+    assert keys(after(anew.routes, *(receive_op("D", op) for op in answer)).routes) == []
 
 
 def test_a_snapshot_counts_when_all_its_parts_are_there_in_whatever_order() -> None:
@@ -285,7 +310,7 @@ def test_a_snapshot_counts_when_all_its_parts_are_there_in_whatever_order() -> N
     many = {BindingAdvertisement(chance.randbytes(100).hex()) for _ in range(6_000)}
     parts = snapshot({"D": AdvertisedRoute(path=("D",), hops_left=8, wants=frozenset(many))})
     assert len(parts) > 2
-    first, *others = [hear("D", op) for op in reversed(parts)]
+    first, *others = [receive_op("D", op) for op in reversed(parts)]
     begun = after(source(), first, first, *others[:-1]).routes
     assert keys(begun) == []
     assert bound_by(after(begun, others[-1]).routes) == many
@@ -293,23 +318,25 @@ def test_a_snapshot_counts_when_all_its_parts_are_there_in_whatever_order() -> N
 
 def test_a_snapshot_that_cannot_be_read_changes_nothing() -> None:
     bad = replace(snapshot({}, sequence=7)[0], data="eJw=")
-    taken = step(source(*BEGUN), hear("D", bad))
+    taken = step(source(*BEGUN), receive_op("D", bad))
     assert taken.ignored is Ignored.MALFORMED
     assert keys(taken.routes) == ["a"]
 
 
 def test_a_link_that_is_down_keeps_what_is_bound() -> None:
-    down = after(source(*BEGUN), turn_link("of-D", up=False, now_ms=0), beat(10**12))
+    down = after(source(*BEGUN), set_link_up("of-D", up=False, now_ms=0), handle_heartbeat(10**12))
     assert keys(down.routes) == ["a"]
 
 
 def test_what_has_expired_is_forgotten_and_asked_for_when_the_link_is_back() -> None:
     begun = after(DynamicRoutes(here="S", exchange=EXCHANGE), add_served(served(expires_ms=1_000))).routes
-    begun = after(begun, *(hear("D", op) for op in BEGUN), turn_link("of-D", up=False, now_ms=5_000)).routes
-    assert keys(after(begun, beat(5_999)).routes) == ["a"]
-    gone = after(begun, beat(6_000), turn_link("of-D", up=True, now_ms=7_000)).routes
+    begun = after(begun, *(receive_op("D", op) for op in BEGUN), set_link_up("of-D", up=False, now_ms=5_000)).routes
+    assert keys(after(begun, handle_heartbeat(5_999)).routes) == ["a"]
+    gone = after(begun, handle_heartbeat(6_000), set_link_up("of-D", up=True, now_ms=7_000)).routes
     assert keys(gone) == []
-    assert [type(op) for op in ops(step(gone, hear("D", hello(gone, number=1, digest="all"))))] == [AskSnapshot]
+    assert [type(op) for op in ops(step(gone, receive_op("D", hello(gone, number=1, digest="all"))))] == [
+        RequestSnapshot
+    ]
 
 
 # What others read
@@ -318,14 +345,14 @@ def test_what_has_expired_is_forgotten_and_asked_for_when_the_link_is_back() -> 
 def test_ways_show_the_active_one_first_and_who_stands_by() -> None:
     routes = after(source(*BEGUN), add_served(served(peer="E"))).routes
     by_e = snapshot({"D": AdvertisedRoute(path=("D", "E"), hops_left=7, wants=frozenset({BindingAdvertisement("a")}))})
-    routes = after(routes, *(hear("E", op) for op in by_e)).routes
-    assert [(way.route, way.path, way.active) for way in ways_of(routes)] == [
+    routes = after(routes, *(receive_op("E", op) for op in by_e)).routes
+    assert [(way.route, way.path, way.active) for way in list_paths(routes)] == [
         ("pull@D", ("D",), True),
         ("pull@E", ("E", "D"), False),
     ]
     assert keys(routes, "pull@E") == []
-    down = after(routes, turn_link("of-D", up=False, now_ms=0)).routes
-    assert [(way.route, way.outages, way.active) for way in ways_of(down)] == [
+    down = after(routes, set_link_up("of-D", up=False, now_ms=0)).routes
+    assert [(way.route, way.outages, way.active) for way in list_paths(down)] == [
         ("pull@E", 0, True),
         ("pull@D", 1, False),
     ]
@@ -334,9 +361,9 @@ def test_ways_show_the_active_one_first_and_who_stands_by() -> None:
 def test_of_two_ways_one_is_bound_at_any_time() -> None:
     start = after(source(*BEGUN), add_served(served(peer="E"))).routes
     by_e = snapshot({"D": AdvertisedRoute(path=("D", "E"), hops_left=7, wants=frozenset({BindingAdvertisement("a")}))})
-    start = after(start, *(hear("E", op) for op in by_e)).routes
+    start = after(start, *(receive_op("E", op) for op in by_e)).routes
     found = []
-    down, up = (turn_link("of-D", up=is_up, now_ms=0) for is_up in (False, True))
+    down, up = (set_link_up("of-D", up=is_up, now_ms=0) for is_up in (False, True))
     events: list[DynamicEvent] = [down, up, remove_served("pull@D")]
     for event in events:
         start = step(start, event).routes
@@ -347,21 +374,21 @@ def test_of_two_ways_one_is_bound_at_any_time() -> None:
 def test_where_nobody_tells_of_a_way_any_more_the_last_one_is_bound_for_two_heartbeats_and_told_to_nobody() -> None:
     upstream = add_pull(pull())
     behind = replace(bind("a", sequence=2, path=("F", "D"), hops_left=7), origin="F")
-    known = after(source(*snapshot({})), upstream, hear("D", behind)).routes
-    left = after(known, hear("D", unbind(None, sequence=3, origin="F"))).routes
-    assert ways_of(left) == []
-    assert told_to(left, left.pulls["pull"], best_ways(left)).keys() == {"S"}
-    beats = [keys(after(left, *[beat(number)] * number).routes) for number in range(4)]
+    known = after(source(*snapshot({})), upstream, receive_op("D", behind)).routes
+    left = after(known, receive_op("D", unbind(None, sequence=3, origin="F"))).routes
+    assert list_paths(left) == []
+    assert build_advertisement(left, left.pulls["pull"], choose_active_bridges(left)).keys() == {"S"}
+    beats = [keys(after(left, *[handle_heartbeat(number)] * number).routes) for number in range(4)]
     assert beats == [["a"], ["a"], ["a"], []]
     again = replace(behind, want=BindingAdvertisement("b"), sequence=4)
-    assert keys(after(left, hear("D", again)).routes) == ["b"]
+    assert keys(after(left, receive_op("D", again)).routes) == ["b"]
     assert not after(left, remove_served(NAME)).routes.former
 
 
 def test_headers_bindings_with_one_key_and_different_arguments_are_both_bound() -> None:
     wants = [
-        BindingAdvertisement.of("", {"x-match": "all", "n": 1}),
-        BindingAdvertisement.of("", {"x-match": "all", "n": 2}),
+        BindingAdvertisement.from_binding("", {"x-match": "all", "n": 1}),
+        BindingAdvertisement.from_binding("", {"x-match": "all", "n": 2}),
     ]
     bindings = bindings_for(wants, exchange="amq.match", type_=ExchangeType.HEADERS, queue="bridge")
     assert len({binding.id for binding in bindings}) == 2
@@ -372,7 +399,11 @@ def test_headers_bindings_with_one_key_and_different_arguments_are_both_bound() 
 
 
 def test_where_arguments_do_not_matter_keys_are_bound_once_and_as_they_are() -> None:
-    wants = [BindingAdvertisement("k"), BindingAdvertisement.of("k", {"note": "x"}), BindingAdvertisement("a.*")]
+    wants = [
+        BindingAdvertisement("k"),
+        BindingAdvertisement.from_binding("k", {"note": "x"}),
+        BindingAdvertisement("a.*"),
+    ]
     bindings = bindings_for(wants, exchange="amq.topic", type_=ExchangeType.TOPIC, queue="bridge")
     assert [(binding.key, binding.arguments) for binding in bindings] == [("a.*", {}), ("k", {})]
 
@@ -381,7 +412,7 @@ def test_where_arguments_do_not_matter_keys_are_bound_once_and_as_they_are() -> 
 
 tags = st.text("ABab01_-", min_size=1, max_size=8)
 wants = st.builds(
-    BindingAdvertisement.of,
+    BindingAdvertisement.from_binding,
     st.text(max_size=20),
     st.dictionaries(
         st.text(max_size=5),
@@ -409,7 +440,7 @@ some_ops = st.one_of(
         Unbind, exchange=names, bridge=names, epoch=numbers, sequence=numbers, origin=tags, want=st.none() | wants
     ),
     st.builds(
-        Wanted,
+        RouteHello,
         exchange=names,
         bridge=names,
         epoch=numbers,
@@ -417,7 +448,7 @@ some_ops = st.one_of(
         sequence=numbers,
         digest=names,
     ),
-    st.builds(AskSnapshot, exchange=names, bridge=names, epoch=numbers, number=numbers),
+    st.builds(RequestSnapshot, exchange=names, bridge=names, epoch=numbers, number=numbers),
 )
 
 
@@ -441,7 +472,7 @@ def test_a_field_of_another_shape_is_malformed_or_harmless(op: DynamicOp, data: 
         read = decode_op(json.dumps(document))
     except Malformed:
         return
-    step(source(*BEGUN), hear("D", read))
+    step(source(*BEGUN), receive_op("D", read))
 
 
 @pytest.mark.parametrize(
@@ -482,7 +513,7 @@ reaches = st.dictionaries(
 @given(reaches)
 def test_a_snapshot_comes_out_as_it_went_in(told: dict[str, AdvertisedRoute]) -> None:
     assert read_snapshot(snapshot_parts(told)) == told
-    assert digest_of(read_snapshot(snapshot_parts(dict(reversed(told.items()))))) == digest_of(told)
+    assert compute_digest(read_snapshot(snapshot_parts(dict(reversed(told.items()))))) == compute_digest(told)
 
 
 def stored_and_read(routes: DynamicRoutes) -> DynamicRoutes:
@@ -490,10 +521,12 @@ def stored_and_read(routes: DynamicRoutes) -> DynamicRoutes:
 
 
 def test_routes_come_out_of_storage_as_they_went_in() -> None:
-    routes = destination(bound(("q", BindingAdvertisement.of("k", {"x-match": "all", "n": 1.0}))))
-    asked = AskSnapshot(exchange=EXCHANGE, bridge="pull", epoch=1, number=1)
-    routes = after(routes, hear("S", asked), add_served(served(peer="E")), turn_link("of-E", up=False, now_ms=7)).routes
-    routes = after(routes, *(hear("E", replace(op, parts=2)) for op in BEGUN)).routes
+    routes = destination(bound(("q", BindingAdvertisement.from_binding("k", {"x-match": "all", "n": 1.0}))))
+    asked = RequestSnapshot(exchange=EXCHANGE, bridge="pull", epoch=1, number=1)
+    routes = after(
+        routes, receive_op("S", asked), add_served(served(peer="E")), set_link_up("of-E", up=False, now_ms=7)
+    ).routes
+    routes = after(routes, *(receive_op("E", replace(op, parts=2)) for op in BEGUN)).routes
     assert stored_and_read(routes) == routes
     whole = source(*BEGUN, bind("b", sequence=2))
     assert stored_and_read(whole) == whole

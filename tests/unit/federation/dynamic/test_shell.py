@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from sluice.errors import BadRoute, DestinationFault
 from sluice.federation.dynamic.state import ROUTES
-from sluice.federation.dynamic_service import Dynamics
-from sluice.federation.exchange_store import with_binding, without_binding
+from sluice.federation.dynamic_service import DynamicRouteService
+from sluice.federation.exchange_store import add_binding, remove_binding
 from sluice.federation.links.links import Bridge
 from sluice.federation.links.messages import DynamicMessage, decode_control
 from sluice.federation.links.states import Command
-from sluice.federation.links.transitions import add_bridge, add_link, close_bridge, note_things, tell_link
+from sluice.federation.links.transitions import add_bridge, add_link, close_bridge, record_resources, update_link
 from sluice.federation.matching.bindings import Binding, Destination
 from tests.federation_fakes import FakeDocument, Site, World, role_of
 
@@ -25,8 +25,8 @@ TOPIC = "amq.topic"
 class DynamicSite(Site):
     states: FakeDocument = field(default_factory=FakeDocument)
 
-    def dynamics(self) -> Dynamics:
-        return Dynamics(registrar=self.registrar(), document=self.states)
+    def dynamics(self) -> DynamicRouteService:
+        return DynamicRouteService(registrar=self.registrar(), document=self.states)
 
     def hear(self) -> None:
         if not self.control:
@@ -47,11 +47,11 @@ class DynamicSite(Site):
         queue = f"own-{key}.fifo"
         self.queues.queues.setdefault(queue, [])
         destination = Destination(queue=queue, url=self.queues.url(queue))
-        self.registrar().exchanges.change(with_binding(Binding(exchange=TOPIC, queue=queue, key=key), destination))
+        self.registrar().exchanges.change(add_binding(Binding(exchange=TOPIC, queue=queue, key=key), destination))
         self.dynamics().sync()
 
     def unbind(self, key: str) -> None:
-        self.registrar().exchanges.change(without_binding((TOPIC, f"own-{key}.fifo", key)))
+        self.registrar().exchanges.change(remove_binding((TOPIC, f"own-{key}.fifo", key)))
         self.dynamics().sync()
 
     def keys(self) -> list[str]:
@@ -140,7 +140,7 @@ def test_a_link_that_is_down_keeps_what_is_wanted_unless_it_expires() -> None:
     world.route("C", "A", expires_s=600)
     world.minutes(2)
     served = next(name for name in world["A"].registry().links)
-    world["A"].registrar().take_in([tell_link(served, Command.PAUSE)])
+    world["A"].registrar().save_changes([update_link(served, Command.PAUSE)])
     world["C"].peers.unreachable.add("A")
     for minutes, kept in ((5, ["k"]), (10, [])):
         for _ in range(minutes):
@@ -153,7 +153,7 @@ def test_what_is_wanted_over_a_route_is_kept_while_its_queue_is_made_anew(line: 
     """Its peer may be away, and wouldn't say it again."""
     here = line["A"]
     [name] = here.registry().bridges
-    here.registrar().take_in([note_things(bridge=name, queue="", mapping="", on=False, error="gone")])
+    here.registrar().save_changes([record_resources(bridge=name, queue="", mapping="", on=False, error="gone")])
     here.dynamics().sync()
     assert here.keys() == ["before"]
     line["B"].bind("own")
@@ -169,7 +169,7 @@ def test_a_queue_that_is_made_anew_is_no_want_of_its_site(line: DynamicWorld) ->
     line.minutes(2)
     here = line["A"]
     [name] = [name for name, record in here.registry().bridges.items() if record.bridge.src_is_local]
-    here.registrar().take_in([note_things(bridge=name, queue="", mapping="", on=False, error="gone")])
+    here.registrar().save_changes([record_resources(bridge=name, queue="", mapping="", on=False, error="gone")])
     here.dynamics().sync()
     line.talk()
     assert line["C"].keys() == []

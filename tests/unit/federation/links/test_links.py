@@ -7,7 +7,16 @@ from msgspec.structs import replace
 
 from sluice.codec import decode, encode
 from sluice.errors import BadRoute
-from sluice.federation.links.links import Bridge, Endpoint, Link, RouteKind, check_bridge, check_link, crossing, ends
+from sluice.federation.links.links import (
+    Bridge,
+    Endpoint,
+    Link,
+    RouteKind,
+    build_crossing,
+    check_bridge,
+    check_link,
+    find_site_tags,
+)
 from sluice.federation.matching.metadata import Crossing
 from sluice.splitting.filters.values import Filter
 
@@ -124,7 +133,7 @@ def test_another_key_end_way_or_link_makes_another_route(change: dict[str, str])
 
 def test_a_pull_comes_from_the_peer_and_a_push_goes_to_it() -> None:
     push = replace(STATIC, src_is_local=True, tag="mine", excludes=frozenset({"x"}), max_hops=2)
-    assert ends(STATIC, LINK, here="A") == ("B", "A")
-    assert ends(push, LINK, here="A") == ("A", "B")
-    assert crossing(STATIC, LINK, here="A") == Crossing(peer="A", tag="B")
-    assert crossing(push, LINK, here="A") == Crossing(peer="B", tag="mine", excludes=frozenset({"x"}), max_hops=2)
+    assert find_site_tags(STATIC, LINK, here="A") == ("B", "A")
+    assert find_site_tags(push, LINK, here="A") == ("A", "B")
+    assert build_crossing(STATIC, LINK, here="A") == Crossing(peer="A", tag="B")
+    assert build_crossing(push, LINK, here="A") == Crossing(peer="B", tag="mine", excludes=frozenset({"x"}), max_hops=2)

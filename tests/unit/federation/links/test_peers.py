@@ -7,7 +7,14 @@ from msgspec.structs import replace
 
 from sluice.errors import BadRoute
 from sluice.federation.links.links import Address, Bridge, Introduction
-from sluice.federation.links.peers import KnownPeers, Peer, check_peer, marked, url_beside, vouched
+from sluice.federation.links.peers import (
+    KnownPeers,
+    Peer,
+    append_peer_tag,
+    build_peer_url_function,
+    check_peer,
+    verify_address,
+)
 from sluice.federation.matching.topics import covers
 
 ACCOUNT, REGION = "111111111111", "eu-west-1"
@@ -23,7 +30,7 @@ ADDRESS = Address(
 THERE = Peer(tag="THERE", account=ACCOUNT, region=REGION, senders=("AROALINKS", "AROABRIDGE"))
 FAR = Peer(tag="FAR", account="222222222222", region=REGION, senders=("AROAFAR",))
 EU = {"pulls": ("amq.topic:eu.#",)}
-URL_OF = url_beside("https://sqs.us-east-1.amazonaws.com/000000000000/links.fifo", here="us-east-1")
+URL_OF = build_peer_url_function("https://sqs.us-east-1.amazonaws.com/000000000000/links.fifo", here="us-east-1")
 
 
 def known(*peers: Peer, role_id: str | None = None) -> KnownPeers:
@@ -39,26 +46,26 @@ def pull(src: str = "amq.topic", **fields: Any) -> Bridge:
 
 @pytest.mark.parametrize("sender_id", ["AROALINKS:links", "AROABRIDGE:bridge", "AROABRIDGE"])
 def test_a_message_is_the_peers_whose_role_sent_it(sender_id: str) -> None:
-    assert known(THERE, FAR).sent_by(sender_id) == [THERE]
-    assert known(THERE, FAR).named("THERE", sender_id=sender_id) == THERE
+    assert known(THERE, FAR).find_senders(sender_id) == [THERE]
+    assert known(THERE, FAR).identify("THERE", sender_id=sender_id) == THERE
 
 
 @pytest.mark.parametrize("sender_id", ["AROAFAR:bridge", "AROAOTHER:links", "", ":", ACCOUNT, f"AROAMINE:{ACCOUNT}"])
 def test_a_tag_is_not_believed_of_another_role(sender_id: str) -> None:
     with pytest.raises(BadRoute, match=r"THERE: sent by .* which is none of its roles"):
-        known(THERE, FAR).named("THERE", sender_id=sender_id)
+        known(THERE, FAR).identify("THERE", sender_id=sender_id)
 
 
 def test_who_assumes_this_sites_role_is_of_the_account_that_its_session_has_for_a_name() -> None:
     peers = known(THERE, FAR, role_id="AROAMINE")
-    assert peers.sent_by(f"AROAMINE:{ACCOUNT}") == [THERE]
-    assert peers.sent_by("AROAMINE:222222222222") == [FAR]
-    assert peers.sent_by("AROAMINE:") == peers.sent_by("AROAMINE:sluice") == []
+    assert peers.find_senders(f"AROAMINE:{ACCOUNT}") == [THERE]
+    assert peers.find_senders("AROAMINE:222222222222") == [FAR]
+    assert peers.find_senders("AROAMINE:") == peers.find_senders("AROAMINE:sluice") == []
 
 
 def test_a_site_that_is_no_peer_is_told_how_it_becomes_one() -> None:
     with pytest.raises(BadRoute, match="'STRANGER' is no peer of this site: `sluice peer add` makes it one"):
-        known(THERE).named("STRANGER", sender_id="AROASTRANGER:links")
+        known(THERE).identify("STRANGER", sender_id="AROASTRANGER:links")
 
 
 # Where it is
@@ -74,8 +81,8 @@ AT_STAGE = replace(THERE, stage="dev")
 
 
 def test_queues_of_a_peer_at_a_stage_are_that_stages() -> None:
-    assert vouched(STAGED, AT_STAGE, url_of=URL_OF) == STAGED
-    assert vouched(replace(STAGED, stage="prod"), AT_STAGE, url_of=URL_OF) == STAGED
+    assert verify_address(STAGED, AT_STAGE, url_of=URL_OF) == STAGED
+    assert verify_address(replace(STAGED, stage="prod"), AT_STAGE, url_of=URL_OF) == STAGED
 
 
 @pytest.mark.parametrize(
@@ -91,7 +98,7 @@ def test_queues_of_a_peer_at_a_stage_are_that_stages() -> None:
 def test_a_peer_leads_into_no_other_stage_of_its_account(peer: Peer, name: str) -> None:
     said = replace(STAGED if peer is AT_STAGE else ADDRESS, control_queue_url=URLS + name)
     with pytest.raises(BadRoute, match=f"{name}' is no queue of {'dev' if peer is AT_STAGE else 'a site without'}"):
-        vouched(said, peer, url_of=URL_OF)
+        verify_address(said, peer, url_of=URL_OF)
 
 
 def test_a_peers_stage_is_one_that_the_configuration_lists() -> None:
@@ -113,14 +120,14 @@ def test_queues_are_those_of_the_peers_account_and_region_whatever_it_says() -> 
         ingress_url="https://evil.example/x/ingress",
         sqs_url="http://127.0.0.1:1",
     )
-    assert vouched(said, THERE, url_of=URL_OF) == ADDRESS
+    assert verify_address(said, THERE, url_of=URL_OF) == ADDRESS
     at_endpoint = replace(THERE, sqs_url="https://vpce-1.sqs.eu-west-1.vpce.amazonaws.com")
-    assert vouched(said, at_endpoint, url_of=URL_OF).sqs_url == at_endpoint.sqs_url
+    assert verify_address(said, at_endpoint, url_of=URL_OF).sqs_url == at_endpoint.sqs_url
 
 
 def test_where_there_is_one_endpoint_peers_are_there_too() -> None:
-    url_of = url_beside("http://127.0.0.1:4566/000000000000/links.fifo", here="us-east-1")
-    assert vouched(ADDRESS, THERE, url_of=url_of).ingress_url == f"http://127.0.0.1:4566/{ACCOUNT}/ingress"
+    url_of = build_peer_url_function("http://127.0.0.1:4566/000000000000/links.fifo", here="us-east-1")
+    assert verify_address(ADDRESS, THERE, url_of=url_of).ingress_url == f"http://127.0.0.1:4566/{ACCOUNT}/ingress"
 
 
 @pytest.mark.parametrize(
@@ -137,7 +144,7 @@ def test_where_there_is_one_endpoint_peers_are_there_too() -> None:
 )
 def test_an_address_that_leads_elsewhere_is_refused(fields: dict[str, str], reason: str) -> None:
     with pytest.raises(BadRoute, match=f"THERE: .*{reason}"):
-        vouched(replace(ADDRESS, **fields), THERE, url_of=URL_OF)
+        verify_address(replace(ADDRESS, **fields), THERE, url_of=URL_OF)
 
 
 # What it may
@@ -163,21 +170,25 @@ def test_an_address_that_leads_elsewhere_is_refused(fields: dict[str, str], reas
     ],
 )
 def test_a_peer_pulls_what_its_rules_let_it(rules: dict[str, Any], bridge: Bridge, refusal: str | None) -> None:
-    said = replace(THERE, **rules).refusal_of(bridge)
+    said = replace(THERE, **rules).find_pull_refusal(bridge)
     assert said == (None if refusal is None else f"THERE may not {refusal}")
 
 
 def test_a_peer_pushes_to_the_exchanges_that_its_rules_name() -> None:
     peer = replace(THERE, pushes=("events", "amq.t*"))
-    assert [peer.push_refusal(each) is None for each in ("events", "amq.topic", "amq.fanout")] == [True, True, False]
+    assert [peer.find_push_refusal(each) is None for each in ("events", "amq.topic", "amq.fanout")] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_what_a_peer_sends_has_been_there() -> None:
-    assert marked(("THERE",), [THERE]) == ("THERE",)
-    assert marked((), [THERE]) == ("THERE",)
-    assert marked(("FAR", "OTHER"), [THERE]) == ("FAR", "OTHER", "THERE")
-    assert marked(("FAR",), [THERE, FAR]) == ("FAR",)
-    assert marked(("a-route",), [replace(THERE, tags=("a-route",))]) == ("a-route",)
+    assert append_peer_tag(("THERE",), [THERE]) == ("THERE",)
+    assert append_peer_tag((), [THERE]) == ("THERE",)
+    assert append_peer_tag(("FAR", "OTHER"), [THERE]) == ("FAR", "OTHER", "THERE")
+    assert append_peer_tag(("FAR",), [THERE, FAR]) == ("FAR",)
+    assert append_peer_tag(("a-route",), [replace(THERE, tags=("a-route",))]) == ("a-route",)
 
 
 @pytest.mark.parametrize(
@@ -232,4 +243,4 @@ def test_a_peer_is_declared_by_what_its_site_says_of_itself() -> None:
     said = Introduction(
         **{name: getattr(ADDRESS, name) for name in Address.__struct_fields__}, senders=("AROALINKS", "AROABRIDGE")
     )
-    assert Peer.at(said) == THERE
+    assert Peer.from_introduction(said) == THERE

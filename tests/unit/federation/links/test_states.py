@@ -14,13 +14,13 @@ from sluice.federation.links.states import (
     AccessRefused,
     Command,
     LinkEvent,
-    LinkNews,
     LinkState,
     LinkStatus,
+    LinkUpdate,
     TimePassed,
     Unreachable,
     back_off_ms,
-    is_to_be_told,
+    should_notify_peer,
     step,
 )
 
@@ -30,7 +30,7 @@ DOWN = Unreachable("timed out")
 DENIED = AccessRefused("AccessDenied")
 
 
-def after(status: LinkStatus, news: LinkNews, *, now_ms: int = NOW, jitter: float = 0.0) -> LinkStatus:
+def after(status: LinkStatus, news: LinkUpdate, *, now_ms: int = NOW, jitter: float = 0.0) -> LinkStatus:
     return step(status, news, endpoints=2, now_ms=now_ms, jitter=jitter)
 
 
@@ -39,7 +39,7 @@ def carries(status: LinkStatus) -> bool:
 
 
 def told(before: LinkStatus, status: LinkStatus) -> bool:
-    return is_to_be_told(before, status, served=False)
+    return should_notify_peer(before, status, served=False)
 
 
 def test_a_new_link_connects_and_carries_once_the_peer_answers() -> None:
@@ -114,9 +114,9 @@ def test_a_heartbeat_goes_out_every_minute() -> None:
 
 def test_a_served_link_has_its_peers_heartbeats_and_sends_its_own_when_they_stop() -> None:
     beat = after(UP, TimePassed(), now_ms=NOW + HEARTBEAT_DUE_MS)
-    assert not is_to_be_told(UP, beat, served=True)
+    assert not should_notify_peer(UP, beat, served=True)
     stalled = after(beat, TimePassed(), now_ms=NOW + STALL_CHECK_MS + 1)
-    assert is_to_be_told(beat, stalled, served=True)
+    assert should_notify_peer(beat, stalled, served=True)
 
 
 def test_a_peer_silent_for_two_heartbeats_stalls_the_link_which_goes_on_carrying() -> None:
@@ -174,7 +174,7 @@ NEWS = st.one_of(
 
 @given(st.lists(st.tuples(NEWS, st.integers(0, PROBE_MS)), max_size=40))
 def test_whatever_happens_a_link_that_ends_stays_so_and_every_new_try_is_told(
-    news: Sequence[tuple[LinkNews, int]],
+    news: Sequence[tuple[LinkUpdate, int]],
 ) -> None:
     status, now = LinkStatus(), NOW
     for each, pause_ms in news:
@@ -193,7 +193,7 @@ def test_whatever_happens_a_link_that_ends_stays_so_and_every_new_try_is_told(
 
 
 @given(st.lists(st.tuples(NEWS, st.integers(0, PROBE_MS)), max_size=20))
-def test_a_link_that_is_neither_paused_nor_closed_comes_back(news: Sequence[tuple[LinkNews, int]]) -> None:
+def test_a_link_that_is_neither_paused_nor_closed_comes_back(news: Sequence[tuple[LinkUpdate, int]]) -> None:
     status, now = LinkStatus(), NOW
     for each, pause_ms in news:
         now += pause_ms

@@ -16,10 +16,10 @@ from sluice.federation.matching.metadata import (
     Drop,
     DropReason,
     Metadata,
-    Receipt,
+    ReceivedMessage,
     is_tag,
     open_attributes,
-    seal,
+    seal_attributes,
 )
 from sluice.federation.router import publish
 from sluice.message import MAX_MESSAGE_BYTES, Attributes, Message, Outgoing, Value
@@ -53,11 +53,11 @@ def receipt(
     body: str = "body",
     system: dict[str, str] | None = None,
     now_ms: int = NOW,
-) -> Receipt:
+) -> ReceivedMessage:
     message = Message(
         message_id="sqs-id", body=body, attributes=attributes or {}, system=system or {"SentTimestamp": str(NOW - 50)}
     )
-    return Receipt(message=message, site="HERE", ulid=ULID, now_ms=now_ms)
+    return ReceivedMessage(message=message, site="HERE", ulid=ULID, now_ms=now_ms)
 
 
 def claiming(**fields: Any) -> dict[str, Value]:
@@ -70,7 +70,7 @@ def metadata_of(outgoing: Outgoing) -> Metadata:
     return metadata
 
 
-def crossing_of(of: Receipt, *, crossing: Crossing = CROSSING, fifo: bool = False) -> Outgoing:
+def crossing_of(of: ReceivedMessage, *, crossing: Crossing = CROSSING, fifo: bool = False) -> Outgoing:
     sent = forward(of, crossing=crossing, dest="x", fifo=fifo)
     assert isinstance(sent, Outgoing)
     return sent
@@ -267,8 +267,8 @@ def test_a_tag_is_one_to_thirty_two_of_its_characters() -> None:
 
 def test_sealed_attributes_are_read_back_by_the_next_site() -> None:
     metadata = Metadata(exchange="e", key="k", trace=("A",), message_id=OTHER_ID)
-    message = Message(message_id="m", body="", attributes=seal("", {}, metadata))
-    arrived = Receipt(message=message, site="HERE", ulid=ULID, now_ms=NOW)
+    message = Message(message_id="m", body="", attributes=seal_attributes("", {}, metadata))
+    arrived = ReceivedMessage(message=message, site="HERE", ulid=ULID, now_ms=NOW)
     assert publish(arrived, trusted=True, exchange="amq.fanout", table=TABLE).message_id == OTHER_ID
 
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from sluice.errors import BadBinding
 from sluice.federation.matching.headers import Conditions, HeadersIndex
-from sluice.federation.matching.indexes import NOBODY, Publication, gather, joined, left
-from sluice.federation.matching.typed_values import TypedValue, headers_of, same, to_stored
+from sluice.federation.matching.indexes import NO_MEMBERS, Publication, add_member, collect_members, remove_member
+from sluice.federation.matching.typed_values import TypedValue, collect_headers, have_same_values, to_stored
 from sluice.message import Value
 
 Headers = Mapping[str, TypedValue]
@@ -84,7 +84,9 @@ def test_a_value_matches_itself(value: TypedValue) -> None:
 
 
 def test_integers_of_sqs_match_by_value() -> None:
-    headers = headers_of({"n": Value("Number", "+007"), "f": Value("Number", "2.0"), "s": Value("String", "2")}, {})
+    headers = collect_headers(
+        {"n": Value("Number", "+007"), "f": Value("Number", "2.0"), "s": Value("String", "2")}, {}
+    )
     assert headers == {"n": 7, "f": 2.0, "s": "2"}
     assert matches({"x-match": "all", "n": 7}, headers)
     assert not matches({"x-match": "all", "f": 2}, headers)
@@ -92,7 +94,10 @@ def test_integers_of_sqs_match_by_value() -> None:
 
 
 def test_typed_headers_win_over_attributes() -> None:
-    assert headers_of({"a": Value("String", "true"), "b": Value("Binary", b"x")}, {"a": True}) == {"a": True, "b": b"x"}
+    assert collect_headers({"a": Value("String", "true"), "b": Value("Binary", b"x")}, {"a": True}) == {
+        "a": True,
+        "b": b"x",
+    }
 
 
 def test_qpid_arguments_do_not_count_and_other_x_ones_do() -> None:
@@ -104,14 +109,14 @@ def test_qpid_arguments_do_not_count_and_other_x_ones_do() -> None:
 @pytest.mark.parametrize("arguments", [{}, {"x-match": "All"}, {"x-match": None}, {"x-match": 1}, {"a": 1}])
 def test_x_match_must_be_all_or_any(arguments: Headers) -> None:
     with pytest.raises(BadBinding):
-        Conditions.of(arguments)
+        Conditions.from_arguments(arguments)
 
 
 def test_arguments_are_the_same_by_type_and_value() -> None:
-    assert same({"a": 1, "b": None}, {"b": None, "a": 1})
-    assert not same({"a": 1}, {"a": True})
-    assert not same({"a": 1}, {"a": 1.0})
-    assert not same({"a": 1}, {"a": 1, "b": None})
+    assert have_same_values({"a": 1, "b": None}, {"b": None, "a": 1})
+    assert not have_same_values({"a": 1}, {"a": True})
+    assert not have_same_values({"a": 1}, {"a": 1.0})
+    assert not have_same_values({"a": 1}, {"a": 1, "b": None})
 
 
 VALUES = st.none() | st.sampled_from([True, False, 0, 1, 2, 1.0, 2.0, "1", "2", "", b"1"])
@@ -161,14 +166,14 @@ def test_conditions_that_are_removed_leave_what_there_was_without_them(
 
 @given(st.lists(MEMBERS), MEMBERS)
 def test_a_member_is_one_as_often_as_it_was_added(added: list[str], member: str) -> None:
-    members = NOBODY
+    members = NO_MEMBERS
     for each in added:
-        members = joined(members, each)
+        members = add_member(members, each)
     for number in range(added.count(member), -1, -1):
         gathered = set[str]()
-        gather(members, gathered)
+        collect_members(members, gathered)
         assert (member in gathered) is bool(number)
         if number:
-            members = left(members, member)
+            members = remove_member(members, member)
     with pytest.raises(KeyError):
-        left(members, member)
+        remove_member(members, member)

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import Malformed, SenderFault, TooLarge
-from sluice.federation.matching.metadata import ATTRIBUTE, Metadata, open_attributes, seal
-from sluice.message import MAX_ATTRIBUTES, MAX_MESSAGE_BYTES, Value, size_of
-from sluice.ulids import is_ulid, ulid_of
+from sluice.federation.matching.metadata import ATTRIBUTE, Metadata, open_attributes, seal_attributes
+from sluice.message import MAX_ATTRIBUTES, MAX_MESSAGE_BYTES, Value, message_size
+from sluice.ulids import derive_ulid, is_ulid
 
 ULID = "01JD0000000000000000000000"
 TEXT = st.text(
@@ -50,7 +50,7 @@ METADATA = st.builds(
 
 @given(ATTRIBUTES, METADATA)
 def test_attributes_and_metadata_come_out_as_they_went_in(attributes: dict[str, Value], metadata: Metadata) -> None:
-    sealed = seal("body", attributes, metadata)
+    sealed = seal_attributes("body", attributes, metadata)
     written = sealed[ATTRIBUTE].text or ""
     assert written == json.dumps(json.loads(written), separators=(",", ":"))  # whoever wrote it
     assert len(sealed) <= MAX_ATTRIBUTES
@@ -64,7 +64,7 @@ def test_attributes_and_metadata_come_out_as_they_went_in(attributes: dict[str, 
 
 @given(ATTRIBUTES, METADATA)
 def test_the_attribute_is_text_that_sqs_takes(attributes: dict[str, Value], metadata: Metadata) -> None:
-    text = seal("", attributes, metadata)[ATTRIBUTE].text
+    text = seal_attributes("", attributes, metadata)[ATTRIBUTE].text
     assert text is not None
     assert text.isascii()
     assert text.isprintable()
@@ -72,9 +72,9 @@ def test_the_attribute_is_text_that_sqs_takes(attributes: dict[str, Value], meta
 
 def test_nine_attributes_stay_outside_and_of_ten_the_smallest_goes_inside() -> None:
     nine = {f"a{number}": Value("String", "x" * (9 - number)) for number in range(9)}
-    assert seal("", nine, Metadata()).keys() == {*nine, ATTRIBUTE}
+    assert seal_attributes("", nine, Metadata()).keys() == {*nine, ATTRIBUTE}
     ten = {**nine, "b": Value("Binary", b"\x00\xff")}
-    sealed = seal("", ten, Metadata())
+    sealed = seal_attributes("", ten, Metadata())
     assert sealed.keys() == {*(ten.keys() - {"a8"}), ATTRIBUTE}
     assert open_attributes(sealed).attributes == ten
 
@@ -94,29 +94,32 @@ def test_null_is_missing_and_what_a_newer_site_says_besides_is_skipped() -> None
 
 
 def test_empty_metadata_is_an_empty_object() -> None:
-    assert seal("", {}, Metadata()) == {ATTRIBUTE: Value("String", "{}")}
+    assert seal_attributes("", {}, Metadata()) == {ATTRIBUTE: Value("String", "{}")}
 
 
 def test_metadata_that_makes_a_message_too_large_is_refused_with_the_size() -> None:
-    room = MAX_MESSAGE_BYTES - size_of("", {ATTRIBUTE: Value("String", "{}")})
-    assert size_of("x" * room, seal("x" * room, {}, Metadata())) == MAX_MESSAGE_BYTES
+    room = MAX_MESSAGE_BYTES - message_size("", {ATTRIBUTE: Value("String", "{}")})
+    assert message_size("x" * room, seal_attributes("x" * room, {}, Metadata())) == MAX_MESSAGE_BYTES
     with pytest.raises(TooLarge) as refused:
-        seal("x" * (room + 1), {}, Metadata())
+        seal_attributes("x" * (room + 1), {}, Metadata())
     assert isinstance(refused.value, SenderFault)
     assert refused.value.size == MAX_MESSAGE_BYTES + 1
 
 
 @given(st.text(max_size=40), st.integers(0, (1 << 48) - 1), st.integers(0, (1 << 48) - 1))
 def test_a_ulid_is_the_same_for_the_same_message_and_sorts_by_time(sqs_id: str, one_ms: int, other_ms: int) -> None:
-    one, other = ulid_of(sqs_id, sent_at_ms=one_ms), ulid_of(sqs_id, sent_at_ms=other_ms)
+    one, other = derive_ulid(sqs_id, sent_at_ms=one_ms), derive_ulid(sqs_id, sent_at_ms=other_ms)
     assert is_ulid(one)
     assert (one < other) == (one_ms < other_ms)
-    assert one == ulid_of(sqs_id, sent_at_ms=one_ms) != ulid_of(sqs_id + "x", sent_at_ms=one_ms)
+    assert one == derive_ulid(sqs_id, sent_at_ms=one_ms) != derive_ulid(sqs_id + "x", sent_at_ms=one_ms)
 
 
 def test_a_messages_ulid_stays_what_it_was() -> None:
     """Its time is the first ten characters, as the specification of ULIDs has it, the rest is of SQS's id."""
-    assert ulid_of("5fea7756-0ea4-451a-a703-a558b933e274", sent_at_ms=1_469_918_176_385) == "01ARYZ6S41BQW7Y8W1KWWW9E3Y"
+    assert (
+        derive_ulid("5fea7756-0ea4-451a-a703-a558b933e274", sent_at_ms=1_469_918_176_385)
+        == "01ARYZ6S41BQW7Y8W1KWWW9E3Y"
+    )
 
 
 def test_a_ttl_shrinks_and_never_below_nothing() -> None:
@@ -220,4 +223,4 @@ def test_whatever_an_object_holds_it_is_read_or_malformed(document: dict[str, ob
     except Malformed:
         return
     assert opened.metadata is not None
-    seal("", opened.attributes, opened.metadata)
+    seal_attributes("", opened.attributes, opened.metadata)

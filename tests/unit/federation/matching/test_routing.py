@@ -16,8 +16,8 @@ from sluice.federation.matching.bindings import (
     Destination,
     RoutingTable,
     SiteBindings,
+    build_replica,
     pack,
-    replica_of,
 )
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.federation.matching.indexes import Publication
@@ -107,11 +107,11 @@ def test_the_same_queue_and_key_with_other_arguments_is_an_error() -> None:
     one = Binding(exchange="amq.match", queue="q0", key="k", arguments={"x-match": "all", "a": 1})
     again = Binding(exchange="amq.match", queue="q0", key="k", arguments={"a": 1, "x-match": "all"})
     other = Binding(exchange="amq.match", queue="q0", key="k", arguments={"x-match": "all", "a": True})
-    assert SiteBindings(Bindings()).lacks(one)
+    assert SiteBindings(Bindings()).is_missing(one)
     bindings = SiteBindings(bound([one], QUEUES))
-    assert not bindings.lacks(again)
+    assert not bindings.is_missing(again)
     with pytest.raises(BadBinding, match="other arguments"):
-        bindings.lacks(other)
+        bindings.is_missing(other)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_the_same_queue_and_key_with_other_arguments_is_an_error() -> None:
 )
 def test_a_binding_that_cannot_be_is_refused(binding: Binding) -> None:
     with pytest.raises(BadBinding):
-        SiteBindings(Bindings()).lacks(binding)
+        SiteBindings(Bindings()).is_missing(binding)
     with pytest.raises(BadBinding):
         table(binding)
 
@@ -177,12 +177,12 @@ def spelled(bindings: Iterable[Binding]) -> set[str]:
 @given(BINDINGS, st.sampled_from(["", "a", "é", "a.é"]))
 def test_bindings_read_from_bytes_are_the_same_bindings(bindings: list[Binding], key: str) -> None:
     of = bound(bindings, QUEUES, version=7)
-    read = replica_of(pack(of), SiteBindings)
+    read = build_replica(pack(of), SiteBindings)
     assert (read.version, read.queues, read.exchanges) == (7, of.queues, STANDARD_EXCHANGES)
     assert spelled(read) == spelled(bindings)
     assert read.count == len(bindings)
     assert pack(read.snapshot()) == pack(bound(bindings[::-1], QUEUES, version=7))
-    before, after = RoutingTable(of), replica_of(pack(of), RoutingTable)
+    before, after = RoutingTable(of), build_replica(pack(of), RoutingTable)
     for exchange in STANDARD_EXCHANGES:
         assert routed(after, exchange.name, key, a=1) == routed(before, exchange.name, key, a=1)
 
@@ -233,11 +233,11 @@ GOOD = {
 )
 def test_a_snapshot_that_cannot_be_read_is_one_error(snapshot: bytes) -> None:
     with pytest.raises(BadSnapshot):
-        replica_of(snapshot, SiteBindings)
+        build_replica(snapshot, SiteBindings)
     with pytest.raises(BadSnapshot):
-        replica_of(snapshot, RoutingTable)
+        build_replica(snapshot, RoutingTable)
 
 
 def test_a_good_snapshot_is_read() -> None:
-    read = replica_of(stored(GOOD), SiteBindings)
+    read = build_replica(stored(GOOD), SiteBindings)
     assert (read.version, read.count) == (1, 2)

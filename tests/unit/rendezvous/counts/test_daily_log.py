@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.rendezvous.counts.pages import daily_log
-from sluice.rendezvous.counts.statistics import ROUND_TO, Count, rounded_up
+from sluice.rendezvous.counts.statistics import ROUND_TO, Count, round_up
 
 DAY = "2026-12-31"
 BY = ("unknown", "webext")  # the log has polls of all kinds of proxies in one number
@@ -112,5 +112,5 @@ def test_each_count_stands_in_its_line(counts: Mapping[Any, int], name: str, val
 
 @given(st.integers(min_value=0, max_value=1 << 60))
 def test_rounding_is_up_to_the_next_multiple(count: int) -> None:
-    assert rounded_up(count) % ROUND_TO == 0
-    assert 0 <= rounded_up(count) - count < ROUND_TO
+    assert round_up(count) % ROUND_TO == 0
+    assert 0 <= round_up(count) - count < ROUND_TO

@@ -17,9 +17,9 @@ from sluice.rendezvous.counts.events import (
     Event,
     OfferEvent,
     PollEvent,
+    combine_polls,
     event_id,
-    event_of,
-    summed,
+    parse_event,
 )
 from sluice.rendezvous.counts.statistics import tally
 from sluice.rendezvous.event_recorder import HELD_BACK_MS
@@ -28,7 +28,7 @@ from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import ANSWER_QUEUE_AGE_MS, PATIENCE_MS, Nat, OfferMethod, WaitingProxy
 from sluice.rendezvous.protocol.messages import Poll, RelayPattern
 from sluice.rendezvous.sweeper import Sweeper
-from sluice.times import DAY_MS, day_of, iso, ms_of
+from sluice.times import DAY_MS, format_day, iso, parse_time_ms
 from sluice.ulids import is_ulid
 from tests.fakes import Clock, FakeMailboxStore, FakeStatisticsStore, Meeting, recorder_of, url
 from tests.unit.rendezvous.test_broker import World as BrokerWorld
@@ -67,13 +67,13 @@ answers = st.builds(AnswerEvent, **common)
 
 @given(offers | polls | answers)
 def test_an_event_is_read_as_it_was_written(event: Event) -> None:
-    assert event_of(json.loads(event.to_json(site="s"))) == event
+    assert parse_event(json.loads(event.to_json(site="s"))) == event
 
 
 @given(offers | polls | answers, st.dictionaries(texts, st.integers(), max_size=3))
 def test_fields_that_nobody_knows_are_ignored(event: Event, more: dict[str, int]) -> None:
     document = json.loads(event.to_json(site="s"))
-    assert event_of(more | document) == event
+    assert parse_event(more | document) == event
 
 
 def test_a_denied_offer_as_it_is_published() -> None:
@@ -103,7 +103,7 @@ def document(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_kind_that_nobody_knows_is_no_event_and_no_fault() -> None:
-    assert event_of(document(kind="of the future")) is None
+    assert parse_event(document(kind="of the future")) is None
 
 
 @pytest.mark.parametrize("name", ["kind", "id", "at", "site", "outcome", "method"])
@@ -112,19 +112,19 @@ def test_without_what_every_event_has_it_is_a_bad_record(name: str, value: objec
     if value == "" and name in {"kind", "outcome", "method"}:
         return  # a text, if an odd one
     with pytest.raises(Malformed):
-        event_of(document(**{name: value}))
+        parse_event(document(**{name: value}))
 
 
 @pytest.mark.parametrize("change", [{"waited_ms": "5"}, {"waited_ms": True}, {"country": 5}, {"id": "x"}, {"at": "x"}])
 def test_a_field_of_another_type_is_a_bad_record(change: dict[str, object]) -> None:
     with pytest.raises(Malformed):
-        event_of(document(**change))
+        parse_event(document(**change))
 
 
 @pytest.mark.parametrize("change", [{"polls": 0}, {"polls": "2"}, {"addresses": "a"}, {"addresses": [5]}])
 def test_a_sum_of_no_polls_or_with_odd_addresses_is_a_bad_record(change: dict[str, object]) -> None:
     with pytest.raises(Malformed):
-        event_of(document(kind="poll", **change))
+        parse_event(document(kind="poll", **change))
 
 
 # Sums of polls
@@ -133,7 +133,7 @@ def test_a_sum_of_no_polls_or_with_odd_addresses_is_a_bad_record(change: dict[st
 def test_polls_that_ended_alike_are_one_event() -> None:
     alike = [polled("a", clients=1), polled("b", clients=2, waited_ms=10), polled("a"), polled(None)]
     others = [polled("a", nat="restricted"), polled("a", outcome="rejected"), polled("a", country="FR")]
-    found = summed([*alike, *others, polled("a", at_ms=AT + DAY_MS)])
+    found = combine_polls([*alike, *others, polled("a", at_ms=AT + DAY_MS)])
     assert [each.polls for each in found] == [4, 1, 1, 1, 1]
     assert (found[0].addresses, found[0].address) == (("a", "b"), None)
     assert (found[0].clients, found[0].waited_ms, found[0].id) == (3, 10, alike[0].id)
@@ -145,7 +145,7 @@ def test_one_poll_is_written_as_it_always_was() -> None:
 
 
 def test_a_sum_has_so_many_addresses_and_no_more() -> None:
-    found = summed(polled(str(number)) for number in range(2 * MAX_ADDRESSES + 1))
+    found = combine_polls(polled(str(number)) for number in range(2 * MAX_ADDRESSES + 1))
     assert [len(each.all_addresses) for each in found] == [MAX_ADDRESSES, MAX_ADDRESSES, 1]
     assert sum(each.polls for each in found) == 2 * MAX_ADDRESSES + 1
 
@@ -155,7 +155,7 @@ def test_polls_count_alike_one_by_one_and_summed(each: list[PollEvent]) -> None:
     one_by_one, together = FakeStatisticsStore(), FakeStatisticsStore()
     each = [replace(event, country="DE") for event in each]  # an address is in one
     one_by_one.add([counts for event in each if (counts := tally(event))])
-    together.add([counts for event in summed(each) if (counts := tally(event))])
+    together.add([counts for event in combine_polls(each) if (counts := tally(event))])
     assert together.counts == one_by_one.counts
     assert {day: +counts for day, counts in together.days.items()} == {
         day: +counts for day, counts in one_by_one.days.items()
@@ -189,13 +189,13 @@ NUMBERS = itertools.count()
 
 @given(st.integers(0, 253_402_300_799_999))
 def test_times_come_back(at_ms: int) -> None:
-    assert ms_of(iso(at_ms)) == at_ms
-    assert iso(at_ms).startswith(day_of(at_ms) + "T")
+    assert parse_time_ms(iso(at_ms)) == at_ms
+    assert iso(at_ms).startswith(format_day(at_ms) + "T")
 
 
 @pytest.mark.parametrize("text", ["2023-11-14T22:13:20.123+00:00", "2023-11-14T23:13:20.123+01:00"])
 def test_a_time_may_be_spelled_otherwise(text: str) -> None:
-    assert ms_of(text) == AT
+    assert parse_time_ms(text) == AT
 
 
 # What became of an offer
@@ -381,7 +381,7 @@ def test_a_poll_whose_letter_was_lost_is_idle_and_its_offer_times_out() -> None:
 
 def test_a_poll_that_takes_an_offer_that_waits_is_matched_at_once() -> None:
     world = ProxyWorld()
-    world.waiting.put([world.offer()])
+    world.waiting.add([world.offer()])
     world.poll(proxy_poll())
     [event] = told(world)
     assert isinstance(event, PollEvent)
@@ -393,7 +393,7 @@ def test_a_poll_that_got_a_client_is_told_of_by_who_held_it() -> None:
     recorder = recorder_of(clock)
     profile = recorder.profile(proxy_poll(), address=PROXY_ADDRESS)
     clock.ms += 7_000
-    recorder.poll_ended(proxy_poll(), profile, End.POLL_MATCHED, polled_at_ms=AT)
+    recorder.record_poll(proxy_poll(), profile, End.POLL_MATCHED, polled_at_ms=AT)
     [event] = recorder.take()
     assert isinstance(event, PollEvent)
     assert (event.outcome, event.waited_ms, event.clients, event.polls) == ("matched", 7_000, 3, 1)
@@ -407,7 +407,7 @@ def test_polls_without_a_client_are_held_back_and_told_of_together() -> None:
     def invoked(address: str) -> list[int]:
         poll, before = proxy_poll(), len(published)
         profile = recorder.profile(poll, address=address)
-        recorder.poll_ended(poll, profile, End.POLL_IDLE, polled_at_ms=clock.ms)
+        recorder.record_poll(poll, profile, End.POLL_IDLE, polled_at_ms=clock.ms)
         recorder.publish()
         return [each.polls for each in published[before:] if isinstance(each, PollEvent)]
 

@@ -24,15 +24,15 @@ from sluice.rendezvous.counts.statistics import (
     Counts,
     Family,
     Row,
-    in_row,
-    of_row,
-    rounded_up,
+    count_name,
+    parse_row,
+    round_up,
     row_name,
     tally,
 )
 from sluice.rendezvous.counts.stream import StreamRecord
 from sluice.rendezvous.protocol.matching import Nat, Pool, Profile
-from sluice.times import DAY_MS, day_of
+from sluice.times import DAY_MS, format_day
 from tests.fakes import FakeStatisticsStore
 from tests.unit.rendezvous.test_broker import World as BrokerWorld
 from tests.unit.rendezvous.test_http import World as HttpWorld
@@ -231,7 +231,7 @@ def test_without_anything_counted_the_pages_are_empty() -> None:
 
 @given(st.integers(0, 10**12))
 def test_counts_are_rounded_up_to_the_next_multiple_of_eight(number: int) -> None:
-    assert rounded_up(number) == math.ceil(number / 8) * 8
+    assert round_up(number) == math.ceil(number / 8) * 8
 
 
 @pytest.mark.parametrize("outcome", ["of the future", ""])
@@ -285,7 +285,7 @@ def test_a_day_begins_with_no_address_seen() -> None:
     script.polls(1, "idle", address="a", country="DE")
     script.at_ms += DAY_MS
     script.polls(1, "idle", address="a", country="DE")
-    for day in (DAY, day_of(AT + DAY_MS)):
+    for day in (DAY, format_day(AT + DAY_MS)):
         assert script.statistics.of_day(day)[Count("addresses", ("DE",))] == 1
 
 
@@ -380,7 +380,7 @@ def test_a_count_is_read_from_its_row_as_it_was_written(family: Family) -> None:
     values = {label: f"{label}-value" for label in family.labels}
     of_row_ = (f"{label}-value" for label in ROW_LABELS[family.row])
     count = Count(family.name, tuple(values[label] for label in family.labels))
-    assert of_row(row_name(Row(family.row, tuple(of_row_))), {in_row(count): 3}) == {count: 3}
+    assert parse_row(row_name(Row(family.row, tuple(of_row_))), {count_name(count): 3}) == {count: 3}
 
 
 # Over HTTP
@@ -393,7 +393,7 @@ def test_the_log_has_the_days_that_are_over_the_earliest_first() -> None:
         script.offers(1, "denied")
     response = world.request("GET", "/metrics")
     ends = re.findall(r"snowflake-stats-end (\S+) ", response.body)
-    assert ends == [day_of(world.clock.ms - ago * DAY_MS) for ago in (6, 2, 0)]
+    assert ends == [format_day(world.clock.ms - ago * DAY_MS) for ago in (6, 2, 0)]
     assert response.event()["headers"]["Access-Control-Allow-Origin"] == "*"
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id
-from sluice.rendezvous.counts.stream import read_record, together
+from sluice.rendezvous.counts.stream import join_events, read_record
 
 AT = 1_700_000_000_000
 SEQUENCE = "4421584500000000017450439091"
@@ -40,7 +40,7 @@ def bodies(*events: Event) -> list[str]:
 
 
 def test_an_item_tells_of_its_events_in_order() -> None:
-    found = read_record(told(together(bodies(OFFER, POLLS))))
+    found = read_record(told(join_events(bodies(OFFER, POLLS))))
     assert found.events == (OFFER, POLLS)
     assert found.bad == ()
     assert found.sequence_number == SEQUENCE

@@ -15,13 +15,13 @@ from sluice.rendezvous.protocol.matching import (
     Profile,
     WaitingProxy,
     answers_until,
+    choose_shard,
     fits,
-    in_order,
     is_stale,
-    pool_of,
+    pool_for_proxy,
     pools_for,
+    rank_proxies,
     reply_delay_s,
-    shard_of,
 )
 
 SENT_MS = 1_700_000_000_000
@@ -34,7 +34,7 @@ def test_only_an_unrestricted_client_gets_a_restricted_proxy_and_it_gets_it_firs
 
 
 def test_a_proxy_that_does_not_know_its_nat_waits_with_the_restricted_ones() -> None:
-    assert [pool_of(nat) for nat in Nat] == [Pool.RESTRICTED, Pool.RESTRICTED, Pool.UNRESTRICTED]
+    assert [pool_for_proxy(nat) for nat in Nat] == [Pool.RESTRICTED, Pool.RESTRICTED, Pool.UNRESTRICTED]
 
 
 def test_an_offer_fits_the_pools_it_asks_for() -> None:
@@ -84,7 +84,7 @@ def test_the_fewest_clients_go_first_but_each_address_once_before_any_comes_agai
 ) -> None:
     draw: Callable[[], float] = random.random  # type: ignore[attr-defined]  # hypothesis' randoms are untyped
     ties = [draw() for _ in proxies]
-    assert in_order(proxies, ties=ties) == drawn_in_turns(proxies, ties)
+    assert rank_proxies(proxies, ties=ties) == drawn_in_turns(proxies, ties)
 
 
 def test_many_polls_of_one_address_dont_keep_others_from_their_turn() -> None:
@@ -95,7 +95,7 @@ def test_many_polls_of_one_address_dont_keep_others_from_their_turn() -> None:
         )
 
     waiting = [*(proxy(f"a{number}", "a", 0) for number in range(3)), proxy("b", "b", 9), proxy("c", None, 5)]
-    assert [each.sid for each in in_order(waiting, ties=[0.1, 0.2, 0.3, 0.4, 0.5])] == ["a0", "c", "b", "a1", "a2"]
+    assert [each.sid for each in rank_proxies(waiting, ties=[0.1, 0.2, 0.3, 0.4, 0.5])] == ["a0", "c", "b", "a1", "a2"]
 
 
 @given(st.integers(0, 2 * PATIENCE_MS), st.integers(0, 2 * PATIENCE_MS))
@@ -121,8 +121,8 @@ def test_the_reply_comes_by_six_seconds_and_leaves_the_answer_its_time(ready_ms:
 
 @given(st.text(), st.integers(1, 100))
 def test_a_name_stands_in_one_shard_of_those_there_are(name: str, shards: int) -> None:
-    assert 0 <= shard_of(name, shards) < shards
-    assert shard_of(name, 1) == 0
+    assert 0 <= choose_shard(name, shards) < shards
+    assert choose_shard(name, 1) == 0
 
 
 def test_an_offer_is_stale_when_its_client_has_given_up() -> None:

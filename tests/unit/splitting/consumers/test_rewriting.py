@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import BadConsumer
-from sluice.splitting.consumers.rewriting import check_named, rewritten
+from sluice.splitting.consumers.rewriting import check_named, rewrite
 from sluice.splitting.consumers.targets import Place
 
 PREFIX = "arn:aws:sqs:eu-central-1:123456789012:"
@@ -18,12 +18,12 @@ URL = "https://sqs.eu-central-1.amazonaws.com/123456789012/"
 
 def pointed(text: str, place: Place, *, fifo: bool = False) -> str:
     suffix = ".fifo" if fifo else ""
-    return rewritten(text, place, old=PREFIX + OLD + suffix, new=PREFIX + NEW + suffix, of="parameter /orders")
+    return rewrite(text, place, old=PREFIX + OLD + suffix, new=PREFIX + NEW + suffix, of="parameter /orders")
 
 
 def put_back(text: str, place: Place, *, fifo: bool = False) -> str:
     suffix = ".fifo" if fifo else ""
-    return rewritten(text, place, old=PREFIX + NEW + suffix, new=PREFIX + OLD + suffix, of="parameter /orders")
+    return rewrite(text, place, old=PREFIX + NEW + suffix, new=PREFIX + OLD + suffix, of="parameter /orders")
 
 
 @pytest.mark.parametrize(

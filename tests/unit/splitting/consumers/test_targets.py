@@ -17,7 +17,7 @@ from sluice.splitting.consumers.targets import (
     Place,
     SystemsManagerParameter,
     Target,
-    name_of,
+    describe_target,
 )
 
 PLACE = Place(path=("queues", "[]"), pattern="q=(.+)")
@@ -45,7 +45,7 @@ TARGETS: dict[str, Target] = {
 def test_what_is_stored_comes_back_equal() -> None:
     known = tuple(Consumer(target=target, original="ä\n") for target in TARGETS.values())
     value = Consumers(queue_id="orders", consumers=(*known, Consumer(target=TARGETS["parameter /orders"])))
-    assert CONSUMERS.of_text(CONSUMERS.text(value)) == value
+    assert CONSUMERS.from_text(CONSUMERS.text(value)) == value
 
 
 def test_what_is_stored_looks_like_this() -> None:
@@ -60,12 +60,12 @@ def test_what_is_stored_looks_like_this() -> None:
 
 def test_another_version_is_refused() -> None:
     with pytest.raises(BadSnapshot, match="version 2"):
-        CONSUMERS.of_text('{"kind":"consumers","version":2,"value":{"queue_id":"q"}}')
+        CONSUMERS.from_text('{"kind":"consumers","version":2,"value":{"queue_id":"q"}}')
 
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_an_operator_knows_a_target_by_its_name(name: str) -> None:
-    assert name_of(TARGETS[name]) == name
+    assert describe_target(TARGETS[name]) == name
 
 
 @pytest.mark.parametrize(

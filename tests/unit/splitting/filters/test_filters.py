@@ -15,9 +15,9 @@ from msgspec import structs
 from sluice.errors import BadFilter
 from sluice.message import Message, Value
 from sluice.splitting.filters import jq
-from sluice.splitting.filters.files import document_of, left_out_of, parse_filters
-from sluice.splitting.filters.texts import Envelope, S3Object, notified_attributes
-from sluice.splitting.filters.values import Filter, Mode, QueueFilter, filter_of
+from sluice.splitting.filters.files import build_document, describe_ignored, parse_filters
+from sluice.splitting.filters.texts import Envelope, S3Object, read_notification_attributes
+from sluice.splitting.filters.values import Filter, Mode, QueueFilter, select_filter
 
 
 def compile_problem(program: str) -> str | None:
@@ -65,11 +65,11 @@ def test_the_list_form_says_the_same() -> None:
 
 def test_an_explicit_queue_id_wins_over_the_star() -> None:
     filters = parse(yaml.safe_load(MEMES))
-    assert filter_of(filters, "meme-queue") is filters["meme-queue"]
-    assert filter_of(filters, "another") is filters["*"]
+    assert select_filter(filters, "meme-queue") is filters["meme-queue"]
+    assert select_filter(filters, "another") is filters["*"]
     star = filters["*"]
     assert star is not None
-    assert filter_of({"one": star}, "another") is None
+    assert select_filter({"one": star}, "another") is None
 
 
 @pytest.mark.parametrize(
@@ -118,14 +118,14 @@ def test_a_whole_mirrord_json_is_read_for_its_sqs_queues() -> None:
     attributes = (("author", "^me$"), ("level", "^(beginner|intermediate)$"))
     assert parse(MIRRORD_JSON) == {"meme-queue": QueueFilter(filter=Filter(attributes=attributes))}
     said = "feature.network, feature.split_queues.views, operator, target"
-    assert left_out_of(MIRRORD_JSON) == f"left out, as it isn't about SQS queues: {said}"
+    assert describe_ignored(MIRRORD_JSON) == f"left out, as it isn't about SQS queues: {said}"
 
 
 def test_what_is_left_out_is_named_once_and_not_without_end() -> None:
     queues: dict[str, Any] = {"split_queues": {"q": {}}}
-    assert left_out_of({"feature": queues}) is None
-    assert left_out_of(queues) is None
-    many = left_out_of({"feature": queues} | {str(number): 1 for number in range(30)})
+    assert describe_ignored({"feature": queues}) is None
+    assert describe_ignored(queues) is None
+    many = describe_ignored({"feature": queues} | {str(number): 1 for number in range(30)})
     assert many is not None
     assert many.endswith(" and 10 more")
 
@@ -136,12 +136,12 @@ def test_a_list_may_name_one_queue_for_several_brokers() -> None:
 
 
 def test_options_of_the_command_line_stand_for_a_filter_file() -> None:
-    filters = parse(document_of(["q:author=^me$", "q:baggage=session=alice", "r:a=b:c"]))
+    filters = parse(build_document(["q:author=^me$", "q:baggage=session=alice", "r:a=b:c"]))
     assert filters["q"].filter.attributes == (("author", "^me$"), ("baggage", "session=alice"))
     assert filters["r"].filter.attributes == (("a", "b:c"),)
     for bad in ["q", "q:a", ":a=b", "q:=b"]:
         with pytest.raises(BadFilter, match="--filter"):
-            document_of([bad])
+            build_document([bad])
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ JUNK = st.recursive(
     )
 )
 def test_any_document_is_parsed_or_refused(document: object) -> None:
-    left_out_of(document)
+    describe_ignored(document)
     with contextlib.suppress(BadFilter):
         assert parse(document)
 
@@ -315,7 +315,7 @@ ENVELOPE = {
 
 
 def test_an_sns_envelope_has_attributes() -> None:
-    attributes = notified_attributes(json.dumps(ENVELOPE))
+    attributes = read_notification_attributes(json.dumps(ENVELOPE))
     assert attributes == {"author": Value("String", "me"), "b": Value("Binary", "AA==")}
 
 
@@ -332,7 +332,7 @@ def test_an_sns_envelope_has_attributes() -> None:
     ],
 )
 def test_what_is_no_envelope_has_none(body: str) -> None:
-    assert notified_attributes(body) == {}
+    assert read_notification_attributes(body) == {}
 
 
 def test_an_s3_event_names_its_objects_also_within_an_envelope() -> None:

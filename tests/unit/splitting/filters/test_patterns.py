@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from regex import _regex_core
 
 from sluice.splitting.filters.dialect import tokens
-from sluice.splitting.filters.index import Need, fold, need_of
+from sluice.splitting.filters.index import Need, derive_need, fold
 from sluice.splitting.filters.patterns import PatternTimedOut, problem, searches, with_true_ends
 from tests.splitting_fakes import meets_need
 
@@ -128,7 +128,7 @@ def test_a_text_in_which_a_pattern_is_found_meets_its_need(pattern: str, text: s
     except PatternTimedOut:
         assume(False)
     if found:
-        assert meets_need(text, need_of(pattern))
+        assert meets_need(text, derive_need(pattern))
 
 
 def test_folding_covers_all_that_the_dialect_takes_for_an_ascii_character() -> None:
@@ -159,7 +159,7 @@ def test_folding_covers_all_that_the_dialect_takes_for_an_ascii_character() -> N
     ],
 )
 def test_needs_of_what_people_write(pattern: str, need: Need) -> None:
-    assert need_of(pattern) == need
+    assert derive_need(pattern) == need
 
 
 def test_patterns_of_python_that_look_alike_are_not_mistaken() -> None:

@@ -14,12 +14,12 @@ from sluice.splitting.consumers.temporary_queues import (
     MAX_TAGS,
     is_ours,
     main_queue_name,
-    renamed_policy,
+    rename_in_policy,
     session_queue_name,
     temporary_attributes,
     temporary_tags,
 )
-from sluice.splitting.routing.router import for_main, for_session, returned
+from sluice.splitting.routing.router import build_main_message, build_returned_message, build_session_copy
 
 SYSTEM = {"SentTimestamp": "1700000000000", "MessageGroupId": "g", "MessageDeduplicationId": "d", "AWSTraceHeader": "t"}
 MESSAGE = Message(
@@ -32,7 +32,7 @@ MESSAGE = Message(
 
 
 def test_lambda_and_the_api_spell_the_same_message() -> None:
-    of_lambda = Message.of_lambda(
+    of_lambda = Message.from_lambda(
         {
             "messageId": "m-1",
             "receiptHandle": "r",
@@ -45,7 +45,7 @@ def test_lambda_and_the_api_spell_the_same_message() -> None:
             },
         }
     )
-    of_api = Message.of_api(
+    of_api = Message.from_api(
         {
             "MessageId": "m-1",
             "ReceiptHandle": "r",
@@ -68,8 +68,8 @@ def test_the_size_is_that_of_the_body_and_of_names_types_and_values() -> None:
 
 
 def test_a_message_without_anything_has_only_its_body() -> None:
-    bare = Message.of_api({"MessageId": "m", "Body": "x"})
-    assert for_main(bare, fifo=False).fields() == {"MessageBody": "x"}
+    bare = Message.from_api({"MessageId": "m", "Body": "x"})
+    assert build_main_message(bare, fifo=False).fields() == {"MessageBody": "x"}
     assert (bare.group_id, bare.sent_at_ms) == (None, None)
 
 
@@ -77,7 +77,7 @@ def test_a_message_without_anything_has_only_its_body() -> None:
 
 
 def test_a_forwarded_message_keeps_body_types_trace_and_group() -> None:
-    assert for_main(MESSAGE, fifo=False).entry("0") == {
+    assert build_main_message(MESSAGE, fifo=False).entry("0") == {
         "Id": "0",
         "MessageBody": "bödy",
         "MessageAttributes": {
@@ -91,12 +91,12 @@ def test_a_forwarded_message_keeps_body_types_trace_and_group() -> None:
 
 
 def test_the_deduplication_id_of_a_fifo_message_is_the_sources_message_id() -> None:
-    assert for_main(MESSAGE, fifo=True).deduplication_id == "m-1"
-    assert for_session(MESSAGE, key="k", fifo=True).deduplication_id == "m-1"
+    assert build_main_message(MESSAGE, fifo=True).deduplication_id == "m-1"
+    assert build_session_copy(MESSAGE, key="k", fifo=True).deduplication_id == "m-1"
 
 
 def test_a_sessions_copy_carries_its_key_where_there_is_room() -> None:
-    copied = for_session(MESSAGE, key="alice", fifo=False)
+    copied = build_session_copy(MESSAGE, key="alice", fifo=False)
     assert copied.attributes["sluice-session"] == Value("String", "alice")
     assert {**copied.attributes} == {**MESSAGE.attributes, "sluice-session": Value("String", "alice")}
 
@@ -106,23 +106,26 @@ def test_a_copy_without_room_for_the_key_is_sent_without() -> None:
     taken = Message(message_id="m", body="b", attributes={"sluice-session": Value("String", "theirs")})
     large = Message(message_id="m", body="b" * (MAX_MESSAGE_BYTES - 5))
     for message in (full, taken, large):
-        assert for_session(message, key="alice", fifo=False).attributes == message.attributes
+        assert build_session_copy(message, key="alice", fifo=False).attributes == message.attributes
 
 
 def test_a_returned_copy_loses_the_key_that_was_added() -> None:
-    copied = for_session(MESSAGE, key="alice", fifo=False)
+    copied = build_session_copy(MESSAGE, key="alice", fifo=False)
     back = Message(message_id="m-2", body=copied.body, attributes=copied.attributes, system=SYSTEM)
-    assert returned(back, key="alice", fifo=False).attributes == MESSAGE.attributes
-    assert returned(back, key="bob", fifo=False).attributes == copied.attributes
-    assert returned(back, key="alice", fifo=False).deduplication_id is None
+    assert build_returned_message(back, key="alice", fifo=False).attributes == MESSAGE.attributes
+    assert build_returned_message(back, key="bob", fifo=False).attributes == copied.attributes
+    assert build_returned_message(back, key="alice", fifo=False).deduplication_id is None
 
 
 def test_a_returned_copy_is_known_as_it_was_to_its_queue() -> None:
     """The splitter may not have said that it sent it: when it sends the message to main, main has it already."""
-    copied = for_session(MESSAGE, key="alice", fifo=True)
+    copied = build_session_copy(MESSAGE, key="alice", fifo=True)
     system = {"MessageDeduplicationId": str(copied.deduplication_id)}
     back = Message(message_id="m-2", body=copied.body, attributes=copied.attributes, system=system)
-    assert returned(back, key="alice", fifo=True).deduplication_id == for_main(MESSAGE, fifo=True).deduplication_id
+    assert (
+        build_returned_message(back, key="alice", fifo=True).deduplication_id
+        == build_main_message(MESSAGE, fifo=True).deduplication_id
+    )
 
 
 # Names
@@ -186,7 +189,7 @@ def test_a_temporary_queue_is_like_its_original_but_for_what_was_served_or_decid
 
 def test_a_sessions_queue_takes_what_its_mark_makes_longer_than_the_original_takes() -> None:
     made = temporary_attributes({"MaximumMessageSize": "1024"}, original_name="o", name="n", of_session=False)
-    copied = for_session(replace(MESSAGE, body="b" * 1_000), key="k" * 64, fifo=False)
+    copied = build_session_copy(replace(MESSAGE, body="b" * 1_000), key="k" * 64, fifo=False)
     assert 1_024 < copied.size <= int(made["MaximumMessageSize"])
 
 
@@ -213,13 +216,13 @@ def test_only_the_queues_name_changes_in_a_policy() -> None:
         "Condition": {"ArnEquals": {"aws:SourceArn": "arn:aws:sns:eu-west-1:000000000000:orders"}},
     }
     policy = {"Version": "2012-10-17", "Statement": [statement, {**statement, "Resource": [ARN, "*", ARN + "-2"]}]}
-    renamed = json.loads(renamed_policy(json.dumps(policy), original_name="orders", name="new"))
+    renamed = json.loads(rename_in_policy(json.dumps(policy), original_name="orders", name="new"))
     new = ARN.removesuffix("orders") + "new"
     assert renamed["Statement"] == [
         {**statement, "Resource": new},
         {**statement, "Resource": [new, "*", ARN + "-2"]},
     ]
-    single = json.loads(renamed_policy(json.dumps({"Statement": statement}), original_name="orders", name="new"))
+    single = json.loads(rename_in_policy(json.dumps({"Statement": statement}), original_name="orders", name="new"))
     assert single["Statement"]["Resource"] == new
 
 

@@ -30,7 +30,7 @@ def decide(program: str, document: str) -> bool | None:
 
 
 def sight(**attributes: str) -> FilterInput:
-    return FilterInput.of(
+    return FilterInput.from_message(
         Message(message_id="m", body="b", attributes={n: Value("String", v) for n, v in attributes.items()})
     )
 
@@ -41,7 +41,7 @@ def share(name: str, program: str | None = None, mode: Mode = Mode.STEAL, at: in
 
 
 def route(message: FilterInput, *shares: Share, gone: frozenset[str] = frozenset()) -> tuple[str | None, list[str]]:
-    found = Router.of(shares, decide=decide).recipients(message, gone=gone)
+    found = Router.build(shares, decide=decide).find_recipients(message, gone=gone)
     return found.stealing.session_id if found.stealing else None, [mirror.session_id for mirror in found.mirroring]
 
 
@@ -83,17 +83,17 @@ def test_a_pattern_on_lines_sees_a_notifications_attributes_and_no_binary_one() 
     envelope = json.dumps(body | {"MessageAttributes": {"Tenant": {"Type": "String", "Value": "blue"}}})
     message = Message(message_id="m", body=envelope, attributes={"b": Value("Binary", b"blue")})
     session = Share(session_id="A", key="A", started_at_ms=0, filter=Filter(all_of=("^Tenant: blue$",)))
-    assert route(FilterInput.of(message, envelope=Envelope(sns=True)), session)[0] == "A"
-    assert route(FilterInput.of(message), session)[0] is None
+    assert route(FilterInput.from_message(message, envelope=Envelope(sns=True)), session)[0] == "A"
+    assert route(FilterInput.from_message(message), session)[0] is None
 
 
 def test_a_pattern_on_lines_that_times_out_is_a_fault() -> None:
     endless = Share(session_id="A", key="A", started_at_ms=0, filter=Filter(any_of=("^(a|aa)+$", "z")))
-    router = Router.of([endless], decide=decide)
-    found = router.recipients(sight(a="x", z="z", aa="a" * 80 + "!"))
+    router = Router.build([endless], decide=decide)
+    found = router.find_recipients(sight(a="x", z="z", aa="a" * 80 + "!"))
     assert found.stealing == endless
     endless = Share(session_id="A", key="A", started_at_ms=0, filter=Filter(any_of=("(a|aa)+$", "z")))
-    found = Router.of([endless], decide=decide).recipients(sight(aa="a" * 80 + "!", z="z"))
+    found = Router.build([endless], decide=decide).find_recipients(sight(aa="a" * 80 + "!", z="z"))
     assert [fault.kind for fault in found.faults] == [FaultKind.PATTERN_TIMED_OUT]
 
 
@@ -150,7 +150,7 @@ def test_a_vanished_target_means_the_next_match_or_main() -> None:
 
 def test_a_number_matches_on_its_text_and_a_binary_matches_nothing() -> None:
     attributes = {"n": Value("Number.int", "7"), "b": Value("Binary.x", b"7"), "odd": Value("Binary", "7")}
-    message = FilterInput.of(Message(message_id="m", body="", attributes=attributes))
+    message = FilterInput.from_message(Message(message_id="m", body="", attributes=attributes))
     assert route(message, share("A", n="^7$"))[0] == "A"
     assert route(message, share("A", b=""))[0] is None
     assert route(message, share("A", odd=""))[0] is None
@@ -160,11 +160,14 @@ def test_an_envelopes_attributes_come_beside_the_messages_own() -> None:
     attributes = '{"a": {"Type": "String", "Value": "x"}}'
     body = f'{{"Type": "Notification", "TopicArn": "t", "Message": "", "MessageAttributes": {attributes}}}'
     message = Message(message_id="m", body=body, attributes={"A": Value("String", "y")})
-    assert route(FilterInput.of(message, envelope=Envelope(sns=True)), share("A", a="^x$"))[0] == "A"
-    assert route(FilterInput.of(message, envelope=Envelope(sns=True)), share("A", a="^y$"))[0] == "A"
-    assert route(FilterInput.of(message), share("A", a="^x$"))[0] is None
+    assert route(FilterInput.from_message(message, envelope=Envelope(sns=True)), share("A", a="^x$"))[0] == "A"
+    assert route(FilterInput.from_message(message, envelope=Envelope(sns=True)), share("A", a="^y$"))[0] == "A"
+    assert route(FilterInput.from_message(message), share("A", a="^x$"))[0] is None
     assert (
-        route(FilterInput.of(replace(message, body="no envelope"), envelope=Envelope(sns=True)), share("A", a="^y$"))[0]
+        route(
+            FilterInput.from_message(replace(message, body="no envelope"), envelope=Envelope(sns=True)),
+            share("A", a="^y$"),
+        )[0]
         == "A"
     )
 
@@ -176,20 +179,20 @@ def test_both_must_match_and_jq_is_asked_last() -> None:
     assert route(sight(a="b"), share("A", "true", a="b"))[0] == "A"
     assert route(sight(a="b"), share("A", "false", a="b"))[0] is None
     assert route(sight(a="b"), share("A", "null", a="b"))[0] is None
-    router = Router.of([share("A", "true", a="x")], decide=never)
-    assert router.recipients(sight(a="b")) == Recipients()
+    router = Router.build([share("A", "true", a="x")], decide=never)
+    assert router.find_recipients(sight(a="b")) == Recipients()
 
 
 def test_an_endless_program_is_its_own_sessions_fault_and_traffic_goes_on() -> None:
     sessions = [share("A", "endless", at=1), share("B", at=2, a="b"), share("C", "endless", at=3)]
-    found = Router.of(sessions, decide=decide).recipients(sight(a="b"))
+    found = Router.build(sessions, decide=decide).find_recipients(sight(a="b"))
     assert found.stealing == sessions[1]
     assert found.faults == (Fault("A", FaultKind.JQ_TIMED_OUT),)
 
 
 def test_a_pattern_that_backtracks_without_end_is_no_match_and_counted() -> None:
     sessions = [share("A", at=1, a="^(a|aa)+$"), share("B", at=2, a="!")]
-    found = Router.of(sessions, decide=never).recipients(sight(a="a" * 60 + "!"))
+    found = Router.build(sessions, decide=never).find_recipients(sight(a="a" * 60 + "!"))
     assert found.stealing == sessions[1]
     assert found.faults == (Fault("A", FaultKind.PATTERN_TIMED_OUT),)
 
@@ -198,7 +201,7 @@ def test_a_program_that_cant_be_run_for_now_is_no_match_and_no_time_out() -> Non
     def unable(program: str, document: str) -> bool | None:
         raise jq.NotRunning
 
-    found = Router.of([share("A", "true")], decide=unable).recipients(sight(a="b"))
+    found = Router.build([share("A", "true")], decide=unable).find_recipients(sight(a="b"))
     assert found == Recipients(faults=(Fault("A", FaultKind.JQ_NOT_RUN),))
 
 
@@ -206,9 +209,9 @@ def test_a_filter_over_its_budget_has_decided_this_message_all_the_same() -> Non
     seconds = iter(range(100))
     meter = Meter(clock=lambda: float(next(seconds)), until=100.0, budget_s=1.5)
     sessions = [share("A", at=1, mode=Mode.MIRROR, a="b"), share("B", at=2, mode=Mode.MIRROR, a="b|c")]
-    router = Router.of(sessions, decide=never)
-    assert router.recipients(sight(a="b"), meter=meter).faults == ()
-    found = router.recipients(sight(a="b"), meter=meter)
+    router = Router.build(sessions, decide=never)
+    assert router.find_recipients(sight(a="b"), meter=meter).faults == ()
+    found = router.find_recipients(sight(a="b"), meter=meter)
     assert found.mirroring == tuple(sessions)
     assert found.faults == (Fault("A", FaultKind.OVER_BUDGET), Fault("B", FaultKind.OVER_BUDGET))
 
@@ -216,21 +219,21 @@ def test_a_filter_over_its_budget_has_decided_this_message_all_the_same() -> Non
 def test_nothing_is_asked_when_the_time_is_up_and_what_was_asked_is_said() -> None:
     meter = Meter(clock=iter([0.0, 0.0, 0.0, 1.0]).__next__, until=1.0, budget_s=9.0)
     sessions = [share("A", "endless", at=1), share("B", at=2, a="b")]
-    found = Router.of(sessions, decide=decide).recipients(sight(a="b"), meter=meter)
-    assert (found.lacks, found.faults) == (MissingInput.TIME, (Fault("A", FaultKind.JQ_TIMED_OUT),))
+    found = Router.build(sessions, decide=decide).find_recipients(sight(a="b"), meter=meter)
+    assert (found.missing, found.faults) == (MissingInput.TIME, (Fault("A", FaultKind.JQ_TIMED_OUT),))
 
 
 def test_metadata_is_asked_for_where_a_program_names_it_and_can_matter() -> None:
     names = share("A", "S3Metadata", at=2, a="b")
-    waiting = FilterInput.of(sight(a="b").message, envelope=Envelope(s3_event=True))
+    waiting = FilterInput.from_message(sight(a="b").message, envelope=Envelope(s3_event=True))
     for sessions, lacks in (
         ([names], MissingInput.METADATA),
         ([share("B", at=1, a="b"), names], None),
         ([share("A", "S3Metadata", a="x")], None),
     ):
-        assert Router.of(sessions, decide=decide).recipients(waiting).lacks is lacks
-    found = Router.of([names], decide=decide).recipients(waiting.with_metadata({}))
-    assert (found.stealing, found.lacks) == (names, None)
+        assert Router.build(sessions, decide=decide).find_recipients(waiting).missing is lacks
+    found = Router.build([names], decide=decide).find_recipients(waiting.with_metadata({}))
+    assert (found.stealing, found.missing) == (names, None)
 
 
 def test_a_program_that_several_sessions_share_runs_once_a_message() -> None:
@@ -241,7 +244,7 @@ def test_a_program_that_several_sessions_share_runs_once_a_message() -> None:
         return False
 
     sessions = [share(str(n), "p") for n in range(5)] + [share("x", "p", a="b")]
-    Router.of(sessions, decide=counted).recipients(sight(a="b"))
+    Router.build(sessions, decide=counted).find_recipients(sight(a="b"))
     assert runs == ["p"]
 
 
@@ -330,13 +333,13 @@ def test_recipients_are_those_of_the_oracle(shares: list[Share], message: Messag
         frozenset(data.draw(st.lists(st.sampled_from([one.session_id for one in shares])))) if shares else frozenset()
     )
     stealing, mirroring = literally(message, [one for one in shares if one.session_id not in gone])
-    found = Router.of(shares, decide=decide).recipients(FilterInput.of(message), gone=gone)
+    found = Router.build(shares, decide=decide).find_recipients(FilterInput.from_message(message), gone=gone)
     assert found == Recipients(stealing=stealing, mirroring=tuple(mirroring))
 
 
 @given(st.lists(FILTERS.filter(lambda one: not one.matches_nothing), max_size=12), MESSAGES)
 def test_the_index_leads_to_every_filter_that_matches(filters: list[Filter], message: Message) -> None:
-    candidates = Index.of(filters).candidates(FilterInput.of(message))
+    candidates = Index.build(filters).candidates(FilterInput.from_message(message))
     assert candidates == sorted(set(candidates))
     assert {number for number, one in enumerate(filters) if matches(one, message)} <= set(candidates)
 
@@ -353,7 +356,7 @@ def test_few_of_a_thousand_sessions_are_asked(attributes: dict[str, str], most: 
         for n in range(1_000)
     ]
     filters.append(Filter(attributes=(("baggage", "session=dev-17(,|$)"),)))
-    assert len(Index.of(filters).candidates(sight(**attributes))) <= most
+    assert len(Index.build(filters).candidates(sight(**attributes))) <= most
 
 
 @pytest.mark.parametrize(("attributes", "most"), [({"baggage": "k=v,session=dev-17,x=1"}, 3), ({"z": "z"}, 0)])
@@ -364,4 +367,4 @@ def test_few_of_a_thousand_sessions_with_patterns_on_lines_are_asked(attributes:
         else Filter(all_of=(f"session=dev-{n}(,|$)", "^baggage: "))
         for n in range(1_000)
     ]
-    assert len(Index.of(filters).candidates(sight(**attributes))) <= most
+    assert len(Index.build(filters).candidates(sight(**attributes))) <= most

@@ -84,14 +84,14 @@ QUEUE = TemporaryQueue(name="tmp", queue_id="q")
 
 @given(ANY_SPLIT)
 def test_a_split_comes_back_as_it_was(split: Split) -> None:
-    decoded = SPLITS.of_text(SPLITS.text(split))
+    decoded = SPLITS.from_text(SPLITS.text(split))
     assert decoded == split
     assert isinstance(decoded.phase, Phase)
 
 
 @given(ANY_SESSION)
 def test_a_session_comes_back_as_it_was(session: Session) -> None:
-    decoded = SESSIONS.of_text(SESSIONS.text(session))
+    decoded = SESSIONS.from_text(SESSIONS.text(session))
     assert decoded == session
     assert isinstance(decoded.status, Status)
     # Filters are keys of the router: a list in place of a tuple would be equal to nothing and hash to nothing.
@@ -102,7 +102,7 @@ def test_a_session_comes_back_as_it_was(session: Session) -> None:
 
 @given(ANY_QUEUE)
 def test_a_queue_comes_back_as_it_was(queue: TemporaryQueue) -> None:
-    decoded = TEMPORARY_QUEUES.of_text(TEMPORARY_QUEUES.text(queue))
+    decoded = TEMPORARY_QUEUES.from_text(TEMPORARY_QUEUES.text(queue))
     assert decoded == queue
     assert isinstance(decoded.state, QueueState)
 
@@ -124,19 +124,19 @@ def test_equal_values_give_equal_texts(filters: dict[str, QueueFilter]) -> None:
 def test_another_format_is_refused(written: Any) -> None:
     fields = json.loads(TEMPORARY_QUEUES.text(QUEUE)) | {"version": written}
     with pytest.raises(BadSnapshot, match="version"):
-        TEMPORARY_QUEUES.of_text(json.dumps(fields))
+        TEMPORARY_QUEUES.from_text(json.dumps(fields))
 
 
 @pytest.mark.parametrize("text", ["", "no JSON", '{"kind": "temporary queue", "version": 1'])
 def test_what_is_no_json_is_refused(text: str) -> None:
     with pytest.raises(BadSnapshot, match="temporary queue: "):
-        TEMPORARY_QUEUES.of_text(text)
+        TEMPORARY_QUEUES.from_text(text)
 
 
 def test_a_state_that_nobody_knows_is_refused() -> None:
     text = TEMPORARY_QUEUES.text(QUEUE)
     with pytest.raises(BadSnapshot, match="evaporated"):
-        TEMPORARY_QUEUES.of_text(text.replace("planned", "evaporated"))
+        TEMPORARY_QUEUES.from_text(text.replace("planned", "evaporated"))
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_state_that_nobody_knows_is_refused() -> None:
 )
 def test_filters_over_their_limits_are_refused_by_who_reads_them(asked: Filter) -> None:
     with pytest.raises(BadSnapshot, match=r"session: Expected .* of length <="):
-        SESSIONS.of_text(SESSIONS.text(_session({"q": QueueFilter(filter=asked)})))
+        SESSIONS.from_text(SESSIONS.text(_session({"q": QueueFilter(filter=asked)})))
 
 
 def test_a_filter_without_patterns_on_lines_is_written_as_ever() -> None:

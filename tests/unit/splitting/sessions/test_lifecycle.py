@@ -139,10 +139,10 @@ def test_a_session_is_ready_when_its_queue_is_there_and_every_running_splitter_h
     registry = after(registry_of(STATIC), SplitterSaw("one", 0), SplitterSaw("two", 0), start())
     assert actions(registry) == [CreateQueue("tmp-s-q", "q")]
     assert registry.sessions["s"].status is Status.STARTING
-    assert registry.shares_of("q") == []
+    assert registry.list_shares("q") == []
     registry = after(registry, QueueCreated("tmp-s-q"))
     assert registry.sessions["s"].status is Status.RESOURCES_READY
-    assert [share.session_id for share in registry.shares_of("q")] == ["s"]
+    assert [share.session_id for share in registry.list_shares("q")] == ["s"]
     registry = after(registry, SplitterSaw("one", registry.version))
     assert registry.sessions["s"].status is Status.RESOURCES_READY
     seen = after(registry, SplitterSaw("two", registry.version))
@@ -293,8 +293,8 @@ def test_cleaning_up_is_tried_again_and_its_failure_shown() -> None:
 def test_leftovers_go_back_at_once_and_the_queue_goes_when_it_is_empty_after_every_splitter_saw_the_end() -> None:
     registry = after(ready(), SplitterSaw("one", 99))
     registry = after(registry, SessionStopped("s"))
-    assert registry.shares_of("q") == []
-    assert registry.queue_of("s", "q") == registry.queues["tmp-s-q"]
+    assert registry.list_shares("q") == []
+    assert registry.find_session_queue("s", "q") == registry.queues["tmp-s-q"]
     assert actions(registry) == [ReturnLeftovers("tmp-s-q", "q-main", final=False)]
     registry = after(registry, SplitterSaw("one", registry.version))
     assert actions(registry) == [ReturnLeftovers("tmp-s-q", "q-main", final=False)]
@@ -559,7 +559,7 @@ class World:
 
     def pointed(self, at: str) -> Event:
         [consumer] = self.registry.consumers["q"].consumers
-        leg = consumer.leg(at)
+        leg = consumer.next_move(at)
         if leg is None:
             return ConsumerPointed("q", at)
         if consumer.to is None:
@@ -606,7 +606,7 @@ class World:
             return
         if self.now_ms - splitter.announced_ms >= SPLITTER_LEASE_S * 1_000 or not registry.splits["q"].forwards:
             return
-        queues = [registry.queue_of(share.session_id, "q") for share in registry.shares_of("q")]
+        queues = [registry.find_session_queue(share.session_id, "q") for share in registry.list_shares("q")]
         targets = [queue.name for queue in queues if queue is not None]
         target = next((name for name in targets if name in self.queues), registry.splits["q"].main)
         if target in self.queues:  # else the message stays: sending failed

@@ -1,4 +1,4 @@
-"""Answers of HTTP/1.1 out of the bytes that come, in whatever pieces: llhttp reads them, here is what they must be.
+"""Parses HTTP/1.1 responses with llhttp from pieces of any size, and enforces limits.
 
 No I/O: the connections are transport's.
 """
@@ -14,8 +14,8 @@ BUFFER_BYTES = 64 * 2**10  # are read at once: ten messages of some KiB fit
 HTTP_OK = 200
 
 
-class HttpAnswer(msgspec.Struct, frozen=True):
-    """What came back. `fields` are the headers as they came."""
+class HttpResponse(msgspec.Struct, frozen=True):
+    """An HTTP response. `fields` are the headers as received."""
 
     status: int
     fields: Sequence[tuple[bytes, bytes]]
@@ -29,8 +29,8 @@ class HttpAnswer(msgspec.Struct, frozen=True):
         }
 
 
-class AnswerReader:
-    """One answer after another. Raises ConnectionError for what is no HTTP/1.1, or beyond `limit`.
+class ResponseParser:
+    """Parses one response after another. Raises ConnectionError for invalid HTTP/1.1 and for bodies beyond `limit`.
 
     Public names that begin with `on_` are httptools' calls.
     """
@@ -64,8 +64,8 @@ class AnswerReader:
         """How long the body is that has begun, if its head said so and it is more than what is read at once."""
         return self._length if self._length is not None and self._length > BUFFER_BYTES else 0
 
-    def filled(self, piece: memoryview) -> HttpAnswer | None:
-        """Take the next bytes, which may be others afterwards. Gives the answer, if they complete it."""
+    def feed(self, piece: memoryview) -> HttpResponse | None:
+        """Parse the next bytes, whose buffer may be reused afterwards. Returns the response if they complete it."""
         self.begun = True
         if self._parser is None:
             raise ConnectionError("an answer that nobody asked for")
@@ -83,16 +83,16 @@ class AnswerReader:
             raise ConnectionError(f"more than {HEAD_LIMIT} bytes beside the body")
         return None
 
-    def ended(self) -> HttpAnswer | None:
-        """No more bytes come; the answer, if that is what ends it."""
+    def end(self) -> HttpResponse | None:
+        """Handle the end of the connection. Returns the response if the end of the connection completes it."""
         self.keeps = False
         if self._status is None or self._chunked or self._length is not None:
             return None
         return self._answer()
 
-    def _answer(self) -> HttpAnswer:
+    def _answer(self) -> HttpResponse:
         body = memoryview(self._body) if isinstance(self._body, bytearray) else self._body
-        answer = HttpAnswer(self._status or 0, self._fields, body)
+        answer = HttpResponse(self._status or 0, self._fields, body)
         self._body = b""
         return answer
 

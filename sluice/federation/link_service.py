@@ -1,7 +1,7 @@
-"""Looks after a site's links and bridges: takes changes into the registry, and does what falls due.
+"""Applies changes to a site's registry of links and bridges, and runs the actions that fall due.
 
-One invocation's. What it does may be done by another at the same time, or was done by one that died: all of it is safe
-to do again, and what has become of it comes back as a change.
+Several invocations may act at once, and one may die half-way. So every action is idempotent, and its result is saved as
+a change.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,9 +13,9 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from sluice.errors import BadRoute, PeerRefused, PeerUnreachable
-from sluice.federation.bridge_works import BridgeProvisioner
+from sluice.federation.bridge_provisioner import BridgeProvisioner
 from sluice.federation.exchange_store import ExchangeStore
-from sluice.federation.links.due import EMPTY_FOR_MS, Act, Due, due
+from sluice.federation.links.due import EMPTY_FOR_MS, Action, DueAction, find_due_actions
 from sluice.federation.links.links import Address, Bridge, Link
 from sluice.federation.links.messages import (
     Hello,
@@ -25,28 +25,28 @@ from sluice.federation.links.messages import (
     Parting,
     encode_control,
 )
-from sluice.federation.links.peers import ONLY_UNSTAGED, KnownPeers, Peer, vouched
+from sluice.federation.links.peers import ONLY_UNSTAGED, KnownPeers, Peer, verify_address
 from sluice.federation.links.registry import (
     REGISTRY,
     SERVED_MARK,
     LinkRecord,
     Registry,
-    pulls_over,
-    served_name,
-    state_of,
+    collect_pulls,
+    describe_state,
+    format_served_name,
 )
 from sluice.federation.links.states import AccessRefused, Intent, LinkEvent, LinkState, TimePassed, Unreachable
 from sluice.federation.links.transitions import (
     Change,
+    accept_answer,
+    accept_hello,
+    accept_parting,
     apply,
-    drop_link,
-    greet,
-    note_hello_sent,
-    part,
-    take_answer,
-    tell_link,
+    record_hello_sent,
+    remove_link,
+    update_link,
 )
-from sluice.federation.stored import Stored
+from sluice.federation.stored import DocumentStore
 from sluice.splitting.filters.values import Filter
 
 if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
@@ -60,13 +60,13 @@ _PASSING = frozenset({Intent.CLOSED, Intent.DRAINING})
 _AWAITING = frozenset({LinkState.WAITING, LinkState.FAILED, LinkState.CONNECTING})
 
 
-def news_of(error: PeerUnreachable | PeerRefused) -> Unreachable | AccessRefused:
-    """Return what a call that failed says of its link."""
+def to_link_update(error: PeerUnreachable | PeerRefused) -> Unreachable | AccessRefused:
+    """Return the link update for a failed call."""
     return AccessRefused(str(error)) if isinstance(error, PeerRefused) else Unreachable(str(error))
 
 
 class LinkService(msgspec.Struct, frozen=True, kw_only=True):
-    """One invocation's. Raises `BadRoute`, `BadBinding`, or `CallFailed` for what AWS refuses."""
+    """Manages links during one invocation. Raises `BadRoute`, `BadBinding`, or `CallFailed` if AWS refuses a call."""
 
     here: Address
     document: "DynamoDocument"
@@ -74,7 +74,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
     works: BridgeProvisioner
     peers: "PeerQueues"
     peer_accounts: frozenset[str]
-    known: Stored[dict[str, Peer]]  # by tag
+    known: DocumentStore[dict[str, Peer]]  # by tag
     peer_role_id: str | None  # of the role that this site has for its peers in other accounts
     peer_queue_url: Callable[[Peer, str], str]  # from a queue's name
     filter_problem: Callable[[Filter], str | None]  # why no route can have it, or None
@@ -90,125 +90,136 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
         return self._stored.value()
 
     @property
-    def _stored(self) -> Stored[Registry]:
-        return Stored(self.document, REGISTRY, lambda: Registry(here=self.here.tag))
+    def _stored(self) -> DocumentStore[Registry]:
+        return DocumentStore(self.document, REGISTRY, lambda: Registry(here=self.here.tag))
 
     def advance(self, changes: Sequence[Change] = (), *, ticks: bool = True) -> Registry:
-        """Take changes in and do what is due, until nothing more can be done now; the registry then."""
-        registry = self.take_in(changes)
+        """Save changes and run due actions until none is left, and return the registry."""
+        registry = self.save_changes(changes)
         if ticks:
-            registry = self.take_in(self._ticks(registry))
-        done: set[tuple[Due, object]] = set()
+            registry = self.save_changes(self._derive_ticks(registry))
+        done: set[tuple[DueAction, object]] = set()
         for _ in range(MAX_ROUNDS):
             followed: list[Change] = []
-            for action in due(registry, now_ms=self.now_ms(), empty_for_ms=self.empty_for_ms):
-                # Each action once in a state of its bridge or link: what isn't settled by doing it again must wait.
-                is_links = action.act in {Act.SEND_HELLO, Act.SEND_PARTING}
+            for action in find_due_actions(registry, now_ms=self.now_ms(), empty_for_ms=self.empty_for_ms):
+                # Each action runs once per state of its bridge or link: one that didn't help has to wait.
+                is_links = action.act in {Action.SEND_HELLO, Action.SEND_PARTING}
                 state = registry.links[action.name].status.state if is_links else registry.bridges[action.name].mapping
                 if (action, state) in done or not self.works.may_go_on():
                     continue
                 done.add((action, state))
                 match action.act:
-                    case Act.SEND_HELLO:
-                        followed += self._hello_sent(action.name, registry)
-                    case Act.SEND_PARTING:
-                        followed += self._parting_sent(action.name, registry)
+                    case Action.SEND_HELLO:
+                        followed += self._send_hello(action.name, registry)
+                    case Action.SEND_PARTING:
+                        followed += self._send_parting(action.name, registry)
                     case _:
                         followed.append(self.works.perform(action, registry))
             if not followed:
                 return registry
-            registry = self.take_in(followed)
+            registry = self.save_changes(followed)
         return registry
 
-    def take_in(self, changes: Sequence[Change]) -> Registry:
-        """Write the registry after the changes, all or none of them. Raises `BadRoute`, `TooBusy`."""
+    def save_changes(self, changes: Sequence[Change]) -> Registry:
+        """Save all of the changes or none. Raises `BadRoute`, `TooBusy`."""
 
         def change(registry: Registry) -> Registry:
-            for each in changes:
-                registry = apply(registry, each, now_ms=self.now_ms(), jitter=self.jitter())
+            for pending in changes:
+                registry = apply(registry, pending, now_ms=self.now_ms(), jitter=self.jitter())
             return registry
 
         return self._stored.change(change)
 
-    def _ticks(self, registry: Registry) -> list[Change]:
+    def _derive_ticks(self, registry: Registry) -> list[Change]:
         forwards, waiting, events = self.last_forwards(), self.waiting_since(), list[Change]()
         for name, record in registry.links.items():
-            bridges = registry.bridges_of(name)
-            last_ms = max((forwards.get(each.bridge.name, 0) for each in bridges), default=0)
+            bridges = registry.list_bridges(name)
+            last_ms = max((forwards.get(bridge_record.bridge.name, 0) for bridge_record in bridges), default=0)
             if last_ms > (record.status.last_forward_ms or 0):
-                events.append(tell_link(name, LinkEvent.FORWARDED))
+                events.append(update_link(name, LinkEvent.FORWARDED))
             queued = 0  # nobody asks what is left, unless the link drains
             if record.status.draining:
-                queued = sum(each.bound for each in bridges)
-                queued += sum(self.works.count(each.queue) for each in bridges if each.queue is not None)
+                queued = sum(bridge_record.bound for bridge_record in bridges)
+                queued += sum(
+                    self.works.count(bridge_record.queue)
+                    for bridge_record in bridges
+                    if bridge_record.queue is not None
+                )
             # What was forwarded since was older: so the oldest message has waited for as long, at least.
             oldest = [
-                max(since_ms, forwards.get(each.bridge.name, 0))
-                for each in bridges
-                if (since_ms := waiting.get(each.queue or "")) is not None and registry.may_flow(each)
+                max(since_ms, forwards.get(bridge_record.bridge.name, 0))
+                for bridge_record in bridges
+                if (since_ms := waiting.get(bridge_record.queue or "")) is not None and registry.may_flow(bridge_record)
             ]
-            events.append(tell_link(name, TimePassed(queued=queued, waiting_since_ms=min(oldest, default=None))))
+            events.append(update_link(name, TimePassed(queued=queued, waiting_since_ms=min(oldest, default=None))))
         return events
 
     def next_tick_ms(self, registry: Registry) -> int | None:
-        """When somebody should look again, ms since 1970; None where the schedule will do."""
+        """Return when the next tick is needed, in ms since the epoch; None if the scheduled sweep is enough."""
         now_ms, links = self.now_ms(), registry.links.values()
-        times = [each.status.due_at_ms for each in links if each.status.state in _AWAITING]
-        ends = any(each.wanted in _PASSING or each.changed for each in registry.bridges.values())
-        if ends or any(each.status.draining and each.carries for each in links):
+        times = [link_record.status.due_at_ms for link_record in links if link_record.status.state in _AWAITING]
+        ends = any(
+            bridge_record.wanted in _PASSING or bridge_record.changed for bridge_record in registry.bridges.values()
+        )
+        if ends or any(link_record.status.draining and link_record.carries for link_record in links):
             times.append(now_ms + SOON_MS)
-        if any(each.error is not None and each.bridge.src_is_local for each in registry.bridges.values()):
+        if any(
+            bridge_record.error is not None and bridge_record.bridge.src_is_local
+            for bridge_record in registry.bridges.values()
+        ):
             times.append(now_ms + UNFINISHED_MS)
         return max(min(times), now_ms) if times else None
 
-    # What peers say
+    # Peers' messages
 
     def hear(self, message: LinkMessage, *, sender_id: str) -> Registry:
-        """Take in what a peer says, and answer. Raises `BadRoute` for a site that may not say it.
+        """Process a peer's message and answer it. Raises `BadRoute` if the sender may not send it.
 
-        `sender_id` is SQS's, of whoever sent the message.
+        `sender_id` is the sender's id from SQS.
         """
-        sender, link = self.checked_sender(message.sender, sender_id=sender_id), message.link
+        sender, link = self.verify_sender(message.sender, sender_id=sender_id), message.link
         self._check_link(message, sender)
         match message:
             case Hello(served=True):
-                return self._greet_server(link, sender)
+                return self._answer_server(link, sender)
             case Hello():
-                return self._greet(message, sender)
+                return self._receive_hello(message, sender)
             case HelloAnswer(exchanges=exchanges, bridges=bridges):
-                event = take_answer(link, peer=sender, exchanges=exchanges, bridges=bridges, ours=self._types())
+                event = accept_answer(
+                    link, peer=sender, exchanges=exchanges, bridges=bridges, ours=self._exchange_types()
+                )
             case HelloRefusal(reason=reason):
-                event = tell_link(link, AccessRefused(reason))
+                event = update_link(link, AccessRefused(reason))
             case Parting():
-                event = part(link, sender.tag)
+                event = accept_parting(link, sender.tag)
         return self.advance([event], ticks=False)
 
     def filter_refusal(self, bridge: Bridge) -> str | None:
-        """Say why a route can't have its filter; None where it can, or has none."""
+        """Return why a route can't have its filter; None if it can, or has none."""
         return None if bridge.filter is UNSET else self.filter_problem(bridge.filter)
 
-    def checked_sender(self, claimed: Address, *, sender_id: str) -> Address:
-        """Return where the peer is who says something. Raises `BadRoute` for what isn't from a peer of that tag."""
-        peer = KnownPeers(self.known.value(), self.peer_role_id).named(claimed.tag, sender_id=sender_id)
-        sender = vouched(claimed, peer, url_of=self.peer_queue_url)
+    def verify_sender(self, claimed: Address, *, sender_id: str) -> Address:
+        """Return the sender's verified address. Raises `BadRoute` if the sender isn't the peer with that tag."""
+        peer = KnownPeers(self.known.value(), self.peer_role_id).identify(claimed.tag, sender_id=sender_id)
+        sender = verify_address(claimed, peer, url_of=self.peer_queue_url)
         if sender.account == self.here.account:  # what lets other accounts in isn't for its own
             sender = replace(sender, role_arn=None, external_id=None)
         return sender
 
     def _check_link(self, message: LinkMessage, sender: Address) -> None:
-        """Check that what is said of a link of ours is said by whom it goes to. Raises `BadRoute`."""
+        """Check that a message about one of our links comes from the link's peer. Raises `BadRoute`."""
         if isinstance(message, HelloAnswer | HelloRefusal):
             record = self.registry().links.get(message.link)
             if record is not None and record.link.peer != sender.tag:
                 raise BadRoute(f"{sender.tag}: {message.link[:100]} is a link to {record.link.peer}")
 
-    def _greet(self, hello: Hello, peer: Address) -> Registry:
-        """Take in a hello, and answer it, with the reasons for what the peer may not pull."""
-        rules, name = self.known.value()[peer.tag], served_name(hello.link, peer.tag)
-        reasons = {pull.name: rules.refusal_of(pull) or self.filter_refusal(pull) for pull in hello.pulls}
+    def _receive_hello(self, hello: Hello, peer: Address) -> Registry:
+        """Process a hello and answer it, with the reason for each refused pull."""
+        rules, name = self.known.value()[peer.tag], format_served_name(hello.link, peer.tag)
+        reasons = {pull.name: rules.find_pull_refusal(pull) or self.filter_refusal(pull) for pull in hello.pulls}
         allowed = [pull for pull in hello.pulls if reasons[pull.name] is None]
         try:
-            event = greet(hello.link, peer=peer, pulls=allowed, paused=hello.paused, draining=hello.draining)
+            event = accept_hello(hello.link, peer=peer, pulls=allowed, paused=hello.paused, draining=hello.draining)
             registry = self.advance([event], ticks=False)
         except BadRoute as error:
             self._reply(peer, HelloRefusal(link=hello.link, sender=self.here, reason=str(error)))
@@ -218,42 +229,42 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
             return registry  # a parting has come in between
         refused = {pull: reason for pull, reason in reasons.items() if reason is not None}
         bridges = {pull: f"{LinkState.FAILED}: {reason}" for pull, reason in refused.items()} | {
-            each.bridge.name.removesuffix(SERVED_MARK + peer.tag): state_of(each, record)
-            for each in registry.bridges_of(name)
+            bridge_record.bridge.name.removesuffix(SERVED_MARK + peer.tag): describe_state(bridge_record, record)
+            for bridge_record in registry.list_bridges(name)
         }
         try:
-            self._tell(record.link, self._answer(hello.link, bridges))
+            self._tell(record.link, self._build_answer(hello.link, bridges))
         except (PeerUnreachable, PeerRefused) as error:  # the evidence that a served link has
-            return self.advance([tell_link(name, news_of(error))], ticks=False)
+            return self.advance([update_link(name, to_link_update(error))], ticks=False)
         return self.registry()
 
-    def _greet_server(self, link: str, peer: Address) -> Registry:
-        """From a site where our own link is served: whether the two still know of each other."""
+    def _answer_server(self, link: str, peer: Address) -> Registry:
+        """Answer a hello from a peer that serves our link: it learns whether the link still exists here."""
         registry, ours = self.registry(), link.removesuffix(SERVED_MARK + self.here.tag)
         is_known = ours in registry.links
-        self._reply(peer, self._answer(link, {}) if is_known else Parting(link=ours, sender=self.here))
+        self._reply(peer, self._build_answer(link, {}) if is_known else Parting(link=ours, sender=self.here))
         return registry
 
-    def _answer(self, link: str, bridges: Mapping[str, str]) -> HelloAnswer:
-        return HelloAnswer(link=link, sender=self.here, exchanges=self._types(), bridges=bridges)
+    def _build_answer(self, link: str, bridges: Mapping[str, str]) -> HelloAnswer:
+        return HelloAnswer(link=link, sender=self.here, exchanges=self._exchange_types(), bridges=bridges)
 
-    def _types(self) -> Mapping[str, str]:
-        """Return the exchanges here with their types."""
+    def _exchange_types(self) -> Mapping[str, str]:
+        """Return this site's exchanges with their types."""
         return {exchange.name: exchange.type.value for exchange in self.exchanges.bindings().exchanges}
 
     def _reply(self, peer: Address, message: LinkMessage) -> None:
-        """To a site that no link here goes to. One that can't be told asks again: its hello is no dead letter."""
+        """Reply to a site without a link. A lost reply is harmless, because the peer repeats its hello."""
         with suppress(PeerUnreachable, PeerRefused):
-            self._tell(Link.to(peer, name=peer.tag), message)
+            self._tell(Link.to_peer(peer, name=peer.tag), message)
 
     def _tell(self, link: Link, message: LinkMessage) -> None:
         self.peers.tell(link, link.endpoints[0], encode_control(message))
 
-    # What is due of links
+    # Due actions of links
 
-    def _hello_sent(self, link: str, registry: Registry) -> list[Change]:
+    def _send_hello(self, link: str, registry: Registry) -> list[Change]:
         record = registry.links[link]
-        pulls, paused = pulls_over(registry, link)
+        pulls, paused = collect_pulls(registry, link)
         hello = Hello(
             link=link,
             sender=self.here,
@@ -265,13 +276,16 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
         try:
             self.peers.tell(record.link, record.endpoint, encode_control(hello))
         except PeerRefused as error:
-            return [note_hello_sent(link), tell_link(link, AccessRefused(f"{error}{self._why_refused(record)}"))]
+            return [
+                record_hello_sent(link),
+                update_link(link, AccessRefused(f"{error}{self._explain_refusal(record)}")),
+            ]
         except PeerUnreachable as error:
-            return [note_hello_sent(link), tell_link(link, news_of(error))]
-        return [note_hello_sent(link)]
+            return [record_hello_sent(link), update_link(link, to_link_update(error))]
+        return [record_hello_sent(link)]
 
-    def _why_refused(self, record: LinkRecord) -> str:
-        """Say which setting may be missing: AWS's own words name none."""
+    def _explain_refusal(self, record: LinkRecord) -> str:
+        """Name the setting that may be missing, because AWS's error names none."""
         account, ours = record.endpoint.account, self.here.account
         if account == ours:
             return ""
@@ -279,7 +293,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
             return f": federation.peer_accounts at {self.here.tag} doesn't list {account}, {record.link.peer}'s"
         return f": does federation.peer_accounts at {record.link.peer} list {ours}, {self.here.tag}'s?"
 
-    def _parting_sent(self, link: str, registry: Registry) -> list[Change]:
+    def _send_parting(self, link: str, registry: Registry) -> list[Change]:
         record = registry.links[link]
         if not record.served:
             try:
@@ -288,4 +302,4 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
                 return []  # told once it can be
             except PeerRefused:
                 pass  # it will never be told
-        return [drop_link(link)]
+        return [remove_link(link)]

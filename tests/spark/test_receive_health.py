@@ -17,7 +17,7 @@ from sluice_spark.log.store import FileStore
 from sluice_spark.options import Options
 from sluice_spark.source.receive_health import QUIET_S, ReceiveHealth
 from sluice_spark.source.receiver import Receiver
-from sluice_spark.sqs.access import Identity, credentials_of
+from sluice_spark.sqs.access import Identity, credentials_source
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.signing import Credentials
 
@@ -58,7 +58,7 @@ def failed(receiver: Receiver) -> NothingReceived:
 
 
 def test_an_endpoint_where_nobody_listens_fails_the_query(sqs: Any, tmp_path: Path) -> None:
-    error = failed(receiver(sqs, tmp_path, client("http://127.0.0.1:9"), patience_s=PATIENCE_S))
+    error = failed(receiver(sqs, tmp_path, client("http://127.0.0.1:9"), failure_timeout_s=PATIENCE_S))
     assert error.queue_url == sqs.queue_url("q")
     assert "ConnectionRefusedError" in error.reason
 
@@ -67,19 +67,19 @@ def test_credentials_that_are_gone_for_good_fail_the_query(sqs: Any, tmp_path: P
     def gone() -> Credentials:
         raise QueueBusy("GetCredentials", "CredentialRetrievalError", "no answer from the instance's metadata")
 
-    error = failed(receiver(sqs, tmp_path, client(sqs.url, gone), patience_s=PATIENCE_S))
+    error = failed(receiver(sqs, tmp_path, client(sqs.url, gone), failure_timeout_s=PATIENCE_S))
     assert "CredentialRetrievalError" in error.reason
 
 
 def test_a_token_that_has_expired_and_is_not_refreshed_fails_the_query(sqs: Any, tmp_path: Path) -> None:
     sqs.script.add({"action": "ReceiveMessage", "status": 403, "code": "ExpiredToken", "count": 1_000_000})
-    assert "ExpiredToken" in failed(receiver(sqs, tmp_path, client(sqs.url), patience_s=PATIENCE_S)).reason
+    assert "ExpiredToken" in failed(receiver(sqs, tmp_path, client(sqs.url), failure_timeout_s=PATIENCE_S)).reason
 
 
 def test_trouble_that_passes_fails_nothing(sqs: Any, fill: Callable[[int], None], tmp_path: Path) -> None:
     sqs.script.add({"action": "ReceiveMessage", "status": 500, "count": 5})
     fill(20)
-    whole = receiver(sqs, tmp_path, client(sqs.url), patience_s=WITHIN_S, until_empty=True)
+    whole = receiver(sqs, tmp_path, client(sqs.url), failure_timeout_s=WITHIN_S, until_empty=True)
     whole.join(WITHIN_S)
     whole.check()
     assert whole.staged.log.backlog(Position(0)).messages == 20
@@ -88,7 +88,7 @@ def test_trouble_that_passes_fails_nothing(sqs: Any, fill: Callable[[int], None]
 def test_too_many_in_flight_is_an_answer_and_no_failure(sqs: Any, fill: Callable[[int], None], tmp_path: Path) -> None:
     fill(20)
     sqs.queues["q"].in_flight_limit = 0
-    waiting = receiver(sqs, tmp_path, client(sqs.url), patience_s=PATIENCE_S)
+    waiting = receiver(sqs, tmp_path, client(sqs.url), failure_timeout_s=PATIENCE_S)
     until(lambda: sqs.calls["ReceiveMessage"] > 3)
     waiting.join(2 * PATIENCE_S)
     waiting.check()
@@ -102,15 +102,15 @@ def test_what_botocore_cannot_refresh_may_be_asked_again(monkeypatch: pytest.Mon
 
     expired = DeferredRefreshableCredentials(refused, "iam-role")
     monkeypatch.setattr(botocore.session.Session, "get_credentials", lambda _: expired)
-    now = credentials_of(Identity(), region="eu-west-1")
+    now = credentials_source(Identity(), region="eu-west-1")
     with pytest.raises(QueueBusy, match="gone"):
         now()
 
 
 def test_a_queue_that_fails_is_told_of_though_another_works() -> None:
     reception = ReceiveHealth(["a", "b"], began=0.0)
-    reception.worked("a", 100.0, 10)
-    reception.broke("b", 90.0, BUSY)
+    reception.record_success("a", 100.0, 10)
+    reception.record_failure("b", 90.0, BUSY)
     assert reception.state(100.0) == "failing"
     assert "no answer" in reception.reason
     assert reception.since_good_s(100.0) == 100.0
@@ -123,11 +123,11 @@ def test_a_queue_that_fails_is_told_of_though_another_works() -> None:
 def test_it_receives_is_quiet_and_is_well_again() -> None:
     reception = ReceiveHealth(["a"], began=0.0)
     assert reception.state(0.0) == "idle"
-    reception.worked("a", 1.0, 3)
+    reception.record_success("a", 1.0, 3)
     assert reception.state(2.0) == "receiving"
-    reception.broke("a", 2.0, BUSY)
+    reception.record_failure("a", 2.0, BUSY)
     assert (reception.state(2.0), reception.failed) == ("failing", 1)
-    reception.worked("a", 3.0, 0)
+    reception.record_success("a", 3.0, 0)
     assert (reception.state(3.0), reception.reason) == ("receiving", "")
     assert reception.state(1.0 + QUIET_S) == "idle"
 

@@ -1,8 +1,7 @@
-"""Which messages a route's filter lets over: the splitter's filters, asked of its router. Pure: the clock comes in.
+"""A route's filter, evaluated with the splitter's router. Pure: the clock is an argument.
 
-The bridge function asks, and not the exchange function before it makes a copy: that would save the copy's requests,
-and a peer's patterns would take the time of all that is published. It is imported where a route has a filter: what
-compiles patterns is nothing that other routes should wait for.
+The bridge function evaluates it, not the exchange function, which would save copies but let a peer's patterns slow down
+all publishing. Imported only for routes with a filter, because its pattern libraries load slowly.
 """
 
 import math
@@ -30,34 +29,34 @@ class RouteFilter(msgspec.Struct, frozen=True, kw_only=True):
     meter: Meter
 
     @classmethod
-    def of(
+    def from_filter(
         cls, filter_: Filter, *, clock: Callable[[], float], decide: Decide, ready: Callable[[], None] = is_ready
     ) -> "RouteFilter":
-        """Begin a batch. The clock's seconds go on; `ready` starts what `decide` needs."""
+        """Start a batch. The clock is monotonic seconds; `ready` starts what `decide` needs."""
         share = Share(session_id="", key="", started_at_ms=0, filter=filter_)
         return cls(
-            router=Router.of([share], decide=decide, ready=ready),
+            router=Router.build([share], decide=decide, ready=ready),
             meter=Meter(clock=clock, until=clock() + BATCH_S, budget_s=math.inf),
         )
 
     def lets_over(self, message: Message) -> bool:
-        """Whether the filter matches.
+        """Whether the filter matches the message.
 
-        Raises `HeldBack` where it hasn't been asked: then it is asked of no later message of the batch either. Raises
-        `NotSifted` where it fails on this message.
+        Raises `HeldBack` if the filter wasn't evaluated; later messages of the batch are held back as well. Raises
+        `NotSifted` if it fails on this message.
         """
-        found = self.router.recipients(FilterInput.of(message), meter=self.meter)
-        if found.lacks is not None:
+        recipients = self.router.find_recipients(FilterInput.from_message(message), meter=self.meter)
+        if recipients.missing is not None:
             raise HeldBack(OUT_OF_TIME)
-        for fault in found.faults:
+        for fault in recipients.faults:
             if fault.kind is FaultKind.JQ_NOT_RUN:
                 raise HeldBack(NOT_RUNNING)
             raise NotSifted(f"the route's filter: {fault.kind}")
-        return found.stealing is not None
+        return recipients.stealing is not None
 
 
-def problem(filter_: Filter, *, compile_problem: CompileProblem) -> str | None:
-    """Say why a route can't have the filter; None where it can."""
+def find_filter_problem(filter_: Filter, *, compile_problem: CompileProblem) -> str | None:
+    """Return why a route can't have the filter; None if it can."""
     try:
         check("filter", filter_, compile_problem=compile_problem)
     except BadFilter as error:

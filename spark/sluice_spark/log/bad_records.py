@@ -1,8 +1,8 @@
-"""What tasks write beside the segments, for the driver to find: counts of bad records, and the bad records.
+"""Counts of bad records, and the bad records themselves, which tasks write beside the segments for the driver.
 
-A count is an empty object, whose name is numbers and the format's version: the rows' segment and place in it, the share
-of its groups, and how many are bad. A task that is tried again writes the same names, so each is there once. What
-others put beside them is passed over.
+A count is an empty object. Its name has the segment, the range of rows, the share
+of FIFO groups, the number of bad records and the format's version. A retried task writes the same names, so each
+count exists once. Other files in the folder are ignored.
 """
 
 import logging

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark.formats.envelopes import S3Choice, unwrapped
-from sluice_spark.log.notified import Notified, identity, sift
+from sluice_spark.formats.envelopes import S3Choice, unwrap
+from sluice_spark.log.notifications import NotificationDeduplicator, record_identity, remove_known_records
 from sluice_spark.log.planning import Position
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
@@ -46,26 +46,26 @@ def bodies_of(answers: Sequence[Received]) -> list[str]:
 
 
 def keys(text: str, envelopes: Sequence[str] = ("s3",), choice: S3Choice = EVERYTHING) -> list[str]:
-    return [each.facts["key"] for each in unwrapped(text, envelopes, choice)]
+    return [each.facts["key"] for each in unwrap(text, envelopes, choice)]
 
 
 def test_a_message_all_of_whose_records_are_known_is_dropped_and_deleted() -> None:
-    notified = Notified(["s3"], PLAIN)
-    fresh, again = notified.sifted(received(body(record("a")), body(record("b")), body(record("a"))))
+    notified = NotificationDeduplicator(["s3"], PLAIN)
+    fresh, again = notified.split_new(received(body(record("a")), body(record("b")), body(record("a"))))
     assert [keys(each) for each in bodies_of(fresh)] == [["a"], ["b"]]
     assert [message.message_id for answer in again for message in answer.messages] == ["m2"]
 
 
 @pytest.mark.parametrize("envelope", ["s3", "sns,s3", "eventbridge,s3"])
 def test_a_message_known_in_part_brings_what_is_new(envelope: str) -> None:
-    notified, envelopes = Notified(envelope.split(","), PLAIN), envelope.split(",")
-    notified.sifted(received(body(record("a"), envelope=envelope)))
+    notified, envelopes = NotificationDeduplicator(envelope.split(","), PLAIN), envelope.split(",")
+    notified.split_new(received(body(record("a"), envelope=envelope)))
     text = body(record("a"), record("b"), record("b"), record("c"), envelope=envelope)
-    fresh, again = notified.sifted(received(text))
+    fresh, again = notified.split_new(received(text))
     (left,) = bodies_of(fresh)
     assert (keys(left, envelopes), again) == (["b", "c"], [])
-    whole = unwrapped(text, envelopes, PLAIN)
-    assert [each.facts for each in unwrapped(left, envelopes, PLAIN)] == [each.facts for each in whole[1:]]
+    whole = unwrap(text, envelopes, PLAIN)
+    assert [each.facts for each in unwrap(left, envelopes, PLAIN)] == [each.facts for each in whole[1:]]
 
 
 def test_an_event_that_s3_gave_eventbridge_is_known_by_its_object() -> None:
@@ -73,14 +73,16 @@ def test_an_event_that_s3_gave_eventbridge_is_known_by_its_object() -> None:
         detail = {"bucket": {"name": "b"}, "object": {"key": key, "etag": "e", "sequencer": "01"}}
         return json.dumps({"detail-type": "Object Created", "detail": detail})
 
-    fresh, again = Notified(["eventbridge", "s3"], PLAIN).sifted(received(event("a"), event("b"), event("a")))
+    fresh, again = NotificationDeduplicator(["eventbridge", "s3"], PLAIN).split_new(
+        received(event("a"), event("b"), event("a"))
+    )
     assert [keys(each, ["eventbridge", "s3"]) for each in bodies_of(fresh)] == [["a"], ["b"]]
     assert [message.message_id for answer in again for message in answer.messages] == ["m2"]
 
 
 def test_a_message_that_is_new_stays_as_it_came() -> None:
     text = json.dumps({"Records": [record("a"), record("b")]}, indent=3)
-    fresh, _ = Notified(["s3"], PLAIN).sifted(received(text))
+    fresh, _ = NotificationDeduplicator(["s3"], PLAIN).split_new(received(text))
     assert bodies_of(fresh) == [text]
 
 
@@ -89,16 +91,16 @@ def test_a_message_that_is_new_stays_as_it_came() -> None:
     ["", "nonsense", '{"Event": "s3:TestEvent"}', '{"Records": []}', body({"eventName": "x"}), body(record(), 1)],
 )
 def test_what_names_no_object_is_staged_each_time(text: str) -> None:
-    notified = Notified(["s3"], PLAIN)
+    notified = NotificationDeduplicator(["s3"], PLAIN)
     for _ in range(2):
-        assert notified.sifted(received(text)) == (received(text), [])
+        assert notified.split_new(received(text)) == (received(text), [])
     assert not notified._known
 
 
 def test_a_bad_message_makes_none_of_its_records_known() -> None:
-    notified = Notified(["s3"], PLAIN)
-    notified.sifted(received(body(record("a"), {"eventName": "x"})))
-    fresh, _ = notified.sifted(received(body(record("a"))))
+    notified = NotificationDeduplicator(["s3"], PLAIN)
+    notified.split_new(received(body(record("a"), {"eventName": "x"})))
+    fresh, _ = notified.split_new(received(body(record("a"))))
     assert bodies_of(fresh) == [body(record("a"))]
 
 
@@ -107,40 +109,40 @@ def test_a_bad_message_makes_none_of_its_records_known() -> None:
     [{"key": "b"}, {"sequencer": "02"}, {"versionId": "v"}, {"eTag": "f"}, {"event": "ObjectRemoved:Delete"}],
 )
 def test_another_object_version_or_event_is_another_record(other: dict[str, str]) -> None:
-    notified = Notified(["s3"], EVERYTHING)
+    notified = NotificationDeduplicator(["s3"], EVERYTHING)
     text = body(record(), record(**other))
-    assert [keys(each) for each in bodies_of(notified.sifted(received(text))[0])] == [["a", other.get("key", "a")]]
+    assert [keys(each) for each in bodies_of(notified.split_new(received(text))[0])] == [["a", other.get("key", "a")]]
 
 
 def test_one_creation_told_by_two_configurations_is_one() -> None:
-    notified = Notified(["s3"], PLAIN)
-    notified.sifted(received(body(record(event="ObjectCreated:Put"))))
-    assert notified.sifted(received(body(record(event="ObjectCreated:Copy"))))[0] == []
+    notified = NotificationDeduplicator(["s3"], PLAIN)
+    notified.split_new(received(body(record(event="ObjectCreated:Put"))))
+    assert notified.split_new(received(body(record(event="ObjectCreated:Copy"))))[0] == []
 
 
 def test_records_that_nothing_tells_apart_are_always_new() -> None:
     bare = {"eventName": "ObjectCreated:Put", "s3": {"bucket": {"name": "b"}, "object": {"key": "k"}}}
-    notified = Notified(["s3"], PLAIN)
+    notified = NotificationDeduplicator(["s3"], PLAIN)
     for _ in range(2):
-        fresh, _ = notified.sifted(received(body(bare, record())))
+        fresh, _ = notified.split_new(received(body(bare, record())))
         assert "k" in keys(bodies_of(fresh)[0])
     timed = {**bare, "eventTime": "2026-01-02T03:04:05Z"}
-    assert [len(notified.sifted(received(body(timed)))[0]) for _ in range(2)] == [1, 0]
+    assert [len(notified.split_new(received(body(timed)))[0]) for _ in range(2)] == [1, 0]
 
 
 def test_a_record_that_is_not_chosen_stays_and_is_not_known() -> None:
-    notified = Notified(["s3"], S3Choice(glob="*.csv"))
-    notified.sifted(received(body(record("a.csv"))))
-    (left,) = bodies_of(notified.sifted(received(body(record("a.csv"), record("a.json"), record("b.csv"))))[0])
+    notified = NotificationDeduplicator(["s3"], S3Choice(glob="*.csv"))
+    notified.split_new(received(body(record("a.csv"))))
+    (left,) = bodies_of(notified.split_new(received(body(record("a.csv"), record("a.json"), record("b.csv"))))[0])
     assert keys(left) == ["a.json", "b.csv"]
-    assert identity(unwrapped(body(record("a.json")), ["s3"], PLAIN)[0].facts) not in notified._known
+    assert record_identity(unwrap(body(record("a.json")), ["s3"], PLAIN)[0].facts) not in notified._known
 
 
 def test_the_oldest_are_forgotten_first() -> None:
-    notified = Notified(["s3"], PLAIN, limit=3)
-    notified.sifted(received(*(body(record(key)) for key in "abcd")))
+    notified = NotificationDeduplicator(["s3"], PLAIN, limit=3)
+    notified.split_new(received(*(body(record(key)) for key in "abcd")))
     assert len(notified._known) == 3
-    fresh, _ = notified.sifted(received(*(body(record(key)) for key in "dcba")))
+    fresh, _ = notified.split_new(received(*(body(record(key)) for key in "dcba")))
     assert [keys(each)[0] for each in bodies_of(fresh)] == ["a"]
 
 
@@ -151,30 +153,30 @@ KEYS = st.lists(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=4), max
 def test_each_object_is_staged_once_in_order_over_restarts(messages: list[list[str]], restart: int) -> None:
     """The oracle reads every record, and takes the first of each key."""
     texts = [body(*map(record, each)) for each in messages]
-    notified = Notified(["s3"], PLAIN)
+    notified = NotificationDeduplicator(["s3"], PLAIN)
     staged: list[str] = []
     for number, text in enumerate(texts):
         if number == restart:
             known = notified.identities(staged)
-            notified = Notified(["s3"], PLAIN)
-            notified.begin(known)
-        staged += bodies_of(notified.sifted(received(text))[0])
+            notified = NotificationDeduplicator(["s3"], PLAIN)
+            notified.restore(known)
+        staged += bodies_of(notified.split_new(received(text))[0])
     found = [key for text in staged for key in keys(text)]
     assert found == list(dict.fromkeys(key for each in messages for key in each))
 
 
 @given(KEYS, st.sets(st.sampled_from("abcdef")))
 def test_a_sifted_body_has_the_new_records_and_no_other(messages: list[list[str]], known: set[str]) -> None:
-    marks = {identity(unwrapped(body(record(key)), ["s3"], PLAIN)[0].facts) for key in known}
+    marks = {record_identity(unwrap(body(record(key)), ["s3"], PLAIN)[0].facts) for key in known}
     for each in messages:
-        found, _ = sift(body(*map(record, each)), ["s3"], PLAIN, lambda mark, _: mark in marks)
+        found, _ = remove_known_records(body(*map(record, each)), ["s3"], PLAIN, lambda mark, _: mark in marks)
         wanted = [key for key in dict.fromkeys(each) if key not in known]
         assert (keys(found) if found else []) == wanted
 
 
 def test_a_restart_knows_what_the_retained_segments_name(tmp_path: Path) -> None:
     def log() -> StagedLog:
-        made = StagedLog(FileStore(tmp_path), Notified(["s3"], PLAIN))
+        made = StagedLog(FileStore(tmp_path), NotificationDeduplicator(["s3"], PLAIN))
         made.take_over(Position(0))
         return made
 

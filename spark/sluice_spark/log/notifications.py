@@ -1,7 +1,7 @@
-"""Which records of S3's notifications are new. Pure.
+"""Deduplicates the records of S3's event notifications. Pure.
 
-S3 delivers a notification at least once, and two configurations may name one object: the receiver asks here before it
-stages, as only it sees the messages in one order. Then what is staged says which object is read where, at each retry.
+S3 delivers a notification at least once, and two configurations may name one object. The receiver deduplicates before
+staging, as only it sees all messages in one order; a retried task then reads the same objects from the staged log.
 """
 
 from collections import deque
@@ -13,8 +13,8 @@ from typing import Any
 import orjson
 from msgspec.structs import replace
 
-from sluice_spark.formats.envelopes import CREATED, LISTED, S3Choice, object_facts, unwrapped, utc_time
-from sluice_spark.sqs.received import Message, Received, divided
+from sluice_spark.formats.envelopes import CREATED, LISTED, S3Choice, parse_utc_time, read_object_facts, unwrap
+from sluice_spark.sqs.received import Message, Received, split_messages
 
 RECORDS_LIMIT = 250_000  # that are remembered, the oldest forgotten first
 IDENTITY_BYTES = 16
@@ -23,7 +23,7 @@ LONG_UPLOAD_S = 24 * 3600.0  # from its beginning, which a list may say, to its 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backfill:
-    """What was listed, and when, in epoch seconds of S3's clock: both with a margin, on the side of remembering more.
+    """The place that was listed, and the time range in epoch seconds of S3's clock, widened by a margin at both ends.
 
     Whatever was created before `since` is in the list, or was overwritten or removed by then: its notification brings
     nothing. What was created until `until` is in it if it is remembered.
@@ -34,7 +34,7 @@ class Backfill:
     since: float
     until: float | None = None  # not yet done
 
-    def holds(self, facts: Mapping[str, str]) -> bool:
+    def contains(self, facts: Mapping[str, str]) -> bool:
         """Whether the object is in the place that was listed, however it came there."""
         created = facts["event"].startswith(CREATED)
         return created and facts["bucket"] == self.bucket and facts["key"].startswith(self.prefix)
@@ -45,7 +45,7 @@ class Backfill:
         return at is None or at >= self.since - LONG_UPLOAD_S or "-" in facts.get("eTag", "")
 
 
-class Notified:
+class NotificationDeduplicator:
     """The records of one query's log. Not thread-safe: the receiver's."""
 
     def __init__(
@@ -61,50 +61,50 @@ class Notified:
         self._order: deque[bytes] = deque()
 
     def identities(self, bodies: Sequence[str]) -> Sequence[bytes | None]:
-        """Of all records in the bodies, in order."""
-        found = (facts for body in bodies for facts in facts_in(body, self._envelopes, self._choice))
-        return [None if self._needless(facts) else identity(facts) for facts in found]
+        """Return the identities of all records in the bodies, in order."""
+        all_facts = (facts for body in bodies for facts in read_facts(body, self._envelopes, self._choice))
+        return [None if self._can_skip(facts) else record_identity(facts) for facts in all_facts]
 
-    def begin(self, staged: Iterable[bytes | None]) -> None:
-        """Knows these, oldest first, and no others."""
+    def restore(self, staged: Iterable[bytes | None]) -> None:
+        """Replace the known records by these, oldest first."""
         self._known, self._order = set(), deque()
         for identity in staged:
             self._remember(identity)
 
-    def sifted(self, taken: Sequence[Received]) -> tuple[list[Received], list[Received]]:
-        """First the messages that have something new, or no record at all; then those all of whose records are known.
+    def split_new(self, taken: Sequence[Received]) -> tuple[list[Received], list[Received]]:
+        """Split messages into those with a new record, or no record, and those whose records are all known.
 
-        A message that is known in part comes with a body of its new records. Remembers them: whoever asks stages what
-        comes first, or ends.
+        The body of a partly known message is reduced to its new records, which are remembered: the caller must
+        stage the first list or stop.
         """
 
         def new(message: Message) -> Message | None:
-            body, identities = sift(message.body, self._envelopes, self._choice, self._knows)
+            body, identities = remove_known_records(message.body, self._envelopes, self._choice, self._knows)
             for identity in identities:
                 self._remember(identity)
             return None if body is None else message if body == message.body else replace(message, body=body)
 
-        return divided(taken, new)
+        return split_messages(taken, new)
 
-    def listed(self, found: Iterable[Mapping[str, str]]) -> None:
+    def remember_listed(self, found: Iterable[Mapping[str, str]]) -> None:
         """Remember objects of the backfill, as far as their notifications must be told apart from others."""
         for facts in found:
-            if not self._needless(facts):
-                self._remember(identity(facts))
+            if not self._can_skip(facts):
+                self._remember(record_identity(facts))
 
-    def _needless(self, facts: Mapping[str, str]) -> bool:
+    def _can_skip(self, facts: Mapping[str, str]) -> bool:
         return facts["event"] == LISTED and self.backfill is not None and not self.backfill.must_remember(facts)
 
     def _knows(self, each: bytes | None, facts: Mapping[str, str]) -> bool:
         if each in self._known:
             return True
         at = _epoch_s(facts)
-        if self.backfill is None or at is None or not self.backfill.holds(facts):
+        if self.backfill is None or at is None or not self.backfill.contains(facts):
             return False
         if at < self.backfill.since:
             return True
         until = self.backfill.until
-        return until is not None and at <= until and identity({**facts, "event": LISTED}) in self._known
+        return until is not None and at <= until and record_identity({**facts, "event": LISTED}) in self._known
 
     def _remember(self, identity: bytes | None) -> None:
         if identity is None or identity in self._known:
@@ -115,19 +115,19 @@ class Notified:
             self._known.discard(self._order.popleft())
 
 
-def facts_in(body: str, envelopes: Sequence[str], choice: S3Choice) -> Sequence[Mapping[str, str]]:
-    """Find the records that are chosen, in order; of a body that can't be read none: none of it will be."""
+def read_facts(body: str, envelopes: Sequence[str], choice: S3Choice) -> Sequence[Mapping[str, str]]:
+    """Read the facts of the selected records, in order; none if the body can't be read."""
     try:
-        return [each.facts for each in unwrapped(body, envelopes, choice)]
+        return [payload.facts for payload in unwrap(body, envelopes, choice)]
     except ValueError:
         return []
 
 
-def identity(facts: Mapping[str, str]) -> bytes | None:
-    """Make the same for two records of one event: its sequencer orders the events of a key.
+def record_identity(facts: Mapping[str, str]) -> bytes | None:
+    """Compute an identity that is equal for two records of one event; the sequencer orders the events of a key.
 
-    None where nothing tells it from a later event: such a record is always new. What was listed has no event, and is
-    told by its content alone.
+    None if nothing distinguishes the record from a later event: such a record is always new. A listed object has no
+    event, and is identified only by its content.
     """
     content = facts.get("versionId") or facts.get("eTag")
     order = facts.get("sequencer") or facts.get("eventTime")
@@ -140,7 +140,7 @@ def identity(facts: Mapping[str, str]) -> bytes | None:
     return blake2b(orjson.dumps(names), digest_size=IDENTITY_BYTES).digest()
 
 
-def sift(
+def remove_known_records(
     body: str,
     envelopes: Sequence[str],
     choice: S3Choice,
@@ -151,43 +151,43 @@ def sift(
     `known` has each record's identity and facts.
     Records that aren't chosen stay in it, for a later reader with another choice; so does a body without any.
     """
-    found = [(identity(facts), facts) for facts in facts_in(body, envelopes, choice)]
+    records = [(record_identity(facts), facts) for facts in read_facts(body, envelopes, choice)]
     new: list[bytes | None] = []
-    for each, facts in found:
-        if not known(each, facts) and (each is None or each not in new):
-            new.append(each)
-    if found and not new:
+    for record_id, facts in records:
+        if not known(record_id, facts) and (record_id is None or record_id not in new):
+            new.append(record_id)
+    if records and not new:
         return None, ()
-    if len(new) == len(found):
+    if len(new) == len(records):
         return body, new
     had: set[bytes | None] = set()
 
-    def wanted(record: Mapping[str, Any]) -> bool:
-        facts = object_facts(record)
-        each = identity(facts)
-        if known(each, facts) or (each is not None and each in had):
+    def is_new(record: Mapping[str, Any]) -> bool:
+        facts = read_object_facts(record)
+        record_id = record_identity(facts)
+        if known(record_id, facts) or (record_id is not None and record_id in had):
             return False
-        had.add(each)
+        had.add(record_id)
         return True
 
-    return _rewritten(body, envelopes, wanted), new
+    return _rewrite_body(body, envelopes, is_new), new
 
 
 def _epoch_s(facts: Mapping[str, str]) -> float | None:
     try:
-        return utc_time(facts["eventTime"]).timestamp()
+        return parse_utc_time(facts["eventTime"]).timestamp()
     except (KeyError, ValueError):
         return None
 
 
-def _rewritten(body: str, envelopes: Sequence[str], wanted: Callable[[Mapping[str, Any]], bool]) -> str:
-    """With the wanted records alone, in the envelopes that it came in."""
+def _rewrite_body(body: str, envelopes: Sequence[str], is_new: Callable[[Mapping[str, Any]], bool]) -> str:
+    """With the is_new records alone, in the envelopes that it came in."""
     value = orjson.loads(body)
     name, *inner = envelopes
     if name == "sns":
-        value["Message"] = _rewritten(value["Message"], inner, wanted)
+        value["Message"] = _rewrite_body(value["Message"], inner, is_new)
     elif name == "eventbridge":
-        value["detail"] = orjson.loads(_rewritten(orjson.dumps(value["detail"]).decode(), inner, wanted))
+        value["detail"] = orjson.loads(_rewrite_body(orjson.dumps(value["detail"]).decode(), inner, is_new))
     else:
-        value["Records"] = [record for record in value["Records"] if wanted(record)]
+        value["Records"] = [record for record in value["Records"] if is_new(record)]
     return orjson.dumps(value).decode()

@@ -1,0 +1,253 @@
+"""Finds the paths of messages through a topology, over routes and bindings, within trace and hop limits. Pure.
+
+A message's paths form a graph: from an exchange, or a queue that a route reads, over routes to exchanges of other
+sites, and over bindings on to queues that routes read. One key is followed at a time, from one start, as bridges would
+forward it: by the shortest path, and never through a stop twice. A message that a route gives another key
+continues with that key, at separate stops.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from typing import NamedTuple
+
+from msgspec import UNSET
+
+from sluice.federation.links.links import RouteKind
+from sluice.federation.links.states import LinkState
+from sluice.federation.map.topology import Route, Topology
+from sluice.federation.matching.exchanges import ExchangeType
+from sluice.federation.matching.indexes import Publication
+from sluice.federation.matching.metadata import Crossing, DropReason, Trace, append_tag, find_drop_reason
+from sluice.federation.matching.topics import ANY, ONE, SEPARATOR, advance_places, skip_any
+
+MAX_PATTERNS_IN_TRIPLES = 16  # with more patterns, no keys that match three of them are followed
+MAX_PATTERNS_IN_PAIRS = 200
+ANY_KEY = ""
+_FIFO_SUFFIX = ".fifo"
+
+
+class Stop(NamedTuple):
+    """A place on a message's path: an exchange, or a queue that a route reads.
+
+    `key` is the key that a route has given the message on its path; None if it still has its own.
+    """
+
+    site: str
+    name: str
+    is_queue: bool
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Edge:
+    """A step from stop to stop: over a route, with its `crossing` for traces, or over a binding.
+
+    `key` None matches any key; `type` is that of the source exchange. `dest_key` is the key that a route gives
+    messages, None if they keep theirs.
+    """
+
+    source: Stop
+    dest: Stop
+    key: str | None
+    type: ExchangeType | None
+    route: Route | None = None
+    crossing: Crossing | None = None
+    dest_key: str | None = None
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether the edge is a dynamic route, by which no message arrives that also arrives by another path."""
+        return self.route is not None and self.route.bridge.kind is RouteKind.DYNAMIC
+
+    @property
+    def is_deduplicated(self) -> bool:
+        """Whether the edge ends in a FIFO queue, which drops duplicates for five minutes."""
+        if self.route is None:
+            return self.dest.name.endswith(_FIFO_SUFFIX)
+        bridge = self.route.bridge
+        return bridge.src.endswith(_FIFO_SUFFIX) if bridge.src_is_queue else bridge.fifo
+
+
+Path = tuple[Edge, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DuplicateArrival:
+    """A message reaches a stop again, by a second path; `first` is empty if the message started there."""
+
+    first: Path
+    second: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockedPath:
+    """A message that came by `way` is not put on the route of its last edge."""
+
+    way: Path
+    reason: DropReason
+
+
+@dataclass(slots=True)
+class MessageOutcome:
+    """The outcome of one message. `held` leaves out exchanges that were reached by another path."""
+
+    duplicates: list[DuplicateArrival] = field(default_factory=list)
+    held: list[BlockedPath] = field(default_factory=list)
+
+
+Graph = Mapping[Stop, Sequence[Edge]]
+
+
+def build_graphs(topology: Topology) -> Iterator[Graph]:
+    """Yield the graphs of sample keys, chosen so that each path that any message can take is in one of them."""
+    edges = [_edge_for_key(edge, None) for edge in _list_edges(topology)]
+    seen: set[frozenset[Edge]] = set()
+    takes = [_make_condition(edge) for edge in edges]
+    given_keys: dict[Stop, list[Edge]] = {}
+    for key in sorted({edge.dest_key for edge in edges if edge.dest_key is not None}):
+        for edge, is_taken in zip(edges, takes, strict=True):
+            if is_taken(key):
+                given_keys.setdefault(edge.source._replace(key=key), []).append(_edge_for_key(edge, key))
+    for key in _sample_keys(edges):
+        taking = [edge for edge, is_taken in zip(edges, takes, strict=True) if is_taken(key)]
+        if frozenset(taking) in seen:
+            continue
+        seen.add(frozenset(taking))
+        graph = dict(given_keys)
+        for edge in taking:
+            graph.setdefault(edge.source, []).append(edge)
+        yield graph
+
+
+def _edge_for_key(edge: Edge, key: str | None) -> Edge:
+    """Return the edge between the stops of this key and those of the key that messages have after the edge."""
+    after = key if edge.dest_key is None else edge.dest_key
+    if key is None and after is None:
+        return edge
+    return replace(edge, source=edge.source._replace(key=key), dest=edge.dest._replace(key=after))
+
+
+def follow_message(graph: Graph, start: Stop) -> MessageOutcome:
+    """Follow a message that is published at `start`, an exchange, or sent to it, a queue."""
+    outcome = MessageOutcome()
+    ways: dict[Stop, Path] = {start: ()}
+    traces: dict[Stop, Trace] = {start: ()}
+    to_visit = deque([start])
+    held: list[BlockedPath] = []
+    while to_visit:
+        here = to_visit.popleft()
+        for edge in graph.get(here, ()):
+            way, trace = (*ways[here], edge), traces[here]
+            reason = None if edge.crossing is None else find_drop_reason(trace, edge.crossing)
+            if reason is not None:
+                held.append(BlockedPath(way=way, reason=reason))
+            elif edge.dest in ways:
+                outcome.duplicates.append(DuplicateArrival(first=ways[edge.dest], second=way))
+            else:
+                ways[edge.dest] = way
+                traces[edge.dest] = trace if edge.crossing is None else append_tag(trace, edge.crossing)
+                to_visit.append(edge.dest)
+    # An exchange that another path reached misses nothing. A message that a queue route drops becomes a dead letter.
+    outcome.held = [blocked for blocked in held if blocked.way[-1].source.is_queue or blocked.way[-1].dest not in ways]
+    return outcome
+
+
+def path_sites(way: Path) -> tuple[str, ...]:
+    """List the sites that a path leaves, and the site where it ends."""
+    left = tuple(edge.source.site for edge in way if edge.source.site != edge.dest.site)
+    return (*left, way[-1].dest.site)
+
+
+def path_routes(way: Path) -> tuple[Route, ...]:
+    """List the routes of a path."""
+    return tuple(edge.route for edge in way if edge.route is not None)
+
+
+def _list_edges(topology: Topology) -> Iterator[Edge]:
+    """Yield the edges of all routes, except closing ones, and of bindings to queues that routes read."""
+    for route in topology.routes:
+        if route.state != LinkState.CLOSING:
+            yield _route_edge(route, topology)
+    for site in topology.sites.values():
+        for binding in site.feeds:
+            exchange, dest = (
+                Stop(site.tag, binding.exchange, is_queue=False),
+                Stop(site.tag, binding.queue, is_queue=True),
+            )
+            type_ = topology.exchange_type(site.tag, binding.exchange)
+            yield Edge(source=exchange, dest=dest, key=binding.key if _matches_by_key(type_) else None, type=type_)
+
+
+def _route_edge(route: Route, topology: Topology) -> Edge:
+    bridge, site = route.bridge, route.source
+    type_ = topology.exchange_type(site, bridge.src)
+    return Edge(
+        source=Stop(site, bridge.src, bridge.src_is_queue),
+        dest=Stop(route.dest, bridge.dest, is_queue=False),
+        key=bridge.key if bridge.kind is RouteKind.STATIC and _matches_by_key(type_) else None,
+        type=type_,
+        route=route,
+        crossing=route.crossing,
+        dest_key=None if bridge.dest_key is UNSET else bridge.dest_key,
+    )
+
+
+def _matches_by_key(type_: ExchangeType | None) -> bool:
+    """Return whether an exchange matches by key; an unknown exchange counts as a topic exchange."""
+    return type_ is None or type_.index_class.follows_keys
+
+
+def _make_condition(edge: Edge) -> Callable[[str], bool]:
+    """Return a function that tells whether a message with a given key takes the edge."""
+    key = edge.key
+    if key is None:
+        return lambda _: True
+    index = (edge.type or ExchangeType.TOPIC).index_class()
+    index.add("", {key: {}})
+    return lambda said: bool(index.matches(Publication(exchange="", key=said)))
+
+
+def _sample_keys(edges: Iterable[Edge]) -> list[str]:
+    """Return sample keys: one for each pattern, and one for every two or three patterns that share a key."""
+    keys, patterns = dict[str, None](), set[str]()
+    for edge in edges:
+        if edge.key is None:
+            continue
+        if edge.type is None or edge.type.index_class.has_patterns:
+            patterns.add(edge.key)
+        else:
+            keys[edge.key] = None
+    most = 3 if len(patterns) <= MAX_PATTERNS_IN_TRIPLES else 2 if len(patterns) <= MAX_PATTERNS_IN_PAIRS else 1
+    for number in range(1, most + 1):
+        for some in combinations(sorted(patterns), number):
+            key = common_key(some)
+            if key is not None:
+                keys[key] = None
+    return sorted(keys) or [ANY_KEY]
+
+
+# Keys that several topic patterns have in common
+
+
+def common_key(patterns: Sequence[str]) -> str | None:
+    """Find a key with the fewest tokens that matches all of the patterns; None if there is none.
+
+    The cost grows with the product of the patterns' lengths, so it is meant for a handful of patterns.
+    """
+    split = [pattern.split(SEPARATOR) for pattern in patterns]
+    words = sorted({token for tokens in split for token in tokens} - {ONE, ANY})
+    words.append(max(words, key=len, default="") + "x")  # no pattern has this word: only wildcards match it
+    places = tuple(skip_any(tokens, {0}) for tokens in split)
+    to_visit, seen = deque([(places, list[str]())]), {places}
+    while to_visit:
+        here, key = to_visit.popleft()
+        if key and all(len(tokens) in at for tokens, at in zip(split, here, strict=True)):
+            return SEPARATOR.join(key)
+        for word in words:
+            after = tuple(advance_places(tokens, at, word) for tokens, at in zip(split, here, strict=True))
+            if all(after) and (after not in seen or not key):
+                seen.add(after)
+                to_visit.append((after, [*key, word]))
+    return None
