@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: template help setup assets setup-demo demo test test-unit test-console test-lambda-python test-stacks test-slow test-deployed test-rendezvous test-federated test-snippets test-wheels deployed-then-wheels snippets-then-console unit-then-stacks test-spark test-spark-others docs console-pictures check check-code check-templates format parameters bench deploy destroy smoke lock packages sbom clean
+.PHONY: template help setup assets setup-demo demo test test-unit test-console test-lambda-python test-stacks test-slow test-deployed test-rendezvous test-federated test-snippets test-wheels deployed-then-stacks snippets-then-console test-spark test-spark-others docs console-pictures check check-code check-templates format parameters bench deploy destroy smoke lock packages sbom clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BENCHMARKS := imports rendezvous overload pool splitting federation dynamic spark_source spark_sink pipeline cost console
@@ -63,7 +63,7 @@ demo: setup-demo ## the whole of it on the embedded cloud: deploy, use, reconcil
 	python -m sluice.demo $(if $(CONSOLE),--console)
 
 test: assets build/chromium/ready build/spark-$(SPARK)/ready ## all suites but the slow ones, side by side: those on deployed stacks mostly wait
-	+$(MAKE) --jobs --output-sync=recurse test-rendezvous test-federated test-spark deployed-then-wheels snippets-then-console unit-then-stacks
+	+$(MAKE) --jobs --output-sync=recurse test-rendezvous test-federated test-spark test-unit deployed-then-stacks snippets-then-console
 
 assets: setup ## the functions' code and layers and Spark's archives: built once, which takes a minute, for all deployments
 	CDK_OUTDIR=build/synth python app.py
@@ -77,14 +77,12 @@ test-stacks: setup ## those that synthesize the stacks
 
 # Six rows are as many as two processors carry: all suites at once, a Python worker of Spark's might not begin within the
 # ten seconds that Spark gives it. A short suite comes after one that ends early.
-deployed-then-wheels: test-deployed
+deployed-then-stacks: test-deployed
+	+$(MAKE) test-stacks
 	+$(MAKE) test-wheels
 
 snippets-then-console: test-snippets
 	+$(MAKE) test-console
-
-unit-then-stacks: test-unit
-	+$(MAKE) test-stacks
 
 # Sites of one cloud share its process: what has to keep up in real time has a cloud with one site. The cloud is as slow
 # as AWS may be here, and a test may take longer; the other targets' has a twentieth of its delays.

@@ -44,7 +44,7 @@ def test_messages_are_seen_to_flow_and_a_message_is_tried(deployed: Deployed, pa
         splitting.send("standard", ["a1", "b2", "a3"], lambda body: {"client": body[0]})
         assert len(splitting.bodies(url_of(session, "standard"), 2)) == 2
         expect(flow).to_contain_text(re.compile(r"\b[2-6] taken"))  # either may have come twice
-        for client, taker in (("a", session.owner), ("z", "Nobody")):
+        for client, taker in (("a", session.owner), ("z", "No session")):
             attribute = {"DataType": "String", "StringValue": client}
             ours = splitting.ours({"client": attribute})
             message = json.dumps({"Body": "tried", "MessageAttributes": ours})

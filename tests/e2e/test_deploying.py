@@ -146,7 +146,7 @@ def test_a_queue_that_holds_messages_is_not_taken_away_unless_that_is_said(clone
     assert refused.exit_code == 1
     # SQS counts approximately: a message that has just been received may count as waiting, too.
     assert re.search(rf"{bills} of {STACK}: about [12] messages", refused.stderr)
-    assert f"or say --remove {bills}\n" in refused.stderr
+    assert f"or lose the messages with --remove {bills}\n" in refused.stderr
     assert [each[0] for each in clone.asked] == ["synth"]
     done = clone.sluice("deploy", "--remove", orders, "--remove", bills)
     assert done.exit_code == 0
@@ -204,7 +204,7 @@ def test_destroy_deletes_the_clients_keys_as_iam_deletes_no_user_that_has_one(cl
     key = clone.iam.create_access_key(UserName=name)["AccessKey"]["AccessKeyId"]
     clone.wants()
     done = clone.sluice("destroy", "--force")
-    assert (done.exit_code, f"clients' key {key} is deleted" in done.stderr) == (0, True)
+    assert (done.exit_code, f"deleted the clients' access key {key}" in done.stderr) == (0, True)
     assert clone.iam.list_access_keys(UserName=name)["AccessKeyMetadata"] == []
 
 
