@@ -14,7 +14,7 @@ from sluice.building.project import PROJECT
 from sluice.costs import POLLERS, Month, Numbers, SiteTemplates, land_job_resources
 from sluice.parameters import Parameters
 from sluice.rendezvous.protocol.matching import HOLD_MS
-from stacks.reproducible import reproducible_app
+from stacks import reproducible_app
 
 Months = Mapping[str, Month]  # by sets of parameters
 FILE = Path(__file__).with_name("rest.json")

@@ -23,7 +23,7 @@ from constructs import Construct
 
 from sluice.constructs import Site
 from sluice.parameters import LogLevel, Parameters, parameter_schemas
-from stacks.reproducible import reproducible_app
+from stacks import reproducible_app
 
 NAME = "Sluice"
 TEMPLATE = "sluice.template.json"

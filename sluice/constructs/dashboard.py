@@ -1,4 +1,4 @@
-"""Draws the dashboards of one site and of several: which metrics, in which order. Alarms are in `operations`.
+"""Draws a site's dashboard: which metrics, in which order. Alarms are in `operations`.
 
 Resources that are created at run time, or that no alarm names, are found by a search expression: they are drawn once
 they exist, and no stack has to export their names.
@@ -25,7 +25,6 @@ from sluice.constructs.alarms import (
 )
 from sluice.constructs.watched import Watched
 from sluice.federation.bridge_provisioner import BRIDGE_QUEUE_PREFIX
-from sluice.parameters.operations import SiteParameters
 from sluice.rendezvous.protocol.ends import End, list_metrics
 from sluice.stages import add_stage_prefix
 
@@ -322,46 +321,3 @@ def _errors(watched: Watched) -> list[cloudwatch.IWidget]:
             )
         ),
     ]
-
-
-def draw_sites(scope: Construct, sites: Sequence[SiteParameters]) -> cloudwatch.Dashboard:
-    """Draw the dashboard of several sites: for each, a row of metrics that show whether it works. One site has it.
-
-    A site of another account shares its metrics first:
-    https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/Cross-Account-Cross-Region.html
-    """
-    dashboard = cloudwatch.Dashboard(
-        scope, "SitesDashboard", default_interval=Duration.hours(3), period_override=cloudwatch.PeriodOverride.INHERIT
-    )
-    for site in sites:
-        figures = _figures(site.stage)
-        dashboard.add_widgets(cloudwatch.TextWidget(markdown=f"## {site.name} ({site.region})", width=WIDTH, height=1))
-        dashboard.add_widgets(
-            *(
-                cloudwatch.SingleValueWidget(
-                    title=title,
-                    metrics=[metric],
-                    region=site.region,
-                    account_id=site.account,
-                    width=WIDTH // len(figures),
-                    height=VALUE_HEIGHT,
-                    sparkline=True,
-                )
-                for title, metric in figures.items()
-            )
-        )
-    return dashboard
-
-
-def _figures(stage: str | None) -> Mapping[str, cloudwatch.IMetric]:
-    """Return a site's metrics by title. The widget sets their region and account."""
-    return {
-        "Answers in 5 minutes": ours("AnswersDelivered", "proxy", stage=stage),
-        "Offers unanswered, %": create_unanswered_metric(stage, least_offers=1),
-        "Messages routed": ours("MessagesRouted", "exchange", stage=stage),
-        "Routes down": ours("RoutesDown", "links", stage=stage, statistic="Maximum"),
-        "Lag of routes, ms": ours("LagMs", "bridge", stage=stage, statistic="Maximum"),
-        "Streams down": ours("StreamsDown", "jobs", stage=stage, statistic="Maximum"),
-        "Lambda errors, account": all_functions("Errors", "Sum"),
-        "Lambda throttles, account": all_functions("Throttles", "Sum"),
-    }

@@ -1,7 +1,7 @@
 """Operations: alarms, budgets, and the topic that alarms notify.
 
 Other constructs may create alarms of their own. This module creates those that concern several constructs, and adds
-the actions to all alarms. `sluice.constructs.dashboard` creates the dashboards.
+the actions to all alarms. `sluice.constructs.dashboard` creates the dashboard.
 """
 
 import json
@@ -32,7 +32,7 @@ from sluice.constructs.alarms import (
     of_queue,
     ours,
 )
-from sluice.constructs.dashboard import create_unanswered_metric, draw, draw_sites
+from sluice.constructs.dashboard import create_unanswered_metric, draw
 from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parse_parameters
 from sluice.constructs.watched import Watched
 from sluice.errors import BadConfiguration
@@ -46,7 +46,7 @@ FAILED_RUNS = ["FAILED"]  # states of EMR Serverless job runs; cancelled runs ar
 
 
 class Operations(SiteConstruct):
-    """Alarms of a site's constructs, which notify a topic; dashboards and budgets if the parameters ask for them.
+    """Alarms of a site's constructs, which notify a topic; a dashboard and budgets if the parameters ask for them.
 
     There is one per stage, account and region. The policy of `topic` must allow `cloudwatch.amazonaws.com`, and for
     failed runs and budgets `events.amazonaws.com` and `budgets.amazonaws.com`, to publish. Without it nobody is
@@ -92,9 +92,6 @@ class Operations(SiteConstruct):
         if self.options.dashboard:
             drawn = draw(self, self.watched, alarms=[watch.alarm for watch in watches])
             outputs.append(Output(name="DashboardName", value=drawn.dashboard_name))
-        if self.options.sites:
-            sites = draw_sites(self, self.options.sites)
-            outputs.append(Output(name="SitesDashboardName", value=sites.dashboard_name))
         if self.topic is not None:
             _add_alarm_actions(self, self.topic, watches, merged=not self.is_local)
             _notify_failed_runs(self, self.topic)

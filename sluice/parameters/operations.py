@@ -8,21 +8,8 @@ from sluice.parameters import values as v
 from sluice.parameters.values import InconsistentParameter, Model, param
 
 
-class SiteParameters(Model):
-    """One site on the dashboard that compares several sites."""
-
-    name: v.SiteName = param(..., "The site's heading on the dashboard")
-    region: v.RegionName = param(..., "The site's region")
-    stage: v.Stage | None = param(None, "The site's stage. Null: none")
-    account: v.Account | None = param(
-        None,
-        "AWS account id of a site in another account, which must share its metrics through CloudWatch cross-account "
-        "observability. Null: this account",
-    )
-
-
 class OperationsParameters(Model):
-    """Notifications, budgets, dashboards and alarm thresholds. Ages and lags are the oldest message's, in seconds."""
+    """Notifications, budgets, a dashboard and alarm thresholds. Ages and lags are the oldest message's, in seconds."""
 
     alarm_email: v.Email | None = param(
         None,
@@ -52,11 +39,6 @@ class OperationsParameters(Model):
         False,
         "Whether to create a CloudWatch dashboard of the metrics that the alarms use. It costs $3 a month, unless "
         "it is among the account's first three with at most 50 metrics each",
-    )
-    sites: tuple[SiteParameters, ...] = param(
-        (),
-        "Sites of a second dashboard, one row each: `{name, region, stage, account}`. Empty: no second dashboard",
-        max_length=20,
     )
     tracing: bool = param(False, "Whether functions send trace segments to AWS X-Ray: see [Traces](#traces)")
     offers_age_s: v.Age = param(
@@ -104,7 +86,6 @@ class OperationsParameters(Model):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
-        v.check_names("sites", [site.name for site in self.sites])
         if self.alarm_email is not None and self.alarm_topic_arn is not None:
             raise InconsistentParameter("alarm_email", "set either alarm_email or alarm_topic_arn, not both")
         return self

@@ -250,10 +250,6 @@ ObjectName = Annotated[
     str, value_limits("1 to 253 letters, digits, dots, hyphens and underscores", pattern="^[A-Za-z0-9._-]{1,253}$")
 ]
 Account = Annotated[str, value_limits("the twelve digits of an AWS account id", pattern=r"^[0-9]{12}$")]
-SiteName = Annotated[
-    str, value_limits("1 to 32 letters, digits, hyphens and underscores", pattern=r"^[A-Za-z0-9_-]{1,32}$")
-]
-RegionName = Annotated[str, value_limits("an AWS region, such as eu-central-1", pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]$")]
 ExternalId = Annotated[str, value_limits("an external id", pattern=r"^[A-Za-z0-9+=,.@:/_-]{2,128}$")]
 KmsKeyArn = Annotated[
     str,

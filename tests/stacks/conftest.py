@@ -17,7 +17,7 @@ from sluice.bundles.assets import Assets, Target
 from sluice.bundles.environment import SparkAssets, image_target
 from sluice.parameters import Architecture, Parameters
 from sluice.stages import add_stage_prefix
-from stacks.reproducible import reproducible_app
+from stacks import reproducible_app
 from tests.timeouts import end_the_process
 
 PROJECT = Path(__file__).parents[2]

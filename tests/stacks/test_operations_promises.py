@@ -428,24 +428,6 @@ def test_where_an_alarm_goes_off_there_is_a_line(seen: Templates) -> None:
     assert lines["SourceAge, IngressAge"] == found["SplitpipelineSourceAge"]["Threshold"]
 
 
-def test_one_dashboard_is_over_several_sites(synth: Synth) -> None:
-    sites = [
-        {"name": "frankfurt", "region": "eu-central-1"},
-        {"name": "theirs", "region": "us-west-2", "account": "210987654321"},
-    ]
-    widgets = board(synth(**{f"{KEY}.sites": sites}))["widgets"]
-    values = [each["properties"] for each in widgets if each["type"] == "metric"]
-    assert {(each["region"], each.get("accountId")) for each in values} == {
-        ("eu-central-1", None),
-        ("us-west-2", "210987654321"),
-    }
-    assert [each["properties"]["markdown"] for each in widgets if each["type"] == "text"] == [
-        "## frankfurt (eu-central-1)",
-        "## theirs (us-west-2)",
-    ]
-    assert all(widget["x"] + widget["width"] <= 24 for widget in widgets)
-
-
 def test_the_dashboard_draws_every_metric_that_an_alarm_holds_on_to(seen: Templates) -> None:
     body = json.dumps(board(seen))
     for alarm in (alarm for stack in every_stack(seen) for alarm in alarms(stack).values()):
@@ -549,8 +531,6 @@ def test_for_this_machine_there_is_all_but_what_the_embedded_cloud_refuses(synth
         ({"alarm_topic_arn": "arn:aws:sns:eu-central-1:123456789012:t.fifo"}, "alarm_topic_arn: .* is not the ARN"),
         ({"alarm_email": ADDRESS, "alarm_topic_arn": TOPIC}, "alarm_email: set either alarm_email or alarm_topic_arn"),
         ({"unanswered_percent": 0}, "unanswered_percent: 0 is not a whole number from 1 to 100"),
-        ({"sites": [{"name": "a", "region": "Frankfurt"}]}, r"sites: .0..region.: 'Frankfurt' is not an AWS region"),
-        ({"sites": [{"name": "a", "region": "eu-west-1"}] * 2}, "sites: a is listed twice"),
         ({"tracing": "some"}, "tracing: 'some' is not true or false"),
     ],
 )

@@ -15,7 +15,7 @@ from sluice.rendezvous.counts.stream import FILTERS
 from sluice.rendezvous.settings import BrokerSettings, CountersSettings, MeetingSettings, ProxySettings
 from sluice.settings import Settings
 from sluice.splitting.settings import ControlSettings, SplitterSettings
-from stacks.reproducible import reproducible_app
+from stacks import reproducible_app
 from tests.stacks.conftest import CONTEXT, Resource, Templates
 
 Synth = Callable[..., Templates]

@@ -215,9 +215,6 @@ MANY = ParameterSet(
         "sluice.pipeline.vpc_endpoints": ["sqs", "sts", "logs", "kms", "s3"],
         "sluice.operations.alarm_email": "somebody@example.com",
         "sluice.operations.dashboard": True,
-        "sluice.operations.sites": [
-            {"name": name, "region": "eu-central-1", "stage": "dev"} for name in _numbered(20, "site-{}")
-        ],
         "sluice.operations.tracing": True,
     },
 )
@@ -259,7 +256,6 @@ STAGED = ParameterSet(
         "sluice.federation.access": "role",
         "sluice.operations.alarm_email": "somebody@example.com",
         "sluice.operations.dashboard": True,
-        "sluice.operations.sites": [{"name": "here", "region": "ap-southeast-1", "stage": "staging"}],
     },
 )
 SETS: Sequence[ParameterSet] = (

@@ -55,7 +55,7 @@ def names(wheel: Path) -> set[str]:
 def test_a_wheel_has_one_package_with_types_and_what_is_deployed(wheels: dict[str, Path]) -> None:
     found = names(wheels["sluice_sqs"])
     assert {name.split("/")[0] for name in found} == {"sluice", f"sluice_sqs-{version('sluice-sqs')}.dist-info"}
-    packaged = {"app.py", "stacks/state.py", "functions/broker/handler.py", "spark/sluice_job.py"}
+    packaged = {"app.py", "stacks/template.py", "functions/broker/handler.py", "spark/sluice_job.py"}
     packaged |= {"cdk.json", "package-lock.json", "pyproject.toml", "requirements.txt"}
     assert {"sluice/py.typed", *(f"sluice/project_files/{name}" for name in packaged)} <= found
     assert {path.relative_to(ROOT).as_posix() for path in STATIC.rglob("*") if path.is_file()} <= found

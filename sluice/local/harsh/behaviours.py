@@ -33,7 +33,6 @@ class Behaviours:
     expired_item_stays_s: float = 172_800.0
     frozen: bool = True  # functions, between invocations
     limits: bool = True  # of names, policies, attributes, messages and environments
-    exports_held: bool = True
 
     def __post_init__(self) -> None:
         """Refuse what is no chance and no delay."""

@@ -1,8 +1,14 @@
 """Has the cloud of this process do what `Behaviours` say."""
 
+import contextlib
+import os
+import signal
 from random import Random
+from typing import Any
 
-from sluice.local.harsh import access, delivery, environments, exports, limits, mappings, queues, throttling
+import ministack.core.lambda_runtime
+
+from sluice.local.harsh import access, delivery, limits, mappings, queues, throttling
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.patches.expiry import expire_items
 
@@ -19,9 +25,34 @@ def harden(behaviours: Behaviours) -> None:
     throttling.throttle(behaviours, random)
     expire_items(stay_s=behaviours.scale_delay(behaviours.expired_item_stays_s))
     if behaviours.frozen:
-        environments.freeze_between_invocations()
-    if behaviours.exports_held:
-        exports.protect_exports()
+        freeze_between_invocations()
     if behaviours.limits:
         limits.enforce_queue_limits()
         limits.enforce_function_limits()
+
+
+def freeze_between_invocations() -> None:
+    """Stop an environment, with all that runs in it, once it has answered, until it is invoked again.
+
+    "Lambda freezes the execution environment when the runtime and each extension have completed and there are no
+    pending events"; what a function left running goes on when the environment is used again, or never.
+    https://docs.aws.amazon.com/lambda/latest/dg/lambda-runtime-environment.html
+
+    `sluice.local.patches.functions.end_environments_whole` has made each a process group.
+    """
+    worker = ministack.core.lambda_runtime.Worker
+    invoke = worker.invoke
+
+    def send_to_group(process: Any, signal_number: int) -> None:
+        if process is not None and process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal_number)
+
+    def invoke_thawed(self: Any, *arguments: Any, **named: Any) -> Any:
+        send_to_group(self._proc, signal.SIGCONT)
+        try:
+            return invoke(self, *arguments, **named)
+        finally:
+            send_to_group(self._proc, signal.SIGSTOP)
+
+    worker.invoke = invoke_thawed
