@@ -156,14 +156,6 @@ def _search(what: str, *, statistic: str, label: str = "") -> cloudwatch.MathExp
     )
 
 
-def _match_words(dimension: str, name: str) -> str:
-    """Match values that have all these words. In quotes they would have to be the whole value.
-
-    https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/search-expression-syntax.html
-    """
-    return " ".join(f"{dimension}={word}" for word in name.split("-") if word)
-
-
 def _sluice_metrics(
     names: Iterable[str], service: str, stage: str | None, *, statistic: str = "Sum"
 ) -> list[cloudwatch.IMetric]:
@@ -233,7 +225,10 @@ def _federation(watched: Watched) -> list[cloudwatch.IWidget]:
     stage, late_s = watched.stage, watched.options.bridge_lag_s
     namespace = add_stage_prefix(METRICS_NAMESPACE, stage)
     by_route = f"{{{namespace},route,service}}"
-    of_bridges = f"{{AWS/SQS,QueueName}} {_match_words('QueueName', add_stage_prefix(BRIDGE_QUEUE_PREFIX, stage))}"
+    # Matches names that have all these words. In quotes they would have to be the whole name:
+    # https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/search-expression-syntax.html
+    words = [f"QueueName={word}" for word in add_stage_prefix(BRIDGE_QUEUE_PREFIX, stage).split("-") if word]
+    of_bridges = f"{{AWS/SQS,QueueName}} {' '.join(words)}"
     dropped = f'{{{namespace},reason,service}} MetricName="MessagesDropped"'
     return [
         _graph("Exchanges", *_sluice_metrics(EXCHANGE, "exchange", stage)),

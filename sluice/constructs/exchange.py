@@ -26,7 +26,6 @@ from sluice.constructs.functions import (
     AT_RUN_TIME,
     CONSUME_ACTIONS,
     Functions,
-    FunctionSpec,
     every_minute,
     queue_arn,
     trigger,
@@ -254,34 +253,32 @@ def _exchange(made: Exchange) -> None:
     state, parameters = made.state, made.options
     ingresses = [ingress.queue.queue_arn for ingress in state.ingresses]
     function = made.functions.make(
-        FunctionSpec(
-            name="exchange",
-            timeout=EXCHANGE_TIMEOUT,
-            memory_mb=parameters.exchange_memory_mb,
-            settings=ExchangeSettings(
-                site=state.site,
-                peer_role_id=None if made.peer_role is None else made.peer_role.role_id,
-                table=state.table.table_name,
-                dead_letters_url=state.dead_letters.queue_url,
-                ticks_queue_url=state.ticks_queue.queue_url,
-                ingresses={
-                    ingress.queue.queue_name: router.Ingress(
-                        fifo=ingress.fifo,
-                        from_links=ingress.from_links,
-                        trusted=parameters.trust_publishers,
-                        exchange=ingress.exchange,
-                    )
-                    for ingress in state.ingresses
-                },
-            ),
-            allowed=[
-                allow("dynamodb", ["GetItem", "Query"], state.table.table_arn),
-                allow("sqs", CONSUME_ACTIONS, *ingresses),
-                allow("sqs", ["SendMessage"], made.bridge_queues, *made.bindable, wildcards=QUEUES),
-                allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, state.dead_letters.queue_arn),
-                *_kms(made, SENT_WITH),
-            ],
-        )
+        "exchange",
+        timeout=EXCHANGE_TIMEOUT,
+        memory_mb=parameters.exchange_memory_mb,
+        settings=ExchangeSettings(
+            site=state.site,
+            peer_role_id=None if made.peer_role is None else made.peer_role.role_id,
+            table=state.table.table_name,
+            dead_letters_url=state.dead_letters.queue_url,
+            ticks_queue_url=state.ticks_queue.queue_url,
+            ingresses={
+                ingress.queue.queue_name: router.Ingress(
+                    fifo=ingress.fifo,
+                    from_links=ingress.from_links,
+                    trusted=parameters.trust_publishers,
+                    exchange=ingress.exchange,
+                )
+                for ingress in state.ingresses
+            },
+        ),
+        allowed=[
+            allow("dynamodb", ["GetItem", "Query"], state.table.table_arn),
+            allow("sqs", CONSUME_ACTIONS, *ingresses),
+            allow("sqs", ["SendMessage"], made.bridge_queues, *made.bindable, wildcards=QUEUES),
+            allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, state.dead_letters.queue_arn),
+            *_kms(made, SENT_WITH),
+        ],
     )
     for ingress in state.ingresses:
         trigger(
@@ -299,42 +296,60 @@ def _exchange(made: Exchange) -> None:
 def _bridge(made: Exchange) -> lambda_.Function:
     state = made.state
     return made.functions.make(
-        FunctionSpec(
-            name="bridge",
-            timeout=BRIDGE_TIMEOUT,
-            memory_mb=made.options.bridge_memory_mb,
-            settings=BridgeSettings(
-                site=state.site,
-                account=Aws.ACCOUNT_ID,
-                table=state.table.table_name,
-                dead_letters_url=state.dead_letters.queue_url,
-                ticks_queue_url=state.ticks_queue.queue_url,
-            ),
-            allowed=[
-                allow("dynamodb", ["GetItem", "PutItem", "UpdateItem"], state.table.table_arn),
-                allow("sqs", CONSUME_ACTIONS, made.bridge_queues, *made.readable, wildcards=QUEUES),
-                allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, state.dead_letters.queue_arn),
-                *_kms(made, RECEIVED_WITH),
-                *_to_peers(made),
-            ],
-        )
+        "bridge",
+        timeout=BRIDGE_TIMEOUT,
+        memory_mb=made.options.bridge_memory_mb,
+        settings=BridgeSettings(
+            site=state.site,
+            account=Aws.ACCOUNT_ID,
+            table=state.table.table_name,
+            dead_letters_url=state.dead_letters.queue_url,
+            ticks_queue_url=state.ticks_queue.queue_url,
+        ),
+        allowed=[
+            allow("dynamodb", ["GetItem", "PutItem", "UpdateItem"], state.table.table_arn),
+            allow("sqs", CONSUME_ACTIONS, made.bridge_queues, *made.readable, wildcards=QUEUES),
+            allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, state.dead_letters.queue_arn),
+            *_kms(made, RECEIVED_WITH),
+            *_to_peers(made),
+        ],
     )
 
 
 def _links(made: Exchange, bridge: lambda_.Function) -> lambda_.Function:
     state = made.state
-    function = made.functions.make(
-        FunctionSpec(
-            name="links",
-            timeout=LINKS_TIMEOUT,
-            memory_mb=made.options.links_memory_mb,
-            settings=_links_settings(made, bridge),
-            allowed=_links_statements(made, bridge),
-            failures=state.dead_letters,
-            # A tick arms the next one while a link is retried. Lambda would treat that as a runaway loop:
-            # https://docs.aws.amazon.com/lambda/latest/dg/invocation-recursion.html
-            recursive_loop=lambda_.RecursiveLoop.ALLOW,
+    # Peers' queues are read once there are peers. Names have a wildcard, because a role is created before its function.
+    named = (
+        made.stack.format_arn(
+            service="lambda",
+            resource="function",
+            arn_format=ArnFormat.COLON_RESOURCE_NAME,
+            resource_name=f"{made.home.name}-{name}*",
         )
+        for name in ("Exchange", "Links")
+    )
+    table_actions = ["GetItem", "Query", "PutItem", "UpdateItem", "BatchWriteItem"]
+    function = made.functions.make(
+        "links",
+        timeout=LINKS_TIMEOUT,
+        memory_mb=made.options.links_memory_mb,
+        settings=_links_settings(made, bridge),
+        allowed=[
+            allow("dynamodb", table_actions, state.table.table_arn),
+            allow("sqs", BRIDGE_QUEUE_ACTIONS, made.bridge_queues, wildcards=QUEUES),
+            allow("sqs", ["GetQueueAttributes"], *made.bindable, wildcards=QUEUES),
+            allow("sqs", CONSUME_ACTIONS, state.links_queue.queue_arn, state.ticks_queue.queue_arn),
+            allow("sqs", ["ReceiveMessage", "DeleteMessage", "SendMessage"], state.dead_letters.queue_arn),
+            # Dead letters of bound queues are redriven.
+            allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, *made.bindable, wildcards=QUEUES),
+            *event_source_mappings([bridge.function_arn, *named]),
+            *_kms(made, SENT_WITH),
+            *_to_peers(made),
+        ],
+        failures=state.dead_letters,
+        # A tick arms the next one while a link is retried. Lambda would treat that as a runaway loop:
+        # https://docs.aws.amazon.com/lambda/latest/dg/invocation-recursion.html
+        recursive_loop=lambda_.RecursiveLoop.ALLOW,
     )
     # The senders of this site's messages, by which peers recognize them.
     roles = [cast("iam.Role", made.node.find_child(f"{name}Role")).role_id for name in ("Links", "Bridge")]
@@ -380,33 +395,6 @@ def _links_settings(made: Exchange, bridge: lambda_.Function) -> LinksSettings:
         ),
         declaration=made.parameters.declared.to_json(),
     )
-
-
-def _links_statements(made: Exchange, bridge: lambda_.Function) -> Sequence[Statement]:
-    state = made.state
-    # Peers' queues are read once there are peers. Names have a wildcard, because a role is created before its function.
-    named = (
-        made.stack.format_arn(
-            service="lambda",
-            resource="function",
-            arn_format=ArnFormat.COLON_RESOURCE_NAME,
-            resource_name=f"{made.home.name}-{name}*",
-        )
-        for name in ("Exchange", "Links")
-    )
-    table_actions = ["GetItem", "Query", "PutItem", "UpdateItem", "BatchWriteItem"]
-    return [
-        allow("dynamodb", table_actions, state.table.table_arn),
-        allow("sqs", BRIDGE_QUEUE_ACTIONS, made.bridge_queues, wildcards=QUEUES),
-        allow("sqs", ["GetQueueAttributes"], *made.bindable, wildcards=QUEUES),
-        allow("sqs", CONSUME_ACTIONS, state.links_queue.queue_arn, state.ticks_queue.queue_arn),
-        allow("sqs", ["ReceiveMessage", "DeleteMessage", "SendMessage"], state.dead_letters.queue_arn),
-        # Dead letters of bound queues are redriven.
-        allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, *made.bindable, wildcards=QUEUES),
-        *event_source_mappings([bridge.function_arn, *named]),
-        *_kms(made, SENT_WITH),
-        *_to_peers(made),
-    ]
 
 
 def _kms(made: Exchange, actions: Sequence[str]) -> Sequence[Statement]:

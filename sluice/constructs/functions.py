@@ -1,10 +1,10 @@
-"""Creation of functions: code and layer, log group, and a role limited to the statements of the function's spec.
+"""Creation of functions: code and layer, log group, and a role limited to the function's statements.
 
 Every role's statements are listed where its function is created: no construct grants more.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 from aws_cdk import ArnFormat, Duration, RemovalPolicy, Stack
@@ -44,28 +44,13 @@ CONSUME_ACTIONS = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes", "Cha
 STREAM_ACTIONS = ("DescribeStream", "GetRecords", "GetShardIterator")  # of an event source mapping of a stream
 
 
+NO_FILES: Mapping[str, str] = {}
 # https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs-advanced.html
 QUIET_LOGGING: Mapping[str, Any] = {
     "logging_format": lambda_.LoggingFormat.JSON,
     "system_log_level_v2": lambda_.SystemLogLevel.WARN,
     "application_log_level_v2": lambda_.ApplicationLogLevel.TRACE,  # our own log level decides
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionSpec:
-    """The settings in which one function differs from the others."""
-
-    name: str
-    timeout: Duration
-    memory_mb: int
-    settings: Settings
-    allowed: Sequence[Statement]
-    failures: sqs.IQueue | None = None  # receives asynchronous events that Lambda gave up on
-    recursive_loop: lambda_.RecursiveLoop | None = None
-    is_called_often: bool = False  # then Lambda's log lines about each call would cost more than the calls
-    reserved_concurrency: int | None = None  # reserved and maximum; None means unreserved
-    files: Mapping[str, str] = field(default_factory=dict)  # added to the code: from name to path in the project
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,65 +70,80 @@ class Functions:
         layer = lambda_.LayerVersion(
             scope,
             "Packages",
-            code=_code(assets.layer(assets.bundle(*extras), target)),
+            code=lambda_code(assets.layer(assets.bundle(*extras), target)),
             compatible_runtimes=[RUNTIME],
             compatible_architectures=[ARCHITECTURES[target.machine]],
         )
         return cls(scope=scope, parameters=scope.parameters, assets=assets, target=target, layer=layer)
 
-    def make(self, spec: FunctionSpec) -> lambda_.Function:
-        """Create a function."""
-        id_, home = spec.name.capitalize(), self.scope.home
-        kept = stored.parameters(self.scope, home.name, spec.name, spec.settings.encode_stored())
+    def make(
+        self,
+        name: str,
+        *,
+        settings: Settings,
+        timeout: Duration,
+        memory_mb: int,
+        allowed: Sequence[Statement],
+        failures: sqs.IQueue | None = None,
+        recursive_loop: lambda_.RecursiveLoop | None = None,
+        is_called_often: bool = False,
+        reserved_concurrency: int | None = None,
+        files: Mapping[str, str] = NO_FILES,
+    ) -> lambda_.Function:
+        """Create a function. `failures` receives asynchronous events that Lambda gave up on.
+
+        Of a function that `is_called_often`, Lambda's log lines about each call would cost more than the calls.
+        `reserved_concurrency` is reserved and the maximum; None means unreserved. `files` are added to the code, from
+        name to path in the project.
+        """
+        id_, home, tracing = name.capitalize(), self.scope.home, self.parameters.operations.tracing
+        kept = stored.parameters(self.scope, home.name, name, settings.encode_stored())
         logs_ = log_group(self.scope, f"{id_}Logs", days=self.parameters.log_retention_days)
+        # AWS's managed policy would allow writing to every log group of the account.
+        write_logs = allow("logs", ["CreateLogStream", "PutLogEvents"], logs_.log_group_arn)
+        no_resource = "X-Ray takes segments from a role, for no resource."
+        traces = [allow("xray", TRACE_ACTIONS, "*", wildcards=no_resource)] if tracing else []
+        own = stored.names(home.stack, home.name, name)
+        read_settings = [allow("ssm", ["GetParameters"], own, wildcards=stored.OWN)] if kept else []
+        role = roles.role(
+            self.scope,
+            f"{id_}Role",
+            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+            allowed=[*allowed, *read_settings, write_logs, *traces],
+        )
         function = lambda_.Function(
             self.scope,
             id_,
             function_name=home.physical_name(id_),
             runtime=RUNTIME,
             architecture=ARCHITECTURES[self.target.machine],
-            handler=f"functions.{spec.name}.handler.handler",
-            code=_code(self.assets.code(beside=spec.files)),
+            handler=f"functions.{name}.handler.handler",
+            code=lambda_code(self.assets.code(beside=files)),
             layers=[self.layer],
-            role=self._role(spec, logs_, reads=stored.names(home.stack, home.name, spec.name) if kept else None),
+            role=role.without_policy_updates(),  # otherwise constructs would add grants, wider than ours
             log_group=logs_,
-            timeout=spec.timeout,
-            memory_size=spec.memory_mb,
+            timeout=timeout,
+            memory_size=memory_mb,
             environment={
-                "POWERTOOLS_SERVICE_NAME": spec.name,
+                "POWERTOOLS_SERVICE_NAME": name,
                 "POWERTOOLS_METRICS_NAMESPACE": add_stage_prefix(METRICS_NAMESPACE, self.parameters.stage),
                 "POWERTOOLS_LOG_LEVEL": self.parameters.log_level.value,
-                **spec.settings.environment(stored_under=kept),
+                **settings.environment(stored_under=kept),
             },
-            dead_letter_queue=spec.failures,
-            recursive_loop=spec.recursive_loop,
-            reserved_concurrent_executions=spec.reserved_concurrency,
-            **(QUIET_LOGGING if spec.is_called_often else {}),
-            tracing=lambda_.Tracing.ACTIVE if self.parameters.operations.tracing else None,
+            dead_letter_queue=failures,
+            recursive_loop=recursive_loop,
+            reserved_concurrent_executions=reserved_concurrency,
+            **(QUIET_LOGGING if is_called_often else {}),
+            tracing=lambda_.Tracing.ACTIVE if tracing else None,
         )
         acknowledge(
             function, "AwsSolutions-L1", "Bundles are built for one Python; a new one comes with its own release."
         )
         return function
 
-    def _role(self, spec: FunctionSpec, logs_: logs.LogGroup, *, reads: str | None) -> iam.IRole:
-        tracing = self.parameters.operations.tracing
-        # AWS's managed policy would allow writing to every log group of the account.
-        write_logs = allow("logs", ["CreateLogStream", "PutLogEvents"], logs_.log_group_arn)
-        no_resource = "X-Ray takes segments from a role, for no resource."
-        traces = [allow("xray", TRACE_ACTIONS, "*", wildcards=no_resource)] if tracing else []
-        settings = [allow("ssm", ["GetParameters"], reads, wildcards=stored.OWN)] if reads else []
-        role = roles.role(
-            self.scope,
-            f"{spec.name.capitalize()}Role",
-            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-            allowed=[*spec.allowed, *settings, write_logs, *traces],
-        )
-        # Otherwise constructs would add grants, wider than ours.
-        return role.without_policy_updates()
 
-
-def _code(built: Built) -> lambda_.Code:
+def lambda_code(built: Built) -> lambda_.Code:
+    """Return what was built as the code of a function or a layer."""
     return lambda_.Code.from_asset(str(built.folder), asset_hash=built.key)
 
 

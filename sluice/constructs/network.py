@@ -125,23 +125,18 @@ def _endpoint_policy(
             )
         )
     if service == GATEWAY:
-        passed.append(_allow_emr_log_copy(vpc_id))
+        # EMR Serverless keeps its own copy of logs for 30 days, which the console's Spark UI shows:
+        # https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/logging.html
+        by_emr = {"aws:PrincipalServiceName": "emr-serverless.amazonaws.com", "aws:SourceVpc": vpc_id}
+        passed.append(
+            iam.PolicyStatement(
+                principals=[iam.AnyPrincipal()],
+                actions=["s3:PutObject", "s3:PutObjectAcl"],
+                resources=[f"arn:{Aws.PARTITION}:s3:::prod.{Aws.REGION}.appinfo.src/*"],
+                conditions={"StringEquals": by_emr},
+            )
+        )
     return iam.PolicyDocument(statements=passed)
-
-
-def _allow_emr_log_copy(vpc_id: str) -> iam.PolicyStatement:
-    """Let EMR Serverless keep its own copy of logs for 30 days, which the console's Spark UI shows.
-
-    https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/logging.html
-    """
-    return iam.PolicyStatement(
-        principals=[iam.AnyPrincipal()],
-        actions=["s3:PutObject", "s3:PutObjectAcl"],
-        resources=[f"arn:{Aws.PARTITION}:s3:::prod.{Aws.REGION}.appinfo.src/*"],
-        conditions={
-            "StringEquals": {"aws:PrincipalServiceName": "emr-serverless.amazonaws.com", "aws:SourceVpc": vpc_id}
-        },
-    )
 
 
 def _create_endpoints(

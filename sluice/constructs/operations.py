@@ -81,7 +81,14 @@ class Operations(SiteConstruct):
     def _finish(self) -> None:
         for watched in self.watched.constructs:
             watched.finish()
-        for construct, rule in [*_errors(self), *((self, rule) for rule in _rules(self))]:
+        # An alarm on function errors belongs to the functions' construct, so that no stack exports names.
+        rules: list[tuple[SiteConstruct, Rule]] = [
+            (construct, rule)
+            for construct in self.watched.constructs
+            if construct.capability is not None
+            for rule in errors_rules(construct.unwatched_functions, construct.capability, least=self.options.errors)
+        ]
+        for construct, rule in [*rules, *((self, rule) for rule in _rules(self))]:
             # The embedded cloud refuses alarms of more than one metric, and budgets.
             if not self.is_local or isinstance(rule.metric, cloudwatch.Metric):
                 construct.watch(rule)
@@ -159,24 +166,48 @@ def _budgets(made: Operations) -> None:
         )
 
 
-def _errors(made: Operations) -> Iterator[tuple[SiteConstruct, Rule]]:
-    """List rules for function errors, each with the functions' construct, so that no stack exports names."""
-    for construct in made.watched.constructs:
-        if construct.capability is not None:
-            for rule in errors_rules(construct.unwatched_functions, construct.capability, least=made.options.errors):
-                yield construct, rule
-
-
 def _rules(made: Operations) -> Iterator[Rule]:
     """List the rules of all alarms that this construct creates itself."""
     options = made.options
     yield from _age_rules(made)
     if made.watched.exchange is not None:
-        yield from _federation_rules(made)
+        # Bridge queues are created at run time, so the functions publish lag and outages as metrics.
+        yield Rule(
+            name="BridgeLag",
+            text="Routes forward messages too late: `sluice status` shows the route and its queue",
+            metric=ours("LagMs", "bridge", stage=made.parameters.stage, statistic="Maximum"),
+            threshold=made.options.bridge_lag_s * 1000,
+            periods=3,
+            capability=Capability.FEDERATION,
+        )
+        yield Rule(
+            name="RoutesDown",
+            text="Routes are down for 15 minutes: `sluice link list` shows the reason",
+            metric=ours("RoutesDown", "links", stage=made.parameters.stage, statistic="Minimum"),
+            threshold=1,
+            periods=3,
+            capability=Capability.FEDERATION,
+        )
     for queue in made.watched.dead_letters():
         yield dead_letters_rule(queue.queue, queue.name, queue.description, least=options.dead_letters)
     if made.watched.rendezvous is not None:
-        yield from _rendezvous_rules(made)
+        yield Rule(
+            name="Unanswered",
+            text="Too many offers are denied or time out: "
+            "`sluice rendezvous status` shows the waiting clients and proxies",
+            metric=create_unanswered_metric(made.parameters.stage, least_offers=made.options.unanswered_least_offers),
+            threshold=made.options.unanswered_percent,
+            periods=3,
+            capability=Capability.RENDEZVOUS,
+        )
+        yield Rule(
+            name="Stale",
+            text="Offers reach the broker after their clients gave up: check its throttles and its concurrency",
+            metric=ours(End.OFFER_STALE, "broker", stage=made.parameters.stage),
+            threshold=made.options.unanswered_least_offers,
+            periods=3,
+            capability=Capability.RENDEZVOUS,
+        )
     # All functions of the account share one pool of concurrency, so these alarms cover the whole account.
     yield Rule(
         name="Throttles",
@@ -192,45 +223,6 @@ def _rules(made: Operations) -> Iterator[Rule]:
         metric=all_functions("ClaimedAccountConcurrency", "Maximum"),
         threshold=most * percent / 100,
         periods=2,
-    )
-
-
-def _federation_rules(made: Operations) -> Iterator[Rule]:
-    # Bridge queues are created at run time, so the functions publish lag and outages as metrics.
-    yield Rule(
-        name="BridgeLag",
-        text="Routes forward messages too late: `sluice status` shows the route and its queue",
-        metric=ours("LagMs", "bridge", stage=made.parameters.stage, statistic="Maximum"),
-        threshold=made.options.bridge_lag_s * 1000,
-        periods=3,
-        capability=Capability.FEDERATION,
-    )
-    yield Rule(
-        name="RoutesDown",
-        text="Routes are down for 15 minutes: `sluice link list` shows the reason",
-        metric=ours("RoutesDown", "links", stage=made.parameters.stage, statistic="Minimum"),
-        threshold=1,
-        periods=3,
-        capability=Capability.FEDERATION,
-    )
-
-
-def _rendezvous_rules(made: Operations) -> Iterator[Rule]:
-    yield Rule(
-        name="Unanswered",
-        text="Too many offers are denied or time out: `sluice rendezvous status` shows the waiting clients and proxies",
-        metric=create_unanswered_metric(made.parameters.stage, least_offers=made.options.unanswered_least_offers),
-        threshold=made.options.unanswered_percent,
-        periods=3,
-        capability=Capability.RENDEZVOUS,
-    )
-    yield Rule(
-        name="Stale",
-        text="Offers reach the broker after their clients gave up: check its throttles and its concurrency",
-        metric=ours(End.OFFER_STALE, "broker", stage=made.parameters.stage),
-        threshold=made.options.unanswered_least_offers,
-        periods=3,
-        capability=Capability.RENDEZVOUS,
     )
 
 
@@ -271,23 +263,21 @@ def _age_rules(made: Operations) -> Iterator[Rule]:
         text = "Messages wait too long for the land job: `sluice pipeline status` shows whether it runs"
         age_s = made.watched.pipeline_age_s
         yield rule("Pipeline", made.watched.pipeline.queue, age_s, text, of=Capability.PIPELINE)
-    for route, waits in _find_declared_queues(made):
-        text = f"Messages wait too long for route {route}: `sluice route status` shows the reason"
-        name = construct_id("Route", route)
-        yield rule(name, waits, options.bridge_lag_s, text, of=Capability.FEDERATION, heading="RouteAge")
-
-
-def _find_declared_queues(made: Operations) -> Iterator[tuple[str, sqs.IQueue | str]]:
-    """Find the queues of declared routes that start at this site, by route name, if their names are known at synth."""
     if (exchange := made.watched.exchange) is None:
         return
-    tag, bound = exchange.options.tag, exchange.state.bound
+    tag = exchange.options.tag
     for route in exchange.parameters.declared.routes:
-        # Without `tag`, the site's name contains its region and account, which are unknown at synth.
+        # Of declared routes that start here, queues whose names are known at synth. Without `tag`, the site's name
+        # contains its region and account, which are unknown.
         if route.src_is_local and route.src_is_queue:
-            yield route.name, bound.get(route.src, route.src)
+            waits = exchange.state.bound.get(route.src, route.src)
         elif route.src_is_local and tag is not None:
-            yield route.name, bridge_queue_name(tag, route, stage=made.parameters.stage)
+            waits = bridge_queue_name(tag, route, stage=made.parameters.stage)
+        else:
+            continue
+        text = f"Messages wait too long for route {route.name}: `sluice route status` shows the reason"
+        name = construct_id("Route", route.name)
+        yield rule(name, waits, options.bridge_lag_s, text, of=Capability.FEDERATION, heading="RouteAge")
 
 
 def _add_alarm_actions(made: Operations, topic: sns.ITopic, watches: Sequence[Watch], *, merged: bool) -> None:

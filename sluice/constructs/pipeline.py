@@ -17,7 +17,6 @@ from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_emrserverless as emr
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_s3_assets as s3_assets
@@ -32,7 +31,7 @@ from sluice.constructs import roles, storage
 from sluice.constructs.alarms import SPARK_NAMESPACE, Capability, Rule, ours
 from sluice.constructs.exchange import Exchange
 from sluice.constructs.exchange_state import ExchangeState
-from sluice.constructs.functions import Functions, FunctionSpec, every_minute, log_group
+from sluice.constructs.functions import Functions, every_minute, log_group
 from sluice.constructs.network import Network, create_network
 from sluice.constructs.roles import Statement, allow, pass_role
 from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parse_parameters
@@ -149,7 +148,15 @@ class LandingPipeline(SiteConstruct):
         self.queue = self.state.main
         key = self.queue.encryption_master_key
         self.kms_key_arns = [*kms_key_arns, *([] if key is None else [key.key_arn])]
-        self.network = None if vpc is None else _network_in(self, vpc, subnets, security_groups)
+        self.network: Network | None = None
+        if vpc is not None:  # without security groups, one is created that allows no ingress
+            groups = security_groups or [ec2.SecurityGroup(self, "WorkersGroup", vpc=vpc, description="Sluice: jobs")]
+            self.network = Network(
+                vpc_id=vpc.vpc_id,
+                subnet_ids=[subnet.subnet_id for subnet in subnets or vpc.private_subnets],
+                group_ids=[group.security_group_id for group in groups],
+                route_table_ids=[],
+            )
         self.application: emr.CfnApplication | None = None
         outputs = [
             Output(name="QueueUrl", value=self.queue.queue_url),
@@ -180,22 +187,6 @@ class LandingPipeline(SiteConstruct):
         return ours(name, of, stage=self.parameters.stage, statistic=statistic)
 
 
-def _network_in(
-    made: LandingPipeline,
-    vpc: ec2.IVpc,
-    subnets: Sequence[ec2.ISubnet],
-    security_groups: Sequence[ec2.ISecurityGroup],
-) -> Network:
-    """Put workers into existing subnets. Without security groups, create one that allows no ingress."""
-    groups = security_groups or [ec2.SecurityGroup(made, "WorkersGroup", vpc=vpc, description="Sluice: jobs")]
-    return Network(
-        vpc_id=vpc.vpc_id,
-        subnet_ids=[subnet.subnet_id for subnet in subnets or vpc.private_subnets],
-        group_ids=[group.security_group_id for group in groups],
-        route_table_ids=[],
-    )
-
-
 def _on_emr(made: LandingPipeline, assets: Assets, spark_assets: SparkAssets) -> list[Output]:
     job_logs = log_group(made, "JobLogs", days=made.parameters.log_retention_days)
     program = _program(made, spark_assets)
@@ -212,9 +203,30 @@ def _on_emr(made: LandingPipeline, assets: Assets, spark_assets: SparkAssets) ->
     network = made.network or create_network(made, made.options, statements)
     application = made.application = _application(made, job_logs, network)
     role = _job_role(made, statements, ArnEquals={"aws:SourceArn": application.attr_arn})
-    function = _jobs_function(made, assets, application, role, program)
+    runs = f"{application.attr_arn}/jobruns/*"
+    function = Functions.of(made, assets, extras=["functions"]).make(
+        "jobs",
+        timeout=JOBS_TIMEOUT,
+        memory_mb=made.options.jobs_memory_mb,
+        settings=_settings(made, application, role, program),
+        allowed=[
+            allow("emr-serverless", ["StartJobRun", "ListJobRuns"], application.attr_arn),
+            # Runs are tagged when they start.
+            allow("emr-serverless", ["CancelJobRun", "TagResource"], runs, wildcards=OF_RUNS),
+            pass_role("emr-serverless", role.role_arn),
+            allow("dynamodb", ["GetItem", "PutItem"], made.state.table.table_arn),
+        ],
+    )
+    every_minute(function, to_builtins(ReconcileJobs()))
     function.node.add_dependency(*network.endpoints)  # the jobs that it starts need them
-    _alarms(made)
+    for name, periods, text in (
+        ("StreamsDown", 3, "The land job should run but does not: `sluice pipeline status` shows the reason"),
+        ("JobsFailed", 1, "A job run failed: `sluice pipeline logs` shows the error"),
+    ):
+        rule = Rule(
+            name=name, text=text, metric=made.metric(name), threshold=1, periods=periods, capability=made.capability
+        )
+        made.watch(rule)
     return [
         Output(name="ApplicationId", value=application.attr_application_id),
         Output(name="JobsFunctionName", value=function.function_name),
@@ -295,33 +307,6 @@ def _job_statements(made: LandingPipeline) -> list[Statement]:
     return statements
 
 
-def _jobs_function(
-    made: LandingPipeline,
-    assets: Assets,
-    application: emr.CfnApplication,
-    role: iam.Role,
-    program: ProgramAssets,
-) -> lambda_.Function:
-    runs = f"{application.attr_arn}/jobruns/*"
-    function = Functions.of(made, assets, extras=["functions"]).make(
-        FunctionSpec(
-            name="jobs",
-            timeout=JOBS_TIMEOUT,
-            memory_mb=made.options.jobs_memory_mb,
-            settings=_settings(made, application, role, program),
-            allowed=[
-                allow("emr-serverless", ["StartJobRun", "ListJobRuns"], application.attr_arn),
-                # Runs are tagged when they start.
-                allow("emr-serverless", ["CancelJobRun", "TagResource"], runs, wildcards=OF_RUNS),
-                pass_role("emr-serverless", role.role_arn),
-                allow("dynamodb", ["GetItem", "PutItem"], made.state.table.table_arn),
-            ],
-        )
-    )
-    every_minute(function, to_builtins(ReconcileJobs()))
-    return function
-
-
 def _settings(
     made: LandingPipeline, application: emr.CfnApplication, role: iam.Role, program: ProgramAssets
 ) -> JobsSettings:
@@ -356,14 +341,3 @@ def _settings(
         ),
         limits=JobLimits(**options.model_dump(include=set(JobLimits.__struct_fields__))),
     )
-
-
-def _alarms(made: LandingPipeline) -> None:
-    for name, periods, text in (
-        ("StreamsDown", 3, "The land job should run but does not: `sluice pipeline status` shows the reason"),
-        ("JobsFailed", 1, "A job run failed: `sluice pipeline logs` shows the error"),
-    ):
-        rule = Rule(
-            name=name, text=text, metric=made.metric(name), threshold=1, periods=periods, capability=Capability.PIPELINE
-        )
-        made.watch(rule)

@@ -26,7 +26,6 @@ from sluice.constructs.functions import (
     CONSUME_ACTIONS,
     STREAM_ACTIONS,
     Functions,
-    FunctionSpec,
     every_minute,
     queue_arn,
     trigger,
@@ -145,11 +144,23 @@ class Rendezvous(SiteConstruct):
         self.country_files = {COUNTRIES_FILE: countries} if countries else {}
         extras = ["functions", "geoip"] if countries else ["functions"]
         self.functions = Functions.of(self, assets or Assets(PROJECT), extras=extras)
+        events_exchange, self.events = self.parameters.rendezvous.events_exchange, None
+        if events_exchange is not None:
+            if self.federation is None:
+                raise BadConfiguration(f"{self.node.path}: events_exchange needs an exchange")
+            self.events = EventSettings(site=self.federation.site, geoip_file=COUNTRIES_FILE if countries else None)
+        # What broker, proxy and sweeper share
+        self.settings: Mapping[str, Any] = {
+            "table": self.state.table.table_name,
+            "waiting_table": self.waiting_table.table_name,
+            "dead_letters_url": self.state.dead_letters.queue_url,
+            "stage": stage,
+        }
         self.url = _proxy(self)
         _broker(self)
         sweeper = _sweeper(self)
-        if self.parameters.rendezvous.events_exchange is not None:
-            _counters(self, self.parameters.rendezvous.events_exchange)
+        if events_exchange is not None and self.federation is not None:
+            _counters(self, events_exchange, self.federation)
         self.client_user = _client_user(self)
         outputs = {
             "OffersQueueUrl": self.offers_queue.queue_url,
@@ -191,11 +202,11 @@ class Rendezvous(SiteConstruct):
 
 def _broker(made: Rendezvous) -> None:
     state, parameters = made.state, made.parameters.rendezvous
-    spec = FunctionSpec(
-        name="broker",
+    function = made.functions.make(
+        "broker",
         timeout=BROKER_TIMEOUT,
         memory_mb=parameters.broker_memory_mb,
-        settings=BrokerSettings(**_common_settings(made), bridges=parameters.bridge_list, events=_events(made)),
+        settings=BrokerSettings(**made.settings, bridges=parameters.bridge_list, events=made.events),
         files=made.country_files,
         allowed=[
             allow("dynamodb", ["PutItem"], state.table.table_arn),
@@ -205,24 +216,23 @@ def _broker(made: Rendezvous) -> None:
             _allow_run_time_queues(["CreateQueue"], made.answer_queues),
         ],
     )
-    function = made.functions.make(spec)
     trigger("Offers", function, state.offers_queue, concurrency=parameters.broker_max_concurrency)
 
 
 def _proxy(made: Rendezvous) -> lambda_.FunctionUrl:
     state, parameters = made.state, made.parameters.rendezvous
-    spec = FunctionSpec(
-        name="proxy",
+    function = made.functions.make(
+        "proxy",
         timeout=PROXY_TIMEOUT,
         memory_mb=parameters.proxy_memory_mb,
         settings=ProxySettings(
-            **_common_settings(made),
+            **made.settings,
             bridges=parameters.bridge_list,
             allowed_relay_pattern=RelayPattern.parse(parameters.allowed_relay_pattern),
             held_proxies_min=parameters.held_proxies_min,
             held_proxies_max=parameters.held_proxies_max,
             trusts_forwarded=parameters.trusted_proxy,
-            events=_events(made),
+            events=made.events,
         ),
         files=made.country_files,
         allowed=[
@@ -235,36 +245,30 @@ def _proxy(made: Rendezvous) -> lambda_.FunctionUrl:
         is_called_often=True,
         reserved_concurrency=parameters.proxy_max_concurrency,
     )
-    # Volunteers have no credentials: the protocol's broker is open to all.
-    function = made.functions.make(spec)
-    if parameters.proxy_max_concurrency is not None:
-        _watch_concurrency(made, function, most=parameters.proxy_max_concurrency)
-    return function.add_function_url(auth_type=lambda_.FunctionUrlAuthType.NONE)
-
-
-def _watch_concurrency(made: Rendezvous, function: lambda_.Function, *, most: int) -> None:
-    percent = made.parameters.operations.concurrency_percent
-    text = f"{percent} % of the proxy function's {most} concurrent executions are in use: above it, polls are refused"
-    used = function.metric("ConcurrentExecutions", statistic="Maximum", period=FIVE_MINUTES)
-    made.watch(
-        Rule(
-            name="ProxyConcurrency",
-            text=text,
-            metric=used,
-            threshold=most * percent / 100,
-            periods=2,
-            capability=Capability.RENDEZVOUS,
+    if (most := parameters.proxy_max_concurrency) is not None:
+        percent = made.parameters.operations.concurrency_percent
+        made.watch(
+            Rule(
+                name="ProxyConcurrency",
+                text=f"{percent} % of the proxy function's {most} concurrent executions are in use: above it, polls are"
+                " refused",
+                metric=function.metric("ConcurrentExecutions", statistic="Maximum", period=FIVE_MINUTES),
+                threshold=most * percent / 100,
+                periods=2,
+                capability=Capability.RENDEZVOUS,
+            )
         )
-    )
+    # Volunteers have no credentials: the protocol's broker is open to all.
+    return function.add_function_url(auth_type=lambda_.FunctionUrlAuthType.NONE)
 
 
 def _sweeper(made: Rendezvous) -> lambda_.Function:
     state = made.state
-    spec = FunctionSpec(
-        name="sweeper",
+    function = made.functions.make(
+        "sweeper",
         timeout=SWEEPER_TIMEOUT,
         memory_mb=made.parameters.rendezvous.sweeper_memory_mb,
-        settings=MeetingSettings(**_common_settings(made)),
+        settings=MeetingSettings(**made.settings),
         allowed=[
             allow("dynamodb", (*SWEEP_ACTIONS, "UpdateItem"), state.table.table_arn),
             allow("dynamodb", SWEEP_ACTIONS, made.waiting_table.table_arn),
@@ -274,16 +278,15 @@ def _sweeper(made: Rendezvous) -> lambda_.Function:
         ],
         failures=state.dead_letters,
     )
-    function = made.functions.make(spec)
     every_minute(function)
     return function
 
 
-def _counters(made: Rendezvous, exchange: str) -> None:
-    state, federation, parameters = made.state, _federation(made), made.parameters.rendezvous
+def _counters(made: Rendezvous, exchange: str, federation: ExchangeState) -> None:
+    state, parameters = made.state, made.parameters.rendezvous
     ingress = federation.ingresses[0].queue
-    spec = FunctionSpec(
-        name="counters",
+    function = made.functions.make(
+        "counters",
         timeout=COUNTERS_TIMEOUT,
         memory_mb=parameters.counters_memory_mb,
         settings=CountersSettings(
@@ -302,7 +305,6 @@ def _counters(made: Rendezvous, exchange: str) -> None:
             allow("sqs", ["SendMessage"], ingress.queue_arn, state.dead_letters.queue_arn),
         ],
     )
-    function = made.functions.make(spec)
     trigger_by_stream(
         "CountersStream",
         function,
@@ -324,30 +326,6 @@ def _counters(made: Rendezvous, exchange: str) -> None:
             capability=Capability.RENDEZVOUS,
         ),
     )
-
-
-def _common_settings(made: Rendezvous) -> Mapping[str, Any]:
-    """Return the settings that broker, proxy and sweeper share."""
-    return {
-        "table": made.state.table.table_name,
-        "waiting_table": made.waiting_table.table_name,
-        "dead_letters_url": made.state.dead_letters.queue_url,
-        "stage": made.parameters.stage,
-    }
-
-
-def _events(made: Rendezvous) -> EventSettings | None:
-    """Return the settings with which a function publishes events; None if no exchange takes them."""
-    parameters = made.parameters.rendezvous
-    if parameters.events_exchange is None:
-        return None
-    return EventSettings(site=_federation(made).site, geoip_file=COUNTRIES_FILE if parameters.geoip_file else None)
-
-
-def _federation(made: Rendezvous) -> ExchangeState:
-    if made.federation is None:
-        raise BadConfiguration(f"{made.node.path}: events_exchange needs an exchange")
-    return made.federation
 
 
 def _client_user(made: Rendezvous) -> iam.User:

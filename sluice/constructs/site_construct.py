@@ -148,7 +148,17 @@ class SiteConstruct(Construct):
         self.home = Home.of(self, self.stack_name, parameters.stage)
         self.watches: list[Watch] = []
         self.is_finished = False
-        _claim(self)
+        # Protocols fix names that can exist only once, so one construct reserves the capability's name.
+        stage = Stage.of(self)
+        within = self.node.root if stage is None else stage
+        claim = f"{self.home.name} in {self.stack.environment}"
+        claimed = within.node.try_find_child(claim)
+        if claimed is not None:
+            raise BadConfiguration(
+                f"{self.node.path}: {claimed.node.metadata[0].data} is already {self.home.name}, and a region has only"
+                " one: share it, or give one of them another stage"
+            )
+        Construct(cast("Construct", within), claim).node.add_metadata(CLAIMED_BY, self.node.path)
         Aspects.of(self).add(_Finishing(self.finish))
 
     def finish(self) -> None:
@@ -183,18 +193,3 @@ class _Finishing:
     def visit(self, _: IConstruct) -> None:
         """Finish at the first visit, which is the construct's own."""
         self._finish()
-
-
-def _claim(construct: SiteConstruct) -> None:
-    """Reserve a capability's name for one construct, because protocols fix names that can exist only once."""
-    stage = Stage.of(construct)
-    within = construct.node.root if stage is None else stage
-    id_ = f"{construct.home.name} in {construct.stack.environment}"
-    claimed = within.node.try_find_child(id_)
-    if claimed is not None:
-        other = claimed.node.metadata[0].data
-        raise BadConfiguration(
-            f"{construct.node.path}: {other} is already {construct.home.name}, and a region has only one: "
-            "share it, or give one of them another stage"
-        )
-    Construct(cast("Construct", within), id_).node.add_metadata(CLAIMED_BY, construct.node.path)

@@ -27,7 +27,6 @@ from sluice.constructs.functions import (
     AT_RUN_TIME,
     CONSUME_ACTIONS,
     Functions,
-    FunctionSpec,
     every_minute,
     queue_arn,
     trigger,
@@ -113,8 +112,19 @@ class SplitQueues:
 
         if source is None:
             source = create_queue("Source")
-        for sender in queue.sender_arns:
-            source.add_to_resource_policy(_may_send(sender, source))
+        for sender in queue.sender_arns:  # a topic, or a bucket of this account
+            service = sender.split(":")[2]
+            conditions = {"ArnEquals": {"aws:SourceArn": sender}}
+            if service == "s3":  # a bucket's ARN doesn't say whose it is
+                conditions["StringEquals"] = {"aws:SourceAccount": Aws.ACCOUNT_ID}
+            source.add_to_resource_policy(
+                iam.PolicyStatement(
+                    principals=[iam.ServicePrincipal(f"{service}.amazonaws.com")],
+                    actions=["sqs:SendMessage"],
+                    resources=[source.queue_arn],
+                    conditions=conditions,
+                )
+            )
         if main is None and not queue.consumers:
             main = create_queue("Main")
         return cls(id=named, parameters=queue, source=source, main=main, dead_letters=own_dead_letters)
@@ -211,7 +221,9 @@ class Splitting(SiteConstruct):
         splitter, triggers = _splitter(self)
         control = _control(self, triggers)
         outputs = [Output(name="ControlFunctionName", value=control.function_name)]
-        if control.role is not None and _accesses_kubernetes(self):  # clusters' access entries name the role
+        consumers = [consumer for queue in self.queues for consumer in queue.parameters.consumers]
+        in_clusters = any(isinstance(consumer, KubernetesParameters) and not consumer.agent for consumer in consumers)
+        if control.role is not None and in_clusters:  # clusters' access entries name the role
             outputs.append(Output(name="ControlRoleArn", value=control.role.role_arn))
         outputs += [
             Output(name="SplitterLogGroupName", value=splitter.log_group.log_group_name),
@@ -311,22 +323,28 @@ def _existing_queue_field(role: str, queue: sqs.IQueue | None) -> Mapping[str, s
     return {f"existing_{role}_queue_arn": arn if Token.is_unresolved(queue.queue_arn) else queue.queue_arn}
 
 
-def _accesses_kubernetes(made: Splitting) -> bool:
-    consumers = [consumer for queue in made.queues for consumer in queue.parameters.consumers]
-    return any(isinstance(consumer, KubernetesParameters) and not consumer.agent for consumer in consumers)
-
-
 def _splitter(made: Splitting) -> tuple[lambda_.Function, Mapping[str, lambda_.EventSourceMapping]]:
     """Create the splitter. Returns its triggers too, by queue id."""
-    parameters = made.parameters.splitting
+    state, parameters = made.state, made.parameters.splitting
+    sources = [queues.source.queue_arn for queues in made.queues]
+    mains = [queues.main.queue_arn for queues in made.queues if queues.main is not None]
+    sent_to = [*mains, made.temporary_queues, state.control_queue.queue_arn, state.dead_letters.queue_arn]
+    allowed = [
+        allow("dynamodb", ["GetItem", "Query", "PutItem", "UpdateItem"], state.table.table_arn),
+        allow("sqs", ["SendMessage"], *sent_to, wildcards=AT_RUN_TIME),
+        *_kms(made),
+    ]
+    if sources:
+        allowed.append(allow("sqs", CONSUMED, *sources))
+    if parameters.s3_bucket_arns:
+        objects = [f"{arn}/*" for arn in parameters.s3_bucket_arns]
+        allowed.append(allow("s3", ["GetObject"], *objects, wildcards="S3 events name objects; any of the bucket."))
     function = made.functions.make(
-        FunctionSpec(
-            name="splitter",
-            timeout=SPLITTER_TIMEOUT,
-            memory_mb=parameters.splitter_memory_mb,
-            settings=_settings(made),
-            allowed=_splitter_statements(made),
-        )
+        "splitter",
+        timeout=SPLITTER_TIMEOUT,
+        memory_mb=parameters.splitter_memory_mb,
+        settings=_settings(made),
+        allowed=allowed,
     )
     triggers = {}
     for queues in made.queues:
@@ -343,32 +361,6 @@ def _splitter(made: Splitting) -> tuple[lambda_.Function, Mapping[str, lambda_.E
     return function, triggers
 
 
-def _splitter_statements(made: Splitting) -> list[Statement]:
-    state, parameters = made.state, made.parameters.splitting
-    sources = [queues.source.queue_arn for queues in made.queues]
-    mains = [queues.main.queue_arn for queues in made.queues if queues.main is not None]
-    dead_letters = state.dead_letters.queue_arn
-    statements = [
-        allow("dynamodb", ["GetItem", "Query", "PutItem", "UpdateItem"], state.table.table_arn),
-        allow(
-            "sqs",
-            ["SendMessage"],
-            *mains,
-            made.temporary_queues,
-            state.control_queue.queue_arn,
-            dead_letters,
-            wildcards=AT_RUN_TIME,
-        ),
-        *_kms(made),
-    ]
-    if sources:
-        statements.append(allow("sqs", CONSUMED, *sources))
-    if parameters.s3_bucket_arns:
-        objects = [f"{arn}/*" for arn in parameters.s3_bucket_arns]
-        statements.append(allow("s3", ["GetObject"], *objects, wildcards="S3 events name objects; any of the bucket."))
-    return statements
-
-
 def _control(made: Splitting, triggers: Mapping[str, lambda_.EventSourceMapping]) -> lambda_.Function:
     state, parameters = made.state, made.parameters.splitting
     repointed = {
@@ -377,30 +369,28 @@ def _control(made: Splitting, triggers: Mapping[str, lambda_.EventSourceMapping]
     consumers = [consumer for of_queue in repointed.values() for consumer in of_queue]
     about_consumers = repointing.statements(made.stack, consumers, [triggers[queue_id] for queue_id in repointed])
     function = made.functions.make(
-        FunctionSpec(
-            name="control",
-            timeout=CONTROL_TIMEOUT,
-            memory_mb=parameters.control_memory_mb,
-            settings=ControlSettings(
-                **structs.asdict(_settings(made)),
-                counts_settle_s=parameters.counts_settle_s,
-                stage=made.parameters.stage,
-                repointed=tuple(
-                    Repointed(
-                        queue_id=queue_id,
-                        trigger_id=triggers[queue_id].event_source_mapping_id,
-                        targets=to_targets(of_queue),
-                    )
-                    for queue_id, of_queue in repointed.items()
-                ),
-                policies=tuple(policy.policy for policy in parameters.policies),
+        "control",
+        timeout=CONTROL_TIMEOUT,
+        memory_mb=parameters.control_memory_mb,
+        settings=ControlSettings(
+            **structs.asdict(_settings(made)),
+            counts_settle_s=parameters.counts_settle_s,
+            stage=made.parameters.stage,
+            repointed=tuple(
+                Repointed(
+                    queue_id=queue_id,
+                    trigger_id=triggers[queue_id].event_source_mapping_id,
+                    targets=to_targets(of_queue),
+                )
+                for queue_id, of_queue in repointed.items()
             ),
-            allowed=[*_control_statements(made), *about_consumers],
-            failures=state.dead_letters,
-            # A tick arms the next one while sessions live. Lambda would treat that as a runaway loop:
-            # https://docs.aws.amazon.com/lambda/latest/dg/invocation-recursion.html
-            recursive_loop=lambda_.RecursiveLoop.ALLOW,
-        )
+            policies=tuple(policy.policy for policy in parameters.policies),
+        ),
+        allowed=[*_control_statements(made), *about_consumers],
+        failures=state.dead_letters,
+        # A tick arms the next one while sessions live. Lambda would treat that as a runaway loop:
+        # https://docs.aws.amazon.com/lambda/latest/dg/invocation-recursion.html
+        recursive_loop=lambda_.RecursiveLoop.ALLOW,
     )
     trigger("Control", function, state.control_queue, concurrency=None)
     every_minute(function, to_builtins(SweepQueues()))
@@ -451,18 +441,4 @@ def _settings(made: Splitting) -> SplitterSettings:
             )
             for queues in made.queues
         ),
-    )
-
-
-def _may_send(sender: str, queue: sqs.IQueue) -> iam.PolicyStatement:
-    """Let a topic, or a bucket of this account, send to the queue."""
-    service = sender.split(":")[2]
-    conditions = {"ArnEquals": {"aws:SourceArn": sender}}
-    if service == "s3":  # a bucket's ARN doesn't say whose it is
-        conditions["StringEquals"] = {"aws:SourceAccount": Aws.ACCOUNT_ID}
-    return iam.PolicyStatement(
-        principals=[iam.ServicePrincipal(f"{service}.amazonaws.com")],
-        actions=["sqs:SendMessage"],
-        resources=[queue.queue_arn],
-        conditions=conditions,
     )

@@ -6,7 +6,7 @@ A function's environment variables have at most 4 KB in total: docs/decisions/00
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from aws_cdk import Stack
 from aws_cdk import aws_ssm as ssm
@@ -19,7 +19,7 @@ from sluice.errors import BadParameter
 PARAMETER_BYTES = 4_096
 # The maximum of one call: https://docs.aws.amazon.com/systems-manager/latest/APIReference/API_GetParameters.html
 MOST = 10
-TOKEN = re.compile(r"(\$\{Token\[[^\]]*\]\})")
+PIECE = re.compile(r"\$\{Token\[[^\]]*\]\}|.", re.DOTALL)  # a token, or a single character between tokens
 TOKEN_BYTES = 160  # more than any ARN or URL of ours, by which a deployment replaces a token
 KEY_CHARACTERS = 12
 OWN = "Parameters are named by their content, which a next deployment changes; the wildcard stands after the function."
@@ -48,9 +48,19 @@ def parameters(scope: Construct, home: str, function: str, text: str) -> Sequenc
 
 
 def parts(who: str, text: str) -> Sequence[str]:
-    """Split a JSON text into values of parameters. Raises `BadParameter`, which names `who`, if it is too long."""
+    """Split a JSON text into values of parameters, each of which fits after a deployment has replaced its tokens.
+
+    Raises `BadParameter`, which names `who`, if it is too long.
+    """
     # SSM treats `{{` as a reference. JSON has it only in strings, where the second brace can be escaped.
-    cut = list(_parts(text.replace("{{", r"{\u007b")))
+    cut, room = list[str](), 0
+    for piece in PIECE.findall(text.replace("{{", r"{\u007b")):
+        size = TOKEN_BYTES if len(piece) > 1 else len(piece.encode())
+        if size > room:
+            cut.append("")
+            room = PARAMETER_BYTES
+        cut[-1] += piece
+        room -= size
     if len(cut) > MOST:
         raise BadParameter("sluice", f"what {who} is told of queues, peers and routes has more than {MOST} times 4 KB")
     return cut
@@ -59,22 +69,3 @@ def parts(who: str, text: str) -> Sequence[str]:
 def names(stack: Stack, home: str, function: str) -> str:
     """Return the ARN pattern of a function's parameters, of this deployment and the next."""
     return stack.format_arn(service="ssm", resource="parameter", resource_name=f"{home}/{function}/*")
-
-
-def _parts(text: str) -> Iterator[str]:
-    """Split a text so that each part fits into a parameter after a deployment has replaced its tokens."""
-    part, room = "", PARAMETER_BYTES
-    for piece in _pieces(text):
-        size = TOKEN_BYTES if TOKEN.fullmatch(piece) else len(piece.encode())
-        if size > room:
-            yield part
-            part, room = "", PARAMETER_BYTES
-        part, room = part + piece, room - size
-    if part:
-        yield part
-
-
-def _pieces(text: str) -> Iterator[str]:
-    """Yield tokens, and the single characters between them."""
-    for piece in TOKEN.split(text):
-        yield from [piece] if TOKEN.fullmatch(piece) else piece
