@@ -11,7 +11,7 @@ from sluice.cli.output import print_result, show_pairs
 from sluice.cli.progress import steps
 from sluice.cli.sites import CloudCommand, PlainCommand, SiteTyper
 from sluice.cli.terminal import print_note
-from sluice.local.cloud import FOLDER, Cloud, CloudFailed, describe_lost_state, find_cloud, start_cloud
+from sluice.local.cloud import FOLDER, Cloud, CloudFailed, describe_lost_state, find_cloud, require_running, start_cloud
 from sluice.local.deployer import Deployer
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.jobs import JOBS_FOLDER, end_all
@@ -71,7 +71,12 @@ def up(
     behaviours = Behaviours(scale=scale, seed=seed) if harsh else None
     with steps(1) as progress:
         progress("starting the embedded cloud")
-        cloud = find_cloud() or _start_cloud(keep_state=keep_state, harsh=behaviours)
+        cloud = find_cloud()
+        if cloud is None:
+            lost = describe_lost_state() if keep_state else None
+            if lost is not None:
+                print_note(lost)
+            cloud = start_cloud(keep_state=keep_state, save_state=True, harsh=behaviours)
         if behaviours and cloud.harsh != behaviours:
             raise CloudFailed(
                 "the embedded cloud already runs with other --harsh settings: stop it with `sluice local down` first"
@@ -100,14 +105,6 @@ def _resolve_sites(said: SiteOptions, text: str, cloud: Cloud) -> list[Site]:
     return [Site(named.local_account, named.region, named.stage)]
 
 
-def _start_cloud(*, keep_state: bool, harsh: Behaviours | None) -> Cloud:
-    """Start a cloud that saves its state when it is stopped, and note what of the last state can't be restored."""
-    lost = describe_lost_state() if keep_state else None
-    if lost is not None:
-        print_note(lost)
-    return start_cloud(keep_state=keep_state, save_state=True, harsh=harsh)
-
-
 @app.command(cls=PlainCommand)
 def down() -> None:
     """Stop the embedded cloud, its functions and the local pipeline jobs, and save its state."""
@@ -122,24 +119,17 @@ def down() -> None:
 @app.command(cls=PlainCommand)
 def status() -> None:
     """Show the embedded cloud's endpoint, its deployed sites and its logs."""
-    cloud = _require_cloud()
+    cloud = require_running(find_cloud())
     print_result(_document(cloud), lambda: _show(cloud))
 
 
 @app.command(cls=CloudCommand)
 def env(which: SiteArgument, *, site: SiteOptions) -> None:
     """Print the environment variables with which AWS programs reach a site: `eval "$(sluice local env)"`."""
-    cloud = _require_cloud()
+    cloud = require_running(find_cloud())
     variables = cloud.environment(_resolve_sites(site, which, cloud)[0])
     lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
     print_result(variables, lambda: typer.echo("\n".join(lines)))
-
-
-def _require_cloud() -> Cloud:
-    cloud = find_cloud()
-    if not cloud:
-        raise CloudFailed("the embedded cloud isn't running: start it with `sluice local up`")
-    return cloud
 
 
 def _document(cloud: Cloud) -> dict[str, object]:

@@ -94,7 +94,13 @@ class Cloud:
 
     def is_running(self) -> bool:
         """Return whether the process runs and answers."""
-        return _is_process_running(self.pid) and _answers(self.endpoint)
+        if not _is_process_running(self.pid):
+            return False
+        try:
+            with urllib.request.urlopen(f"{self.endpoint}/_ministack/ready", timeout=5) as response:  # noqa: S310 - loopback
+                return bool(response.status == 200)  # noqa: PLR2004 - HTTP's own number
+        except OSError:
+            return False
 
     def stop(self) -> None:
         """Stop the server and its functions, which are in its process session.
@@ -193,6 +199,13 @@ def find_cloud(folder: Path = FOLDER) -> Cloud | None:
     return cloud if cloud.is_running() else None
 
 
+def require_running(cloud: Cloud | None) -> Cloud:
+    """Return the cloud. Raises `CloudFailed` if there is none."""
+    if cloud is None:
+        raise CloudFailed("the embedded cloud isn't running: start it with `sluice local up`")
+    return cloud
+
+
 def tail(log: Path) -> str:
     """Return the last lines of a log."""
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
@@ -276,14 +289,6 @@ def _write(cloud: Cloud) -> None:
 
 def _is_process_running(pid: int) -> bool:
     return is_running(pid, f"/{REQUEST_LOG}\0")
-
-
-def _answers(endpoint: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{endpoint}/_ministack/ready", timeout=5) as response:  # noqa: S310 - loopback
-            return bool(response.status == 200)  # noqa: PLR2004 - HTTP's own number
-    except OSError:
-        return False
 
 
 def _wait(done: Callable[[], bool], may_go_on: Callable[[], bool], timeout_s: float) -> None:

@@ -61,10 +61,6 @@ def list_stacks(cloud: Cloud, site: Site) -> Mapping[str, DeployedStack]:
     }
 
 
-def _ignore(_: object) -> None:
-    pass
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployer:
     """Deploys one set of parameters to sites.
@@ -75,8 +71,8 @@ class Deployer:
 
     cloud: Cloud
     context: Mapping[str, object] = field(default_factory=dict)  # on top of cdk.json: parameter to value
-    progress: Callable[[str], None] = _ignore
-    expect: Callable[[int], None] = _ignore
+    progress: Callable[[str], None] = lambda _: None
+    expect: Callable[[int], None] = lambda _: None
     cdk: Callable[[], Path] = cdk
     stacks_of: Callable[[Cloud, Site], Mapping[str, DeployedStack]] = list_stacks
     assemblies: Path = assemblies.FOLDER
@@ -89,6 +85,16 @@ class Deployer:
         """
         stages = dict.fromkeys(site.stage for site in sites)
         made = {stage: self.assembly(stage) for stage in stages}
+
+        def bootstrap(site: Site) -> None:
+            self.progress(f"{site}: bootstrapping")
+            self._cdk(site, ["bootstrap", f"aws://{site.account}/{site.region}"])
+
+        def deploy(site: Site) -> None:
+            app = str(made[site.stage].folder)
+            options = ["--require-approval", "never", "--concurrency", CONCURRENT_STACKS]
+            self._cdk(site, ["deploy", "--all", "--app", app, *options])
+
         with ThreadPoolExecutor(len(sites)) as executor:
             stacks = dict(zip(sites, executor.map(lambda site: self.stacks_of(self.cloud, site), sites), strict=True))
             due = [
@@ -98,10 +104,15 @@ class Deployer:
             ]
             # Bootstrapping is per account and region, whatever the stages.
             places = {(site.account, site.region): site for site in due}.values()
-            bare = [site for site in places if _bootstrap_version(stacks[site]) < made[site.stage].bootstrap_version]
+            versions = {
+                site: int(stacks[site][TOOLKIT].outputs.get("BootstrapVersion", 0))
+                for site in places
+                if TOOLKIT in stacks[site]
+            }
+            bare = [site for site in places if versions.get(site, -1) < made[site.stage].bootstrap_version]
             self.expect(len(bare) + sum(len(made[site.stage].stacks) for site in due))
-            list(executor.map(self._bootstrap, bare))
-            list(executor.map(lambda site: self._deploy(site, made[site.stage]), due))
+            list(executor.map(bootstrap, bare))
+            list(executor.map(deploy, due))
             stacks |= dict(zip(due, executor.map(lambda site: self.stacks_of(self.cloud, site), due), strict=True))
         for site in set(sites) - set(due):
             self.progress(f"{site}: nothing has changed")
@@ -133,16 +144,6 @@ class Deployer:
             take_place(new, self.assemblies / key)
         return Assembly(self.assemblies / key)
 
-    def _bootstrap(self, site: Site) -> None:
-        self.progress(f"{site}: bootstrapping")
-        self._cdk(site, ["bootstrap", f"aws://{site.account}/{site.region}"])
-
-    def _deploy(self, site: Site, assembly: Assembly) -> None:
-        app = str(assembly.folder)
-        self._cdk(
-            site, ["deploy", "--all", "--app", app, "--require-approval", "never", "--concurrency", CONCURRENT_STACKS]
-        )
-
     def _cdk(self, site: Site, arguments: Sequence[str]) -> None:
         log = f"cdk-{site.account}-{site.region}{f'-{site.stage}' if site.stage else ''}.log"
 
@@ -161,7 +162,7 @@ class Deployer:
         *,
         log: str,
         folder: Path,
-        on_line: Callable[[str], None] = _ignore,
+        on_line: Callable[[str], None] = lambda _: None,
     ) -> None:
         log_file = self.cloud.folder / log
         # The app and the command line run with the Python and the Node of this environment.
@@ -196,8 +197,3 @@ def _deployment_record(assembly: Assembly, stacks: Mapping[str, DeployedStack]) 
     """Return a record of the deployed assembly and stacks, which any later deployment makes outdated."""
     stamps = {name: stacks[name].stamp for name in assembly.stacks if name in stacks}
     return {"assembly": assembly.digest, **stamps}
-
-
-def _bootstrap_version(stacks: Mapping[str, DeployedStack]) -> int:
-    """Return the bootstrap version of an account and region; -1 if it isn't bootstrapped."""
-    return int(stacks[TOOLKIT].outputs.get("BootstrapVersion", 0)) if TOOLKIT in stacks else -1

@@ -116,7 +116,10 @@ class LocalRuns:
     def start(self, job: Job, *, token: str) -> str:  # noqa: ARG002 - the port's: who starts is alone
         """See the port."""
         python = find_spark_python(self.given_python)
-        self._forget_old()
+        ended = [record for record in self._records() if not self._run(record).is_live]
+        for old in ended[: -KEPT_RUNS or None]:
+            for file in self._folder.glob(f"{old.stem}.*"):
+                file.unlink()
         self._folder.mkdir(parents=True, exist_ok=True)
         record = self._folder / f"{time.time_ns() // 1_000_000}-{job.name}.json"
         with self.log(record.stem).open("wb") as log:
@@ -153,8 +156,16 @@ class LocalRuns:
         name = RunName.parse(fields["name"])
         if name is None:
             raise BadConfiguration(f"{record} names no job: delete it")
-        state, detail = _state(record, fields)
         last = ended if ended.exists() else record
+        state, detail = RunState.FAILED, "exit code none: it was killed"
+        if not ended.exists() and is_running(fields["pid"], str(record)):
+            state = RunState.CANCELLING if fields.get("cancelled") else RunState.RUNNING
+            detail = f"process {fields['pid']}"
+        elif fields.get("cancelled"):
+            state, detail = RunState.CANCELLED, ""
+        elif ended.exists():
+            code = ended.read_text()
+            state, detail = (RunState.SUCCESS, "") if code == "0" else (RunState.FAILED, f"exit code {code}")
         return Run(
             run_id=record.stem,
             name=name,
@@ -169,28 +180,12 @@ class LocalRuns:
         unfinished.write_text(json.dumps(fields))
         unfinished.replace(record)
 
-    def _forget_old(self) -> None:
-        ended = [record for record in self._records() if not self._run(record).is_live]
-        for record in ended[: -KEPT_RUNS or None]:
-            for file in self._folder.glob(f"{record.stem}.*"):
-                file.unlink()
-
     def _records(self) -> list[Path]:
         return sorted(self._folder.glob("*.json"))
 
     @property
     def _folder(self) -> Path:
         return self.folder / "runs"
-
-
-def _state(record: Path, fields: Mapping[str, object]) -> tuple[RunState, str]:
-    ended = record.with_suffix(SUFFIX)
-    if not ended.exists() and is_running(int(str(fields["pid"])), str(record)):
-        return (RunState.CANCELLING if fields.get("cancelled") else RunState.RUNNING), f"process {fields['pid']}"
-    if fields.get("cancelled"):
-        return RunState.CANCELLED, ""
-    code = ended.read_text() if ended.exists() else "none: it was killed"
-    return (RunState.SUCCESS, "") if code == "0" else (RunState.FAILED, f"exit code {code}")
 
 
 def _wait_for_end(record: Path, pid: int, *, within_s: float) -> bool:

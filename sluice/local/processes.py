@@ -30,7 +30,11 @@ def is_running(pid: int, command: str) -> bool:
 def end_session(session: int) -> None:
     """Kill every process of a session at once, its leader and the caller last. An empty session is no error."""
     last = {session, os.getpid()}
-    members = [pid for pid in _pids() if _session_id(pid) == session]
+    members = []
+    for pid in _pids():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.getsid(pid) == session:
+                members.append(pid)
     for pid in [pid for pid in members if pid not in last] + [pid for pid in members if pid in last]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -42,10 +46,3 @@ def _pids() -> Iterator[int]:
     else:
         listed = subprocess.run(["ps", "-A", "-o", "pid="], check=True, capture_output=True, text=True)  # noqa: S607 - the system's
         yield from map(int, listed.stdout.split())
-
-
-def _session_id(pid: int) -> int | None:
-    try:
-        return os.getsid(pid)
-    except (ProcessLookupError, PermissionError):
-        return None

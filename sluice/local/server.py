@@ -23,8 +23,15 @@ LOOK_EVERY_S = 1.0
 
 def main(runtime_python: str, request_log: str, harsh: str = "", parent: str = "") -> None:
     """Serve until a signal arrives, or until the process `parent` ends if its pid is given."""
+
+    def end_with_parent() -> None:
+        """End this process and its functions when the parent has ended in any way."""
+        while os.getppid() == int(parent):
+            time.sleep(LOOK_EVERY_S)
+        end_session(os.getpid())
+
     if parent:
-        threading.Thread(target=_end_with, args=(int(parent),), daemon=True).start()
+        threading.Thread(target=end_with_parent, daemon=True).start()
     iam.patch()
     cloud.name_by_region()
     functions.patch(Path(runtime_python))
@@ -39,13 +46,6 @@ def main(runtime_python: str, request_log: str, harsh: str = "", parent: str = "
         expire_items()
     sys.argv[1:] = []  # ministack reads them too
     ministack.app.main()
-
-
-def _end_with(parent: int) -> None:
-    """End this process and its functions when the parent has ended in any way."""
-    while os.getppid() == parent:
-        time.sleep(LOOK_EVERY_S)
-    end_session(os.getpid())
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 
 from sluice.aws.connections import Connection, connect_environment, connect_user, fetch_account, profiles
 from sluice.errors import BadConfiguration
-from sluice.local.cloud import Cloud, CloudFailed, find_cloud
+from sluice.local.cloud import Cloud, CloudFailed, find_cloud, require_running
 from sluice.local.sites import DEFAULT_SITE, SITE, Site
 from sluice.stages import STAGE, is_stage
 
@@ -117,7 +117,7 @@ class SiteName:
         """Connect to the site. Raises a `BadConfiguration` or `CloudFailed` with a remedy."""
         if self.local_account is not None and self.region is not None:
             site = Site(self.local_account, self.region, self.stage)
-            return connect_environment(_require_cloud(_find_cloud()).environment(site), stage=site.stage)
+            return connect_environment(require_running(find_cloud()).environment(site), stage=site.stage)
         connection = connect_user(region=self.region, profile=self.profile, stage=self.stage)
         if self.account is not None and (account := fetch_account(connection)) != self.account:
             raise OtherAccount(f"the credentials are of account {account}, not {self.account}: pass another --profile")
@@ -153,7 +153,7 @@ class SiteOptions:
 
         Raises `BadSiteName`, or `CloudFailed` if the site needs the embedded cloud and it isn't running.
         """
-        running = running or _find_cloud
+        running = running or find_cloud
         parsed = ParsedSiteName.parse(self.site if text == HERE and self.site is not None else text)
         place = Site.parse(self.local) if self.local not in {None, FIRST_SITE} else None
         region = parsed.region or (place.region if place else self.region)
@@ -168,7 +168,7 @@ class SiteOptions:
             return SiteName(region or default_region(profile), profile=profile, stage=stage, account=account)
         if account is not None and region is not None:
             return SiteName(region, local_account=account, stage=stage)
-        site = _find_deployed_site(_require_cloud(running()), region, stage)
+        site = _find_deployed_site(require_running(running()), region, stage)
         return SiteName(site.region, local_account=site.account, stage=site.stage)
 
 
@@ -194,16 +194,6 @@ def default_region(profile: str | None) -> str | None:
     """Return the region of the environment or the profile; None if neither sets it, so that boto3 chooses."""
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     return region or profiles().get(profile or os.environ.get("AWS_PROFILE") or "default")
-
-
-def _find_cloud() -> Cloud | None:
-    return find_cloud()
-
-
-def _require_cloud(cloud: Cloud | None) -> Cloud:
-    if cloud is None:
-        raise CloudFailed("the embedded cloud isn't running: start it with `sluice local up`")
-    return cloud
 
 
 def _find_deployed_site(cloud: Cloud, region: str | None, stage: str | None) -> Site:

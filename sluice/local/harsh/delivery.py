@@ -48,7 +48,9 @@ def deliver_carelessly(behaviours: Behaviours, random: Random) -> None:
         for message in received:
             if not message.get("is_copy") and random.random() < behaviours.duplicated:
                 later_s = random.uniform(0, behaviours.scale_delay(behaviours.duplicate_within_s))
-                queue["messages"].append(_copy(message, visible_at=time.time() + later_s))
+                # Another server still has the message, and knows nothing of this receive.
+                copy = {"is_copy": True, "receipt_handle": None, "receive_count": message["receive_count"] - 1}
+                queue["messages"].append({**message, **copy, "visible_at": time.time() + later_s})
         return received
 
     sqs._dispatch, sqs._collect_msgs = dispatch_poll, collect_carelessly  # noqa: SLF001 - see above
@@ -63,14 +65,3 @@ def _is_short(data: Mapping[str, Any], queue_url: str) -> bool:
     except sqs._Err:  # noqa: SLF001 - see above
         return True  # there is none, which the request is told
     return not int(queue["attributes"].get(DEFAULT_WAIT) or 0)
-
-
-def _copy(message: Mapping[str, Any], *, visible_at: float) -> dict[str, Any]:
-    """Make what another server still has of a message: it knows nothing of this receive."""
-    return {
-        **message,
-        "is_copy": True,
-        "receipt_handle": None,
-        "receive_count": message["receive_count"] - 1,
-        "visible_at": visible_at,
-    }

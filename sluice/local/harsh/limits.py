@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import ministack.services.cloudformation.provisioners
@@ -60,13 +61,9 @@ def enforce_queue_limits() -> None:
         _raise_first(_request_refusals(action, data))
         return await dispatch(action, data, queue_url)
 
-    def send_limited(data: dict[str, Any], queue_url: str) -> Any:
+    def send_limited(sending: Any, data: dict[str, Any], queue_url: str) -> Any:
         _raise_first(_message_refusals(data))
-        return send(data, queue_url)
-
-    def handle_limited(data: dict[str, Any], queue_url: str) -> Any:
-        _raise_first(_message_refusals(data))
-        return handler(data, queue_url)
+        return sending(data, queue_url)
 
     def document_limited(properties: dict[str, Any]) -> str:
         text: str = document(properties)
@@ -74,7 +71,8 @@ def enforce_queue_limits() -> None:
             _raise_first(_policy_refusals(text))
         return text
 
-    sqs._dispatch, sqs._act_send_message, sqs._HANDLERS["SendMessage"] = dispatch_limited, send_limited, handle_limited  # noqa: SLF001
+    sqs._dispatch, sqs._act_send_message = dispatch_limited, partial(send_limited, send)  # noqa: SLF001 - see above
+    sqs._HANDLERS["SendMessage"] = partial(send_limited, handler)  # noqa: SLF001 - see above
     provisioners._policy_document_json = document_limited  # noqa: SLF001 - see above
 
 
@@ -121,7 +119,10 @@ def _raise_first(faults: Iterable[Refusal]) -> None:
 def _request_refusals(action: str, data: Mapping[str, Any]) -> Iterable[Refusal]:
     attributes: Mapping[str, str] = data.get("Attributes") or {}
     if action == "CreateQueue":
-        yield from _name_refusals(str(data.get("QueueName", "")))
+        name = str(data.get("QueueName", ""))
+        if not (QUEUE_NAME.fullmatch(name) or FIFO_NAME.fullmatch(name)):
+            text = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
+            yield "InvalidParameterValue", text
         yield from _tag_refusals(data.get("tags") or data.get("Tags") or {})
     if action in {"CreateQueue", "SetQueueAttributes"}:
         for name in attributes.keys() - QUEUE_ATTRIBUTES:
@@ -135,12 +136,6 @@ def _request_refusals(action: str, data: Mapping[str, Any]) -> Iterable[Refusal]
         if size > MESSAGE_BYTES:
             text = f"Batch requests cannot be longer than {MESSAGE_BYTES} bytes. You have sent {size} bytes."
             yield "BatchRequestTooLong", text
-
-
-def _name_refusals(name: str) -> Iterable[Refusal]:
-    if not (QUEUE_NAME.fullmatch(name) or FIFO_NAME.fullmatch(name)):
-        text = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
-        yield "InvalidParameterValue", text
 
 
 def _tag_refusals(tags: Mapping[str, str]) -> Iterable[Refusal]:
@@ -162,19 +157,16 @@ def _policy_refusals(text: str) -> Iterable[Refusal]:
         yield wrong
         return
     statements = _as_list(policy.get("Statement", []))
-    principals = sum(_count_principals(statement.get("Principal")) for statement in statements)
+    principals = 0
+    for principal in filter(None, (statement.get("Principal") for statement in statements)):
+        listed = principal.values() if isinstance(principal, dict) else [principal]
+        principals += sum(len(_as_list(values)) for values in listed)
     conditions = sum(len(keys) for statement in statements for keys in statement.get("Condition", {}).values())
     actions = max((len(_as_list(statement.get("Action", []))) for statement in statements), default=0)
     counts = (len(statements), principals, conditions, actions)
     limits = (POLICY_STATEMENTS, POLICY_PRINCIPALS, POLICY_CONDITIONS, STATEMENT_ACTIONS)
     if any(count > limit for count, limit in zip(counts, limits, strict=True)):
         yield "OverLimit", f"The policy has {counts} statements, principals, conditions, actions: {limits} at most."
-
-
-def _count_principals(principal: Any) -> int:
-    if isinstance(principal, dict):
-        return sum(len(_as_list(values)) for values in principal.values())
-    return len(_as_list(principal)) if principal else 0
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -187,24 +179,20 @@ def _message_refusals(data: Mapping[str, Any]) -> Iterable[Refusal]:
         text = f"Number of message attributes [{len(attributes)}] exceeds the allowed maximum [{ATTRIBUTES}]."
         yield "InvalidParameterValue", text
     for name, attribute in attributes.items():
-        yield from _attribute_refusals(name, attribute)
+        kind = str(attribute.get("DataType", ""))
+        if not ATTRIBUTE_NAME.fullmatch(name):
+            yield "InvalidParameterValue", f"Message (user) attribute name {name!r} isn't valid."
+        if not ATTRIBUTE_TYPE.fullmatch(kind):
+            text = f"The message attribute {name!r} has an invalid type: Binary, Number and String begin a valid one."
+            yield "InvalidParameterValue", text
+        value = attribute.get("BinaryValue") if kind.startswith("Binary") else attribute.get("StringValue")
+        if not value:
+            text = f"Message (user) attribute {name!r} must contain a non-empty value of type {kind!r}."
+            yield "InvalidParameterValue", text
+        elif not kind.startswith("Binary") and ministack.services.sqs._INVALID_SQS_CHARS_RE.search(str(value)):  # noqa: SLF001
+            yield "InvalidMessageContents", f"Message (user) attribute {name!r} has characters outside the allowed set."
     if _size(data) > MESSAGE_BYTES:
         yield "InvalidParameterValue", f"Message must be shorter than {MESSAGE_BYTES} bytes."
-
-
-def _attribute_refusals(name: str, attribute: Mapping[str, Any]) -> Iterable[Refusal]:
-    kind = str(attribute.get("DataType", ""))
-    if not ATTRIBUTE_NAME.fullmatch(name):
-        yield "InvalidParameterValue", f"Message (user) attribute name {name!r} isn't valid."
-    if not ATTRIBUTE_TYPE.fullmatch(kind):
-        text = f"The message attribute {name!r} has an invalid type: Binary, Number and String begin a valid one."
-        yield "InvalidParameterValue", text
-    value = attribute.get("BinaryValue") if kind.startswith("Binary") else attribute.get("StringValue")
-    if not value:
-        text = f"Message (user) attribute {name!r} must contain a non-empty value of type {kind!r}."
-        yield "InvalidParameterValue", text
-    elif not kind.startswith("Binary") and ministack.services.sqs._INVALID_SQS_CHARS_RE.search(str(value)):  # noqa: SLF001
-        yield "InvalidMessageContents", f"Message (user) attribute {name!r} has characters outside the allowed set."
 
 
 def _size(message: Mapping[str, Any]) -> int:

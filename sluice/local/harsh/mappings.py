@@ -123,19 +123,14 @@ def _refuse_unreadable(
     data: dict[str, Any], *, is_there: Callable[[str], bool], is_changing: Callable[[str], bool]
 ) -> Response | None:
     """Refuse a mapping whose queue Lambda can't read yet."""
-    source = data.get("EventSourceArn", "")
-    if ":sqs:" in source and is_changing(_role_name(data.get("FunctionName", ""))):
+    functions, source = ministack.services.lambda_svc, data.get("EventSourceArn", "")
+    record = functions._functions.get(functions._resolve_name(data.get("FunctionName", ""))) or {}  # noqa: SLF001 - no public hook
+    role = str(record.get("config", {}).get("Role", "")).rsplit("/", 1)[-1]
+    if ":sqs:" in source and is_changing(role):
         return _refuse("InvalidParameterValueException", NOT_ALLOWED)
     if ":sqs:" in source and not is_there(source):
         return _refuse("InvalidParameterValueException", NO_QUEUE)
     return None
-
-
-def _role_name(function: str) -> str:
-    """Name the role that a function has, by its name or ARN; empty where there is no such function."""
-    functions = ministack.services.lambda_svc
-    record = functions._functions.get(functions._resolve_name(function)) or {}  # noqa: SLF001 - no public hook
-    return str(record.get("config", {}).get("Role", "")).rsplit("/", 1)[-1]
 
 
 def _refuse(code: str, text: str) -> Response:

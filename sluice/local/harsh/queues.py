@@ -14,6 +14,7 @@ from sluice.local.harsh.behaviours import Behaviours
 Queue = tuple[str, str, str]  # account, region, name
 NOT_THERE = "The specified queue does not exist."
 DELETED_RECENTLY = "You must wait 60 seconds after deleting a queue before you can create another with the same name."
+SENDS = frozenset({"SendMessage", "SendMessageBatch"})
 WITHOUT_QUEUE = frozenset({"CreateQueue", "ListQueues"})
 MAX_REMEMBERED = 10_000  # names that are remembered; the oldest are forgotten
 
@@ -48,9 +49,12 @@ def delay_queues(behaviours: Behaviours, random: Random) -> Callable[[str], bool
         try:
             result = await dispatch(action, data, queue_url)
         except sqs._Err as error:  # noqa: SLF001 - see above
-            if not (taken and error.code == "QueueDoesNotExist" and random.random() < behaviours.deleted_queue_takes):
+            is_lost = taken and error.code == "QueueDoesNotExist" and action in SENDS
+            if not (is_lost and random.random() < behaviours.deleted_queue_takes):
                 raise
-            return _fake_send(action, data, error)
+            # The send is answered as if the queue were there.
+            receipts = [_fake_receipt(entry) for entry in data.get("Entries", [data])]
+            return receipts[0] if action == "SendMessage" else {"Successful": receipts, "Failed": []}
         is_late = is_new and random.random() < behaviours.queue_appears_late
         if is_late and not re.fullmatch(behaviours.queues_there_at_once, queue[2]):
             _remember(appear_at, queue, now + behaviours.scale_delay(behaviours.queue_appears_s))
@@ -76,21 +80,13 @@ def _request_queue(data: Mapping[str, Any], queue_url: str) -> Queue:
     return account, responses.get_region(), name
 
 
-def _fake_send(action: str, data: Mapping[str, Any], error: Exception) -> dict[str, Any]:
-    """Answer a send as if the queue were there. Raises the error for what isn't one."""
-    if action == "SendMessage":
-        return _fake_receipt(data)
-    if action == "SendMessageBatch":
-        return {"Successful": [_fake_receipt(entry) | {"Id": entry["Id"]} for entry in data["Entries"]], "Failed": []}
-    raise error
-
-
 def _fake_receipt(entry: Mapping[str, Any]) -> dict[str, Any]:
     sqs = ministack.services.sqs
     body = str(entry.get("MessageBody", "")).encode()
     receipt = {"MessageId": sqs.new_uuid(), "MD5OfMessageBody": sqs.hashlib.md5(body).hexdigest()}
     digest = sqs._md5_msg_attrs(entry.get("MessageAttributes"))  # noqa: SLF001 - what SDKs check an answer by
-    return receipt | ({"MD5OfMessageAttributes": digest} if digest else {})
+    of_batch = {"Id": entry["Id"]} if "Id" in entry else {}
+    return receipt | of_batch | ({"MD5OfMessageAttributes": digest} if digest else {})
 
 
 def _remember(times: dict[Queue, float], queue: Queue, at: float) -> None:

@@ -42,23 +42,21 @@ def keep_logs_whole() -> None:
     environments = ministack.core.lambda_runtime.Worker
     drain = environments._drain_stderr_bounded  # noqa: SLF001 - no public hook
 
+    def unread_bytes(pipe: Any) -> int:
+        try:
+            (count,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))
+        except (OSError, ValueError):
+            return 0  # the pipe is closed
+        return int(count)
+
     def drain_all(environment: Any, *arguments: Any, **named: Any) -> str:
         process, deadline = environment._proc, time.monotonic() + LOG_TIMEOUT_S  # noqa: SLF001 - see above
-        while process and _unread_bytes(process.stderr) and time.monotonic() < deadline:
+        while process and unread_bytes(process.stderr) and time.monotonic() < deadline:
             time.sleep(LOOK_EVERY_S)
         log: str = drain(environment, *arguments, **named)
         return log
 
     environments._drain_stderr_bounded = drain_all  # noqa: SLF001 - see above
-
-
-def _unread_bytes(pipe: Any) -> int:
-    """How many bytes are in the pipe; none where it is closed."""
-    try:
-        (count,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))
-    except (OSError, ValueError):
-        return 0
-    return int(count)
 
 
 def publish_embedded_metrics() -> None:

@@ -66,7 +66,7 @@ def set_sender_ids() -> None:
 
     def build_with_sender(now: float, said: Any) -> dict[str, str]:
         attributes: dict[str, str] = build(now, said)
-        return attributes | {"SenderId": _user_id(_caller_arn(caller.get()))}
+        return attributes | {"SenderId": _sender_id(caller.get())}
 
     run = lambda_svc._run_sqs_batch  # noqa: SLF001
 
@@ -80,25 +80,21 @@ def set_sender_ids() -> None:
     lambda_svc._run_sqs_batch = run_with_senders  # noqa: SLF001
 
 
-def _caller_arn(key: str) -> str:
-    """Say whose an access key is, in whichever account; the root's where it is nobody's else."""
-    session = sts._sessions.get(key)  # noqa: SLF001
+def _sender_id(key: str) -> str:
+    """Return the id of the user, or of the role with its session's name, whose access key this is, or the account's."""
+    session, account = sts._sessions.get(key), iam_evaluator.find_iam_access_key_account(key)  # noqa: SLF001
     if session is not None:
-        return str(session["Arn"])
-    account = iam_evaluator.find_iam_access_key_account(key)
-    if account is not None:
-        return f"arn:aws:iam::{account}:user/{iam._access_keys.get_scoped(account, None, key)['UserName']}"  # noqa: SLF001
-    return f"arn:aws:iam::{get_account_id()}:root"
-
-
-def _user_id(arn: str) -> str:
-    """Say who it is, as IAM numbers it; the account where it is its root."""
-    account, _, who = arn.partition(":")[2].split(":", 3)[3].partition(":")
-    kind, _, name = who.partition("/")
+        arn = str(session["Arn"])
+    elif account is not None:
+        arn = f"arn:aws:iam::{account}:user/{iam._access_keys.get_scoped(account, None, key)['UserName']}"  # noqa: SLF001
+    else:
+        return str(get_account_id())
+    account, resource = arn.split(":", 5)[4:]
+    kind, _, name = resource.partition("/")
     if kind == "assumed-role":
-        role, _, session = name.rpartition("/")
+        role, _, session_name = name.rpartition("/")
         known = iam._roles.get_scoped(account, None, role.rpartition("/")[2]) or {}  # noqa: SLF001
-        return f"{known.get('RoleId', account)}:{session}"
+        return f"{known.get('RoleId', account)}:{session_name}"
     if kind == "user":
         known = iam._users.get_scoped(account, None, name.rpartition("/")[2]) or {}  # noqa: SLF001
         return str(known.get("UserId", account))
@@ -162,7 +158,14 @@ def refuse_messages() -> None:
     handler, send = sqs._HANDLERS["SendMessage"], sqs._act_send_message  # noqa: SLF001 - no public hook
 
     def send_checked(sending: Handler, data: Request, queue_url: str) -> Any:
-        _check_message(_queue(data, queue_url, "SendMessage"), data)
+        if not _queue(data, queue_url, "SendMessage")["is_fifo"]:
+            _check_range("DelaySeconds", data, DELAY_S)
+            if data.get("MessageDeduplicationId") is not None:
+                raise _error("InvalidParameterValue", f"MessageDeduplicationId: {NOT_FOR_KIND}")
+        for name in ("MessageGroupId", "MessageDeduplicationId"):
+            if data.get(name) is not None and not FIFO_ID.fullmatch(str(data[name])):
+                text = f"{name} can only include alphanumeric and punctuation characters. 1 to 128 in length"
+                raise _error("InvalidParameterValue", text)
         return sending(data, queue_url)
 
     sqs._HANDLERS["SendMessage"] = partial(send_checked, handler)  # noqa: SLF001 - see above
@@ -221,7 +224,7 @@ def delete_by_handle() -> None:
         if message is None:
             return {}
         is_last = message["receipt_handle"] == data["ReceiptHandle"]
-        if queue["is_fifo"] and not (is_last and _is_hidden(message)):
+        if queue["is_fifo"] and not (is_last and message["visible_at"] > sqs.time.time()):
             raise _error("InvalidParameterValue", "Reason: The receipt handle has expired.")
         return delete(data, queue_url) if is_last else {}
 
@@ -248,7 +251,7 @@ def change_visibility_by_handle() -> None:
         _check_range("VisibilityTimeout", data, VISIBILITY_S)
         if message is None or message["receipt_handle"] != data["ReceiptHandle"]:
             raise _error("InvalidParameterValue", NOT_CHANGED)
-        if not _is_hidden(message):
+        if message["visible_at"] <= sqs.time.time():
             return {}
         if sqs.time.time() + int(data.get("VisibilityTimeout", 0)) > message["received_at"] + VISIBILITY_S:
             text = f"Reason: Total VisibilityTimeout for the message is beyond the limit [{VISIBILITY_S} seconds]"
@@ -328,10 +331,6 @@ def _find_message(queue: Queue, handle: str) -> Message | None:
     return next((message for message in same if message["receipt_handle"] == handle), same[0] if same else None)
 
 
-def _is_hidden(message: Message) -> bool:
-    return bool(message["visible_at"] > sqs.time.time())
-
-
 def _handle_batch(do: Handler, action: str, data: Request, queue_url: str) -> dict[str, Any]:
     """Do a batch's entries one by one, and say which failed."""
     _queue(data, queue_url, action)
@@ -344,17 +343,6 @@ def _handle_batch(do: Handler, action: str, data: Request, queue_url: str) -> di
         except sqs._Err as error:  # noqa: SLF001 - see above
             failed.append({"Id": entry["Id"], "Code": error.code, "Message": error.message, "SenderFault": True})
     return {"Successful": done, "Failed": failed}
-
-
-def _check_message(queue: Queue, message: Mapping[str, Any]) -> None:
-    if not queue["is_fifo"]:
-        _check_range("DelaySeconds", message, DELAY_S)
-    if not queue["is_fifo"] and message.get("MessageDeduplicationId") is not None:
-        raise _error("InvalidParameterValue", f"MessageDeduplicationId: {NOT_FOR_KIND}")
-    for name in ("MessageGroupId", "MessageDeduplicationId"):
-        if message.get(name) is not None and not FIFO_ID.fullmatch(str(message[name])):
-            text = f"{name} can only include alphanumeric and punctuation characters. 1 to 128 in length"
-            raise _error("InvalidParameterValue", text)
 
 
 def _check_range(name: str, data: Mapping[str, Any], most: int) -> None:

@@ -65,7 +65,11 @@ class StreamPoller:
         )
         if table is None or function is None or is_busy or not self.mapping.get("Enabled", True):
             return False
-        position = self._position(table)
+        first, end = dynamodb.stream_start_position(table), dynamodb.stream_end_position(table)
+        starts = first if self.mapping.get("StartingPosition", "LATEST") == "TRIM_HORIZON" else end
+        with lambdas._dynamodb_stream_positions_lock:  # noqa: SLF001 - see above
+            position: int = lambdas._dynamodb_stream_positions.setdefault(uuid, starts)  # noqa: SLF001 - see above
+        position = position if first <= position <= end else first
         read = dynamodb.stream_records_since(table, position, self.limit or self.mapping.get("BatchSize", 100))
         matching = lambdas._apply_filter_criteria(read, self.mapping)  # noqa: SLF001 - see above
         if not read or (matching and self._waits_for_more(len(read))):
@@ -120,13 +124,6 @@ class StreamPoller:
         name: str = arn.split("/stream/")[0].split("/")[-1]
         table = dynamodb._tables.get(name)  # noqa: SLF001 - no public hook
         return name if table and table.get("LatestStreamArn") == arn else None
-
-    def _position(self, table: str) -> int:
-        first, end = dynamodb.stream_start_position(table), dynamodb.stream_end_position(table)
-        starts = first if self.mapping.get("StartingPosition", "LATEST") == "TRIM_HORIZON" else end
-        with lambdas._dynamodb_stream_positions_lock:  # noqa: SLF001 - no public hook
-            position: int = lambdas._dynamodb_stream_positions.setdefault(self.mapping["UUID"], starts)  # noqa: SLF001
-        return position if first <= position <= end else first
 
     def _move_to(self, position: int) -> None:
         with lambdas._dynamodb_stream_positions_lock:  # noqa: SLF001 - no public hook
