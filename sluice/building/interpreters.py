@@ -65,23 +65,18 @@ def modules() -> Path:
             new.mkdir()
             for name in LISTS:
                 shutil.copy(PROJECT.files / name, new)
-            _install(new)
+            done = subprocess.run(  # noqa: S603 - our own arguments
+                [_beside_python("npm"), "ci", "--no-audit", "--no-fund", "--loglevel=error"],
+                cwd=new,
+                capture_output=True,
+                text=True,
+                timeout=INSTALL_TIMEOUT_S,
+                check=False,
+            )
+            if done.returncode:
+                raise NotInstalled(f"npm can't install the CDK's command line:\n{done.stderr}")
             take_place(new, folder)
     return folder / "node_modules"
-
-
-def _install(folder: Path) -> None:
-    npm = _beside_python("npm")
-    done = subprocess.run(  # noqa: S603 - our own arguments
-        [npm, "ci", "--no-audit", "--no-fund", "--loglevel=error"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=INSTALL_TIMEOUT_S,
-        check=False,
-    )
-    if done.returncode:
-        raise NotInstalled(f"npm can't install the CDK's command line:\n{done.stderr}")
 
 
 def _beside_python(program: str) -> Path:

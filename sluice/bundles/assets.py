@@ -148,7 +148,12 @@ class Assets:
         handlers = self.project.files / "functions"
         files = {path.relative_to(handlers.parent).as_posix(): path.read_bytes() for path in files_in(handlers)}
         files |= read_shared_modules(self.project, ROOMS)
-        files |= {name: _content(self.project.workspace / path) for name, path in (beside or {}).items()}
+        for name, path in (beside or {}).items():
+            file = self.project.workspace / path
+            try:
+                files[name] = file.read_bytes()
+            except OSError as error:
+                raise BundleFailed(f"{file} can't be read: {error.strerror}") from error
         key = content_key(files | {"": compiler().encode()})
         folder = self.project.build / "code" / key
         if not folder.exists():
@@ -170,19 +175,15 @@ def read_shared_modules(project: Project, rooms: Sequence[str]) -> Mapping[str, 
     return {path.relative_to(project.sources).as_posix(): path.read_bytes() for path in paths}
 
 
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise BundleFailed(f"{path} can't be read: {error.strerror}") from error
-
-
 def install(pins: Sequence[Pin], target: Target, *, into: Path) -> None:
     """Install the pins' wheels for the target into a folder of packages. Raises `BundleFailed`."""
     python = ["--python", str(target.interpreter)] if target.interpreter else []
     command = [sys.executable, "-m", "pip", *python, "--disable-pip-version-check", "install", "--quiet"]
     # The pins are complete, so pip has nothing to resolve and installs nothing that the key doesn't cover.
-    options = ["--no-compile", "--no-deps", "--only-binary=:all:", "--require-hashes", *_wheel_options(target)]
+    options = ["--no-compile", "--no-deps", "--only-binary=:all:", "--require-hashes"]
+    if target.wheels:
+        platforms = [option for tag in target.wheels for option in ("--platform", tag)]
+        options += ["--implementation", "cp", "--python-version", target.python, *platforms]
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirements:
         requirements.write("\n".join(map(str, pins)))
         requirements.flush()
@@ -195,22 +196,10 @@ def install(pins: Sequence[Pin], target: Target, *, into: Path) -> None:
         )
     if done.returncode:
         raise BundleFailed(f"pip can't install {', '.join(pin.name for pin in pins)}:\n{done.stderr}")
-    _drop_noise(into)
-
-
-def _wheel_options(target: Target) -> Iterator[str]:
-    if not target.wheels:
-        return
-    yield from ("--implementation", "cp", "--python-version", target.python)
-    for tag in target.wheels:
-        yield from ("--platform", tag)
-
-
-def _drop_noise(installed: Path) -> None:
-    """Remove scripts, and the files that record how and where pip installed."""
-    shutil.rmtree(installed / "bin", ignore_errors=True)
+    # Scripts, and the files that record how and where pip installed, would differ between machines.
+    shutil.rmtree(into / "bin", ignore_errors=True)
     for note in ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json"):
-        for file in installed.glob(f"*.dist-info/{note}"):
+        for file in into.glob(f"*.dist-info/{note}"):
             file.unlink()
 
 
@@ -221,16 +210,12 @@ def open_new_folder(folder: Path) -> Iterator[Path]:
     new = Path(tempfile.mkdtemp(prefix=".", dir=folder.parent))
     try:
         yield new
-        _make_readable(new)
+        # Readable whatever the umask: functions run as another user than the builder.
+        for path in (new, *new.rglob("*")):
+            path.chmod(0o755 if path.is_dir() else 0o644)
         take_place(new, folder)
     finally:
         shutil.rmtree(new, ignore_errors=True)
-
-
-def _make_readable(folder: Path) -> None:
-    """Make all files readable, whatever the umask: functions run as another user than the builder."""
-    for path in (folder, *folder.rglob("*")):
-        path.chmod(0o755 if path.is_dir() else 0o644)
 
 
 def write(files: Mapping[str, bytes], folder: Path) -> None:

@@ -10,6 +10,7 @@ import gzip
 import shutil
 import tarfile
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,13 +77,7 @@ class SparkAssets:
         pins = self.pins()
         listed = "\n".join(map(str, pins))
         key = content_key({"pins": listed.encode(), "target": target.name.encode(), "format": FORMAT})
-        archive = self._archive_path("environment", key)
-        if not archive.exists():
-            with open_new_folder(archive.parent) as new:
-                install(pins, target, into=new / "packages")
-                _pack(new / "packages", new / archive.name)
-                _keep_only(archive.name, new)
-        return Built(archive, key)
+        return self._pack("environment", key, lambda folder: install(pins, target, into=folder))
 
     def code(self) -> Built:
         """Pack our packages, and the subpackages of `sluice` that they import from."""
@@ -91,27 +86,28 @@ class SparkAssets:
         files = {path.relative_to(spark).as_posix(): path.read_bytes() for path in own}
         files |= read_shared_modules(self.project, ROOMS)
         key = content_key(files | {"": FORMAT})
-        archive = self._archive_path("code", key)
-        if not archive.exists():
-            with open_new_folder(archive.parent) as new:
-                write(files, new / "code")
-                _pack(new / "code", new / archive.name)
-                _keep_only(archive.name, new)
+        return self._pack("code", key, lambda folder: write(files, folder))
+
+    def _pack(self, name: str, key: str, fill: Callable[[Path], None]) -> Built:
+        """Pack the files that `fill` puts into a folder, unless that is done already.
+
+        Files are in order, without times, owners or the archive's name, so that equal content gives equal bytes.
+        """
+        archive = self.project.build / "spark-archives" / f"{name}-{key}" / f"{name}.tgz"
+        if archive.exists():
+            return Built(archive, key)
+        with open_new_folder(archive.parent) as new:
+            folder = new / name
+            fill(folder)
+            with (
+                (new / archive.name).open("wb") as file,
+                gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=MTIME, compresslevel=COMPRESSION) as packed,
+                tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+            ):
+                for path in sorted(folder.rglob("*")):
+                    tar.add(path, arcname=path.relative_to(folder).as_posix(), recursive=False, filter=_anonymous)
+            shutil.rmtree(folder)
         return Built(archive, key)
-
-    def _archive_path(self, name: str, key: str) -> Path:
-        return self.project.build / "spark-archives" / f"{name}-{key}" / f"{name}.tgz"
-
-
-def _pack(folder: Path, archive: Path) -> None:
-    """Pack files in order, without times, owners or the archive's name, so that equal content gives equal bytes."""
-    with (
-        archive.open("wb") as file,
-        gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=MTIME, compresslevel=COMPRESSION) as packed,
-        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
-    ):
-        for path in sorted(folder.rglob("*")):
-            tar.add(path, arcname=path.relative_to(folder).as_posix(), recursive=False, filter=_anonymous)
 
 
 def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -119,9 +115,3 @@ def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
     member.uname = member.gname = ""
     member.mtime, member.mode = MTIME, 0o755 if member.isdir() else 0o644
     return member
-
-
-def _keep_only(name: str, folder: Path) -> None:
-    for path in folder.iterdir():
-        if path.name != name:
-            shutil.rmtree(path)

@@ -53,14 +53,11 @@ def console(
     def tell_address(address: str) -> None:
         print_result({"address": address}, f"console at {address} until ctrl-C")
 
-    program.run(_resolve_sites(site, sites), options, browser=not no_browser, tell=tell_address)
-
-
-def _resolve_sites(said: SiteOptions, texts: list[str]) -> list[SiteName]:
-    """Return the sites that the arguments select: with only --local, all that are deployed to the embedded cloud."""
-    if texts == [HERE] and said.site is None and said.region is None and said.local == FIRST_SITE:
+    shown = [site.resolve(text) for text in dict.fromkeys(sites)]
+    if sites == [HERE] and site.site is None and site.region is None and site.local == FIRST_SITE:
+        # With only --local, all sites that are deployed to the embedded cloud.
         cloud = find_cloud()
-        local_sites = [local for local in cloud.sites if said.stage in {None, local.stage}] if cloud else []
-        if local_sites:
-            return [SiteName(local.region, local_account=local.account, stage=local.stage) for local in local_sites]
-    return [said.resolve(text) for text in dict.fromkeys(texts)]
+        local_sites = [local for local in cloud.sites if site.stage in {None, local.stage}] if cloud else []
+        names = [SiteName(local.region, local_account=local.account, stage=local.stage) for local in local_sites]
+        shown = names or shown
+    program.run(shown, options, browser=not no_browser, tell=tell_address)

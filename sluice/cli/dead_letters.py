@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.aws.connections import Connection
 from sluice.aws.queues import fetch_depth
 from sluice.cli.completion import complete_dead_letter_queues
 from sluice.cli.moves import MAX_MOVED, run_move
@@ -69,7 +68,13 @@ def list_(
 ) -> None:
     """List the dead-letter queues with, for each reason, the number of letters, the oldest and the source queues."""
     connection = site.connect()
-    summaries = [_summary(connection, name, url, most=looked_at) for name, url in read_queue_urls(connection).items()]
+    sqs, summaries = connection.client("sqs"), list[dict[str, Any]]()
+    for name, url in read_queue_urls(connection).items():
+        depth, summary = fetch_depth(sqs, url), DeadLetterSummary()
+        for letter in peek_letters(sqs, url, most=looked_at):
+            summary.add_letter(letter)
+        messages = max(depth.visible + depth.in_flight, summary.letters)
+        summaries.append({"queue": name, "url": url, "messages": messages, **summary.document})
     if is_json():
         show_json(summaries)
         return
@@ -85,11 +90,9 @@ def list_(
         for reason in queue["reasons"]
     ]
     show_table(("queue", "reason", "letters", "oldest", "from"), rows)
-    for summary in summaries:
-        if summary["messages"] > summary["looked_at"]:
-            print_note(
-                f"{summary['queue']}: {summary['looked_at']} of about {summary['messages']} were read (--looked-at)"
-            )
+    for queue in summaries:
+        if queue["messages"] > queue["looked_at"]:
+            print_note(f"{queue['queue']}: {queue['looked_at']} of about {queue['messages']} were read (--looked-at)")
 
 
 @app.command()
@@ -109,7 +112,9 @@ def show(
     connection = site.connect()
     selection = _selection(reason, source, id_)
     shown: list[dict[str, Any]] = []
-    for letter in peek_letters(connection.client("sqs"), _queue_url(connection, queue), most=DEFAULT_LOOKED_AT):
+    for letter in peek_letters(
+        connection.client("sqs"), find_queue_url(read_queue_urls(connection), queue), most=DEFAULT_LOOKED_AT
+    ):
         if selection.includes(letter):
             shown.append(dead_letter_document(letter))
         if len(shown) == count:
@@ -146,7 +151,7 @@ def redrive(
     printed.
     """
     connection = site.connect()
-    url, selection = _queue_url(connection, queue), _selection(reason, source, id_)
+    url, selection = find_queue_url(read_queue_urls(connection), queue), _selection(reason, source, id_)
     sqs = connection.client("sqs")
     run_move(
         lambda may_go_on: prepare_redrive(sqs, url, selection, most=count, may_go_on=may_go_on),
@@ -167,7 +172,7 @@ def purge(
 ) -> None:
     """Delete the dead letters that are in the queue now. They can't be restored, so it asks for the queue's name."""
     connection = site.connect()
-    url, selection = _queue_url(connection, queue), _selection(reason, source, id_)
+    url, selection = find_queue_url(read_queue_urls(connection), queue), _selection(reason, source, id_)
     if not yes and typer.prompt(f"These letters can't be brought back. Type {queue} to go on", err=True) != queue:
         print_note("nothing was thrown away")
         raise typer.Exit(1)
@@ -178,22 +183,9 @@ def purge(
     )
 
 
-def _queue_url(connection: Connection, queue: str) -> str:
-    return find_queue_url(read_queue_urls(connection), queue)
-
-
 def _selection(
     reasons: Sequence[Reason] | None, sources: Sequence[str] | None, ids: Sequence[str] | None
 ) -> DeadLetterSelection:
     return DeadLetterSelection(
         reasons=frozenset(reasons or ()), sources=frozenset(sources or ()), ids=frozenset(ids or ())
     )
-
-
-def _summary(connection: Connection, name: str, url: str, *, most: int) -> dict[str, Any]:
-    sqs = connection.client("sqs")
-    depth = fetch_depth(sqs, url)
-    seen = DeadLetterSummary()
-    for letter in peek_letters(sqs, url, most=most):
-        seen.add_letter(letter)
-    return {"queue": name, "url": url, "messages": max(depth.visible + depth.in_flight, seen.letters), **seen.document}

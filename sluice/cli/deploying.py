@@ -26,7 +26,7 @@ from sluice.cli.terminal import print_note
 from sluice.costs import SiteTemplates, land_job_resources, load_cost_table
 from sluice.errors import BadConfiguration, SluiceError
 from sluice.local.assemblies import Assembly
-from sluice.operator.deployments import Application, RemovedQueue, find_removed_queues, is_deployed
+from sluice.operator.deployments import RemovedQueue, end_application, find_removed_queues, is_deployed
 from sluice.operator.functions import ControlClient
 from sluice.operator.pipelines import FUNCTION
 from sluice.operator.pipelines import STACK as PIPELINE_STACK
@@ -89,12 +89,10 @@ def deploy(*, context: Context = None, remove: Remove = None, approve: Approve =
             print_note(describe_idle_costs(new_templates, context or []))
         progress(f"deploying what has changed of {len(new_templates)} stacks")
         asks = sys.stdin.isatty() if approve is None else approve
-        _cdk(
-            connection,
-            ["deploy", "--all", "--app", folder, "--concurrency", CONCURRENT_STACKS, "--progress", "events"],
-            ["--require-approval", "broadening" if asks else "never"],
-            aside=is_json(),
-        )
+        options = ["--concurrency", CONCURRENT_STACKS, "--progress", "events"]
+        options += ["--require-approval", "broadening" if asks else "never"]
+        environment = build_environment(connection, os.environ)
+        _run(["deploy", "--all", "--app", folder, *options], environment, aside=is_json())
         if is_json():
             show_json(_document(connection, "deployed", new_templates))
 
@@ -121,9 +119,20 @@ def destroy(
         check_removals(connection, nothing, agreed=remove or (), also_kept=False)
         if not force:
             typer.confirm(f"Delete {', '.join(nothing)}?", abort=True)
-        _end_pipeline(connection)
-        _revoke_keys(connection)
-        _cdk(connection, ["destroy", "--all", "--app", folder], ["--force"], aside=is_json())
+        with suppress(NotDeployed):
+            # Without the streaming job, which would be started again, all other runs and the application are ended.
+            application_id = stack_outputs(connection, PIPELINE_STACK).get("ApplicationId")
+            if application_id:  # the embedded cloud has none
+                print_note(f"stopping application {application_id} and its runs")
+                ControlClient.connect(connection, FUNCTION).ask(StopJob())
+                end_application(connection, application_id, now_ms=now_ms, sleep=time.sleep)
+        with suppress(NotDeployed):
+            # IAM deletes no user that has an access key.
+            name = stack_outputs(connection, STACK).get("ClientUserName")
+            for key in revoke(ClientUser(connection.client("iam"), name)) if name else ():
+                print_note(f"deleted the clients' access key {key}")
+        environment = build_environment(connection, os.environ)
+        _run(["destroy", "--all", "--app", folder, "--force"], environment, aside=is_json())
         if is_json():
             show_json(_document(connection, "destroyed", nothing))
 
@@ -189,36 +198,13 @@ def describe_idle_costs(templates: Mapping[str, Mapping[str, Any]], context: Seq
     return f"{total} ({parts}) at prices of {table.region}, {table.on}; docs/deploy.md says what messages cost"
 
 
-def _end_pipeline(connection: Connection) -> None:
-    """Stop the streaming job, so that it isn't started again, then all other runs and the application."""
-    with suppress(NotDeployed):
-        application_id = stack_outputs(connection, PIPELINE_STACK).get("ApplicationId")
-        if application_id:  # the embedded cloud has none
-            print_note(f"stopping application {application_id} and its runs")
-            ControlClient.connect(connection, FUNCTION).ask(StopJob())
-            Application(connection=connection, application_id=application_id).end(now_ms=now_ms, sleep=time.sleep)
-
-
-def _revoke_keys(connection: Connection) -> None:
-    """Delete the clients' access keys: IAM deletes no user that has one."""
-    with suppress(NotDeployed):
-        name = stack_outputs(connection, STACK).get("ClientUserName")
-        if name:
-            for key in revoke(ClientUser(connection.client("iam"), name)):
-                print_note(f"deleted the clients' access key {key}")
-
-
 def _describe_queue(queue: RemovedQueue) -> str:
     kept = ", retained by CloudFormation" if queue.kept else ""
     return f"{queue.name} of {queue.stack}: about {queue.messages} messages{kept}"
 
 
-def _cdk(connection: Connection, arguments: Sequence[str], options: Sequence[str], *, aside: bool) -> None:
-    """Run CDK with the connection's credentials; with `aside` its output goes to standard error."""
-    _run([*arguments, *options], build_environment(connection, os.environ), aside=aside)
-
-
 def _run(arguments: Sequence[str], environment: Mapping[str, str], *, aside: bool = False) -> None:
+    """Run CDK; with `aside` its output goes to standard error. Raises `CdkFailed`."""
     # The app and the command line run with the Python and the Node of this environment.
     path = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
     variables = {**environment, "PATH": path, "CDK_DISABLE_CLI_TELEMETRY": "true"}

@@ -109,22 +109,22 @@ def _show_federation(part: Part) -> None:
         show_table(("link", "peer", "state", "error"), links)
     if part["routes"]:
         columns = ("route", "from", "to", "state", "queue", "oldest message, s", "lag, ms", "last forwarded")
-        show_table(columns, map(_route_row, part["routes"]))
+        rows = [
+            (
+                route["name"],
+                route["src"],
+                route["dest"],
+                route["state"],
+                "at the peer" if route["queue"] is None else _describe_queue(route["queue"]),
+                route.get("waiting_s"),
+                route.get("forwarded_ms"),
+                format_time(route["last_forward_ms"]),
+            )
+            for route in part["routes"]
+        ]
+        show_table(columns, rows)
     if part["lags_unknown"]:
         console().print(f"lags are unknown: {part['lags_unknown']}", style="dim", markup=False)
-
-
-def _route_row(route: Part) -> tuple[object, ...]:
-    return (
-        route["name"],
-        route["src"],
-        route["dest"],
-        route["state"],
-        "at the peer" if route["queue"] is None else _describe_queue(route["queue"]),
-        route.get("waiting_s"),
-        route.get("forwarded_ms"),
-        format_time(route["last_forward_ms"]),
-    )
 
 
 def _show_pipeline(part: Part) -> None:

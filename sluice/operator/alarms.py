@@ -38,7 +38,7 @@ def read_alarms(connection: Connection) -> Sequence[AlarmView]:
     pages = connection.pages(
         "cloudwatch",
         "describe_alarms",
-        AlarmNamePrefix=_prefix(connection),
+        AlarmNamePrefix=add_stage_prefix(NAME_PREFIX, connection.stage),
         AlarmTypes=["MetricAlarm", "CompositeAlarm"],
         PaginationConfig={"PageSize": ALARMS_PER_PAGE},
     )
@@ -64,10 +64,11 @@ def read_alarm_changes(connection: Connection, *, since_ms: int) -> Sequence[Sit
             StartDate=datetime.fromtimestamp(since_ms / 1000, UTC),
             MaxRecords=MAX_CHANGES,
         )["AlarmHistoryItems"]
+    prefix = add_stage_prefix(NAME_PREFIX, connection.stage)
     return [
         SiteEvent(at_ms=_epoch_ms(change["Timestamp"]), what=f"{change['AlarmName']}: {change['HistorySummary']}")
         for change in changes
-        if change["AlarmName"].startswith(_prefix(connection)) and "ALARM" in change["HistorySummary"]
+        if change["AlarmName"].startswith(prefix) and "ALARM" in change["HistorySummary"]
     ]
 
 
@@ -78,10 +79,6 @@ def list_deployments(stacks: Mapping[str, StackView], *, stage: str | None) -> S
         for name, stack in stacks.items()
         if name.startswith(add_stage_prefix(NAME_PREFIX, stage))
     ]
-
-
-def _prefix(connection: Connection) -> str:
-    return add_stage_prefix(NAME_PREFIX, connection.stage)
 
 
 def _epoch_ms(at: datetime | None) -> int:

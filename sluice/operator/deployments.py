@@ -54,34 +54,31 @@ def is_deployed(connection: Connection, stack: str) -> bool:
 
 def find_removed_queues(connection: Connection, templates: Mapping[str, Template]) -> Iterable[RemovedQueue]:
     """Compare deployed stacks with their new templates, by stack name. Raises `NotUsable`, `CallFailed`."""
-    for stack, template in templates.items():
-        if is_deployed(connection, stack):
-            yield from _find_removed_in_stack(connection, stack, template)
-
-
-def _find_removed_in_stack(connection: Connection, stack: str, template: Template) -> Iterable[RemovedQueue]:
     client: CloudFormationClient = connection.client("cloudformation")
     sqs: SQSClient = connection.client("sqs")
-    with calls("GetTemplate"):
-        # boto3 decodes the template because CDK writes it as JSON.
-        deployed: Template = client.get_template(StackName=stack, TemplateStage="Processed")["TemplateBody"]
-    pages = connection.pages("cloudformation", "list_stack_resources", StackName=stack)
-    for resource in (summary for page in pages for summary in page["StackResourceSummaries"]):
-        id_, url = resource["LogicalResourceId"], resource.get("PhysicalResourceId", "")
-        if resource["ResourceType"] != QUEUE or not url:
+    for stack, template in templates.items():
+        if not is_deployed(connection, stack):
             continue
-        before, after = deployed["Resources"].get(id_, {}), template.get("Resources", {}).get(id_)
-        old, new = (definition.get("Properties", {}) for definition in (before, after or {}))
-        if after is not None and all(old.get(name) == new.get(name) for name in REPLACEMENT_PROPERTIES):
-            continue
-        try:
-            with calls("GetQueueAttributes", queue=url):
-                attributes = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=list(COUNTS))["Attributes"]
-        except QueueGone:
-            continue
-        messages = sum(int(attributes[name]) for name in COUNTS)
-        policy = before.get("DeletionPolicy" if after is None else "UpdateReplacePolicy")
-        yield RemovedQueue(stack=stack, name=url.rsplit("/", 1)[-1], messages=messages, kept=policy in RETAIN_POLICIES)
+        with calls("GetTemplate"):
+            # boto3 decodes the template because CDK writes it as JSON.
+            deployed: Template = client.get_template(StackName=stack, TemplateStage="Processed")["TemplateBody"]
+        pages = connection.pages("cloudformation", "list_stack_resources", StackName=stack)
+        for resource in (summary for page in pages for summary in page["StackResourceSummaries"]):
+            id_, url = resource["LogicalResourceId"], resource.get("PhysicalResourceId", "")
+            if resource["ResourceType"] != QUEUE or not url:
+                continue
+            before, after = deployed["Resources"].get(id_, {}), template.get("Resources", {}).get(id_)
+            old, new = (definition.get("Properties", {}) for definition in (before, after or {}))
+            if after is not None and all(old.get(name) == new.get(name) for name in REPLACEMENT_PROPERTIES):
+                continue
+            try:
+                with calls("GetQueueAttributes", queue=url):
+                    attributes = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=list(COUNTS))["Attributes"]
+            except QueueGone:
+                continue
+            messages = sum(int(attributes[name]) for name in COUNTS)
+            kept = before.get("DeletionPolicy" if after is None else "UpdateReplacePolicy") in RETAIN_POLICIES
+            yield RemovedQueue(stack=stack, name=url.rsplit("/", 1)[-1], messages=messages, kept=kept)
 
 
 # EMR Serverless deletes an application only if it is stopped.
@@ -92,39 +89,37 @@ class NotStopped(SluiceError):
     """The application, or one of its runs, did not stop in time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Application:
-    """An EMR Serverless application. Its methods raise `CallFailed`."""
+def end_application(
+    connection: Connection, application_id: str, *, now_ms: Callable[[], int], sleep: Callable[[float], None]
+) -> None:
+    """Cancel an EMR Serverless application's runs, wait for them, stop it, and wait until it has stopped.
 
-    connection: Connection
-    application_id: str
+    Raises `NotStopped`, `CallFailed`.
+    """
+    client = connection.client("emr-serverless")
+    runs = EmrRuns(client=client, application_id=application_id, role_arn="")
 
-    def end(self, *, now_ms: Callable[[], int], sleep: Callable[[float], None]) -> None:
-        """Cancel the runs, wait for them, stop the application, and wait until it has stopped. Raises `NotStopped`."""
-        client = self.connection.client("emr-serverless")
-        runs = EmrRuns(client=client, application_id=self.application_id, role_arn="")
-        self._wait_until(lambda: not self._cancel_live_runs(runs, now_ms()), "one of its runs has not ended", sleep)
-        if self._state() not in STOPPED_STATES:
-            with calls("StopApplication"):
-                client.stop_application(applicationId=self.application_id)
-            self._wait_until(lambda: self._state() in STOPPED_STATES, "it has not stopped", sleep)
-
-    def _cancel_live_runs(self, runs: EmrRuns, now_ms: int) -> bool:
-        """Cancel live runs; return whether there were any."""
-        live = [run for run in runs.all(now_ms=now_ms) if run.is_live]
+    def have_runs_ended() -> bool:
+        live = [run for run in runs.all(now_ms=now_ms()) if run.is_live]
         for run in live:
             if run.state is not RunState.CANCELLING:
                 runs.cancel(run.run_id, grace_s=GRACE_S)
-        return bool(live)
+        return not live
 
-    def _state(self) -> str:
+    def has_stopped() -> bool:
         with calls("GetApplication"):
-            response = self.connection.client("emr-serverless").get_application(applicationId=self.application_id)
-        return str(response["application"]["state"])
+            response = client.get_application(applicationId=application_id)
+        return str(response["application"]["state"]) in STOPPED_STATES
 
-    def _wait_until(self, is_so: Callable[[], bool], fault: str, sleep: Callable[[float], None]) -> None:
+    def wait_until(is_so: Callable[[], bool], error: str) -> None:
         for _ in range(MAX_POLLS):
             if is_so():
                 return
             sleep(POLL_INTERVAL_S)
-        raise NotStopped(f"application {self.application_id} can't be deleted: {fault}")
+        raise NotStopped(f"application {application_id} can't be deleted: {error}")
+
+    wait_until(have_runs_ended, "one of its runs has not ended")
+    if not has_stopped():
+        with calls("StopApplication"):
+            client.stop_application(applicationId=application_id)
+        wait_until(has_stopped, "it has not stopped")

@@ -37,16 +37,13 @@ class ControlClient:
 
     def ask(self, operation: Operation[R], /) -> R:
         """Invoke an operation and return its result. Raises `RequestRefused`, `CallFailed`, `Malformed`."""
-        return parse_result(operation, self._invoke(encode(operation)))
-
-    def _invoke(self, request: bytes) -> bytes:
         with calls("Invoke"):
-            response = self.connection.client("lambda").invoke(FunctionName=self.function, Payload=request)
+            response = self.connection.client("lambda").invoke(FunctionName=self.function, Payload=encode(operation))
         reply: bytes = response["Payload"].read()
         if "FunctionError" in response:
             error = json.loads(reply)
             raise CallFailed("Invoke", error.get("errorType", "Error"), error.get("errorMessage", ""))
-        return reply
+        return parse_result(operation, reply)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

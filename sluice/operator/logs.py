@@ -36,7 +36,12 @@ class FunctionLogs:
         """
         is_allowed = True
         while is_allowed:
-            page = self._page(word)
+            # If the request fails, as with an expired token, the next one starts at the first page.
+            next_page, self._next_page = self._next_page, {}
+            with calls("FilterLogEvents"):
+                page = self.client.filter_log_events(
+                    logGroupName=self.log_group, startTime=self.since_ms, filterPattern=f'"{word}"', **next_page
+                )
             for event in page["events"]:
                 at_ms: int = event["timestamp"]
                 # The embedded cloud does not return event ids.
@@ -50,11 +55,3 @@ class FunctionLogs:
                 return
             self._next_page = {"nextToken": page["nextToken"]}
             is_allowed = may_go_on()
-
-    def _page(self, word: str) -> Any:
-        """Request the next page. If that fails, as with an expired token, the next request starts at the first page."""
-        goes_on, self._next_page = self._next_page, {}
-        with calls("FilterLogEvents"):
-            return self.client.filter_log_events(
-                logGroupName=self.log_group, startTime=self.since_ms, filterPattern=f'"{word}"', **goes_on
-            )

@@ -45,7 +45,12 @@ def read_series(
     names = list(metrics)
     for start in range(0, len(names), MAX_QUERIES):
         names_by_id = {f"m{place}": name for place, name in enumerate(names[start : start + MAX_QUERIES])}
-        queries = [{"Id": id_, "MetricStat": _stat(metrics[name], period_s)} for id_, name in names_by_id.items()]
+        queries = []
+        for id_, metric in ((id_, metrics[name]) for id_, name in names_by_id.items()):
+            dimensions = [{"Name": name, "Value": value} for name, value in metric.dimensions.items()]
+            identity = {"Namespace": metric.namespace, "MetricName": metric.name, "Dimensions": dimensions}
+            stat = {"Metric": identity, "Period": period_s, "Stat": metric.statistic}
+            queries.append({"Id": id_, "MetricStat": stat})
         pages = cloudwatch.get_paginator("get_metric_data").paginate(
             MetricDataQueries=queries,
             StartTime=datetime.fromtimestamp(since_ms / 1000, UTC),
@@ -58,12 +63,6 @@ def read_series(
                     times = (round(timestamp.timestamp() * 1000) for timestamp in result["Timestamps"])
                     series[names_by_id[result["Id"]]] += zip(times, result["Values"], strict=True)
     return series
-
-
-def _stat(metric: Metric, period_s: int) -> Mapping[str, Any]:
-    dimensions = [{"Name": name, "Value": value} for name, value in metric.dimensions.items()]
-    identity = {"Namespace": metric.namespace, "MetricName": metric.name, "Dimensions": dimensions}
-    return {"Metric": identity, "Period": period_s, "Stat": metric.statistic}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

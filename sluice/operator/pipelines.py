@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from sluice.aws.clients import calls, now_ms
 from sluice.aws.connections import Connection, program_variables
 from sluice.aws.deployment import output, stack_outputs
-from sluice.errors import BadConfiguration
+from sluice.errors import BadConfiguration, Malformed
 from sluice.local.cloud import BUILD, FOLDER
 from sluice.local.jobs import JOBS_FOLDER, LocalRuns
 from sluice.local.pipeline import LocalPipeline, local_settings
@@ -124,6 +124,28 @@ class BucketFiles:
         with calls("GetObject"):
             content: bytes = self.client.get_object(Bucket=self.bucket, Key=path)["Body"].read()
         return content
+
+
+@dataclass(frozen=True, slots=True)
+class FolderFiles:
+    """The files below a folder; a missing folder has none."""
+
+    root: Path
+
+    def names(self, folder: str, *, after: str = "") -> Sequence[str]:
+        """See the port."""
+        try:
+            names = [path.name for path in (self.root / folder).iterdir() if path.is_file()]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted(name for name in names if name > after)
+
+    def read(self, path: str) -> bytes:
+        """See the port."""
+        try:
+            return (self.root / path).read_bytes()
+        except OSError as error:
+            raise Malformed(f"{path}: {error.strerror}") from error
 
 
 def parse_start_operation(job: str, fields: Mapping[str, Any]) -> "StartLand | StartBatch":

@@ -1,6 +1,7 @@
 """Finds queues by name, and reads the attributes of foreign queues before they are adopted."""
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from sluice.aws.clients import calls
@@ -21,24 +22,14 @@ def queue_url(connection: Connection, name: str) -> str:
     """Return a queue's URL by its URL, its name in cdk.json, or its SQS name. Raises `QueueGone`, `CallFailed`."""
     if name.startswith(("http://", "https://")):
         return name
-    stack_url = _find_stack_queue(connection, name)
-    if stack_url is not None:
-        return stack_url
+    # The description of the stack's output is the queue's name. There may be no stack.
+    with suppress(CallFailed, NotUsable):
+        for output in list_outputs(connection, FEDERATION_STACK):
+            if output.get("Description") == name and QUEUE_OUTPUT.fullmatch(output["OutputKey"]):
+                return output["OutputValue"]
     client: SQSClient = connection.client("sqs")
     with calls("GetQueueUrl", queue=name):
         return client.get_queue_url(QueueName=name)["QueueUrl"]
-
-
-def _find_stack_queue(connection: Connection, name: str) -> str | None:
-    """Find the URL in the stack output whose description is the queue's name; None without a stack."""
-    try:
-        outputs = list_outputs(connection, FEDERATION_STACK)
-    except (CallFailed, NotUsable):
-        return None
-    for output in outputs:
-        if output.get("Description") == name and QUEUE_OUTPUT.fullmatch(output["OutputKey"]):
-            return output["OutputValue"]
-    return None
 
 
 def queue_arn(connection: Connection, url: str) -> str:

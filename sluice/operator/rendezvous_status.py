@@ -65,12 +65,21 @@ def read_status(connection: Connection) -> RendezvousStatus:
     pools = DynamoProxyPools(dynamodb, deployment.waiting_table_name, random.random)
     minutes, hours = DynamoPaceStore(dynamodb, deployment.waiting_table_name).read_recent_counts(now_ms=at_ms)
     shards = compute_pace(minutes, hours, now_ms=at_ms).shards
+    # Some dead letters, chosen by SQS, which stay in the queue
+    latest = [
+        RecentDeadLetter(
+            sent_at_ms=letter.message.sent_at_ms or 0,
+            reason=letter.reason or NO_REASON,
+            source=source_queue_name(letter),
+        )
+        for letter in peek_letters(sqs, deployment.dead_letters_url, most=MAX_DEAD_LETTERS)
+    ]
     return RendezvousStatus(
         region=connection.region,
         deployment=deployment,
         offers_queue=fetch_depth(sqs, deployment.offers_queue_url),
         dead_letters=dead_letters.visible + dead_letters.in_flight,
-        latest_dead_letters=_read_latest_dead_letters(sqs, deployment.dead_letters_url),
+        latest_dead_letters=sorted(latest, key=lambda letter: letter.sent_at_ms, reverse=True),
         waiting=pools.count(now_ms=at_ms, shards=shards),
         recent_offers=DynamoOfferStore(dynamodb, deployment.table_name).recent_states(now_ms=at_ms),
     )
@@ -105,19 +114,6 @@ def rendezvous_document(rendezvous: RendezvousStatus) -> dict[str, Any]:
             "latest": [asdict(letter) for letter in rendezvous.latest_dead_letters],
         },
     }
-
-
-def _read_latest_dead_letters(sqs: "SQSClient", url: str) -> list[RecentDeadLetter]:
-    """Read some dead letters, chosen by SQS, and leave them in the queue."""
-    deaths = [
-        RecentDeadLetter(
-            sent_at_ms=letter.message.sent_at_ms or 0,
-            reason=letter.reason or NO_REASON,
-            source=source_queue_name(letter),
-        )
-        for letter in peek_letters(sqs, url, most=MAX_DEAD_LETTERS)
-    ]
-    return sorted(deaths, key=lambda death: death.sent_at_ms, reverse=True)
 
 
 # The latest offers in the site's table, until the sweeper deletes them; without addresses and clients

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from msgspec.structs import asdict, replace
 
 from sluice.errors import BadRoute, SluiceError
-from sluice.federation.links.links import Address, Bridge, BridgeDeclaration, Introduction, Link, RouteKind
+from sluice.federation.links.links import Bridge, BridgeDeclaration, Introduction, Link, RouteKind
 from sluice.federation.links.peers import Peer
 from sluice.federation.links.states import LinkState
 from sluice.federation.map.findings import Finding, list_route_findings
@@ -131,7 +131,10 @@ def _link(ends: LinkEnds, name: str, *, durable: bool, access: PeerAccess) -> Li
         )
     if not _LINK_NAME.fullmatch(name):
         raise BadRoute(f"{name!r}: a link's name is 1 to 64 of A-Za-z0-9_.-")
-    role_arn, external_id = _role(ends, address, access)
+    role_arn, external_id = access.role_arn, access.external_id
+    # The peer's role is for other accounts: within an account, a site's own roles may send to all queues.
+    if role_arn is None and address.role_arn is not None and address.account != ends.view.address.account:
+        role_arn, external_id = address.role_arn, external_id or address.external_id
     return Link(
         name=name,
         peer=address.tag,
@@ -140,15 +143,6 @@ def _link(ends: LinkEnds, name: str, *, durable: bool, access: PeerAccess) -> Li
         external_id=external_id,
         durable=durable,
     )
-
-
-def _role(ends: LinkEnds, address: Address, access: PeerAccess) -> tuple[str | None, str | None]:
-    if access.role_arn is not None:
-        return access.role_arn, access.external_id
-    # The peer's role is for other accounts: within an account, a site's own roles may send to all queues.
-    if address.account == ends.view.address.account or address.role_arn is None:
-        return None, access.external_id
-    return address.role_arn, access.external_id or address.external_id
 
 
 def find_or_add_link(ends: LinkEnds, *, name: str | None, durable: bool) -> str:

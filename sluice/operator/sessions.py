@@ -96,22 +96,16 @@ def open_session(
         if view.status != Status.READY:
             raise SessionFailed(f"{view.status}: {view.reason}")
         opened = OpenSession(client, view)
-        with _keep_alive(opened):
+        heartbeats = threading.Thread(target=opened.send_heartbeats, name="heartbeat", daemon=True)
+        heartbeats.start()
+        try:
             yield opened
+        finally:
+            opened.ended.set()
+            heartbeats.join()
     finally:
         with suppress(RequestRefused):  # the session has ended already
             client.ask(StopSession(session_id=session_id))
-
-
-@contextmanager
-def _keep_alive(opened: OpenSession) -> Iterator[None]:
-    thread = threading.Thread(target=opened.send_heartbeats, name="heartbeat", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        opened.ended.set()
-        thread.join()
 
 
 def session_document(value: "AnySession | QueueView") -> dict[str, Any]:

@@ -5,7 +5,7 @@ A part that isn't deployed or can't be read is reported with the reason; the oth
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -227,7 +227,11 @@ def _federation(site: SiteClient) -> Part:
     for bridge in view.bridges:
         if (url := _local_queue_url(bridge, ingress_url)) is not None:
             site.depth(url)
-    lags, unknown = _lags(site, view.bridges)
+    lags, unknown = dict[str, Mapping[str, Any]](), None
+    try:
+        lags |= site.lags({bridge.name: bridge.reads for bridge in view.bridges})
+    except CallFailed as error:  # reading metrics needs a separate permission
+        unknown = str(error)
     fields = ("name", "link", "src", "dest", "key", "state", "error", "last_forward_ms")
     routes = [
         {name: getattr(bridge, name) for name in fields}
@@ -252,14 +256,6 @@ def _local_queue_url(bridge: BridgeView, ingress_url: str) -> str | None:
     """Return the URL of the queue that a route consumes here; None if its messages wait at its peer."""
     is_here = bridge.reads is not None and (bridge.src_is_local or bridge.served)
     return f"{ingress_url.rsplit('/', 1)[0]}/{bridge.reads}" if is_here else None
-
-
-def _lags(site: SiteClient, bridges: Sequence[BridgeView]) -> tuple[Mapping[str, Mapping[str, Any]], str | None]:
-    """Read lags by route, or the reason why not: reading metrics needs a separate permission."""
-    try:
-        return site.lags({bridge.name: bridge.reads for bridge in bridges}), None
-    except CallFailed as error:
-        return {}, str(error)
 
 
 def _pipeline(site: SiteClient) -> Part:

@@ -97,7 +97,13 @@ class Parameters(Model):
             raise InconsistentParameter(
                 "rendezvous.offers_queue_name", f"{offers} has more than {v.QUEUE_NAME_CHARACTERS} characters"
             )
-        self._check_peer_stages()
+        stages = {self.stage or "", *self.federation.peer_stages}
+        for peer in self.federation.known_peers:
+            stage = "" if peer.stage is UNSET else peer.stage
+            if stage not in stages:
+                raise InconsistentParameter(
+                    "federation.peers", f"peer_stages doesn't list {stage!r}, the stage of {peer.tag}"
+                )
         exchange, queues = self.rendezvous.events_exchange, {queue.name for queue in self.federation.queues}
         types = {known.name: known.type for known in (*STANDARD_EXCHANGES, *self.federation.declared.exchanges)}
         if exchange is not None and (type_ := types.get(exchange, ExchangeType.TOPIC)) is not ExchangeType.TOPIC:
@@ -116,15 +122,6 @@ class Parameters(Model):
         # Both kinds of queues can be bound, and bindings tell them apart by name only.
         v.check_names("federation.queues", [queue.queue_id for queue in self.splitting.queues] + sorted(queues))
         return self
-
-    def _check_peer_stages(self) -> None:
-        listed = {self.stage or "", *self.federation.peer_stages}
-        for peer in self.federation.known_peers:
-            stage = "" if peer.stage is UNSET else peer.stage
-            if stage not in listed:
-                raise InconsistentParameter(
-                    "federation.peers", f"peer_stages doesn't list {stage!r}, the stage of {peer.tag}"
-                )
 
     @property
     def queue_names(self) -> tuple[str, ...]:

@@ -173,12 +173,19 @@ class PipelineParameters(Model):
             for value, times in Counter(getattr(self, name)).items():
                 if times > 1:
                     yield name, f"{value} is listed twice"
-        yield from self._check_own_subnets() if self.subnet_ids else self._check_created_subnets()
+        yield from self._check_subnets()
         subnets = len(self.subnet_ids or self.zones)
         if self.endpoint_subnets > subnets:
             yield "endpoint_subnets", f"{self.endpoint_subnets} is more than the number of subnets, {subnets}"
 
-    def _check_own_subnets(self) -> Iterator[tuple[str, str]]:
+    def _check_subnets(self) -> Iterator[tuple[str, str]]:
+        if not self.subnet_ids:
+            if not self.zones:
+                yield "zones", "list at least one zone"
+            for name in ("vpc_id", "security_group_ids", "route_table_ids", "vpc_endpoints", "own_way_to_sqs"):
+                if getattr(self, name):
+                    yield name, "can be set only together with subnet_ids"
+            return
         if not self.security_group_ids:
             yield "security_group_ids", "required with subnet_ids"
         if self.vpc_endpoints and not self.vpc_id:
@@ -187,10 +194,3 @@ class PipelineParameters(Model):
             yield "vpc_endpoints", "jobs in subnet_ids can't reach SQS: list sqs here, or set own_way_to_sqs"
         if (GATEWAY in self.vpc_endpoints) != bool(self.route_table_ids):
             yield "route_table_ids", "required with s3 in vpc_endpoints, and only then"
-
-    def _check_created_subnets(self) -> Iterator[tuple[str, str]]:
-        if not self.zones:
-            yield "zones", "list at least one zone"
-        for name in ("vpc_id", "security_group_ids", "route_table_ids", "vpc_endpoints", "own_way_to_sqs"):
-            if getattr(self, name):
-                yield name, "can be set only together with subnet_ids"

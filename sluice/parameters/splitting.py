@@ -7,12 +7,16 @@ from pydantic import model_validator
 from sluice.codec import encode
 from sluice.parameters import values as v
 from sluice.parameters.consumers import MAX_CONSUMERS, ConsumerParameters, to_targets
-from sluice.parameters.policies import PolicyParameters, check_policies
 from sluice.parameters.values import InconsistentParameter, Model, param
+from sluice.splitting.filters.values import MAX_SESSIONS, Mode
+from sluice.splitting.operations import MAX_TIME_LIMIT_S
+from sluice.splitting.policies import Policy
 
 # Sizes as JSON. They are shares of the 40 KB of site-dependent settings of a function (`sluice.constructs.stored`).
 CONSUMERS_MAX_BYTES = 8_000
 TAGS_MAX_BYTES = 12_000
+POLICIES_MAX_BYTES = 4_000
+WILDCARDS = frozenset("*?[")
 
 
 class SplitQueueParameters(Model):
@@ -87,6 +91,37 @@ class SplitQueueParameters(Model):
 PIPELINE_QUEUE = SplitQueueParameters(queue_id="pipeline")
 
 
+class PolicyParameters(Model):
+    """A policy: rules for the queues whose ids match one of the patterns."""
+
+    queues: tuple[v.QueueIdPattern, ...] = param(
+        ("*",),
+        "Queue ids that the policy applies to; `*`, `?` and `[…]` are wildcards. An entry without wildcards must be "
+        "the id of a listed queue",
+        max_length=15,
+    )
+    required_attributes: tuple[v.AttributeName, ...] = param(
+        (), "Message attributes that every session's filter must use", max_length=10
+    )
+    allow_jq: bool = param(True, "Whether sessions may filter with jq programs")
+    modes: tuple[Mode, ...] = param(tuple(Mode), "Modes that sessions may use", max_length=2)
+    max_sessions: int | None = param(
+        None, "Most live sessions on one queue. Null: only Sluice's own limit applies", ge=0, le=MAX_SESSIONS
+    )
+    max_time_limit_s: int | None = param(
+        None,
+        "Longest time limit of a session, in seconds; with it, every session must set a limit. Null: no time limit "
+        "is required",
+        ge=1,
+        le=MAX_TIME_LIMIT_S,
+    )
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in the functions' settings. Fields that were not set are left out."""
+        return Policy(**{name: getattr(self, name) for name in self.model_fields_set})
+
+
 class SplittingParameters(Model):
     """The queues that can be split, session policies, and the splitter and control functions."""
 
@@ -128,5 +163,18 @@ class SplittingParameters(Model):
         size = sum(len(encode(queue.tags)) for queue in self.queues)
         if size > TAGS_MAX_BYTES:
             raise InconsistentParameter("queues", f"all tags have {size} bytes as JSON, more than {TAGS_MAX_BYTES}")
-        check_policies(self.policies, ids)
+        unknown = [
+            (number, name)
+            for number, policy in enumerate(self.policies)
+            for name in policy.queues
+            if name not in ids and not WILDCARDS & set(name)
+        ]
+        for number, name in unknown:
+            cause = f"[{number}]: there is no queue {name}, so the policy would have no effect"
+            raise InconsistentParameter("policies", cause)
+        size = len(encode([policy.policy for policy in self.policies]))
+        if size > POLICIES_MAX_BYTES:
+            raise InconsistentParameter(
+                "policies", f"all policies have {size} bytes as JSON, more than {POLICIES_MAX_BYTES}"
+            )
         return self

@@ -42,15 +42,13 @@ def render_file(path: Path) -> str:
     return json.dumps(document, indent=2) + "\n"
 
 
-def _to_json(model: Model) -> dict[str, Any]:
-    """Convert all defaults to JSON values. Entries of lists keep only the fields that were set."""
-    return {name: _to_json_value(getattr(model, name)) for name in type(model).model_fields}
-
-
-def _to_json_value(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
+    """Convert a value, or all of a model's, to JSON. Entries of lists keep only the fields that were set."""
+    if isinstance(value, Model):
+        return {name: _to_json(getattr(value, name)) for name in type(value).model_fields}
     if isinstance(value, tuple):
         return [item.model_dump(mode="json", exclude_unset=True) if isinstance(item, Model) else item for item in value]
-    return _to_json(value) if isinstance(value, Model) else value
+    return value
 
 
 def _render_table(section: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 from botocore.stub import ANY, Stubber
 
 from sluice.aws.connections import Connection
-from sluice.operator.deployments import MAX_POLLS, POLL_INTERVAL_S, Application, NotStopped
+from sluice.operator.deployments import MAX_POLLS, POLL_INTERVAL_S, NotStopped, end_application
 from sluice.pipeline.jobs import Mode
 
 TIME = datetime(2026, 11, 24, tzinfo=UTC)
@@ -45,8 +45,7 @@ class Emr:
         self.stub.add_response("get_application", {"application": application}, {"applicationId": "app"})
 
     def end(self) -> None:
-        application = Application(connection=cast("Connection", self), application_id="app")
-        application.end(now_ms=lambda: 0, sleep=self.slept.append)
+        end_application(cast("Connection", self), "app", now_ms=lambda: 0, sleep=self.slept.append)
         self.stub.assert_no_pending_responses()
 
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -127,7 +127,10 @@ def logs(
 ) -> None:
     """Show the end of the driver log of a run."""
     pipeline = _pipeline(site)
-    run_id = run or _latest_run(pipeline, job)
+    runs = [run] if run else [recent.run for recent in pipeline.ask(ShowPipeline()).runs if recent.job == job]
+    if not runs:
+        raise BadConfiguration(f"{job} has no recent run: `sluice pipeline status` lists all runs")
+    run_id = runs[0]
     text = pipeline.text(run_id, lines=lines)
     print_result({"run": run_id, "lines": text.splitlines()}, lambda: typer.echo(text))
 
@@ -159,30 +162,19 @@ def run_local(
         url = pipelines.queue_url(queue_url, connection, local=site.is_local)
         arguments = local_landing(place, queue_url=url, reach=reach).arguments()
     else:
-        arguments = _batch_arguments(job, local_landing(place, queue_url="", reach=reach))
+        if job not in JOBS:
+            raise BadConfiguration(f"there is no job {job}: name one of {', '.join(JOBS)}")
+        places = local_landing(place, queue_url="", reach=reach).places
+        output = ("--output", places.folder("statistics")) if job == STATISTICS else ()
+        # The user's arguments follow and override these.
+        arguments = [job, *places.tables, *output, *(reach.arguments if job == "replay" else ())]
     job_command = build_command(python, [*arguments, *context.args])
     raise typer.Exit(run_in_foreground(job_command, job_environment(python, program_variables(connection))))
-
-
-def _batch_arguments(job: str, landing_settings: Any) -> list[str]:
-    """Return the default arguments of a batch job; the user's follow and override them."""
-    if job not in JOBS:
-        raise BadConfiguration(f"there is no job {job}: name one of {', '.join(JOBS)}")
-    reach = landing_settings.reach.arguments if job == "replay" else ()
-    output = ("--output", landing_settings.places.folder("statistics")) if job == STATISTICS else ()
-    return [job, *landing_settings.places.tables, *output, *reach]
 
 
 def _pipeline(site: SiteOptions, python: str | None = None) -> PipelineClient:
     connection = site.connect()
     return connect_pipeline(connection, folder=local_jobs_folder(connection) if site.is_local else None, python=python)
-
-
-def _latest_run(pipeline: PipelineClient, job: str) -> str:
-    runs = [run.run for run in pipeline.ask(ShowPipeline()).runs if run.job == job]
-    if not runs:
-        raise BadConfiguration(f"{job} has no recent run: `sluice pipeline status` lists all runs")
-    return runs[0]
 
 
 def _print_outcome(outcome: JobOutcome) -> None:

@@ -14,10 +14,9 @@ from sluice.console.readings.shared import last_minutes, read_cached_series, try
 from sluice.console.requests import text_field
 from sluice.console.sites import BudgetedSite, Document, Query
 from sluice.console.tables import CachedTable, iceberg_versions, read_rows, table_document
-from sluice.local.landed_files import FolderFiles
 from sluice.operations import parse_request
 from sluice.operator.metrics import Metric
-from sluice.operator.pipelines import STACK, BucketFiles, parse_start_operation
+from sluice.operator.pipelines import STACK, BucketFiles, FolderFiles, parse_start_operation
 from sluice.pipeline.jobs import ICEBERG_NAMESPACE, LAND, TableFormat
 from sluice.pipeline.operations import DrainQueue, PipelineView, RunView, ShowPipeline, StopJob
 from sluice.pipeline.tables import Files

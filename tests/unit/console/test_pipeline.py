@@ -30,7 +30,7 @@ from sluice.console.readings.pipeline import (
 from sluice.console.sites import BudgetedSite, SiteCache
 from sluice.console.tables import MAX_INITIAL_VERSIONS, CachedTable, iceberg_versions, read_rows, table_document
 from sluice.errors import CallFailed, Malformed
-from sluice.local.landed_files import FolderFiles
+from sluice.operator.pipelines import FolderFiles
 from sluice.pipeline.tables import commit_name, parse_version, parse_version_number
 from sluice.times import MINUTE_MS
 
