@@ -12,7 +12,6 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from aws_cdk import CfnParameter, DefaultStackSynthesizer, Stack, Validations
 from aws_cdk import aws_lambda as lambda_
@@ -85,24 +84,20 @@ def write(folder: Path, context: Mapping[str, object] | None = None) -> None:
         (folder / TEMPLATE).write_text(json.dumps(template, indent=1, sort_keys=True) + "\n")
         assets = json.loads((Path(assembly.directory) / f"{NAME}.assets.json").read_text())["files"]
         for asset in assets.values():
-            _archive(Path(assembly.directory), asset, folder)
+            source = Path(assembly.directory) / asset["source"]["path"]
+            [place] = asset["destinations"].values()
+            target = folder / place["objectKey"]
+            if source.suffix == ".json":  # the template itself, as the assembly publishes it
+                continue
+            if asset["source"]["packaging"] == "file":
+                shutil.copy(source, target)
+                continue
+            with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+                for path in sorted(file for file in source.rglob("*") if file.is_file()):
+                    entry = zipfile.ZipInfo(path.relative_to(source).as_posix(), EPOCH)
+                    entry.external_attr, entry.compress_type = 0o644 << 16, zipfile.ZIP_DEFLATED
+                    archive.writestr(entry, path.read_bytes())
     (folder / "README.md").write_text(README)
-
-
-def _archive(assembly: Path, asset: Mapping[str, Any], folder: Path) -> None:
-    source = assembly / asset["source"]["path"]
-    [place] = asset["destinations"].values()
-    target = folder / place["objectKey"]
-    if source.suffix == ".json":  # the template itself, as the assembly publishes it
-        return
-    if asset["source"]["packaging"] == "file":
-        shutil.copy(source, target)
-        return
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(file for file in source.rglob("*") if file.is_file()):
-            entry = zipfile.ZipInfo(path.relative_to(source).as_posix(), EPOCH)
-            entry.external_attr, entry.compress_type = 0o644 << 16, zipfile.ZIP_DEFLATED
-            archive.writestr(entry, path.read_bytes())
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ def up(
         context = ({PEER_ACCOUNTS: accounts} if accounts else {}) | ({PEER_STAGES: stages} if stages else {})
         deployer = Deployer(cloud=cloud, context=context, progress=progress, expect=progress.expect)
         cloud = deployer.deploy(*sites_to_deploy(cloud.sites, wanted_sites))
-    print_result(_document(cloud), lambda: _show(cloud))
+    _print_cloud(cloud)
 
 
 def _resolve_sites(said: SiteOptions, text: str, cloud: Cloud) -> list[Site]:
@@ -120,7 +120,7 @@ def down() -> None:
 def status() -> None:
     """Show the embedded cloud's endpoint, its deployed sites and its logs."""
     cloud = require_running(find_cloud())
-    print_result(_document(cloud), lambda: _show(cloud))
+    _print_cloud(cloud)
 
 
 @app.command(cls=CloudCommand)
@@ -132,24 +132,21 @@ def env(which: SiteArgument, *, site: SiteOptions) -> None:
     print_result(variables, lambda: typer.echo("\n".join(lines)))
 
 
-def _document(cloud: Cloud) -> dict[str, object]:
-    return {
+def _print_cloud(cloud: Cloud) -> None:
+    cdk_logs = str(cloud.folder / "cdk*.log")
+    document = {
         "endpoint": cloud.endpoint,
         "process": cloud.pid,
         "harsh": asdict(cloud.harsh) if cloud.harsh else None,
         "sites": [str(site) for site in cloud.sites],
         "server_log": str(cloud.server_log),
-        "cdk_logs": str(cloud.folder / "cdk*.log"),
+        "cdk_logs": cdk_logs,
     }
-
-
-def _show(cloud: Cloud) -> None:
-    show_pairs(
-        [
-            ("endpoint", cloud.endpoint),
-            ("process", cloud.pid),
-            ("harsh", f"delays times {cloud.harsh.scale:g}, seed {cloud.harsh.seed}" if cloud.harsh else "no"),
-            ("sites", "\n".join(map(str, cloud.sites)) or "none yet"),
-            ("logs", f"{cloud.server_log}\n{cloud.folder / 'cdk*.log'}"),
-        ]
-    )
+    pairs = [
+        ("endpoint", cloud.endpoint),
+        ("process", cloud.pid),
+        ("harsh", f"delays times {cloud.harsh.scale:g}, seed {cloud.harsh.seed}" if cloud.harsh else "no"),
+        ("sites", "\n".join(map(str, cloud.sites)) or "none yet"),
+        ("logs", f"{cloud.server_log}\n{cdk_logs}"),
+    ]
+    print_result(document, lambda: show_pairs(pairs))

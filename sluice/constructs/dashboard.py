@@ -5,10 +5,10 @@ they exist, and no stack has to export their names.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 
 from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from sluice.constructs.alarms import (
@@ -18,11 +18,12 @@ from sluice.constructs.alarms import (
     METRICS_NAMESPACE,
     SPARK_NAMESPACE,
     VISIBLE,
-    Capability,
     all_functions,
     of_queue,
     ours,
 )
+from sluice.constructs.pipeline import LandingPipeline
+from sluice.constructs.splitting import SplitQueues
 from sluice.constructs.watched import Watched
 from sluice.federation.bridge_provisioner import BRIDGE_QUEUE_PREFIX
 from sluice.rendezvous.protocol.ends import End, list_metrics
@@ -49,23 +50,21 @@ SPARK_FAULTS = ("numSqsDeletionsFailed", "numRecordsInErrors")
 
 def draw(scope: Construct, watched: Watched, *, alarms: Sequence[cloudwatch.IAlarm]) -> cloudwatch.Dashboard:
     """Draw the dashboard: alarms, then a message's path from its first queue to its table, then errors."""
-    now = partial(_overview, alarms=alarms[:MOST_ALARMS])
-    capabilities = {construct.capability for construct in watched.constructs}
+    sections = [("Now", _overview(watched, alarms[:MOST_ALARMS]))]
+    if watched.rendezvous is not None:
+        sections.append(("Rendezvous", _rendezvous(watched, watched.rendezvous.offers_queue)))
+    sections.append(("Queues that functions read", _queues(watched)))
+    if watched.splitting is not None:
+        sections.append(("Splitting", _splitting(watched, watched.splitting.queues)))
+    if watched.exchange is not None:
+        sections.append(("Federation", _federation(watched)))
+    if watched.pipeline is not None:
+        sections.append(("Pipeline", _pipeline(watched, watched.pipeline)))
+    sections.append(("What went wrong", _errors(watched)))
     dashboard = cloudwatch.Dashboard(
         scope, "Dashboard", default_interval=Duration.hours(3), period_override=cloudwatch.PeriodOverride.INHERIT
     )
-    for title, of, draws in (
-        ("Now", None, now),
-        ("Rendezvous", Capability.RENDEZVOUS, _rendezvous),
-        ("Queues that functions read", None, _queues),
-        ("Splitting", Capability.SPLITTING, _splitting),
-        ("Federation", Capability.FEDERATION, _federation),
-        ("Pipeline", Capability.PIPELINE, _pipeline),
-        ("What went wrong", None, _errors),
-    ):
-        if of is not None and of not in capabilities:
-            continue
-        widgets = draws(watched)
+    for title, widgets in sections:
         dashboard.add_widgets(cloudwatch.TextWidget(markdown=f"## {title}", width=WIDTH, height=1))
         dashboard.add_widgets(*widgets)
     return dashboard
@@ -162,7 +161,7 @@ def _sluice_metrics(
     return [ours(name, service, stage=stage, statistic=statistic, label=name) for name in names]
 
 
-def _rendezvous(watched: Watched) -> list[cloudwatch.IWidget]:
+def _rendezvous(watched: Watched, offers: sqs.IQueue) -> list[cloudwatch.IWidget]:
     stage = watched.stage
     over_http = [ours(name, "proxy", stage=stage, label=f"{name}, HTTP") for name in UNANSWERED]
     return [
@@ -175,14 +174,11 @@ def _rendezvous(watched: Watched) -> list[cloudwatch.IWidget]:
         ),
         _graph("Polls", *_sluice_metrics(POLLS, "proxy", stage), stacked=True),
         _graph("Answers and requests", *_sluice_metrics(ANSWERS, "proxy", stage)),
-        *(
-            _graph(
-                "Offers queue",
-                of_queue(offers, VISIBLE, label="waiting"),
-                of_queue(offers, AGE, label="age of the oldest, s"),
-                alarms_at={"OffersAge, s": watched.options.offers_age_s},
-            )
-            for offers in ([] if watched.rendezvous is None else [watched.rendezvous.offers_queue])
+        _graph(
+            "Offers queue",
+            of_queue(offers, VISIBLE, label="waiting"),
+            of_queue(offers, AGE, label="age of the oldest, s"),
+            alarms_at={"OffersAge, s": watched.options.offers_age_s},
         ),
     ]
 
@@ -199,8 +195,8 @@ def _queues(watched: Watched) -> list[cloudwatch.IWidget]:
     ]
 
 
-def _splitting(watched: Watched) -> list[cloudwatch.IWidget]:
-    split = {} if watched.splitting is None else {pair.parameters.queue_id: pair for pair in watched.splitting.queues}
+def _splitting(watched: Watched, queues: Sequence[SplitQueues]) -> list[cloudwatch.IWidget]:
+    split = {pair.parameters.queue_id: pair for pair in queues}
     counts = [
         ours(name, "splitter", stage=watched.stage, dimensions={"queue": queue_id}, label=f"{queue_id} {name}")
         for queue_id in split
@@ -256,10 +252,8 @@ def _federation(watched: Watched) -> list[cloudwatch.IWidget]:
     ]
 
 
-def _pipeline(watched: Watched) -> list[cloudwatch.IWidget]:
-    stage, pipeline = watched.stage, watched.pipeline
-    if pipeline is None:
-        return [cloudwatch.TextWidget(markdown="No split queue belongs to the pipeline.", width=WIDTH, height=1)]
+def _pipeline(watched: Watched, pipeline: LandingPipeline) -> list[cloudwatch.IWidget]:
+    stage = watched.stage
     widgets: list[cloudwatch.IWidget] = [
         _graph(
             "Main queue: messages",

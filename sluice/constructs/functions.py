@@ -22,7 +22,7 @@ from sluice.constructs import roles, stored
 from sluice.constructs.alarms import METRICS_NAMESPACE
 from sluice.constructs.roles import Statement, acknowledge, allow
 from sluice.constructs.site_construct import SiteConstruct
-from sluice.parameters import Architecture, Parameters
+from sluice.parameters import Architecture
 from sluice.settings import Settings
 from sluice.stages import add_stage_prefix
 
@@ -58,7 +58,6 @@ class Functions:
     """Factory of the functions of one capability, which share a layer."""
 
     scope: SiteConstruct
-    parameters: Parameters
     assets: Assets
     target: Target
     layer: lambda_.LayerVersion
@@ -74,7 +73,7 @@ class Functions:
             compatible_runtimes=[RUNTIME],
             compatible_architectures=[ARCHITECTURES[target.machine]],
         )
-        return cls(scope=scope, parameters=scope.parameters, assets=assets, target=target, layer=layer)
+        return cls(scope=scope, assets=assets, target=target, layer=layer)
 
     def make(
         self,
@@ -96,9 +95,10 @@ class Functions:
         `reserved_concurrency` is reserved and the maximum; None means unreserved. `files` are added to the code, from
         name to path in the project.
         """
-        id_, home, tracing = name.capitalize(), self.scope.home, self.parameters.operations.tracing
+        id_, home, parameters = name.capitalize(), self.scope.home, self.scope.parameters
+        tracing = parameters.operations.tracing
         kept = stored.parameters(self.scope, home.name, name, settings.encode_stored())
-        logs_ = log_group(self.scope, f"{id_}Logs", days=self.parameters.log_retention_days)
+        logs_ = log_group(self.scope, f"{id_}Logs", days=parameters.log_retention_days)
         # AWS's managed policy would allow writing to every log group of the account.
         write_logs = allow("logs", ["CreateLogStream", "PutLogEvents"], logs_.log_group_arn)
         no_resource = "X-Ray takes segments from a role, for no resource."
@@ -126,8 +126,8 @@ class Functions:
             memory_size=memory_mb,
             environment={
                 "POWERTOOLS_SERVICE_NAME": name,
-                "POWERTOOLS_METRICS_NAMESPACE": add_stage_prefix(METRICS_NAMESPACE, self.parameters.stage),
-                "POWERTOOLS_LOG_LEVEL": self.parameters.log_level.value,
+                "POWERTOOLS_METRICS_NAMESPACE": add_stage_prefix(METRICS_NAMESPACE, parameters.stage),
+                "POWERTOOLS_LOG_LEVEL": parameters.log_level.value,
                 **settings.environment(stored_under=kept),
             },
             dead_letter_queue=failures,

@@ -25,7 +25,7 @@ from constructs import Construct
 from msgspec import UNSET, to_builtins
 
 from sluice.building.project import PROJECT
-from sluice.bundles.assets import Assets, Built
+from sluice.bundles.assets import Assets
 from sluice.bundles.environment import SparkAssets, image_target
 from sluice.constructs import roles, storage
 from sluice.constructs.alarms import SPARK_NAMESPACE, Capability, Rule, ours
@@ -189,7 +189,14 @@ class LandingPipeline(SiteConstruct):
 
 def _on_emr(made: LandingPipeline, assets: Assets, spark_assets: SparkAssets) -> list[Output]:
     job_logs = log_group(made, "JobLogs", days=made.parameters.log_retention_days)
-    program = _program(made, spark_assets)
+    target = image_target(made.parameters.architecture, made.options.python.value)
+    built = (spark_assets.entry_point, spark_assets.environment(target), spark_assets.code())
+    program = ProgramAssets(
+        *(
+            s3_assets.Asset(made, id_, path=str(part.folder), asset_hash=part.key)
+            for id_, part in zip(("EntryPoint", "Environment", "Code"), built, strict=True)
+        )
+    )
     of_region = made.stack.format_arn(service="logs", resource="*", arn_format=ArnFormat.NO_RESOURCE_NAME)
     statements = [
         *_job_statements(made),
@@ -263,18 +270,6 @@ def _application(made: LandingPipeline, job_logs: logs.LogGroup, network: Networ
         network_configuration=application.NetworkConfigurationProperty(
             subnet_ids=list(network.subnet_ids), security_group_ids=list(network.group_ids)
         ),
-    )
-
-
-def _program(made: LandingPipeline, built: SparkAssets) -> ProgramAssets:
-    def asset(id_: str, part: Built) -> s3_assets.Asset:
-        return s3_assets.Asset(made, id_, path=str(part.folder), asset_hash=part.key)
-
-    target = image_target(made.parameters.architecture, made.options.python.value)
-    return ProgramAssets(
-        entry_point=asset("EntryPoint", built.entry_point),
-        environment=asset("Environment", built.environment(target)),
-        code=asset("Code", built.code()),
     )
 
 

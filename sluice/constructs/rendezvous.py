@@ -161,7 +161,15 @@ class Rendezvous(SiteConstruct):
         sweeper = _sweeper(self)
         if events_exchange is not None and self.federation is not None:
             _counters(self, events_exchange, self.federation)
-        self.client_user = _client_user(self)
+        # Clients share this user's access keys, which only `sluice rendezvous creds` creates.
+        self.client_user = iam.User(self, "ClientUser")
+        allowed = [
+            allow("sqs", ["SendMessage"], self.offers_queue.queue_arn),
+            _allow_run_time_queues(["ReceiveMessage", "GetQueueUrl"], self.answer_queues),
+        ]
+        statements = [statement.for_policy() for statement in allowed]
+        policy = iam.Policy(self, "ClientPolicy", users=[self.client_user], statements=statements)
+        acknowledge_wildcards(policy, allowed)
         outputs = {
             "OffersQueueUrl": self.offers_queue.queue_url,
             "BrokerUrl": self.function_url,
@@ -326,18 +334,6 @@ def _counters(made: Rendezvous, exchange: str, federation: ExchangeState) -> Non
             capability=Capability.RENDEZVOUS,
         ),
     )
-
-
-def _client_user(made: Rendezvous) -> iam.User:
-    """Create the user whose access keys clients share; only `sluice rendezvous creds` creates keys."""
-    user = iam.User(made, "ClientUser")
-    allowed = [
-        allow("sqs", ["SendMessage"], made.state.offers_queue.queue_arn),
-        _allow_run_time_queues(["ReceiveMessage", "GetQueueUrl"], made.answer_queues),
-    ]
-    statements = [statement.for_policy() for statement in allowed]
-    acknowledge_wildcards(iam.Policy(made, "ClientPolicy", users=[user], statements=statements), allowed)
-    return user
 
 
 def _allow_run_time_queues(actions: Sequence[str], *queues: str) -> Statement:

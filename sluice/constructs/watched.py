@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from aws_cdk import aws_sqs as sqs
 
@@ -13,8 +14,8 @@ from sluice.constructs.site_construct import SiteConstruct
 from sluice.constructs.splitting import Splitting
 from sluice.constructs.storage import LONGEST
 from sluice.parameters import Parameters
-from sluice.parameters.operations import OperationsParameters
 
+C = TypeVar("C", bound=SiteConstruct)
 # If the land job is started on demand, messages may be old, but must not reach the end of their retention.
 UNSTREAMED_AGE_S = int(LONGEST.to_seconds()) // 2
 
@@ -31,48 +32,23 @@ class WatchedQueue:
     reader: str = "function"
 
 
-@dataclass(frozen=True, slots=True)
 class Watched:
-    """The constructs of one site, with the parameters of operations."""
+    """The constructs of one site, with the parameters of operations. A capability that the site lacks is None."""
 
-    constructs: Sequence[SiteConstruct]
-    parameters: Parameters
+    def __init__(self, constructs: Sequence[SiteConstruct], parameters: Parameters) -> None:
+        def find(kind: type[C]) -> C | None:
+            return next((construct for construct in constructs if isinstance(construct, kind)), None)
 
-    @property
-    def stage(self) -> str | None:
-        """The site's stage."""
-        return self.parameters.stage
-
-    @property
-    def options(self) -> OperationsParameters:
-        """The parameters about operations."""
-        return self.parameters.operations
-
-    @property
-    def rendezvous(self) -> Rendezvous | None:
-        """The site's rendezvous; None if it has none. The properties below are alike."""
-        return next((construct for construct in self.constructs if isinstance(construct, Rendezvous)), None)
-
-    @property
-    def splitting(self) -> Splitting | None:
-        """As `rendezvous`."""
-        return next((construct for construct in self.constructs if isinstance(construct, Splitting)), None)
-
-    @property
-    def exchange(self) -> Exchange | None:
-        """As `rendezvous`."""
-        return next((construct for construct in self.constructs if isinstance(construct, Exchange)), None)
-
-    @property
-    def pipeline(self) -> LandingPipeline | None:
-        """As `rendezvous`."""
-        return next((construct for construct in self.constructs if isinstance(construct, LandingPipeline)), None)
-
-    @property
-    def pipeline_age_s(self) -> int:
-        """The age in seconds from which messages of the land job's queue trigger an alarm."""
+        self.constructs = constructs
+        self.stage = parameters.stage
+        self.options = parameters.operations
+        self.rendezvous = find(Rendezvous)
+        self.splitting = find(Splitting)
+        self.exchange = find(Exchange)
+        self.pipeline = find(LandingPipeline)
         is_streaming = self.pipeline is not None and self.pipeline.options.streaming
-        return self.options.pipeline_age_s if is_streaming else UNSTREAMED_AGE_S
+        # Seconds from which the age of messages in the land job's queue triggers an alarm
+        self.pipeline_age_s = self.options.pipeline_age_s if is_streaming else UNSTREAMED_AGE_S
 
     def sources(self) -> Iterator[WatchedQueue]:
         """List the source and ingress queues. The offers queue has a rule of its own.

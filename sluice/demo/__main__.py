@@ -102,7 +102,10 @@ def main(
             terminal.type("sluice local up $here $there")
             watched = others.enter_context(_console(terminal)) if console else None
             reconciled = _run_commands(terminal)
-            _show(out, reconciled)
+            table = Table("", "sent", "arrived", title="Reconciled", title_justify="left", title_style="bold")
+            for name, sent, arrived in reconciled.rows():
+                table.add_row(name, sent, arrived if arrived == sent else f"[red]{arrived}")
+            out.print("", table, f"{reconciled.lost} lost, {reconciled.duplicates} doubled")
             if watched is not None:
                 watched.wait_for_ctrl_c(lambda: out.print("\nthe console stays until ctrl-C"))
                 out.print("\nstopping…")
@@ -225,13 +228,6 @@ def _read_landed_ids() -> list[str]:
 
 def _print_heading(out: Console, text: str) -> None:
     out.print(f"\n[bold reverse] {text} [/]", soft_wrap=True)
-
-
-def _show(out: Console, reconciled: Reconciled) -> None:
-    table = Table("", "sent", "arrived", title="Reconciled", title_justify="left", title_style="bold")
-    for name, sent, arrived in reconciled.rows():
-        table.add_row(name, sent, arrived if arrived == sent else f"[red]{arrived}")
-    out.print("", table, f"{reconciled.lost} lost, {reconciled.duplicates} doubled")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from sluice.federation.links.peers import Peer
 from sluice.federation.links.states import LinkState
 from sluice.federation.map.findings import Finding, list_route_findings
 from sluice.federation.matching.metadata import is_tag
-from sluice.federation.operations import AddBridge, AddLink, AddPeer, BridgeView, CloseLink, LinkView, SiteView
+from sluice.federation.operations import AddBridge, AddLink, AddPeer, BridgeView, CloseLink, SiteView
 from sluice.operator.federated_sites import OpenSite, discover_sites, open_site
 from sluice.operator.site_names import REGION
 
@@ -260,22 +260,17 @@ def wait_until_operational(site: OpenSite, name: str, *, timeout_s: float) -> Br
         if timeout_s == 0 or carries:
             return route
         link = view.find_link(route.link)
-        description = _describe_state(route, link)
+        description = f"{route.state}, and its link is gone"
+        if link is not None:
+            error = route.error or link.status.last_error
+            reason = f": {error}" if error is not None and error not in route.state else ""
+            description = f"{route.state}, its link is {link.status.state}{reason}"
         differs = route.dynamic and route.error is not None  # the two exchanges have different types
         if link is None or link.status.state in STUCK_STATES or differs:
             raise NotOperational(f"{name} is there, but isn't Operational: {description}")
         if time.monotonic() > deadline:
             raise NotOperational(f"{name} is there, but isn't Operational after {timeout_s:g} s: {description}")
         time.sleep(POLL_S)
-
-
-def _describe_state(route: BridgeView, link: LinkView | None) -> str:
-    """Describe the states of the route and its link, with the last error."""
-    if link is None:
-        return f"{route.state}, and its link is gone"
-    error = route.error or link.status.last_error
-    why = f": {error}" if error is not None and error not in route.state else ""
-    return f"{route.state}, its link is {link.status.state}{why}"
 
 
 def find_problems(ends: LinkEnds, route: Bridge) -> tuple[Finding, ...]:

@@ -140,10 +140,13 @@ def proxy(
     capacity: Annotated[
         int, typer.Option(min=1, max=MAX_CLIENTS, help="Clients that each proxy serves at the same time.")
     ] = 10,
-    echo: Annotated[bool, typer.Option("--echo", help="Send clients' bytes back; this is the default.")] = False,
     relay_pattern: Annotated[
         str | None,
-        typer.Option(help="Forward clients' bytes to relays with a matching host: SUFFIX$, or ^HOST$ for one host."),
+        typer.Option(
+            metavar="PATTERN",
+            help="Forward clients' bytes to relays with a matching host: SUFFIX$, or ^HOST$ for one host. Without it, "
+            "bytes are sent back.",
+        ),
     ] = None,
     allow_plain: Annotated[bool, typer.Option("--allow-plain", help="Also allow relays without TLS, ws://.")] = False,
     allow_private: Annotated[
@@ -171,8 +174,6 @@ def proxy(
     """
     if relay_pattern is None and (allow_plain or allow_private):
         raise typer.BadParameter("--allow-plain and --allow-private need --relay-pattern")
-    if echo and relay_pattern is not None:
-        raise typer.BadParameter("--echo and --relay-pattern exclude each other: use one of them")
     need("webrtc", "aiortc", "aiohttp")
     from sluice.cli.rendezvous import webrtc  # noqa: PLC0415 - aiortc is an extra
     from sluice.peers.services import Echo, Relay  # noqa: PLC0415 - see above
@@ -180,7 +181,9 @@ def proxy(
 
     network = _network(loopback=loopback, site=site, stun=stun)
     limits = VolunteerLimits(capacity=min(capacity, offers or capacity))
-    shift = webrtc.ProxyRun(
+    url = broker_url or read_deployment(site.connect()).broker_url
+    serving = webrtc.serve(
+        url,
         service=lambda session: (
             Relay(session, relay_pattern=relay_pattern, allow_plain=allow_plain, allow_private=allow_private)
             if relay_pattern is not None
@@ -193,8 +196,7 @@ def proxy(
         seconds=seconds,
         clients=offers,
     )
-    url = broker_url or read_deployment(site.connect()).broker_url
-    asyncio.run(webrtc.serve(url, shift))
+    asyncio.run(serving)
 
 
 def _network(*, loopback: bool | None, site: SiteOptions, stun: list[str] | None) -> "Network":

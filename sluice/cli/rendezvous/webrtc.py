@@ -7,8 +7,8 @@ import asyncio
 import contextlib
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -86,38 +86,32 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SID_SHOWN = 8  # characters, enough to tell clients apart
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProxyRun:
-    """Settings of proxies that run until `seconds` are over or `clients` were served; None means no such limit."""
+async def serve(
+    broker_url: str,
+    *,
+    service: Callable[[aiohttp.ClientSession], Service],
+    network: Network,
+    nat: Nat,
+    limits: VolunteerLimits,
+    proxies: int,
+    seconds: float | None,
+    clients: int | None,
+) -> None:
+    """Run proxies and print their events until `seconds` are over or `clients` were served; None means no such limit.
 
-    service: Callable[[aiohttp.ClientSession], Service]
-    network: Network
-    nat: Nat
-    limits: VolunteerLimits
-    proxies: int = 1
-    seconds: float | None = None
-    clients: int | None = None
-
-
-async def serve(broker_url: str, shift: ProxyRun) -> None:
-    """Run the proxies and print their events. ctrl-C and SIGTERM end it early, with all channels closed."""
-    report = ProxyRunReport(clients=shift.clients)
+    ctrl-C and SIGTERM end it early, with all channels closed.
+    """
+    report = ProxyRunReport(clients=clients)
     async with aiohttp.ClientSession() as session:
         volunteers = [
             Volunteer(
-                session,
-                broker_url,
-                shift.service(session),
-                network=shift.network,
-                nat=shift.nat,
-                limits=shift.limits,
-                on_event=report.note,
+                session, broker_url, service(session), network=network, nat=nat, limits=limits, on_event=report.note
             )
-            for _ in range(shift.proxies)
+            for _ in range(proxies)
         ]
         async with serving(volunteers):
             print_note(f"{len(volunteers)} proxies poll {broker_url}; stop with ctrl-C")
-            await report.wait_until_done(shift.seconds)
+            await report.wait_until_done(seconds)
     report.print_summary(sum((volunteer.counts for volunteer in volunteers), Counter[VolunteerStep]()))
 
 
@@ -143,9 +137,16 @@ class ProxyRunReport:
 
     async def wait_until_done(self, seconds: float | None) -> None:
         """Wait until enough clients were served, `seconds` are over, or a signal arrives."""
-        with _set_on_signals(self._done), contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._done.wait()
+        loop = asyncio.get_running_loop()
+        for number in STOP_SIGNALS:
+            loop.add_signal_handler(number, self._done.set)
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._done.wait()
+        finally:
+            for number in STOP_SIGNALS:
+                loop.remove_signal_handler(number)
 
     def print_summary(self, counts: Counter[VolunteerStep]) -> None:
         """Print how often each event happened."""
@@ -154,15 +155,3 @@ class ProxyRunReport:
         else:
             said = ", ".join(f"{counts[what]} {what}" for what in VolunteerStep if counts[what])
             typer.echo(f"stopped: {said or 'nothing happened'}")
-
-
-@contextlib.contextmanager
-def _set_on_signals(event: asyncio.Event) -> Iterator[None]:
-    loop = asyncio.get_running_loop()
-    for number in STOP_SIGNALS:
-        loop.add_signal_handler(number, event.set)
-    try:
-        yield
-    finally:
-        for number in STOP_SIGNALS:
-            loop.remove_signal_handler(number)
