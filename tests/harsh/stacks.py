@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -13,17 +13,12 @@ from tests.harsh.conftest import eventually
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """What a stack holds, and what it exports: the export's name to its value."""
+    """What a stack holds."""
 
     resources: Mapping[str, Any]
-    exports: Mapping[str, Any] = field(default_factory=dict)
 
     def text(self) -> str:
-        outputs = {
-            f"Output{number}": {"Value": value, "Export": {"Name": name}}
-            for number, (name, value) in enumerate(self.exports.items())
-        }
-        return json.dumps({"Resources": self.resources, "Outputs": outputs})
+        return json.dumps({"Resources": self.resources})
 
 
 def deploy(account: Connection, stack: str, template: Template) -> str:
@@ -34,13 +29,6 @@ def deploy(account: Connection, stack: str, template: Template) -> str:
     except cloudformation.exceptions.AlreadyExistsException:
         cloudformation.update_stack(StackName=stack, TemplateBody=template.text())
     return eventually(lambda: ended(account, stack))
-
-
-def delete(account: Connection, stack: str) -> None:
-    """Deletes the stack. Raises `ClientError` where that is refused."""
-    cloudformation = account.client("cloudformation")
-    cloudformation.delete_stack(StackName=stack)
-    eventually(lambda: ended(account, stack) == "DELETE_COMPLETE")
 
 
 def ended(account: Connection, stack: str) -> str | None:
