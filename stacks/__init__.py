@@ -1,8 +1,12 @@
-"""A CDK app whose assembly is the same bytes on every machine and at every synth."""
+"""The CDK stacks, a file each: what is deployed, and with which rights. The functions' code is in `functions`."""
 
 from collections.abc import Mapping
 
 from aws_cdk import App, CrossStackReferences, ReferenceStrength
+
+# CDK leaves this id out of logical ids: https://docs.aws.amazon.com/cdk/v2/guide/identifiers.html
+# So a deployed site keeps its resources if another construct in its stack creates them.
+DEFAULT_ID = "Default"
 
 
 def reproducible_app(context: Mapping[str, object] | None = None, *, outdir: str | None = None) -> App:

@@ -1,0 +1,41 @@
+"""The pipeline: jobs on EMR Serverless and the function that starts them."""
+
+from aws_cdk import Stack
+from constructs import Construct
+
+from sluice.bundles.assets import Assets
+from sluice.bundles.environment import SparkAssets
+from sluice.constructs import LandingPipeline
+from sluice.constructs.pipeline import PipelineState
+from sluice.constructs.site import SiteState
+from sluice.parameters import Parameters
+from sluice.stages import add_stage_prefix
+from stacks import DEFAULT_ID
+
+
+class PipelineStack(Stack):
+    """Stack `SluicePipeline`."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        parameters: Parameters,
+        *,
+        state: SiteState,
+        pipeline: PipelineState,
+        assets: Assets,
+        spark_assets: SparkAssets,
+    ) -> None:
+        super().__init__(
+            scope, add_stage_prefix("SluicePipeline", parameters.stage), description="Sluice: jobs on EMR Serverless"
+        )
+        self.made = LandingPipeline(
+            self,
+            DEFAULT_ID,
+            parameters=parameters,
+            state=pipeline,
+            exchange=state.exchange,
+            kms_key_arns=parameters.splitting.kms_key_arns,
+            assets=assets,
+            spark_assets=spark_assets,
+        )
