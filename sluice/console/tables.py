@@ -1,8 +1,7 @@
 """Reads landed tables for a page: their versions, each read once, and rows of files that are small enough."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from threading import Lock
 from typing import Any
 from urllib.parse import unquote
@@ -118,18 +117,6 @@ def read_rows(files: Files, table: CachedTable, *, most: int) -> Sequence[Any]:
     rows = list[dict[str, Any]]()
     for added in _newest_files(table):
         rows += _rows(files, table, added)
-        if len(rows) >= most:
-            break
-    return rows[:most]
-
-
-def find_rows(
-    files: Files, table: CachedTable, is_wanted: Callable[[Mapping[str, Any]], bool], *, most: int, most_files: int
-) -> Sequence[Any]:
-    """Find rows in the newest files, without keeping the other rows in memory. Raises as `read_rows` does."""
-    rows = list[dict[str, Any]]()
-    for added in islice(_newest_files(table), most_files):
-        rows += [row for row in _rows(files, table, added) if is_wanted(row)]
         if len(rows) >= most:
             break
     return rows[:most]

@@ -38,7 +38,6 @@ QUESTIONS: Mapping[str, FormHandler] = {
     "quarantine": pipeline.quarantine,
     "dead-letters": dead_letters.list_letters,
     "dead-letter": dead_letters.show_letter,
-    "trace": log.trace,
 }
 # Actions require --allow-actions. A peek is one of them because it increases receive counts, and after the queue's
 # maximum SQS moves a message to the dead-letter queue.

@@ -1,7 +1,7 @@
 """Reads the status of a site's rendezvous: queue depths, waiting proxies, and outcomes of the latest offers."""
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from sluice.aws.deployment import Deployment, read_deployment
 from sluice.aws.items import Item, attributes, number, text
 from sluice.aws.queues import fetch_depth
 from sluice.aws.records import MAX_RECEIVES
-from sluice.aws.rendezvous.offers import SHARDS, DynamoOfferStore, DynamoProxyPools, offer_record, read_each
+from sluice.aws.rendezvous.offers import DynamoOfferStore, DynamoProxyPools, offer_record, read_each
 from sluice.aws.rendezvous.pace import DynamoPaceStore
 from sluice.codec import to_document
 from sluice.operations import QueueDepth
@@ -133,16 +133,6 @@ class LatestOffer:
     proxy_nat: str = ""
     proxy_country: str = ""
     trace: str = ""
-
-
-def read_latest_offers(client: "DynamoDBClient", table: str) -> Sequence[LatestOffer]:
-    """Read the latest offers of each shard, the newest first. Raises `CallFailed`."""
-    return merge_newest_first(read_shard_offers(client, table, shard) for shard in range(SHARDS))
-
-
-def merge_newest_first(shards: Iterable[Sequence[LatestOffer]]) -> Sequence[LatestOffer]:
-    """Merge the shards' offers, the newest first."""
-    return sorted((offer for shard in shards for offer in shard), key=lambda offer: -offer.sent_at_ms)
 
 
 def read_shard_offers(client: "DynamoDBClient", table: str, shard: int) -> Sequence[LatestOffer]:

@@ -1,6 +1,5 @@
 """The log's page: what functions say, by function, level and trace, as it comes."""
 
-import pytest
 from playwright.sync_api import expect
 
 from tests.console.conftest import Looking, RecordedSites, recorded
@@ -27,22 +26,6 @@ def test_lines_are_chosen_by_function_and_level_and_the_choice_is_in_the_address
     assert "level=ERROR" in page.url
     page.reload()
     expect(page.get_by_label("Level")).to_have_value("ERROR")
-
-
-@pytest.fixture
-def sites(sites: RecordedSites) -> RecordedSites:
-    offer = {"sent_at_ms": 1795595712163, "state": "answered", "answered_ms": 312, "country": "DE", "method": "sqs"}
-    row = {"date": "2026-11-25", "exchange": "events", "sites": ["here"], "published_at_ms": 1795595713000}
-    row |= {"sent_at_ms": 1795595714000, "first_received_at_ms": 1795595715000, "body": '{"kind": "<i>offer</i>"}'}
-    sites.answers["trace"] = {"offers": [offer], "rows": [row], "troubles": {}}
-    return sites
-
-
-def test_of_a_trace_its_offer_and_its_rows_are_looked_for(look: Looking, sites: RecordedSites) -> None:
-    page = look.at(f"{PAGE}?trace={TRACE}")
-    expect(page.get_by_role("table", name="Offers of this trace")).to_contain_text("312 ms")
-    expect(page.get_by_role("table", name="Rows of this trace")).to_contain_text('{"kind": "<i>offer</i>"}')
-    assert sites.asked == [("trace", 0, {"trace": TRACE})]
 
 
 def test_a_trace_is_followed_from_a_line_and_by_its_id(look: Looking, sites: RecordedSites) -> None:

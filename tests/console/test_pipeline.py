@@ -1,4 +1,4 @@
-"""The pipeline: how landing goes, runs, tables, statistics, the quarantine, and what is told to jobs."""
+"""The pipeline: how landing goes, runs, tables, the quarantine, and what is told to jobs."""
 
 import json
 from typing import Any
@@ -20,7 +20,7 @@ def test_landing_is_told_in_numbers_and_drawn_minute_by_minute(look: Looking) ->
     told = stats(page)
     assert (told["Waiting"], told["Batches a minute"]) == ("1,200", "2")
     plots = page.get_by_role("region", name="Landing").locator("figure svg > g")
-    expect(plots).to_have_count(120)
+    expect(plots).to_have_count(60)
 
 
 def test_a_run_says_how_it_went(look: Looking) -> None:
@@ -41,11 +41,6 @@ def test_each_table_has_its_versions(look: Looking) -> None:
 def test_a_link_to_a_table_that_isnt_there_shows_the_messages(look: Looking) -> None:
     page = look.at("#/pipeline?table=constructor")
     expect(page.get_by_role("navigation", name="Tables").locator("[aria-current]")).to_contain_text("Messages")
-
-
-def test_days_are_drawn(look: Looking) -> None:
-    days = look.at("#/pipeline").get_by_role("region", name="Daily statistics")
-    expect(days.locator("figure svg > g")).to_have_count(14)
 
 
 def quarantined(reason: str) -> dict[str, Any]:
@@ -118,8 +113,7 @@ def test_jobs_are_told_what_the_commands_tell_them(look: Looking, sites: Recorde
 def test_before_anything_was_landed_the_page_says_so(look: Looking, sites: RecordedSites) -> None:
     said = json.loads(json.dumps(recorded("pipeline")))
     empty: dict[str, Any] = {"rows": None, "versions": []}
-    said |= {"runs": [], "tables": dict.fromkeys(said["tables"], empty), "days": [], "minutes": []}
+    said |= {"runs": [], "tables": dict.fromkeys(said["tables"], empty), "minutes": []}
     sites.documents["pipeline"] = said
     page = look.at("#/pipeline")
     expect(page.get_by_text("Nothing has been written yet.")).to_be_visible()
-    expect(page.get_by_text("No day has been reckoned yet")).to_be_visible()

@@ -16,7 +16,7 @@ from sluice.aws.connections import Connection, program_variables, remove_aws_var
 from sluice.aws.deployment import stack_output
 from sluice.building.project import need
 from sluice.cli.completion import complete_sessions, complete_split_queues
-from sluice.cli.output import console, is_json, print_result, show_json, show_table
+from sluice.cli.output import is_json, print_result, show_json, show_table
 from sluice.cli.sites import PlainCommand, SiteTyper
 from sluice.cli.splitting.filters import read_filters
 from sluice.cli.splitting.handlers import EventQueue, LocalFunction, serve
@@ -47,7 +47,6 @@ from sluice.splitting.jq_runner import JqRunner
 from sluice.splitting.operations import FindSession, ListQueues, ListSessions, StopSession
 from sluice.splitting.routing.trials import try_filter
 
-WATCH_INTERVAL_S = 1.0
 TAIL_INTERVAL_S = 2.0  # FilterLogEvents allows five calls a second per account
 SESSION_LOST = 70  # exit code if the session ended before the program: EX_SOFTWARE of sysexits.h
 
@@ -272,22 +271,6 @@ def status(
         return
     session = client.ask(FindSession(session_id=session_id))
     print_result(session_document(session), lambda: show_session(session))
-
-
-@app.command()
-def watch(*, site: SiteOptions) -> None:
-    """Show the same as `status`, refreshed until ctrl-C; with --json one document per change."""
-    client = _client(site)
-    printed = None
-    while True:
-        view = client.ask(ListSessions())
-        if not is_json():
-            console().clear()
-            show_sessions(view.sessions)
-        elif printed != view:
-            show_json(sessions_document(view))
-            printed = view
-        time.sleep(WATCH_INTERVAL_S)
 
 
 @app.command()

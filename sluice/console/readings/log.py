@@ -2,23 +2,18 @@
 
 import json
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from sluice.aws.clients import now_ms
 from sluice.aws.connections import Connection
-from sluice.aws.deployment import STACK, read_deployment
-from sluice.console.readings.pipeline import MESSAGES, open_landed_files, read_table
 from sluice.console.readings.shared import try_reading
-from sluice.console.requests import text_field
 from sluice.console.sites import BudgetedSite, Document, Query
-from sluice.console.tables import find_rows
 from sluice.documents import read_json
 from sluice.errors import BadRequest
 from sluice.operator.logs import FunctionLogs, LogLine
-from sluice.operator.rendezvous_status import read_latest_offers
 from sluice.rendezvous.protocol.addresses import mask_addresses
 from sluice.stages import add_stage_prefix
 
@@ -33,8 +28,6 @@ MAX_LINES = 500  # kept of a tail
 MAX_TAILS = 20
 MAX_TRACE = 200  # characters
 MAX_FIELD = 4_000  # characters
-MAX_ROWS = 50  # of a trace
-MAX_FILES = 50  # of a table, the newest
 STANDARD_FIELDS = frozenset({"level", "location", "message", "timestamp", "service"})
 
 
@@ -90,41 +83,6 @@ def read(site: BudgetedSite, query: Query) -> Document:
         )
     lines = sorted(tail.lines, key=lambda line: -line["at_ms"])
     return {"functions": sorted(groups), "lines": lines, "since_ms": tail.since_ms, "troubles": troubles}
-
-
-def trace(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
-    """Find the recent offers and landed rows of a trace."""
-    trace_id = text_field(fields, "trace")
-    troubles: dict[str, str] = {}
-    offers = try_reading(troubles, "the last offers", lambda: _find_offers(site, trace_id))
-    rows = try_reading(troubles, "what is landed", lambda: _find_rows(site, trace_id))
-    return {"offers": offers or [], "rows": rows or [], "troubles": troubles}
-
-
-def _find_offers(site: BudgetedSite, trace_id: str) -> Sequence[Document]:
-    table = read_deployment(site.connection, site.outputs(STACK)).table_name
-    latest = read_latest_offers(site.connection.client("dynamodb"), table)
-    return [asdict(offer) for offer in latest if trace_id in offer.trace]
-
-
-def _find_rows(site: BudgetedSite, trace_id: str) -> Sequence[Document]:
-    files = open_landed_files(site)
-    table = read_table(site, files, "messages", MESSAGES, in_full=True)
-    rows = find_rows(
-        files, table, lambda row: trace_id in (row.get("trace_header") or ""), most=MAX_ROWS, most_files=MAX_FILES
-    )
-    return [_row(row) for row in rows]
-
-
-def _row(row: Mapping[str, Any]) -> Document:
-    times = {name: row.get(name) for name in ("published_at", "sent_at", "first_received_at")}
-    return {
-        "exchange": str(row.get("exchange") or ""),
-        "date": str(row.get("date") or ""),
-        "sites": [str(site) for site in row.get("sites") or ()],
-        **{f"{name}_ms": None if value is None else round(value.timestamp() * 1000) for name, value in times.items()},
-        "body": mask_addresses(str(row.get("body") or ""), most=MAX_FIELD),
-    }
 
 
 def log_groups(connection: Connection) -> Mapping[str, str]:

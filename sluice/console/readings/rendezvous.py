@@ -1,4 +1,4 @@
-"""Page *Rendezvous*: `sluice rendezvous status --json`, and beside it who came today, who waits, and the keys."""
+"""Page *Rendezvous*: `sluice rendezvous status --json`, and beside it who came today, and who waits."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -7,7 +7,6 @@ from typing import Any
 
 from sluice.aws.clients import now_ms
 from sluice.aws.deployment import STACK, Deployment, read_deployment
-from sluice.aws.rendezvous.clients import AccessKey, ClientUser
 from sluice.aws.rendezvous.offers import SHARDS
 from sluice.aws.rendezvous.pace import DynamoPaceStore
 from sluice.console.readings.counters import count_offers, statistics_of_today, sum_today
@@ -17,7 +16,6 @@ from sluice.operator.metrics import quantile
 from sluice.operator.rendezvous_status import (
     LatestOffer,
     build_status,
-    merge_newest_first,
     read_shard_offers,
     rendezvous_document,
 )
@@ -28,10 +26,7 @@ from sluice.rendezvous.protocol.pace import Pace, compute_pace
 
 LATEST_INTERVAL_S = 5.0
 POLL_RATE_INTERVAL_S = 10.0
-KEYS_INTERVAL_S = 60.0
-KEYS_CALLS = 3  # the list, and of two keys when they were used
 MAX_SHOWN = 50  # of the last offers
-KEY_TAIL = 4  # characters of a key's id that tell it from the other
 POLL_METRICS = (*list_metrics("poll"), End.ANSWER_TOO_LATE.value)
 
 
@@ -44,9 +39,6 @@ def read(site: BudgetedSite, _: Query) -> Document:
     metrics = {name: own_metric(site, name, service="proxy") for name in POLL_METRICS}
     polls = try_reading(troubles, "metrics", lambda: read_cached_series(site, "polls", metrics, today_or_last(0)))
     pace = try_reading(troubles, "how many poll", lambda: _read_poll_rates(site, deployment))
-    user = ClientUser(site.connection.client("iam"), deployment.client_user_name)
-    ask = partial(site.read_cached, "keys", user.access_keys, every_s=KEYS_INTERVAL_S, calls=KEYS_CALLS)
-    keys = try_reading(troubles, "credentials", ask)
     latest = try_reading(troubles, "the last offers", lambda: _read_latest_offers(site, deployment))
     return {
         "status": status,
@@ -55,7 +47,6 @@ def read(site: BudgetedSite, _: Query) -> Document:
         "polls": None if polls is None else {name: sum_today(polls, (name,), now_ms()) for name in POLL_METRICS},
         "latest": None if latest is None else [asdict(offer) for offer in latest[:MAX_SHOWN]],
         "latency": None if latest is None else answer_latency(latest),
-        "keys": None if keys is None else [_key(key) for key in keys],
         "troubles": troubles,
     }
 
@@ -123,16 +114,8 @@ def _read_latest_offers(site: BudgetedSite, deployment: Deployment) -> Sequence[
         for shard in range(SHARDS)
     ]
     shards = [shard for shard in known if shard is not None]
-    return merge_newest_first(shards) if shards else None
-
-
-def _key(key: AccessKey) -> Document:
-    return {
-        "id": f"…{key.id[-KEY_TAIL:]}",
-        "active": key.active,
-        "created_ms": round(key.created_at.timestamp() * 1000),
-        "used": key.used,
-    }
+    offers = [offer for shard in shards for offer in shard]
+    return sorted(offers, key=lambda offer: -offer.sent_at_ms) if shards else None
 
 
 def answer_latency(latest: Sequence[LatestOffer]) -> Document:

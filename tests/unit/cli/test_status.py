@@ -28,7 +28,6 @@ from sluice.aws.connections import Connection, connect_user
 from sluice.aws.queues import fetch_depth
 from sluice.cli import site_status
 from sluice.cli.main import app
-from sluice.cli.splitting import commands as split
 from sluice.federation.operations import ShowSite
 from sluice.operations import build_reply, parse_request
 from sluice.operator.site_status import SiteClient, read_site
@@ -425,20 +424,3 @@ def test_dead_letters_are_counted_where_the_sweeper_cannot_be_asked(site: FakeSi
     document = told(code=1)
     assert document["failed"]["rendezvous"].startswith("Invoke")
     assert document["dead_letters"]["dead letters of the rendezvous"]["visible"] == 3
-
-
-def test_sessions_are_watched_a_line_for_each_change(site: FakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(split, "WATCH_INTERVAL_S", 0)
-    looks: list[int] = []
-
-    def splitting(_: object) -> Any:
-        looks.append(len(looks))
-        if len(looks) == 4:
-            site.broken.add("control")
-        return {"version": 1, "sessions": [SESSION] if len(looks) < 3 else []}
-
-    site.splitting = splitting  # type: ignore[assignment,method-assign]  # for this test
-    done = CliRunner().invoke(app, ["split", "watch", "--json"])
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [[each["session_id"] for each in line["sessions"]] for line in lines] == [["s-1"], []]
-    assert (done.exit_code, len(looks)) == (1, 4)

@@ -1,4 +1,4 @@
-"""Page Pipeline's reading: tables by their logs, landing by metrics, statistics by the daily logs."""
+"""Page Pipeline's reading: tables by their logs, and landing by their versions."""
 
 import io
 import json
@@ -8,26 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Barrier, BrokenBarrierError
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from sluice.console.readings.pipeline import (
-    CHARTED_MINUTES,
-    DAY,
-    MAX_LOG_LINES,
-    TABLES_INTERVAL_S,
-    count_new_rows,
-    parse_day,
-    parse_samples,
-    read_days,
-    sum_by_minute,
-    sum_logs_by_minute,
-)
-from sluice.console.sites import BudgetedSite, SiteCache
+from sluice.console.readings.pipeline import CHARTED_MINUTES, count_landed
 from sluice.console.tables import MAX_INITIAL_VERSIONS, CachedTable, iceberg_versions, read_rows, table_document
 from sluice.errors import CallFailed, Malformed
 from sluice.operator.pipelines import FolderFiles
@@ -117,23 +104,6 @@ def test_rows_are_counted_once_all_versions_are_read() -> None:
     assert table.rows is None
     read_in(table, files, [True])
     assert table.rows == 9
-
-
-def test_the_newest_day_is_read_again_with_each_look() -> None:
-    files = MemoryFiles()
-    days = [f"statistics/{DAY}2026-11-{day}.log" for day in (21, 22, 23)]
-    files.content = dict.fromkeys(days, b"client-denied-count 3")
-    now_s, connection = 0.0, SimpleNamespace()
-    memory = SiteCache(now_s=lambda: now_s)
-
-    def shown(calls: int) -> Sequence[str]:
-        site = BudgetedSite(cast("Any", connection), memory, is_local=False, calls=calls)
-        return [each["day"] for each in read_days(site, files)]
-
-    assert shown(3) == ["2026-11-22", "2026-11-23"]  # a look, and two reads
-    now_s += TABLES_INTERVAL_S
-    assert shown(3) == ["2026-11-21", "2026-11-22", "2026-11-23"]
-    assert files.read_paths == [days[2], days[1], days[2], days[0]]
 
 
 def read_in(table: CachedTable, files: MemoryFiles, allowed: Sequence[bool]) -> None:
@@ -272,54 +242,18 @@ def test_a_folder_has_its_files_and_one_that_isnt_there_none(tmp_path: Path) -> 
         files.read("a/3")
 
 
-def sample(at_ms: int, rows: int, lag_ms: float | None = None, **others: str) -> str:
-    told = {"_aws": {"Timestamp": at_ms}, "Query": "land", "Source": "0", "numRecordsIn": rows}
-    return json.dumps(told | ({} if lag_ms is None else {"currentEmitEventTimeLag": lag_ms}) | others)
-
-
-def test_minutes_are_what_batches_added() -> None:
-    at_ms = 100 * MINUTE_MS
-    text = "\n".join(
-        [
-            "a line of Spark's",
-            sample(at_ms - MINUTE_MS, 1_000, 50),
-            sample(at_ms - MINUTE_MS + 1, 1_200, 80),
-            sample(at_ms, 1_500),
-            sample(at_ms, 9_999, Query="statistics"),
-            sample(at_ms, 1_600)[:-5],
-        ]
-    )
-    minutes = sum_by_minute(count_new_rows(parse_samples(text)), at_ms=at_ms)
+def test_minutes_are_what_versions_added() -> None:
+    at_ms, files = 100 * MINUTE_MS, MemoryFiles()
+    for number, version_ms in enumerate((at_ms - MINUTE_MS, at_ms - MINUTE_MS + 1, at_ms, at_ms - 70 * MINUTE_MS)):
+        files.commit("t", number, added(f"{number}.parquet", 5 + number), info(at_ms=version_ms))
+    rewritten = added("all.parquet", 26), {"remove": {"path": "0.parquet"}}, info("OPTIMIZE", at_ms)
+    files.commit("t", 4, *rewritten)
+    table = CachedTable("t")
+    read_whole(table, files)
+    minutes = count_landed(table.newest_first, at_ms=at_ms)
     assert len(minutes) == CHARTED_MINUTES
-    assert minutes[-2] == {"at_ms": at_ms - MINUTE_MS, "rows": 200, "batches": 2, "lag_ms": 80}
-    assert minutes[-1] == {"at_ms": at_ms, "rows": 300, "batches": 1, "lag_ms": None}
-
-
-def test_a_run_that_follows_another_counts_from_the_beginning() -> None:
-    at_ms = 100 * MINUTE_MS
-    first = "\n".join([sample(at_ms - MINUTE_MS, 50), sample(at_ms - MINUTE_MS, 90)])
-    second = "\n".join([sample(at_ms, 20), sample(at_ms, 95)])
-    assert [each["rows"] for each in sum_logs_by_minute([first, second], at_ms=at_ms)[-2:]] == [90, 95]
-    cut = "\n" * MAX_LOG_LINES + first
-    assert [each["rows"] for each in sum_logs_by_minute([cut, second], at_ms=at_ms)[-2:]] == [40, 95]
-    assert not any(each["batches"] for each in sum_logs_by_minute([], at_ms=at_ms))
-
-
-def test_each_run_counts_by_itself_whatever_the_one_before_it_had_landed() -> None:
-    at_ms = 100 * MINUTE_MS
-    first = sample(at_ms - MINUTE_MS, 90)
-    larger = "\n".join([sample(at_ms, 95), sample(at_ms, 100)])
-    assert [each["rows"] for each in sum_logs_by_minute([first, larger], at_ms=at_ms)[-2:]] == [90, 100]
-    cut = "\n" * MAX_LOG_LINES + larger
-    assert [each["rows"] for each in sum_logs_by_minute([first, cut], at_ms=at_ms)[-2:]] == [90, 5]
-
-
-def test_a_days_log_has_offers_and_addresses() -> None:
-    text = "snowflake-stats-end 2026-11-21 00:00:00 (86400 s)\nsnowflake-ips US=9,??=1\nsnowflake-ips-total 10\n"
-    text += "client-denied-count 8\nclient-snowflake-match-count 64\n"
-    assert parse_day("snowflake-stats-2026-11-20.log", text) == {
-        "day": "2026-11-20",
-        "offers": {"matched": 64, "denied": 8, "timed out": 0},
-        "addresses": 10,
-        "countries": [["US", 9], ["??", 1]],
-    }
+    assert minutes[-2:] == [
+        {"at_ms": at_ms - MINUTE_MS, "rows": 11, "batches": 2},
+        {"at_ms": at_ms, "rows": 7, "batches": 1},
+    ]
+    assert not any(minute["rows"] for minute in minutes[:-2])

@@ -1,9 +1,8 @@
-// What the functions say, as it comes; by trace, what one message met on its way.
+// What the functions say, as it comes.
 
 import { el } from "../dom.js";
-import { ask } from "../stream.js";
-import { badge, pair, section, table, trouble, troubles } from "../widgets.js";
-import { clock, milliseconds, number, traceOf } from "../words.js";
+import { pair, section, trouble, troubles } from "../widgets.js";
+import { clock, number, traceOf } from "../words.js";
 
 const SHOWN = 200;
 const LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"];
@@ -21,7 +20,7 @@ export function topics(place) {
 export function render(place) {
   const reading = [...place.readings.entries()].find(([name]) => name.startsWith("log@"))?.[1];
   const found = reading?.document;
-  return [filters(place, found), trouble(reading), place.query.get("trace") ? beside(place) : null, found ? [troubles(found), lines(place, found)] : null];
+  return [filters(place, found), trouble(reading), found ? [troubles(found), lines(place, found)] : null];
 }
 
 function filters(place, found) {
@@ -42,41 +41,6 @@ function filters(place, found) {
       el("input", { id: "trace", name: "trace", value: query.get("trace") ?? "", maxlength: "200", spellcheck: "false" }),
       el("button", {}, "Find"),
       query.get("trace") ? el("button", { type: "button", onclick: () => { document.getElementById("trace").value = ""; place.go({ trace: null }); } }, "Clear") : null));
-}
-
-// What a trace is of, and what it became: looked for once, and again when somebody asks.
-
-const traced = { key: "", found: null, error: null, looking: false };
-
-async function look(place, key) {
-  Object.assign(traced, { key, found: null, error: null, looking: true });
-  let found = null, error = null;
-  try {
-    found = await ask("trace", place.site.number, { trace: place.query.get("trace") });
-  } catch (failed) {
-    error = failed.message;
-  }
-  if (traced.key !== key) return; // somebody has asked for another one meanwhile
-  Object.assign(traced, { found, error, looking: false });
-  place.redraw();
-}
-
-function beside(place) {
-  const key = `${place.site.name} ${place.query.get("trace")}`;
-  if (traced.key !== key) look(place, key);
-  const { found, error, looking } = traced;
-  return section("Offers and rows of this trace",
-    el("div", { class: "row" }, el("button", { type: "button", disabled: looking, onclick: () => { look(place, key); place.redraw(); } }, looking ? "Looking…" : "Look again")),
-    error ? el("p", { class: "error", role: "alert" }, error) : null,
-    found ? [
-      troubles(found),
-      table("Offers of this trace", [{ name: "Offered" }, { name: "State" }, { name: "Took", number: true }, { name: "Country" }, { name: "Method" }],
-        found.offers.map((offer) => [clock(offer.sent_at_ms), badge(offer.state), milliseconds(offer.answered_ms), offer.country, offer.method]),
-        { empty: "No offer of the last minutes has it." }),
-      table("Rows of this trace", [{ name: "Date" }, { name: "Exchange" }, { name: "Published" }, { name: "Queued" }, { name: "Taken by Spark" }, { name: "Body" }],
-        found.rows.map((row) => [row.date, row.exchange, clock(row.published_at_ms), clock(row.sent_at_ms), clock(row.first_received_at_ms), el("code", {}, row.body)]),
-        { empty: "No row that was landed lately has it." }),
-    ] : null);
 }
 
 function lines(place, found) {

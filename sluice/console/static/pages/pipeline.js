@@ -1,4 +1,4 @@
-// The pipeline: how landing goes, runs, what is in the tables, the days' statistics, and what couldn't be landed.
+// The pipeline: how landing goes, runs, what is in the tables, and what couldn't be landed.
 
 import { bars, colour, redrawnWhenResized, room } from "../charts.js";
 import { el } from "../dom.js";
@@ -6,7 +6,6 @@ import { act, ask } from "../stream.js";
 import { asking, badge, ofReading, pair, section, since, stat, stats, table, tabs, troubles } from "../widgets.js";
 import { bytes, clock, milliseconds, number } from "../words.js";
 
-const OUTCOMES = [["matched", colour(1)], ["denied", colour(2)], ["timed out", colour(3)]];
 const A_TABLE = 10; // versions in the list
 const TABLES = { messages: "Messages", quarantine: "Quarantine", hourly: "Hourly statistics" };
 
@@ -18,7 +17,7 @@ export const { topics, render } = ofReading("pipeline", whole);
 function whole(place, found) {
   state.place = place;
   if (state.of !== place.site.name) Object.assign(state, { of: place.site.name, rows: null, wrong: null });
-  return [troubles(found), landing(place, found), runs(place, found), tables(place, found), statistics(place, found), quarantine(place, found)];
+  return [troubles(found), landing(place, found), runs(place, found), tables(place, found), quarantine(place, found)];
 }
 
 // How landing goes
@@ -27,17 +26,13 @@ function landing(place, found) {
   const minutes = found.minutes ?? [];
   const lately = minutes.slice(-6, -1);
   const mean = (name) => (lately.length ? lately.reduce((sum, each) => sum + each[name], 0) / lately.length : null);
-  const lag = Math.max(...lately.map((each) => each.lag_ms ?? -1), -1);
   return section("Landing",
     el("p", {}, "The stream should be ", badge(found.wanted), found.since ? el("span", { class: "quiet" }, ` since ${found.since}`) : null,
       found.application ? el("span", { class: "quiet" }, ` · ${found.application}`) : null),
     stats(stat("Waiting", found.queue.visible), stat("In flight", found.queue.in_flight),
       stat("Rows a minute", mean("rows") === null ? null : Math.round(mean("rows"))), stat("Batches a minute", mean("batches") === null ? null : Math.round(mean("batches") * 10) / 10),
-      stat("Lag", lag < 0 ? null : milliseconds(lag)), stat("Quarantined", found.tables?.quarantine?.rows ?? null, { kind: found.tables?.quarantine?.rows ? "bad" : "" })),
-    minutes.length
-      ? el("div", { class: "cards two plots" },
-          plot("Rows landed, a minute", minutes, "rows", colour(0), number), plot("Largest lag of a batch, a minute", minutes, "lag_ms", colour(2), milliseconds))
-      : null,
+      stat("Quarantined", found.tables?.quarantine?.rows ?? null, { kind: found.tables?.quarantine?.rows ? "bad" : "" })),
+    minutes.length ? plot("Rows landed, a minute", minutes) : null,
     place.actions
       ? el("div", { class: "row" },
           button("Start", () => told(place, "start-job", { job: "land" })), button("Drain", () => told(place, "drain-queue", {})),
@@ -47,11 +42,10 @@ function landing(place, found) {
       : null);
 }
 
-function plot(title, minutes, name, fill, said) {
-  const columns = minutes.map((each) => ({ label: clock(each.at_ms), short: clock(each.at_ms).slice(11, 16), values: [each[name] ?? 0] }));
-  const width = room();
+function plot(title, minutes) {
+  const columns = minutes.map((each) => ({ label: clock(each.at_ms), short: clock(each.at_ms).slice(11, 16), values: [each.rows] }));
   return el("div", { "data-key": title }, el("h3", {}, title),
-    bars({ label: `${title}; the last is ${said(minutes.at(-1)[name] ?? 0)}`, columns, series: [{ name: "", colour: fill }], width: width > 1_000 ? Math.floor((width - 16) / 2) : width, height: 180, said }));
+    bars({ label: `${title}; the last is ${number(minutes.at(-1).rows)}`, columns, series: [{ name: "", colour: colour(0) }], width: room(), height: 180 }));
 }
 
 function button(title, onclick, kind = "") {
@@ -99,23 +93,6 @@ function tables(place, found) {
           columns: [...written].reverse().map((each) => ({ label: `version ${each.version}`, short: number(each.version), values: [each.rows] })) })
       : null,
     table("Versions", columns, rows, { empty: "Nothing has been written yet.", key: (_, at) => String(listed[at].version) }));
-}
-
-// Statistics
-
-function statistics(place, found) {
-  const days = found.days ?? [];
-  const series = OUTCOMES.map(([name, fill]) => ({ name, colour: fill }));
-  const countries = days.at(-1)?.countries ?? [];
-  return section("Daily statistics",
-    days.length
-      ? [
-          el("h3", {}, "Offers a day, rounded up to eights as they are published"),
-          bars({ label: `Offers a day: ${days.map((each) => `${each.day} ${OUTCOMES.map(([name]) => `${each.offers[name]} ${name}`).join(", ")}`).join("; ")}`,
-            columns: days.map((each) => ({ label: each.day, short: each.day.slice(5), values: OUTCOMES.map(([name]) => each.offers[name]) })), series, width: room(), height: 200 }),
-          el("p", { class: "quiet" }, `On ${days.at(-1).day} ${number(days.at(-1).addresses)} addresses of proxies polled${countries.length ? `: ${countries.slice(0, 8).map(([country, many]) => `${country} ${number(many)}`).join(", ")}` : ""}.`),
-        ]
-      : el("p", { class: "quiet" }, "No day has been reckoned yet: ", el("code", {}, "sluice pipeline start statistics"), " does it."));
 }
 
 // Quarantine

@@ -2,7 +2,7 @@
 
 import { el } from "../dom.js";
 import { badge, bars, facts, ofReading, section, stat, stats, table, troubles } from "../widgets.js";
-import { ago, clock, fraction, milliseconds, number, traceOf } from "../words.js";
+import { clock, fraction, milliseconds, number, traceOf } from "../words.js";
 
 const MOST = 12; // values of a label that are drawn; the rest is one bar
 const OUTCOMES = { matched: "Answered", denied: "Denied", timeout: "Timed out" };
@@ -30,7 +30,7 @@ function whole(place, found) {
       section("Offers today by NAT", bars("Offers by NAT", most(today.by_nat))),
       section("Offers today by method", bars("Offers by method", most(today.by_method))),
     ] : null, pools(found), polls(found)),
-    latest(found, place), keys(found),
+    latest(found, place),
   ];
 }
 
@@ -68,12 +68,4 @@ function latest(found, place) {
         offer.trace ? el("a", { href: place.href("log", { trace: traceOf(offer.trace) }) }, "log") : "",
       ]), { empty: "None in the last minutes." }),
     el("p", { class: "quiet" }, "Of the last two minutes or so; no address is in it."));
-}
-
-function keys(found) {
-  return section("Clients' credentials",
-    found.keys === null ? el("p", { class: "quiet" }, "Not known yet.") : table("Clients' credentials",
-      [{ name: "Key" }, { name: "Made" }, { name: "Active" }, { name: "Ever used" }],
-      found.keys.map((key) => [key.id, `${ago(key.created_ms)}, ${clock(key.created_ms)}`, key.active ? "yes" : "no", key.used ? "yes" : "no"]),
-      { empty: "There is no key: sluice rendezvous creds makes one." }));
 }
