@@ -152,7 +152,6 @@ class FakeOfferStore:
             self.ended.setdefault(key, (End.OFFER_MATCHED, now_ms))
         return Match(
             record=self.offers[key],
-            profile=proxy.profile,
             reply_to=offer.reply_to,
             answers_until_ms=offer.answers_until_ms,
         )

@@ -171,16 +171,13 @@ class Countries:
         if self.file is None or parsed is None:
             return UNKNOWN_COUNTRY
         try:
-            return country_of_record(self._open(self.file).get(parsed))
+            if self._reader is None:
+                import maxminddb  # noqa: PLC0415 - only where a file is configured: it is in no other bundle
+
+                self._reader = maxminddb.open_database(self.file)
+            return country_of_record(self._reader.get(parsed))
         except Exception:  # noqa: BLE001 - a database of IPv4 alone asked for IPv6, or a damaged one: no client waits for that
             return UNKNOWN_COUNTRY
-
-    def _open(self, file: str) -> "Reader":
-        if self._reader is None:
-            import maxminddb  # noqa: PLC0415 - only where a file is configured: it is in no other bundle
-
-            self._reader = maxminddb.open_database(file)
-        return self._reader
 
 
 def country_of_record(record: Any) -> str:

@@ -62,9 +62,16 @@ class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
         shards = SHARDS_BEFORE * self.site.pacing.shards()
         pages = self.site.waiting.list_left(until_ms=until_ms, shards=shards)
         left = {offer.key: offer for page in pages for offer in page}
-        if self._sweep_offers(swept, may_go_on, until_ms=until_ms, left=left):
-            self.site.waiting.forget(list(left.values()))
-            self._sweep_mailboxes(swept, may_go_on)
+        if not self._sweep_offers(swept, may_go_on, until_ms=until_ms, left=left):
+            return swept
+        self.site.waiting.forget(list(left.values()))
+        for notes in self.mailboxes.read_created_before(self.site.now_ms() - SWEPT_AFTER_MS):
+            gone = self._delete([name for name, _ in notes])
+            self.mailboxes.forget([note for note, is_gone in zip(notes, gone, strict=True) if is_gone])
+            swept.mailboxes += sum(gone)
+            swept.failed += len(notes) - sum(gone)
+            if not may_go_on():
+                break
         return swept
 
     def _sweep_offers(
@@ -102,15 +109,6 @@ class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
         end = End.OFFER_DENIED if offer.key in left else End.OFFER_TIMED_OUT
         is_open = offer.end is None
         return end if is_open and self.site.offers.end(offer, end, now_ms=self.site.now_ms()) else None
-
-    def _sweep_mailboxes(self, swept: Swept, may_go_on: Callable[[], bool]) -> None:
-        for notes in self.mailboxes.read_created_before(self.site.now_ms() - SWEPT_AFTER_MS):
-            gone = self._delete([name for name, _ in notes])
-            self.mailboxes.forget([note for note, is_gone in zip(notes, gone, strict=True) if is_gone])
-            swept.mailboxes += sum(gone)
-            swept.failed += len(notes) - sum(gone)
-            if not may_go_on():
-                break
 
     def _delete(self, names: Sequence[str]) -> list[bool]:
         """Delete the queues concurrently. Returns, for each, whether it is gone."""

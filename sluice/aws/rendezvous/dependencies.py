@@ -16,7 +16,6 @@ from sluice.aws.rendezvous.event_publisher import TableEventPublisher, events_cl
 from sluice.aws.rendezvous.offers import DynamoOfferStore, DynamoProxyPools
 from sluice.aws.rendezvous.pace import DynamoPaceStore
 from sluice.aws.rendezvous.waiting import DynamoWaitingOffers
-from sluice.errors import CallFailed
 from sluice.rendezvous.broker import RendezvousDependencies
 from sluice.rendezvous.event_recorder import Countries, EventRecorder
 from sluice.rendezvous.pacing import Pacing
@@ -46,7 +45,12 @@ def make_dependencies(settings: MeetingSettings, *, threads: int) -> RendezvousD
         pools=DynamoProxyPools(dynamodb, table, random.random),
         waiting=DynamoWaitingOffers(dynamodb, table),
         queues=SqsQueues(quick_sqs_client(), settings.dead_letters_url, holding_sqs_client()),
-        pacing=Pacing(environment=new_id(), store=DynamoPaceStore(dynamodb, table), now_ms=now_ms, log=_log),
+        pacing=Pacing(
+            environment=new_id(),
+            store=DynamoPaceStore(dynamodb, table),
+            now_ms=now_ms,
+            log=lambda error: logger.warning("PaceNotCounted", reason=str(error)),
+        ),
         recorder=EventRecorder(
             country_of=Countries(countries).of,
             hash_of=AddressHasher(dynamodb, table, now_ms).of,
@@ -61,7 +65,3 @@ def make_dependencies(settings: MeetingSettings, *, threads: int) -> RendezvousD
         new_id=new_id,
         random=random.random,
     )
-
-
-def _log(error: CallFailed) -> None:
-    logger.warning("PaceNotCounted", reason=str(error))

@@ -6,7 +6,6 @@ rendezvous, nor hold one up for long: what can't be written is logged, counted, 
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,8 +23,6 @@ from sluice.ulids import derive_ulid
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_dynamodb import DynamoDBClient
 
-BUNDLE = Path(__file__).parents[3]  # where a database of countries is, beside our code
-TRACE_VARIABLE = "_X_AMZN_TRACE_ID"  # Lambda sets it for every invocation
 # A function's caller waits while it tells, so it doesn't wait as long as others may.
 EVENTS_CONFIG = CONFIG.merge(
     Config(connect_timeout=1, read_timeout=2, retries={"mode": "standard", "total_max_attempts": 2})
@@ -57,21 +54,16 @@ class TableEventPublisher(msgspec.Struct, frozen=True, kw_only=True):
         published = 0
         try:
             for bodies in _split_events(event.to_json(site=self.site) for event in events):
-                self._write_item(bodies)
+                now_ms = self.now_ms()
+                # An item that is written again, as the first answer was lost, is no change, and in no stream.
+                key = {"pk": TOLD, "sk": derive_ulid(self.new_id(), sent_at_ms=now_ms)}
+                values = {"events": join_events(bodies), "expires_at": now_ms // 1000 + KEPT_S}
+                with calls("PutItem"):
+                    self.client().put_item(TableName=self.table, Item=attributes(key | values))
                 published += len(bodies)
         except Exception as error:  # whatever it was, the rendezvous is done and stays so
             logger.warning(NOT_PUBLISHED, lost=len(events) - published, reason=str(error), exc_info=error)
         return len(events) - published
-
-    def _write_item(self, bodies: Sequence[str]) -> None:
-        """Write one item. One that is written again, as the first answer was lost, is no change, and in no stream."""
-        now_ms, id_ = self.now_ms(), self.new_id()
-        values: dict[str, str | int] = {"events": join_events(bodies), "expires_at": now_ms // 1000 + KEPT_S}
-        with calls("PutItem"):
-            self.client().put_item(
-                TableName=self.table,
-                Item=attributes({"pk": TOLD, "sk": derive_ulid(id_, sent_at_ms=now_ms)} | values),
-            )
 
 
 def _split_events(bodies: Iterable[str]) -> Iterator[Sequence[str]]:

@@ -28,7 +28,16 @@ class ExchangePublisher(msgspec.Struct, frozen=True, kw_only=True):
 
         Events that can never be published are logged and skipped. Errors of requests are logged, not raised.
         """
-        left = [self._publishing(event) for event in events]
+        left = [
+            Publishing(
+                exchange=self.exchange,
+                key=event.routing_key,
+                body=event.to_json(site=self.site),
+                attributes=event.attributes,
+                trace_header=event.trace,
+            )
+            for event in events
+        ]
         while left:
             try:
                 self.publisher.publish_all(left)
@@ -44,15 +53,6 @@ class ExchangePublisher(msgspec.Struct, frozen=True, kw_only=True):
             else:
                 break
         return len(events)
-
-    def _publishing(self, event: Event) -> Publishing:
-        return Publishing(
-            exchange=self.exchange,
-            key=event.routing_key,
-            body=event.to_json(site=self.site),
-            attributes=event.attributes,
-            trace_header=event.trace,
-        )
 
 
 class Demand:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from aws_lambda_powertools.logging import Logger
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from sluice.aws.clients import calls
 from sluice.aws.items import (
@@ -132,19 +132,34 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
 
         `token` is the caller's, who may ask again.
         """
-        match = self._find_match(sid, now_ms=now_ms)
-        if match is None:
+        for consistent in (False, True):  # an eventually consistent read, at half the price, finds most
+            item = get_item(self.client, self.table, _match_key(sid), consistent=consistent)
+            if number(item, "answers_until") > now_ms:
+                break
+        else:
             return None
+        record = OfferRecord(
+            client_id=text(item, "client_id"),
+            sent_at_ms=number(item, "sent_at"),
+            method=OfferMethod(text(item, "method")),
+        )
+        profile = read_profile(item)
         answered: dict[str, str | int] = {
             "state": End.OFFER_MATCHED.state,
             "ended_at": now_ms,
             "answered_by": token,
-            "proxy_type": match.profile.type,
-            "proxy_nat": match.profile.nat,
-            "proxy_country": match.profile.country,
+            "proxy_type": profile.type,
+            "proxy_nat": profile.nat,
+            "proxy_country": profile.country,
         }
-        updated = self._end(match.record, answered, mine=" OR answered_by = :answered_by")
-        return None if updated is None else replace(match, record=offer_record(updated))
+        updated = self._end(record, answered, mine=" OR answered_by = :answered_by")
+        if updated is None:
+            return None
+        return Match(
+            record=offer_record(updated),
+            reply_to=text(item, "reply_to"),
+            answers_until_ms=number(item, "answers_until"),
+        )
 
     def end(self, offer: OfferRecord, end: End, *, now_ms: int) -> bool:
         """Store the end of an offer that no proxy answered; False if it has ended already."""
@@ -170,14 +185,6 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
                 return None
             raise
         return updated["Attributes"]
-
-    def _find_match(self, sid: str, *, now_ms: int) -> Match | None:
-        """Read the match that may be answered now. An eventually consistent read, at half the price, finds most."""
-        for consistent in (False, True):
-            item = get_item(self.client, self.table, _match_key(sid), consistent=consistent)
-            if number(item, "answers_until") > now_ms:
-                return _match(item)
-        return None
 
     def read_sent_before(self, until_ms: int) -> Iterator[Sequence[OfferRecord]]:
         """Read all offers sent before, page by page, oldest first within a shard."""
@@ -307,18 +314,6 @@ def offer_record(item: Item) -> OfferRecord:
         trace=text(item, "trace") or None,
         token=text(item, "token"),
         shard=int(text(item, "pk").rpartition("#")[2]),
-    )
-
-
-def _match(item: Item) -> Match:
-    record = OfferRecord(
-        client_id=text(item, "client_id"), sent_at_ms=number(item, "sent_at"), method=OfferMethod(text(item, "method"))
-    )
-    return Match(
-        record=record,
-        profile=read_profile(item),
-        reply_to=text(item, "reply_to"),
-        answers_until_ms=number(item, "answers_until"),
     )
 
 

@@ -7,7 +7,7 @@ told twice is one event. Polls that ended alike may be told of by one event.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 from msgspec import Meta
@@ -116,19 +116,18 @@ def combine_polls(polls: Iterable[PollEvent]) -> Sequence[PollEvent]:
         if before is not None and len({*before.all_addresses, *poll.all_addresses}) > MAX_ADDRESSES:
             full.append(sums.pop(alike))
             before = None
-        sums[alike] = poll if before is None else _add_polls(before, poll)
+        if before is None:
+            sums[alike] = poll
+            continue
+        sums[alike] = replace(
+            before,
+            clients=before.clients + poll.clients,
+            waited_ms=before.waited_ms + poll.waited_ms,
+            address=None,
+            polls=before.polls + poll.polls,
+            addresses=tuple(dict.fromkeys((*before.all_addresses, *poll.all_addresses))),
+        )
     return [*full, *sums.values()]
-
-
-def _add_polls(one: PollEvent, other: PollEvent) -> PollEvent:
-    return replace(
-        one,
-        clients=one.clients + other.clients,
-        waited_ms=one.waited_ms + other.waited_ms,
-        address=None,
-        polls=one.polls + other.polls,
-        addresses=tuple(dict.fromkeys((*one.all_addresses, *other.all_addresses))),
-    )
 
 
 _KINDS: Mapping[str, type[Event]] = {kind.kind: kind for kind in (OfferEvent, PollEvent, AnswerEvent)}
@@ -141,21 +140,16 @@ def parse_event(document: object) -> Event | None:
     """
     if not isinstance(document, dict):
         raise Malformed("an event is a JSON object")
-    _check_common(document)
-    kind = _KINDS.get(document["kind"])
-    if kind is None:
-        return None
-    fields = {name: value for name, value in document.items() if value is not None}
-    return convert(fields | {"at_ms": parse_time_ms(document["at"])}, kind, of="an event")
-
-
-def _check_common(document: Mapping[str, Any]) -> None:
-    """Check the fields that every event has. Raises `Malformed`."""
     for name in ("kind", "id", "site", "outcome", "at"):
         if not isinstance(document.get(name), str):
             raise Malformed(f"{name} is no text")
-    parse_time_ms(document["at"])
+    at_ms = parse_time_ms(document["at"])
     if not is_ulid(document["id"]):
         raise Malformed(f"id {document['id'][:80]!r} is no ULID")
     if not document["site"]:
         raise Malformed("site is empty")
+    kind = _KINDS.get(document["kind"])
+    if kind is None:
+        return None
+    fields = {name: value for name, value in document.items() if value is not None}
+    return convert(fields | {"at_ms": at_ms}, kind, of="an event")

@@ -15,25 +15,28 @@ WORD = 32  # characters
 WORDS_IN_PRE = 1024  # a decoder may refuse a `pre` of more than 64 KB
 
 # What every AMP page must have, as the AMP specification words it: caches check it with regular expressions.
-_HEAD = """<!doctype html>
+_PREFIXES = ("-webkit-", "-moz-", "-ms-", "")
+_ANIMATIONS = ";".join(f"{prefix}animation:-amp-start 8s steps(1,end) 0s 1 normal both" for prefix in _PREFIXES)
+_FRAMES = "".join(
+    f"@{prefix}keyframes -amp-start{{from{{visibility:hidden}}to{{visibility:visible}}}}"
+    for prefix in ("-webkit-", "-moz-", "-ms-", "-o-", "")
+)
+_STILL = ";".join(f"{prefix}animation:none" for prefix in _PREFIXES)
+_HEAD = f"""<!doctype html>
 <html amp>
 <head>
 <meta charset="utf-8">
 <script async src="https://cdn.ampproject.org/v0.js"></script>
 <link rel="canonical" href="#">
 <meta name="viewport" content="width=device-width">
-<style amp-boilerplate>{animation}{frames}</style>\
-<noscript><style amp-boilerplate>body{{{still}}}</style></noscript>
+<style amp-boilerplate>body{{{_ANIMATIONS}}}{_FRAMES}</style>\
+<noscript><style amp-boilerplate>body{{{_STILL}}}</style></noscript>
 </head>
 <body>
 """
 _FOOT = """</body>
 </html>
 """
-_ANIMATION = "{prefix}animation:-amp-start 8s steps(1,end) 0s 1 normal both"
-_FRAMES = "@{prefix}keyframes -amp-start{{from{{visibility:hidden}}to{{visibility:visible}}}}"
-_PREFIXES = ("-webkit-", "-moz-", "-ms-", "")
-_FRAME_PREFIXES = ("-webkit-", "-moz-", "-ms-", "-o-", "")
 
 
 def decode_path(path: str) -> str:
@@ -53,12 +56,4 @@ def armor(text: str) -> str:
     encoded = VERSION + base64.b64encode(text.encode()).decode()
     words = [encoded[start : start + WORD] for start in range(0, len(encoded), WORD)]
     elements = ("\n".join(words[start : start + WORDS_IN_PRE]) for start in range(0, len(words), WORDS_IN_PRE))
-    return "".join([_head(), *(f"<pre>\n{element}\n</pre>\n" for element in elements), _FOOT])
-
-
-def _head() -> str:
-    return _HEAD.format(
-        animation="body{" + ";".join(_ANIMATION.format(prefix=prefix) for prefix in _PREFIXES) + "}",
-        frames="".join(_FRAMES.format(prefix=prefix) for prefix in _FRAME_PREFIXES),
-        still=";".join(f"{prefix}animation:none" for prefix in _PREFIXES),
-    )
+    return "".join([_HEAD, *(f"<pre>\n{element}\n</pre>\n" for element in elements), _FOOT])

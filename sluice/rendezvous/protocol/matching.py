@@ -140,10 +140,9 @@ class LeftOffer(NamedTuple):
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True):
-    """An offer that was given to a proxy, with the data that the proxy's answer needs. `profile` is the proxy's."""
+    """An offer that was given to a proxy, with the data that the proxy's answer needs."""
 
     record: OfferRecord
-    profile: Profile
     reply_to: str
     answers_until_ms: int
 

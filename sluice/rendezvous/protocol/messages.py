@@ -5,7 +5,6 @@ Polls and answers are JSON objects too. Session descriptions in them are handed 
 """
 
 import binascii
-import ipaddress
 import json
 import math
 import re
@@ -17,6 +16,7 @@ import msgspec
 
 from sluice.documents import NestedTooDeep, check_depth
 from sluice.errors import BadBridgeList, Malformed, OfferRefused
+from sluice.rendezvous.protocol.addresses import parse_address
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import Nat
 from sluice.rendezvous.protocol.pace import NEXT_POLL_MS
@@ -307,17 +307,9 @@ def best_address(sdp: str) -> str | None:
     candidates = [
         (CANDIDATE_TYPES.index(candidate["type"]), -int(candidate["priority"]), candidate["address"])
         for candidate in _CANDIDATE.finditer(sdp)
-        if candidate["type"] in CANDIDATE_TYPES and _is_address(candidate["address"])
+        if candidate["type"] in CANDIDATE_TYPES and parse_address(candidate["address"]) is not None
     ]
     return min(candidates, default=(0, 0, None))[2]
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 # JSON, as Go's encoding/json reads and writes it, which both of Snowflake's ends use: to the letter but for the words
@@ -358,18 +350,15 @@ def read_object(text: str | bytes, fields: Mapping[str, type], *, pointers: Coll
         name = by_folded.get(_fold_case(key))
         if name is None:
             continue
-        if value is not None:
-            picked[name] = _field(name, value, fields[name])
-        elif name in pointers:
-            picked.pop(name, None)
+        if value is None:
+            if name in pointers:
+                picked.pop(name, None)
+            continue
+        # By the type itself: a bool is an int to Python, not to JSON.
+        if type(value) is not fields[name] or (fields[name] is int and value not in INT64):
+            raise Malformed(f"cannot read a JSON {_kind(value)} into field {name}")
+        picked[name] = _SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
     return picked
-
-
-def _field(name: str, value: Any, type_: type) -> Any:
-    # By the type itself: a bool is an int to Python, not to JSON.
-    if type(value) is not type_ or (type_ is int and value not in INT64):
-        raise Malformed(f"cannot read a JSON {_kind(value)} into field {name}")
-    return _SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
 
 
 def _fold_case(key: str) -> str:
