@@ -46,7 +46,7 @@ class Listener:
 class _Feed:
     listeners: set[Listener] = field(default_factory=set)
     last: str = ""
-    task: "asyncio.Task[None] | None" = None
+    task: "asyncio.Task[None]" = field(init=False)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,7 +74,13 @@ class Feeds:
         names = list(dict.fromkeys(map(str, topics)))
         try:
             for name in names:
-                self._join(name, listener)
+                if name not in self._feeds:
+                    self._feeds[name] = feed = _Feed()
+                    feed.task = asyncio.create_task(self._run(Topic.parse(name), feed))
+                feed = self._feeds[name]
+                feed.listeners.add(listener)
+                if feed.last:
+                    listener.tell(name, feed.last)
             yield ": follows\n\n"
             while not self._ended:
                 try:
@@ -86,7 +92,11 @@ class Feeds:
                     yield f"data: {event}\n\n"
         finally:
             for name in names:
-                self._leave(name, listener)
+                feed = self._feeds[name]
+                feed.listeners.remove(listener)
+                if not feed.listeners:
+                    feed.task.cancel()
+                    del self._feeds[name]
 
     def end(self) -> None:
         """End all current and future streams."""
@@ -97,39 +107,20 @@ class Feeds:
         for reading in list(self._running_reads.values()):
             reading.cancel()
 
-    def _join(self, name: str, listener: Listener) -> None:
-        feed = self._feeds.setdefault(name, _Feed())
-        feed.listeners.add(listener)
-        if feed.last:
-            listener.tell(name, feed.last)
-        if feed.task is None:
-            feed.task = asyncio.create_task(self._run(Topic.parse(name), feed))
-
-    def _leave(self, name: str, listener: Listener) -> None:
-        feed = self._feeds[name]
-        feed.listeners.remove(listener)
-        if not feed.listeners:
-            if feed.task is not None:
-                feed.task.cancel()
-            del self._feeds[name]
-
     async def _run(self, topic: Topic, feed: _Feed) -> None:
+        """Read a topic until it is followed no more, one read at a time, so that reconnecting pages use one thread."""
+        name = str(topic)
         while not self._ended:
-            event = await self._read(topic)
+            if name not in self._running_reads:
+                reading = asyncio.wrap_future(run_in_thread(partial(self._read_as_event, topic)))
+                self._running_reads[name] = reading
+                reading.add_done_callback(lambda _: self._running_reads.pop(name))
+            event = await asyncio.shield(self._running_reads[name])
             if event != feed.last:
                 feed.last = event
                 for listener in feed.listeners:
-                    listener.tell(str(topic), event)
+                    listener.tell(name, event)
             await asyncio.sleep(self.every_s)
-
-    async def _read(self, topic: Topic) -> str:
-        """Read, or wait for the running read of the topic, so that reconnecting pages use only one thread."""
-        name = str(topic)
-        if name not in self._running_reads:
-            reading = asyncio.wrap_future(run_in_thread(partial(self._read_as_event, topic)))
-            self._running_reads[name] = reading
-            reading.add_done_callback(lambda _: self._running_reads.pop(name))
-        return await asyncio.shield(self._running_reads[name])
 
     def _read_as_event(self, topic: Topic) -> str:
         name = str(topic)

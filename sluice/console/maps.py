@@ -18,7 +18,7 @@ from sluice.console.requests import text_field
 from sluice.console.sites import BudgetedSite, Document
 from sluice.errors import BadRequest, SluiceError
 from sluice.federation.links.registry import format_served_name
-from sluice.federation.map.destinations import Arrival, RouteOutcome, SiteExchanges, Stage, find_destinations
+from sluice.federation.map.destinations import Arrival, SiteExchanges, find_destinations
 from sluice.federation.map.findings import list_findings
 from sluice.federation.map.svg import MAX_LABELLED, route_edges, site_node
 from sluice.federation.map.topology import Route
@@ -30,7 +30,7 @@ from sluice.operator.functions import FEDERATION, ControlClient
 from sluice.operator.messages import parse_typed_values
 from sluice.operator.site_names import SiteName
 from sluice.operator.site_status import run_in_thread
-from sluice.pictures.layout import Edge, Node, lay_out
+from sluice.pictures.layout import lay_out
 from sluice.pictures.svg import Point, Size
 
 PEER_INTERVAL_S = 10.0
@@ -136,7 +136,24 @@ def draw_map(site: BudgetedSite, sites: DiscoveredSites, *, downwards: bool) -> 
     if key not in layouts:
         while len(layouts) >= MAX_LAYOUTS:
             layouts.pop(next(iter(layouts)))
-        layouts[key] = _lay_out(nodes, sized_edges, downwards=downwards)
+        with _LAYOUT_LOCK:
+            layout = lay_out(nodes, sized_edges, downwards=downwards)
+        layouts[key] = {
+            "width": layout.size.width,
+            "height": layout.size.height,
+            "nodes": [
+                {"tag": tag, "says": list(node.says), **_box(layout.boxes[tag], node.size)}
+                for tag, node in nodes.items()
+            ],
+            "lines": [
+                {
+                    "points": line.points,
+                    "heads": line.heads,
+                    "label": None if line.label is None or edge.label is None else _box(line.label, edge.label),
+                }
+                for line, edge in zip(layout.lines, sized_edges, strict=True)
+            ],
+        }
     placed = layouts[key]
     lines = zip(placed["lines"], edges, strict=True)
     return {
@@ -146,45 +163,25 @@ def draw_map(site: BudgetedSite, sites: DiscoveredSites, *, downwards: bool) -> 
             {**node, "reached": node["tag"] in topology.sites, "here": node["tag"] == read_site_view(site).tag}
             for node in placed["nodes"]
         ],
-        "edges": [{**line, **_edge_document(edge, routes)} for line, (edge, routes) in lines],
-    }
-
-
-def _lay_out(nodes: Mapping[str, Node], edges: Sequence[Edge], *, downwards: bool) -> Document:
-    with _LAYOUT_LOCK:
-        layout = lay_out(nodes, edges, downwards=downwards)
-    return {
-        "width": layout.size.width,
-        "height": layout.size.height,
-        "nodes": [
-            {"tag": tag, "says": list(node.says), **_box(layout.boxes[tag], node.size)} for tag, node in nodes.items()
-        ],
-        "lines": [
+        "edges": [
             {
-                "points": line.points,
-                "heads": line.heads,
-                "label": None if line.label is None or edge.label is None else _box(line.label, edge.label),
+                **line,
+                "source": edge.source,
+                "dest": edge.dest,
+                "kind": routes[0].bridge.kind.value,
+                "state": edge.colour.value,
+                "says": list(edge.says),
+                "title": edge.title,
+                "both_ways": edge.both_ways,
+                "routes": [route_document(route) for route in routes],
             }
-            for line, edge in zip(layout.lines, edges, strict=True)
+            for line, (edge, routes) in lines
         ],
     }
 
 
 def _box(centre: Point, size: Size) -> Document:
     return {"x": centre[0], "y": centre[1], "width": size.width, "height": size.height}
-
-
-def _edge_document(edge: Edge, routes: Sequence[Route]) -> Document:
-    return {
-        "source": edge.source,
-        "dest": edge.dest,
-        "kind": routes[0].bridge.kind.value,
-        "state": edge.colour.value,
-        "says": list(edge.says),
-        "title": edge.title,
-        "both_ways": edge.both_ways,
-        "routes": [route_document(route) for route in routes],
-    }
 
 
 def route_document(route: Route) -> Document:
@@ -236,7 +233,25 @@ def trace(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
     start = Arrival(site=view.tag, exchange=exchange, key=text_field(fields, "key", default=""))
     stages = find_destinations(sites.topology, exchanges, start, parse_headers(fields, "headers"))
     return {
-        "stages": [_stage(stage) for stage in stages],
+        "stages": [
+            {
+                "site": stage.at.site,
+                "exchange": stage.exchange,
+                "key": stage.at.key,
+                "queues": list(stage.queues),
+                "passages": [
+                    {
+                        **route_document(passage.route),
+                        "held": passage.held,
+                        "waits": passage.waits,
+                        "sure": passage.is_sure,
+                    }
+                    for passage in stage.passages
+                ],
+                "over": [route_document(route) for route in stage.over],
+            }
+            for stage in stages
+        ],
         "unknown": [*({"site": tag, "why": why} for tag, why in sorted({**unknown, **sites.not_reached}.items()))],
     }
 
@@ -272,23 +287,3 @@ def _read_bindings(site: BudgetedSite, sites: DiscoveredSites) -> tuple[dict[str
             ways=sites.ways.get(tag, ()),
         )
     return exchanges, unknown
-
-
-def _stage(stage: Stage) -> Document:
-    return {
-        "site": stage.at.site,
-        "exchange": stage.exchange,
-        "key": stage.at.key,
-        "queues": list(stage.queues),
-        "passages": [_passage(passage) for passage in stage.passages],
-        "over": [route_document(route) for route in stage.over],
-    }
-
-
-def _passage(passage: RouteOutcome) -> Document:
-    return {
-        **route_document(passage.route),
-        "held": passage.held,
-        "waits": passage.waits,
-        "sure": passage.is_sure,
-    }

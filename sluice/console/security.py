@@ -72,9 +72,11 @@ class AccessPolicy:
         if host not in self.hosts:
             return Refusal(status=HTTPStatus.MISDIRECTED_REQUEST, text="another host's name")
         origin = headers.get("origin")
-        if origin not in {None, f"http://{host}"} or (
-            headers.get("sec-fetch-site") in FOREIGN_SITES and not _is_navigation(method, headers)
-        ):
+        # Other sites may link to the page, but can't read it.
+        fetch = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")
+        is_navigation = method == "GET" and fetch == ("navigate", "document")
+        is_foreign = headers.get("sec-fetch-site") in FOREIGN_SITES and not is_navigation
+        if is_foreign or origin not in {None, f"http://{host}"}:
             return Refusal(status=HTTPStatus.FORBIDDEN, text="another origin")
         if method in STATE_CHANGING_METHODS and origin is None:
             return Refusal(status=HTTPStatus.FORBIDDEN, text="no origin")
@@ -82,14 +84,6 @@ class AccessPolicy:
         if not hmac.compare_digest(path.split("/", 2)[1].encode() if "/" in path else b"", self.token.encode()):
             return Refusal(status=HTTPStatus.NOT_FOUND, text="no such page")
         return None
-
-
-def _is_navigation(method: str, headers: Mapping[str, str]) -> bool:
-    """Return whether a browser navigates to the page. Other sites may link to it, but can't read it."""
-    return method == "GET" and (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == (
-        "navigate",
-        "document",
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,20 +99,16 @@ class GuardedApp:
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         refusal = self.policy.check(scope["method"], scope["path"], headers)
-        guarded = _with_headers(send)
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                kept: list[Any] = [
+                    header for header in message.get("headers", []) if header[0].decode().lower() not in HEADERS
+                ]
+                message["headers"] = kept + [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+            await send(message)
+
         if refusal is not None:
             await PlainTextResponse(f"{refusal.text}\n", status_code=refusal.status)(scope, receive, guarded)
             return
         await self.app({**scope, "root_path": f"/{self.policy.token}"}, receive, guarded)
-
-
-def _with_headers(send: Send) -> Send:
-    async def send_with_headers(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            kept: list[Any] = [
-                header for header in message.get("headers", []) if header[0].decode().lower() not in HEADERS
-            ]
-            message["headers"] = kept + [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-        await send(message)
-
-    return send_with_headers

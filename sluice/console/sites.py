@@ -276,7 +276,11 @@ class WatchedSite:
             now_s = time.monotonic()
             if self._current is None or now_s - self._current_since_s > CACHED_S:
                 memory = self.memory
-                connection = self._connect() if self._current is None else self._current.connection
+                if self._current is None:
+                    connection = self.reach(self.name)
+                    connection.session.events.register("before-call", memory.count)
+                else:
+                    connection = self._current.connection
                 if now_s - memory.stacks_at_s > (ABSENT_INTERVAL_S if memory.absent else STACKS_INTERVAL_S):
                     memory.stacks, memory.outputs, memory.absent, memory.stacks_at_s = None, {}, {}, now_s
                 self._current = BudgetedSite(
@@ -296,8 +300,3 @@ class WatchedSite:
         with self._lock:
             self._current = None
             self.memory.stacks_at_s = -math.inf
-
-    def _connect(self) -> Connection:
-        connection = self.reach(self.name)
-        connection.session.events.register("before-call", self.memory.count)
-        return connection

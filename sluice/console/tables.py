@@ -1,6 +1,6 @@
 """Reads landed tables for a page: their versions, each read once, and rows of files that are small enough."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -41,19 +41,15 @@ class CachedTable:
     def look(self, files: Files) -> None:
         """List the versions that aren't read yet, usually in one request. Raises `CallFailed`."""
         with self._turn:
-            names = files.names(f"{self.folder}/{LOG_FOLDER}", after=self._all_read)
+            read_to = self._newest  # the newest commit that has no unread one before it
+            if self.unread:
+                read_to = commit_name(self.unread[0] - 1) if self.unread[0] else ""
+            names = files.names(f"{self.folder}/{LOG_FOLDER}", after=read_to)
             numbers = [number for number in map(parse_version_number, names) if number is not None]
             most = MAX_CACHED_VERSIONS if self._newest else MAX_INITIAL_VERSIONS
             self.unread = [number for number in numbers if number not in self.versions][-most:]
             if numbers:
                 self._newest = commit_name(numbers[-1])
-
-    @property
-    def _all_read(self) -> str:
-        """Return the newest commit that has no unread one before it."""
-        if not self.unread:
-            return self._newest
-        return commit_name(self.unread[0] - 1) if self.unread[0] else ""
 
     def read(self, files: Files, *, may_read: Callable[[], bool]) -> None:
         """Read unread versions, the newest first, with a request each, while `may_read` returns true.
@@ -65,17 +61,14 @@ class CachedTable:
             while self.unread and may_read():
                 number = self.unread[-1]
                 try:
-                    self._read(files, number)
+                    content = files.read(f"{self.folder}/{LOG_FOLDER}/{commit_name(number)}")
+                    versions = {**self.versions, number: parse_version(number, content.decode(errors="replace"))}
+                    self.versions = {key: versions[key] for key in sorted(versions)[-MAX_CACHED_VERSIONS:]}
                 except Malformed as error:
                     passed_over = error
                 self.unread.pop()
             if passed_over is not None:
                 raise passed_over
-
-    def _read(self, files: Files, number: int) -> None:
-        content = files.read(f"{self.folder}/{LOG_FOLDER}/{commit_name(number)}")
-        versions = {**self.versions, number: parse_version(number, content.decode(errors="replace"))}
-        self.versions = {key: versions[key] for key in sorted(versions)[-MAX_CACHED_VERSIONS:]}
 
     @property
     def newest_first(self) -> Sequence[TableVersion]:
@@ -115,19 +108,14 @@ def read_rows(files: Files, table: CachedTable, *, most: int) -> Sequence[Any]:
     Raises `NotInstalled` without pyarrow, `CallFailed`, `Malformed`.
     """
     rows = list[dict[str, Any]]()
-    for added in _newest_files(table):
-        rows += _rows(files, table, added)
-        if len(rows) >= most:
-            break
-    return rows[:most]
-
-
-def _newest_files(table: CachedTable) -> Iterator[AddedFile]:
-    """Yield the table's files back to the last rewrite, before which files' rows would be read twice."""
     for version in table.newest_first:
-        yield from version.added
-        if version.removed_files:
-            return
+        for added in version.added:
+            rows += _rows(files, table, added)
+            if len(rows) >= most:
+                return rows[:most]
+        if version.removed_files:  # a rewrite: rows of the files before would be there twice
+            break
+    return rows
 
 
 def _rows(files: Files, table: CachedTable, added: AddedFile) -> list[dict[str, Any]]:

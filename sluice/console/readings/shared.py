@@ -50,17 +50,17 @@ def read_cached_series(
     site: BudgetedSite, kind: str, metrics: Mapping[str, Metric], window: Window
 ) -> Mapping[str, Series] | None:
     """Read metrics by name, from the cache if they are recent; None until all are known. Raises `CallFailed`."""
-    size, names = metrics_per_request(window.minutes + 1), list(metrics)
+    size, names, at_ms = metrics_per_request(window.minutes + 1), list(metrics), now_ms()
+    ask = partial(
+        read_series,
+        site.connection.client("cloudwatch"),
+        since_ms=window.since_ms(at_ms),
+        until_ms=at_ms + MINUTE_MS,
+    )
     series: dict[str, Series] = {}
     for start in range(0, len(names), size):
         piece = {name: metrics[name] for name in names[start : start + size]}
-        ask = partial(_read, site, piece, window)
-        known = site.read_cached_in_turn(f"{kind} metrics", frozenset(piece), ask, every_s=site.metrics_every_s)
+        task = partial(ask, piece)
+        known = site.read_cached_in_turn(f"{kind} metrics", frozenset(piece), task, every_s=site.metrics_every_s)
         series |= known or {}
     return series if len(series) == len(metrics) else None
-
-
-def _read(site: BudgetedSite, metrics: Mapping[str, Metric], window: Window) -> Mapping[str, Series]:
-    at_ms = now_ms()
-    client = site.connection.client("cloudwatch")
-    return read_series(client, metrics, since_ms=window.since_ms(at_ms), until_ms=at_ms + MINUTE_MS)

@@ -1,6 +1,6 @@
 """Page *Splitting*: split queues, their sessions, and the number of recent messages of each."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from sluice.console.readings.shared import last_minutes, own_metric, read_cached_series
@@ -10,7 +10,7 @@ from sluice.errors import CallFailed
 from sluice.operator.functions import SPLITTING
 from sluice.operator.metrics import Metric
 from sluice.operator.sessions import session_document
-from sluice.splitting.operations import QueueView, SessionView, ShowSplitting, SplittingView, StopSession
+from sluice.splitting.operations import ShowSplitting, SplittingView, StopSession
 
 MINUTES = 15  # of which messages are counted
 MAX_COUNTED = 100  # queues; so many sessions too: each is a metric, and CloudWatch takes money for each that it gives
@@ -31,8 +31,27 @@ def read(site: BudgetedSite, _: Query) -> Document:
         counts, uncounted = None, str(error)
     endpoint = site.connection.endpoint_url
     return {
-        "queues": [_queue(queue, held, counts) for queue in view.queues],
-        "sessions": [_session(session, counts) for session in view.sessions],
+        "queues": [
+            {
+                **session_document(queue),
+                "source": held[queue.source],
+                "main": held[queue.main],
+                "counted": {
+                    name: None if counts is None else counts.get((queue.queue_id, name), 0) for name in QUEUE_METRICS
+                },
+            }
+            for queue in view.queues
+        ],
+        "sessions": [
+            {
+                **session_document(session),
+                "counted": {
+                    queue.queue_id: None if counts is None else counts.get((queue.queue_id, session.session_id))
+                    for queue in session.queues
+                },
+            }
+            for session in view.sessions
+        ],
         "minutes": MINUTES,
         "uncounted": uncounted,
         # Beside credentials, which aren't shown, what leads a program to the site.
@@ -52,37 +71,21 @@ def read_splitting(site: BudgetedSite) -> SplittingView:
     return view
 
 
-def _queue(queue: QueueView, held: Mapping[str, Any], counts: Counts | None) -> dict[str, Any]:
-    counted = {name: None if counts is None else counts.get((queue.queue_id, name), 0) for name in QUEUE_METRICS}
-    return {**session_document(queue), "source": held[queue.source], "main": held[queue.main], "counted": counted}
-
-
-def _session(session: SessionView, counts: Counts | None) -> dict[str, Any]:
-    counted = {
-        queue.queue_id: None if counts is None else counts.get((queue.queue_id, session.session_id))
-        for queue in session.queues
-    }
-    return {**session_document(session), "counted": counted}
-
-
 def _counts(site: BudgetedSite, view: SplittingView) -> Counts | None:
     """Count what the last minutes had; None where that isn't known yet. Raises `CallFailed`."""
-    metrics = {f"{queue_id}\n{what}": metric for queue_id, what, metric in _metrics_to_read(site, view)}
+    metrics: dict[str, Metric] = {}
+    for queue in view.queues[:MAX_COUNTED]:
+        for what, name in QUEUE_METRICS.items():
+            metrics[f"{queue.queue_id}\n{what}"] = own_metric(site, name, service="splitter", queue=queue.queue_id)
+    # Sessions beyond the limit only show the total that the control function counts.
+    for session in sorted(view.sessions, key=lambda session: -session.messages)[:MAX_COUNTED]:
+        dimensions = {"service": "splitter", "session": session.session_id}
+        for own in session.queues:
+            metric = own_metric(site, "SessionMessages", queue=own.queue_id, **dimensions)
+            metrics[f"{own.queue_id}\n{session.session_id}"] = metric
     if not metrics:
         return {}
     series = read_cached_series(site, "splitting", metrics, last_minutes(MINUTES))
     if series is None:
         return None
     return {tuple(name.split("\n", 1)): round(sum(value for _, value in points)) for name, points in series.items()}  # type: ignore[misc]  # two parts
-
-
-def _metrics_to_read(site: BudgetedSite, view: SplittingView) -> Iterator[tuple[str, str, Metric]]:
-    for queue in view.queues[:MAX_COUNTED]:
-        for what, name in QUEUE_METRICS.items():
-            yield queue.queue_id, what, own_metric(site, name, service="splitter", queue=queue.queue_id)
-    # Sessions beyond the limit only show the total that the control function counts.
-    for session in sorted(view.sessions, key=lambda session: -session.messages)[:MAX_COUNTED]:
-        dimensions = {"service": "splitter", "session": session.session_id}
-        for queue_session in session.queues:
-            metric = own_metric(site, "SessionMessages", queue=queue_session.queue_id, **dimensions)
-            yield queue_session.queue_id, session.session_id, metric
