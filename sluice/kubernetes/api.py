@@ -31,9 +31,14 @@ class Api(msgspec.Struct, frozen=True):
 
     send: Send
 
-    def get(self, path: str) -> Json:
-        """Fetch an object."""
-        return self._request("GET", path)
+    def get(self, path: str) -> Json | None:
+        """Fetch an object; None if it doesn't exist."""
+        try:
+            return self._request("GET", path)
+        except CallFailed as error:
+            if error.code != NOT_FOUND:
+                raise
+            return None
 
     def list(self, path: str, **query: str) -> Iterator[Json]:
         """Yield a collection's objects, page by page. Raises for more than `MAX_PAGES`."""
@@ -57,8 +62,12 @@ class Api(msgspec.Struct, frozen=True):
         return self._request("PUT", path, body, query=OURS)
 
     def delete(self, path: str) -> None:
-        """Delete an object."""
-        self._request("DELETE", path)
+        """Delete an object; one that doesn't exist is no error."""
+        try:
+            self._request("DELETE", path)
+        except CallFailed as error:
+            if error.code != NOT_FOUND:
+                raise
 
     def _request(
         self, method: str, path: str, body: Json | None = None, *, query: Mapping[str, str] | None = None

@@ -105,7 +105,11 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         if not self._is_rolled_out(target, kept, workload, is_back=queue == kept.queue):
             return False
         if target.volume is not None:
-            self._delete_unused_copies(target, pod_config_map_name(pod_spec(workload), target))
+            api, current = self.cluster(target.cluster), pod_config_map_name(pod_spec(workload), target)
+            path = api_path(CORE, target.namespace, "configmaps")
+            for copy in api.list(path, labelSelector=f"{VOLUME}={volume_label(target)}"):
+                if copy["metadata"]["name"] != current:  # no pod mounts it any more
+                    api.delete(api_path(CORE, target.namespace, "configmaps", copy["metadata"]["name"]))
         if change.problems:  # the owner has changed the workload since
             raise change.problems[0]
         return True
@@ -132,22 +136,14 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         return Original(queue=queue, config_map=root_name(config_map))
 
     def _workload(self, target: KubernetesWorkload) -> Json:
-        workload = self._get_or_none(target, _path(target))
+        workload = self.cluster(target.cluster).get(_path(target))
         if workload is None:
             raise BadConsumer(describe_target(target), f"there is no such {target.kind}")
         # The server omits both fields in items of a list.
         return {"apiVersion": KINDS[target.kind][0], "kind": target.kind, **workload}
 
-    def _get_or_none(self, target: KubernetesWorkload, path: str) -> Json | None:
-        try:
-            return self.cluster(target.cluster).get(path)
-        except CallFailed as error:
-            if error.code != NOT_FOUND:
-                raise
-            return None
-
     def _config_map(self, target: KubernetesWorkload, name: str) -> Json | None:
-        return self._get_or_none(target, api_path(CORE, target.namespace, "configmaps", name))
+        return self.cluster(target.cluster).get(api_path(CORE, target.namespace, "configmaps", name))
 
     def _change_mount(
         self, target: KubernetesWorkload, kept: Original, workload: Json, *, queue: str, instead_of: str
@@ -176,18 +172,6 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
             if error.code != ALREADY_EXISTS:
                 raise
         return PointedWorkload(workload=with_config_map(workload, target, made["metadata"]["name"]))
-
-    def _delete_unused_copies(self, target: KubernetesWorkload, current: str | None) -> None:
-        """Delete our copies of ConfigMaps that no pod mounts any more."""
-        path = api_path(CORE, target.namespace, "configmaps")
-        for copy in self.cluster(target.cluster).list(path, labelSelector=f"{VOLUME}={volume_label(target)}"):
-            name = copy["metadata"]["name"]
-            if name != current:
-                try:
-                    self.cluster(target.cluster).delete(api_path(CORE, target.namespace, "configmaps", name))
-                except CallFailed as error:
-                    if error.code != NOT_FOUND:
-                        raise
 
     def _list_scaled_objects(self, target: KubernetesWorkload) -> Iterator[Json]:
         """Yield KEDA's objects that scale the workload; none without KEDA."""
@@ -221,7 +205,13 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         waits_for = done.waits_for or self._old_pods(target, kept, workload)
         if not waits_for:
             return True
-        is_late = self.now_ms() > _last_change_ms(workload) + target.timeout_s * 1_000
+        # The server's times of our changes of the workload. Without one the rollout is never late.
+        changed_s = [
+            datetime.fromisoformat(field["time"]).timestamp()
+            for field in workload["metadata"].get("managedFields") or []
+            if field.get("manager") == MANAGER and field.get("time") and not field.get("subresource")
+        ]
+        is_late = bool(changed_s) and self.now_ms() > (max(changed_s) + target.timeout_s) * 1_000
         if not done.gave_up and not is_late:
             return False
         reason = waits_for if done.gave_up else f"not rolled out after {target.timeout_s} s: {waits_for}"
@@ -253,9 +243,8 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         for tracking in find_trackings(resource, namespace=target.argo_cd_namespace):
             named = f"{tracking.namespace}/{tracking.application}"
             try:
-                application = self._get_or_none(
-                    target, api_path(ARGO, tracking.namespace, "applications", tracking.application)
-                )
+                path = api_path(ARGO, tracking.namespace, "applications", tracking.application)
+                application = self.cluster(target.cluster).get(path)
             except CallFailed as error:
                 if error.code not in DENIED:
                     raise
@@ -286,15 +275,3 @@ def _selector(target: KubernetesWorkload, workload: Json) -> str:
     if not terms:
         raise BadConsumer(describe_target(target), "it has no selector, by which its pods are known")
     return ",".join(terms)
-
-
-def _last_change_ms(workload: Json) -> int:
-    """Return the server's time of our last change of the workload; far in the future if it has none."""
-    times = [
-        field["time"]
-        for field in workload["metadata"].get("managedFields") or []
-        if field.get("manager") == MANAGER and field.get("time") and not field.get("subresource")
-    ]
-    if not times:
-        return 2**62  # unknown, so the rollout is never late
-    return max(round(datetime.fromisoformat(time).timestamp() * 1_000) for time in times)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 from collections import deque
 from dataclasses import dataclass
 from typing import Any, Self
@@ -20,7 +21,9 @@ from sluice.errors import Malformed
 from sluice.rendezvous.protocol.messages import description_fault
 
 LOOPBACK = "127.0.0.1"
-OF_LOOPBACK = "127."  # on Linux all of 127.0.0.0/8 is loopback
+# Lines but for candidates elsewhere; on Linux all of 127.0.0.0/8 is loopback.
+# a=candidate:<foundation> <component> <transport> <priority> <address> <port> …
+OF_LOOPBACK = re.compile(r"(?!a=candidate:)|\S+ \S+ \S+ \S+ 127\.")
 SEND_CHUNK_BYTES = 16 * 1024  # a message size that every WebRTC implementation accepts
 SEND_BUFFER_BYTES = 256 * 1024  # `send` waits above this, as in Snowflake's proxy
 CLOSE_TIMEOUT_S = 5.0
@@ -74,7 +77,7 @@ class Channel:
         """Wait without a time limit until the channel is open; False if it closes instead."""
         while not self._closed and self._channel.readyState == "connecting":
             await self._change()
-        return not self._closed and self._channel.readyState == "open"
+        return self._is_open()
 
     async def send(self, data: bytes) -> None:
         """Send all of `data`, waiting while the other end is slow. Raises ConnectionResetError on a closed channel."""
@@ -210,7 +213,7 @@ class Peer:
             raise Malformed(f"SDP {kind}: not one data channel and nothing else")
         if self._network.loopback:
             # Remove other candidates: a socket on the loopback can't reach them.
-            sdp = "".join(line for line in sdp.splitlines(keepends=True) if not _is_elsewhere(line))
+            sdp = "".join(line for line in sdp.splitlines(keepends=True) if OF_LOOPBACK.match(line))
         try:
             await self._connection.setRemoteDescription(RTCSessionDescription(sdp=sdp, type=kind))
         except Exception as error:  # a hostile SDP can provoke any error in the parser: IndexError, AttributeError, …
@@ -231,8 +234,3 @@ def _gather_on_loopback(connection: RTCPeerConnection, address: str) -> None:
         return await gather(component=component, addresses=[address])
 
     agent.get_component_candidates = gather_on_loopback
-
-
-def _is_elsewhere(line: str) -> bool:
-    # a=candidate:<foundation> <component> <transport> <priority> <address> <port> …
-    return line.startswith("a=candidate:") and not "".join(line.split()[4:5]).startswith(OF_LOOPBACK)

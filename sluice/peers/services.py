@@ -2,7 +2,6 @@
 
 import asyncio
 import ipaddress
-from collections.abc import Coroutine
 from dataclasses import KW_ONLY, dataclass
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -80,8 +79,26 @@ class Relay:
         # The real proxy also tells the relay the client's address, in `?client_ip=`, for the bridge's country counts.
         async with asyncio.timeout(RELAY_CONNECT_TIMEOUT_S):
             socket = await self.session.ws_connect(relay_url, max_msg_size=RELAY_MESSAGE_BYTES)
+
+        async def to_relay() -> None:
+            while data := await channel.receive():
+                await socket.send_bytes(data)
+
+        async def to_client() -> None:
+            async for message in socket:
+                if message.type is aiohttp.WSMsgType.BINARY:
+                    await channel.send(message.data)
+
         async with socket:
-            await _until_first_ends(_to_relay(channel, socket), _to_client(channel, socket))
+            directions = [asyncio.create_task(to_relay()), asyncio.create_task(to_client())]
+            try:
+                done, _ = await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
+                for direction in done:
+                    direction.result()
+            finally:
+                for direction in directions:
+                    direction.cancel()
+                await asyncio.gather(*directions, return_exceptions=True)
 
 
 def _is_private(host: str) -> bool:
@@ -89,26 +106,3 @@ def _is_private(host: str) -> bool:
         return not ipaddress.ip_address(host).is_global
     except ValueError:
         return False  # a host name isn't resolved, as in the real proxy
-
-
-async def _to_relay(channel: Channel, socket: aiohttp.ClientWebSocketResponse) -> None:
-    while data := await channel.receive():
-        await socket.send_bytes(data)
-
-
-async def _to_client(channel: Channel, socket: aiohttp.ClientWebSocketResponse) -> None:
-    async for message in socket:
-        if message.type is aiohttp.WSMsgType.BINARY:
-            await channel.send(message.data)
-
-
-async def _until_first_ends(*directions: Coroutine[None, None, None]) -> None:
-    tasks = [asyncio.create_task(direction) for direction in directions]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -5,11 +5,10 @@ import base64
 import json
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
-from typing import Any
 
 import aiohttp
 
@@ -139,11 +138,8 @@ class Volunteer:
         except (CallFailed, Malformed) as error:
             self._record(VolunteerStep.POLL_FAILED, sid, str(error))
             return None, self.limits.pause_after_failure_s
-        self._record(VolunteerStep.POLLED, sid, fields.get("Status", ""))
-        return self._read_poll(sid, fields)
-
-    def _read_poll(self, sid: str, fields: Mapping[str, Any]) -> tuple[ClientMatch | None, float]:
-        status = fields.get("Status")
+        status = fields.get("Status", "")
+        self._record(VolunteerStep.POLLED, sid, status)
         next_poll_s = max(fields.get("NextPoll", 0), 0) / 1000
         if status == End.POLL_REFUSED.reply:
             self._record(VolunteerStep.POLL_REFUSED, sid, f"next poll in {next_poll_s:g} s")

@@ -394,15 +394,14 @@ async def test_a_poll_is_the_protocols() -> None:
 def test_the_brokers_next_poll_is_kept_up_to_our_own_pause_unless_it_refused_us(
     status: str, next_poll_ms: int, pause_s: float, expected_s: float
 ) -> None:
-    volunteer = Volunteer(
-        UNUSED,
-        "http://broker",
-        Echo(),
-        network=ON_LOOPBACK,
-        limits=VolunteerLimits(pause_s=pause_s),
-    )
-    match, pause = volunteer._read_poll("sid", {"Status": status, "NextPoll": next_poll_ms})
-    assert (match, pause) == (None, expected_s)
+    async def test() -> None:
+        broker, limits = FakeBroker(), VolunteerLimits(pause_s=pause_s)
+        broker.poll_status, broker.next_poll_ms = status, next_poll_ms
+        async with served(broker.application()) as url, aiohttp.ClientSession() as session:
+            volunteer = Volunteer(session, url, Echo(), network=ON_LOOPBACK, limits=limits)
+            assert await volunteer._poll() == (None, expected_s)
+
+    run(test)()
 
 
 @pytest.mark.parametrize("status", [400, 500])
