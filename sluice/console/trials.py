@@ -17,9 +17,9 @@ from sluice.operator.messages import parse_filter_input
 from sluice.splitting.filters.files import parse_filters
 from sluice.splitting.filters.jq import Decide
 from sluice.splitting.filters.texts import FilterInput
-from sluice.splitting.filters.values import Filter, QueueFilter, Share, select_filter
+from sluice.splitting.filters.values import Filter, Share, select_filter
 from sluice.splitting.jq_runner import JqRunner, compile_problem
-from sluice.splitting.operations import QueueView, SessionView
+from sluice.splitting.operations import QueueView
 from sluice.splitting.routing.router import Router
 from sluice.splitting.routing.trials import Trial, try_filter
 from sluice.splitting.sessions.state import ROUTED
@@ -48,7 +48,17 @@ def try_message(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
         (session, select_filter(session.filters, queue.queue_id)) for session in read_splitting(site).sessions
     )
     filtering = [(session, own) for session, own in filters_by_session if own is not None]
-    shares = [_share(session, own) for session, own in filtering if session.status in ROUTED]
+    shares = [
+        Share(
+            session_id=session.session_id,
+            key=session.key,
+            started_at_ms=session.started_at_ms,
+            filter=own.filter,
+            mode=own.mode,
+        )
+        for session, own in filtering
+        if session.status in ROUTED
+    ]
     if trial_filter is not None:
         last = max((share.started_at_ms for share in shares), default=0) + 1
         shares.append(
@@ -77,16 +87,6 @@ def _find_queue(site: BudgetedSite, queue_id: str) -> QueueView:
             f"queue: there is no split queue {queue_id!r}; there are {', '.join(view.queue_id for view in queues)}"
         )
     return queue
-
-
-def _share(session: SessionView, own: QueueFilter) -> Share:
-    return Share(
-        session_id=session.session_id,
-        key=session.key,
-        started_at_ms=session.started_at_ms,
-        filter=own.filter,
-        mode=own.mode,
-    )
 
 
 def _evaluate(shares: Sequence[Share], filter_input: FilterInput, decide: Decide) -> Iterator[dict[str, Any]]:

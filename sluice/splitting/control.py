@@ -18,10 +18,9 @@ from sluice.errors import BadConfiguration, CallFailed, DestinationFault, QueueG
 from sluice.message import Message
 from sluice.splitting.consumers.temporary_queues import (
     FIFO_SUFFIX,
-    main_queue_name,
     name_prefix,
-    session_queue_name,
     temporary_attributes,
+    temporary_queue_name,
     temporary_tags,
 )
 from sluice.splitting.filters.values import EVERY_QUEUE, QueueFilters, select_filter
@@ -156,16 +155,14 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
             raise SessionRefused(f"no such queue: {', '.join(sorted(unknown))}; there are {known}")
         selected = {queue_id: select_filter(filters, queue_id) for queue_id in self.configs}
         chosen = {queue_id: queue_filter for queue_id, queue_filter in selected.items() if queue_filter is not None}
-        names = {
-            queue_id: session_queue_name(
-                self.configs[queue_id].source, deployment=self.deployment, token=self.new_token()
-            )
-            for queue_id in chosen
-        }
-        main_names = {
-            queue_id: main_queue_name(self.configs[queue_id].source, deployment=self.deployment, token=self.new_token())
-            for queue_id in chosen.keys() & self.pointing.repointed.keys()
-        }
+
+        def new_name(queue_id: str, *, is_main: bool = False) -> str:
+            source, token = self.configs[queue_id].source, self.new_token()
+            return temporary_queue_name(source, deployment=self.deployment, token=token, is_main=is_main)
+
+        names = {queue_id: new_name(queue_id) for queue_id in chosen}
+        repointed = chosen.keys() & self.pointing.repointed.keys()
+        main_names = {queue_id: new_name(queue_id, is_main=True) for queue_id in repointed}
         requested = SessionRequested(
             session_id=session_id,
             key=key,

@@ -26,25 +26,25 @@ PR_SET_PDEATHSIG = 1  # https://man7.org/linux/man-pages/man2/PR_SET_PDEATHSIG.2
 def main(parent: int) -> None:
     """Until its input ends, or its parent does."""
     if sys.platform == "linux":
-        _confine(parent)
+        # Data, not address space: what is mapped and never touched costs nothing.
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it has died meanwhile
+            sys.exit(1)
     # After the limits: what jq's library allocates as it is loaded is under them too.
     import jq  # noqa: PLC0415 - see above
 
     compiled = lru_cache(maxsize=COMPILED)(jq.compile)
     for line in sys.stdin:
         program, document = json.loads(line)
-        said = _problem(compiled, program) if document is None else _decide(compiled, program, document)
+        said: object
+        if document is None:
+            said = _problem(compiled, program)
+        else:
+            said = decision(iter(compiled(program).input_text(document)))
         sys.stdout.write(json.dumps(said) + "\n")
         sys.stdout.flush()
-
-
-def _confine(parent: int) -> None:
-    # Data, not address space: what is mapped and never touched costs nothing.
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it has died meanwhile
-        sys.exit(1)
 
 
 def _problem(compiled: Any, program: str) -> str | None:
@@ -53,10 +53,6 @@ def _problem(compiled: Any, program: str) -> str | None:
     except ValueError as error:
         return str(error).strip().splitlines()[0]
     return None
-
-
-def _decide(compiled: Any, program: str, document: str) -> bool | None:
-    return decision(iter(compiled(program).input_text(document)))
 
 
 if __name__ == "__main__":

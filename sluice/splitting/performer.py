@@ -71,28 +71,18 @@ class Performer(msgspec.Struct, frozen=True, kw_only=True):
             case ListSessions():
                 result = self.sessions()
             case ListQueues() | ShowSplitting():
-                result = self._with_queues(operation)
-            case TickSessions():
+                queues = self.queues()
+                is_list = isinstance(operation, ListQueues)
+                result = queues if is_list else SplittingView(queues=queues, sessions=self.sessions().sessions)
+            case TakeSteps():
+                steps = self.control.take_steps(operation.agent, operation.clusters)
+                result = ConsumerSteps(steps=steps, held_s=HELD_MS // 1_000)
+            case ReportSteps():
+                self.control.report_steps(operation.agent, operation.reports)
+            case TickSessions() | SweepQueues():
                 self.control.advance()
-            case TakeSteps() | ReportSteps():
-                result = self._of_agents(operation)
-            case SweepQueues():
-                self.control.advance()
-                result = tuple(self.control.sweep())
+                result = tuple(self.control.sweep()) if isinstance(operation, SweepQueues) else None
         return result
-
-    def _with_queues(self, operation: ListQueues | ShowSplitting) -> tuple[QueueView, ...] | SplittingView:
-        queues = self.queues()
-        if isinstance(operation, ListQueues):
-            return queues
-        return SplittingView(queues=queues, sessions=self.sessions().sessions)
-
-    def _of_agents(self, operation: TakeSteps | ReportSteps) -> ConsumerSteps | None:
-        if isinstance(operation, ReportSteps):
-            self.control.report_steps(operation.agent, operation.reports)
-            return None
-        steps = self.control.take_steps(operation.agent, operation.clusters)
-        return ConsumerSteps(steps=steps, held_s=HELD_MS // 1_000)
 
     def find(self, session_id: str) -> AnySession:
         """Show a session as it stands now."""

@@ -94,6 +94,7 @@ class Agent:
         return BUSY_INTERVAL_S
 
     def _report(self, step: ConsumerStep) -> StepReport:
+        """Take a step, and print how it went. Returns its report."""
         outcome: Outcome = "waits"
         text = code = ""
         try:
@@ -110,7 +111,12 @@ class Agent:
             outcome, text = "refused", str(error)
         except CallFailed as error:
             outcome, text, code = "failed", str(error), error.code
-        self._say(step, outcome, text if outcome in {"refused", "failed"} else "")
+        name, reason = describe_target(step.target), text if outcome in {"refused", "failed"} else ""
+        said = f"{name}: {outcome}, {step.queue}{': ' if reason else ''}{reason}"
+        if self._said.get(name) != said:  # once until it changes
+            self._said[name] = said
+            document = {"consumer": name, "outcome": outcome, "queue": step.queue, "reason": reason or None}
+            print_result(document, said)
         return StepReport(
             queue_id=step.queue_id,
             place=step.place,
@@ -119,12 +125,3 @@ class Agent:
             text=text[:MAX_REPORTED],  # An API's error text may have any length.
             code=code[:MAX_REPORTED],
         )
-
-    def _say(self, step: ConsumerStep, outcome: str, reason: str) -> None:
-        """Print the outcome for a consumer, once until it changes."""
-        name = describe_target(step.target)
-        said = f"{name}: {outcome}, {step.queue}{': ' if reason else ''}{reason}"
-        if self._said.get(name) != said:
-            self._said[name] = said
-            document = {"consumer": name, "outcome": outcome, "queue": step.queue, "reason": reason or None}
-            print_result(document, said)

@@ -6,7 +6,7 @@ the name from a variable of the workload goes on with what it has read as long a
 the name beside it, which comes first, until the way back. https://keda.sh/docs/latest/scalers/aws-sqs/
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -129,8 +129,15 @@ def heals(application: Json, found: Json) -> bool:
     automated = (application["spec"].get("syncPolicy") or {}).get("automated") or {}
     if not automated.get("selfHeal") or automated.get("enabled") is False:
         return False
-    ignored: Sequence[Json] = application["spec"].get("ignoreDifferences") or []
-    return not any(_is_left_alone(difference, found) for difference in ignored)
+    group, metadata = found["apiVersion"].rpartition("/")[0], found["metadata"]
+    return not any(
+        MANAGER in (ignored.get("managedFieldsManagers") or [])
+        and ignored.get("group", "") in {group, "*"}
+        and ignored.get("kind") in {found["kind"], "*"}
+        and ignored.get("name", metadata["name"]) == metadata["name"]
+        and ignored.get("namespace", metadata["namespace"]) == metadata["namespace"]
+        for ignored in application["spec"].get("ignoreDifferences") or []
+    )
 
 
 def find_kustomization(found: Json) -> str | None:
@@ -142,18 +149,6 @@ def find_kustomization(found: Json) -> str | None:
     settings = {annotations.get(FLUX + "reconcile"), annotations.get(FLUX + "ssa")}
     name: str | None = labels.get(FLUX + "name")
     return None if settings & OFF else name
-
-
-def _is_left_alone(ignored: Json, found: Json) -> bool:
-    group = found["apiVersion"].rpartition("/")[0]
-    metadata = found["metadata"]
-    return (
-        MANAGER in (ignored.get("managedFieldsManagers") or [])
-        and ignored.get("group", "") in {group, "*"}
-        and ignored.get("kind") in {found["kind"], "*"}
-        and ignored.get("name", metadata["name"]) == metadata["name"]
-        and ignored.get("namespace", metadata["namespace"]) == metadata["namespace"]
-    )
 
 
 def scales(scaled: Json, target: KubernetesWorkload) -> bool:

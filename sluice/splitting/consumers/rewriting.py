@@ -77,22 +77,18 @@ def _substitute(text: str, spans: Sequence[tuple[int, int]], name: str) -> str:
 
 def _spans(text: str, place: Place, arn: str, where: str) -> list[tuple[int, int]]:
     """Find the spans of the queue's name, as start and end, in order."""
-    name, spans = _name(arn), set[tuple[int, int]]()
+    account, name = arn.split(":")[-2:]
+    url = re.compile(rf"https?://[^/?#]+/(?:[^?#]+/)?{account}/{re.escape(name)}")  # at whatever endpoint
+    spans = set[tuple[int, int]]()
     for leaf in _leaves(text, place.path, where):
         for start, end in _candidates(leaf.value, place.pattern, where):
-            if _names(leaf.value[start:end], arn):
+            candidate = leaf.value[start:end]
+            if candidate in {name, arn} or url.fullmatch(candidate):
                 span = leaf.starts[end - len(name)], leaf.starts[end]
                 if text[slice(*span)] != name:
                     raise BadConsumer(where, f"{name} is written with escapes")
                 spans.add(span)
     return sorted(spans)
-
-
-def _names(text: str, arn: str) -> bool:
-    """Whether the text is the queue's name, its ARN or its URL, at whatever endpoint."""
-    account, name = arn.split(":")[-2:]
-    url = rf"https?://[^/?#]+/(?:[^?#]+/)?{account}/{re.escape(name)}"
-    return text in {name, arn} or re.fullmatch(url, text) is not None
 
 
 def _candidates(value: str, pattern: str | None, where: str) -> Iterator[tuple[int, int]]:

@@ -42,14 +42,17 @@ _TAG = re.compile(rf"[a-z0-9]{{{TAG_CHARACTERS}}}")
 _TOKEN = re.compile(rf"[a-z0-9]{{{TOKEN_CHARACTERS}}}")
 
 
-def session_queue_name(original: str, *, deployment: str, token: str) -> str:
-    """Name a session's queue for the split queue `original`, which is shortened where it is too long."""
-    return _name(deployment, token, "", original)
+def temporary_queue_name(original: str, *, deployment: str, token: str, is_main: bool = False) -> str:
+    """Name a session's queue for the split queue `original`, which is shortened where it is too long.
 
-
-def main_queue_name(original: str, *, deployment: str, token: str) -> str:
-    """Name the queue that the deployed consumer reads while `original` is split."""
-    return _name(deployment, token, MAIN, original)
+    `is_main`: the queue that the deployed consumer reads while `original` is split. Raises ValueError for a `token` or
+    a `deployment` that no name can have.
+    """
+    if not _TOKEN.fullmatch(token):
+        raise ValueError(f"a token is {TOKEN_CHARACTERS} of a-z0-9, not {token!r}")
+    suffix = FIFO_SUFFIX if original.endswith(FIFO_SUFFIX) else ""
+    head = f"{name_prefix(deployment)}{token}-{MAIN if is_main else ''}"
+    return head + original.removesuffix(FIFO_SUFFIX)[: MAX_NAME - len(head) - len(suffix)] + suffix
 
 
 def is_ours(name: str, *, deployment: str) -> bool:
@@ -63,14 +66,6 @@ def name_prefix(deployment: str) -> str:
     if not _TAG.fullmatch(tag) or (hyphen and not is_stage(stage)):
         raise ValueError(f"a deployment's tag is {TAG_CHARACTERS} of a-z0-9, after its stage, not {deployment!r}")
     return add_stage_prefix(PREFIX, stage or None) + tag
-
-
-def _name(deployment: str, token: str, role: str, original: str) -> str:
-    if not _TOKEN.fullmatch(token):
-        raise ValueError(f"a token is {TOKEN_CHARACTERS} of a-z0-9, not {token!r}")
-    suffix = FIFO_SUFFIX if original.endswith(FIFO_SUFFIX) else ""
-    head = f"{name_prefix(deployment)}{token}-{role}"
-    return head + original.removesuffix(FIFO_SUFFIX)[: MAX_NAME - len(head) - len(suffix)] + suffix
 
 
 def temporary_attributes(

@@ -136,7 +136,12 @@ def point_workload(
             kept[key] = entry
         else:
             kept.pop(key, None)
-    _write_annotation(changed, kept)
+    annotations = changed["metadata"].get("annotations") or {}
+    if kept:
+        text = encode([kept[key] for key in sorted(kept)]).decode()
+        changed["metadata"]["annotations"] = {**annotations, ANNOTATION: text}
+    elif annotations.pop(ANNOTATION, None) is not None and not annotations:
+        del changed["metadata"]["annotations"]
     return PointedWorkload(workload=changed, problems=tuple(problems))
 
 
@@ -231,17 +236,6 @@ def _read_annotation(workload: Json, target: KubernetesWorkload) -> dict[tuple[s
     except Malformed as error:
         raise BadConsumer(f"annotation {ANNOTATION} of {describe_target(target)}", str(error)) from None
     return {(entry.container, entry.variable): entry for entry in entries}
-
-
-def _write_annotation(workload: Json, entries: Mapping[tuple[str, str], Entry]) -> None:
-    """Write the annotation, where there is anything to say."""
-    metadata = workload["metadata"]
-    annotations = metadata.get("annotations") or {}
-    if entries:
-        text = encode([entries[key] for key in sorted(entries)]).decode()
-        metadata["annotations"] = {**annotations, ANNOTATION: text}
-    elif annotations.pop(ANNOTATION, None) is not None and not annotations:
-        del metadata["annotations"]
 
 
 def list_containers(pod: Json) -> list[Json]:

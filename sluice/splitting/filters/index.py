@@ -71,7 +71,14 @@ class Index(msgspec.Struct, frozen=True):
     @classmethod
     def build(cls, filters: Sequence[Filter]) -> "Index":
         """Build the index: once for each version of the sessions."""
-        conditions = [_conditions(filter_) for filter_ in filters]
+        # The needs that a matching message meets, all of a filter's, so it can be indexed under any one.
+        conditions: list[Sequence[_Condition]] = [
+            [
+                *([(fold_name(name), derive_need(pattern))] for name, pattern in filter_.attributes),
+                *([(LINES, derive_need(pattern)) for pattern in any_of] for any_of in filter_.lines),
+            ]
+            for filter_ in filters
+        ]
         crowds = Counter(one for of_filter in conditions for condition in of_filter for one in condition)
 
         def worth(condition: _Condition) -> tuple[int, int]:
@@ -99,9 +106,3 @@ class Index(msgspec.Struct, frozen=True):
                 candidates.update(entries.equal.get(folded, ()))
                 candidates.update(number for literal, number in entries.holding if literal in folded)
         return sorted(candidates)
-
-
-def _conditions(filter_: Filter) -> Sequence[_Condition]:
-    """List the needs that a matching message meets, all of them, so the filter can be indexed under any one."""
-    of_attributes = [[(fold_name(name), derive_need(pattern))] for name, pattern in filter_.attributes]
-    return [*of_attributes, *([(LINES, derive_need(pattern)) for pattern in any_of] for any_of in filter_.lines)]

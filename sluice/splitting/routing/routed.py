@@ -4,7 +4,7 @@ Ids, keys and modes, and nothing of what a message says or of where a queue is. 
 consumer isn't spoken of.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from sluice.codec import Struct, convert, decode
@@ -40,7 +40,9 @@ def lines(routed: Iterable[Routed]) -> Iterator[list[dict[str, Any]]]:
     line: list[dict[str, Any]] = []
     room = MESSAGES_A_LINE
     for share in routed:
-        for ids in _pieces(share.messages, first=room):
+        left = share.messages
+        while left:
+            ids, left = left[:room], left[room:]
             line.append({"session": share.session, "key": share.key, "mode": share.mode.value, "messages": ids})
             room -= len(ids)
             if not room:
@@ -64,10 +66,3 @@ def read(text: str, *, at_ms: int) -> Iterator[RoutedMessage]:
             yield RoutedMessage(
                 at_ms=at_ms, queue=queue, session=share.session, key=share.key, mode=share.mode, message=message
             )
-
-
-def _pieces(ids: Sequence[str], *, first: int) -> Iterator[Sequence[str]]:
-    start, size = 0, first
-    while start < len(ids):
-        yield ids[start : start + size]
-        start, size = start + size, MESSAGES_A_LINE

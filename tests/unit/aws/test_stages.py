@@ -26,7 +26,7 @@ from sluice.peers.methods import ClientTimeouts, Denied, RendezvousMethod, Reply
 from sluice.pipeline.jobs import Landing, SqsEndpoint, StorageLocations
 from sluice.rendezvous.mailbox import Mailbox
 from sluice.splitting.consumers.mounted_files import is_temporary
-from sluice.splitting.consumers.temporary_queues import is_ours, main_queue_name, session_queue_name
+from sluice.splitting.consumers.temporary_queues import is_ours, temporary_queue_name
 from sluice.splitting.settings import ControlSettings
 from sluice.stages import STAGE, add_stage_prefix, is_stage, parse_stage
 from tests.fakes import Meeting
@@ -60,7 +60,9 @@ def test_temporary_queues_are_the_stages_and_the_deployments() -> None:
 
     tags = {stage: settings(stage).deployment for stage in (None, "dev", "dev2")}
     for stage, tag in tags.items():
-        names = [make("o" * 80, deployment=tag, token="t" * 12) for make in (session_queue_name, main_queue_name)]
+        names = [
+            temporary_queue_name("o" * 80, deployment=tag, token="t" * 12, is_main=which) for which in (False, True)
+        ]
         assert all(name.startswith(add_stage_prefix("sluice-tmp-", stage)) and len(name) == 80 for name in names)
         assert all(is_temporary(name) and is_ours(name, deployment=tag) for name in names)
         assert not any(is_ours(name, deployment=other) for name in names for other in tags.values() if other != tag)
@@ -69,7 +71,7 @@ def test_temporary_queues_are_the_stages_and_the_deployments() -> None:
 @pytest.mark.parametrize("tag", ["Dev-abcdef", "-abcdef", "sluice-abcdef", "dev-2-abcdef"])
 def test_a_deployments_tag_has_a_stage_or_none(tag: str) -> None:
     with pytest.raises(ValueError, match="after its stage"):
-        session_queue_name("o", deployment=tag, token="t" * 12)
+        temporary_queue_name("o", deployment=tag, token="t" * 12)
 
 
 def test_a_bridges_queue_is_the_stages() -> None:

@@ -59,7 +59,10 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
         """
         service = self._service(target)
         revision = self._revision(service["taskDefinition"])
-        fields = self._rewrite_fields(target, revision.fields, queue=queue, instead_of=instead_of)
+        fields = deepcopy(revision.fields)
+        variable, of = _variable(target, fields), describe_target(target)
+        old, new = self.arn_prefix + instead_of, self.arn_prefix + queue
+        variable["value"] = rewrite(variable["value"], target.place, old=old, new=new, of=of)
         if fields != revision.fields:
             arn = self._find_revision(fields, original) or self._register(fields, revision.tags)
             with calls("UpdateService"):
@@ -67,7 +70,13 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
             return False
         if not _is_complete(service) or self._is_stopping(target, revision.arn):
             return False
-        self._tidy(revision)
+        # The family's latest revisions that name temporary queues are over, but for the one that runs.
+        for _ in range(MAX_TIDIED):
+            latest = self._revision(revision.fields["family"])
+            if not latest.is_temporary or latest.arn == revision.arn:
+                break
+            with calls("DeregisterTaskDefinition"):
+                self.client.deregister_task_definition(taskDefinition=latest.arn)
         return True
 
     def _service(self, target: EcsVariable) -> dict[str, Any]:
@@ -97,15 +106,6 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
             fields=fields,
             tags=tuple(response.get("tags", [])),
         )
-
-    def _rewrite_fields(
-        self, target: EcsVariable, fields: Mapping[str, Any], *, queue: str, instead_of: str
-    ) -> Mapping[str, Any]:
-        changed = deepcopy(fields)
-        variable = _variable(target, changed)
-        old, new = self.arn_prefix + instead_of, self.arn_prefix + queue
-        variable["value"] = rewrite(variable["value"], target.place, old=old, new=new, of=describe_target(target))
-        return changed
 
     def _find_revision(self, fields: Mapping[str, Any], original: str) -> str | None:
         """Find a revision that is so already: the original, or one registered before a crash."""
@@ -148,15 +148,6 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
                 tasks = self.client.describe_tasks(cluster=target.cluster, tasks=page["taskArns"])["tasks"]
             if any(task["lastStatus"] != "STOPPED" and task["taskDefinitionArn"] != arn for task in tasks):
                 return True
-
-    def _tidy(self, current: _Revision) -> None:
-        """Deregister the family's latest revisions that name temporary queues, but for the one that runs."""
-        for _ in range(MAX_TIDIED):
-            latest = self._revision(current.fields["family"])
-            if not latest.is_temporary or latest.arn == current.arn:
-                return
-            with calls("DeregisterTaskDefinition"):
-                self.client.deregister_task_definition(taskDefinition=latest.arn)
 
 
 def _variable(target: EcsVariable, fields: Mapping[str, Any]) -> dict[str, str]:

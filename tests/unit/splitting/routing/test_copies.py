@@ -13,10 +13,9 @@ from sluice.splitting.consumers.temporary_queues import (
     MAX_NAME,
     MAX_TAGS,
     is_ours,
-    main_queue_name,
     rename_in_policy,
-    session_queue_name,
     temporary_attributes,
+    temporary_queue_name,
     temporary_tags,
 )
 from sluice.splitting.routing.router import build_main_message, build_returned_message, build_session_copy
@@ -136,9 +135,9 @@ ORIGINALS = st.builds(
 )
 
 
-@given(ORIGINALS, st.sampled_from([session_queue_name, main_queue_name]))
-def test_names_are_valid_ours_and_say_fifo_last(original: str, name_of: object) -> None:
-    name = name_of(original, deployment="dep001", token="t0k3n0000000")  # type: ignore[operator]  # both functions
+@given(ORIGINALS, st.booleans())
+def test_names_are_valid_ours_and_say_fifo_last(original: str, is_main: bool) -> None:
+    name = temporary_queue_name(original, deployment="dep001", token="t0k3n0000000", is_main=is_main)
     assert name.startswith("sluice-tmp-dep001t0k3n0000000-")
     assert len(name) <= MAX_NAME
     assert name.endswith(".fifo") == original.endswith(".fifo")
@@ -148,11 +147,14 @@ def test_names_are_valid_ours_and_say_fifo_last(original: str, name_of: object) 
 
 
 def test_names_as_the_spec_writes_them() -> None:
-    assert session_queue_name("q.fifo", deployment="dddddd", token="t" * 12) == "sluice-tmp-ddddddtttttttttttt-q.fifo"
-    assert main_queue_name("q", deployment="dddddd", token="t" * 12) == "sluice-tmp-ddddddtttttttttttt-main-q"
+    assert temporary_queue_name("q.fifo", deployment="dddddd", token="t" * 12) == "sluice-tmp-ddddddtttttttttttt-q.fifo"
+    assert (
+        temporary_queue_name("q", deployment="dddddd", token="t" * 12, is_main=True)
+        == "sluice-tmp-ddddddtttttttttttt-main-q"
+    )
     for bad in ({"deployment": "D", "token": "t" * 12}, {"deployment": "dddddd", "token": "t-"}):
         with pytest.raises(ValueError, match="a-z0-9"):
-            session_queue_name("q", **bad)
+            temporary_queue_name("q", **bad)
 
 
 # Queues

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sluice.splitting.consumers.targets import Consumer, Consumers, LambdaTrigger
-from sluice.splitting.consumers.temporary_queues import main_queue_name, session_queue_name
+from sluice.splitting.consumers.temporary_queues import temporary_queue_name
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter
 from sluice.splitting.sessions.actions import (
     Action,
@@ -433,9 +433,9 @@ def test_a_session_that_starts_while_main_goes_gets_a_new_one() -> None:
 
 
 def test_the_sweep_takes_this_deployments_unknown_queues_and_no_others() -> None:
-    name = session_queue_name("q", deployment="aaaaaa", token="0" * 12)
-    orphan = main_queue_name("q", deployment="aaaaaa", token="1" * 12)
-    others = session_queue_name("q", deployment="bbbbbb", token="2" * 12)
+    name = temporary_queue_name("q", deployment="aaaaaa", token="0" * 12)
+    orphan = temporary_queue_name("q", deployment="aaaaaa", token="1" * 12, is_main=True)
+    others = temporary_queue_name("q", deployment="bbbbbb", token="2" * 12)
     registry = after(registry_of(STATIC), msgspec.structs.replace(start(), names={"q": name}))
     assert orphans([name, orphan, others, "q", "sluice-tmp-"], registry, deployment="aaaaaa") == [orphan]
 
