@@ -1,17 +1,14 @@
-"""Tries a message on a queue's sessions as the splitter would, and peeks at messages to try."""
+"""Tries a message on a queue's sessions as the splitter would."""
 
-from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from sluice.aws.queues import ConsumedQueue
 from sluice.console.readings.splitting import read_splitting
 from sluice.console.requests import text_field
 from sluice.console.sites import BudgetedSite, Document
 from sluice.errors import BadRequest
-from sluice.message import Message
 from sluice.operator.documents import parse_document
 from sluice.operator.messages import parse_filter_input
 from sluice.splitting.filters.files import parse_filters
@@ -19,13 +16,11 @@ from sluice.splitting.filters.jq import Decide
 from sluice.splitting.filters.texts import FilterInput
 from sluice.splitting.filters.values import Filter, Share, select_filter
 from sluice.splitting.jq_runner import JqRunner, compile_problem
-from sluice.splitting.operations import QueueView
 from sluice.splitting.routing.router import Router
 from sluice.splitting.routing.trials import Trial, try_filter
 from sluice.splitting.sessions.state import ROUTED
 
 FILTERS, MESSAGE = Path("filters.yaml"), Path("message.json")  # names of the two texts in error messages
-MAX_PEEKED = 10
 MAX_LEAVING = 200  # listed sessions that don't match the message
 UNSTARTED = ""  # the id of a session that has not been started
 
@@ -35,18 +30,20 @@ def try_message(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
 
     `filters` adds a trial session, which is last in order. Raises `BadFile`, `BadFilter`, `BadRequest`.
     """
-    queue = _find_queue(site, text_field(fields, "queue"))
+    queue_id, view = text_field(fields, "queue"), read_splitting(site)
+    queue = next((queue for queue in view.queues if queue.queue_id == queue_id), None)
+    if queue is None:
+        known = ", ".join(queue.queue_id for queue in view.queues)
+        raise BadRequest(f"queue: there is no split queue {queue_id!r}; there are {known}")
     filter_input = parse_filter_input(parse_document(text_field(fields, "message"), MESSAGE), MESSAGE, envelope=queue)
     trial_filter = None
     if fields.get("filters"):
         document, key = parse_document(text_field(fields, "filters"), FILTERS), text_field(fields, "key", default="")
         filters = parse_filters(document, compile_problem=compile_problem, key=key or None)
-        trial_filter = select_filter(filters, queue.queue_id)
+        trial_filter = select_filter(filters, queue_id)
         if trial_filter is None:
-            raise BadRequest(f"filters: there is none for queue {queue.queue_id}")
-    filters_by_session = (
-        (session, select_filter(session.filters, queue.queue_id)) for session in read_splitting(site).sessions
-    )
+            raise BadRequest(f"filters: there is none for queue {queue_id}")
+    filters_by_session = ((session, select_filter(session.filters, queue_id)) for session in view.sessions)
     filtering = [(session, own) for session, own in filters_by_session if own is not None]
     shares = [
         Share(
@@ -69,7 +66,7 @@ def try_message(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
     owners = {session.session_id: session.owner for session, _ in filtering}
     waiting = [session for session, _ in filtering if session.status not in ROUTED]
     return {
-        "queue_id": queue.queue_id,
+        "queue_id": queue_id,
         "sessions": [{**result, "owner": owners.get(result["session_id"], "")} for result in _limit_leaving(results)],
         "left_out": len(results) - len(_limit_leaving(results)),
         "not_routed": [
@@ -77,16 +74,6 @@ def try_message(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
         ],
         "taker": next((result["session_id"] for result in results if result["verdict"] == "takes"), None),
     }
-
-
-def _find_queue(site: BudgetedSite, queue_id: str) -> QueueView:
-    queues = read_splitting(site).queues
-    queue = next((view for view in queues if view.queue_id == queue_id), None)
-    if queue is None:
-        raise BadRequest(
-            f"queue: there is no split queue {queue_id!r}; there are {', '.join(view.queue_id for view in queues)}"
-        )
-    return queue
 
 
 def _evaluate(shares: Sequence[Share], filter_input: FilterInput, decide: Decide) -> Iterator[dict[str, Any]]:
@@ -119,25 +106,3 @@ def _limit_leaving(results: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]
     """Limit the number of sessions that don't match the message."""
     left = [result["session_id"] for result in results if result["verdict"] == "leaves"][MAX_LEAVING:]
     return [result for result in results if result["session_id"] not in left or result["session_id"] == UNSTARTED]
-
-
-def peek(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
-    """Peek at messages of a queue, which increases their receive counts. Raises `BadRequest`, `CallFailed`."""
-    queue = _find_queue(site, text_field(fields, "queue"))
-    url = queue.source if text_field(fields, "of", default="main") == "source" else queue.main
-    consumer = ConsumedQueue(site.connection.client("sqs"), url)
-    received = consumer.receive(most=MAX_PEEKED, wait_s=0)
-    consumer.give_back(received)
-    return {"messages": [_document(message) for message in received]}
-
-
-def _document(message: Message) -> dict[str, Any]:
-    """Format a message as the SQS API does, which `try_message` accepts."""
-    attributes = dict[str, dict[str, str]]()
-    for name, value in message.attributes.items():
-        api_value = value.api()
-        if isinstance(api_value.get("BinaryValue"), bytes):
-            api_value["BinaryValue"] = b64encode(api_value["BinaryValue"]).decode()
-        attributes[name] = api_value
-    document = {"MessageId": message.message_id, "Body": message.body}
-    return {**document, **({"MessageAttributes": attributes} if attributes else {}), "Attributes": dict(message.system)}

@@ -39,10 +39,8 @@ QUESTIONS: Mapping[str, FormHandler] = {
     "dead-letters": dead_letters.list_letters,
     "dead-letter": dead_letters.show_letter,
 }
-# Actions require --allow-actions. A peek is one of them because it increases receive counts, and after the queue's
-# maximum SQS moves a message to the dead-letter queue.
+# Actions require --allow-actions.
 ACTIONS: Mapping[str, FormHandler] = {
-    "peek": trials.peek,
     "stop-session": splitting.stop_session,
     "tell-route": partial(federation.send_command, CommandBridge),
     "tell-link": partial(federation.send_command, CommandLink),

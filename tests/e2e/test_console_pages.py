@@ -60,7 +60,7 @@ def test_a_session_is_stopped_by_the_page(deployed: Deployed, page: Page) -> Non
     goto(page, f"#/splitting?queue=standard&session={opened.session_id}")
     session = page.get_by_role("region", name="Session", exact=True)
     expect(session.locator(".badge").first).to_have_text("Ready")
-    expect(session.locator("pre")).to_contain_text("export SLUICE_QUEUE_URL='http")
+    expect(session.locator(".pairs code")).to_contain_text("http")
     session.get_by_role("button", name="Stop session").click()
     expect(page.get_by_role("log")).to_contain_text("goes back")
     splitting.until_all_ended()

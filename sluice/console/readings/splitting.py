@@ -29,7 +29,6 @@ def read(site: BudgetedSite, _: Query) -> Document:
         counts, uncounted = _counts(site, view), None
     except CallFailed as error:  # to read metrics is a permission of its own
         counts, uncounted = None, str(error)
-    endpoint = site.connection.endpoint_url
     return {
         "queues": [
             {
@@ -54,8 +53,6 @@ def read(site: BudgetedSite, _: Query) -> Document:
         ],
         "minutes": MINUTES,
         "uncounted": uncounted,
-        # Beside credentials, which aren't shown, what leads a program to the site.
-        "environment": {"AWS_REGION": site.connection.region, **({"AWS_ENDPOINT_URL": endpoint} if endpoint else {})},
     }
 
 

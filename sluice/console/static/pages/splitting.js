@@ -10,7 +10,7 @@ const MAX_FLOWS = 12; // sessions that are drawn; the others are one flow
 const EXAMPLE = JSON.stringify({ Body: "hello", MessageAttributes: { user: { DataType: "String", StringValue: "me" } } }, null, 2);
 const MAIN_COLOUR = "var(--quiet)";
 
-const state = { message: EXAMPLE, filters: "", key: "", found: null, wrong: null, peeked: null, busy: false, of: null, place: null };
+const state = { message: EXAMPLE, filters: "", key: "", found: null, wrong: null, busy: false, of: null, place: null };
 redrawnWhenResized(() => state.place?.redraw());
 
 export const { topics, render } = ofReading("splitting", whole);
@@ -22,7 +22,7 @@ function whole(place, found) {
   }
   const queue = found.queues.find((each) => each.queue_id === place.query.get("queue")) ?? found.queues[0];
   if (state.of !== `${place.site.name} ${queue.queue_id}`) {
-    Object.assign(state, { of: `${place.site.name} ${queue.queue_id}`, found: null, wrong: null, peeked: null });
+    Object.assign(state, { of: `${place.site.name} ${queue.queue_id}`, found: null, wrong: null });
   }
   const sessions = found.sessions.filter((each) => each.queues.some((own) => own.queue_id === queue.queue_id) || asked(each, queue.queue_id));
   const colours = new Map(sessions.map((each, at) => [each.session_id, colour(at)]));
@@ -136,7 +136,7 @@ function filterText(queueFilter) {
   return parts.join(", ") || "nothing";
 }
 
-// One session, with what leads a program to its queues
+// One session, with its queues
 
 function one(place, found) {
   const id = place.query.get("session");
@@ -144,7 +144,6 @@ function one(place, found) {
   const session = found.sessions.find((each) => each.session_id === id);
   const close = el("a", { class: "button", href: place.href("splitting", { queue: place.query.get("queue"), find: place.query.get("find"), from: place.query.get("from") }) }, "Close");
   if (!session) return section("Session", el("p", {}, `Session ${id} has ended.`), close);
-  const text = environment(found, session);
   return section("Session",
     el("dl", { class: "about" },
       pair("Session", el("code", {}, session.session_id)), pair("Key", el("code", {}, session.key)), pair("Owner", session.owner),
@@ -152,32 +151,11 @@ function one(place, found) {
       pair("Heartbeat", ago(session.heartbeat_at_ms)), pair("Messages", number(session.messages))),
     el("h3", {}, "Filters"),
     el("dl", { class: "about" }, Object.entries(session.filters).map(([queueId, each]) => pair(queueId, [el("code", {}, filterText(each)), ` (${each.mode ?? "steal"})`]))),
-    el("h3", {}, "Environment"),
-    text ? el("pre", { tabindex: "0" }, text) : el("p", { class: "quiet" }, "Its queues aren't there yet."),
+    el("h3", {}, "Queues"),
+    el("dl", { class: "pairs" }, session.queues.map((each) => pair(each.queue_id, each.url ? el("code", {}, each.url) : "not there yet"))),
     el("div", { class: "row" },
-      text ? el("button", { type: "button", onclick: () => copy(place, text) }, "Copy environment") : null,
       place.actions ? el("button", { type: "button", class: "danger", onclick: () => stop(place, session) }, "Stop session") : null,
       close));
-}
-
-// In a shell's words: names are letters, values are quoted whole.
-function environment(found, session) {
-  const there = session.queues.filter((each) => each.url);
-  const variables = Object.entries(found.environment).sort();
-  for (const queue of there) {
-    const stem = there.length === 1 ? "SLUICE_QUEUE" : queue.queue_id.toUpperCase().replaceAll(/[^A-Z0-9]+/g, "_");
-    variables.push([`${stem}_URL`, queue.url], [`${stem}_NAME`, queue.name]);
-  }
-  return there.length ? variables.map(([name, value]) => `export ${name}='${String(value).replaceAll("'", "'\\''")}'`).join("\n") : "";
-}
-
-async function copy(place, text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    place.notice("The environment is on the clipboard.");
-  } catch {
-    place.notice("The browser doesn't let it be copied: mark it and copy it yourself.", "bad");
-  }
 }
 
 function stop(place, session) {
@@ -193,43 +171,12 @@ function tester(place, queue, colours) {
     el("form", { onsubmit: (event) => { event.preventDefault(); attempt(place, queue); } },
       el("div", { class: "labelled" }, el("label", { for: "try-message" }, "Message, as the SQS API or a function's event has it"),
         el("textarea", { id: "try-message", spellcheck: "false", oninput: field("message"), "data-kept": true }, state.message)),
-      place.actions
-        ? el("div", { class: "row" },
-            el("button", { type: "button", onclick: () => look(place, queue, "main") }, "Look at main"),
-            el("button", { type: "button", onclick: () => look(place, queue, "source") }, "Look at the source"),
-            el("span", { class: "quiet" }, "The messages stay; a look counts as a receive."))
-        : el("p", { class: "quiet" }, "A console with --allow-actions looks at the queue's own, which counts as a receive."),
-      peeked(place),
       el("details", {}, el("summary", {}, "With a filter of yours"),
         el("div", { class: "labelled" }, el("label", { for: "try-filters" }, "A filter file, which stands last in line"),
           el("textarea", { id: "try-filters", spellcheck: "false", oninput: field("filters"), "data-kept": true, placeholder: `split_queues:\n  ${queue.queue_id}:\n    message_filter: {user: "^me$"}` }, state.filters)),
         el("label", { class: "field" }, "Key ", el("input", { type: "text", id: "try-key", oninput: field("key") })),
         el("p", { class: "quiet" }, el("code", {}, "sluice split start -f FILE"), " starts a session with it.")),
       el("div", { class: "row" }, el("button", { class: "main", type: "submit", disabled: state.busy }, state.busy ? "Asking…" : "Who takes it?"))));
-}
-
-function peeked(place) {
-  if (!state.peeked) return null;
-  if (!state.peeked.length) return el("p", { class: "quiet", role: "status" }, "No message waits there.");
-  return el("ul", { class: "peeked", "aria-label": "Messages" }, state.peeked.map((each) =>
-    el("li", { "data-key": each.MessageId }, el("button", { type: "button", onclick: () => take(place, each) },
-      el("code", {}, brief(each))))));
-}
-
-function brief(message) {
-  const names = Object.keys(message.MessageAttributes ?? {});
-  return `${message.Body.slice(0, 120)}${message.Body.length > 120 ? "…" : ""}${names.length ? `  [${names.join(", ")}]` : ""}`;
-}
-
-function take(place, message) {
-  state.message = JSON.stringify(message, null, 2);
-  document.getElementById("try-message").value = state.message;
-  state.peeked = null;
-  place.redraw();
-}
-
-function look(place, queue, of) {
-  return asking(place, state, "peeked", async () => (await act("peek", place.site.number, { queue: queue.queue_id, of })).messages);
 }
 
 function attempt(place, queue) {
