@@ -5,7 +5,7 @@ The client's request is held open until its answer comes, at most as long as a c
 
 import base64
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -106,28 +106,19 @@ class BrokerSite(msgspec.Struct, frozen=True, kw_only=True):
         """
         if request.method == "OPTIONS":
             return HttpResponse(status=200)
-        response = self._respond(request)
+        handlers: Mapping[str | None, Callable[[], HttpResponse]] = {
+            "/proxy": lambda: self.proxy(request),
+            "/answer": lambda: self.answer(request),
+            "/client": lambda: self.client(request),
+            AMP_PREFIX: lambda: self.amp_client(request),
+            "/debug": self.debug,
+            "/metrics": self.metrics,
+            "/prometheus": self.prometheus,
+            "/robots.txt": lambda: HttpResponse(status=200, body="User-agent: *\nDisallow: /\n"),
+        }
+        handler = handlers.get(match_route(request.path))
+        response = HttpResponse(status=404) if handler is None else handler()
         return replace(response, body="") if request.method == "HEAD" else response
-
-    def _respond(self, request: HttpRequest) -> HttpResponse:  # noqa: PLR0911 - one for each route
-        match match_route(request.path):
-            case "/proxy":
-                return self.proxy(request)
-            case "/answer":
-                return self.answer(request)
-            case "/client":
-                return self.client(request)
-            case "/amp/client/":
-                return self.amp_client(request)
-            case "/debug":
-                return self.debug()
-            case "/metrics":
-                return self.metrics()
-            case "/prometheus":
-                return self.prometheus()
-            case "/robots.txt":
-                return HttpResponse(status=200, body="User-agent: *\nDisallow: /\n")
-        return HttpResponse(status=404)
 
     def proxy(self, request: HttpRequest) -> HttpResponse:
         """Hold a proxy's poll."""

@@ -147,9 +147,14 @@ def import_queues(documents: Iterable[object], *, cluster: str | None = None, by
     With a cluster the workloads in it are consumers that are re-pointed.
     """
     result = ImportedQueues()
-    resources = [
-        _convert(document, _Resource, of=f"resource {number}") for number, document in enumerate(_flatten(documents))
-    ]
+    resources: list[_Resource] = []
+    for document in documents:
+        items = document.get("items") if isinstance(document, dict) and document.get("kind") == LIST_KIND else None
+        # Between two lines of dashes there may be nothing.
+        given = items if isinstance(items, list) else [] if document is None else [document]
+        resources += [
+            _convert(item, _Resource, of=f"resource {number}") for number, item in enumerate(given, len(resources))
+        ]
     lists = {
         resource.metadata.name: _read_properties(resource, result.notes)
         for resource in resources
@@ -170,15 +175,6 @@ def import_queues(documents: Iterable[object], *, cluster: str | None = None, by
     if not result.queues:
         raise BadResource(f"there is no SQS queue of a {REGISTRY} or a {SPLIT_CONFIG}")
     return result
-
-
-def _flatten(documents: Iterable[object]) -> Iterator[object]:
-    for document in documents:
-        items = document.get("items") if isinstance(document, dict) and document.get("kind") == LIST_KIND else None
-        if isinstance(items, list):
-            yield from items
-        elif document is not None:  # between two lines of dashes there may be nothing
-            yield document
 
 
 def _read_registry(resource: _Resource, notes: list[str]) -> Iterator[_Queue]:

@@ -7,7 +7,7 @@ from typing import Any
 from sluice.aws.clients import now_ms
 from sluice.aws.deployment import STACK, read_deployment
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
-from sluice.console.readings.shared import own_metric, read_cached_series, today_or_last
+from sluice.console.readings.shared import own_metric, read_cached_series
 from sluice.console.sites import BudgetedSite, Document
 from sluice.operator.metrics import Metric, Series
 from sluice.rendezvous.counts.statistics import OFFERS, Counts, total
@@ -41,7 +41,8 @@ def count_offers(counts: Counts | None) -> Mapping[str, int] | None:
 
 def read_part_metrics(site: BudgetedSite, status: Document) -> Mapping[str, Series] | None:
     """Read today's metrics of the parts that the status has; None where they aren't known yet. Raises `CallFailed`."""
-    return read_cached_series(site, "overview", dict(_part_metrics(site, status)), today_or_last(CHARTED_MINUTES))
+    metrics = dict(_part_metrics(site, status))
+    return read_cached_series(site, "overview", metrics, minutes=CHARTED_MINUTES, of_today=True)
 
 
 def _part_metrics(site: BudgetedSite, status: Document) -> Iterator[tuple[str, Metric]]:

@@ -7,7 +7,7 @@ from typing import Any
 from sluice.aws.clients import now_ms
 from sluice.codec import to_document
 from sluice.console.maps import discover_peers, draw_map, list_warnings, read_site_view
-from sluice.console.readings.shared import last_minutes, own_metric, read_cached_series, try_reading
+from sluice.console.readings.shared import own_metric, read_cached_series, try_reading
 from sluice.console.requests import text_field
 from sluice.console.sites import BudgetedSite, Document, Query
 from sluice.errors import BadRequest
@@ -106,7 +106,7 @@ def _read_forwarded(site: BudgetedSite, view: SiteView) -> Mapping[str, Series] 
     """Read what each route forwarded; None where that isn't known yet. Raises `CallFailed`."""
     names = [bridge.name for bridge in view.bridges[:MAX_COUNTED]]
     metrics = {name: own_metric(site, "MessagesForwarded", service="bridge", route=name) for name in names}
-    return read_cached_series(site, "routes", metrics, last_minutes(MINUTES)) if metrics else {}
+    return read_cached_series(site, "routes", metrics, minutes=MINUTES) if metrics else {}
 
 
 def _minutes(series: Series) -> list[int]:

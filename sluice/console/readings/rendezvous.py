@@ -10,7 +10,7 @@ from sluice.aws.deployment import STACK, Deployment, read_deployment
 from sluice.aws.rendezvous.offers import SHARDS
 from sluice.aws.rendezvous.pace import DynamoPaceStore
 from sluice.console.readings.counters import count_offers, statistics_of_today, sum_today
-from sluice.console.readings.shared import own_metric, read_cached_series, today_or_last, try_reading
+from sluice.console.readings.shared import own_metric, read_cached_series, try_reading
 from sluice.console.sites import BudgetedSite, Document, Query
 from sluice.operator.metrics import quantile
 from sluice.operator.rendezvous_status import (
@@ -37,7 +37,8 @@ def read(site: BudgetedSite, _: Query) -> Document:
     troubles: dict[str, str] = {}
     counts = try_reading(troubles, "statistics", lambda: statistics_of_today(site))
     metrics = {name: own_metric(site, name, service="proxy") for name in POLL_METRICS}
-    polls = try_reading(troubles, "metrics", lambda: read_cached_series(site, "polls", metrics, today_or_last(0)))
+    ask = partial(read_cached_series, site, "polls", metrics, minutes=0, of_today=True)
+    polls = try_reading(troubles, "metrics", ask)
     pace = try_reading(troubles, "how many poll", lambda: _read_poll_rates(site, deployment))
     latest = try_reading(troubles, "the last offers", lambda: _read_latest_offers(site, deployment))
     return {

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from sluice.aws.clients import now_ms
 from sluice.aws.metrics import NAMESPACE
@@ -24,37 +24,27 @@ def try_reading(troubles: dict[str, str], name: str, task: Callable[[], T]) -> T
         return None
 
 
-class Window(NamedTuple):
-    """A period of metrics: its start, computed from the current time, and its maximum length in minutes."""
-
-    since_ms: Callable[[int], int]
-    minutes: int
-
-
-def last_minutes(minutes: int) -> Window:
-    """Give the last minutes."""
-    return Window(lambda at_ms: at_ms - minutes * MINUTE_MS, minutes)
-
-
-def today_or_last(minutes: int) -> Window:
-    """Give today, in UTC, and never less than the last minutes."""
-    return Window(lambda at_ms: min(day_start_ms(format_day(at_ms)), at_ms - minutes * MINUTE_MS), 24 * 60)
-
-
 def own_metric(site: BudgetedSite, name: str, **dimensions: str) -> Metric:
     """Name a metric that the site's functions publish."""
     return Metric(namespace=add_stage_prefix(NAMESPACE, site.connection.stage), name=name, dimensions=dimensions)
 
 
 def read_cached_series(
-    site: BudgetedSite, kind: str, metrics: Mapping[str, Metric], window: Window
+    site: BudgetedSite, kind: str, metrics: Mapping[str, Metric], *, minutes: int, of_today: bool = False
 ) -> Mapping[str, Series] | None:
-    """Read metrics by name, from the cache if they are recent; None until all are known. Raises `CallFailed`."""
-    size, names, at_ms = metrics_per_request(window.minutes + 1), list(metrics), now_ms()
+    """Read the last minutes of metrics by name, from the cache if they are recent; None until all are known.
+
+    `of_today`: all of today too, in UTC. Raises `CallFailed`.
+    """
+    names, at_ms = list(metrics), now_ms()
+    since_ms = at_ms - minutes * MINUTE_MS
+    if of_today:
+        since_ms, minutes = min(since_ms, day_start_ms(format_day(at_ms))), 24 * 60
+    size = metrics_per_request(minutes + 1)
     ask = partial(
         read_series,
         site.connection.client("cloudwatch"),
-        since_ms=window.since_ms(at_ms),
+        since_ms=since_ms,
         until_ms=at_ms + MINUTE_MS,
     )
     series: dict[str, Series] = {}

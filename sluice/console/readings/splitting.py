@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sluice.console.readings.shared import last_minutes, own_metric, read_cached_series
+from sluice.console.readings.shared import own_metric, read_cached_series
 from sluice.console.requests import text_field
 from sluice.console.sites import BudgetedSite, Document, Query
 from sluice.errors import CallFailed
@@ -82,7 +82,7 @@ def _counts(site: BudgetedSite, view: SplittingView) -> Counts | None:
             metrics[f"{own.queue_id}\n{session.session_id}"] = metric
     if not metrics:
         return {}
-    series = read_cached_series(site, "splitting", metrics, last_minutes(MINUTES))
+    series = read_cached_series(site, "splitting", metrics, minutes=MINUTES)
     if series is None:
         return None
     return {tuple(name.split("\n", 1)): round(sum(value for _, value in points)) for name, points in series.items()}  # type: ignore[misc]  # two parts

@@ -1,4 +1,4 @@
-// Drawings of numbers: flows from one place to several, bars over time. Each says in words what it shows, too.
+// Drawings of numbers: flows from one place to several, bars of rows over time. Each says in words what it shows, too.
 
 import { el, svg } from "./dom.js";
 import { number } from "./words.js";
@@ -106,18 +106,14 @@ function ribbon(row, { left, right, start, characters, labelX, barWidth }) {
     : svg("g", { "data-key": row.key ?? row.name }, parts);
 }
 
-/**
- * Bars of series over time. `columns` are `{label, values: [one a series]}`, `series` are `{name, colour}`; bars of one
- * column stand on each other.
- */
-export function bars({ label, columns, series, width: shownWidth, height = 200, said = number }) {
+/** Bars of rows over time. `columns` are `{label, short, value}`; the short label stands below. */
+export function bars({ label, columns, width: shownWidth, height }) {
   const larger = zoom();
   const width = Math.round(shownWidth / larger);
   const bottom = 26;
   const top = 12;
-  const sums = columns.map((each) => each.values.reduce((sum, value) => sum + (value ?? 0), 0));
-  const { steps, most } = scale(Math.max(...sums, 1));
-  const left = Math.max(28, ...steps.map((each) => said(each).length * LABEL_CHARACTER_PX + 10));
+  const { steps, most } = scale(Math.max(...columns.map((each) => each.value), 1));
+  const left = Math.max(28, ...steps.map((each) => number(each).length * LABEL_CHARACTER_PX + 10));
   const inside = width - left - 4;
   const slot = inside / Math.max(columns.length, 1);
   const bar = Math.max(1, Math.min(slot * 0.72, 48));
@@ -127,30 +123,15 @@ export function bars({ label, columns, series, width: shownWidth, height = 200, 
     svg("svg", { viewBox: `0 0 ${width} ${height}`, width: shownWidth, height: Math.round(height * larger), role: "img", "aria-label": label },
       steps.map((step) => [
         svg("line", { x1: left, x2: width - 4, y1: y(step), y2: y(step), class: "gridline" }),
-        svg("text", { x: left - 8, y: y(step) + 4, class: "chart-note", "text-anchor": "end" }, said(step)),
+        svg("text", { x: left - 8, y: y(step) + 4, class: "chart-note", "text-anchor": "end" }, number(step)),
       ]),
-      columns.map((column, place) => {
+      columns.map(({ label: name, short, value }, place) => {
         const x = left + slot * place + (slot - bar) / 2;
-        let base = 0;
         return svg("g", {},
-          svg("title", {}, `${column.label}: ${series.map((each, at) => `${said(column.values[at] ?? 0)} ${each.name}`).join(", ")}`),
-          series.map((each, at) => {
-            const value = column.values[at] ?? 0;
-            if (!value) return null;
-            const high = y(base + value);
-            const rect = svg("rect", { x, y: high, width: bar, height: Math.max(1, y(base) - high), rx: Math.min(2, bar / 3), fill: each.colour });
-            base += value;
-            return rect;
-          }),
-          place % every === 0
-            ? svg("text", { x: x + bar / 2, y: height - 8, class: "chart-note", "text-anchor": "middle" }, column.short ?? column.label)
-            : null);
-      })),
-    series.length > 1 ? legend(series) : null);
-}
-
-export function legend(series) {
-  return el("ul", { class: "legend" }, series.map((each) => el("li", { "data-key": each.name }, swatch(each.colour), each.name)));
+          svg("title", {}, `${name}: ${number(value)} rows`),
+          value ? svg("rect", { x, y: y(value), width: bar, height: Math.max(1, y(0) - y(value)), rx: Math.min(2, bar / 3), fill: colour(0) }) : null,
+          place % every === 0 ? svg("text", { x: x + bar / 2, y: height - 8, class: "chart-note", "text-anchor": "middle" }, short) : null);
+      })));
 }
 
 /** A small square of a colour. */

@@ -1,6 +1,6 @@
 // The pipeline: how landing goes, runs, what is in the tables, and what couldn't be landed.
 
-import { bars, colour, redrawnWhenResized, room } from "../charts.js";
+import { bars, redrawnWhenResized, room } from "../charts.js";
 import { el } from "../dom.js";
 import { act, ask } from "../stream.js";
 import { asking, badge, ofReading, pair, section, since, stat, stats, table, tabs, troubles } from "../widgets.js";
@@ -43,9 +43,9 @@ function landing(place, found) {
 }
 
 function plot(title, minutes) {
-  const columns = minutes.map((each) => ({ label: clock(each.at_ms), short: clock(each.at_ms).slice(11, 16), values: [each.rows] }));
+  const columns = minutes.map((each) => ({ label: clock(each.at_ms), short: clock(each.at_ms).slice(11, 16), value: each.rows }));
   return el("div", { "data-key": title }, el("h3", {}, title),
-    bars({ label: `${title}; the last is ${number(minutes.at(-1).rows)}`, columns, series: [{ name: "", colour: colour(0) }], width: room(), height: 180 }));
+    bars({ label: `${title}; the last is ${number(minutes.at(-1).rows)}`, columns, width: room(), height: 180 }));
 }
 
 function button(title, onclick, kind = "") {
@@ -89,8 +89,8 @@ function tables(place, found) {
       note: each.rows === null ? `version ${number(each.versions[0]?.version)}` : `${number(each.rows)} rows`,
     }))),
     written.length > 1
-      ? bars({ label: `Rows of the newest versions of ${chosen}`, series: [{ name: "rows", colour: colour(0) }], width: room(), height: 130,
-          columns: [...written].reverse().map((each) => ({ label: `version ${each.version}`, short: number(each.version), values: [each.rows] })) })
+      ? bars({ label: `Rows of the newest versions of ${chosen}`, width: room(), height: 130,
+          columns: [...written].reverse().map((each) => ({ label: `version ${each.version}`, short: number(each.version), value: each.rows })) })
       : null,
     table("Versions", columns, rows, { empty: "Nothing has been written yet.", key: (_, at) => String(listed[at].version) }));
 }
