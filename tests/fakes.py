@@ -25,7 +25,7 @@ from sluice.rendezvous.protocol.matching import (
     Pool,
     Profile,
     WaitingProxy,
-    fits,
+    pools_for,
 )
 from sluice.rendezvous.protocol.pace import Cooldown, CooldownRow, Counts
 from sluice.times import HOUR_MS, MINUTE_MS, NowMs
@@ -85,7 +85,7 @@ class FakeWaitingOffers:
         with self.lock:
             waiting = [offer for _, offer in sorted(self.offers.items()) if offer.waits_until_ms > now_ms]
         for fitting in (False, True):
-            found = [each for each in waiting if fits(each.record.nat, Pool.RESTRICTED) is fitting]
+            found = [each for each in waiting if (Pool.RESTRICTED in pools_for(each.record.nat)) is fitting]
             if found and (fitting or pool is Pool.UNRESTRICTED):
                 return found[:limit]
         return []

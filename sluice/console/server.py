@@ -51,11 +51,6 @@ class Console:
     options: Options
     feeds: Feeds
 
-    @classmethod
-    def create(cls, watching: WatchedSites, options: Options) -> "Console":
-        """Create the console without any request to a site."""
-        return cls(watching=watching, options=options, feeds=Feeds(read=watching.read, every_s=options.every_s))
-
     def app(self) -> ASGIApp:
         """Build the ASGI app."""
         return Starlette(
@@ -164,7 +159,8 @@ class ConsoleServer:
         except OSError as error:
             listening.close()
             raise PortTaken(f"port {options.port}: {error.strerror}") from error
-        console = Console.create(watching, options)
+        feeds = Feeds(read=watching.read, every_s=options.every_s)
+        console = Console(watching=watching, options=options, feeds=feeds)
         policy = AccessPolicy(token=new_token(), port=listening.getsockname()[1])
         config = uvicorn.Config(
             GuardedApp(console.app(), policy),
@@ -177,7 +173,7 @@ class ConsoleServer:
             proxy_headers=False,  # there is no proxy
             timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
         )
-        return cls(console=console, policy=policy, listening=listening, server=Server(config, console.feeds))
+        return cls(console=console, policy=policy, listening=listening, server=Server(config, feeds))
 
     @property
     def address(self) -> str:

@@ -18,7 +18,7 @@ from aiortc import (
 
 from sluice.documents import read_json
 from sluice.errors import Malformed
-from sluice.rendezvous.protocol.messages import description_fault
+from sluice.rendezvous.protocol.messages import read_sdp
 
 LOOPBACK = "127.0.0.1"
 # Lines but for candidates elsewhere; on Linux all of 127.0.0.0/8 is loopback.
@@ -199,13 +199,9 @@ class Peer:
         return json.dumps({"type": local.type, "sdp": local.sdp})
 
     async def _set_remote(self, text: str, *, kind: str) -> None:
-        fault = description_fault(text)
-        if fault is not None:
-            raise Malformed(fault)
-        description = read_json(text)
+        sdp, description = read_sdp(text), read_json(text)
         if description["type"] != kind:
             raise Malformed(f"an SDP {description['type']} where an {kind} belongs")
-        sdp = description["sdp"]
         # m=<media> <port> <protocol> …
         media = [line.removeprefix("m=").split(" ")[0] for line in sdp.splitlines() if line.startswith("m=")]
         if media != ["application"]:

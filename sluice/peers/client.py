@@ -19,20 +19,16 @@ ECHO_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timings:
-    """Seconds since the offer, with all its candidates, was passed to the method."""
-
-    answered_s: float
-    opened_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Connected:
-    """An open channel. The caller must close the peer: `async with connected.peer`."""
+    """An open channel. The caller must close the peer: `async with connected.peer`.
+
+    Seconds count since the offer, with all its candidates, was passed to the method.
+    """
 
     peer: Peer
     channel: Channel
-    timings: Timings
+    answered_s: float
+    opened_s: float
 
 
 async def connect(
@@ -66,8 +62,7 @@ async def connect(
         except TimeoutError:
             return Lost(f"the data channel didn't open in {open_timeout_s:g} s")
         unless_connected.pop_all()
-    timings = Timings(answered_s=answered_at - sent_at, opened_s=clock() - sent_at)
-    return Connected(peer=peer, channel=channel, timings=timings)
+    return Connected(peer=peer, channel=channel, answered_s=answered_at - sent_at, opened_s=clock() - sent_at)
 
 
 class AttemptOutcome(StrEnum):
@@ -144,8 +139,8 @@ async def _echo(connected: Connected, payload: bytes) -> Attempt:
             received.cancel()
     return Attempt(
         outcome=AttemptOutcome.ECHOED if back == payload else AttemptOutcome.SILENT,
-        answered_ms=connected.timings.answered_s * 1000,
-        opened_ms=connected.timings.opened_s * 1000,
+        answered_ms=connected.answered_s * 1000,
+        opened_ms=connected.opened_s * 1000,
         bytes_back=len(back),
         detail="" if back == payload else f"{len(back)} of {len(payload)} bytes in {ECHO_TIMEOUT_S:g} s",
     )

@@ -13,7 +13,7 @@ from sluice.aws.connections import Connection
 from sluice.aws.deployment import Deployment
 from sluice.aws.rendezvous.clients import ClientCredentials, ClientQueues, open_client
 from sluice.errors import CallFailed, Malformed, QueueGone
-from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, OFFER_VERSION, description_fault, read_object
+from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, OFFER_VERSION, read_object, read_sdp
 from sluice.stages import add_stage_prefix
 
 MAX_REPLY_BYTES = 100_000
@@ -152,9 +152,11 @@ def parse_reply(body: str) -> Reply:
     """Parse a reply. An invalid reply counts as a lost offer, which the client would retry."""
     try:
         fields = read_object(body, {"answer": str, "error": str})
+        if fields.get("error"):
+            return Denied(fields["error"])
+        if not fields.get("answer"):
+            return Lost("malformed reply: neither answer nor error")
+        read_sdp(fields["answer"])
     except Malformed as error:
         return Lost(f"malformed reply: {error}")
-    if fields.get("error"):
-        return Denied(fields["error"])
-    fault = description_fault(fields["answer"]) if fields.get("answer") else "neither answer nor error"
-    return Answered(fields["answer"]) if fault is None else Lost(f"malformed reply: {fault}")
+    return Answered(fields["answer"])

@@ -1,7 +1,6 @@
 """Services of a volunteer: echo a client's bytes, or pass them to the relay that the broker named."""
 
 import asyncio
-import ipaddress
 from dataclasses import KW_ONLY, dataclass
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -9,6 +8,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from sluice.peers.channels import Channel
+from sluice.rendezvous.protocol.addresses import parse_address
 from sluice.rendezvous.protocol.messages import RelayPattern
 
 RELAY_CONNECT_TIMEOUT_S = 10.0
@@ -68,7 +68,8 @@ class Relay:
             return "the relay is not a WebSocket"
         if parts.scheme != "wss" and not self.allow_plain:
             return "the relay is not encrypted"
-        if not self.allow_private and _is_private(host):
+        address = parse_address(host)  # None for a host name, which isn't resolved, as in the real proxy
+        if not self.allow_private and address is not None and not address.is_global:
             return "the relay's address is private"
         if not host or not RelayPattern.parse(self.relay_pattern).matches(host):
             return f"the relay's host doesn't match {self.relay_pattern}"
@@ -99,10 +100,3 @@ class Relay:
                 for direction in directions:
                     direction.cancel()
                 await asyncio.gather(*directions, return_exceptions=True)
-
-
-def _is_private(host: str) -> bool:
-    try:
-        return not ipaddress.ip_address(host).is_global
-    except ValueError:
-        return False  # a host name isn't resolved, as in the real proxy

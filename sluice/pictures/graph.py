@@ -46,17 +46,15 @@ def _draw_edge(edge: Edge, line: PlacedLine) -> str:
     title = f"<title>{escape_xml(edge.title)}</title>" if edge.title else ""
     path = curve(line.points, width=edge.width, dash=edge.dash)
     heads = "".join(head(*ends) for ends in line.heads)
-    label = "" if edge.label is None or line.label is None else _draw_label(edge.says, edge.label, line.label)
+    label = ""
+    if edge.label is not None and line.label is not None:
+        (x, y), size, height = line.label, edge.label, edge.label.height - 2 * LABEL_GAP
+        # The background hides the line behind the label.
+        label = (
+            f'<rect class="{Colour.PAPER}" x="{x - size.width / 2:.1f}" y="{y - height / 2:.1f}"'
+            f' width="{size.width:.1f}" height="{height:.1f}" fill="currentColor"/>'
+        )
+        baseline = y - height / 2 - LABEL_GAP - 1
+        for number, said in enumerate(edge.says, start=1):
+            label += text((x, baseline + LINE_HEIGHT * number), said)
     return f'<g class="line {edge.colour}">{title}{path}{heads}{label}</g>'
-
-
-def _draw_label(says: Sequence[str], size: Size, centre: Point) -> str:
-    """Draw a label on a background that hides the line behind it."""
-    (x, y), height = centre, size.height - 2 * LABEL_GAP
-    paper = (
-        f'<rect class="{Colour.PAPER}" x="{x - size.width / 2:.1f}" y="{y - height / 2:.1f}"'
-        f' width="{size.width:.1f}" height="{height:.1f}" fill="currentColor"/>'
-    )
-    baseline = y - height / 2 - LABEL_GAP - 1
-    lines = (text((x, baseline + LINE_HEIGHT * number), said) for number, said in enumerate(says, start=1))
-    return f"{paper}{''.join(lines)}"

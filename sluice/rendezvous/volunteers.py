@@ -20,7 +20,7 @@ from sluice.rendezvous.protocol.matching import (
     choose_shard,
     pool_for_proxy,
 )
-from sluice.rendezvous.protocol.messages import Poll, ProxyAnswer, RelayPattern, accepts, answer_reply, poll_reply
+from sluice.rendezvous.protocol.messages import Poll, ProxyAnswer, RelayPattern, answer_reply, poll_reply
 from sluice.rendezvous.protocol.pace import Cooldown, may_take
 
 LETTER_MS = 3_000  # from a match to the letter in the mailbox
@@ -49,7 +49,7 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
         return end, body
 
     def _poll(self, poll: Poll, profile: Profile) -> tuple[End, str]:
-        if not accepts(poll.relay_pattern, allowed=self.allowed):
+        if poll.relay_pattern is None or not poll.relay_pattern.covers(self.allowed):
             return End.POLL_REFUSED, poll_reply(End.POLL_REFUSED)
         site, pacing = self.site, self.site.pacing
         pool, now_ms, pace = pool_for_proxy(poll.nat), site.now_ms(), pacing.pace()

@@ -134,11 +134,6 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         self.known.begin()
 
-    @property
-    def store(self) -> "DynamoRegistryStore":
-        """The store that reads and writes small values of single sessions."""
-        return self.known.store
-
     # What is asked
 
     def start(
@@ -190,13 +185,13 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         """Note that the session's owner is there; the session as it stands. Raises `NoSuchSession`."""
         session = self._session(session_id)
         if session.status in ALIVE:
-            self.store.heartbeat(session_id, at_ms=self.now_ms())
+            self.known.store.heartbeat(session_id, at_ms=self.now_ms())
         return session
 
     def _session(self, session_id: str) -> Session:
-        session = self.store.session(session_id)
+        session = self.known.store.session(session_id)
         if session is None:
-            reason = self.store.find_ended_reason(session_id)
+            reason = self.known.store.find_ended_reason(session_id)
             cause = f"it has ended: {reason}" if reason else "it was never started here, or ended long ago"
             raise NoSuchSession(f"no session {session_id}: {cause}")
         return session
@@ -275,7 +270,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
             else:
                 raise TooBusy(f"lost {MAX_RACES} races to write the registry of sessions")
             for session_id in before.sessions.keys() - after.sessions.keys():  # their owners still ask for them
-                self.store.note_ended(session_id, before.sessions[session_id].reason, at_ms=self.now_ms())
+                self.known.store.note_ended(session_id, before.sessions[session_id].reason, at_ms=self.now_ms())
         return after
 
     def _with_configured_splits(self, registry: Registry) -> Registry:

@@ -89,7 +89,7 @@ class Performer(msgspec.Struct, frozen=True, kw_only=True):
         registry = self.control.view()
         session = registry.sessions.get(session_id)
         if session is None:
-            reason = self.control.store.find_ended_reason(session_id) or ""
+            reason = self.control.known.store.find_ended_reason(session_id) or ""
             return EndedSession(session_id=session_id, reason=reason)
         return self._view(registry, session, self.counts())
 

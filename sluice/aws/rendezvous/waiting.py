@@ -27,7 +27,7 @@ from sluice.rendezvous.protocol.matching import (
     OfferRecord,
     OpenOffer,
     Pool,
-    fits,
+    pools_for,
 )
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
@@ -194,7 +194,7 @@ def parse_left_offer(item: Item) -> LeftOffer:
 
 def _offer_key(offer: OpenOffer) -> dict[str, Any]:
     record = offer.record
-    pool = Pool.RESTRICTED if fits(record.nat, Pool.RESTRICTED) else Pool.UNRESTRICTED
+    pool = Pool.RESTRICTED if Pool.RESTRICTED in pools_for(record.nat) else Pool.UNRESTRICTED
     sort_key = f"{milliseconds(record.sent_at_ms)}#{record.client_id}"
     return attributes({"pk": _partition(pool, offer.shard), "sk": sort_key})
 

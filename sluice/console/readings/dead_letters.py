@@ -51,11 +51,10 @@ def list_letters(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
     url = find_queue_url(queue_urls(site), text_field(fields, "queue"))
     selection = parse_selection(fields)
     most = number_field(fields, "looked_at", least=1, most=MAX_LOOKED_AT, default=DEFAULT_LOOKED_AT)
-    listed = number_field(fields, "count", least=0, most=MAX_LISTED, default=MAX_LISTED)
     summary, letters = DeadLetterSummary(), list[Document]()
     for letter in peek_letters(site.connection.client("sqs"), url, most=most):
         summary.add_letter(letter)
-        if len(letters) < listed and selection.includes(letter):
+        if len(letters) < MAX_LISTED and selection.includes(letter):
             letters.append(shorten_letter(letter))
     return {**summary.document, "letters": letters}
 

@@ -119,8 +119,11 @@ def quarantine(site: BudgetedSite, _: Mapping[str, Any]) -> Document:
 
 def _format_quarantined(row: Mapping[str, Any]) -> Document:
     body, sent = str(row.get("body") or ""), row.get("sent_at")
-    attributes = {name: dict(value) for name, value in row.get("attributes") or ()}
-    shown = mask_addresses(body)
+    attributes, shown = dict[str, str](), mask_addresses(body)
+    for name, pairs in row.get("attributes") or ():
+        value = dict(pairs)
+        text, size = value.get("string"), len(value.get("binary") or b"")
+        attributes[name] = f"[{size} bytes]" if text is None else mask_addresses(str(text))
     return {
         "message_id": row.get("message_id"),
         "reason": mask_addresses(str(row.get("reason") or "")),
@@ -129,13 +132,8 @@ def _format_quarantined(row: Mapping[str, Any]) -> Document:
         "receives": row.get("receive_count"),
         "body": shown[:MAX_BODY],
         "left_out": max(0, len(shown) - MAX_BODY),
-        "attributes": {name: _value_text(value) for name, value in attributes.items()},
+        "attributes": attributes,
     }
-
-
-def _value_text(value: Mapping[str, Any]) -> str:
-    text = value.get("string")
-    return f"[{len(value.get('binary') or b'')} bytes]" if text is None else mask_addresses(str(text))
 
 
 # Actions

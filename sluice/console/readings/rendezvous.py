@@ -39,7 +39,14 @@ def read(site: BudgetedSite, _: Query) -> Document:
     metrics = {name: own_metric(site, name, service="proxy") for name in POLL_METRICS}
     ask = partial(read_cached_series, site, "polls", metrics, minutes=0, of_today=True)
     polls = try_reading(troubles, "metrics", ask)
-    pace = try_reading(troubles, "how many poll", lambda: _read_poll_rates(site, deployment))
+
+    def read_pace() -> Pace:
+        at_ms = now_ms()
+        store = DynamoPaceStore(site.connection.client("dynamodb"), deployment.waiting_table_name)
+        return compute_pace(*store.read_recent_counts(now_ms=at_ms), now_ms=at_ms)
+
+    ask_pace = partial(site.read_cached, "pace", read_pace, every_s=POLL_RATE_INTERVAL_S, calls=2)
+    pace = try_reading(troubles, "how many poll", ask_pace)
     latest = try_reading(troubles, "the last offers", lambda: _read_latest_offers(site, deployment))
     return {
         "status": status,
@@ -74,15 +81,6 @@ def _today(counts: Counts | None) -> Document | None:
             "addresses_by_country": dict(by_label(counts, ADDRESSES, "cc").most_common()),
         },
     }
-
-
-def _read_poll_rates(site: BudgetedSite, deployment: Deployment) -> Pace | None:
-    def ask() -> Pace:
-        at_ms = now_ms()
-        store = DynamoPaceStore(site.connection.client("dynamodb"), deployment.waiting_table_name)
-        return compute_pace(*store.read_recent_counts(now_ms=at_ms), now_ms=at_ms)
-
-    return site.read_cached("pace", ask, every_s=POLL_RATE_INTERVAL_S, calls=2)
 
 
 def _pools(waiting: Mapping[str, int], pace: Pace | None) -> Sequence[Document]:

@@ -157,11 +157,6 @@ def choose_shard(name: str, shards: int) -> int:
     return zlib.crc32(name.encode()) % shards
 
 
-def fits(client: Nat, proxy: Pool) -> bool:
-    """Return whether a client with this NAT can reach a proxy of this pool."""
-    return proxy in pools_for(client)
-
-
 def pools_for(client: Nat) -> tuple[Pool, ...]:
     """Return the pools of the proxies that a client can reach, in the order to try them.
 

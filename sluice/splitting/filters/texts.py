@@ -41,11 +41,6 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     sns: bool = False
     s3_event: bool = False
 
-    @classmethod
-    def from_config(cls, queue: object) -> "Envelope":
-        """Return the envelope of a queue as it is configured: its fields of the same names."""
-        return cls(**{name: getattr(queue, name) for name in cls.__struct_fields__})
-
     def attributes(self, message: Message) -> Sequence[Mapping[str, Value]]:
         """Return a message's attributes: its own, and its envelope's."""
         return (message.attributes, read_notification_attributes(message.body)) if self.sns else (message.attributes,)

@@ -16,7 +16,6 @@ from sluice.rendezvous.protocol.matching import (
     WaitingProxy,
     answers_until,
     choose_shard,
-    fits,
     is_stale,
     pool_for_proxy,
     pools_for,
@@ -38,7 +37,7 @@ def test_a_proxy_that_does_not_know_its_nat_waits_with_the_restricted_ones() -> 
 
 
 def test_an_offer_fits_the_pools_it_asks_for() -> None:
-    assert {(nat, pool) for nat in Nat for pool in Pool if fits(nat, pool)} == {
+    assert {(nat, pool) for nat in Nat for pool in pools_for(nat)} == {
         (Nat.UNKNOWN, Pool.UNRESTRICTED),
         (Nat.RESTRICTED, Pool.UNRESTRICTED),
         (Nat.UNRESTRICTED, Pool.UNRESTRICTED),
