@@ -42,14 +42,6 @@ def new_token() -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """The response to a request that is not admitted."""
-
-    status: HTTPStatus
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AccessPolicy:
     """Decides by path and headers whether a request is admitted."""
 
@@ -66,23 +58,23 @@ class AccessPolicy:
         """The allowed values of the Host header."""
         return frozenset({f"{LOOPBACK}:{self.port}", f"localhost:{self.port}"})
 
-    def check(self, method: str, path: str, headers: Mapping[str, str]) -> Refusal | None:
-        """Return why a request is refused, or None if it is admitted. Names of headers are in lower case."""
+    def check(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[HTTPStatus, str] | None:
+        """Return the status and the reason of a refusal; None if admitted. Names of headers are in lower case."""
         host = headers.get("host", "")
         if host not in self.hosts:
-            return Refusal(status=HTTPStatus.MISDIRECTED_REQUEST, text="another host's name")
+            return HTTPStatus.MISDIRECTED_REQUEST, "another host's name"
         origin = headers.get("origin")
         # Other sites may link to the page, but can't read it.
         fetch = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")
         is_navigation = method == "GET" and fetch == ("navigate", "document")
         is_foreign = headers.get("sec-fetch-site") in FOREIGN_SITES and not is_navigation
         if is_foreign or origin not in {None, f"http://{host}"}:
-            return Refusal(status=HTTPStatus.FORBIDDEN, text="another origin")
+            return HTTPStatus.FORBIDDEN, "another origin"
         if method in STATE_CHANGING_METHODS and origin is None:
-            return Refusal(status=HTTPStatus.FORBIDDEN, text="no origin")
+            return HTTPStatus.FORBIDDEN, "no origin"
         # Comparing in constant time does not reveal how much of the token was right.
         if not hmac.compare_digest(path.split("/", 2)[1].encode() if "/" in path else b"", self.token.encode()):
-            return Refusal(status=HTTPStatus.NOT_FOUND, text="no such page")
+            return HTTPStatus.NOT_FOUND, "no such page"
         return None
 
 
@@ -100,7 +92,7 @@ class GuardedApp:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         refusal = self.policy.check(scope["method"], scope["path"], headers)
 
-        async def guarded(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 kept: list[Any] = [
                     header for header in message.get("headers", []) if header[0].decode().lower() not in HEADERS
@@ -109,6 +101,7 @@ class GuardedApp:
             await send(message)
 
         if refusal is not None:
-            await PlainTextResponse(f"{refusal.text}\n", status_code=refusal.status)(scope, receive, guarded)
+            status, reason = refusal
+            await PlainTextResponse(f"{reason}\n", status_code=status)(scope, receive, send_with_headers)
             return
-        await self.app({**scope, "root_path": f"/{self.policy.token}"}, receive, guarded)
+        await self.app({**scope, "root_path": f"/{self.policy.token}"}, receive, send_with_headers)

@@ -31,10 +31,14 @@ class Api(msgspec.Struct, frozen=True):
 
     send: Send
 
-    def get(self, path: str) -> Json | None:
+    def get(self, path: str) -> Json:
+        """Fetch an object."""
+        return self._request("GET", path)
+
+    def find(self, path: str) -> Json | None:
         """Fetch an object; None if it doesn't exist."""
         try:
-            return self._request("GET", path)
+            return self.get(path)
         except CallFailed as error:
             if error.code != NOT_FOUND:
                 raise

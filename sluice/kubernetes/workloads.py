@@ -136,14 +136,14 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         return Original(queue=queue, config_map=root_name(config_map))
 
     def _workload(self, target: KubernetesWorkload) -> Json:
-        workload = self.cluster(target.cluster).get(_path(target))
+        workload = self.cluster(target.cluster).find(_path(target))
         if workload is None:
             raise BadConsumer(describe_target(target), f"there is no such {target.kind}")
         # The server omits both fields in items of a list.
         return {"apiVersion": KINDS[target.kind][0], "kind": target.kind, **workload}
 
     def _config_map(self, target: KubernetesWorkload, name: str) -> Json | None:
-        return self.cluster(target.cluster).get(api_path(CORE, target.namespace, "configmaps", name))
+        return self.cluster(target.cluster).find(api_path(CORE, target.namespace, "configmaps", name))
 
     def _change_mount(
         self, target: KubernetesWorkload, kept: Original, workload: Json, *, queue: str, instead_of: str
@@ -244,7 +244,7 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
             named = f"{tracking.namespace}/{tracking.application}"
             try:
                 path = api_path(ARGO, tracking.namespace, "applications", tracking.application)
-                application = self.cluster(target.cluster).get(path)
+                application = self.cluster(target.cluster).find(path)
             except CallFailed as error:
                 if error.code not in DENIED:
                     raise

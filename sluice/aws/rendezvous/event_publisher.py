@@ -56,10 +56,14 @@ class TableEventPublisher(msgspec.Struct, frozen=True, kw_only=True):
             for bodies in _split_events(event.to_json(site=self.site) for event in events):
                 now_ms = self.now_ms()
                 # An item that is written again, as the first answer was lost, is no change, and in no stream.
-                key = {"pk": TOLD, "sk": derive_ulid(self.new_id(), sent_at_ms=now_ms)}
-                values = {"events": join_events(bodies), "expires_at": now_ms // 1000 + KEPT_S}
+                item: dict[str, str | int] = {
+                    "pk": TOLD,
+                    "sk": derive_ulid(self.new_id(), sent_at_ms=now_ms),
+                    "events": join_events(bodies),
+                    "expires_at": now_ms // 1000 + KEPT_S,
+                }
                 with calls("PutItem"):
-                    self.client().put_item(TableName=self.table, Item=attributes(key | values))
+                    self.client().put_item(TableName=self.table, Item=attributes(item))
                 published += len(bodies)
         except Exception as error:  # whatever it was, the rendezvous is done and stays so
             logger.warning(NOT_PUBLISHED, lost=len(events) - published, reason=str(error), exc_info=error)

@@ -142,11 +142,12 @@ def register(
         "sender_arns": sender or None,
     }
     queue = {"queue_id": queue_id} | {k: v for k, v in fields.items() if v is not None}
-    addition = add_queue(project / "cdk.json", queue)
+    cdk_json = project / "cdk.json"
+    addition = add_queue(cdk_json, queue)
     adopted = {role: arn for role, arn in (("source", source_arn), ("main queue", main_arn)) if arn is not None}
     if adopted and not unchecked:
         _check_adopted(site.connect(), adopted, addition)
-    addition.write()
+    cdk_json.write_text(json.dumps(addition.document, indent=2) + "\n")
     said = f"{queue_id} was added to cdk.json: deploy it with `make deploy`, or `sluice local up`"
     print_result({"registered": queue}, said)
 

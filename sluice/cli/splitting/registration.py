@@ -17,14 +17,9 @@ class BadRegistration(BadConfiguration):
 class Registration:
     """A cdk.json with one more queue, not written yet. `keys` are KMS key ARNs, `window_s` is the batching window."""
 
-    cdk_json: Path
     document: Mapping[str, Any]
     window_s: int
     keys: Collection[str]
-
-    def write(self) -> None:
-        """Write the document to cdk.json."""
-        self.cdk_json.write_text(json.dumps(self.document, indent=2) + "\n")
 
 
 def add_queue(cdk_json: Path, queue: Mapping[str, Any]) -> Registration:
@@ -41,7 +36,7 @@ def add_queue(cdk_json: Path, queue: Mapping[str, Any]) -> Registration:
     splitting_parameters = Parameters.from_context(document["context"]).splitting
     fifo = splitting_parameters.queues[-1].fifo
     window_s = 0 if fifo else splitting_parameters.batching_window_s
-    return Registration(cdk_json=cdk_json, document=document, window_s=window_s, keys=splitting_parameters.kms_key_arns)
+    return Registration(document=document, window_s=window_s, keys=splitting_parameters.kms_key_arns)
 
 
 def build_section(queues: Collection[Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -151,9 +151,9 @@ def import_queues(documents: Iterable[object], *, cluster: str | None = None, by
     for document in documents:
         items = document.get("items") if isinstance(document, dict) and document.get("kind") == LIST_KIND else None
         # Between two lines of dashes there may be nothing.
-        given = items if isinstance(items, list) else [] if document is None else [document]
+        listed = items if isinstance(items, list) else [] if document is None else [document]
         resources += [
-            _convert(item, _Resource, of=f"resource {number}") for number, item in enumerate(given, len(resources))
+            _convert(item, _Resource, of=f"resource {number}") for number, item in enumerate(listed, len(resources))
         ]
     lists = {
         resource.metadata.name: _read_properties(resource, result.notes)

@@ -68,7 +68,13 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
             with calls("UpdateService"):
                 self.client.update_service(cluster=target.cluster, service=target.service, taskDefinition=arn)
             return False
-        if not _is_complete(service) or self._is_stopping(target, revision.arn):
+        primary = next(deployment for deployment in service["deployments"] if deployment["status"] == "PRIMARY")
+        state = primary.get("rolloutState", "COMPLETED")  # behind a Classic Load Balancer it has none
+        if state == "FAILED":
+            raise CallFailed("UpdateService", state, primary.get("rolloutStateReason", ""))
+        runs_all = primary["runningCount"] == primary["desiredCount"] and not primary["pendingCount"]
+        is_complete = len(service["deployments"]) == 1 and state == "COMPLETED" and runs_all
+        if not is_complete or self._is_stopping(target, revision.arn):
             return False
         # The family's latest revisions that name temporary queues are over, but for the one that runs.
         for _ in range(MAX_TIDIED):
@@ -159,14 +165,3 @@ def _variable(target: EcsVariable, fields: Mapping[str, Any]) -> dict[str, str]:
                     response: dict[str, str] = variable
                     return response
     raise BadConsumer(describe_target(target), "isn't set in the task definition, or is a secret or of a file")
-
-
-def _is_complete(service: Mapping[str, Any]) -> bool:
-    """Whether one deployment is left, and all its tasks run. Raises `CallFailed` where ECS gave it up."""
-    primary = next(deployment for deployment in service["deployments"] if deployment["status"] == "PRIMARY")
-    # Behind a Classic Load Balancer it has no state.
-    state = primary.get("rolloutState", "COMPLETED")
-    if state == "FAILED":
-        raise CallFailed("UpdateService", state, primary.get("rolloutStateReason", ""))
-    runs_all = primary["runningCount"] == primary["desiredCount"] and not primary["pendingCount"]
-    return len(service["deployments"]) == 1 and state == "COMPLETED" and runs_all

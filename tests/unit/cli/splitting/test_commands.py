@@ -319,7 +319,8 @@ def test_a_heartbeat_finds_out_that_the_session_has_ended() -> None:
 def test_a_registered_queue_is_checked_and_written(tmp_path: Path) -> None:
     cdk_json = tmp_path / "cdk.json"
     cdk_json.write_text((PROJECT / "cdk.json").read_text())
-    add_queue(cdk_json, {"queue_id": "orders", "fifo": True}).write()
+    registration = add_queue(cdk_json, {"queue_id": "orders", "fifo": True})
+    cdk_json.write_text(json.dumps(registration.document))
     queues = json.loads(cdk_json.read_text())["context"]["sluice"]["splitting"]["queues"]
     assert queues[-1] == {"queue_id": "orders", "fifo": True}
     before = cdk_json.read_text()

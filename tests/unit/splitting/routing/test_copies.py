@@ -152,9 +152,9 @@ def test_names_as_the_spec_writes_them() -> None:
         temporary_queue_name("q", deployment="dddddd", token="t" * 12, is_main=True)
         == "sluice-tmp-ddddddtttttttttttt-main-q"
     )
-    for bad in ({"deployment": "D", "token": "t" * 12}, {"deployment": "dddddd", "token": "t-"}):
+    for deployment, token in (("D", "t" * 12), ("dddddd", "t-")):
         with pytest.raises(ValueError, match="a-z0-9"):
-            temporary_queue_name("q", **bad)
+            temporary_queue_name("q", deployment=deployment, token=token)
 
 
 # Queues
