@@ -60,10 +60,7 @@ def remarks(
             )
         if queue.role == SOURCE:
             yield from _of_source(queue, window_s=window_s)
-        key = queue.attributes.get("KmsMasterKeyId", OWN_KEY)
-        if key != OWN_KEY and not any(key in {arn, arn.rpartition("/")[2]} for arn in key_arns):
-            text = f"it is encrypted with {key}: the functions may use it once its ARN is in splitting.kms_key_arns"
-            yield Remark(queue=queue.arn, text=text, refuses="alias/" not in key)
+        yield from _of_key(queue, key_arns)
     by_role = {queue.role: queue for queue in queues}
     if SOURCE in by_role and MAIN in by_role:
         yield from _of_both(by_role[SOURCE], by_role[MAIN])
@@ -92,6 +89,14 @@ def _of_source(queue: AdoptedQueue, *, window_s: int) -> Iterator[Remark]:
         yield Remark(queue=queue.arn, text=text)
 
 
+def _of_key(queue: AdoptedQueue, key_arns: Collection[str]) -> Iterator[Remark]:
+    key = queue.attributes.get("KmsMasterKeyId", OWN_KEY)
+    if key == OWN_KEY or any(key in {arn, arn.rpartition("/")[2]} for arn in key_arns):
+        return
+    text = f"it is encrypted with {key}: the functions may use it once its key's ARN is in splitting.kms_key_arns"
+    yield Remark(queue=queue.arn, text=text, refuses="alias/" not in key)
+
+
 def _of_both(source: AdoptedQueue, main: AdoptedQueue) -> Iterator[Remark]:
     if source.arn == main.arn:
         yield Remark(queue=source.arn, text="it can't be source and main queue: messages would go round")
@@ -105,3 +110,23 @@ def _of_both(source: AdoptedQueue, main: AdoptedQueue) -> Iterator[Remark]:
     if main.number("DelaySeconds"):
         text = f"it delays what it is sent by {main.number('DelaySeconds')} s, after the source's own delay"
         yield Remark(queue=main.arn, text=text, refuses=False)
+
+
+def plan_adoption(
+    queue_id: str, adopted: Mapping[str, str], *, fifo: bool, senders: Collection[str], keys: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    """Say what a deployment would make for a split, and what it would allow whom.
+
+    `adopted` are ARNs by role, `senders` the ARNs of topics and buckets, `keys` those that the functions may use.
+    """
+    kind = "FIFO queue" if fifo else "queue"
+    source, main = adopted.get(SOURCE, "the source"), adopted.get(MAIN, "the main queue")
+    made = [role for role in (SOURCE, MAIN) if role not in adopted]
+    yield from ((kind, f"the {role} of {queue_id}") for role in made)
+    if made and fifo:
+        yield kind, "dead letters of what is made"
+    yield "trigger", f"of the splitter, from {source}"
+    yield "policy", f"the splitter: {', '.join(CONSUMED)} on {source}, SendMessage on {main}"
+    yield "policy", f"control: {', '.join(DESCRIBED)} on {source}, SendMessage on {main}"
+    yield from (("policy", f"both: {', '.join(DECRYPTED)} with {key}") for key in keys)
+    yield from (("policy", f"{sender}: SendMessage on {source}") for sender in senders)

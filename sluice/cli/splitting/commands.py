@@ -41,7 +41,7 @@ from sluice.operator.messages import read_filter_input
 from sluice.operator.queues import read_adopted_queue
 from sluice.operator.sessions import OpenSession, current_owner, open_session, session_document
 from sluice.operator.site_names import SiteOptions
-from sluice.splitting.adoption import remarks
+from sluice.splitting.adoption import plan_adoption, remarks
 from sluice.splitting.filters.texts import Envelope
 from sluice.splitting.jq_runner import JqRunner
 from sluice.splitting.operations import FindSession, ListQueues, ListSessions, StopSession
@@ -121,6 +121,9 @@ def register(
         typer.Option(metavar="ARN", help="An SNS topic or S3 bucket that may send to the source; repeatable."),
     ] = None,
     project: Annotated[Path, typer.Option(help="Folder of cdk.json.")] = Path(),
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be created and allowed, and what prevents it.")
+    ] = False,
     unchecked: Annotated[bool, typer.Option("--unchecked", help="Don't check the queues to adopt.")] = False,
     site: SiteOptions,
 ) -> None:
@@ -147,6 +150,11 @@ def register(
     adopted = {role: arn for role, arn in (("source", source_arn), ("main queue", main_arn)) if arn is not None}
     if adopted and not unchecked:
         _check_adopted(site.connect(), adopted, addition)
+    if dry_run:
+        rows = list(plan_adoption(queue_id, adopted, fifo=fifo, senders=sender or (), keys=addition.keys))
+        planned_ = {"planned": [{"what": what, "how": how} for what, how in rows]}
+        print_result(planned_, lambda: show_table(("would be created", "how"), rows))
+        return
     cdk_json.write_text(json.dumps(addition.document, indent=2) + "\n")
     said = f"{queue_id} was added to cdk.json: deploy it with `make deploy`, or `sluice local up`"
     print_result({"registered": queue}, said)

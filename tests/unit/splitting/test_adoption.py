@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sluice.splitting.adoption import MAIN, SOURCE, AdoptedQueue, remarks
+from sluice.splitting.adoption import MAIN, SOURCE, AdoptedQueue, plan_adoption, remarks
 
 ARN = "arn:aws:sqs:eu-central-1:111122223333:"
 KEY = "arn:aws:kms:eu-central-1:111122223333:key/1234abcd"
@@ -80,3 +80,13 @@ def test_one_queue_cant_be_both():
 
 def test_lambda_reads_queues_of_its_own_region():
     assert [refuses for refuses, _ in said(queue(), region="eu-west-1")] == [True]
+
+
+def test_what_is_adopted_isnt_made():
+    rows = list(plan_adoption("orders", {SOURCE: f"{ARN}orders"}, fifo=True, senders=("arn:t",), keys=(KEY,)))
+    assert ("FIFO queue", "the main queue of orders") in rows
+    assert ("FIFO queue", "the source of orders") not in rows
+    assert ("policy", "arn:t: SendMessage on arn:aws:sqs:eu-central-1:111122223333:orders") in rows
+    assert any(KEY in text for _, text in rows)
+    adopted = {SOURCE: f"{ARN}orders", MAIN: f"{ARN}main"}
+    assert not [row for row in plan_adoption("orders", adopted, fifo=False, senders=(), keys=()) if "queue" in row[0]]
