@@ -6,7 +6,7 @@ import yaml
 
 from sluice.federation.links.links import Endpoint, Link
 from sluice.federation.links.states import LinkState, LinkStatus
-from sluice.federation.map.svg import as_svg
+from sluice.federation.map.drawings import as_svg
 from sluice.federation.map.topology import MappedSite, Topology
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES
 from sluice.federation.topology.desired import DesiredSite, parse_topology

@@ -19,8 +19,8 @@ from sluice.console.sites import BudgetedSite, Document
 from sluice.errors import BadRequest, SluiceError
 from sluice.federation.links.registry import format_served_name
 from sluice.federation.map.destinations import Arrival, SiteExchanges, find_destinations
+from sluice.federation.map.drawings import MAX_LABELLED, route_edges, site_node
 from sluice.federation.map.findings import list_findings
-from sluice.federation.map.svg import MAX_LABELLED, route_edges, site_node
 from sluice.federation.map.topology import Route
 from sluice.federation.matching.typed_values import Headers
 from sluice.federation.operations import ListBindings, ListPaths, PathsView, ShowSite, SiteView

@@ -1,14 +1,13 @@
 """Implements `sluice route`: static exchange routes, and the commands for routes of all kinds."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from msgspec import UNSET
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from sluice.cli.completion import complete_exchanges, complete_routes, complete_sites
-from sluice.cli.federation import topologies
 from sluice.cli.federation.dynamic_routes import WAY_COLUMNS, way_row
 from sluice.cli.federation.links import add_control_commands
 from sluice.cli.federation.route_options import (
@@ -26,13 +25,15 @@ from sluice.cli.federation.route_options import (
     show_operational,
     with_route_options,
 )
-from sluice.cli.federation.topologies import MapFormat
-from sluice.cli.output import format_time, is_json, print_result, show_pairs, show_table
+from sluice.cli.output import format_time, is_json, print_result, show_json, show_pairs, show_table
 from sluice.cli.sites import DestText, SiteText, SiteTyper, SrcText
+from sluice.cli.terminal import print_note
 from sluice.codec import encode
-from sluice.errors import BadRoute
+from sluice.errors import BadConfiguration, BadRoute
 from sluice.federation.links.links import BridgeDeclaration, RouteKind, find_site_tags
 from sluice.federation.links.watch import Repairs
+from sluice.federation.map.drawings import as_svg, as_text
+from sluice.federation.map.findings import list_findings
 from sluice.federation.operations import (
     BridgeView,
     ChangeBridge,
@@ -43,7 +44,7 @@ from sluice.federation.operations import (
     Redrive,
     SiteView,
 )
-from sluice.operator.federated_sites import OpenSite, discover_sites, open_site
+from sluice.operator.federated_sites import DiscoveredSites, discover_sites, open_site
 
 app = SiteTyper()
 
@@ -177,31 +178,20 @@ def list_routes(site: SiteText) -> None:
     """List a site's routes with their states. Those with an @ in the name are pulled by their peer."""
     opened = open_site(site)
     view = opened.view()
-    print_result(view.bridges, lambda: _show_routes(opened, view))
-
-
-def _show_routes(opened: OpenSite, view: SiteView) -> None:
-    columns = ("route", "kind", "from", "to", "key", "state", "forwarded", "error")
-    show_table(columns, [_row(view, shown) for shown in view.bridges])
+    if is_json():
+        show_json(view.bridges)
+        return
+    rows = []
+    for shown in view.bridges:
+        source, dest = find_route_ends(view, shown)
+        cells = (shown.name, shown.kind.value, f"{source} {shown.src}", f"{dest} {shown.dest}", shown.key, shown.state)
+        rows.append((*cells, format_time(shown.last_forward_ms), shown.error))
+    show_table(("route", "kind", "from", "to", "key", "state", "forwarded", "error"), rows)
     if any(shown.dynamic and shown.src_is_local for shown in view.bridges):
         show_table(WAY_COLUMNS, [way_row(way) for way in opened.client.ask(ListPaths()).ways])
 
 
-def _row(view: SiteView, shown: BridgeView) -> tuple[object, ...]:
-    source, dest = _route_ends(view, shown)
-    return (
-        shown.name,
-        shown.kind.value,
-        f"{source} {shown.src}",
-        f"{dest} {shown.dest}",
-        shown.key,
-        shown.state,
-        format_time(shown.last_forward_ms),
-        shown.error,
-    )
-
-
-def _route_ends(view: SiteView, shown: BridgeView) -> tuple[str, str]:
+def find_route_ends(view: SiteView, shown: BridgeView) -> tuple[str, str]:
     """Return the tags of the source and the destination; the peer's is `?` if its link is gone."""
     link = view.find_link(shown.link)
     if link is not None:
@@ -213,19 +203,60 @@ def _route_ends(view: SiteView, shown: BridgeView) -> tuple[str, str]:
 def map_routes(
     sites: Annotated[list[str], typer.Argument(metavar="SITE", help="Where to begin.", autocompletion=complete_sites)],
     *,
-    format_: Annotated[MapFormat | None, typer.Option("--format", help="Output format.", show_default="text")] = None,
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the map to this file as SVG.")] = None,
 ) -> None:
     """Draw the routes of all sites that links reach from these, and warn of lost or duplicated messages.
 
     Credentials of one account can't query a site in another account: name that site too, with its profile.
     """
-    if is_json() and format_ not in {None, MapFormat.JSON}:
-        raise typer.BadParameter(f"--json is --format json: not --format {format_} with it")
     walked = discover_sites(sites)
     if svg is not None:
-        topologies.write_svg(walked, svg)
-    topologies.show_map(walked, MapFormat.JSON if is_json() else format_ or MapFormat.TEXT)
+        try:
+            svg.write_text(as_svg(walked.topology), encoding="utf-8")
+        except OSError as error:
+            raise BadConfiguration(f"{svg}: {error.strerror}") from error
+    if is_json():
+        show_json(map_document(walked))
+        return
+    typer.echo(as_text(walked.topology), nl=False)
+    rows = [(tag, *way_row(way)) for tag, ways in sorted(walked.ways.items()) for way in ways]
+    if rows:
+        show_table(("at", *WAY_COLUMNS), rows)
+    for tag, reason in sorted(walked.not_reached.items()):
+        print_note(f"{tag} was not reached: {reason}")
+
+
+def map_document(walked: DiscoveredSites) -> dict[str, Any]:
+    """Say what was found, for programs."""
+    topology = walked.topology
+    return {
+        "sites": [
+            {"tag": tag, "region": topology.sites[tag].region if tag in topology.sites else None}
+            for tag in topology.tags
+        ],
+        "routes": [
+            {
+                "source": route.source,
+                "dest": route.dest,
+                "kind": route.bridge.kind.value,
+                "state": route.state,
+                "bridge": route.bridge,
+            }
+            for route in topology.routes
+        ],
+        "findings": [
+            {
+                "concern": finding.concern.value,
+                "effect": finding.effect.value,
+                "sites": list(finding.sites),
+                "routes": [route.name for route in finding.routes],
+                "text": finding.text,
+            }
+            for finding in list_findings(topology)
+        ],
+        "not_reached": dict(walked.not_reached),
+        "ways": [{"at": tag, **asdict(way)} for tag, ways in sorted(walked.ways.items()) for way in ways],
+    }
 
 
 @app.command()
@@ -235,13 +266,9 @@ def status(site: SiteText, name: Name) -> None:
     shown = view.find_bridge(name)
     if shown is None:
         raise BadRoute(f"no such route at {view.tag}: {name}")
-    print_result(shown, lambda: show_pairs(_status_pairs(view, shown)))
-
-
-def _status_pairs(view: SiteView, shown: BridgeView) -> list[tuple[str, object]]:
-    source, dest = _route_ends(view, shown)
+    source, dest = find_route_ends(view, shown)
     link = view.find_link(shown.link)
-    return [
+    pairs: list[tuple[str, object]] = [
         ("route", shown.name),
         ("kind", f"{shown.kind}, {'pushed' if shown.src_is_local else 'pulled'}"),
         ("from", f"{source} {'queue' if shown.src_is_queue else 'exchange'} {shown.src}"),
@@ -255,7 +282,7 @@ def _status_pairs(view: SiteView, shown: BridgeView) -> list[tuple[str, object]]
         ("link's last error", None if link is None else link.status.last_error),
         ("reads", shown.reads),
         ("last forward", format_time(shown.last_forward_ms)),
-        ("mended", _describe_repairs(shown.mends)),
+        ("mended", describe_repairs(shown.mends)),
         ("tag", shown.tag or f"{source}, the source's"),
         ("excludes", ", ".join(sorted(shown.excludes))),
         ("acknowledges", f"{shown.sync} at once"),
@@ -264,9 +291,11 @@ def _status_pairs(view: SiteView, shown: BridgeView) -> list[tuple[str, object]]
         ("max hops", shown.max_hops),
         ("declared", "by the peer" if shown.served else "in cdk.json" if shown.declared else "at run time"),
     ]
+    print_result(shown, lambda: show_pairs(pairs))
 
 
-def _describe_repairs(mends: Repairs) -> str | None:
+def describe_repairs(mends: Repairs) -> str | None:
+    """Describe how often a route was repaired, the last repair, and what was lost; None if it never was."""
     if not mends.number:
         return None
     often = "once" if mends.number == 1 else f"{mends.number} times, the last time"

@@ -18,7 +18,7 @@ from sluice.codec import to_document
 from sluice.errors import BadConfiguration, BadTopology, RequestRefused, SluiceError
 from sluice.federation.operations import ListBindings, ListQueues
 from sluice.federation.topology.desired import DesiredTopology, as_document, parse_topology
-from sluice.federation.topology.plan import PlannedStep, TopologyPlan, Until, plan_topology
+from sluice.federation.topology.plan import PlannedStep, Stage, TopologyPlan, plan_topology
 from sluice.federation.topology.states import SiteState, closing_entries, export_topology, idle_routes
 from sluice.operator.documents import BadFile, read_document_with_lines
 from sluice.operator.federated_sites import OpenSite, open_named
@@ -39,32 +39,20 @@ def export(
     sites: Annotated[
         list[str], typer.Argument(metavar="SITE", help="Each as --site has it.", autocompletion=complete_sites)
     ],
-    *,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write it there.", show_default="standard output")
-    ] = None,
 ) -> None:
-    """Export the topology of sites to a file: equal sites give equal files.
+    """Print the topology of sites, for a file: equal sites give equal files.
 
     Queues, routes requested by peers, and pauses are not exported.
     """
     states: dict[str, SiteState] = {}
     for text in sites:
-        state = _fetch_state(open_named(SiteName.parse(text)))
+        state = fetch_state(open_named(SiteName.parse(text)))
         other = states.setdefault(state.view.tag, state)
         if other is not state:
             raise BadConfiguration(f"{other.at} and {state.at} both have the tag {state.view.tag}")
-    topology = export_topology(states)
-    text = _render_yaml(topology)
-    if out is None:
-        print_result(as_document(topology), lambda: typer.echo(text, nl=False))
-        return
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise BadConfiguration(f"{out}: {error.strerror}") from error
-    if is_json():
-        show_json({"written": str(out), "sites": list(states)})
+    document = as_document(export_topology(states))
+    body = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
+    print_result(document, lambda: typer.echo(f"# yaml-language-server: $schema={SCHEMA}\n{body}", nl=False))
 
 
 @app.command(cls=FileCommand)
@@ -75,7 +63,7 @@ def plan(file: File, *, prune: Prune = False) -> None:
     """
     read = TopologyFile.load(file, prune=prune)
     made = read.plan()
-    print_result(_plan_document(made), lambda: _show(made, read))
+    print_result(_plan_document(made), lambda: show_plan(made, read))
     if made.conflicts:
         raise typer.Exit(1)
     if made.stages:
@@ -104,7 +92,7 @@ def apply(
     if is_json() and made.conflicts:
         show_json(_plan_document(made))
     elif not is_json() and (made.conflicts or not is_quiet()):
-        _show(made, read)
+        show_plan(made, read)
     if made.conflicts:
         raise typer.Exit(1)
     if made.is_destructive and not yes:
@@ -123,11 +111,6 @@ def schema() -> None:
 # Files
 
 
-def _render_yaml(topology: DesiredTopology) -> str:
-    body = yaml.safe_dump(as_document(topology), sort_keys=False, allow_unicode=True, width=120)
-    return f"# yaml-language-server: $schema={SCHEMA}\n{body}"
-
-
 @dataclass(frozen=True, slots=True)
 class TopologyFile:
     """A parsed topology file, and its sites by tag."""
@@ -142,27 +125,26 @@ class TopologyFile:
     def load(cls, file: Path, *, prune: bool) -> "TopologyFile":
         """Read a file, and connect to its sites. Raises `BadFile`, and the errors of `open_named`."""
         document, line_of = read_document_with_lines(file)
+        names: dict[str, SiteName] = {}
         try:
             desired = parse_topology(document)
-            names = {tag: _parse_site_name(tag, site.at) for tag, site in desired.sites.items()}
+            for tag, site in desired.sites.items():
+                try:
+                    names[tag] = SiteName.parse(site.at)
+                except BadSiteName as error:
+                    raise BadTopology(f"sites.{tag}.at", str(error)) from error
         except BadTopology as error:
             raise BadFile(file, f"line {line_of(error.place)}: {error}") from error
         return cls(file, line_of, desired, {tag: open_named(name) for tag, name in names.items()}, prune)
 
     def plan(self) -> TopologyPlan:
         """Compare the file with the current state of its sites. Raises the errors of the requests to them."""
-        states = {tag: _fetch_state(site) for tag, site in self.sites.items()}
+        states = {tag: fetch_state(site) for tag, site in self.sites.items()}
         return plan_topology(self.desired, states, prune=self.prune)
 
 
-def _parse_site_name(tag: str, at: str) -> SiteName:
-    try:
-        return SiteName.parse(at)
-    except BadSiteName as error:
-        raise BadTopology(f"sites.{tag}.at", str(error)) from error
-
-
-def _fetch_state(site: OpenSite) -> SiteState:
+def fetch_state(site: OpenSite) -> SiteState:
+    """Fetch what a plan compares with a file. Raises the errors of the requests."""
     return SiteState(
         at=str(site.name),
         view=site.view(),
@@ -174,7 +156,8 @@ def _fetch_state(site: OpenSite) -> SiteState:
 # Plans
 
 
-def _show(made: TopologyPlan, read: TopologyFile) -> None:
+def show_plan(made: TopologyPlan, read: TopologyFile) -> None:
+    """Show a plan's steps and leftovers as tables, and its conflicts with their lines."""
     rows = [
         (step.act, step.site, step.what, step.name, "; ".join(filter(None, (step.change, step.costs))))
         for step in made.steps
@@ -252,10 +235,10 @@ class TopologyApplier:
     def run_stages(self, plan: TopologyPlan) -> Iterator[PlannedStep]:
         """Apply the steps, up to the first one that no longer fits the sites."""
         for stage in plan.stages:
-            match stage.until:
-                case Until.GONE:
+            match stage.stage:
+                case Stage.RECREATE | Stage.REMOVE:
                     self.wait("about to go", self.closing)
-                case Until.CARRYING:
+                case Stage.CLOSE:
                     self.wait("not Operational, so nothing was taken away", lambda: self.idle(plan))
                     self.sleep(BINDINGS_REFRESH_S)
             for step in stage.steps:

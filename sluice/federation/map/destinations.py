@@ -81,7 +81,9 @@ def find_destinations(
         stage = follower.stage(at, traces[at], over[at])
         stages.append(stage)
         for passage in stage.passages:
-            after = _next_arrival(passage.route, at)
+            bridge = passage.route.bridge
+            key = at.key if bridge.dest_key is UNSET else bridge.dest_key
+            after = Arrival(passage.route.dest, bridge.dest, key)
             if not passage.held and after not in over:
                 over[after] = (*over[at], passage.route)
                 traces[after] = append_tag(traces[at], passage.route.crossing)
@@ -168,8 +170,3 @@ def binding_matches(type_: ExchangeType | None, binding: Binding, *, key: str, h
     # A static route's binding has no arguments here, so it matches all headers.
     index.add(binding.queue, {binding.key: to_stored(binding.arguments or index.match_all_arguments)})
     return bool(index.matches(Publication(exchange=binding.exchange, key=key, headers=headers)))
-
-
-def _next_arrival(route: Route, at: Arrival) -> Arrival:
-    key = at.key if route.bridge.dest_key is UNSET else route.bridge.dest_key
-    return Arrival(route.dest, route.bridge.dest, key)

@@ -1,32 +1,51 @@
-"""A topology as text, and what every drawing says of a route. Pure: equal topologies give equal drawings.
+"""A topology as text, and as SVG: a box a site, a line for all routes between two sites that are alike. Pure.
 
-Kinds of routes are told apart by their lines, here and in `svg`.
+Equal topologies give equal drawings. Kinds of routes are told apart by their lines.
 """
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from textwrap import wrap
 
 from msgspec import UNSET
 
 from sluice.federation.links.links import RouteKind
+from sluice.federation.links.states import LinkState
 from sluice.federation.map.findings import list_findings
 from sluice.federation.map.topology import Route, Topology
+from sluice.pictures.graph import draw_graph
+from sluice.pictures.layout import Edge, Node
+from sluice.pictures.svg import CELL_WIDTH, LINE_HEIGHT, Colour, Size, curve, document, shorten, text, text_width
 
+MAX_LABELS = 4  # of one line; what more it has its title tells
+MAX_LABELLED = 200  # lines; of more, only titles tell the keys: nobody could read them, and the layout takes a minute
+MAX_CELLS = 28  # of a label's line, and a site's tag
+_DASHES = {RouteKind.QUEUE: "", RouteKind.STATIC: "", RouteKind.DYNAMIC: "6 4"}
+_WIDTHS = {RouteKind.QUEUE: 3.5, RouteKind.STATIC: 1.5, RouteKind.DYNAMIC: 1.5}
+_COLOURS = {LinkState.OPERATIONAL: Colour.GOOD, LinkState.STALLED: Colour.SLOW, LinkState.FAILED: Colour.BAD}
+_STATES = {
+    Colour.GOOD: "operational",
+    Colour.SLOW: "stalled",
+    Colour.BAD: "failed",
+    Colour.QUIET: "waiting, paused or closing",
+}
+_MARGIN = 16
+_SAMPLE = 44  # px of a line in the legend
+_BETWEEN = 24  # px in the legend
+_WARNING_CELLS = 110
 _ARROWS = {RouteKind.QUEUE: "══▶", RouteKind.STATIC: "──▶", RouteKind.DYNAMIC: "┄┄▶"}
 
 
 def as_text(topology: Topology) -> str:
     """Write each site with the routes that leave it, then warnings. `──▶` static, `┄┄▶` dynamic, `══▶` queue route."""
-    lines = [line for tag in topology.tags for line in _site_lines(topology, tag)]
+    lines = [line for tag in topology.tags for line in list_site_lines(topology, tag)]
     warnings = [f"! {warning}" for warning in list_findings(topology)]
     return "\n".join([*lines, *([""] if warnings else []), *warnings]) + "\n"
 
 
-def route_label(route: Route) -> str:
-    """Say what a route takes: the exchange, or queue, and the key."""
-    return f"{route.bridge.src} {_route_keys(route)}".rstrip()
-
-
-def _route_keys(route: Route) -> str:
+def format_route_keys(route: Route) -> str:
+    """Say the key that a route takes, and the one that messages have after it."""
     new_key = "" if route.bridge.dest_key is UNSET else f"as {route.bridge.dest_key}"
     return f"{route.bridge.key} {new_key}".strip()
 
@@ -35,11 +54,12 @@ def route_title(route: Route) -> str:
     """Say all of a route in one line."""
     bridge = route.bridge
     ends = f"{route.source} {bridge.src} to {route.dest} {bridge.dest}"
-    key = f", key {keys}" if (keys := _route_keys(route)) else ""
+    key = f", key {keys}" if (keys := format_route_keys(route)) else ""
     return f"{ends}{key}, {bridge.kind}, {bridge.name}, {route.state}"
 
 
-def _site_lines(topology: Topology, tag: str) -> Iterator[str]:
+def list_site_lines(topology: Topology, tag: str) -> Iterator[str]:
+    """Write a site, and below it the routes that leave it, in columns."""
     site = topology.sites.get(tag)
     region = "" if site is None or site.region == tag else site.region
     yield f"{tag} (not reached)" if site is None else f"{tag} {region}".rstrip()
@@ -47,10 +67,105 @@ def _site_lines(topology: Topology, tag: str) -> Iterator[str]:
     for route in topology.routes:
         if route.source == tag:
             bridge = route.bridge
-            key, arrow = f" {keys} " if (keys := _route_keys(route)) else "", _ARROWS[bridge.kind]
+            key, arrow = f" {keys} " if (keys := format_route_keys(route)) else "", _ARROWS[bridge.kind]
             dest, rest = f"{route.dest} {bridge.dest}", f"{route.name}, {bridge.kind}, {route.state}"
             rows.append((bridge.src, f"{arrow[0]}{key}{arrow}", dest, rest))
     widths = [max((len(row[column]) for row in rows), default=0) for column in (0, 1, 2)]
     for row in rows:
         source, arrow, dest, rest = (cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True))
         yield f"  {source} {arrow} {dest}  {rest}".rstrip()
+
+
+def as_svg(topology: Topology) -> str:
+    """Draw sites from left to right, lines with their keys, a legend, and warnings. Names that are long are shortened.
+
+    A box or line tells all of itself as its title.
+    """
+    edges = tuple(edge for edge, _ in route_edges(topology.routes))
+    if len(edges) > MAX_LABELLED:
+        edges = tuple(replace(edge, says=()) for edge in edges)
+    graph = draw_graph({tag: site_node(topology, tag) for tag in topology.tags}, edges)
+    legend, legend_width = _legend(topology.routes, top=graph.size.height + _MARGIN)
+    cells = max(_WARNING_CELLS, int((graph.size.width - 2 * _MARGIN) / CELL_WIDTH))
+    warnings = [
+        line for finding in list_findings(topology) for line in wrap(f"⚠ {finding}", cells, subsequent_indent="  ")
+    ]
+    top = graph.size.height + (2 * LINE_HEIGHT + _MARGIN if edges else 0)
+    written = (
+        text((_MARGIN, top + LINE_HEIGHT * number), line, colour=Colour.BAD, anchor="start")
+        for number, line in enumerate(warnings)
+    )
+    widths = [graph.size.width, legend_width, *(text_width(line) + 2 * _MARGIN for line in warnings)]
+    size = Size(max(widths), top + LINE_HEIGHT * len(warnings))
+    title = f"{len(topology.tags)} sites, {len(topology.routes)} routes"
+    return document(size, [*graph.parts, *legend, *written], title=title)
+
+
+def site_node(topology: Topology, tag: str) -> Node:
+    """Draw a site as a box, dashed where it wasn't reached."""
+    site = topology.sites.get(tag)
+    beside = "not reached" if site is None else site.region
+    says = shorten(tag, MAX_CELLS), *([beside] if beside not in {"", tag} else [])
+    return Node(says=says, title=tag, dashed=site is None)
+
+
+def route_edges(routes: Sequence[Route]) -> Iterator[tuple[Edge, Sequence[Route]]]:
+    """Draw routes of one kind and state between two sites as one line; both ways, where the keys are equal.
+
+    With each line the routes that it stands for.
+    """
+    alike: defaultdict[tuple[str, str, RouteKind, Colour], list[Route]] = defaultdict(list)
+    for route in routes:
+        alike[route.source, route.dest, route.bridge.kind, state_colour(route)].append(route)
+    labels = {key: tuple(dict.fromkeys(map(label_route, group))) for key, group in alike.items()}
+    for key, group in alike.items():
+        source, dest, kind, colour = key
+        back = dest, source, kind, colour
+        both_ways = labels.get(back) == labels[key]
+        if both_ways and source > dest:
+            continue  # it is drawn with the other way
+        more = len(labels[key]) - MAX_LABELS
+        drawn_routes = [*group, *(alike[back] if both_ways else ())]
+        edge = Edge(
+            source=source,
+            dest=dest,
+            says=(*labels[key][:MAX_LABELS], *([f"and {more} more"] if more > 0 else [])),
+            title="\n".join(map(route_title, drawn_routes)),
+            colour=colour,
+            width=_WIDTHS[kind],
+            dash=_DASHES[kind],
+            both_ways=both_ways,
+        )
+        yield edge, drawn_routes
+
+
+def state_colour(route: Route) -> Colour:
+    """Return the colour of the route's state."""
+    if route.is_failed:
+        return Colour.BAD
+    return _COLOURS.get(LinkState(route.state), Colour.QUIET)
+
+
+def label_route(route: Route) -> str:
+    """Say what it takes, and its state where that isn't as it should be: nobody has to tell colours apart."""
+    taken = f"{route.bridge.src} {format_route_keys(route)}".rstrip()
+    state, label = route.state.partition(":")[0], shorten(taken, MAX_CELLS)
+    return label if state == LinkState.OPERATIONAL else f"{label} ({state.lower()})"
+
+
+def _legend(routes: Sequence[Route], *, top: float) -> tuple[list[str], float]:
+    """Draw a sample of each kind and of each state that is there, in a row; with the row's width."""
+    kinds, colours = {route.bridge.kind for route in routes}, set(map(state_colour, routes))
+    samples = [
+        *((kind, Colour.QUIET, f"{kind} route") for kind in RouteKind if kind in kinds),
+        *((RouteKind.STATIC, colour, said) for colour, said in _STATES.items() if colour in colours),
+    ]
+    parts: list[str] = []
+    x = float(_MARGIN)
+    for kind, colour, said in samples:
+        end = x + _SAMPLE
+        sample = curve([(x, top), (x, top), (end, top), (end, top)], width=_WIDTHS[kind], dash=_DASHES[kind])
+        said_beside = text((end + 6, top + 4), said, colour=Colour.QUIET, anchor="start")
+        parts.append(f'<g class="{colour}">{sample}</g>{said_beside}')
+        x = end + text_width(said) + _BETWEEN
+    return parts, x

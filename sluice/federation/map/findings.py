@@ -68,11 +68,12 @@ class Finding:
 def list_findings(topology: Topology) -> tuple[Finding, ...]:
     """Return each cause of lost or duplicated messages once, ordered by concern and sites."""
     findings = [
-        *_find_path_problems(topology),
-        *_find_missing_exchanges(topology),
-        *_find_unmatchable_keys(topology),
-        *_find_type_mismatches(topology),
-        *_find_failed_routes(topology),
+        *_deduplicate(_find_message_problems(topology)),
+        *(
+            Finding(concern, (route.source, route.dest), text, Effect.LOST, (route,))
+            for route in topology.routes
+            for concern, text in _find_route_problems(topology, route)
+        ),
         *_find_missing_permissions(topology),
     ]
     order = list(Concern)
@@ -87,10 +88,6 @@ def list_route_findings(topology: Topology, *, site: str, name: str) -> tuple[Fi
     own = {route for route in topology.routes if route.bridge.name == name and site in {route.source, route.dest}}
     problems = (problem for problem in _find_message_problems(topology) if not own.isdisjoint(problem[1].routes))
     return tuple(sorted(_deduplicate(problems)))
-
-
-def _find_path_problems(topology: Topology) -> Iterator[Finding]:
-    return _deduplicate(_find_message_problems(topology))
 
 
 def _deduplicate(problems: Iterable[tuple[object, Finding]]) -> Iterator[Finding]:
@@ -117,21 +114,19 @@ def _message_findings(followed: MessageOutcome, start: Stop) -> Iterator[tuple[o
             continue
         if not meeting.first:
             yield frozenset(path_sites(meeting.second)), _cycle_finding(meeting.second)
-        elif _is_second_path(meeting):
-            sites = meeting.first[0].source.site, meeting.first[-1].dest.site
-            yield sites, _duplicate_finding(meeting, sites)
+        # A queue gets one copy per exchange, so only paths that part at their start count.
+        elif meeting.first[0] is not meeting.second[0] and start.site != meeting.first[-1].dest.site:
+            ends = meeting.first[0].source.site, meeting.first[-1].dest.site
+            yield ends, _duplicate_finding(meeting, ends)
     for held in followed.held:
         last = held.way[-1]
         if last.source.is_queue:
             yield (held.reason, last), _dead_letter_finding(held)
         elif held.reason is DropReason.HOPS:
-            yield (held.reason, last), _hop_limit_finding(held.way)
-
-
-def _is_second_path(meeting: DuplicateArrival) -> bool:
-    """Return whether two paths part at their start and meet at another site: a queue gets one copy per exchange."""
-    first, second = meeting.first, meeting.second
-    return first[0] is not second[0] and first[0].source.site != first[-1].dest.site
+            routes, sites = path_routes(held.way), path_sites(held.way)
+            most = routes[-1].bridge.max_hops
+            text = f"{_ARROW.join(sites)}: {routes[-1].name} takes nothing that has been over {most} routes"
+            yield (held.reason, last), Finding(Concern.HOPS, sites, text, Effect.LOST, routes)
 
 
 def _duplicate_finding(meeting: DuplicateArrival, sites: tuple[str, str]) -> Finding:
@@ -162,72 +157,30 @@ def _dead_letter_finding(held: BlockedPath) -> Finding:
     return Finding(concern, sites, text, Effect.LOST, path_routes(held.way))
 
 
-def _hop_limit_finding(way: Path) -> Finding:
-    routes, sites = path_routes(way), path_sites(way)
-    most = routes[-1].bridge.max_hops
-    text = f"{_ARROW.join(sites)}: {routes[-1].name} takes nothing that has been over {most} routes"
-    return Finding(Concern.HOPS, sites, text, Effect.LOST, routes)
-
-
 # Problems of single routes
 
 
-def _find_missing_exchanges(topology: Topology) -> Iterator[Finding]:
-    for route in topology.routes:
-        bridge = route.bridge
-        named = (
-            [(route.dest, bridge.dest)]
-            if bridge.src_is_queue
-            else [
-                (route.source, bridge.src),
-                (route.dest, bridge.dest),
-            ]
-        )
-        for tag, exchange in named:
-            if tag in topology.sites and exchange not in topology.sites[tag].exchanges:
-                text = (
-                    f"{tag} has no exchange {exchange}, which {route.name} goes {'to' if tag == route.dest else 'from'}"
-                )
-                yield _route_finding(Concern.NO_EXCHANGE, route, text)
-
-
-def _find_unmatchable_keys(topology: Topology) -> Iterator[Finding]:
-    """Find patterns at direct exchanges, which compare whole keys: the route gets no messages of the pattern."""
-    for route in topology.routes:
-        bridge = route.bridge
-        type_ = topology.exchange_type(route.source, bridge.src)
-        is_direct = type_ is not None and type_.index_class.follows_keys and not type_.index_class.has_patterns
-        is_pattern = not {ONE, ANY}.isdisjoint(bridge.key.split(SEPARATOR))
-        if is_direct and is_pattern and bridge.kind is RouteKind.STATIC:
-            text = f"{route.name}: {bridge.src} at {route.source} is direct, {bridge.key} is a key there and no pattern"
-            yield _route_finding(Concern.KEY, route, text)
-
-
-def _find_type_mismatches(topology: Topology) -> Iterator[Finding]:
-    """Find dynamic routes whose exchanges differ in type: a binding means something else at the other exchange."""
-    for route in topology.routes:
-        if _has_two_types(topology, route):
-            source, dest = _types(topology, route)
-            text = f"{route.source} {route.bridge.src} is {source}, {route.dest} {route.bridge.dest} is {dest}"
-            yield _route_finding(Concern.TYPE_MISMATCH, route, text)
-
-
-def _has_two_types(topology: Topology, route: Route) -> bool:
-    source, dest = _types(topology, route)
-    return route.bridge.kind is RouteKind.DYNAMIC and source is not None and dest is not None and source is not dest
-
-
-def _types(topology: Topology, route: Route) -> tuple[ExchangeType | None, ExchangeType | None]:
-    bridge = route.bridge
-    return topology.exchange_type(route.source, bridge.src), topology.exchange_type(route.dest, bridge.dest)
-
-
-def _find_failed_routes(topology: Topology) -> Iterator[Finding]:
-    """Find routes that fail by themselves; a failed link is reported once for all of its routes."""
-    for route in topology.routes:
-        if route.is_failed and route.state != LinkState.FAILED and not _has_two_types(topology, route):
-            text = f"{route.source}{_ARROW}{route.dest} over {route.name}: {route.state}"
-            yield _route_finding(Concern.FAILED, route, text)
+def _find_route_problems(topology: Topology, route: Route) -> Iterator[tuple[Concern, str]]:
+    """Yield what is wrong with a route itself. A failed link is reported once for all of its routes."""
+    bridge, types = route.bridge, list[ExchangeType | None]()
+    for tag, exchange, way in ((route.source, bridge.src, "from"), (route.dest, bridge.dest, "to")):
+        is_queue = bridge.src_is_queue and way == "from"
+        if not is_queue and tag in topology.sites and exchange not in topology.sites[tag].exchanges:
+            yield Concern.NO_EXCHANGE, f"{tag} has no exchange {exchange}, which {route.name} goes {way}"
+        types.append(topology.exchange_type(tag, exchange))
+    source, dest = types
+    # A direct exchange compares whole keys: the route gets no messages of the pattern.
+    is_direct = source is not None and source.index_class.follows_keys and not source.index_class.has_patterns
+    is_pattern = not {ONE, ANY}.isdisjoint(bridge.key.split(SEPARATOR))
+    if is_direct and is_pattern and bridge.kind is RouteKind.STATIC:
+        text = f"{route.name}: {bridge.src} at {route.source} is direct, {bridge.key} is a key there and no pattern"
+        yield Concern.KEY, text
+    # At an exchange of another type, a binding means something else.
+    if bridge.kind is RouteKind.DYNAMIC and source is not None and dest is not None and source is not dest:
+        text = f"{route.source} {bridge.src} is {source}, {route.dest} {bridge.dest} is {dest}"
+        yield Concern.TYPE_MISMATCH, text
+    elif route.is_failed and route.state != LinkState.FAILED:
+        yield Concern.FAILED, f"{route.source}{_ARROW}{route.dest} over {route.name}: {route.state}"
 
 
 def _find_missing_permissions(topology: Topology) -> Iterator[Finding]:
@@ -244,7 +197,3 @@ def _find_missing_permissions(topology: Topology) -> Iterator[Finding]:
             if status.state is LinkState.FAILED and routes:
                 text = f"{site.tag} at {link.peer} over {link.name}: {status.last_error or 'refused'}"
                 yield Finding(Concern.NO_PERMISSION, (site.tag, link.peer), text, Effect.LOST, tuple(routes))
-
-
-def _route_finding(concern: Concern, route: Route, text: str) -> Finding:
-    return Finding(concern, (route.source, route.dest), text, Effect.LOST, (route,))

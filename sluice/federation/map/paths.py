@@ -168,30 +168,27 @@ def path_routes(way: Path) -> tuple[Route, ...]:
 def _list_edges(topology: Topology) -> Iterator[Edge]:
     """Yield the edges of all routes, except closing ones, and of bindings to queues that routes read."""
     for route in topology.routes:
-        if route.state != LinkState.CLOSING:
-            yield _route_edge(route, topology)
+        if route.state == LinkState.CLOSING:
+            continue
+        bridge, type_ = route.bridge, topology.exchange_type(route.source, route.bridge.src)
+        yield Edge(
+            source=Stop(route.source, bridge.src, bridge.src_is_queue),
+            dest=Stop(route.dest, bridge.dest, is_queue=False),
+            key=bridge.key if bridge.kind is RouteKind.STATIC and _matches_by_key(type_) else None,
+            type=type_,
+            route=route,
+            crossing=route.crossing,
+            dest_key=None if bridge.dest_key is UNSET else bridge.dest_key,
+        )
     for site in topology.sites.values():
         for binding in site.feeds:
-            exchange, dest = (
-                Stop(site.tag, binding.exchange, is_queue=False),
-                Stop(site.tag, binding.queue, is_queue=True),
-            )
             type_ = topology.exchange_type(site.tag, binding.exchange)
-            yield Edge(source=exchange, dest=dest, key=binding.key if _matches_by_key(type_) else None, type=type_)
-
-
-def _route_edge(route: Route, topology: Topology) -> Edge:
-    bridge, site = route.bridge, route.source
-    type_ = topology.exchange_type(site, bridge.src)
-    return Edge(
-        source=Stop(site, bridge.src, bridge.src_is_queue),
-        dest=Stop(route.dest, bridge.dest, is_queue=False),
-        key=bridge.key if bridge.kind is RouteKind.STATIC and _matches_by_key(type_) else None,
-        type=type_,
-        route=route,
-        crossing=route.crossing,
-        dest_key=None if bridge.dest_key is UNSET else bridge.dest_key,
-    )
+            yield Edge(
+                source=Stop(site.tag, binding.exchange, is_queue=False),
+                dest=Stop(site.tag, binding.queue, is_queue=True),
+                key=binding.key if _matches_by_key(type_) else None,
+                type=type_,
+            )
 
 
 def _matches_by_key(type_: ExchangeType | None) -> bool:

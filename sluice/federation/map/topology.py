@@ -78,7 +78,12 @@ class Topology:
                 if bridge.link not in links:
                     continue
                 source, dest = find_site_tags(bridge, links[bridge.link], here=site.tag)
-                state = _state(site, bridge)
+                # What a peer has said of a route is old where its link carries nothing. Failed and paused routes stay
+                # so by themselves, whatever their link does.
+                link = site.statuses.get(bridge.link, LinkStatus()).state
+                own = site.states.get(bridge.name, link.value)
+                stays = own.startswith((LinkState.FAILED, LinkState.PAUSED))
+                state = own if stays or link in _OWN_STATE else link.value
                 if source != dest:  # a site that is linked to itself is refused; one that says so is not believed
                     routes.append(Route(source=source, dest=dest, bridge=bridge, state=state))
         routes.sort(key=lambda route: (route.source, route.dest, route.bridge.way, route.bridge.name))
@@ -94,11 +99,3 @@ class Topology:
         """Look up the type of a site's exchange; None where the site wasn't reached, or says nothing of it."""
         site = self.sites.get(tag)
         return None if site is None else site.exchanges.get(exchange)
-
-
-def _state(site: MappedSite, bridge: Bridge) -> str:
-    """Say what becomes of the route now: what a peer has said of one is old where its link carries nothing."""
-    link = site.statuses.get(bridge.link, LinkStatus()).state
-    own = site.states.get(bridge.name, link.value)
-    stays = own.startswith((LinkState.FAILED, LinkState.PAUSED))  # by itself, whatever its link does
-    return own if stays or link in _OWN_STATE else link.value

@@ -7,7 +7,7 @@ from typing import Any, cast
 from sluice.console.maps import LONGEST_RATE, CachingClient, draw_map, peer_cache, route_document
 from sluice.console.sites import BudgetedSite, SiteCache
 from sluice.errors import CallFailed
-from sluice.federation.map.svg import MAX_LABELLED
+from sluice.federation.map.drawings import MAX_LABELLED
 from sluice.federation.operations import ListBindings, ListPaths
 from sluice.operator.federated_sites import DiscoveredSites
 from sluice.operator.site_names import SiteName

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sluice.federation.links.links import Bridge, Endpoint, Link
 from sluice.federation.links.states import LinkState, LinkStatus
-from sluice.federation.map.svg import MAX_CELLS, MAX_LABELLED, MAX_LABELS, as_svg
+from sluice.federation.map.drawings import MAX_CELLS, MAX_LABELLED, MAX_LABELS, as_svg
 from sluice.federation.map.topology import MappedSite, Topology
 from sluice.pictures.layout import Edge, Layout, Node, lay_out
 from sluice.pictures.svg import DARK, LIGHT, Colour, Point, Size

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from sluice.federation.links.links import Bridge, Endpoint, Link
 from sluice.federation.links.states import LinkState, LinkStatus
-from sluice.federation.map.drawings import as_text
+from sluice.federation.map.drawings import as_svg, as_text
 from sluice.federation.map.findings import ALWAYS_DUPLICATED, DUPLICATED_AFTER_WINDOW, Concern, Effect, list_findings
 from sluice.federation.map.paths import common_key
-from sluice.federation.map.svg import as_svg
 from sluice.federation.map.topology import MappedSite, Topology
 from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.exchanges import ExchangeType

@@ -730,17 +730,6 @@ def test_a_second_way_is_found_two_sites_away(sites: Sites) -> None:
     assert "EAST → SOUTH and EAST → WEST → NORTH → SOUTH: twice" in said
 
 
-def test_the_map_is_written_in_the_language_that_is_asked_for(sites: Sites) -> None:
-    sites.run("route", "add", WEST, EAST, "amq.topic", "#")
-    starts = {"text": "EAST us-east-1", "svg": "<svg "}
-    for language, start in starts.items():
-        assert sites.run("route", "map", EAST, "--format", language).stdout.startswith(start)
-    assert (
-        sites.run("route", "map", EAST, "--format", "json").stdout == sites.run("route", "map", EAST, "--json").stdout
-    )
-    assert "--json is --format json" in sites.run("route", "map", EAST, "--json", "--format", "svg", code=2).stderr
-
-
 def test_a_site_that_isnt_reached_is_drawn_by_what_its_peers_say(sites: Sites) -> None:
     sites.run("route", "add", WEST, EAST, "amq.topic", "a")
     east = sites.asked.pop(EAST)

@@ -80,7 +80,6 @@ def test_a_topology_is_said_as_json_and_its_steps_a_line_each(sites: Sites, tmp_
     exported = sites.json("topology", "export", WEST)
     assert exported["sites"]["WEST"]["at"] == WEST
     file = tmp_path / "topology.yaml"
-    assert sites.json("topology", "export", WEST, "--out", str(file)) == {"written": str(file), "sites": ["WEST"]}
     exported["sites"]["WEST"]["exchanges"] = [{"name": name, "type": "topic"} for name in ("mine", "yours")]
     file.write_text(yaml.safe_dump(exported))
     planned = json.loads(sites.run("topology", "plan", str(file), "--json", code=2).stdout)["steps"]
