@@ -41,10 +41,9 @@ from sluice.federation.matching.bindings import CHANGE, BindingsChange, Bindings
 from sluice.federation.matching.metadata import Drop
 from sluice.federation.operation_handler import OperationHandler
 from sluice.federation.operations import PathsView
-from sluice.federation.route_filters import RouteFilter, find_filter_problem
+from sluice.federation.route_filters import find_filter_problem, make_route_filter
 from sluice.federation.router import AbsentQueues, Ingress, route
 from sluice.federation.settings import SiteNames
-from sluice.federation.site_views import SiteViews
 from sluice.federation.stored import DocumentStore
 from sluice.message import DeadLetter, Message, Value
 
@@ -407,17 +406,16 @@ def administration_of(
     applied: FakeDocument | None = None,
 ) -> OperationHandler:
     """What applies operations, of a site where nothing is declared unless a test says so."""
-    declared = declared or Declared()
-    views = SiteViews(registrar=registrar, upkeep=upkeep, names=names, declared=declared, senders=senders, ways=ways)
     return OperationHandler(
         registrar=registrar,
-        views=views,
         upkeep=upkeep,
         names=names,
         hear_peers=hear_peers,
         peers=peers,
-        declared=declared,
+        declared=declared or Declared(),
         applied=applied or FakeDocument(),
+        senders=senders,
+        ways=ways,
     )
 
 
@@ -638,9 +636,7 @@ class Site:
     def _sieve(self, found: Forward) -> Callable[[Message], bool] | None:
         if found.bridge.filter is UNSET:
             return None
-        return RouteFilter.from_filter(
-            found.bridge.filter, clock=lambda: self.world.clock() / 1_000, decide=decided_never
-        ).lets_over
+        return make_route_filter(found.bridge.filter, clock=lambda: self.world.clock() / 1_000, decide=decided_never)
 
     def _outage(self, link: str, outage: PeerUnreachable | PeerRefused) -> None:
         event = AccessRefused(str(outage)) if isinstance(outage, PeerRefused) else Unreachable(str(outage))

@@ -76,35 +76,21 @@ class BridgeDependencies(msgspec.Struct, frozen=True, kw_only=True):
             now_ms=now_ms(),
             peers=self.peers,
             executor=self.reporter.executor,
-            lets_over=None if route.bridge.filter is UNSET else self._sieve(route.bridge.filter),
+            lets_over=None if route.bridge.filter is UNSET else start_filter(route.bridge.filter),
         )
+        bridge, at_ms = route.bridge.name, now_ms()
         try:
-            self._tell(outcome, route)
+            if outcome.outage is not None:
+                refused = isinstance(outcome.outage, PeerRefused)
+                said = ReportOutage(link=route.link.name, refused=refused, error=str(outcome.outage), at_ms=at_ms)
+                ask(self.settings.ticks_queue_url, said)
+            elif outcome.counts["MessagesForwarded"] and at_ms - self.noted_at_ms.get(bridge, 0) >= NOTED_EVERY_MS:
+                self.noted_at_ms[bridge] = at_ms  # evidence that its link is healthy
+                self.forwards.note(bridge, at_ms=at_ms)
         except DestinationFault:
             # The messages are forwarded already, and the next batch reports its outcome too.
-            logger.exception("OutcomeNotTold", bridge=route.bridge.name)
+            logger.exception("OutcomeNotTold", bridge=bridge)
         return outcome
-
-    def _sieve(self, filter_: Filter) -> Callable[[Message], bool]:
-        from sluice.federation.route_filters import RouteFilter  # noqa: PLC0415 - patterns compile where a route has some
-
-        jq = programs()
-        return RouteFilter.from_filter(filter_, clock=now_s, decide=jq, ready=jq.ready).lets_over
-
-    def _tell(self, outcome: ForwardOutcome, route: Forward) -> None:
-        if outcome.outage is not None:
-            refused = isinstance(outcome.outage, PeerRefused)
-            said = ReportOutage(link=route.link.name, refused=refused, error=str(outcome.outage), at_ms=now_ms())
-            ask(self.settings.ticks_queue_url, said)
-        elif outcome.counts["MessagesForwarded"]:
-            self._note(route.bridge.name)
-
-    def _note(self, bridge: str) -> None:
-        """Record, at most once per interval, that the bridge forwards: evidence that its link is healthy."""
-        at_ms = now_ms()
-        if at_ms - self.noted_at_ms.get(bridge, 0) >= NOTED_EVERY_MS:
-            self.noted_at_ms[bridge] = at_ms
-            self.forwards.note(bridge, at_ms=at_ms)
 
 
 @cache
@@ -128,6 +114,14 @@ def dependencies() -> BridgeDependencies:
     )
 
 
+def start_filter(filter_: Filter) -> Callable[[Message], bool]:
+    """Return a function that tells whether a route's filter matches a message, for one batch."""
+    from sluice.federation.route_filters import make_route_filter  # noqa: PLC0415 - patterns compile where a route has some
+
+    jq = programs()
+    return make_route_filter(filter_, clock=now_s, decide=jq, ready=jq.ready)
+
+
 @cache
 def programs() -> "JqRunner":
     """Return the environment's only runner of jq programs, for filters; it starts with the first program."""
@@ -145,12 +139,13 @@ def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
         failures = dict.fromkeys(range(len(batch.messages)), HeldBack(NO_ROUTE))
     for route, positions in zip(routes, split_batch(batch.messages, len(routes)), strict=True):
         outcome = made.forward([batch.messages[position] for position in positions], route, queue=batch.queue)
-        _publish(outcome, route)
+        publish_outcome(outcome, route)
         failures |= {positions[place]: fault for place, fault in outcome.failures.items()}
     return made.reporter.report(batch, failures, max_receives=MAX_RECEIVES)
 
 
-def _publish(outcome: ForwardOutcome, route: Forward) -> None:
+def publish_outcome(outcome: ForwardOutcome, route: Forward) -> None:
+    """Publish the metrics of a batch, and log its outage and some of its drops."""
     of_route = {"route": route.bridge.name}
     counts = dict(outcome.counts)
     if counts.get("MessagesForwarded"):

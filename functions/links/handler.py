@@ -5,9 +5,9 @@ A request is one of `sluice.federation.operations`. A mistake of the caller is r
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -23,7 +23,6 @@ from sluice.aws.documents import EXCHANGES, LINKS, PEERS, DynamoDocument
 from sluice.aws.federation.mappings import BridgeMappings, PeerMappings
 from sluice.aws.federation.peers import PeerQueues
 from sluice.aws.federation.queues import SqsSiteQueues
-from sluice.aws.federation.redrives import Redrives
 from sluice.aws.federation.routes import Forwards
 from sluice.aws.metrics import publish
 from sluice.aws.records import Batch, BatchResponse, Reporter
@@ -42,7 +41,6 @@ from sluice.federation.links.watch import WATCH, SiteWatch
 from sluice.federation.operation_handler import OperationHandler
 from sluice.federation.operations import OPERATIONS, SweepSite, Tick
 from sluice.federation.settings import LinksSettings
-from sluice.federation.site_views import SiteViews
 from sluice.federation.stored import DocumentStore
 from sluice.message import Message
 from sluice.operations import build_error_reply, build_reply, parse_request
@@ -127,50 +125,36 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
     def upkeep(self, registrar: LinkService) -> DriftRepair:
         """Create the check and repair of routes and bindings, for the same invocation."""
         settings = self.settings
-        redrives = Redrives(
-            queues=self.queues,
-            client=sqs_client(),
-            dead_letters_url=settings.dead_letters_url,
-            may_go_on=registrar.works.may_go_on,
-        )
         return DriftRepair(
             registrar=registrar,
             document=self.documents[LOOKS],
             declared=frozenset(settings.names.physical(binding.queue) for binding in settings.declared.bindings),
-            redrive=redrives.redrive,
+            redrive=partial(
+                self.queues.redrive,
+                dead_letters_url=settings.dead_letters_url,
+                may_go_on=registrar.works.may_go_on,
+            ),
         )
 
     def administration(
         self, registrar: LinkService, dynamics: DynamicRouteService, upkeep: DriftRepair
     ) -> OperationHandler:
         """Create the handler of operations."""
-        settings, declared = self.settings, self.settings.declared
-        hear_peers = PeerMappings(client=lambda_client(), queue_arns=self._peers_queues).switch_on
-        views = SiteViews(
+        settings, here = self.settings, self.settings.here
+        urls = (here.control_queue_url, here.ingress_url, here.fifo_ingress_url)
+        queue_arns = [settings.arn_prefix + url.rsplit("/", 1)[1] for url in urls]
+        return OperationHandler(
             registrar=registrar,
             upkeep=upkeep,
             names=settings.names,
-            declared=declared,
+            hear_peers=PeerMappings(client=lambda_client(), queue_arns=queue_arns).switch_on,
+            peers=settings.peers,
+            declared=settings.declared,
+            applied=self.documents[DECLARED],
             senders=settings.senders,
             ways=dynamics.ways,
             kms_key_arn=settings.kms_key_arn,
         )
-        return OperationHandler(
-            registrar=registrar,
-            views=views,
-            upkeep=upkeep,
-            names=settings.names,
-            hear_peers=hear_peers,
-            peers=settings.peers,
-            declared=declared,
-            applied=self.documents[DECLARED],
-        )
-
-    @property
-    def _peers_queues(self) -> Sequence[str]:
-        here = self.settings.here
-        urls = (here.control_queue_url, here.ingress_url, here.fifo_ingress_url)
-        return [self.settings.arn_prefix + url.rsplit("/", 1)[1] for url in urls]
 
     def dynamics(self, registrar: LinkService) -> DynamicRouteService:
         """Create the service of dynamic routes, for the same invocation."""
@@ -247,7 +231,7 @@ def hear(message: Message, context: LambdaContext) -> None:
     else:
         registrar.hear(control, sender_id=message.sender_id)
         dynamics.sync()
-    _after(registrar, dynamics, upkeep)
+    finish(registrar, dynamics, upkeep)
 
 
 def perform(request: dict[str, Any] | str, context: LambdaContext) -> object:
@@ -262,23 +246,16 @@ def perform(request: dict[str, Any] | str, context: LambdaContext) -> object:
         # A sweep that raises for a bad declaration has finished all its other work.
         if operation.changes:
             dynamics.sync(heartbeat=sweeps)
-            _after(registrar, dynamics, upkeep)
-        if sweeps:
-            _tell_of_routes(registrar)
+            finish(registrar, dynamics, upkeep)
+        if sweeps and (registry := registrar.registry()).bridges:
+            down = list_down_routes(registry)
+            publish(SERVICE, {"RoutesDown": len(down)})  # an alarm uses this metric
+            if down:
+                logger.warning("RoutesDown", routes=down)
 
 
-def _tell_of_routes(registrar: LinkService) -> None:
-    """Publish, at every sweep of a site that has routes, how many are down: an alarm uses this metric."""
-    registry = registrar.registry()
-    if not registry.bridges:
-        return
-    down = list_down_routes(registry)
-    publish(SERVICE, {"RoutesDown": len(down)})
-    if down:
-        logger.warning("RoutesDown", routes=down)
-
-
-def _after(registrar: LinkService, dynamics: DynamicRouteService, upkeep: DriftRepair) -> None:
+def finish(registrar: LinkService, dynamics: DynamicRouteService, upkeep: DriftRepair) -> None:
+    """Report what was repaired and which ops were ignored, and arm the next tick."""
     for mended in upkeep.repairs:
         logger.warning("Mended", what=mended.what, queue=mended.name, routes=mended.routes, lost=mended.lost)
         publish(SERVICE, {"Mended": 1, "MessagesLost": mended.lost})

@@ -6,6 +6,7 @@ Copies that became dead letters meanwhile are redriven. Everything is idempotent
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -58,7 +59,8 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
     def sweep(self) -> None:
         """Check routes' resources, some bound queues in turn, and missing queues. Raises `CallFailed` at the end."""
         registry, bindings, watch = self.registrar.registry(), self.registrar.exchanges.bindings(), self.watch()
-        read = {record.queue for record in _list_open(registry) if record.queue is not None}
+        sources = (record for record in registry.bridges.values() if record.bridge.src_is_local and not record.closing)
+        read = {record.queue for record in sources if record.queue is not None}
         turn = self.registrar.now_ms() // SWEEP_MS
         self._check_queues({*read, *bindings.sample_queues(MAX_CHECKED_QUEUES, turn=turn), *_list_unsettled(watch)})
 
@@ -131,8 +133,11 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
         bindings = self.registrar.exchanges.bindings()
         for name, messages in counts.items():
             if messages is not None:
+                # Copies that became dead letters while the queue was missing are redriven, one part per check.
                 if watch.of(name).undelivered:
-                    self._redrive_queue(name)
+                    with suppress(DestinationFault):  # the rest is still there: the next check goes on
+                        moved = self.redrive(name)
+                        self._stored.change(partial(SiteWatch.record_redriven, name=name, number=moved, now_ms=now_ms))
                 continue
             if registry.bridges_reading(name) and watch.is_gone(name, after_ms=GONE_AFTER_MS, now_ms=now_ms):
                 self._recreate_queue(name, registry, now_ms=now_ms)
@@ -151,15 +156,6 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
                 except QueueGone:
                     counts[name] = None
         return counts
-
-    def _redrive_queue(self, name: str) -> None:
-        """Redrive the copies that became dead letters while the queue was missing, one part per check."""
-        try:
-            moved = self.redrive(name)
-        except DestinationFault:
-            return  # the rest is still there: the next look goes on
-        now_ms = self.registrar.now_ms()
-        self._stored.change(lambda watch: watch.record_redriven(name, moved, now_ms=now_ms))
 
     def _recreate_queue(self, name: str, registry: Registry, *, now_ms: int) -> None:
         """Remove a deleted queue from its routes, so that it is created again. Only one invocation wins."""
@@ -206,7 +202,9 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
         registry, bindings = self.registrar.registry(), self.registrar.exchanges.bindings()
         failed: list[CallFailed] = []
         for record in registry.bridges.values():
-            if _is_binding_missing(record, bindings):
+            bridge = record.bridge
+            is_bound = bridge.kind is RouteKind.STATIC and record.bound and not record.closing
+            if is_bound and record.queue is not None and bridge.key not in bindings.keys(bridge.src, record.queue):
                 self._record_missing(record, BINDING, record_resources(record.bridge.name, bound=False))
             try:
                 self._compare_queue(record)
@@ -246,10 +244,6 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
         self.repairs.append(Repair(what=what, name=record.queue or "", routes=routes))
 
 
-def _list_open(registry: Registry) -> list[BridgeRecord]:
-    return [record for record in registry.bridges.values() if record.bridge.src_is_local and not record.closing]
-
-
 def _list_unsettled(watch: SiteWatch) -> set[str]:
     """Return the queues that were missing at the last check, and those with dead letters to redrive."""
     return {
@@ -257,10 +251,3 @@ def _list_unsettled(watch: SiteWatch) -> set[str]:
         for name, queue_watch in watch.queues.items()
         if queue_watch.missing_since_ms is not None or queue_watch.undelivered
     }
-
-
-def _is_binding_missing(record: BridgeRecord, bindings: SiteBindings) -> bool:
-    bridge, queue = record.bridge, record.queue
-    if bridge.kind is not RouteKind.STATIC or queue is None or not record.bound or record.closing:
-        return False
-    return bridge.key not in bindings.keys(bridge.src, queue)

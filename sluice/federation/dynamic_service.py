@@ -14,13 +14,7 @@ from msgspec.structs import replace
 
 from sluice.codec import encode
 from sluice.errors import Malformed, PeerRefused, PeerUnreachable
-from sluice.federation.dynamic.ops import (
-    NO_ADVERTISEMENTS,
-    BindingAdvertisement,
-    BindingAdvertisements,
-    bindings_for,
-    decode_op,
-)
+from sluice.federation.dynamic import ops, steps
 from sluice.federation.dynamic.paths import choose_bridges_in_use, collect_advertised_bindings, find_origins, list_paths
 from sluice.federation.dynamic.state import (
     ROUTES,
@@ -32,24 +26,13 @@ from sluice.federation.dynamic.state import (
     RoutesByExchange,
     ServedRoute,
 )
-from sluice.federation.dynamic.steps import (
-    add_pull,
-    add_served,
-    handle_heartbeat,
-    receive_op,
-    remove_pull,
-    remove_served,
-    set_link_up,
-    set_local_bindings,
-    step,
-)
 from sluice.federation.exchange_store import Change, bind_exactly, combine_changes
 from sluice.federation.link_service import LinkService, to_link_update
 from sluice.federation.links.messages import DynamicMessage, encode_control
 from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, Registry, bridge_destination
 from sluice.federation.links.states import Intent
 from sluice.federation.links.transitions import update_link
-from sluice.federation.matching.bindings import Destination, SiteBindings
+from sluice.federation.matching.bindings import SiteBindings
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.typed_values import from_stored
 from sluice.federation.operations import PathsView
@@ -70,12 +53,12 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
         """Process a peer's op; malformed ones are counted. Raises `BadRoute` if the sender isn't a known peer."""
         self.registrar.verify_sender(message.sender, sender_id=sender_id)
         try:
-            op = decode_op(bytes(message.said))
+            op = ops.decode_op(bytes(message.said))
         except Malformed:
             self.ignored[Ignored.MALFORMED] += 1  # of a newer version, perhaps: heartbeats tell what it would have
             return
         type_ = exchange_type(self.registrar.exchanges.bindings(), op.exchange)
-        self.sync(heard={op.exchange: [receive_op(message.sender.tag, op, type_)]})
+        self.sync(heard={op.exchange: [steps.receive_op(message.sender.tag, op, type_)]})
 
     def sync(self, *, heard: Mapping[str, Sequence[DynamicEvent]] | None = None, heartbeat: bool = False) -> None:
         """Reconcile dynamic routes with registry and bindings; without changes this costs two small reads.
@@ -119,10 +102,10 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
                         registry, of_exchange, routes, _collect_local_bindings(registry, bound, exchange)
                     ),
                     *heard.get(exchange, ()),
-                    *([handle_heartbeat(self.registrar.now_ms())] if heartbeat else []),
+                    *([steps.handle_heartbeat(self.registrar.now_ms())] if heartbeat else []),
                 ]
                 for event in events:
-                    taken = step(routes, event)
+                    taken = steps.step(routes, event)
                     routes = taken.routes
                     sendings.extend(taken.sendings)
                     if taken.ignored is not None:
@@ -136,7 +119,11 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
         return {name: DynamicRoutes(here=registry.here, exchange=name) for name in names} | after, sendings
 
     def _derive_events(
-        self, registry: Registry, records: Sequence[BridgeRecord], routes: DynamicRoutes, local: BindingAdvertisements
+        self,
+        registry: Registry,
+        records: Sequence[BridgeRecord],
+        routes: DynamicRoutes,
+        local: ops.BindingAdvertisements,
     ) -> Iterator[DynamicEvent]:
         """Yield events for the registry's and the bindings' changes since the last run."""
         now_ms = self.registrar.now_ms()
@@ -147,9 +134,9 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
             for record in records
             if record.bridge.src_is_local and (record.queue is not None or record.bridge.name in routes.served)
         }
-        yield from (remove_pull(name) for name in routes.pulls.keys() - pulls.keys())
-        yield from (remove_served(name) for name in routes.served.keys() - served.keys())
-        yield set_local_bindings(local)
+        yield from (steps.remove_pull(name) for name in routes.pulls.keys() - pulls.keys())
+        yield from (steps.remove_served(name) for name in routes.served.keys() - served.keys())
+        yield steps.set_local_bindings(local)
         for name in pulls.keys() - routes.pulls.keys():
             bridge, link = pulls[name].bridge, registry.links[pulls[name].bridge.link]
             pull = PulledRoute(
@@ -160,7 +147,7 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
                 epoch=now_ms,
                 up=link.carries,
             )
-            yield add_pull(pull)
+            yield steps.add_pull(pull)
         for name in served.keys() - routes.served.keys():
             bridge, link = served[name].bridge, registry.links[served[name].bridge.link]
             added = ServedRoute(
@@ -173,10 +160,10 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
                 expires_ms=None if bridge.expires_s is None else bridge.expires_s * 1000,
                 max_hops=bridge.max_hops,
             )
-            yield add_served(added)
+            yield steps.add_served(added)
         for record in (*pulls.values(), *served.values()):
             link = registry.links[record.bridge.link]
-            yield set_link_up(record.bridge.link, up=link.carries, now_ms=now_ms)
+            yield steps.set_link_up(record.bridge.link, up=link.carries, now_ms=now_ms)
 
     def _bind_queues(self, registry: Registry, routes: DynamicRoutes, type_: ExchangeType) -> Iterator[Change]:
         """Bind each route's queue by exactly the bindings advertised over it.
@@ -193,9 +180,9 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
             if is_wanted and destination.crossing is not None:
                 leading = replace(destination.crossing, origins=find_origins(ways, name))
                 destination = replace(destination, crossing=leading)
-            wants = collect_advertised_bindings(routes, name, ways) if is_wanted else NO_ADVERTISEMENTS
+            wants = collect_advertised_bindings(routes, name, ways) if is_wanted else ops.NO_ADVERTISEMENTS
             yield bind_exactly(
-                destination, bindings_for(wants, exchange=routes.exchange, type_=type_, queue=record.queue)
+                destination, ops.bindings_for(wants, exchange=routes.exchange, type_=type_, queue=record.queue)
             )
 
     def _send(self, registry: Registry, sendings: Sequence[OutgoingOp]) -> None:
@@ -218,18 +205,14 @@ def exchange_type(bound: SiteBindings, exchange: str) -> ExchangeType:
     return next((candidate.type for candidate in bound.exchanges if candidate.name == exchange), ExchangeType.TOPIC)
 
 
-def _collect_local_bindings(registry: Registry, bound: SiteBindings, exchange: str) -> BindingAdvertisements:
+def _collect_local_bindings(registry: Registry, bound: SiteBindings, exchange: str) -> ops.BindingAdvertisements:
     """Return the bindings of all queues except those of dynamic routes."""
     dynamic = {record.queue for record in registry.bridges.values() if record.bridge.dynamic}
-    return frozenset(
-        BindingAdvertisement.from_binding(key, from_stored(arguments))
-        for queue, keys in bound.keys_at(exchange).items()
-        if queue not in dynamic and not _is_dynamic(bound.destination(queue))
-        for key, arguments in keys.items()
-    )
-
-
-def _is_dynamic(destination: Destination | None) -> bool:
-    """Whether a queue belongs to a dynamic route, even while it is being created again."""
-    crossing = None if destination is None else destination.crossing
-    return crossing is not None and crossing.origins is not UNSET
+    wants: set[ops.BindingAdvertisement] = set()
+    for queue, keys in bound.keys_at(exchange).items():
+        destination = bound.destination(queue)
+        crossing = None if destination is None else destination.crossing
+        # A dynamic route's queue that is being created again is only known by its crossing.
+        if queue not in dynamic and (crossing is None or crossing.origins is UNSET):
+            wants |= {ops.BindingAdvertisement.from_binding(key, from_stored(value)) for key, value in keys.items()}
+    return frozenset(wants)

@@ -15,16 +15,9 @@ from msgspec.structs import replace
 from sluice.errors import BadRoute, PeerRefused, PeerUnreachable
 from sluice.federation.bridge_provisioner import BridgeProvisioner
 from sluice.federation.exchange_store import ExchangeStore
+from sluice.federation.links import messages, transitions
 from sluice.federation.links.due import EMPTY_FOR_MS, Action, DueAction, find_due_actions
 from sluice.federation.links.links import Address, Bridge, Link
-from sluice.federation.links.messages import (
-    Hello,
-    HelloAnswer,
-    HelloRefusal,
-    LinkMessage,
-    Parting,
-    encode_control,
-)
 from sluice.federation.links.peers import ONLY_UNSTAGED, KnownPeers, Peer, verify_address
 from sluice.federation.links.registry import (
     REGISTRY,
@@ -36,16 +29,6 @@ from sluice.federation.links.registry import (
     format_served_name,
 )
 from sluice.federation.links.states import AccessRefused, Intent, LinkEvent, LinkState, TimePassed, Unreachable
-from sluice.federation.links.transitions import (
-    Change,
-    accept_answer,
-    accept_hello,
-    accept_parting,
-    apply,
-    record_hello_sent,
-    remove_link,
-    update_link,
-)
 from sluice.federation.stored import DocumentStore
 from sluice.splitting.filters.values import Filter
 
@@ -93,14 +76,14 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
     def _stored(self) -> DocumentStore[Registry]:
         return DocumentStore(self.document, REGISTRY, lambda: Registry(here=self.here.tag))
 
-    def advance(self, changes: Sequence[Change] = (), *, ticks: bool = True) -> Registry:
+    def advance(self, changes: Sequence[transitions.Change] = (), *, ticks: bool = True) -> Registry:
         """Save changes and run due actions until none is left, and return the registry."""
         registry = self.save_changes(changes)
         if ticks:
             registry = self.save_changes(self._derive_ticks(registry))
         done: set[tuple[DueAction, object]] = set()
         for _ in range(MAX_ROUNDS):
-            followed: list[Change] = []
+            followed: list[transitions.Change] = []
             for action in find_due_actions(registry, now_ms=self.now_ms(), empty_for_ms=self.empty_for_ms):
                 # Each action runs once per state of its bridge or link: one that didn't help has to wait.
                 is_links = action.act in {Action.SEND_HELLO, Action.SEND_PARTING}
@@ -120,23 +103,23 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
             registry = self.save_changes(followed)
         return registry
 
-    def save_changes(self, changes: Sequence[Change]) -> Registry:
+    def save_changes(self, changes: Sequence[transitions.Change]) -> Registry:
         """Save all of the changes or none. Raises `BadRoute`, `TooBusy`."""
 
         def change(registry: Registry) -> Registry:
             for pending in changes:
-                registry = apply(registry, pending, now_ms=self.now_ms(), jitter=self.jitter())
+                registry = transitions.apply(registry, pending, now_ms=self.now_ms(), jitter=self.jitter())
             return registry
 
         return self._stored.change(change)
 
-    def _derive_ticks(self, registry: Registry) -> list[Change]:
-        forwards, waiting, events = self.last_forwards(), self.waiting_since(), list[Change]()
+    def _derive_ticks(self, registry: Registry) -> list[transitions.Change]:
+        forwards, waiting, events = self.last_forwards(), self.waiting_since(), list[transitions.Change]()
         for name, record in registry.links.items():
             bridges = registry.list_bridges(name)
             last_ms = max((forwards.get(bridge_record.bridge.name, 0) for bridge_record in bridges), default=0)
             if last_ms > (record.status.last_forward_ms or 0):
-                events.append(update_link(name, LinkEvent.FORWARDED))
+                events.append(transitions.update_link(name, LinkEvent.FORWARDED))
             queued = 0  # nobody asks what is left, unless the link drains
             if record.status.draining:
                 queued = sum(bridge_record.bound for bridge_record in bridges)
@@ -151,7 +134,9 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
                 for bridge_record in bridges
                 if (since_ms := waiting.get(bridge_record.queue or "")) is not None and registry.may_flow(bridge_record)
             ]
-            events.append(update_link(name, TimePassed(queued=queued, waiting_since_ms=min(oldest, default=None))))
+            events.append(
+                transitions.update_link(name, TimePassed(queued=queued, waiting_since_ms=min(oldest, default=None)))
+            )
         return events
 
     def next_tick_ms(self, registry: Registry) -> int | None:
@@ -172,7 +157,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
 
     # Peers' messages
 
-    def hear(self, message: LinkMessage, *, sender_id: str) -> Registry:
+    def hear(self, message: messages.LinkMessage, *, sender_id: str) -> Registry:
         """Process a peer's message and answer it. Raises `BadRoute` if the sender may not send it.
 
         `sender_id` is the sender's id from SQS.
@@ -180,18 +165,18 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
         sender, link = self.verify_sender(message.sender, sender_id=sender_id), message.link
         self._check_link(message, sender)
         match message:
-            case Hello(served=True):
+            case messages.Hello(served=True):
                 return self._answer_server(link, sender)
-            case Hello():
+            case messages.Hello():
                 return self._receive_hello(message, sender)
-            case HelloAnswer(exchanges=exchanges, bridges=bridges):
-                event = accept_answer(
+            case messages.HelloAnswer(exchanges=exchanges, bridges=bridges):
+                event = transitions.accept_answer(
                     link, peer=sender, exchanges=exchanges, bridges=bridges, ours=self._exchange_types()
                 )
-            case HelloRefusal(reason=reason):
-                event = update_link(link, AccessRefused(reason))
-            case Parting():
-                event = accept_parting(link, sender.tag)
+            case messages.HelloRefusal(reason=reason):
+                event = transitions.update_link(link, AccessRefused(reason))
+            case messages.Parting():
+                event = transitions.accept_parting(link, sender.tag)
         return self.advance([event], ticks=False)
 
     def filter_refusal(self, bridge: Bridge) -> str | None:
@@ -206,23 +191,25 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
             sender = replace(sender, role_arn=None, external_id=None)
         return sender
 
-    def _check_link(self, message: LinkMessage, sender: Address) -> None:
+    def _check_link(self, message: messages.LinkMessage, sender: Address) -> None:
         """Check that a message about one of our links comes from the link's peer. Raises `BadRoute`."""
-        if isinstance(message, HelloAnswer | HelloRefusal):
+        if isinstance(message, messages.HelloAnswer | messages.HelloRefusal):
             record = self.registry().links.get(message.link)
             if record is not None and record.link.peer != sender.tag:
                 raise BadRoute(f"{sender.tag}: {message.link[:100]} is a link to {record.link.peer}")
 
-    def _receive_hello(self, hello: Hello, peer: Address) -> Registry:
+    def _receive_hello(self, hello: messages.Hello, peer: Address) -> Registry:
         """Process a hello and answer it, with the reason for each refused pull."""
         rules, name = self.known.value()[peer.tag], format_served_name(hello.link, peer.tag)
         reasons = {pull.name: rules.find_pull_refusal(pull) or self.filter_refusal(pull) for pull in hello.pulls}
         allowed = [pull for pull in hello.pulls if reasons[pull.name] is None]
         try:
-            event = accept_hello(hello.link, peer=peer, pulls=allowed, paused=hello.paused, draining=hello.draining)
+            event = transitions.accept_hello(
+                hello.link, peer=peer, pulls=allowed, paused=hello.paused, draining=hello.draining
+            )
             registry = self.advance([event], ticks=False)
         except BadRoute as error:
-            self._reply(peer, HelloRefusal(link=hello.link, sender=self.here, reason=str(error)))
+            self._reply(peer, messages.HelloRefusal(link=hello.link, sender=self.here, reason=str(error)))
             return self.registry()
         record = registry.links.get(name)
         if record is None:
@@ -235,37 +222,37 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
         try:
             self._tell(record.link, self._build_answer(hello.link, bridges))
         except (PeerUnreachable, PeerRefused) as error:  # the evidence that a served link has
-            return self.advance([update_link(name, to_link_update(error))], ticks=False)
+            return self.advance([transitions.update_link(name, to_link_update(error))], ticks=False)
         return self.registry()
 
     def _answer_server(self, link: str, peer: Address) -> Registry:
         """Answer a hello from a peer that serves our link: it learns whether the link still exists here."""
         registry, ours = self.registry(), link.removesuffix(SERVED_MARK + self.here.tag)
         is_known = ours in registry.links
-        self._reply(peer, self._build_answer(link, {}) if is_known else Parting(link=ours, sender=self.here))
+        self._reply(peer, self._build_answer(link, {}) if is_known else messages.Parting(link=ours, sender=self.here))
         return registry
 
-    def _build_answer(self, link: str, bridges: Mapping[str, str]) -> HelloAnswer:
-        return HelloAnswer(link=link, sender=self.here, exchanges=self._exchange_types(), bridges=bridges)
+    def _build_answer(self, link: str, bridges: Mapping[str, str]) -> messages.HelloAnswer:
+        return messages.HelloAnswer(link=link, sender=self.here, exchanges=self._exchange_types(), bridges=bridges)
 
     def _exchange_types(self) -> Mapping[str, str]:
         """Return this site's exchanges with their types."""
         return {exchange.name: exchange.type.value for exchange in self.exchanges.bindings().exchanges}
 
-    def _reply(self, peer: Address, message: LinkMessage) -> None:
+    def _reply(self, peer: Address, message: messages.LinkMessage) -> None:
         """Reply to a site without a link. A lost reply is harmless, because the peer repeats its hello."""
         with suppress(PeerUnreachable, PeerRefused):
             self._tell(Link.to_peer(peer, name=peer.tag), message)
 
-    def _tell(self, link: Link, message: LinkMessage) -> None:
-        self.peers.tell(link, link.endpoints[0], encode_control(message))
+    def _tell(self, link: Link, message: messages.LinkMessage) -> None:
+        self.peers.tell(link, link.endpoints[0], messages.encode_control(message))
 
     # Due actions of links
 
-    def _send_hello(self, link: str, registry: Registry) -> list[Change]:
+    def _send_hello(self, link: str, registry: Registry) -> list[transitions.Change]:
         record = registry.links[link]
         pulls, paused = collect_pulls(registry, link)
-        hello = Hello(
+        hello = messages.Hello(
             link=link,
             sender=self.here,
             served=record.served,
@@ -274,15 +261,15 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
             paused=paused,
         )
         try:
-            self.peers.tell(record.link, record.endpoint, encode_control(hello))
+            self.peers.tell(record.link, record.endpoint, messages.encode_control(hello))
         except PeerRefused as error:
             return [
-                record_hello_sent(link),
-                update_link(link, AccessRefused(f"{error}{self._explain_refusal(record)}")),
+                transitions.record_hello_sent(link),
+                transitions.update_link(link, AccessRefused(f"{error}{self._explain_refusal(record)}")),
             ]
         except PeerUnreachable as error:
-            return [record_hello_sent(link), update_link(link, to_link_update(error))]
-        return [record_hello_sent(link)]
+            return [transitions.record_hello_sent(link), transitions.update_link(link, to_link_update(error))]
+        return [transitions.record_hello_sent(link)]
 
     def _explain_refusal(self, record: LinkRecord) -> str:
         """Name the setting that may be missing, because AWS's error names none."""
@@ -293,13 +280,13 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
             return f": federation.peer_accounts at {self.here.tag} doesn't list {account}, {record.link.peer}'s"
         return f": does federation.peer_accounts at {record.link.peer} list {ours}, {self.here.tag}'s?"
 
-    def _send_parting(self, link: str, registry: Registry) -> list[Change]:
+    def _send_parting(self, link: str, registry: Registry) -> list[transitions.Change]:
         record = registry.links[link]
         if not record.served:
             try:
-                self._tell(record.link, Parting(link=link, sender=self.here))
+                self._tell(record.link, messages.Parting(link=link, sender=self.here))
             except PeerUnreachable:
                 return []  # told once it can be
             except PeerRefused:
                 pass  # it will never be told
-        return [remove_link(link)]
+        return [transitions.remove_link(link)]

@@ -4,62 +4,32 @@ Every request is checked as strictly as the command line's. Each sweep creates d
 removes those that are no longer declared; objects that were never declared stay.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
+from sluice.codec import pick_shared_fields
 from sluice.errors import BadBinding, BadConfiguration, BadRoute
+from sluice.federation import operations
+from sluice.federation.bridge_provisioner import BRIDGE_QUEUE_PREFIX
 from sluice.federation.declared import DECLARED, BindingDeclaration, Declared
 from sluice.federation.drift_repair import DriftRepair
 from sluice.federation.exchange_store import add_binding, add_exchange, remove_binding, remove_exchange
 from sluice.federation.link_service import LinkService
-from sluice.federation.links.links import Bridge, Link, check_link
+from sluice.federation.links import transitions
+from sluice.federation.links.links import Bridge, Introduction, Link, check_link
 from sluice.federation.links.peers import Peer, check_peer, describe_unknown_peer
-from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, find_feeding_queues
-from sluice.federation.links.states import AccessRefused, Command, LinkEvent, Unreachable
-from sluice.federation.links.transitions import (
-    add_bridge,
-    add_link,
-    change_bridge,
-    close_bridge,
-    command_bridge,
-    update_link,
-)
-from sluice.federation.matching.bindings import Destination
+from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, describe_state, find_feeding_queues
+from sluice.federation.links.states import AccessRefused, Command, LinkEvent, LinkState, Unreachable
+from sluice.federation.links.watch import Repairs
+from sluice.federation.matching.bindings import Binding, Destination
 from sluice.federation.matching.exchanges import Exchange
-from sluice.federation.operations import (
-    AddBridge,
-    AddExchange,
-    AddLink,
-    AddPeer,
-    BindQueue,
-    ChangeBridge,
-    CloseBridge,
-    CloseLink,
-    CommandBridge,
-    CommandLink,
-    DeleteExchange,
-    DeletePeer,
-    FederationOperation,
-    ListBindings,
-    ListExchanges,
-    ListPaths,
-    ListQueues,
-    Redrive,
-    RedriveResult,
-    ReportGone,
-    ReportOutage,
-    ShowSite,
-    SweepSite,
-    Tick,
-    UnbindQueue,
-)
 from sluice.federation.settings import SiteNames
-from sluice.federation.site_views import SiteViews
 
 if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
     from sluice.aws.documents import DynamoDocument
@@ -70,18 +40,23 @@ class NotFound(BadConfiguration):
 
 
 class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
-    """Applies operations during one invocation. `applied` stores the last declaration that was applied."""
+    """Applies operations during one invocation. `applied` stores the last declaration that was applied.
+
+    `senders` are the role ids that peers see as senders.
+    """
 
     registrar: LinkService
-    views: SiteViews
     upkeep: DriftRepair
     names: SiteNames
     hear_peers: Callable[[], None]  # let what peers send be read: where there are none, it isn't
     peers: tuple[Peer, ...]
     declared: Declared
     applied: "DynamoDocument"
+    senders: tuple[str, ...]
+    ways: Callable[[], operations.PathsView]  # of dynamic routes
+    kms_key_arn: str | None = None  # of the key for queues made at run time
 
-    def perform(self, operation: FederationOperation) -> object:  # noqa: C901, PLR0911, PLR0912 - one case an operation
+    def perform(self, operation: operations.FederationOperation) -> object:  # noqa: C901, PLR0911, PLR0912 - one case an operation
         """Apply an operation and return its result.
 
         Raises a `BadConfiguration` for a caller's mistake and `QueueGone` for a missing queue, without a change. Raises
@@ -89,73 +64,143 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         """
         registrar = self.registrar
         match operation:
-            case ShowSite():
-                return self.views.site()
-            case ListExchanges():
-                return self.views.exchanges()
-            case ListQueues():
-                return self.views.queues()
-            case ListBindings(exchange=name):
-                return self.views.bindings(name)
-            case ListPaths():
-                return self.views.ways()
-            case Redrive(name=name):
+            case operations.ShowSite():
+                return self.view_site()
+            case operations.ListExchanges():
+                return operations.ExchangesView(exchanges=registrar.exchanges.bindings().exchanges)
+            case operations.ListQueues():
+                return self.view_queues()
+            case operations.ListBindings(exchange=name):
+                return self.view_bindings(name)
+            case operations.ListPaths():
+                return self.ways()
+            case operations.Redrive(name=name):
                 return self.redrive(name)
-            case AddExchange(name=name, type=type_, alternate=alternate):
-                exchange = Exchange(name=name, type=type_, alternate=alternate)
+            case operations.AddExchange():
+                exchange = Exchange(**pick_shared_fields(operation, Exchange))
                 registrar.exchanges.change(add_exchange(exchange))
                 return exchange
-            case DeleteExchange(name=name):
+            case operations.DeleteExchange(name=name):
                 registrar.exchanges.change(remove_exchange(name))
-            case BindQueue():
+            case operations.BindQueue():
                 declaration = operation.declaration()
                 queue = self.names.physical(declaration.queue)
                 registrar.works.queues.count(queue)  # it has to be there
                 self.bind(declaration, replaces=operation.replaces)
                 return BindingDeclaration.from_binding(declaration.binding(queue=queue))
-            case UnbindQueue(exchange=name, queue=queue, key=key):
+            case operations.UnbindQueue(exchange=name, queue=queue, key=key):
                 registrar.exchanges.change(remove_binding((name, self.names.physical(queue), key)))
-            case AddPeer(peer=peer):
+            case operations.AddPeer(peer=peer):
                 self.add_peer(peer)
                 return peer
-            case DeletePeer(name=name):
+            case operations.DeletePeer(name=name):
                 self.remove_peer(name)
-            case AddLink(link=link):
+            case operations.AddLink(link=link):
                 self.add_link(link)
                 return link
-            case CloseLink(name=name):
+            case operations.CloseLink(name=name):
                 self.tell_link(name, LinkEvent.CLOSE)
-            case CommandLink(name=name, what=command):
+            case operations.CommandLink(name=name, what=command):
                 self.tell_link(name, command)
-            case AddBridge(bridge=bridge):
+            case operations.AddBridge(bridge=bridge):
                 self.add_bridge(bridge)
                 return bridge
-            case ChangeBridge(bridge=bridge):
+            case operations.ChangeBridge(bridge=bridge):
                 self.change_bridge(bridge)
                 return bridge
-            case CloseBridge():
+            case operations.CloseBridge():
                 self.close_bridge(operation)
-            case CommandBridge():
+            case operations.CommandBridge():
                 self.tell_bridge(operation)
-            case ReportOutage(link=name, error=error, refused=refused, at_ms=at_ms):
+            case operations.ReportOutage(link=name, error=error, refused=refused, at_ms=at_ms):
                 news = AccessRefused(error, at_ms) if refused else Unreachable(error, at_ms)
-                registrar.advance([update_link(name, news)], ticks=False)
-            case ReportGone(copies=copies):
+                registrar.advance([transitions.update_link(name, news)], ticks=False)
+            case operations.ReportGone(copies=copies):
                 self.upkeep.report(copies)
-            case Tick():
+            case operations.Tick():
                 registrar.advance()  # first: looks may take all the time there is
                 self.upkeep.recheck()
                 registrar.advance(ticks=False)
-            case SweepSite():
+            case operations.SweepSite():
                 self.sweep()
         return None
 
-    def redrive(self, name: str) -> RedriveResult:
+    def redrive(self, name: str) -> operations.RedriveResult:
         """Redrive a route's dead letters. Raises `NotFound`, or `BadRoute` if the route's source is another site."""
         queue = self.record(name).queue
         if queue is None:
             raise BadRoute(f"{name}: its dead letters are at its source: redrive it there")
-        return RedriveResult(redriven=self.upkeep.redrive(queue))
+        return operations.RedriveResult(redriven=self.upkeep.redrive(queue))
+
+    # Views for operators
+
+    def view_site(self) -> operations.SiteView:
+        """Return the whole site's view."""
+        registry, bindings = self.registrar.registry(), self.registrar.exchanges.bindings()
+        forwards, fed, mends = self.registrar.last_forwards(), find_feeding_queues(registry), self.upkeep.watch().mends
+        return operations.SiteView(
+            address=Introduction(**asdict(self.registrar.here), senders=self.senders),
+            peer_accounts=self.registrar.peer_accounts,
+            peers=tuple(peer for _, peer in sorted(self.registrar.known.value().items())),
+            exchanges=bindings.exchanges,
+            bindings=bindings.count,
+            feeds=tuple(self.view_binding(binding) for binding in bindings if binding.queue in fed),
+            links=tuple(
+                operations.LinkView(**asdict(record.link), **pick_shared_fields(record, operations.LinkView))
+                for _, record in sorted(registry.links.items())
+            ),
+            bridges=tuple(
+                operations.BridgeView(
+                    **asdict(record.bridge),
+                    served=record.served,
+                    declared=record.declared,
+                    error=record.error,
+                    state=LinkState.CLOSING if link is None else describe_state(record, link),
+                    reads=None if record.queue is None else self.names.logical_name(record.queue),
+                    last_forward_ms=forwards.get(name),
+                    mends=mends.get(name, Repairs()),
+                )
+                for name, record in sorted(registry.bridges.items())
+                for link in [registry.links.get(record.bridge.link)]
+            ),
+            declared=self.declared,
+        )
+
+    def view_queues(self) -> operations.QueuesView:
+        """Return the queues that are deployed, bound, or read by routes: not those that routes have of their own."""
+        records = sorted(self.registrar.registry().bridges.items())
+        made = {record.queue for _, record in records if record.makes_queue}
+        # A queue that is being made anew is known by its name alone.
+        users = (binding.queue for binding in self.registrar.exchanges.bindings() if binding.queue not in made)
+        bound = Counter(queue for queue in users if not queue.startswith(BRIDGE_QUEUE_PREFIX))
+        read = [(record.queue, name) for name, record in records if record.bridge.src_is_local]
+        deployed = self.names.queues.values()
+        known = {*deployed, *bound, *(queue for queue, _ in read if queue is not None and queue not in made)}
+        return operations.QueuesView(
+            address=self.registrar.here,
+            patterns=self.names.patterns,
+            kms_key_arn=self.kms_key_arn,
+            queues=tuple(
+                operations.QueueView(
+                    name=self.names.logical_name(queue),
+                    queue=queue,
+                    deployed=queue in deployed,
+                    bindings=bound[queue],
+                    routes=tuple(name for reads, name in read if reads == queue),
+                )
+                for queue in sorted(known)
+            ),
+        )
+
+    def view_bindings(self, exchange: str | None) -> operations.BindingsView:
+        """Return the bindings of an exchange, or of all. Raises `BadBinding` for one that isn't there."""
+        bindings = self.registrar.exchanges.bindings()
+        bound = bindings if exchange is None else bindings.of(bindings.exchange(exchange).name)
+        return operations.BindingsView(version=bindings.version, bindings=tuple(map(self.view_binding, bound)))
+
+    def view_binding(self, binding: Binding) -> BindingDeclaration:
+        """Return a binding with its queue's logical name."""
+        return BindingDeclaration.from_binding(binding, queue=self.names.logical_name(binding.queue))
 
     # Bindings, peers, links, routes
 
@@ -182,8 +227,8 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         registry = self.registrar.registry()
         served = [record.bridge for record in registry.bridges.values() if record.served and not record.closing]
         of_peer = [bridge for bridge in served if registry.links[bridge.link].link.peer == peer.tag]
-        gone = [close_bridge(bridge.name) for bridge in of_peer if peer.find_pull_refusal(bridge) is not None]
-        self.registrar.advance(gone, ticks=False)
+        gone = [bridge.name for bridge in of_peer if peer.find_pull_refusal(bridge) is not None]
+        self.registrar.advance([transitions.close_bridge(name) for name in gone], ticks=False)
 
     def record_route_tag(self, bridge: Bridge) -> None:
         """Record the tag of an incoming route as one of its peer's tags."""
@@ -212,7 +257,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         self.registrar.known.change(
             lambda known: {other_tag: peer for other_tag, peer in known.items() if other_tag != tag}
         )
-        self.registrar.advance([update_link(name, LinkEvent.CLOSE) for name in to_peer])
+        self.registrar.advance([transitions.update_link(name, LinkEvent.CLOSE) for name in to_peer])
 
     def add_link(self, link: Link, *, declared: bool = False) -> None:
         """Add a link. Raises `BadRoute` if it is invalid."""
@@ -222,20 +267,20 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         if SERVED_MARK not in link.name and link.peer not in self.registrar.known.value():
             raise BadRoute(f"{link.name}: {describe_unknown_peer(link.peer)}")
         save_changes = self.registrar.save_changes if declared else self.registrar.advance
-        save_changes([add_link(link, declared=declared)])
+        save_changes([transitions.add_link(link, declared=declared)])
 
     def tell_link(self, name: str, news: Command | LinkEvent) -> None:
         """Send a command or an event to a link. Raises `NotFound`."""
         if name not in self.registrar.registry().links:
             raise NotFound(f"no such link: {name}")
-        self.registrar.advance([update_link(name, news)])
+        self.registrar.advance([transitions.update_link(name, news)])
 
     def add_bridge(self, bridge: Bridge) -> None:
         """Add a route. Raises `BadRoute` or `BadBinding` if it is invalid."""
         self.check_filter(bridge)
         if bridge.src_is_local and bridge.src_is_queue:
             self.names.readable(bridge.src)  # said at once; of one that is pulled the source says it
-        self.registrar.advance([add_bridge(bridge)])
+        self.registrar.advance([transitions.add_bridge(bridge)])
         self.record_route_tag(bridge)
 
     def change_bridge(self, bridge: Bridge) -> None:
@@ -243,7 +288,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         if self.record(bridge.name).declared:
             raise BadRoute(f"{bridge.name}: it is declared in cdk.json: change it there, and deploy")
         self.check_filter(bridge)
-        self.registrar.advance([change_bridge(bridge)])
+        self.registrar.advance([transitions.change_bridge(bridge)])
         self.record_route_tag(bridge)
 
     def check_filter(self, bridge: Bridge) -> None:
@@ -252,14 +297,14 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         if reason is not None:
             raise BadRoute(f"{bridge.name}: {reason}")
 
-    def close_bridge(self, asked: CloseBridge) -> None:
+    def close_bridge(self, asked: operations.CloseBridge) -> None:
         """Close a route. Raises `NotFound`."""
         link = self.record(asked.name).bridge.link
-        registry = self.registrar.advance([close_bridge(asked.name)])
+        registry = self.registrar.advance([transitions.close_bridge(asked.name)])
         if asked.del_empty_link and all(record.closing for record in registry.list_bridges(link)):
-            self.registrar.advance([update_link(link, LinkEvent.CLOSE)])
+            self.registrar.advance([transitions.update_link(link, LinkEvent.CLOSE)])
 
-    def tell_bridge(self, asked: CommandBridge) -> None:
+    def tell_bridge(self, asked: operations.CommandBridge) -> None:
         """Send a command to a route. Raises `NotFound`, or `BadRoute` if the command belongs at the peer."""
         record = self.record(asked.name)
         if record.served:
@@ -267,8 +312,8 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         if asked.what is Command.DRAIN and not record.bridge.src_is_local:
             raise BadRoute(f"{asked.name}: it is pulled: drain its link, or the route at its source")
         is_links = asked.what is Command.RETRY
-        link = update_link(record.bridge.link, asked.what)
-        self.registrar.advance([link if is_links else command_bridge(asked.name, asked.what)])
+        link = transitions.update_link(record.bridge.link, asked.what)
+        self.registrar.advance([link if is_links else transitions.command_bridge(asked.name, asked.what)])
 
     def record(self, name: str) -> BridgeRecord:
         """Return a route's record. Raises `NotFound`."""
@@ -302,11 +347,12 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             before = DECLARED.from_text(content)
         kept = {route.name: route for route in declared.routes}
         gone = [
-            close_bridge(route.name)
+            transitions.close_bridge(route.name)
             for route in before.routes
             if route.name not in kept or not route.can_become(kept[route.name])
         ]
-        closed_links = [update_link(link.name, LinkEvent.CLOSE) for link in before.links if link not in declared.links]
+        gone_links = [link.name for link in before.links if link not in declared.links]
+        closed_links = [transitions.update_link(name, LinkEvent.CLOSE) for name in gone_links]
         self.registrar.advance([*gone, *closed_links], ticks=False)
         ids = {binding.binding().id for binding in declared.bindings}
         names = {exchange.name for exchange in declared.exchanges}
@@ -346,8 +392,10 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             return  # another of its name is about to go: this one is made with the next sweep after that
         if existing is None or existing.bridge.filter != route.filter:
             self.check_filter(route)
-        changes = existing is not None and existing.bridge.can_become(route)
-        self.registrar.save_changes([change_bridge(route) if changes else add_bridge(route, declared=True)])
+        if existing is not None and existing.bridge.can_become(route):
+            self.registrar.save_changes([transitions.change_bridge(route)])
+        else:
+            self.registrar.save_changes([transitions.add_bridge(route, declared=True)])
         self.record_route_tag(route)
 
     def declare_peers(self) -> Sequence[BadConfiguration]:

@@ -7,8 +7,6 @@ all publishing. Imported only for routes with a filter, because its pattern libr
 import math
 from collections.abc import Callable
 
-import msgspec
-
 from sluice.errors import BadFilter, HeldBack, NotSifted
 from sluice.message import Message
 from sluice.splitting.filters.files import check
@@ -22,30 +20,21 @@ OUT_OF_TIME = "its route's filter has had its time in this batch"
 NOT_RUNNING = "what runs jq can't be started for now"
 
 
-class RouteFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """One route's filter, for one batch."""
+def make_route_filter(
+    filter_: Filter, *, clock: Callable[[], float], decide: Decide, ready: Callable[[], None] = is_ready
+) -> Callable[[Message], bool]:
+    """Return a function that tells whether the filter matches a message, for one batch, which starts now.
 
-    router: Router
-    meter: Meter
+    The clock is monotonic seconds; `ready` starts what `decide` needs. The function raises `HeldBack` if the filter
+    wasn't evaluated; later messages of the batch are held back as well. It raises `NotSifted` if the filter fails on
+    this message.
+    """
+    share = Share(session_id="", key="", started_at_ms=0, filter=filter_)
+    router = Router.build([share], decide=decide, ready=ready)
+    meter = Meter(clock=clock, until=clock() + BATCH_S, budget_s=math.inf)
 
-    @classmethod
-    def from_filter(
-        cls, filter_: Filter, *, clock: Callable[[], float], decide: Decide, ready: Callable[[], None] = is_ready
-    ) -> "RouteFilter":
-        """Start a batch. The clock is monotonic seconds; `ready` starts what `decide` needs."""
-        share = Share(session_id="", key="", started_at_ms=0, filter=filter_)
-        return cls(
-            router=Router.build([share], decide=decide, ready=ready),
-            meter=Meter(clock=clock, until=clock() + BATCH_S, budget_s=math.inf),
-        )
-
-    def lets_over(self, message: Message) -> bool:
-        """Whether the filter matches the message.
-
-        Raises `HeldBack` if the filter wasn't evaluated; later messages of the batch are held back as well. Raises
-        `NotSifted` if it fails on this message.
-        """
-        recipients = self.router.find_recipients(FilterInput.from_message(message), meter=self.meter)
+    def lets_over(message: Message) -> bool:
+        recipients = router.find_recipients(FilterInput.from_message(message), meter=meter)
         if recipients.missing is not None:
             raise HeldBack(OUT_OF_TIME)
         for fault in recipients.faults:
@@ -53,6 +42,8 @@ class RouteFilter(msgspec.Struct, frozen=True, kw_only=True):
                 raise HeldBack(NOT_RUNNING)
             raise NotSifted(f"the route's filter: {fault.kind}")
         return recipients.stealing is not None
+
+    return lets_over
 
 
 def find_filter_problem(filter_: Filter, *, compile_problem: CompileProblem) -> str | None:

@@ -114,16 +114,14 @@ class PeerMappings(msgspec.Struct, frozen=True, kw_only=True):
             with calls("ListEventSourceMappings"):
                 response = self.client.list_event_source_mappings(EventSourceArn=arn)["EventSourceMappings"]
             for mapping in response:
-                if mapping["State"] in {"Disabled", "Disabling"}:
-                    self._switch_on(mapping["UUID"])
-
-    def _switch_on(self, mapping: str) -> None:
-        try:
-            with calls("UpdateEventSourceMapping"):
-                self.client.update_event_source_mapping(UUID=mapping, Enabled=True)
-        except CallFailed as error:
-            if error.code != BUSY:
-                raise
+                if mapping["State"] not in {"Disabled", "Disabling"}:
+                    continue
+                try:
+                    with calls("UpdateEventSourceMapping"):
+                        self.client.update_event_source_mapping(UUID=mapping["UUID"], Enabled=True)
+                except CallFailed as error:
+                    if error.code != BUSY:
+                        raise
 
 
 def _pace_options(queue: str, pace: MappingScaling) -> dict[str, Any]:

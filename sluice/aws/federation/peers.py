@@ -118,18 +118,14 @@ def _translate_errors(operation: str) -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        raise _classify(operation, error) from error
+        code, message = error_code(error), error.response["Error"].get("Message", "")
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        if code in REFUSALS or code.startswith(KMS_REFUSALS):
+            raise PeerRefused(f"{operation}: {code}: {message}") from error
+        if code in PASSING or code.startswith("KmsThrottled") or status >= SERVER_ERROR:
+            raise PeerUnreachable(f"{operation}: {code}: {message}") from error
+        raise CallFailed(operation, code, message) from error
     except ValueError as error:  # botocore's, of an endpoint that is no URL
         raise PeerRefused(f"{operation}: {error}") from error
     except BotoCoreError as error:
         raise PeerUnreachable(f"{operation}: {type(error).__name__}: {error}") from error
-
-
-def _classify(operation: str, error: ClientError) -> Exception:
-    code, message = error_code(error), error.response["Error"].get("Message", "")
-    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    if code in REFUSALS or code.startswith(KMS_REFUSALS):
-        return PeerRefused(f"{operation}: {code}: {message}")
-    if code in PASSING or code.startswith("KmsThrottled") or status >= SERVER_ERROR:
-        return PeerUnreachable(f"{operation}: {code}: {message}")
-    return CallFailed(operation, code, message)

@@ -1,13 +1,21 @@
-"""Adapts SQS to federation: finds, creates and configures the site's own queues."""
+"""Adapts SQS to federation: finds, creates and configures the site's own queues, and redrives their dead letters."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sluice.aws.clients import calls
+from sluice.aws.dead_letters import read
+from sluice.aws.queues import ConsumedQueue
 from sluice.aws.splitting.queues import SplitQueues
+from sluice.errors import CallFailed
+from sluice.federation.moves import FIFO_SUFFIX, Copy, Move, copy_to
+from sluice.message import Message
 
 REDRIVE_POLICY, POLICY = "RedrivePolicy", "Policy"
+WAIT_S = 1  # a poll that doesn't wait asks some servers alone, and may find nothing where there is something
+HELD_S = 30  # how long a dead letter of another queue is held while the rest is looked through
+MAX_LOOKED_AT = 1_000  # of the dead letters, by one call: other queues' are passed over
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +32,19 @@ class SqsSiteQueues(SplitQueues):
         """Set attributes of a queue and remove its policy. Returns whether anything changed. Raises `QueueGone`."""
         with calls("GetQueueAttributes", queue=name):
             current = self.client.get_queue_attributes(QueueUrl=self.url(name), AttributeNames=["All"])["Attributes"]
+
+        def normalize(name: str, known: Mapping[str, str]) -> object:
+            """Return a value that can be compared: SQS reformats redrive policies."""
+            value = known.get(name)
+            if name != REDRIVE_POLICY or not value:
+                return value
+            return {key: str(part) for key, part in json.loads(value).items()}
+
         known: Mapping[str, str] = {str(attribute): value for attribute, value in current.items()}
         lacking = {
             attribute: value
             for attribute, value in attributes.items()
-            if _normalize(attribute, known) != _normalize(attribute, attributes)
+            if normalize(attribute, known) != normalize(attribute, attributes)
         }
         if known.get(POLICY):
             lacking[POLICY] = ""
@@ -38,10 +54,35 @@ class SqsSiteQueues(SplitQueues):
                 self.client.set_queue_attributes(QueueUrl=self.url(name), Attributes=lacking)  # type: ignore[arg-type]
         return bool(lacking)
 
+    def redrive(self, queue: str, *, dead_letters_url: str, may_go_on: Callable[[], bool] = lambda: True) -> int:
+        """Put dead letters of the queue back, of a thousand at most; how many. What was tried too often starts anew.
 
-def _normalize(name: str, attributes: Mapping[str, str]) -> object:
-    """Return an attribute's value in a form that can be compared: SQS reformats redrive policies."""
-    value = attributes.get(name)
-    if name != REDRIVE_POLICY or not value:
-        return value
-    return {key: str(part) for key, part in json.loads(value).items()}
+        Raises `CallFailed` for what SQS refuses, when the others are done: it stays.
+        """
+        looked_at = 0
+
+        def goes(message: Message) -> Copy | None:
+            nonlocal looked_at
+            looked_at += 1
+            letter = read(message)
+            return copy_to(queue, letter.message) if letter.source.rsplit(":", 1)[-1] == queue else None
+
+        move = Move(
+            source=DeadLetterQueue(self.client, dead_letters_url, WAIT_S, HELD_S),
+            send=self.send_batch,
+            goes=goes,
+            fifo=queue.endswith(FIFO_SUFFIX),
+            may_go_on=lambda: looked_at < MAX_LOOKED_AT and may_go_on(),
+        )
+        for _ in move.run():
+            pass
+        for reason in move.stays.values():
+            raise CallFailed("SendMessageBatch", "Failed", reason)
+        return move.moved
+
+
+class DeadLetterQueue(ConsumedQueue):
+    """The queue of dead letters, as the function's role may use it."""
+
+    def give_back(self, messages: Sequence[Message]) -> None:
+        """Leave messages hidden until their time is out: the role may show none before."""

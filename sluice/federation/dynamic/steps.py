@@ -10,22 +10,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec
 from msgspec.structs import replace
 
 from sluice.errors import Malformed
-from sluice.federation.dynamic.ops import (
-    NO_ADVERTISEMENTS,
-    AdvertisedRoute,
-    Bind,
-    BindingAdvertisement,
-    BindingAdvertisements,
-    DynamicOp,
-    RequestSnapshot,
-    RouteHello,
-    SnapshotPart,
-    Unbind,
-    compute_digest,
-    is_bindable,
-    read_snapshot,
-    snapshot_parts,
-)
+from sluice.federation.dynamic import ops
 from sluice.federation.dynamic.paths import build_advertisement, choose_active_bridges, retain_former_routes
 from sluice.federation.dynamic.state import (
     DynamicEvent,
@@ -53,7 +38,10 @@ def step(routes: DynamicRoutes, event: DynamicEvent) -> DynamicStep:
     if not _is_unchanged_for_peers(routes, taken.routes):
         after = replace(taken.routes, former=retain_former_routes(routes, taken.routes))
         taken = taken.then(_advertise_changes(routes, after))
-    return taken.then(_send_hellos(taken.routes)) if greets else taken
+    for name, pull in taken.routes.pulls.items() if greets else ():
+        if pull.up:
+            taken = taken.then(_send_hello(taken.routes, taken.routes.pulls[name]))
+    return taken
 
 
 P = ParamSpec("P")
@@ -65,7 +53,7 @@ def _event(make: Callable[Concatenate[DynamicRoutes, P], DynamicStep]) -> Callab
 
 
 @_event
-def set_local_bindings(routes: DynamicRoutes, wants: BindingAdvertisements) -> DynamicStep:
+def set_local_bindings(routes: DynamicRoutes, wants: ops.BindingAdvertisements) -> DynamicStep:
     """Set the bindings of the site's own queues, without those of dynamic bridges."""
     return DynamicStep(routes if wants == routes.local else replace(routes, local=wants))
 
@@ -82,7 +70,7 @@ def add_pull(routes: DynamicRoutes, pull: PulledRoute) -> DynamicStep:
 @_event
 def remove_pull(routes: DynamicRoutes, bridge: str) -> DynamicStep:
     """Remove a bridge that pulls."""
-    return DynamicStep(replace(routes, pulls=_remove_key(routes.pulls, bridge)))
+    return DynamicStep(replace(routes, pulls={name: pull for name, pull in routes.pulls.items() if name != bridge}))
 
 
 @_event
@@ -99,7 +87,7 @@ def add_served(routes: DynamicRoutes, served: ServedRoute) -> DynamicStep:
 @_event
 def remove_served(routes: DynamicRoutes, name: str) -> DynamicStep:
     """Remove a peer's bridge, by its local name."""
-    return DynamicStep(replace(routes, served=_remove_key(routes.served, name)))
+    return DynamicStep(replace(routes, served={key: served for key, served in routes.served.items() if key != name}))
 
 
 @_event
@@ -131,16 +119,12 @@ def handle_heartbeat(routes: DynamicRoutes, now_ms: int) -> DynamicStep:
     return DynamicStep(routes, greets=True)
 
 
-def _remove_key(mapping: Mapping[str, Any], key: str) -> dict[str, Any]:
-    return {name: value for name, value in mapping.items() if name != key}
-
-
 # Receiving
 
 
 @_event
 def receive_op(
-    routes: DynamicRoutes, peer: str, op: DynamicOp, type_: ExchangeType = ExchangeType.TOPIC
+    routes: DynamicRoutes, peer: str, op: ops.DynamicOp, type_: ExchangeType = ExchangeType.TOPIC
 ) -> DynamicStep:
     """Apply a peer's op; the exchange's type limits valid bindings.
 
@@ -150,38 +134,36 @@ def receive_op(
     match op:
         case _ if op.exchange != routes.exchange:
             pass
-        case RequestSnapshot() if pull is not None and pull.peer == peer:
-            return _answer_request(routes, pull, op)
-        case RouteHello() if served is not None:
+        case ops.RequestSnapshot() if pull is not None and pull.peer == peer:
+            version = (op.epoch, op.number)
+            if version <= pull.heard:
+                return DynamicStep(routes, ignored=Ignored.EPOCH if op.epoch < pull.heard[0] else Ignored.REPLAYED)
+            pull = replace(pull, heard=version)
+            return DynamicStep(routes.with_pull(pull), _build_snapshot_ops(routes, pull))
+        case ops.RouteHello() if served is not None:
             return _receive_hello(routes, served, op)
-        case SnapshotPart() if served is not None:
+        case ops.SnapshotPart() if served is not None:
             return _receive_part(routes, served, op, type_)
-        case Bind() | Unbind() if served is not None:
+        case ops.Bind() | ops.Unbind() if served is not None:
             return _receive_change(routes, served, op, type_)
     return DynamicStep(routes, ignored=Ignored.UNKNOWN_BRIDGE)
 
 
-def _answer_request(routes: DynamicRoutes, pull: PulledRoute, op: RequestSnapshot) -> DynamicStep:
-    version = (op.epoch, op.number)
-    if version <= pull.heard:
-        return DynamicStep(routes, ignored=Ignored.EPOCH if op.epoch < pull.heard[0] else Ignored.REPLAYED)
-    pull = replace(pull, heard=version)
-    return DynamicStep(routes.with_pull(pull), _build_snapshot_ops(routes, pull))
-
-
-def _receive_hello(routes: DynamicRoutes, served: ServedRoute, op: RouteHello) -> DynamicStep:
+def _receive_hello(routes: DynamicRoutes, served: ServedRoute, op: ops.RouteHello) -> DynamicStep:
     if (op.epoch, op.number) <= served.hello:
         return DynamicStep(routes, ignored=Ignored.EPOCH if op.epoch < served.hello[0] else Ignored.REPLAYED)
     served = replace(served, hello=(op.epoch, op.number))
     version = (op.epoch, op.sequence)
     if version < served.version:  # it was overtaken by later ops
         return DynamicStep(routes.with_served(served))
-    if version == served.version and op.digest == compute_digest(served.reaches):
+    if version == served.version and op.digest == ops.compute_digest(served.reaches):
         return DynamicStep(routes.with_served(replace(served, asked=False)))
     return _request_snapshot(routes, served)
 
 
-def _receive_change(routes: DynamicRoutes, served: ServedRoute, op: Bind | Unbind, type_: ExchangeType) -> DynamicStep:
+def _receive_change(
+    routes: DynamicRoutes, served: ServedRoute, op: ops.Bind | ops.Unbind, type_: ExchangeType
+) -> DynamicStep:
     epoch, sequence = served.version
     if op.epoch < epoch:
         return DynamicStep(routes, ignored=Ignored.EPOCH)
@@ -193,11 +175,11 @@ def _receive_change(routes: DynamicRoutes, served: ServedRoute, op: Bind | Unbin
         return DynamicStep(routes, ignored=Ignored.REPLAYED)
     known = served.reaches.get(op.origin)
     reaches, refused = dict(served.reaches), None
-    if isinstance(op, Bind):
-        wants = NO_ADVERTISEMENTS if known is None else known.wants
+    if isinstance(op, ops.Bind):
+        wants = ops.NO_ADVERTISEMENTS if known is None else known.wants
         if op.want is not None and op.want not in wants:
             wants |= {op.want}
-        reaches[op.origin] = AdvertisedRoute(path=op.path, hops_left=op.hops_left, outages=op.outages, wants=wants)
+        reaches[op.origin] = ops.AdvertisedRoute(path=op.path, hops_left=op.hops_left, outages=op.outages, wants=wants)
         refused = _find_refusal(routes, served, reaches, type_)
     elif op.want is None:
         reaches.pop(op.origin, None)
@@ -209,7 +191,7 @@ def _receive_change(routes: DynamicRoutes, served: ServedRoute, op: Bind | Unbin
 
 
 def _find_refusal(
-    routes: DynamicRoutes, served: ServedRoute, reaches: Mapping[str, AdvertisedRoute], type_: ExchangeType
+    routes: DynamicRoutes, served: ServedRoute, reaches: Mapping[str, ops.AdvertisedRoute], type_: ExchangeType
 ) -> Ignored | None:
     """Return why a peer's routes are refused; None if they are valid."""
     if any(routes.here in reach.path for reach in reaches.values()):
@@ -220,13 +202,15 @@ def _find_refusal(
         return Ignored.LIMIT
     for origin, reach in reaches.items():
         known = served.reaches.get(origin)
-        new = reach.wants if known is None else reach.wants - known.wants if reach is not known else NO_ADVERTISEMENTS
-        if not all(is_bindable(want, type_) for want in new):
+        new = (
+            reach.wants if known is None else reach.wants - known.wants if reach is not known else ops.NO_ADVERTISEMENTS
+        )
+        if not all(ops.is_bindable(want, type_) for want in new):
             return Ignored.MALFORMED
     return None
 
 
-def _receive_part(routes: DynamicRoutes, served: ServedRoute, op: SnapshotPart, type_: ExchangeType) -> DynamicStep:
+def _receive_part(routes: DynamicRoutes, served: ServedRoute, op: ops.SnapshotPart, type_: ExchangeType) -> DynamicStep:
     version = (op.epoch, op.sequence)
     if version < served.version or (version == served.version and not served.asked):
         return DynamicStep(routes, ignored=Ignored.EPOCH if op.epoch < served.version[0] else Ignored.REPLAYED)
@@ -241,7 +225,7 @@ def _receive_part(routes: DynamicRoutes, served: ServedRoute, op: SnapshotPart, 
         return DynamicStep(routes.with_served(replace(served, partial=partial)))
     served = replace(served, partial=None, asked=False)
     try:
-        reaches = read_snapshot(part for part in parts if part is not None)
+        reaches = ops.read_snapshot(part for part in parts if part is not None)
     except Malformed:
         return DynamicStep(routes.with_served(served), ignored=Ignored.MALFORMED)
     refused = _find_refusal(routes, served, reaches, type_)
@@ -252,7 +236,7 @@ def _receive_part(routes: DynamicRoutes, served: ServedRoute, op: SnapshotPart, 
     return DynamicStep(routes.with_served(replace(served, reaches=kept, version=partial.version)))
 
 
-def _reuse_equal(known: AdvertisedRoute | None, reach: AdvertisedRoute) -> AdvertisedRoute:
+def _reuse_equal(known: ops.AdvertisedRoute | None, reach: ops.AdvertisedRoute) -> ops.AdvertisedRoute:
     if known is not None and known.wants == reach.wants:
         reach = replace(reach, wants=known.wants)
     return known if known is not None and known == reach else reach
@@ -264,13 +248,13 @@ def _reuse_equal(known: AdvertisedRoute | None, reach: AdvertisedRoute) -> Adver
 def _send_hello(routes: DynamicRoutes, pull: PulledRoute) -> DynamicStep:
     """Send the source a hello with the digest of the advertised routes."""
     pull = replace(pull, number=pull.number + 1)
-    op = RouteHello(
+    op = ops.RouteHello(
         exchange=routes.exchange,
         bridge=pull.bridge,
         epoch=pull.epoch,
         number=pull.number,
         sequence=pull.sequence,
-        digest=compute_digest(build_advertisement(routes, pull, choose_active_bridges(routes))),
+        digest=ops.compute_digest(build_advertisement(routes, pull, choose_active_bridges(routes))),
     )
     return DynamicStep(routes.with_pull(pull), (OutgoingOp(pull.link, op),))
 
@@ -278,17 +262,17 @@ def _send_hello(routes: DynamicRoutes, pull: PulledRoute) -> DynamicStep:
 def _request_snapshot(routes: DynamicRoutes, served: ServedRoute) -> DynamicStep:
     """Request a snapshot from the destination."""
     served = replace(served, asked=True, number=served.number + 1)
-    op = RequestSnapshot(exchange=routes.exchange, bridge=served.bridge, epoch=served.epoch, number=served.number)
+    op = ops.RequestSnapshot(exchange=routes.exchange, bridge=served.bridge, epoch=served.epoch, number=served.number)
     return DynamicStep(routes.with_served(served), (OutgoingOp(served.link, op),) if served.up else ())
 
 
 def _build_snapshot_ops(routes: DynamicRoutes, pull: PulledRoute) -> tuple[OutgoingOp, ...]:
     """Build the ops with the snapshot of all advertised routes."""
-    parts = snapshot_parts(build_advertisement(routes, pull, choose_active_bridges(routes)))
+    parts = ops.snapshot_parts(build_advertisement(routes, pull, choose_active_bridges(routes)))
     return tuple(
         OutgoingOp(
             pull.link,
-            SnapshotPart(
+            ops.SnapshotPart(
                 exchange=routes.exchange,
                 bridge=pull.bridge,
                 epoch=pull.epoch,
@@ -300,15 +284,6 @@ def _build_snapshot_ops(routes: DynamicRoutes, pull: PulledRoute) -> tuple[Outgo
         )
         for part, data in enumerate(parts)
     )
-
-
-def _send_hellos(routes: DynamicRoutes) -> DynamicStep:
-    """Send a hello over every bridge whose link is up."""
-    step_so_far = DynamicStep(routes)
-    for pull in routes.pulls.values():
-        if pull.up:
-            step_so_far = step_so_far.then(_send_hello(step_so_far.routes, pull))
-    return step_so_far
 
 
 def _advertise_changes(before: DynamicRoutes, after: DynamicRoutes) -> DynamicStep:
@@ -355,23 +330,23 @@ class _AdvertisementChange(NamedTuple):
     """A change for an origin: no `reach` withdraws, no `want` means the origin itself."""
 
     origin: str
-    reach: AdvertisedRoute | None
-    want: BindingAdvertisement | None
+    reach: ops.AdvertisedRoute | None
+    want: ops.BindingAdvertisement | None
 
 
 def _diff_routes(
-    before: Mapping[str, AdvertisedRoute], after: Mapping[str, AdvertisedRoute]
+    before: Mapping[str, ops.AdvertisedRoute], after: Mapping[str, ops.AdvertisedRoute]
 ) -> Iterator[_AdvertisementChange]:
     for origin in sorted(before.keys() - after.keys()):
         yield _AdvertisementChange(origin, None, None)
     for origin, reach in sorted(after.items()):
         known = before.get(origin)
-        known_bindings = NO_ADVERTISEMENTS if known is None else known.wants
-        removed = NO_ADVERTISEMENTS if known_bindings is reach.wants else known_bindings - reach.wants
-        added = NO_ADVERTISEMENTS if known_bindings is reach.wants else reach.wants - known_bindings
+        known_bindings = ops.NO_ADVERTISEMENTS if known is None else known.wants
+        removed = ops.NO_ADVERTISEMENTS if known_bindings is reach.wants else known_bindings - reach.wants
+        added = ops.NO_ADVERTISEMENTS if known_bindings is reach.wants else reach.wants - known_bindings
         yield from (_AdvertisementChange(origin, None, want) for want in sorted(removed))
         if not added and (
-            known is None or replace(known, wants=NO_ADVERTISEMENTS) != replace(reach, wants=NO_ADVERTISEMENTS)
+            known is None or replace(known, wants=ops.NO_ADVERTISEMENTS) != replace(reach, wants=ops.NO_ADVERTISEMENTS)
         ):
             yield _AdvertisementChange(origin, reach, None)
         yield from (_AdvertisementChange(origin, reach, want) for want in sorted(added))
@@ -390,8 +365,8 @@ def _advertise(routes: DynamicRoutes, name: str, changes: Sequence[_Advertisemen
         common: dict[str, Any] = {"exchange": routes.exchange, "bridge": pull.bridge, "epoch": pull.epoch}
         common |= {"sequence": sequence, "origin": origin, "want": want}
         if reach is None:
-            sendings.append(OutgoingOp(pull.link, Unbind(**common)))
+            sendings.append(OutgoingOp(pull.link, ops.Unbind(**common)))
         else:
             way: dict[str, Any] = {"path": reach.path, "hops_left": reach.hops_left, "outages": reach.outages}
-            sendings.append(OutgoingOp(pull.link, Bind(**common, **way)))
+            sendings.append(OutgoingOp(pull.link, ops.Bind(**common, **way)))
     return DynamicStep(routes.with_pull(replace(pull, sequence=pull.sequence + len(changes))), tuple(sendings))

@@ -110,7 +110,11 @@ class HeadersIndex(BindingIndex):
                 remove_from_table(table, values, member)
             shape = _shape(conditions)
             if shape in self._places and not self._table(shape):
-                self._remove_shape(shape)
+                place = self._places.pop(shape)
+                del self._shapes[place][shape]
+                if not self._shapes[place]:
+                    del self._shapes[place]
+                self._crowds -= Counter((*shape[0], *shape[1]))
 
     def _tables(self, conditions: Conditions) -> Iterator[tuple[dict[Any, Members], Any]]:
         """Yield a binding's tables, and its key in each."""
@@ -132,19 +136,6 @@ class HeadersIndex(BindingIndex):
             place = self._places[shape] = min(names, key=lambda name: (self._crowds[name], name))
             self._crowds.update(names)
         return self._shapes.setdefault(place, {}).setdefault(shape, {})
-
-    def _remove_shape(self, shape: _Names) -> None:
-        place = self._places.pop(shape)
-        del self._shapes[place][shape]
-        if not self._shapes[place]:
-            del self._shapes[place]
-        self._crowds -= Counter((*shape[0], *shape[1]))
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing in it, and nothing left of what was."""
-        tables = (self._any_equal, self._any_present, self._unconditional, self._shapes, self._places, self._crowds)
-        return not any(tables)
 
     def matches(self, publication: Publication) -> set[str]:
         """Find the members of all bindings that match."""

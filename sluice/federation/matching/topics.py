@@ -148,32 +148,22 @@ class TopicIndex(BindingIndex):
     def remove(self, member: str, keys: BoundKeys) -> None:
         """Remove the patterns. Raises `KeyError` where one isn't there."""
         for pattern in keys:
-            self._remove(member, pattern)
-
-    def _remove(self, member: str, pattern: str) -> None:
-        node, way = self._root, list[tuple[_Node, str]]()
-        for token in _tokens(pattern):
-            after = node.child(token)
-            if after is None:
-                raise KeyError(pattern)
-            way.append((node, token))
-            node = after
-        node.members = remove_member(node.members, member)
-        for before, token in reversed(way):
-            if not node.is_empty:
-                return
-            before.remove_child(token)
-            node = before
+            node, way = self._root, list[tuple[_Node, str]]()
+            for token in _tokens(pattern):
+                after = node.child(token)
+                if after is None:
+                    raise KeyError(pattern)
+                way.append((node, token))
+                node = after
+            node.members = remove_member(node.members, member)
+            while way and node.is_empty:
+                node, token = way.pop()
+                node.remove_child(token)
 
     def _intern(self, token: str) -> str:
         if len(self._tokens) < MAX_KEPT_TOKENS:
             return self._tokens.setdefault(token, token)
         return self._tokens.get(token, token)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing in it, and nothing left of what was."""
-        return self._root.is_empty
 
     def matches(self, publication: Publication) -> set[str]:
         """Find the members of all patterns that match the key."""

@@ -6,23 +6,11 @@ from typing import Any
 from msgspec import Raw
 
 from sluice.codec import decode, encode
+from sluice.federation import operations
 from sluice.federation.declared import BindingDeclaration
 from sluice.federation.links.links import Bridge, Link
 from sluice.federation.links.peers import Peer
 from sluice.federation.matching.exchanges import Exchange
-from sluice.federation.operations import (
-    AddBridge,
-    AddExchange,
-    AddLink,
-    AddPeer,
-    BindQueue,
-    ChangeBridge,
-    CloseBridge,
-    CloseLink,
-    DeleteExchange,
-    DeletePeer,
-    UnbindQueue,
-)
 from sluice.operations import Operation
 
 Entry = Peer | Exchange | BindingDeclaration | Link | Bridge
@@ -56,30 +44,30 @@ def creation_operation(entry: Entry, was: Entry | None) -> Operation[Any]:
     """Return the operation that creates an entry, or that changes it from `was`."""
     match entry:
         case Peer():
-            return AddPeer(peer=entry)
+            return operations.AddPeer(peer=entry)
         case Exchange():
-            return AddExchange(name=entry.name, type=entry.type, alternate=entry.alternate)
+            return operations.AddExchange(name=entry.name, type=entry.type, alternate=entry.alternate)
         case BindingDeclaration():
-            return BindQueue.from_declaration(entry, replaces=was is not None)
+            return operations.BindQueue.from_declaration(entry, replaces=was is not None)
         case Link():
-            return AddLink(link=entry)
+            return operations.AddLink(link=entry)
         case Bridge():
-            return AddBridge(bridge=entry) if was is None else ChangeBridge(bridge=entry)
+            return operations.AddBridge(bridge=entry) if was is None else operations.ChangeBridge(bridge=entry)
 
 
 def deletion_operation(entry: Entry) -> Operation[Any]:
     """Return the operation that deletes an entry."""
     match entry:
         case Peer():
-            return DeletePeer(name=entry.tag)
+            return operations.DeletePeer(name=entry.tag)
         case Exchange():
-            return DeleteExchange(name=entry.name)
+            return operations.DeleteExchange(name=entry.name)
         case BindingDeclaration():
-            return UnbindQueue(exchange=entry.exchange, queue=entry.queue, key=entry.key)
+            return operations.UnbindQueue(exchange=entry.exchange, queue=entry.queue, key=entry.key)
         case Link():
-            return CloseLink(name=entry.name)
+            return operations.CloseLink(name=entry.name)
         case Bridge():
-            return CloseBridge(name=entry.name)
+            return operations.CloseBridge(name=entry.name)
 
 
 def differ(one: Entry, other: Entry) -> bool:
@@ -91,11 +79,8 @@ def describe_changes(was: Entry, entry: Entry) -> str:
     """Describe the fields that change, with their old and new values."""
     before, after = (decode(encode(version), dict[str, Raw], of="an entry") for version in (was, entry))
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    return ", ".join(f"{name} {_text(before.get(name))} → {_text(after.get(name))}" for name in names)
-
-
-def _text(value: Raw | None) -> str:
-    return "unset" if value is None else bytes(value).decode()
+    texts = [tuple(bytes(fields.get(name, b"unset")).decode() for fields in (before, after)) for name in names]
+    return ", ".join(f"{name} {old} → {new}" for name, (old, new) in zip(names, texts, strict=True))
 
 
 def describe_entry(entry: Entry) -> str:
@@ -112,10 +97,3 @@ def describe_entry(entry: Entry) -> str:
             return f"to {entry.peer}"
         case Bridge():
             return f"{entry.kind} from {entry.src} to {entry.dest}" + (f" by {entry.key}" if entry.key else "")
-
-
-def describe_remake_cost(entry: Entry) -> str:
-    """Describe what happens to messages while the entry doesn't exist."""
-    if isinstance(entry, Bridge) and entry.src_is_queue:
-        return "what comes meanwhile waits in its queue"
-    return "what is published meanwhile isn't sent"

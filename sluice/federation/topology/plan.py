@@ -36,7 +36,6 @@ from sluice.federation.topology.entries import (
     deletion_operation,
     describe_changes,
     describe_entry,
-    describe_remake_cost,
     differ,
     entry_key,
     index_by_key,
@@ -63,26 +62,9 @@ class Stage(IntEnum):
 
     CREATE = 0
     CLEAR = 1  # removes the entries that are created again
-    RECREATE = 2  # creates entries that need the name or the path of a removed one
-    CLOSE = 3
-    REMOVE = 4
-
-
-class Until(StrEnum):
-    """The condition that a stage waits for."""
-
-    NOTHING = "nothing"
-    GONE = "gone"  # no entry of these sites is closing
-    CARRYING = "carrying"  # the routes of the file forward messages
-
-
-WAITS = {
-    Stage.CREATE: Until.NOTHING,
-    Stage.CLEAR: Until.NOTHING,
-    Stage.RECREATE: Until.GONE,
-    Stage.CLOSE: Until.CARRYING,
-    Stage.REMOVE: Until.GONE,
-}
+    RECREATE = 2  # creates entries that need the name or the path of a removed one, when no entry is closing
+    CLOSE = 3  # when the routes of the file forward messages
+    REMOVE = 4  # when no entry is closing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,9 +95,9 @@ class PlannedStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedStage:
-    """Steps in order, which start when the condition `until` is met."""
+    """Steps in order, which start when the stage's condition is met."""
 
-    until: Until
+    stage: Stage
     steps: tuple[PlannedStep, ...]
 
 
@@ -171,9 +153,7 @@ def plan_topology(desired: DesiredTopology, states: Mapping[str, SiteState], *, 
     for site in sites.values():
         site.check(sites)
     turns = sorted((turn for site in sites.values() for turn in site.schedule_steps()), key=lambda turn: turn[:2])
-    stages = [
-        PlannedStage(until=WAITS[stage], steps=tuple(step for at, _, step in turns if at is stage)) for stage in Stage
-    ]
+    stages = [PlannedStage(stage=stage, steps=tuple(step for at, _, step in turns if at is stage)) for stage in Stage]
     return TopologyPlan(
         stages=tuple(stage for stage in stages if stage.steps),
         leftovers=tuple(leftover for site in sites.values() for leftover in site.leftovers()),
@@ -433,13 +413,17 @@ class _Comparison:
     def schedule_removal(self, entry: Entry, stage: Stage, act: Act) -> ScheduledStep:
         """Schedule the removal of an entry."""
         desired, (what, name) = self.desired.get(entry_key(entry)), entry_key(entry)
+        costs = ""
+        if act is Act.REMAKE:
+            waits = isinstance(entry, Bridge) and entry.src_is_queue
+            costs = "what comes meanwhile waits in its queue" if waits else "what is published meanwhile isn't sent"
         step = PlannedStep(
             site=self.tag,
             act=act,
             what=what,
             name=name,
             change=describe_entry(entry) if desired is None else describe_changes(entry, desired),
-            costs=describe_remake_cost(entry) if act is Act.REMAKE else "",
+            costs=costs,
             operation=deletion_operation(entry),
         )
         return stage, (REMOVAL_ORDER.index(what), -self.place(entry), self.tag, name), step

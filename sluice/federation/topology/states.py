@@ -32,9 +32,8 @@ class SiteState:
         view = self.view
         return index_by_key(
             [
-                *(
-                    replace(peer, tags=(), declared=False) for peer in view.peers
-                ),  # the site itself records the tags of the peer's routes
+                # The site itself records the tags of the peer's routes.
+                *(replace(peer, tags=(), declared=False) for peer in view.peers),
                 *(exchange for exchange in view.exchanges if exchange not in STANDARD_EXCHANGES),
                 *self.bindings,
                 *(link.to_link() for link in view.links if not link.served and not link.is_ending),

@@ -134,4 +134,4 @@ def test_patterns_that_are_removed_leave_what_there_was_without_them(
     assert found(index, key) == found(indexed(kept), key)
     for pattern, member in kept:
         index.remove(member, {pattern: {}})
-    assert index.is_empty
+    assert index._root.is_empty
