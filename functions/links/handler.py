@@ -89,7 +89,7 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
                 may_go_on=time_is_left(context, last_ms=LAST_MS),
             ),
             peers=self.peers,
-            peer_accounts=settings.peer_accounts,
+            peer_accounts=frozenset(settings.accounts),
             peer_stages=settings.peer_stages,
             known=DocumentStore(self.documents[PEERS], KNOWN_PEERS, dict),
             peer_role_id=settings.peer_role_id,

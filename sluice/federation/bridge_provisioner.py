@@ -5,6 +5,7 @@ Every step is idempotent, because an earlier invocation may have died before it 
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -120,7 +121,7 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
         if bridge.src_is_local and self.tear_down(record, registry):
             return record_count(name, 1)  # it isn't empty after all
         if record.makes_queue:
-            self.queues.delete(self.name_queue(bridge))
+            self.queues.delete(self.find_queue_name(bridge))
         return remove_bridge(name)
 
     def make_queue(self, bridge: Bridge, registry: Registry) -> str:
@@ -140,14 +141,12 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
             self.queues.set_attributes(name, select_changeable(attributes))  # it was made before the bridge was changed
         return name
 
-    def name_queue(self, bridge: Bridge) -> str:
-        """Return the name of a bridge's own queue."""
-        stage = None if self.here.stage is UNSET else self.here.stage
-        return bridge_queue_name(self.here.tag, bridge, stage=stage)
-
     def find_queue_name(self, bridge: Bridge) -> str:
         """Return the name of the queue that the bridge reads, which may not exist yet. Raises `BadBinding`."""
-        return self.readable(bridge.src) if bridge.src_is_queue else self.name_queue(bridge)
+        stage = None if self.here.stage is UNSET else self.here.stage
+        return (
+            self.readable(bridge.src) if bridge.src_is_queue else bridge_queue_name(self.here.tag, bridge, stage=stage)
+        )
 
     def set_binding(self, record: BridgeRecord, registry: Registry, *, bound: bool) -> None:
         """Binds a static route's queue, or unbinds it. Raises `BadBinding`."""
@@ -205,13 +204,11 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
 
     def bury(self, queue: str, reason: str) -> bool:
         """Move the remaining messages to the dead letters; False if time ran out. Raises `CallFailed`."""
-        try:
+        with suppress(QueueGone):
             while messages := self.queues.receive_batch(queue):
                 if not self.may_go_on():
                     return False
                 for message in messages:
                     self.dead_letters.bury(DeadLetter(message=message, reason=reason, source=self.queues.arn(queue)))
                 self.queues.delete_batch(queue, messages)
-        except QueueGone:
-            return True
         return True

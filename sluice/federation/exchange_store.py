@@ -62,19 +62,17 @@ class ExchangeStore:
                 return site
             stored = CHANGE.pack(made)
             if len(stored) > MAX_CHANGE_BYTES:
-                if self._save(made, site):
+                # A change too large for an item is written as a snapshot, which other readers load. The cache goes
+                # first: were it not written, what is changed here is of no use.
+                self._site = CachedReplica(self.log, SiteBindings)
+                after = site.version
+                site.apply(made)
+                site.version = after + 1
+                if self.log.save(_pack_pages(site), after=after, version=after + 1):
                     return self.bindings()
             elif self.log.append(stored, after=site.version):
                 return self._site.advance(stored)
         raise TooBusy(f"lost {MAX_RACES} races to write the bindings")
-
-    def _save(self, change: BindingsChange, site: SiteBindings) -> bool:
-        """Write a change too large for an item as a snapshot, which other readers load."""
-        self._site = CachedReplica(self.log, SiteBindings)  # were it not written, what is changed here is of no use
-        after = site.version
-        site.apply(change)
-        site.version = after + 1
-        return self.log.save(_pack_pages(site), after=after, version=after + 1)
 
     def fold(self) -> bool:
         """Replace a long log by a snapshot, at a quiet moment; return whether that was done."""

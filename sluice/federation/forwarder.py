@@ -127,18 +127,12 @@ def forward_all(
         dropped = {position: Dropped(f"{reason}: {drop.reason}") for position, drop in drops.items()}
     gone = [messages[entry.position].sent_at_ms for entry in dispatcher.sent]
     counts = Counter(f"MessagesDropped_{drop.reason}" for drop in drops.values())
-    for name, number in {
-        "MessagesForwarded": len(gone),
-        "MessagesRetried": len(waiting),
-        "MessagesRefused": len(refused),
-    }.items():
-        if number:
-            counts[name] = number
+    counts.update(MessagesForwarded=len(gone), MessagesRetried=len(waiting), MessagesRefused=len(refused))
     return ForwardOutcome(
         failures={**waiting, **refused, **dropped},
         drops=drops,
         outage=way.outage,
-        counts=counts,
+        counts=+counts,
         lag_ms=now_ms - min((sent_at_ms for sent_at_ms in gone if sent_at_ms is not None), default=now_ms),
     )
 

@@ -163,7 +163,10 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
         `sender_id` is the sender's id from SQS.
         """
         sender, link = self.verify_sender(message.sender, sender_id=sender_id), message.link
-        self._check_link(message, sender)
+        if isinstance(message, messages.HelloAnswer | messages.HelloRefusal):
+            record = self.registry().links.get(link)
+            if record is not None and record.link.peer != sender.tag:
+                raise BadRoute(f"{sender.tag}: {link[:100]} is a link to {record.link.peer}")
         match message:
             case messages.Hello(served=True):
                 return self._answer_server(link, sender)
@@ -190,13 +193,6 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
         if sender.account == self.here.account:  # what lets other accounts in isn't for its own
             sender = replace(sender, role_arn=None, external_id=None)
         return sender
-
-    def _check_link(self, message: messages.LinkMessage, sender: Address) -> None:
-        """Check that a message about one of our links comes from the link's peer. Raises `BadRoute`."""
-        if isinstance(message, messages.HelloAnswer | messages.HelloRefusal):
-            record = self.registry().links.get(message.link)
-            if record is not None and record.link.peer != sender.tag:
-                raise BadRoute(f"{sender.tag}: {message.link[:100]} is a link to {record.link.peer}")
 
     def _receive_hello(self, hello: messages.Hello, peer: Address) -> Registry:
         """Process a hello and answer it, with the reason for each refused pull."""

@@ -70,7 +70,9 @@ class Move:
                 passed = len(self._passed)
                 once = {message.message_id: message for message in received}.values()
                 sent = self._send_batch([message for message in once if self._is_meant(message)])
-                self._remember(sent)
+                self._moved_ids |= dict.fromkeys(message.message_id for message in sent)
+                while len(self._moved_ids) > MAX_REMEMBERED:
+                    del self._moved_ids[next(iter(self._moved_ids))]
                 # A standard queue may deliver a message twice, also within one answer: its copies go with it.
                 done = [message for message in received if message.message_id in self._moved_ids]
                 if done:
@@ -81,11 +83,6 @@ class Move:
                 fruitless = 0 if done or len(self._passed) > passed else fruitless + 1
         finally:
             self.source.give_back(kept)
-
-    def _remember(self, sent: Sequence[Message]) -> None:
-        self._moved_ids |= dict.fromkeys(message.message_id for message in sent)
-        while len(self._moved_ids) > MAX_REMEMBERED:
-            del self._moved_ids[next(iter(self._moved_ids))]
 
     def _is_meant(self, message: Message) -> bool:
         is_newer = self.until_ms is not None and (message.sent_at_ms or 0) > self.until_ms

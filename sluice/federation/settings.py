@@ -75,7 +75,8 @@ class LinksSettings(Settings, frozen=True, kw_only=True):
 
     `senders` are ids of the roles of this function and of the bridge function. `peer_role_id` is of the role that peers
     in other accounts assume, where there is one; `kms_key_arn` of the key that queues are made with, if not SQS's own.
-    `stages` are those of peers beside the site's own; an empty one is of sites that have none.
+    `accounts` are those whose sites may link to this one, its own included. `stages` are those of peers beside the
+    site's own; an empty one is of sites that have none.
     """
 
     STORED: ClassVar[frozenset[str]] = frozenset({"peers", "accounts", "names", "declaration"})
@@ -96,11 +97,6 @@ class LinksSettings(Settings, frozen=True, kw_only=True):
     kms_key_arn: str | None = None
     names: SiteNames
     declaration: str
-
-    @property
-    def peer_accounts(self) -> frozenset[str]:
-        """The accounts whose sites may link to this one, including its own."""
-        return frozenset(self.accounts)
 
     @property
     def peer_stages(self) -> frozenset[str]:

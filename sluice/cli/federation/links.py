@@ -11,7 +11,7 @@ from sluice.cli.federation.peers import AddressOption, read_address
 from sluice.cli.output import format_time, print_result, show_json, show_table
 from sluice.cli.sites import SiteText, SiteTyper
 from sluice.federation.links.states import Command
-from sluice.federation.operations import CommandLink, LinkView
+from sluice.federation.operations import CommandLink
 from sluice.operations import Operation
 from sluice.operator.federated_sites import open_site
 from sluice.operator.routes import LinkEnds, PeerAccess, PeerSite, add_link, delete_link
@@ -87,20 +87,13 @@ def list_links(site: SiteText) -> None:
     """List a site's links with their states. Those with an @ in the name were made by their peer."""
     links = open_site(site).view().links
     columns = ("link", "peer", "state", "answered", "forwarded", "error")
-    print_result(links, lambda: show_table(columns, map(_row, links)))
-
-
-def _row(link: LinkView) -> tuple[object, ...]:
-    status = link.status
-    state = f"{status.state}, draining" if status.draining else str(status.state)
-    return (
-        link.name,
-        link.peer,
-        state,
-        format_time(status.last_answer_ms),
-        format_time(status.last_forward_ms),
-        status.last_error,
-    )
+    rows: list[tuple[object, ...]] = []
+    for link in links:
+        status = link.status
+        state = f"{status.state}, draining" if status.draining else str(status.state)
+        times = format_time(status.last_answer_ms), format_time(status.last_forward_ms)
+        rows.append((link.name, link.peer, state, *times, status.last_error))
+    print_result(links, lambda: show_table(columns, rows))
 
 
 @app.command("address")

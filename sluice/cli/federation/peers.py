@@ -88,12 +88,11 @@ def list_peers(site: SiteText) -> None:
     """List a site's peers with their accounts, regions and permissions."""
     peers = open_site(site).view().peers
     columns = ("peer", "account", "region", "pulls", "pushes", "takes from")
-    print_result(peers, lambda: show_table(columns, map(_row, peers)))
-
-
-def _row(peer: Peer) -> tuple[object, ...]:
-    rules = (", ".join(rule) or "nothing" for rule in (peer.pulls, peer.pushes, peer.queues))
-    return peer.tag, peer.account, peer.region, *rules
+    rows: list[tuple[str, ...]] = []
+    for peer in peers:
+        rules = (", ".join(rule) or "nothing" for rule in (peer.pulls, peer.pushes, peer.queues))
+        rows.append((peer.tag, peer.account, peer.region, *rules))
+    print_result(peers, lambda: show_table(columns, rows))
 
 
 def read_address(file: Path) -> Introduction:

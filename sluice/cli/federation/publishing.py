@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.aws.connections import Connection
 from sluice.aws.deployment import NotUsable, stack_outputs
 from sluice.aws.federation.publisher import Publisher, Publishing
 from sluice.aws.queues import ConsumedQueue
@@ -67,8 +66,16 @@ def publish(
     text = _standard_input() if body == "-" else body
     name = SiteName.parse(site)
     connection = name.connect()
-    publisher = Publisher(_ingress(connection, fifo=fifo), connection.client("sqs"))
-    _check_exchange(name, exchange)
+    outputs, output = stack_outputs(connection, STACK), FIFO_INGRESS if fifo else INGRESS
+    if output not in outputs:
+        raise NotUsable(f"stack {STACK} has no output {output}: it is still being made; `make deploy`")
+    publisher = Publisher(outputs[output], connection.client("sqs"))
+    # What is published to an exchange that isn't there becomes a dead letter. Who may send to the ingress may publish,
+    # also if the site can't be asked: then a note says so.
+    try:
+        require_exchange(open_named(name), exchange)
+    except (CallFailed, RequestRefused, Malformed) as error:
+        print_note(f"{name} can't be asked whether it has an exchange {exchange}: {error}")
     publishings = (
         Publishing(
             exchange=exchange,
@@ -83,24 +90,6 @@ def publish(
     )
     published = publisher.publish_all(publishings)
     print_result({"published": published}, f"{published} published to {exchange}")
-
-
-def _ingress(connection: Connection, *, fifo: bool) -> str:
-    outputs, name = stack_outputs(connection, STACK), FIFO_INGRESS if fifo else INGRESS
-    if name not in outputs:
-        raise NotUsable(f"stack {STACK} has no output {name}: it is still being made; `make deploy`")
-    return outputs[name]
-
-
-def _check_exchange(site: SiteName, exchange: str) -> None:
-    """Ask the site whether it has the exchange: what is published to none becomes a dead letter. Raises `NoExchange`.
-
-    Who may send to the ingress may publish, also where the site can't be asked: then it is said.
-    """
-    try:
-        require_exchange(open_named(site), exchange)
-    except (CallFailed, RequestRefused, Malformed) as error:
-        print_note(f"{site} can't be asked whether it has an exchange {exchange}: {error}")
 
 
 def _standard_input() -> str:

@@ -132,7 +132,10 @@ def delete(
     opened = open_site(site)
     view = opened.client.ask(ListQueues())
     known = view.find_queue(name) or QueueView(name=name, queue=name, deployed=False, bindings=0, routes=())
-    _check_unused(known)
+    if known.deployed:
+        raise BadQueue(f"{known.name} is deployed: take it out of cdk.json, and deploy")
+    if known.routes:
+        raise BadQueue(f"{known.name} is read by {', '.join(known.routes)}: take that away first")
     queues = _queues(opened, view)
     if not known.bindings:
         _check_name(name, view)
@@ -145,14 +148,6 @@ def delete(
     queues.delete(known.queue)
     document = {"site": str(opened.name), "queue": name, "done": "deleted"}
     print_result(document, f"{name} is gone from {opened.name}")
-
-
-def _check_unused(queue: QueueView) -> None:
-    """Check that no deployment and no route needs the queue. Raises `BadQueue`."""
-    if queue.deployed:
-        raise BadQueue(f"{queue.name} is deployed: take it out of cdk.json, and deploy")
-    if queue.routes:
-        raise BadQueue(f"{queue.name} is read by {', '.join(queue.routes)}: take that away first")
 
 
 def _check_empty(queue: QueueView, queues: SplitQueues) -> None:
@@ -177,7 +172,17 @@ def list_queues(site: SiteText) -> None:
     new = [QueueView(name=name, queue=name, deployed=False, bindings=0, routes=()) for name in others - known]
     rows = [_queue_document(queue, queues) for queue in sorted([*view.queues, *new], key=lambda queue: queue.name)]
     columns = ("queue", "fifo", "deployed", "messages", "bindings", "read by")
-    print_result(rows, lambda: show_table(columns, map(_row, rows)))
+    cells = [
+        (
+            row["name"],
+            *("yes" if row[name] else "" for name in ("fifo", "deployed")),
+            "it is gone" if row["messages"] is None else row["messages"],
+            row["bindings"],
+            ", ".join(row["routes"]),
+        )
+        for row in rows
+    ]
+    print_result(rows, lambda: show_table(columns, cells))
 
 
 def _queue_document(queue: QueueView, queues: SplitQueues) -> dict[str, Any]:
@@ -195,12 +200,6 @@ def _queue_document(queue: QueueView, queues: SplitQueues) -> dict[str, Any]:
         "bindings": queue.bindings,
         "routes": list(queue.routes),
     }
-
-
-def _row(said: dict[str, Any]) -> tuple[object, ...]:
-    messages = "it is gone" if said["messages"] is None else said["messages"]
-    marks = ["yes" if said[name] else "" for name in ("fifo", "deployed")]
-    return said["name"], *marks, messages, said["bindings"], ", ".join(said["routes"])
 
 
 def _queues(site: OpenSite, view: QueuesView) -> SplitQueues:

@@ -8,7 +8,6 @@ from copy import copy
 from dataclasses import dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, NamedTuple, get_args
 
@@ -48,13 +47,13 @@ class FieldOption(NamedTuple):
     typer_option: Any  # typer doesn't export the class
     kinds: frozenset[RouteKind] = EVERY_KIND
 
-    def build_parameter(self, name: str, *, changes: str | None = None) -> Parameter:
-        """Return a command's parameter. If it changes a route, `changes` is its help, and it has no default."""
+    def build_parameter(self, name: str, *, changes: bool = False) -> Parameter:
+        """Return a command's parameter; without a default if it `changes` a route."""
         field, says = FIELDS[self.field], copy(self.typer_option)
         [type_] = (member for member in get_args(field.type) or [field.type] if member not in {UnsetType, NoneType})
         default = type_() if field.default is UNSET else field.default
-        if changes is not None:
-            default, says.help, says.show_default = None, changes, True
+        if changes:
+            default, says.show_default = None, True
         return _keyword_parameter(name, Annotated[type_ if default is not None else type_ | None, says], default)
 
     def value(self, argument: Any) -> Any:
@@ -87,27 +86,25 @@ OPTIONS: Mapping[str, FieldOption] = {
     ),
     "dest_key": FieldOption(
         "dest_key",
-        typer.Option(metavar="KEY", help="Routing key that messages get at DEST.", show_default="their own"),
+        typer.Option(
+            metavar="KEY", help='Routing key that messages get at DEST; "" keeps their own.', show_default="their own"
+        ),
         kinds=EVERY_KIND - {RouteKind.DYNAMIC},
     ),
     "rate": FieldOption(
-        "rate", typer.Option(min=0, max=MAX_RATE, help="Maximum messages per second.", show_default="no limit")
+        "rate",
+        typer.Option(min=0, max=MAX_RATE, help="Maximum messages per second; 0 is no limit.", show_default="no limit"),
     ),
     "ttl": FieldOption(
         "retention_s",
-        typer.Option(metavar="SECONDS", help="Seconds the bridge queue keeps a message.", show_default="14 days"),
+        typer.Option(
+            metavar="SECONDS", help="Seconds the bridge queue keeps a message; 0 is 14 days.", show_default="14 days"
+        ),
         kinds=EVERY_KIND - {RouteKind.QUEUE},
     ),
 }
-# The options that an existing route can change, in the order and with the help of `route change`.
-CHANGE_HELPS: Mapping[str, str] = {
-    "dest_key": 'Routing key at DEST; "" keeps the message\'s own.',
-    "ack": "Messages acknowledged in one batch.",
-    "credit": "Maximum messages in flight; 0 is no limit.",
-    "max_hops": "Maximum sites that a message may have passed.",
-    "rate": "Maximum messages per second; 0 is no limit.",
-    "ttl": "Seconds the bridge queue keeps a message; 0 is 14 days.",
-}
+# The options that an existing route can change, in the order of `route change`; "" or 0 takes away what isn't required.
+CHANGEABLE = ("dest_key", "ack", "credit", "max_hops", "rate", "ttl")
 
 TagArgument = Annotated[
     str | None, typer.Argument(metavar="TAG", help="Tag appended to traces; default: the source's.")
@@ -115,8 +112,6 @@ TagArgument = Annotated[
 ExcludesArgument = Annotated[
     str | None, typer.Argument(metavar="EXCLUDES", help="TAG,TAG: skip messages whose trace has one of them.")
 ]
-TagOption = Annotated[str | None, typer.Option("--tag", metavar="TAG", help="The same as TAG.")]
-ExcludesOption = Annotated[str | None, typer.Option("--excludes", metavar="TAG,TAG", help="The same as EXCLUDES.")]
 ChangedTag = Annotated[str | None, typer.Option(help='Tag appended to traces; "" is the source\'s.')]
 ChangedExcludes = Annotated[
     str | None, typer.Option(metavar="TAG,TAG", help="Skip messages whose trace has one of these tags.")
@@ -143,10 +138,6 @@ Program = Annotated[
         help="Forward only messages for which this jq program returns true, in addition to --filter.",
     ),
 ]
-FilterFile = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Use a splitter filter file with one queue, instead of --filter and --jq."),
-]
 DelEmptyLink = Annotated[
     bool, typer.Option("--del-empty-link", "-e", help="Also delete the link if this was its last route.")
 ]
@@ -165,10 +156,7 @@ class RouteOptions:
     @classmethod
     def from_arguments(cls, arguments: dict[str, Any]) -> "RouteOptions":
         """Remove the options from a command's arguments; an option that wasn't given sets no field."""
-        tag = _merge_argument_and_option("TAG", arguments.pop("tag"), "--tag", arguments.pop("tag_option", None))
-        excludes = _merge_argument_and_option(
-            "EXCLUDES", arguments.pop("excludes"), "--excludes", arguments.pop("excludes_option", None)
-        )
+        tag, excludes = arguments.pop("tag"), arguments.pop("excludes")
         said = {name: arguments.pop(name) for name in OPTIONS if name in arguments}
         fields = {OPTIONS[name].field: OPTIONS[name].value(value) for name, value in said.items() if value is not None}
         if tag is not None:
@@ -189,14 +177,11 @@ def with_route_options(kind: RouteKind | None) -> Callable[[Callable[..., None]]
     `options` come first, those after it come before the link's name and the timeout.
     """
     if kind is None:
-        arguments, first = {}, {"tag": ChangedTag, "excludes": ChangedExcludes}
-        options = [OPTIONS[name].build_parameter(name, changes=text) for name, text in CHANGE_HELPS.items()]
+        tags = {"tag": ChangedTag, "excludes": ChangedExcludes}
+        options = [OPTIONS[name].build_parameter(name, changes=True) for name in CHANGEABLE]
         last = []
     else:
-        arguments, first = (
-            {"tag": TagArgument, "excludes": ExcludesArgument},
-            {"tag_option": TagOption, "excludes_option": ExcludesOption},
-        )
+        tags = {"tag": TagArgument, "excludes": ExcludesArgument}
         options = [option.build_parameter(name) for name, option in OPTIONS.items() if kind in option.kinds]
         last = [_keyword_parameter("link", LinkOption)]
 
@@ -212,8 +197,12 @@ def with_route_options(kind: RouteKind | None) -> Callable[[Callable[..., None]]
 
         parameters = [
             *own[:keywords],
-            *(_keyword_parameter(name, annotation).replace(kind=own[0].kind) for name, annotation in arguments.items()),
-            *(_keyword_parameter(name, annotation) for name, annotation in first.items()),
+            *(
+                _keyword_parameter(name, annotation).replace(
+                    kind=Parameter.KEYWORD_ONLY if kind is None else own[0].kind
+                )
+                for name, annotation in tags.items()
+            ),
             *own[keywords:place],
             *options,
             *own[place + 1 :],
@@ -226,26 +215,15 @@ def with_route_options(kind: RouteKind | None) -> Callable[[Callable[..., None]]
     return decorate
 
 
-def _merge_argument_and_option(
-    argument: str, by_argument: str | None, option: str, by_option: str | None
-) -> str | None:
-    """Return the value of an argument or of its option. Raises `BadParameter` if both are given."""
-    if by_argument is not None and by_option is not None:
-        raise typer.BadParameter(f"{argument} {by_argument} and {option} {by_option}: use only one of them")
-    return by_option if by_argument is None else by_argument
-
-
-def read_filter(patterns: Sequence[str], program: str | None, file: Path | None) -> Filter | UnsetType:
+def read_filter(patterns: Sequence[str], program: str | None) -> Filter | UnsetType:
     """Read a route's filter as `split start` reads a queue's; UNSET if none is given. Raises `BadFilter`."""
-    if not patterns and program is None and file is None:
+    if not patterns and program is None:
         return UNSET
     for pattern in patterns:
         if not all(pattern.partition("=")[:2]):
             raise BadFilter("--filter", f"{pattern!r} is not ATTRIBUTE=REGEX")
     options = [f"{THE_ROUTE}:{pattern}" for pattern in patterns]
-    named = read_filters(file, options, jq=[] if program is None else [f"{THE_ROUTE}:{program}"])
-    if len(named) != 1:
-        raise BadFilter(str(file), f"has filters of {len(named)} queues: a route has one")
+    named = read_filters(None, options, jq=[] if program is None else [f"{THE_ROUTE}:{program}"])
     return next(iter(named.values())).filter
 
 

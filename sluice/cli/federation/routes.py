@@ -12,7 +12,6 @@ from sluice.cli.federation.dynamic_routes import WAY_COLUMNS, way_row
 from sluice.cli.federation.links import add_control_commands
 from sluice.cli.federation.route_options import (
     DelEmptyLink,
-    FilterFile,
     LinkOption,
     Patterns,
     Program,
@@ -30,20 +29,11 @@ from sluice.cli.sites import DestText, SiteText, SiteTyper, SrcText
 from sluice.cli.terminal import print_note
 from sluice.codec import encode
 from sluice.errors import BadConfiguration, BadRoute
+from sluice.federation import operations
 from sluice.federation.links.links import BridgeDeclaration, RouteKind, find_site_tags
 from sluice.federation.links.watch import Repairs
 from sluice.federation.map.drawings import as_svg, as_text
 from sluice.federation.map.findings import list_findings
-from sluice.federation.operations import (
-    BridgeView,
-    ChangeBridge,
-    CloseBridge,
-    CloseLink,
-    CommandBridge,
-    ListPaths,
-    Redrive,
-    SiteView,
-)
 from sluice.operator.federated_sites import DiscoveredSites, discover_sites, open_site
 
 app = SiteTyper()
@@ -69,7 +59,6 @@ def add(
     options: RouteOptions,
     patterns: Patterns = None,
     jq: Program = None,
-    filter_file: FilterFile = None,
     standard: Annotated[
         bool, typer.Option("--standard", help="Use a standard bridge queue: cheaper, without order or deduplication.")
     ] = False,
@@ -83,7 +72,7 @@ def add(
         src=exchange,
         dest=dest_exchange or exchange,
         key=key,
-        filter=read_filter(patterns or (), jq, filter_file),
+        filter=read_filter(patterns or (), jq),
         fifo=not standard,
     )
     add_and_show_route(dest, src, declaration, options)
@@ -98,7 +87,6 @@ def change(
     options: RouteOptions,
     patterns: Patterns = None,
     jq: Program = None,
-    filter_file: FilterFile = None,
     no_filter: Annotated[
         bool, typer.Option("--no-filter", help="Remove the filter: forward all messages with the key.")
     ] = False,
@@ -106,11 +94,11 @@ def change(
     """Change a route's options in place: its queue stays, and messages published meanwhile are forwarded once."""
     opened = open_site(site)
     shown = _find_own_route(opened.view(), name, "change it")
-    new_filter = read_filter(patterns or (), jq, filter_file)
+    new_filter = read_filter(patterns or (), jq)
     if no_filter and new_filter is not UNSET:
         raise typer.BadParameter("--no-filter can't be combined with a filter")
     changes = {**options.fields, **({"filter": new_filter} if no_filter or new_filter is not UNSET else {})}
-    opened.client.ask(ChangeBridge(bridge=replace(shown.to_bridge(), **changes)))
+    opened.client.ask(operations.ChangeBridge(bridge=replace(shown.to_bridge(), **changes)))
     show_operational(opened, name, timeout_s=options.timeout_s)
 
 
@@ -141,14 +129,14 @@ def delete(
     if exchange is None:
         site = open_site(dest)
         name = _find_own_route(site.view(), src, "take it away").name
-        site.client.ask(CloseBridge(name=name, del_empty_link=del_empty_link))
+        site.client.ask(operations.CloseBridge(name=name, del_empty_link=del_empty_link))
         report_closing(site, [name])
         return
     declaration = BridgeDeclaration(src=exchange, dest=dest_exchange or exchange, key=key, src_is_local=src_local)
     remove_route(dest, src, declaration, link=link, del_empty_link=del_empty_link)
 
 
-def _find_own_route(view: SiteView, name: str, what: str) -> BridgeView:
+def _find_own_route(view: operations.SiteView, name: str, what: str) -> operations.BridgeView:
     """Find one of the site's own routes; `what` completes the error. Raises `BadRoute` for any other route."""
     shown = view.find_bridge(name)
     if shown is None:
@@ -164,12 +152,12 @@ def flush(site: SiteText, *, del_empty_link: DelEmptyLink = False) -> None:
     opened = open_site(site)
     own = [shown for shown in opened.view().bridges if not shown.served]
     for shown in own:
-        opened.client.ask(CloseBridge(name=shown.name))
+        opened.client.ask(operations.CloseBridge(name=shown.name))
     # While a link closes, its routes still forward the messages in their queues.
     emptied = {shown.link for shown in own} if del_empty_link else set()
     for link in opened.view().links:
         if link.name in emptied:
-            opened.client.ask(CloseLink(name=link.name))
+            opened.client.ask(operations.CloseLink(name=link.name))
     report_closing(opened, [shown.name for shown in own])
 
 
@@ -188,10 +176,10 @@ def list_routes(site: SiteText) -> None:
         rows.append((*cells, format_time(shown.last_forward_ms), shown.error))
     show_table(("route", "kind", "from", "to", "key", "state", "forwarded", "error"), rows)
     if any(shown.dynamic and shown.src_is_local for shown in view.bridges):
-        show_table(WAY_COLUMNS, [way_row(way) for way in opened.client.ask(ListPaths()).ways])
+        show_table(WAY_COLUMNS, [way_row(way) for way in opened.client.ask(operations.ListPaths()).ways])
 
 
-def find_route_ends(view: SiteView, shown: BridgeView) -> tuple[str, str]:
+def find_route_ends(view: operations.SiteView, shown: operations.BridgeView) -> tuple[str, str]:
     """Return the tags of the source and the destination; the peer's is `?` if its link is gone."""
     link = view.find_link(shown.link)
     if link is not None:
@@ -305,7 +293,7 @@ def describe_repairs(mends: Repairs) -> str | None:
 
 add_control_commands(
     app,
-    lambda name, what: CommandBridge(name=name, what=what),
+    lambda name, what: operations.CommandBridge(name=name, what=what),
     thing="route",
     argument=Name,
     helps=(
@@ -320,5 +308,5 @@ add_control_commands(
 @app.command()
 def redrive(site: SiteText, name: Name) -> None:
     """Redrive up to 1,000 of a route's dead letters into its queue."""
-    done = open_site(site).client.ask(Redrive(name=name))
+    done = open_site(site).client.ask(operations.Redrive(name=name))
     print_result(done, f"{name}: {done.redriven} dead letters are back in its queue")

@@ -10,18 +10,8 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec
 from msgspec.structs import replace
 
 from sluice.errors import Malformed
-from sluice.federation.dynamic import ops
+from sluice.federation.dynamic import ops, state
 from sluice.federation.dynamic.paths import build_advertisement, choose_active_bridges, retain_former_routes
-from sluice.federation.dynamic.state import (
-    DynamicEvent,
-    DynamicRoutes,
-    DynamicStep,
-    Ignored,
-    OutgoingOp,
-    PartialSnapshot,
-    PulledRoute,
-    ServedRoute,
-)
 from sluice.federation.links.registry import format_served_name
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.metadata import MAX_ORIGINS
@@ -31,11 +21,11 @@ MAX_ADVERTISEMENTS = 500_000  # of one origin
 MAX_CHANGES = 200  # told one by one; more of them are told as a snapshot
 
 
-def step(routes: DynamicRoutes, event: DynamicEvent) -> DynamicStep:
+def step(routes: state.DynamicRoutes, event: state.DynamicEvent) -> state.DynamicStep:
     """Return the state after an event, with the ops to send. Repeated events have no effect."""
     taken = event(routes)
     greets = taken.greets
-    if not _is_unchanged_for_peers(routes, taken.routes):
+    if not _are_advertisements_same(routes, taken.routes):
         after = replace(taken.routes, former=retain_former_routes(routes, taken.routes))
         taken = taken.then(_advertise_changes(routes, after))
     for name, pull in taken.routes.pulls.items() if greets else ():
@@ -47,51 +37,55 @@ def step(routes: DynamicRoutes, event: DynamicEvent) -> DynamicStep:
 P = ParamSpec("P")
 
 
-def _event(make: Callable[Concatenate[DynamicRoutes, P], DynamicStep]) -> Callable[P, DynamicEvent]:
+def _event(make: Callable[Concatenate[state.DynamicRoutes, P], state.DynamicStep]) -> Callable[P, state.DynamicEvent]:
     """Turn a function of routes and arguments into one of the arguments that returns an event."""
     return lambda *args, **options: lambda routes: make(routes, *args, **options)
 
 
 @_event
-def set_local_bindings(routes: DynamicRoutes, wants: ops.BindingAdvertisements) -> DynamicStep:
+def set_local_bindings(routes: state.DynamicRoutes, wants: ops.BindingAdvertisements) -> state.DynamicStep:
     """Set the bindings of the site's own queues, without those of dynamic bridges."""
-    return DynamicStep(routes if wants == routes.local else replace(routes, local=wants))
+    return state.DynamicStep(routes if wants == routes.local else replace(routes, local=wants))
 
 
 @_event
-def add_pull(routes: DynamicRoutes, pull: PulledRoute) -> DynamicStep:
+def add_pull(routes: state.DynamicRoutes, pull: state.PulledRoute) -> state.DynamicStep:
     """Add a bridge that pulls; one with this or a later epoch stays."""
     known = routes.pulls.get(pull.bridge)
     if known is not None and known.epoch >= pull.epoch:
-        return DynamicStep(routes)
+        return state.DynamicStep(routes)
     return _send_hello(routes.with_pull(pull), pull)
 
 
 @_event
-def remove_pull(routes: DynamicRoutes, bridge: str) -> DynamicStep:
+def remove_pull(routes: state.DynamicRoutes, bridge: str) -> state.DynamicStep:
     """Remove a bridge that pulls."""
-    return DynamicStep(replace(routes, pulls={name: pull for name, pull in routes.pulls.items() if name != bridge}))
+    return state.DynamicStep(
+        replace(routes, pulls={name: pull for name, pull in routes.pulls.items() if name != bridge})
+    )
 
 
 @_event
-def add_served(routes: DynamicRoutes, served: ServedRoute) -> DynamicStep:
+def add_served(routes: state.DynamicRoutes, served: state.ServedRoute) -> state.DynamicStep:
     """Add a bridge that a peer pulls; one with this or a later epoch stays."""
     known = routes.served.get(served.name)
     if known is not None and known.epoch >= served.epoch:
-        return DynamicStep(routes)
+        return state.DynamicStep(routes)
     if known is not None:  # what is wanted goes on to be, until the peer says otherwise
         served = replace(served, reaches=known.reaches, version=known.version, hello=known.hello)
     return _request_snapshot(routes.with_served(served), served)
 
 
 @_event
-def remove_served(routes: DynamicRoutes, name: str) -> DynamicStep:
+def remove_served(routes: state.DynamicRoutes, name: str) -> state.DynamicStep:
     """Remove a peer's bridge, by its local name."""
-    return DynamicStep(replace(routes, served={key: served for key, served in routes.served.items() if key != name}))
+    return state.DynamicStep(
+        replace(routes, served={key: served for key, served in routes.served.items() if key != name})
+    )
 
 
 @_event
-def set_link_up(routes: DynamicRoutes, link: str, *, up: bool, now_ms: int) -> DynamicStep:
+def set_link_up(routes: state.DynamicRoutes, link: str, *, up: bool, now_ms: int) -> state.DynamicStep:
     """Record that a link went up or down."""
     for pull in routes.pulls.values():
         if pull.link == link and pull.up != up:
@@ -100,11 +94,11 @@ def set_link_up(routes: DynamicRoutes, link: str, *, up: bool, now_ms: int) -> D
         was_down_at_first = not served.up and served.down_since_ms is None
         if served.link == link and (served.up != up or was_down_at_first):
             routes = routes.with_served(replace(served, up=up, down_since_ms=None if up else now_ms))
-    return DynamicStep(routes)
+    return state.DynamicStep(routes)
 
 
 @_event
-def handle_heartbeat(routes: DynamicRoutes, now_ms: int) -> DynamicStep:
+def handle_heartbeat(routes: state.DynamicRoutes, now_ms: int) -> state.DynamicStep:
     """Remove expired state, and send heartbeats to the peers."""
     aged = {origin: replace(former, beats=former.beats + 1) for origin, former in routes.former.items()}
     routes = replace(
@@ -116,7 +110,7 @@ def handle_heartbeat(routes: DynamicRoutes, now_ms: int) -> DynamicStep:
         if now_ms - served.down_since_ms >= served.expires_ms:
             # The peer is asked for everything when it comes back.
             routes = routes.with_served(replace(served, reaches={}, version=(0, 0), partial=None))
-    return DynamicStep(routes, greets=True)
+    return state.DynamicStep(routes, greets=True)
 
 
 # Receiving
@@ -124,8 +118,8 @@ def handle_heartbeat(routes: DynamicRoutes, now_ms: int) -> DynamicStep:
 
 @_event
 def receive_op(
-    routes: DynamicRoutes, peer: str, op: ops.DynamicOp, type_: ExchangeType = ExchangeType.TOPIC
-) -> DynamicStep:
+    routes: state.DynamicRoutes, peer: str, op: ops.DynamicOp, type_: ExchangeType = ExchangeType.TOPIC
+) -> state.DynamicStep:
     """Apply a peer's op; the exchange's type limits valid bindings.
 
     A gap causes a request for a snapshot.
@@ -137,42 +131,48 @@ def receive_op(
         case ops.RequestSnapshot() if pull is not None and pull.peer == peer:
             version = (op.epoch, op.number)
             if version <= pull.heard:
-                return DynamicStep(routes, ignored=Ignored.EPOCH if op.epoch < pull.heard[0] else Ignored.REPLAYED)
+                return state.DynamicStep(
+                    routes, ignored=state.Ignored.EPOCH if op.epoch < pull.heard[0] else state.Ignored.REPLAYED
+                )
             pull = replace(pull, heard=version)
-            return DynamicStep(routes.with_pull(pull), _build_snapshot_ops(routes, pull))
+            return state.DynamicStep(routes.with_pull(pull), _build_snapshot_ops(routes, pull))
         case ops.RouteHello() if served is not None:
             return _receive_hello(routes, served, op)
         case ops.SnapshotPart() if served is not None:
             return _receive_part(routes, served, op, type_)
         case ops.Bind() | ops.Unbind() if served is not None:
             return _receive_change(routes, served, op, type_)
-    return DynamicStep(routes, ignored=Ignored.UNKNOWN_BRIDGE)
+    return state.DynamicStep(routes, ignored=state.Ignored.UNKNOWN_BRIDGE)
 
 
-def _receive_hello(routes: DynamicRoutes, served: ServedRoute, op: ops.RouteHello) -> DynamicStep:
+def _receive_hello(routes: state.DynamicRoutes, served: state.ServedRoute, op: ops.RouteHello) -> state.DynamicStep:
     if (op.epoch, op.number) <= served.hello:
-        return DynamicStep(routes, ignored=Ignored.EPOCH if op.epoch < served.hello[0] else Ignored.REPLAYED)
+        return state.DynamicStep(
+            routes, ignored=state.Ignored.EPOCH if op.epoch < served.hello[0] else state.Ignored.REPLAYED
+        )
     served = replace(served, hello=(op.epoch, op.number))
     version = (op.epoch, op.sequence)
     if version < served.version:  # it was overtaken by later ops
-        return DynamicStep(routes.with_served(served))
+        return state.DynamicStep(routes.with_served(served))
     if version == served.version and op.digest == ops.compute_digest(served.reaches):
-        return DynamicStep(routes.with_served(replace(served, asked=False)))
+        return state.DynamicStep(routes.with_served(replace(served, asked=False)))
     return _request_snapshot(routes, served)
 
 
 def _receive_change(
-    routes: DynamicRoutes, served: ServedRoute, op: ops.Bind | ops.Unbind, type_: ExchangeType
-) -> DynamicStep:
+    routes: state.DynamicRoutes, served: state.ServedRoute, op: ops.Bind | ops.Unbind, type_: ExchangeType
+) -> state.DynamicStep:
     epoch, sequence = served.version
     if op.epoch < epoch:
-        return DynamicStep(routes, ignored=Ignored.EPOCH)
+        return state.DynamicStep(routes, ignored=state.Ignored.EPOCH)
     if op.epoch > epoch or op.sequence > sequence + 1:
         # Later ops are ignored until the snapshot arrives, so one request is enough; the next hello repeats it.
-        requested = DynamicStep(routes) if served.asked else _request_snapshot(routes, served)
-        return DynamicStep(requested.routes, requested.sendings, Ignored.EPOCH if op.epoch > epoch else Ignored.GAP)
+        requested = state.DynamicStep(routes) if served.asked else _request_snapshot(routes, served)
+        return state.DynamicStep(
+            requested.routes, requested.sendings, state.Ignored.EPOCH if op.epoch > epoch else state.Ignored.GAP
+        )
     if op.sequence <= sequence:
-        return DynamicStep(routes, ignored=Ignored.REPLAYED)
+        return state.DynamicStep(routes, ignored=state.Ignored.REPLAYED)
     known = served.reaches.get(op.origin)
     reaches, refused = dict(served.reaches), None
     if isinstance(op, ops.Bind):
@@ -187,53 +187,60 @@ def _receive_change(
         reaches[op.origin] = replace(known, wants=known.wants - {op.want})
     # A refused op still advances the version; the digests reveal the difference.
     taken = replace(served, reaches=served.reaches if refused else reaches, version=(epoch, op.sequence))
-    return DynamicStep(routes.with_served(taken), ignored=refused)
+    return state.DynamicStep(routes.with_served(taken), ignored=refused)
 
 
 def _find_refusal(
-    routes: DynamicRoutes, served: ServedRoute, reaches: Mapping[str, ops.AdvertisedRoute], type_: ExchangeType
-) -> Ignored | None:
+    routes: state.DynamicRoutes,
+    served: state.ServedRoute,
+    reaches: Mapping[str, ops.AdvertisedRoute],
+    type_: ExchangeType,
+) -> state.Ignored | None:
     """Return why a peer's routes are refused; None if they are valid."""
     if any(routes.here in reach.path for reach in reaches.values()):
-        return Ignored.LOOP
+        return state.Ignored.LOOP
     if any(reach.path[-1] != served.peer or reach.path[0] != origin for origin, reach in reaches.items()):
-        return Ignored.MALFORMED
+        return state.Ignored.MALFORMED
     if len(reaches) > MAX_ORIGINS or any(len(reach.wants) > MAX_ADVERTISEMENTS for reach in reaches.values()):
-        return Ignored.LIMIT
+        return state.Ignored.LIMIT
     for origin, reach in reaches.items():
         known = served.reaches.get(origin)
         new = (
             reach.wants if known is None else reach.wants - known.wants if reach is not known else ops.NO_ADVERTISEMENTS
         )
         if not all(ops.is_bindable(want, type_) for want in new):
-            return Ignored.MALFORMED
+            return state.Ignored.MALFORMED
     return None
 
 
-def _receive_part(routes: DynamicRoutes, served: ServedRoute, op: ops.SnapshotPart, type_: ExchangeType) -> DynamicStep:
+def _receive_part(
+    routes: state.DynamicRoutes, served: state.ServedRoute, op: ops.SnapshotPart, type_: ExchangeType
+) -> state.DynamicStep:
     version = (op.epoch, op.sequence)
     if version < served.version or (version == served.version and not served.asked):
-        return DynamicStep(routes, ignored=Ignored.EPOCH if op.epoch < served.version[0] else Ignored.REPLAYED)
+        return state.DynamicStep(
+            routes, ignored=state.Ignored.EPOCH if op.epoch < served.version[0] else state.Ignored.REPLAYED
+        )
     partial = served.partial
     if partial is None or version > partial.version or len(partial.parts) != op.parts:
-        partial = PartialSnapshot(version=version, parts=(None,) * op.parts)
+        partial = state.PartialSnapshot(version=version, parts=(None,) * op.parts)
     if version < partial.version or partial.parts[op.part] is not None:
-        return DynamicStep(routes, ignored=Ignored.REPLAYED)
+        return state.DynamicStep(routes, ignored=state.Ignored.REPLAYED)
     parts = (*partial.parts[: op.part], op.data, *partial.parts[op.part + 1 :])
     if None in parts:
         partial = replace(partial, parts=parts)
-        return DynamicStep(routes.with_served(replace(served, partial=partial)))
+        return state.DynamicStep(routes.with_served(replace(served, partial=partial)))
     served = replace(served, partial=None, asked=False)
     try:
         reaches = ops.read_snapshot(part for part in parts if part is not None)
     except Malformed:
-        return DynamicStep(routes.with_served(served), ignored=Ignored.MALFORMED)
+        return state.DynamicStep(routes.with_served(served), ignored=state.Ignored.MALFORMED)
     refused = _find_refusal(routes, served, reaches, type_)
     if refused:
-        return DynamicStep(routes.with_served(served), ignored=refused)
+        return state.DynamicStep(routes.with_served(served), ignored=refused)
     # What is as it was stays the same object: comparing it later costs nothing.
     kept = {origin: _reuse_equal(served.reaches.get(origin), reach) for origin, reach in reaches.items()}
-    return DynamicStep(routes.with_served(replace(served, reaches=kept, version=partial.version)))
+    return state.DynamicStep(routes.with_served(replace(served, reaches=kept, version=partial.version)))
 
 
 def _reuse_equal(known: ops.AdvertisedRoute | None, reach: ops.AdvertisedRoute) -> ops.AdvertisedRoute:
@@ -245,7 +252,7 @@ def _reuse_equal(known: ops.AdvertisedRoute | None, reach: ops.AdvertisedRoute) 
 # Advertising
 
 
-def _send_hello(routes: DynamicRoutes, pull: PulledRoute) -> DynamicStep:
+def _send_hello(routes: state.DynamicRoutes, pull: state.PulledRoute) -> state.DynamicStep:
     """Send the source a hello with the digest of the advertised routes."""
     pull = replace(pull, number=pull.number + 1)
     op = ops.RouteHello(
@@ -256,21 +263,21 @@ def _send_hello(routes: DynamicRoutes, pull: PulledRoute) -> DynamicStep:
         sequence=pull.sequence,
         digest=ops.compute_digest(build_advertisement(routes, pull, choose_active_bridges(routes))),
     )
-    return DynamicStep(routes.with_pull(pull), (OutgoingOp(pull.link, op),))
+    return state.DynamicStep(routes.with_pull(pull), (state.OutgoingOp(pull.link, op),))
 
 
-def _request_snapshot(routes: DynamicRoutes, served: ServedRoute) -> DynamicStep:
+def _request_snapshot(routes: state.DynamicRoutes, served: state.ServedRoute) -> state.DynamicStep:
     """Request a snapshot from the destination."""
     served = replace(served, asked=True, number=served.number + 1)
     op = ops.RequestSnapshot(exchange=routes.exchange, bridge=served.bridge, epoch=served.epoch, number=served.number)
-    return DynamicStep(routes.with_served(served), (OutgoingOp(served.link, op),) if served.up else ())
+    return state.DynamicStep(routes.with_served(served), (state.OutgoingOp(served.link, op),) if served.up else ())
 
 
-def _build_snapshot_ops(routes: DynamicRoutes, pull: PulledRoute) -> tuple[OutgoingOp, ...]:
+def _build_snapshot_ops(routes: state.DynamicRoutes, pull: state.PulledRoute) -> tuple[state.OutgoingOp, ...]:
     """Build the ops with the snapshot of all advertised routes."""
     parts = ops.snapshot_parts(build_advertisement(routes, pull, choose_active_bridges(routes)))
     return tuple(
-        OutgoingOp(
+        state.OutgoingOp(
             pull.link,
             ops.SnapshotPart(
                 exchange=routes.exchange,
@@ -286,40 +293,30 @@ def _build_snapshot_ops(routes: DynamicRoutes, pull: PulledRoute) -> tuple[Outgo
     )
 
 
-def _advertise_changes(before: DynamicRoutes, after: DynamicRoutes) -> DynamicStep:
+def _advertise_changes(before: state.DynamicRoutes, after: state.DynamicRoutes) -> state.DynamicStep:
     """Advertise the changes to each peer."""
-    step_so_far = DynamicStep(after)
+    step_so_far = state.DynamicStep(after)
     best_before, best = choose_active_bridges(before), choose_active_bridges(after)
-    are_same = _are_advertisements_same(before, after)
     for name, pull in after.pulls.items():
         known = before.pulls.get(name)
         if known is None or known.epoch != pull.epoch:
             continue  # its hello has said it all
-        if not are_same:
-            changes = list(
-                _diff_routes(build_advertisement(before, known, best_before), build_advertisement(after, pull, best))
-            )
-            step_so_far = step_so_far.then(_advertise(step_so_far.routes, name, changes))
+        changes = list(
+            _diff_routes(build_advertisement(before, known, best_before), build_advertisement(after, pull, best))
+        )
+        step_so_far = step_so_far.then(_advertise(step_so_far.routes, name, changes))
         if pull.up and not known.up:
             step_so_far = step_so_far.then(_send_hello(step_so_far.routes, step_so_far.routes.pulls[name]))
     return step_so_far
 
 
-def _is_unchanged_for_peers(before: DynamicRoutes, after: DynamicRoutes) -> bool:
-    """Whether no advertisement changes."""
-    if not _are_advertisements_same(before, after) or before.pulls.keys() != after.pulls.keys():
-        return False
-    return all(
-        (known := before.pulls[name]).up is pull.up and known.epoch == pull.epoch for name, pull in after.pulls.items()
-    )
-
-
-def _are_advertisements_same(before: DynamicRoutes, after: DynamicRoutes) -> bool:
-    """Whether neither bindings nor best paths have changed."""
+def _are_advertisements_same(before: state.DynamicRoutes, after: state.DynamicRoutes) -> bool:
+    """Whether neither bindings, nor best paths, nor the bridges that pull have changed."""
     # Comparing what they are, and not whether they are the same, would cost more than it saves.
     if before.local is not after.local or before.served.keys() != after.served.keys():
         return False
-    return all(
+    pulls = ({name: (pull.up, pull.epoch) for name, pull in routes.pulls.items()} for routes in (before, after))
+    return next(pulls) == next(pulls) and all(
         (was := before.served[name]).reaches is served.reaches
         and (was.up, was.tag, was.max_hops) == (served.up, served.tag, served.max_hops)
         for name, served in after.served.items()
@@ -352,21 +349,21 @@ def _diff_routes(
         yield from (_AdvertisementChange(origin, reach, want) for want in sorted(added))
 
 
-def _advertise(routes: DynamicRoutes, name: str, changes: Sequence[_AdvertisementChange]) -> DynamicStep:
+def _advertise(routes: state.DynamicRoutes, name: str, changes: Sequence[_AdvertisementChange]) -> state.DynamicStep:
     """Advertise changes one by one, or as a snapshot if they are many; nothing while the link is down."""
     pull = routes.pulls[name]
     if not changes:
-        return DynamicStep(routes)
+        return state.DynamicStep(routes)
     if not pull.up or len(changes) > MAX_CHANGES:
         pull = replace(pull, sequence=pull.sequence + 1)  # who has missed it asks at the next hello
-        return DynamicStep(routes.with_pull(pull), _build_snapshot_ops(routes, pull) if pull.up else ())
+        return state.DynamicStep(routes.with_pull(pull), _build_snapshot_ops(routes, pull) if pull.up else ())
     sendings = []
     for sequence, (origin, reach, want) in enumerate(changes, pull.sequence + 1):
         common: dict[str, Any] = {"exchange": routes.exchange, "bridge": pull.bridge, "epoch": pull.epoch}
         common |= {"sequence": sequence, "origin": origin, "want": want}
         if reach is None:
-            sendings.append(OutgoingOp(pull.link, ops.Unbind(**common)))
+            sendings.append(state.OutgoingOp(pull.link, ops.Unbind(**common)))
         else:
             way: dict[str, Any] = {"path": reach.path, "hops_left": reach.hops_left, "outages": reach.outages}
-            sendings.append(OutgoingOp(pull.link, ops.Bind(**common, **way)))
-    return DynamicStep(routes.with_pull(replace(pull, sequence=pull.sequence + len(changes))), tuple(sendings))
+            sendings.append(state.OutgoingOp(pull.link, ops.Bind(**common, **way)))
+    return state.DynamicStep(routes.with_pull(replace(pull, sequence=pull.sequence + len(changes))), tuple(sendings))

@@ -61,16 +61,9 @@ class Peer(Struct, frozen=True, kw_only=True):
     declared: bool = False
 
     @classmethod
-    def from_introduction(
-        cls,
-        address: Introduction,
-        *,
-        pulls: tuple[str, ...] = (EVERYTHING,),
-        pushes: tuple[str, ...] = (EVERYTHING,),
-        queues: tuple[str, ...] = (),
-    ) -> "Peer":
-        """Return the peer with both peers' rules; a list that would be too long keeps its own."""
-        return cls(**pick_shared_fields(address, cls), pulls=pulls, pushes=pushes, queues=queues)
+    def from_introduction(cls, address: Introduction, **rules: tuple[str, ...]) -> "Peer":
+        """Return the peer at this address, with `rules` for `pulls`, `pushes` and `queues`."""
+        return replace(cls(**pick_shared_fields(address, cls)), **rules)
 
     def merge_rules(self, other: "Peer") -> "Peer":
         """Return the peer with both peers' rules; a list that would be too long keeps its own."""
@@ -86,8 +79,10 @@ class Peer(Struct, frozen=True, kw_only=True):
             is_allowed = self.may_take_from(bridge.src)
             return None if is_allowed else self._describe_refusal("take from the queue", bridge.src, self.queues)
         key = bridge.key if bridge.kind is RouteKind.STATIC else ALL_KEYS
-        if any(_is_pull_allowed(rule, bridge.src, key) for rule in self.pulls):
-            return None
+        for rule in self.pulls:
+            name, colon, keys = rule.partition(":")
+            if fnmatchcase(bridge.src, name) and covers(keys if colon else ALL_KEYS, key):
+                return None
         by_key = f" by {bridge.key!r}" if bridge.key else ""
         return self._describe_refusal("pull", bridge.src + by_key, self.pulls)
 
@@ -108,11 +103,6 @@ KNOWN_PEERS = Format(kind="peers", version=1, type=dict[str, Peer])  # by tag
 
 def _matches_any(patterns: Iterable[str], name: str) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def _is_pull_allowed(rule: str, exchange: str, key: str) -> bool:
-    name, colon, keys = rule.partition(":")
-    return fnmatchcase(exchange, name) and covers(keys if colon else ALL_KEYS, key)
 
 
 def describe_unknown_peer(tag: str) -> str:

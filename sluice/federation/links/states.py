@@ -129,7 +129,9 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case a kind of news
     failing = replace(status, endpoint=(status.endpoint + 1) % endpoints, failures=status.failures + 1)
     waiting = replace(failing, state=LinkState.WAITING, due_at_ms=now_ms + back_off_ms(failing.failures, jitter=jitter))
     match news:
-        case Unreachable(at_ms=int(at_ms)) | AccessRefused(at_ms=int(at_ms)) if at_ms < _last_healthy_ms(status):
+        case Unreachable(at_ms=int(at_ms)) | AccessRefused(at_ms=int(at_ms)) if at_ms < max(
+            status.carrying_since_ms, status.last_answer_ms or 0
+        ):
             return status  # it is heard late, or again: the link has been well since
         case TimePassed() if state in CARRYING or state is LinkState.PAUSED:
             return _check_heartbeat(status, news, now_ms)
@@ -165,11 +167,6 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case a kind of news
             return replace(connecting if state is LinkState.PAUSED else status, draining=news is Command.DRAIN)
         case _:
             return status
-
-
-def _last_healthy_ms(status: LinkStatus) -> int:
-    """Return when the link last became operational or was answered."""
-    return max(status.carrying_since_ms, status.last_answer_ms or 0)
 
 
 def _check_heartbeat(status: LinkStatus, passed: TimePassed, now_ms: int) -> LinkStatus:

@@ -33,14 +33,6 @@ class QueueWatch(Struct, frozen=True, kw_only=True):
     none_found_since_ms: int | None = None
     unbound: bool = False
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether there is nothing to remember of it."""
-        return self == _PLAIN
-
-
-_PLAIN = QueueWatch()
-
 
 class Repairs(Struct, frozen=True, kw_only=True):
     """A route's repairs: their number, and the last one's kind and time.
@@ -62,12 +54,12 @@ class SiteWatch(Struct, frozen=True, kw_only=True):
 
     def of(self, queue: str) -> QueueWatch:
         """Return a queue's check results."""
-        return self.queues.get(queue, _PLAIN)
+        return self.queues.get(queue, QueueWatch())
 
     def with_queue(self, name: str, queue: QueueWatch) -> "SiteWatch":
         """Return the watch with a queue's new results."""
         others = {other: known for other, known in self.queues.items() if other != name}
-        return replace(self, queues=others if queue.is_plain else {**others, name: queue})
+        return replace(self, queues=others if queue == QueueWatch() else {**others, name: queue})
 
     def record_counts(self, counts: Mapping[str, int | None], *, now_ms: int) -> "SiteWatch":
         """Record the number of messages of checked queues, None for a missing queue."""

@@ -122,18 +122,6 @@ def pack(page: Bindings) -> bytes:
     return _PAGE.pack(page)
 
 
-def _unpack(snapshot: bytes | None) -> Iterator[Bindings]:
-    """Decode a snapshot page by page; without one, yield a new site's bindings."""
-    if snapshot is None:
-        yield Bindings()
-        return
-    page, rest = _PAGE.unpack_first(snapshot)
-    yield page
-    while rest:
-        page, rest = _PAGE.unpack_first(rest)
-        yield page
-
-
 class BindingsUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """The bindings' changes since a version; they lead to `version`, one by one.
 
@@ -163,12 +151,13 @@ T = TypeVar("T")
 def build_replica(snapshot: bytes | None, make: Callable[[Bindings], R], *, version: int | None = None) -> R:
     """Build a replica from a snapshot, at `version` or the snapshot's. Raises `BadSnapshot`.
 
-    `make` gets the first page; only one page is in memory at a time.
+    `make` gets the first page, or a new site's bindings; only one page is in memory at a time.
     """
-    pages = _unpack(snapshot)
+    page, rest = (Bindings(), b"") if snapshot is None else _PAGE.unpack_first(snapshot)
     try:
-        replica = make(next(pages))
-        for page in pages:
+        replica = make(page)
+        while rest:
+            page, rest = _PAGE.unpack_first(rest)
             replica.apply(BindingsChange(exchanges=page.exchanges, queues=page.queues, bound=page.bound))
     except BadBinding as error:
         raise BadSnapshot(str(error)) from None
@@ -440,16 +429,16 @@ class SiteBindings(BindingsReplica):
         yield Bindings(version=self.version, exchanges=self.exchanges)
         for queues in _batches(self._queues.values()):
             yield Bindings(version=self.version, exchanges=(), queues=queues)
-        for batch in _batches(self._entries()):
+        entries = (
+            (exchange, queue, key, arguments)
+            for exchange, queue, keys in iter_bound_queues(self._bound)
+            for key, arguments in keys.items()
+        )
+        for batch in _batches(entries):
             bound: dict[str, dict[str, dict[str, Arguments]]] = {}
             for exchange, queue, key, arguments in batch:
                 bound.setdefault(exchange, {}).setdefault(queue, {})[key] = arguments
             yield Bindings(version=self.version, exchanges=(), bound=bound)
-
-    def _entries(self) -> Iterator[tuple[str, str, str, Arguments]]:
-        for exchange, queue, keys in iter_bound_queues(self._bound):
-            for key, arguments in keys.items():
-                yield exchange, queue, key, arguments
 
     # Changes
 

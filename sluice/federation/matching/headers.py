@@ -23,7 +23,7 @@ from sluice.federation.matching.indexes import (
     collect_members,
     remove_from_table,
 )
-from sluice.federation.matching.typed_values import Headers, Identity, TypedValue, from_stored, identity
+from sluice.federation.matching.typed_values import Headers, Identity, from_stored, identity
 
 X_MATCH = "x-match"
 IGNORED_PREFIX = "qpid."
@@ -58,13 +58,11 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse_match(arguments: Headers) -> Match:
     """Parse a binding's `x-match`. Raises `BadBinding` if it is missing or invalid."""
-    match = _MATCHES.get(arguments.get(X_MATCH))
-    if match is None:
-        raise BadBinding(f"{X_MATCH} must be all or any, not {arguments.get(X_MATCH)!r}")
-    return match
+    try:
+        return Match(str(arguments.get(X_MATCH)))
+    except ValueError:
+        raise BadBinding(f"{X_MATCH} must be all or any, not {arguments.get(X_MATCH)!r}") from None
 
-
-_MATCHES: Mapping[TypedValue, Match] = {str(match): match for match in Match}
 
 _Names = tuple[tuple[str, ...], frozenset[str]]  # that an `all` binding asks for: equal, in order, and present
 _Values = tuple[Any, ...]  # types and values, in turn: in one tuple they take a third of the memory

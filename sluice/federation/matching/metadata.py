@@ -255,14 +255,14 @@ def seal_attributes(body: str, attributes: Attributes, metadata: Metadata) -> At
     Raises `TooLarge` if the message exceeds SQS's limit with metadata, and `ValueError` or `TypeError` for headers
     without a JSON form.
     """
-    outside = dict(attributes)
+    outside, overflow = dict(attributes), dict[str, list[Any]]()
     if len(attributes) > MAX_USER_ATTRIBUTES:
         by_size = sorted(attributes, key=lambda name: (message_size("", {"": attributes[name]}), name))
-        overflow = {
-            name: _pack_attribute(outside.pop(name)) for name in by_size[: len(attributes) - MAX_USER_ATTRIBUTES]
-        }
-    else:
-        overflow = {}
+        for name in by_size[: len(attributes) - MAX_USER_ATTRIBUTES]:
+            value = outside.pop(name)
+            content = value.content
+            packed = {"base64": base64.b64encode(content).decode()} if isinstance(content, bytes) else content
+            overflow[name] = [value.data_type, packed]
     document = {
         "exchange": metadata.exchange,
         "key": metadata.key,
@@ -285,12 +285,6 @@ def seal_attributes(body: str, attributes: Attributes, metadata: Metadata) -> At
     if size > MAX_MESSAGE_BYTES:
         raise TooLarge(size, MAX_MESSAGE_BYTES)
     return sealed
-
-
-def _pack_attribute(value: Value) -> list[Any]:
-    content = value.content
-    packed = {"base64": base64.b64encode(content).decode()} if isinstance(content, bytes) else content
-    return [value.data_type, packed]
 
 
 Ms = Annotated[int, Meta(ge=0, le=MAX_MS)]

@@ -5,7 +5,7 @@ where the last one stopped. New entries are created first, from peers to routes.
 of the file forward messages. The exchanges and the peer of an old route are removed when its queue is empty.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
@@ -194,28 +194,25 @@ class _Comparison:
             cause = f"the site at {site.at} has the tag {here.tag}"
             self.conflicts.append(Conflict(place=f"sites.{self.tag}.at", cause=cause))
             return
-        for number, peer in enumerate(site.peers):
-            with self.at(place := f"peers[{number}]"):
-                self.add_desired(peer.peer(addresses.get(peer.tag)), place)
-        for number, exchange in enumerate(site.exchanges):
-            with self.at(place := f"exchanges[{number}]"):
-                if STANDARD_ENTRIES.get(entry_key(exchange), exchange) != exchange:
-                    raise BadBinding(f"{exchange.name}: every site has this exchange, and none changes it")
-                if exchange not in STANDARD_EXCHANGES:
-                    self.add_desired(exchange, place)
-        for number, binding in enumerate(site.bindings):
-            with self.at(place := f"bindings[{number}]"):
-                self.add_desired(replace(binding, queue=self.state.display_name(binding.queue)), place)
-        for number, link in enumerate(site.links):
-            with self.at(place := f"links[{number}]"):
-                self.add_desired(link.link(here=here, peer=addresses.get(link.peer)), place)
-        for number, route in enumerate(site.routes):
-            with self.at(place := f"routes[{number}]"):
-                self.add_desired(route, place)
+        entries: dict[str, Callable[[Any], Entry]] = {
+            "peers": lambda peer: peer.peer(addresses.get(peer.tag)),
+            "exchanges": lambda exchange: exchange,
+            "bindings": lambda binding: replace(binding, queue=self.state.display_name(binding.queue)),
+            "links": lambda link: link.link(here=here, peer=addresses.get(link.peer)),
+            "routes": lambda route: route,
+        }
+        for name, entry_of in entries.items():
+            for number, item in enumerate(getattr(site, name)):
+                with self.at(place := f"{name}[{number}]"):
+                    self.add_desired(entry_of(item), place)
 
     def add_desired(self, entry: Entry, place: str) -> None:
-        """Add a desired entry. Raises `Malformed` if the file has it already."""
+        """Add a desired entry, unless each site has it. Raises `Malformed` if the file has it already, or `BadBinding`."""
         key = entry_key(entry)
+        if STANDARD_ENTRIES.get(key, entry) != entry:
+            raise BadBinding(f"{key[1]}: every site has this exchange, and none changes it")
+        if key in STANDARD_ENTRIES:
+            return
         if key in self.desired:
             raise Malformed(f"the same {key[0]} as {self.places[key]}: {key[1]}")
         self.desired[key], self.places[key] = entry, place

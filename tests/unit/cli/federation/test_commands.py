@@ -268,28 +268,23 @@ def test_a_route_is_changed_where_it_stands(sites: Sites) -> None:
     assert "pulled by WEST: change it there" in sites.run("route", "change", EAST, served, "--ack", "3", code=1).stderr
 
 
-def test_a_routes_filter_is_the_splitters(sites: Sites, tmp_path: Path) -> None:
+def test_a_routes_filter_is_the_splitters(sites: Sites) -> None:
     add = ("route", "add", WEST, EAST, "amq.topic")
     sites.run(*add, "a", "--filter", "author=^me$", "--filter", "size=1", "--jq", ".Body == null")
     [made] = sites[EAST].registry().bridges.values()
     assert made.bridge.filter == Filter(attributes=(("author", "^me$"), ("size", "1")), jq=".Body == null")
     name = "from-EAST:amq.topic:amq.topic:a"
     assert '"attributes":[["author","^me$"]' in sites.run("route", "status", WEST, name).stdout.replace("\n", "")
-    file = tmp_path / "filter.yaml"
-    file.write_text("split_queues: {any: {filter: {any_of: [{metadata: 'a: 1'}, {metadata: 'b: 2'}]}}}")
-    sites.run("route", "change", WEST, name, "--filter-file", str(file))
-    assert sites[WEST].bridges()[name].filter == Filter(any_of=("a: 1", "b: 2"))
+    sites.run("route", "change", WEST, name, "--jq", "true")
+    assert sites[WEST].bridges()[name].filter == Filter(jq="true")
     sites.run("route", "change", WEST, name, "--no-filter")
     assert sites[WEST].bridges()[name].filter is msgspec.UNSET
     for wrong, reason in (
         (("--filter", "a"), "'a' is not ATTRIBUTE=REGEX"),
         (("--filter", "a=("), "doesn't compile"),
         (("--jq", "("), "doesn't compile"),
-        (("--filter-file", str(file), "--jq", "true"), "can't be combined with --jq"),
     ):
         assert reason in sites.run(*add, "b", *wrong, code=1).stderr
-    file.write_text("split_queues: {one: {jq_filter: 'true'}, two: {jq_filter: 'true'}}")
-    assert "filters of 2 queues" in sites.run(*add, "b", "--filter-file", str(file), code=1).stderr
 
 
 def test_the_same_route_twice_is_refused_and_quietly_passed_over(sites: Sites) -> None:
@@ -479,7 +474,7 @@ def test_a_queue_that_the_site_may_not_read_is_refused(sites: Sites) -> None:
 
 
 def test_a_dynamic_route_follows_an_exchange_and_goes_again(sites: Sites) -> None:
-    options = ("--expires", "600", "--tag", "other", "--rate", "5", "--ttl", "60")
+    options = ("other", "--expires", "600", "--rate", "5", "--ttl", "60")
     sites.run("dynamic", "add", WEST, EAST, "amq.topic", *options)
     [made] = sites[WEST].bridges().values()
     assert (made.rate, made.retention_s) == (5, 60)

@@ -21,16 +21,10 @@ def sites() -> Sites:
 
 
 @pytest.mark.parametrize("command", [("dynamic", "add"), ("queue", "add"), ("route", "add")])
-@pytest.mark.parametrize("by_option", [True, False])
-def test_tag_and_excludes_are_arguments_as_qpid_routes_or_options(
-    sites: Sites, command: tuple[str, str], by_option: bool
-) -> None:
-    said = ["--tag", "mine", "--excludes", "no,nor"] if by_option else ["mine", "no,nor"]
-    sites.run(*command, WEST, EAST, *ROUTES[command[0]], *said)
+def test_tag_and_excludes_are_arguments_as_qpid_routes(sites: Sites, command: tuple[str, str]) -> None:
+    sites.run(*command, WEST, EAST, *ROUTES[command[0]], "mine", "no,nor")
     [made] = sites[WEST].bridges().values()
     assert (made.tag, made.excludes) == ("mine", frozenset({"no", "nor"}))
-    twice = sites.run(*command, WEST, EAST, *ROUTES[command[0]], "mine", "--tag", "yours", code=2).stderr
-    assert "TAG mine and --tag yours: use only one of them" in twice
 
 
 def test_a_site_may_be_said_by_options(sites: Sites, monkeypatch: pytest.MonkeyPatch) -> None:
