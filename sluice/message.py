@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+FIFO_SUFFIX = ".fifo"  # of the name of a queue that keeps order
 MAX_ATTRIBUTES = 10
 MAX_MESSAGE_BYTES = 1_048_576  # body and attributes; a batch's messages together have the same limit
 TRACE_HEADER: Final = "AWSTraceHeader"

@@ -20,7 +20,7 @@ def bound(
         by_queue[binding.queue].append(binding)
     site = SiteBindings(Bindings(version=version, exchanges=tuple(exchanges)))
     for queue in queues:
-        change = bind_exactly(queue, by_queue[queue.queue])(site)
+        change = bind_exactly((queue, by_queue[queue.queue]))(site)
         if change is not None:
             site.apply(change)
     return site.snapshot()

@@ -19,12 +19,12 @@ from sluice.aws.federation.routes import Forwards, RouteRates
 from sluice.aws.metrics import publish
 from sluice.aws.records import Batch, BatchResponse, Reporter
 from sluice.errors import DestinationFault, HeldBack, PeerRefused
-from sluice.federation.forwarder import FIFO_SUFFIX, ForwardOutcome, forward_all, split_batch
+from sluice.federation.forwarder import ForwardOutcome, forward_all, split_batch
 from sluice.federation.links.registry import REGISTRY, Forward, Registry, find_forwards
 from sluice.federation.operations import ReportOutage
 from sluice.federation.settings import BridgeSettings
 from sluice.federation.stored import CachedDocument
-from sluice.message import Message
+from sluice.message import FIFO_SUFFIX, Message
 from sluice.splitting.filters.values import Filter
 
 if TYPE_CHECKING:  # for routes with a filter

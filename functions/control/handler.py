@@ -65,7 +65,7 @@ class ControlDependencies(msgspec.Struct, frozen=True, kw_only=True):
                 triggers=LambdaSplitterTriggers(lambda_client),
                 holder=new_token(),
                 now_ms=now_ms,
-                warn=warn,
+                warn=lambda what, queue_id, reason: logger.warning(what, queue=queue_id, reason=reason),
             ),
             configs=self.settings.by_id,
             deployment=self.settings.deployment,
@@ -143,11 +143,6 @@ def perform(operation: ControlOperation, context: LambdaContext) -> object:
     if operation.changes:
         made.arm_tick()
     return result
-
-
-def warn(what: str, queue_id: str, reason: str) -> None:
-    """Log a warning about a re-pointed consumer."""
-    logger.warning(what, queue=queue_id, reason=reason)
 
 
 def new_token() -> str:

@@ -1,7 +1,6 @@
 """Routes published messages: SQS events in, partial batch responses out. The rules are in sluice.federation."""
 
 from collections import Counter
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
@@ -88,16 +87,12 @@ def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
             made.reporter.bury_copy(batch, copy.position, copy.outgoing, queue=copy.queue, reason=copy.reason)
         except CallFailed as fault:
             failures[copy.position] = fault
-    tell(outcome.absent, made.settings.ticks_queue_url)
-    return made.reporter.report(batch, failures, max_receives=MAX_RECEIVES)
-
-
-def tell(absent: Mapping[str, int], ticks_queue_url: str) -> None:
-    """Report missing queues to the links function: by URL, how many copies became dead letters because of each."""
-    copies = [(url.rsplit("/", 1)[1], number) for url, number in absent.items()]
+    # The links function learns which queues are missing, and how many copies became dead letters because of each.
+    copies = [(url.rsplit("/", 1)[1], number) for url, number in outcome.absent.items()]
     for start in range(0, len(copies), MAX_REPORTED):
         said = ReportGone(copies=dict(copies[start : start + MAX_REPORTED]))
         try:
-            ask(ticks_queue_url, said)
+            ask(made.settings.ticks_queue_url, said)
         except DestinationFault:
             logger.exception("AbsenceNotTold", queues=sorted(said.copies))
+    return made.reporter.report(batch, failures, max_receives=MAX_RECEIVES)

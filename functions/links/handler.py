@@ -20,7 +20,7 @@ from sluice.aws.change_logs import DynamoChangeLog
 from sluice.aws.clients import dynamodb_client, lambda_client, new_id, now_ms, sqs_client
 from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.documents import EXCHANGES, LINKS, PEERS, DynamoDocument
-from sluice.aws.federation.mappings import BridgeMappings, PeerMappings
+from sluice.aws.federation.mappings import BridgeMappings, switch_on_peer_mappings
 from sluice.aws.federation.peers import PeerQueues
 from sluice.aws.federation.queues import SqsSiteQueues
 from sluice.aws.federation.routes import Forwards
@@ -90,7 +90,7 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
             ),
             peers=self.peers,
             peer_accounts=frozenset(settings.accounts),
-            peer_stages=settings.peer_stages,
+            peer_stages=frozenset({settings.here.stage or "", *(settings.stages or ())}),
             known=DocumentStore(self.documents[PEERS], KNOWN_PEERS, dict),
             peer_role_id=settings.peer_role_id,
             peer_queue_url=build_peer_url_function(settings.here.control_queue_url, here=settings.here.region),
@@ -130,9 +130,7 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
             document=self.documents[LOOKS],
             declared=frozenset(settings.names.physical(binding.queue) for binding in settings.declared.bindings),
             redrive=partial(
-                self.queues.redrive,
-                dead_letters_url=settings.dead_letters_url,
-                may_go_on=registrar.works.may_go_on,
+                self.queues.redrive, dead_letters_url=settings.dead_letters_url, may_go_on=registrar.works.may_go_on
             ),
         )
 
@@ -147,7 +145,7 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
             registrar=registrar,
             upkeep=upkeep,
             names=settings.names,
-            hear_peers=PeerMappings(client=lambda_client(), queue_arns=queue_arns).switch_on,
+            hear_peers=partial(switch_on_peer_mappings, lambda_client(), queue_arns),
             peers=settings.peers,
             declared=settings.declared,
             applied=self.documents[DECLARED],
@@ -155,10 +153,6 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
             ways=dynamics.ways,
             kms_key_arn=settings.kms_key_arn,
         )
-
-    def dynamics(self, registrar: LinkService) -> DynamicRouteService:
-        """Create the service of dynamic routes, for the same invocation."""
-        return DynamicRouteService(registrar=registrar, document=self.documents[DYNAMIC])
 
     def arm_tick(self, registrar: LinkService, upkeep: DriftRepair) -> None:
         """Send a delayed tick if the registry or a missing resource has to be checked again and none is due earlier."""
@@ -224,24 +218,28 @@ def messages(batch: Batch, context: LambdaContext) -> BatchResponse:
 
 def hear(message: Message, context: LambdaContext) -> None:
     """Serve one message of a peer."""
-    registrar, control = dependencies().registrar(context), decode_control(message.body)
-    dynamics, upkeep = dependencies().dynamics(registrar), dependencies().upkeep(registrar)
+    made, control = dependencies(), decode_control(message.body)
+    registrar = made.registrar(context)
+    dynamics = DynamicRouteService(registrar=registrar, document=made.documents[DYNAMIC])
     if isinstance(control, DynamicMessage):
         dynamics.hear(control, sender_id=message.sender_id)
     else:
         registrar.hear(control, sender_id=message.sender_id)
         dynamics.sync()
-    finish(registrar, dynamics, upkeep)
+    finish(registrar, dynamics, made.upkeep(registrar))
 
 
 def perform(request: dict[str, Any] | str, context: LambdaContext) -> object:
     """Apply an operation. If it changes anything, synchronize dynamic routes, and arm a tick if one is needed."""
-    operation = parse_request(request, OPERATIONS)
-    registrar = dependencies().registrar(context)
-    dynamics, upkeep = dependencies().dynamics(registrar), dependencies().upkeep(registrar)
+    made, operation = dependencies(), parse_request(request, OPERATIONS)
+    registrar = made.registrar(context)
+    dynamics, upkeep = (
+        DynamicRouteService(registrar=registrar, document=made.documents[DYNAMIC]),
+        made.upkeep(registrar),
+    )
     sweeps = isinstance(operation, SweepSite)
     try:
-        return dependencies().administration(registrar, dynamics, upkeep).perform(operation)
+        return made.administration(registrar, dynamics, upkeep).perform(operation)
     finally:
         # A sweep that raises for a bad declaration has finished all its other work.
         if operation.changes:

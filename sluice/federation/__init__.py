@@ -2,6 +2,6 @@
 
 Pure rooms: `matching` (exchanges, bindings, which messages they match, what one carries), `links` (links and bridges,
 how they live), `dynamic` (routes that follow what is wanted), `map` (what operators see). Shells: `router` (an
-exchange's messages), `forwarder` (a bridge's), `registrar` (links), `bridge_works` (what bridges need), `dynamic_shell`
-(dynamic routes), `administration` (applies what is asked, which is `operations`).
+exchange's messages), `forwarder` (a bridge's), `link_service` (links), `bridge_provisioner` (what bridges need),
+`dynamic_service` (dynamic routes), `operation_handler` (applies `operations`).
 """

@@ -26,7 +26,7 @@ from sluice.federation.links.links import MAX_SYNC, Address, Bridge, MappingScal
 from sluice.federation.links.registry import NOT_YET, BridgeRecord, Registry, bridge_destination, find_feeding_queues
 from sluice.federation.links.transitions import Change, record_count, record_refit, record_resources, remove_bridge
 from sluice.federation.matching.bindings import Binding
-from sluice.message import DeadLetter
+from sluice.message import FIFO_SUFFIX, DeadLetter
 from sluice.stages import add_stage_prefix
 
 if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
@@ -36,7 +36,6 @@ if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports no
 
 SITE_TAG = "sluice:site"  # of every queue that is made at run time: whose it is
 BRIDGE_QUEUE_PREFIX = "sluice-bridge-"
-FIFO_SUFFIX = ".fifo"
 FIFO_BATCH = 10
 LEAST_CONCURRENCY = 2  # of an event source mapping
 RETENTION = "MessageRetentionPeriod"

@@ -26,13 +26,13 @@ from sluice.federation.dynamic.state import (
     RoutesByExchange,
     ServedRoute,
 )
-from sluice.federation.exchange_store import Change, bind_exactly, combine_changes
+from sluice.federation.exchange_store import bind_exactly
 from sluice.federation.link_service import LinkService, to_link_update
 from sluice.federation.links.messages import DynamicMessage, encode_control
 from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, Registry, bridge_destination
 from sluice.federation.links.states import Intent
 from sluice.federation.links.transitions import update_link
-from sluice.federation.matching.bindings import SiteBindings
+from sluice.federation.matching.bindings import Binding, Destination, SiteBindings
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.typed_values import from_stored
 from sluice.federation.operations import PathsView
@@ -68,9 +68,19 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
         registry, bound = self.registrar.registry(), self.registrar.exchanges.bindings()
         states, sendings = self._apply_events(registry, bound, heard or {}, heartbeat=heartbeat)
         for exchange, routes in states.items():
-            binding = self._bind_queues(registry, routes, exchange_type(bound, exchange))
-            self.registrar.exchanges.change(combine_changes(tuple(binding)))
-        self._send(registry, sendings)
+            queues = self._choose_bindings(registry, routes, exchange_type(bound, exchange))
+            self.registrar.exchanges.change(bind_exactly(*queues))
+        silent: set[str] = set()  # links over which an op failed: the peer requests the rest later
+        for sending in sendings:
+            record = registry.links.get(sending.link)
+            if record is None or sending.link in silent:
+                continue
+            message = DynamicMessage(link=sending.link, sender=self.registrar.here, said=Raw(encode(sending.op)))
+            try:
+                self.registrar.peers.tell(record.link, record.endpoint, encode_control(message))
+            except (PeerUnreachable, PeerRefused) as error:
+                silent.add(sending.link)
+                self.registrar.save_changes([update_link(sending.link, to_link_update(error))])
 
     @property
     def routes(self) -> DocumentStore[RoutesByExchange]:
@@ -165,10 +175,12 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
             link = registry.links[record.bridge.link]
             yield steps.set_link_up(record.bridge.link, up=link.carries, now_ms=now_ms)
 
-    def _bind_queues(self, registry: Registry, routes: DynamicRoutes, type_: ExchangeType) -> Iterator[Change]:
-        """Bind each route's queue by exactly the bindings advertised over it.
+    def _choose_bindings(
+        self, registry: Registry, routes: DynamicRoutes, type_: ExchangeType
+    ) -> Iterator[tuple[Destination, Sequence[Binding]]]:
+        """Yield each route's queue, with exactly the bindings advertised over it.
 
-        One change for all queues: while a path changes, a site is reached by exactly one of them.
+        They are one change for all queues: while a path changes, a site is reached by exactly one of them.
         """
         ways = choose_bridges_in_use(routes)
         for name, record in registry.bridges.items():
@@ -181,23 +193,7 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
                 leading = replace(destination.crossing, origins=find_origins(ways, name))
                 destination = replace(destination, crossing=leading)
             wants = collect_advertised_bindings(routes, name, ways) if is_wanted else ops.NO_ADVERTISEMENTS
-            yield bind_exactly(
-                destination, ops.bindings_for(wants, exchange=routes.exchange, type_=type_, queue=record.queue)
-            )
-
-    def _send(self, registry: Registry, sendings: Sequence[OutgoingOp]) -> None:
-        """Send ops to the peers; those that fail are requested later."""
-        silent: set[str] = set()
-        for sending in sendings:
-            record = registry.links.get(sending.link)
-            if record is None or sending.link in silent:
-                continue
-            message = DynamicMessage(link=sending.link, sender=self.registrar.here, said=Raw(encode(sending.op)))
-            try:
-                self.registrar.peers.tell(record.link, record.endpoint, encode_control(message))
-            except (PeerUnreachable, PeerRefused) as error:
-                silent.add(sending.link)
-                self.registrar.save_changes([update_link(sending.link, to_link_update(error))])
+            yield (destination, ops.bindings_for(wants, exchange=routes.exchange, type_=type_, queue=record.queue))
 
 
 def exchange_type(bound: SiteBindings, exchange: str) -> ExchangeType:

@@ -4,8 +4,6 @@ A change checks and writes only what it changes, so its cost follows its own siz
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 from msgspec.structs import replace
@@ -20,7 +18,6 @@ from sluice.federation.matching.bindings import (
     CachedReplica,
     Destination,
     SiteBindings,
-    iter_bound_queues,
     pack,
 )
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, list_alternates
@@ -35,19 +32,15 @@ P = ParamSpec("P")
 Change = Callable[[SiteBindings], BindingsChange | None]  # None where nothing changes
 
 
-@dataclass(slots=True)
 class ExchangeStore:
     """The log of bindings, cached between invocations. Not thread-safe.
 
     Every change raises `BadBinding` if it is invalid.
     """
 
-    log: "DynamoChangeLog"
-    _site: CachedReplica[SiteBindings] = field(init=False)
-
-    def __post_init__(self) -> None:
+    def __init__(self, log: "DynamoChangeLog") -> None:
         """Start with an empty cache: the first read loads the snapshot."""
-        self._site = CachedReplica(self.log, SiteBindings)
+        self.log, self._site = log, CachedReplica(log, SiteBindings)
 
     def bindings(self) -> SiteBindings:
         """Read the bindings as they stand; they change in place with the next read or change. Raises `BadSnapshot`."""
@@ -68,7 +61,7 @@ class ExchangeStore:
                 after = site.version
                 site.apply(made)
                 site.version = after + 1
-                if self.log.save(_pack_pages(site), after=after, version=after + 1):
+                if self.log.save(b"".join(map(pack, site.pages())), after=after, version=after + 1):
                     return self.bindings()
             elif self.log.append(stored, after=site.version):
                 return self._site.advance(stored)
@@ -77,16 +70,12 @@ class ExchangeStore:
     def fold(self) -> bool:
         """Replace a long log by a snapshot, at a quiet moment; return whether that was done."""
         site = self.bindings()
-        return self.log.is_long and self.log.save(_pack_pages(site), after=site.version, version=site.version)
+        return self.log.is_long and self.log.save(
+            b"".join(map(pack, site.pages())), after=site.version, version=site.version
+        )
 
 
-def _pack_pages(site: SiteBindings) -> bytes:
-    return b"".join(map(pack, site.pages()))
-
-
-def _change(
-    make: Callable[Concatenate[SiteBindings, P], BindingsChange | None],
-) -> Callable[P, Change]:
+def _change(make: Callable[Concatenate[SiteBindings, P], BindingsChange | None]) -> Callable[P, Change]:
     """Turn a function of bindings and arguments into one of the arguments that returns a change."""
     return lambda *args, **options: lambda site: make(site, *args, **options)
 
@@ -173,50 +162,33 @@ def _build_unbinding(site: SiteBindings, queue: str, gone: Mapping[str, BoundKey
 
 
 @_change
-def bind_exactly(site: SiteBindings, destination: Destination, wanted: Sequence[Binding]) -> BindingsChange | None:
-    """Replace all of a queue's bindings by these, of which no two have the same id."""
-    queue = destination.queue
-    before = site.keys_by_exchange(queue)
-    after: dict[str, dict[str, Arguments]] = {}
-    for binding in wanted:
-        if binding.arguments or binding.key not in before.get(binding.exchange, {}):  # most are there, and good
-            binding.check(site.exchange(binding.exchange).type)
-        after.setdefault(binding.exchange, {})[binding.key] = to_stored(binding.arguments)
-    if not after:
-        return _build_unbinding(site, queue, before) if before else None
-    queues = () if site.destination(queue) == destination else (destination,)
-    unbound, bound = _find_missing(before, after, queue), _find_missing(after, before, queue)
+def bind_exactly(site: SiteBindings, *wanted: tuple[Destination, Sequence[Binding]]) -> BindingsChange | None:
+    """Replace all bindings of each queue by these, of which no two have the same id; in one change for all queues."""
+    queues, forgotten = list[Destination](), list[str]()
+    unbound, bound = dict[str, dict[str, BoundKeys]](), dict[str, dict[str, BoundKeys]]()
+    for destination, bindings in wanted:
+        queue = destination.queue
+        before = site.keys_by_exchange(queue)
+        after: dict[str, dict[str, Arguments]] = {}
+        for binding in bindings:
+            if binding.arguments or binding.key not in before.get(binding.exchange, {}):  # most are there, and good
+                binding.check(site.exchange(binding.exchange).type)
+            after.setdefault(binding.exchange, {})[binding.key] = to_stored(binding.arguments)
+        if after and site.destination(queue) != destination:
+            queues.append(destination)
+        if before and not after:
+            forgotten.append(queue)
+        _add_missing(unbound, queue, before, after)
+        _add_missing(bound, queue, after, before)
     if not (queues or unbound or bound):
         return None
-    return BindingsChange(queues=queues, unbound=unbound, bound=bound)
+    return BindingsChange(queues=tuple(queues), unbound=unbound, bound=bound, forgotten=tuple(forgotten))
 
 
-@_change
-def combine_changes(site: SiteBindings, changes: Sequence[Change]) -> BindingsChange | None:
-    """Combine changes of different queues' bindings into one."""
-    made = [change for change in (one(site) for one in changes) if change is not None]
-    if not made:
-        return None
-    return BindingsChange(
-        queues=tuple(chain.from_iterable(change.queues for change in made)),
-        unbound=_merge_bound(change.unbound for change in made),
-        bound=_merge_bound(change.bound for change in made),
-        forgotten=tuple(chain.from_iterable(change.forgotten for change in made)),
-    )
-
-
-def _merge_bound(parts: Iterable[Mapping[str, Mapping[str, BoundKeys]]]) -> dict[str, dict[str, BoundKeys]]:
-    merged: dict[str, dict[str, BoundKeys]] = {}
-    for exchange, queue, keys in chain.from_iterable(map(iter_bound_queues, parts)):
-        merged.setdefault(exchange, {})[queue] = keys
-    return merged
-
-
-def _find_missing(
-    some: Mapping[str, BoundKeys], others: Mapping[str, BoundKeys], queue: str
-) -> dict[str, dict[str, BoundKeys]]:
-    """Return the keys that `others` lack or have with other arguments, by exchange and queue."""
-    missing: dict[str, dict[str, BoundKeys]] = {}
+def _add_missing(
+    missing: dict[str, dict[str, BoundKeys]], queue: str, some: Mapping[str, BoundKeys], others: Mapping[str, BoundKeys]
+) -> None:
+    """Add, by exchange and queue, the keys that `others` lack or have with other arguments."""
     for exchange, keys in some.items():
         known = others.get(exchange, {})
         lacking = {
@@ -225,8 +197,7 @@ def _find_missing(
             if key not in known or not have_same_values(arguments, known[key])
         }
         if lacking:
-            missing[exchange] = {queue: lacking}
-    return missing
+            missing.setdefault(exchange, {})[queue] = lacking
 
 
 @_change

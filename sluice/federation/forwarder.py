@@ -48,8 +48,6 @@ from sluice.message import Message, Outgoing
 if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
     from sluice.aws.federation.peers import PeerQueues
 
-FIFO_SUFFIX = ".fifo"
-
 
 @dataclass(slots=True)
 class ForwardOutcome:

@@ -17,7 +17,7 @@ from sluice.federation.bridge_provisioner import BridgeProvisioner
 from sluice.federation.exchange_store import ExchangeStore
 from sluice.federation.links import messages, transitions
 from sluice.federation.links.due import EMPTY_FOR_MS, Action, DueAction, find_due_actions
-from sluice.federation.links.links import Address, Bridge, Link
+from sluice.federation.links.links import Address, Link
 from sluice.federation.links.peers import ONLY_UNSTAGED, KnownPeers, Peer, verify_address
 from sluice.federation.links.registry import (
     REGISTRY,
@@ -169,7 +169,12 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
                 raise BadRoute(f"{sender.tag}: {link[:100]} is a link to {record.link.peer}")
         match message:
             case messages.Hello(served=True):
-                return self._answer_server(link, sender)
+                # The peer, which serves our link, learns whether the link still exists here.
+                ours = link.removesuffix(SERVED_MARK + self.here.tag)
+                is_known = ours in self.registry().links
+                parting = messages.Parting(link=ours, sender=self.here)
+                self._reply(sender, self._build_answer(link, {}) if is_known else parting)
+                return self.registry()
             case messages.Hello():
                 return self._receive_hello(message, sender)
             case messages.HelloAnswer(exchanges=exchanges, bridges=bridges):
@@ -182,10 +187,6 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
                 event = transitions.accept_parting(link, sender.tag)
         return self.advance([event], ticks=False)
 
-    def filter_refusal(self, bridge: Bridge) -> str | None:
-        """Return why a route can't have its filter; None if it can, or has none."""
-        return None if bridge.filter is UNSET else self.filter_problem(bridge.filter)
-
     def verify_sender(self, claimed: Address, *, sender_id: str) -> Address:
         """Return the sender's verified address. Raises `BadRoute` if the sender isn't the peer with that tag."""
         peer = KnownPeers(self.known.value(), self.peer_role_id).identify(claimed.tag, sender_id=sender_id)
@@ -197,7 +198,10 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
     def _receive_hello(self, hello: messages.Hello, peer: Address) -> Registry:
         """Process a hello and answer it, with the reason for each refused pull."""
         rules, name = self.known.value()[peer.tag], format_served_name(hello.link, peer.tag)
-        reasons = {pull.name: rules.find_pull_refusal(pull) or self.filter_refusal(pull) for pull in hello.pulls}
+        reasons: dict[str, str | None] = {}
+        for pull in hello.pulls:
+            filter_problem = None if pull.filter is UNSET else self.filter_problem(pull.filter)
+            reasons[pull.name] = rules.find_pull_refusal(pull) or filter_problem
         allowed = [pull for pull in hello.pulls if reasons[pull.name] is None]
         try:
             event = transitions.accept_hello(
@@ -220,13 +224,6 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
         except (PeerUnreachable, PeerRefused) as error:  # the evidence that a served link has
             return self.advance([transitions.update_link(name, to_link_update(error))], ticks=False)
         return self.registry()
-
-    def _answer_server(self, link: str, peer: Address) -> Registry:
-        """Answer a hello from a peer that serves our link: it learns whether the link still exists here."""
-        registry, ours = self.registry(), link.removesuffix(SERVED_MARK + self.here.tag)
-        is_known = ours in registry.links
-        self._reply(peer, self._build_answer(link, {}) if is_known else messages.Parting(link=ours, sender=self.here))
-        return registry
 
     def _build_answer(self, link: str, bridges: Mapping[str, str]) -> messages.HelloAnswer:
         return messages.HelloAnswer(link=link, sender=self.here, exchanges=self._exchange_types(), bridges=bridges)

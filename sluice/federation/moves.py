@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sluice.batches import HELD_BACK, MAX_ENTRIES, Dispatcher, Entry, Send
 from sluice.errors import BadConfiguration, QueueGone
-from sluice.message import Message, Outgoing, drop_contents
+from sluice.message import FIFO_SUFFIX, Message, Outgoing, drop_contents
 
 if TYPE_CHECKING:  # at run time a move is given its queue, and imports none
     from sluice.aws.queues import ConsumedQueue
 
-FIFO_SUFFIX = ".fifo"
 HIDDEN_S = 120  # from everybody else, while a message is on its way, or waits for the move's end
 MAX_FRUITLESS = 5  # receipts in a row of which nothing could be moved
 MAX_REMEMBERED = 100_000  # ids of moved messages: SQS may deliver one again soon after it was deleted

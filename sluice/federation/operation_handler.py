@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import asdict, replace
 
 from sluice.codec import pick_shared_fields
@@ -22,7 +23,7 @@ from sluice.federation.drift_repair import DriftRepair
 from sluice.federation.exchange_store import add_binding, add_exchange, remove_binding, remove_exchange
 from sluice.federation.link_service import LinkService
 from sluice.federation.links import transitions
-from sluice.federation.links.links import Bridge, Introduction, Link
+from sluice.federation.links.links import Bridge, Introduction, Link, check_link
 from sluice.federation.links.peers import Peer, check_peer, describe_unknown_peer
 from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, describe_state, find_feeding_queues
 from sluice.federation.links.states import AccessRefused, Command, LinkEvent, LinkState, Unreachable
@@ -261,6 +262,8 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
 
     def add_link(self, link: Link, *, declared: bool = False) -> None:
         """Add a link. Raises `BadRoute` if it is invalid."""
+        others = [record.link for name, record in self.registrar.registry().links.items() if name != link.name]
+        check_link(link, here=self.registrar.here.tag, existing=others)
         if SERVED_MARK not in link.name and link.peer not in self.registrar.known.value():
             raise BadRoute(f"{link.name}: {describe_unknown_peer(link.peer)}")
         save_changes = self.registrar.save_changes if declared else self.registrar.advance
@@ -290,7 +293,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
 
     def check_filter(self, bridge: Bridge) -> None:
         """Check a route's filter. Raises `BadRoute` if it can't be used."""
-        reason = self.registrar.filter_refusal(bridge)
+        reason = None if bridge.filter is UNSET else self.registrar.filter_problem(bridge.filter)
         if reason is not None:
             raise BadRoute(f"{bridge.name}: {reason}")
 

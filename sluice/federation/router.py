@@ -14,15 +14,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from sluice.batches import Dispatcher, Entry, Send
-from sluice.errors import (
-    Malformed,
-    NoPeer,
-    NotPermitted,
-    QueueGone,
-    SenderFault,
-    SluiceError,
-    dead_letter_text,
-)
+from sluice.errors import Malformed, NoPeer, NotPermitted, QueueGone, SenderFault, SluiceError, dead_letter_text
 from sluice.federation.links.peers import KnownPeers, Peer, append_peer_tag
 from sluice.federation.matching.bindings import Destination, RoutingTable
 from sluice.federation.matching.indexes import Publication

@@ -5,7 +5,6 @@ from fnmatch import fnmatchcase
 from typing import ClassVar
 
 import msgspec
-from msgspec import UNSET
 
 from sluice.errors import BadBinding
 from sluice.federation.declared import Declared
@@ -97,12 +96,6 @@ class LinksSettings(Settings, frozen=True, kw_only=True):
     kms_key_arn: str | None = None
     names: SiteNames
     declaration: str
-
-    @property
-    def peer_stages(self) -> frozenset[str]:
-        """The stages of possible peers, including the site's own; "" for sites without a stage."""
-        own = "" if self.here.stage is UNSET else self.here.stage
-        return frozenset({own, *(self.stages or ())})
 
     @property
     def declared(self) -> Declared:

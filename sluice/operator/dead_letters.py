@@ -15,8 +15,8 @@ from sluice.aws.deployment import stack_output
 from sluice.aws.queues import AT_ONCE, ConsumedQueue, QueuesByUrl
 from sluice.dead_letter_reasons import Reason, classify_reason
 from sluice.errors import BadConfiguration
-from sluice.federation.moves import FIFO_SUFFIX, HIDDEN_S, Copy, Move, Unmovable, copy_to
-from sluice.message import DeadLetter, Message, drop_contents
+from sluice.federation.moves import HIDDEN_S, Copy, Move, Unmovable, copy_to
+from sluice.message import FIFO_SUFFIX, DeadLetter, Message, drop_contents
 from sluice.rendezvous.protocol.addresses import mask_addresses
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them

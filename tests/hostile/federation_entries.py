@@ -77,7 +77,7 @@ def routed(client: StrictClient, messages: Sequence[tuple[str, Given]], *, trust
     with (
         put_together(exchange, made),
         mock.patch.object(exchange, "now_ms", return_value=NOW_MS),
-        mock.patch.object(exchange, "tell"),
+        mock.patch.object(exchange, "ask"),
     ):
         return became(exchange.handler(event(*records), CONTEXT), client)
 
@@ -179,12 +179,10 @@ class Links:
 
     def __post_init__(self) -> None:
         self.reporter = reporter(self.client)
+        self.documents = {links.DYNAMIC: self.site.states}
 
     def registrar(self, context: Any) -> LinkService:
         return self.site.registrar()
-
-    def dynamics(self, registrar: LinkService) -> DynamicRouteService:
-        return DynamicRouteService(registrar=registrar, document=self.site.states)
 
     def upkeep(self, registrar: LinkService) -> DriftRepair:
         return self.site.upkeep(registrar, redrive=lambda _: 0)

@@ -9,6 +9,7 @@ import msgspec
 from sluice.aws.clients import calls
 from sluice.errors import CallFailed, MappingGone
 from sluice.federation.links.links import MappingScaling
+from sluice.message import FIFO_SUFFIX
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_lambda import LambdaClient
@@ -18,7 +19,6 @@ GONE = "ResourceNotFoundException"
 BUSY = "ResourceInUseException"
 MAX_UNWINDOWED = 10  # messages: a larger batch needs a window
 WINDOW_S = 1
-FIFO_SUFFIX = ".fifo"
 
 
 class BridgeMappings(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,17 +33,12 @@ class BridgeMappings(msgspec.Struct, frozen=True, kw_only=True):
 
         Raises `CallFailed`, and `MappingGone` for one that went meanwhile.
         """
-        options: dict[str, Any] = {}
-        if pace.max_concurrency is not None:
-            options["ScalingConfig"] = {"MaximumConcurrency": pace.max_concurrency}
-        if pace.batch_size > MAX_UNWINDOWED:
-            options["MaximumBatchingWindowInSeconds"] = WINDOW_S
+        options = {name: value for name, value in _pace_options(queue, pace).items() if value}
         try:
             with calls("CreateEventSourceMapping"):
                 made = self.client.create_event_source_mapping(
                     EventSourceArn=self.arn_prefix + queue,
                     FunctionName=self.function,
-                    BatchSize=pace.batch_size,
                     Enabled=on,
                     FunctionResponseTypes=["ReportBatchItemFailures"],
                     **options,
@@ -99,29 +94,23 @@ class BridgeMappings(msgspec.Struct, frozen=True, kw_only=True):
         return [mapping["UUID"] for mapping in response["EventSourceMappings"]]
 
 
-class PeerMappings(msgspec.Struct, frozen=True, kw_only=True):
-    """Mappings of the queues that peers send to, by ARN. Stacks create them disabled, as idle polls cost money."""
+def switch_on_peer_mappings(client: "LambdaClient", queue_arns: Sequence[str]) -> None:
+    """Enable the mappings of queues that peers send to: stacks create them disabled, as idle polls cost money.
 
-    client: "LambdaClient"
-    queue_arns: Sequence[str]
-
-    def switch_on(self) -> None:
-        """Enable those that are disabled, as any is that was just deployed. Raises `CallFailed`.
-
-        One that changes just now is left for the next time.
-        """
-        for arn in self.queue_arns:
-            with calls("ListEventSourceMappings"):
-                response = self.client.list_event_source_mappings(EventSourceArn=arn)["EventSourceMappings"]
-            for mapping in response:
-                if mapping["State"] not in {"Disabled", "Disabling"}:
-                    continue
-                try:
-                    with calls("UpdateEventSourceMapping"):
-                        self.client.update_event_source_mapping(UUID=mapping["UUID"], Enabled=True)
-                except CallFailed as error:
-                    if error.code != BUSY:
-                        raise
+    One that changes just now is left for the next time. Raises `CallFailed`.
+    """
+    for arn in queue_arns:
+        with calls("ListEventSourceMappings"):
+            response = client.list_event_source_mappings(EventSourceArn=arn)["EventSourceMappings"]
+        for mapping in response:
+            if mapping["State"] not in {"Disabled", "Disabling"}:
+                continue
+            try:
+                with calls("UpdateEventSourceMapping"):
+                    client.update_event_source_mapping(UUID=mapping["UUID"], Enabled=True)
+            except CallFailed as error:
+                if error.code != BUSY:
+                    raise
 
 
 def _pace_options(queue: str, pace: MappingScaling) -> dict[str, Any]:

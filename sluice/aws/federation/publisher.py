@@ -30,13 +30,12 @@ from sluice.federation.matching.metadata import (
     seal_attributes,
 )
 from sluice.federation.matching.typed_values import Headers, TypedValue, parse_attribute
-from sluice.message import NOT_TEXT, Outgoing, Value, is_attribute_name
+from sluice.message import FIFO_SUFFIX, NOT_TEXT, Outgoing, Value, is_attribute_name
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
     from mypy_boto3_sqs import SQSClient
 
 INGRESS_VARIABLE = "SLUICE_INGRESS_URL"
-FIFO_SUFFIX = ".fifo"
 WINDOW = MAX_ENTRIES  # messages that are in memory at once: each may have a megabyte
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_MessageAttributeValue.html
 MAX_INTEGER = 10**38  # and more digits

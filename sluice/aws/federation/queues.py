@@ -9,8 +9,8 @@ from sluice.aws.dead_letters import read
 from sluice.aws.queues import ConsumedQueue
 from sluice.aws.splitting.queues import SplitQueues
 from sluice.errors import CallFailed
-from sluice.federation.moves import FIFO_SUFFIX, Copy, Move, copy_to
-from sluice.message import Message
+from sluice.federation.moves import Copy, Move, copy_to
+from sluice.message import FIFO_SUFFIX, Message
 
 REDRIVE_POLICY, POLICY = "RedrivePolicy", "Policy"
 WAIT_S = 1  # a poll that doesn't wait asks some servers alone, and may find nothing where there is something

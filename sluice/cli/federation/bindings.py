@@ -26,9 +26,7 @@ Queue = Annotated[
 Key = Annotated[
     str,
     typer.Argument(
-        metavar="KEY",
-        help="A direct exchange's key, or a topic exchange's pattern.",
-        autocompletion=complete_keys,
+        metavar="KEY", help="A direct exchange's key, or a topic exchange's pattern.", autocompletion=complete_keys
     ),
 ]
 

@@ -46,12 +46,7 @@ def add(
 
 @app.command("del", quiet=True)
 def delete(
-    dest: DestText,
-    src: SrcText,
-    exchange: Exchange,
-    *,
-    link: LinkOption = None,
-    del_empty_link: DelEmptyLink = False,
+    dest: DestText, src: SrcText, exchange: Exchange, *, link: LinkOption = None, del_empty_link: DelEmptyLink = False
 ) -> None:
     """Delete a dynamic route. Messages in its queue are forwarded first."""
     declaration = BridgeDeclaration(src=exchange, dest=exchange, dynamic=True)

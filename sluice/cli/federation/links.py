@@ -22,10 +22,7 @@ LinkOption = Annotated[
     str | None, typer.Option("--link", metavar="NAME", help="Name of the link, if it isn't the peer's tag.")
 ]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="As `link list` shows it.", autocompletion=complete_links)]
-Here = Annotated[
-    str,
-    typer.Argument(metavar="DEST", help="Site that owns the link.", autocompletion=complete_sites),
-]
+Here = Annotated[str, typer.Argument(metavar="DEST", help="Site that owns the link.", autocompletion=complete_sites)]
 Durable = Annotated[
     bool, typer.Option("--durable/--no-durable", "-d", help="Keep the link when its last route is deleted.")
 ]
@@ -48,8 +45,7 @@ def add(
         str | None, typer.Option(help="External ID that the role requires.", show_default="what its address says")
     ] = None,
     sqs_url: Annotated[
-        list[str] | None,
-        typer.Option(metavar="URL", help="SQS endpoint of the peer; several are tried in turn."),
+        list[str] | None, typer.Option(metavar="URL", help="SQS endpoint of the peer; several are tried in turn.")
     ] = None,
 ) -> None:
     """Link a site to a peer. Routes make their links themselves: this is for what they don't know.

@@ -61,10 +61,7 @@ def add(
     at = open_site(peer).view().address if peer is not None else read_address(address or Path())
     by_default = () if nothing else ("*",)
     declared = Peer.from_introduction(
-        at,
-        pulls=tuple(pull or by_default),
-        pushes=tuple(push or by_default),
-        queues=tuple(queue or ()),
+        at, pulls=tuple(pull or by_default), pushes=tuple(push or by_default), queues=tuple(queue or ())
     )
     opened = open_site(site)
     opened.client.ask(AddPeer(peer=declared))

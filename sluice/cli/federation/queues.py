@@ -7,6 +7,7 @@ its functions may only use queues that match `federation.queue_names`.
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, TypeVar
 
@@ -31,8 +32,9 @@ from sluice.cli.terminal import print_note
 from sluice.errors import BadConfiguration, QueueGone, RequestRefused
 from sluice.federation.bridge_provisioner import SITE_TAG
 from sluice.federation.links.links import BridgeDeclaration, RouteKind
-from sluice.federation.moves import FIFO_SUFFIX, HIDDEN_S, Move, copy_to
+from sluice.federation.moves import HIDDEN_S, Move, copy_to
 from sluice.federation.operations import ListBindings, ListQueues, QueuesView, QueueView, UnbindQueue
+from sluice.message import FIFO_SUFFIX
 from sluice.operator.federated_sites import OpenSite, open_site
 from sluice.operator.queues import queue_url
 from sluice.operator.site_names import SiteName
@@ -170,7 +172,22 @@ def list_queues(site: SiteText) -> None:
     others = {name for name in named if any(fnmatchcase(name, pattern) for pattern in view.patterns)}
     known = {queue.queue for queue in view.queues}
     new = [QueueView(name=name, queue=name, deployed=False, bindings=0, routes=()) for name in others - known]
-    rows = [_queue_document(queue, queues) for queue in sorted([*view.queues, *new], key=lambda queue: queue.name)]
+    rows: list[dict[str, Any]] = []
+    for queue in sorted([*view.queues, *new], key=lambda queue: queue.name):
+        messages: int | None = None
+        with suppress(QueueGone):
+            messages = queues.count(queue.queue)
+        rows.append(
+            {
+                "name": queue.name,
+                "queue": queue.queue,
+                "fifo": queue.queue.endswith(FIFO_SUFFIX),
+                "deployed": queue.deployed,
+                "messages": messages,
+                "bindings": queue.bindings,
+                "routes": list(queue.routes),
+            }
+        )
     columns = ("queue", "fifo", "deployed", "messages", "bindings", "read by")
     cells = [
         (
@@ -183,23 +200,6 @@ def list_queues(site: SiteText) -> None:
         for row in rows
     ]
     print_result(rows, lambda: show_table(columns, cells))
-
-
-def _queue_document(queue: QueueView, queues: SplitQueues) -> dict[str, Any]:
-    """Return the JSON document of a queue; `messages` is None if SQS doesn't have the queue."""
-    try:
-        messages: int | None = queues.count(queue.queue)
-    except QueueGone:
-        messages = None
-    return {
-        "name": queue.name,
-        "queue": queue.queue,
-        "fifo": queue.queue.endswith(FIFO_SUFFIX),
-        "deployed": queue.deployed,
-        "messages": messages,
-        "bindings": queue.bindings,
-        "routes": list(queue.routes),
-    }
 
 
 def _queues(site: OpenSite, view: QueuesView) -> SplitQueues:

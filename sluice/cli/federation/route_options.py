@@ -74,8 +74,7 @@ OPTIONS: Mapping[str, FieldOption] = {
     ),
     "src_local": FieldOption("src_is_local", PUSH, kinds=EVERY_KIND - {RouteKind.DYNAMIC}),
     "durable": FieldOption(
-        "durable",
-        typer.Option("--durable/--no-durable", "-d", help="Keep the link when its last route is deleted."),
+        "durable", typer.Option("--durable/--no-durable", "-d", help="Keep the link when its last route is deleted.")
     ),
     "ack": FieldOption("sync", typer.Option(min=1, max=MAX_SYNC, help="Messages acknowledged in one batch.")),
     "credit": FieldOption(

@@ -39,8 +39,7 @@ from sluice.operator.federated_sites import DiscoveredSites, discover_sites, ope
 app = SiteTyper()
 
 Exchange = Annotated[
-    str,
-    typer.Argument(metavar="EXCHANGE", help="The exchange at SRC, and at DEST.", autocompletion=complete_exchanges),
+    str, typer.Argument(metavar="EXCHANGE", help="The exchange at SRC, and at DEST.", autocompletion=complete_exchanges)
 ]
 Key = Annotated[str, typer.Argument(metavar="KEY", help="Binding key at SRC, as in a queue's binding.")]
 DestExchange = Annotated[str | None, typer.Option(metavar="NAME", help="Exchange at DEST, if its name differs.")]
@@ -69,11 +68,7 @@ def add(
     dynamic routes instead.
     """
     declaration = options.declaration(
-        src=exchange,
-        dest=dest_exchange or exchange,
-        key=key,
-        filter=read_filter(patterns or (), jq),
-        fifo=not standard,
+        src=exchange, dest=dest_exchange or exchange, key=key, filter=read_filter(patterns or (), jq), fifo=not standard
     )
     add_and_show_route(dest, src, declaration, options)
 
@@ -112,8 +107,7 @@ def delete(
         ),
     ],
     exchange: Annotated[
-        str | None,
-        typer.Argument(metavar="EXCHANGE", help="The exchange at SRC.", autocompletion=complete_exchanges),
+        str | None, typer.Argument(metavar="EXCHANGE", help="The exchange at SRC.", autocompletion=complete_exchanges)
     ] = None,
     key: Key = "",
     *,

@@ -96,7 +96,7 @@ def collect_advertised_bindings(routes: DynamicRoutes, name: str, ways: BridgeBy
     """Return the bindings for a served bridge's queue."""
     reaches = routes.served[name].reaches
     return NO_ADVERTISEMENTS.union(
-        *((reaches.get(origin) or routes.former[origin]).wants for origin in find_origins(ways, name)),
+        *((reaches.get(origin) or routes.former[origin]).wants for origin in find_origins(ways, name))
     )
 
 

@@ -5,7 +5,7 @@ may be lost, repeated or reordered. A peer's op is applied, or ignored for a rea
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Concatenate, NamedTuple, ParamSpec
+from typing import Any, Concatenate, ParamSpec
 
 from msgspec.structs import replace
 
@@ -239,14 +239,12 @@ def _receive_part(
     if refused:
         return state.DynamicStep(routes.with_served(served), ignored=refused)
     # What is as it was stays the same object: comparing it later costs nothing.
-    kept = {origin: _reuse_equal(served.reaches.get(origin), reach) for origin, reach in reaches.items()}
-    return state.DynamicStep(routes.with_served(replace(served, reaches=kept, version=partial.version)))
-
-
-def _reuse_equal(known: ops.AdvertisedRoute | None, reach: ops.AdvertisedRoute) -> ops.AdvertisedRoute:
-    if known is not None and known.wants == reach.wants:
-        reach = replace(reach, wants=known.wants)
-    return known if known is not None and known == reach else reach
+    for origin, known in served.reaches.items():
+        reach = reaches.get(origin)
+        if reach is not None and reach.wants == known.wants:
+            reach = replace(reach, wants=known.wants)
+            reaches[origin] = known if known == reach else reach
+    return state.DynamicStep(routes.with_served(replace(served, reaches=reaches, version=partial.version)))
 
 
 # Advertising
@@ -323,30 +321,26 @@ def _are_advertisements_same(before: state.DynamicRoutes, after: state.DynamicRo
     )
 
 
-class _AdvertisementChange(NamedTuple):
-    """A change for an origin: no `reach` withdraws, no `want` means the origin itself."""
-
-    origin: str
-    reach: ops.AdvertisedRoute | None
-    want: ops.BindingAdvertisement | None
+# A change for an origin: without a route it withdraws, without a binding it is about the origin itself.
+_AdvertisementChange = tuple[str, ops.AdvertisedRoute | None, ops.BindingAdvertisement | None]
 
 
 def _diff_routes(
     before: Mapping[str, ops.AdvertisedRoute], after: Mapping[str, ops.AdvertisedRoute]
 ) -> Iterator[_AdvertisementChange]:
     for origin in sorted(before.keys() - after.keys()):
-        yield _AdvertisementChange(origin, None, None)
+        yield origin, None, None
     for origin, reach in sorted(after.items()):
         known = before.get(origin)
         known_bindings = ops.NO_ADVERTISEMENTS if known is None else known.wants
         removed = ops.NO_ADVERTISEMENTS if known_bindings is reach.wants else known_bindings - reach.wants
         added = ops.NO_ADVERTISEMENTS if known_bindings is reach.wants else reach.wants - known_bindings
-        yield from (_AdvertisementChange(origin, None, want) for want in sorted(removed))
+        yield from ((origin, None, want) for want in sorted(removed))
         if not added and (
             known is None or replace(known, wants=ops.NO_ADVERTISEMENTS) != replace(reach, wants=ops.NO_ADVERTISEMENTS)
         ):
-            yield _AdvertisementChange(origin, reach, None)
-        yield from (_AdvertisementChange(origin, reach, want) for want in sorted(added))
+            yield origin, reach, None
+        yield from ((origin, reach, want) for want in sorted(added))
 
 
 def _advertise(routes: state.DynamicRoutes, name: str, changes: Sequence[_AdvertisementChange]) -> state.DynamicStep:

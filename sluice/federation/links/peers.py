@@ -111,12 +111,7 @@ def describe_unknown_peer(tag: str) -> str:
 
 
 def check_peer(
-    peer: Peer,
-    *,
-    here: str,
-    accounts: Iterable[str],
-    stages: Collection[str] | None = None,
-    existing: Iterable[Peer],
+    peer: Peer, *, here: str, accounts: Iterable[str], stages: Collection[str] | None = None, existing: Iterable[Peer]
 ) -> None:
     """Check a peer against the site's `existing` ones. Raises `BadRoute` if it is invalid.
 

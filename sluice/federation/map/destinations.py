@@ -148,10 +148,8 @@ class _Follower:
 
     def _is_needed_downstream(self, route: Route, at: Arrival) -> bool | None:
         """Return whether a site behind a dynamic route has a matching binding; None if that isn't known."""
-        names = {
-            route.bridge.name,
-            format_served_name(route.bridge.name, route.dest),
-        }  # the source uses the second name
+        # The source uses the second name.
+        names = {route.bridge.name, format_served_name(route.bridge.name, route.dest)}
         answer: bool | None = False
         for path in self.reports[at.site].ways if at.site in self.reports else ():
             if path.route not in names or path.exchange != at.exchange or not path.active:

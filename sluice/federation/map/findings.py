@@ -11,7 +11,6 @@ from enum import StrEnum
 from sluice.federation.links.links import RouteKind
 from sluice.federation.links.states import LinkState, LinkStatus
 from sluice.federation.map.paths import (
-    BlockedPath,
     DuplicateArrival,
     MessageOutcome,
     Path,
@@ -121,7 +120,12 @@ def _message_findings(followed: MessageOutcome, start: Stop) -> Iterator[tuple[o
     for held in followed.held:
         last = held.way[-1]
         if last.source.is_queue:
-            yield (held.reason, last), _dead_letter_finding(held)
+            # A queue route drops what exchanges put there: it becomes a dead letter.
+            concern = Concern.HOPS if held.reason is DropReason.HOPS else Concern.CYCLE
+            queue = f"the queue {last.source.name} at {last.source.site}"
+            text = f"{_ARROW.join(path_sites(held.way))}: what comes so to {queue} is dead there"
+            finding = Finding(concern, path_sites(held.way), text, Effect.LOST, path_routes(held.way))
+            yield (held.reason, last), finding
         elif held.reason is DropReason.HOPS:
             routes, sites = path_routes(held.way), path_sites(held.way)
             most = routes[-1].bridge.max_hops
@@ -147,14 +151,6 @@ def _cycle_finding(way: Path) -> Finding:
     around = around[first:] + around[:first]
     text = f"{_ARROW.join((*around, around[0]))}: what is published comes back, as routes' tags aren't their sites'"
     return Finding(Concern.CYCLE, around, text, Effect.DOUBLED, path_routes(way))
-
-
-def _dead_letter_finding(held: BlockedPath) -> Finding:
-    """Return the finding for a queue route that drops messages from exchanges: they become dead letters."""
-    sites, last = path_sites(held.way), held.way[-1]
-    concern = Concern.HOPS if held.reason is DropReason.HOPS else Concern.CYCLE
-    text = f"{_ARROW.join(sites)}: what comes so to the queue {last.source.name} at {last.source.site} is dead there"
-    return Finding(concern, sites, text, Effect.LOST, path_routes(held.way))
 
 
 # Problems of single routes

@@ -21,11 +21,11 @@ from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.indexes import Publication
 from sluice.federation.matching.metadata import Crossing, DropReason, Trace, append_tag, find_drop_reason
 from sluice.federation.matching.topics import ANY, ONE, SEPARATOR, advance_places, skip_any
+from sluice.message import FIFO_SUFFIX
 
 MAX_PATTERNS_IN_TRIPLES = 16  # with more patterns, no keys that match three of them are followed
 MAX_PATTERNS_IN_PAIRS = 200
 ANY_KEY = ""
-_FIFO_SUFFIX = ".fifo"
 
 
 class Stop(NamedTuple):
@@ -65,9 +65,9 @@ class Edge:
     def is_deduplicated(self) -> bool:
         """Whether the edge ends in a FIFO queue, which drops duplicates for five minutes."""
         if self.route is None:
-            return self.dest.name.endswith(_FIFO_SUFFIX)
+            return self.dest.name.endswith(FIFO_SUFFIX)
         bridge = self.route.bridge
-        return bridge.src.endswith(_FIFO_SUFFIX) if bridge.src_is_queue else bridge.fifo
+        return bridge.src.endswith(FIFO_SUFFIX) if bridge.src_is_queue else bridge.fifo
 
 
 Path = tuple[Edge, ...]

@@ -153,8 +153,8 @@ def build_replica(snapshot: bytes | None, make: Callable[[Bindings], R], *, vers
 
     `make` gets the first page, or a new site's bindings; only one page is in memory at a time.
     """
-    page, rest = (Bindings(), b"") if snapshot is None else _PAGE.unpack_first(snapshot)
     try:
+        page, rest = (Bindings(), b"") if snapshot is None else _PAGE.unpack_first(snapshot)
         replica = make(page)
         while rest:
             page, rest = _PAGE.unpack_first(rest)

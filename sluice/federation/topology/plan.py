@@ -164,9 +164,8 @@ def plan_topology(desired: DesiredTopology, states: Mapping[str, SiteState], *, 
     )
 
 
-ScheduledStep = tuple[
-    Stage, tuple[int, int, str, str], PlannedStep
-]  # the stage, the order within the stage, and the step
+# The stage, the order within the stage, and the step.
+ScheduledStep = tuple[Stage, tuple[int, int, str, str], PlannedStep]
 
 
 class _Comparison:
@@ -207,7 +206,7 @@ class _Comparison:
                     self.add_desired(entry_of(item), place)
 
     def add_desired(self, entry: Entry, place: str) -> None:
-        """Add a desired entry, unless each site has it. Raises `Malformed` if the file has it already, or `BadBinding`."""
+        """Add a desired entry unless each site has it. Raises `BadBinding`, or `Malformed` if the file has it twice."""
         key = entry_key(entry)
         if STANDARD_ENTRIES.get(key, entry) != entry:
             raise BadBinding(f"{key[1]}: every site has this exchange, and none changes it")
@@ -301,7 +300,8 @@ class _Comparison:
             raise BadRoute(f"{link.name}: it isn't durable, and goes with its last route: there is none")
         if was is None or not differ(was, link) or self.prune:
             return
-        others = [route.name for route in self.routes_over(link.name) if entry_key(route) not in self.desired]
+        routes = [entry for key, entry in self.actual.items() if key not in self.desired and isinstance(entry, Bridge)]
+        others = [route.name for route in routes if route.link == link.name]
         if others:
             raise BadRoute(
                 f"{link.name}: {describe_changes(was, link)}: with the old link routes would go that the file hasn't: "
@@ -335,10 +335,6 @@ class _Comparison:
             raise BadRoute(f"{route.name}: at {peer}, {refusal}")
 
     # Steps
-
-    def routes_over(self, link: str) -> list[Bridge]:
-        """Return the site's own current routes over a link."""
-        return [route for route in self.actual.values() if isinstance(route, Bridge) and route.link == link]
 
     def leftovers(self) -> Iterator[Leftover]:
         """Yield the entries that stay although the file lacks them."""

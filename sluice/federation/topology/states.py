@@ -97,24 +97,20 @@ def idle_routes(view: SiteView, routes: Iterable[str]) -> list[str]:
 
 def export_topology(states: Mapping[str, SiteState]) -> DesiredTopology:
     """Return the topology file of these sites, in an order that doesn't depend on the order of `states`."""
-    return DesiredTopology(sites={tag: _export_site(states[tag], states) for tag in sorted(states)})
-
-
-def _export_site(state: SiteState, states: Mapping[str, SiteState]) -> DesiredSite:
-    addresses = {tag: site.view.address for tag, site in states.items()}
-    here = state.view.address
-    listed = [entry for _, entry in sorted(state.persistent_entries.items())]
-    return DesiredSite(
-        at=state.at,
-        peers=tuple(
-            DesiredPeer.from_peer(peer, address=addresses.get(peer.tag)) for peer in listed if isinstance(peer, Peer)
-        ),
-        exchanges=tuple(exchange for exchange in listed if isinstance(exchange, Exchange)),
-        bindings=tuple(binding for binding in listed if isinstance(binding, BindingDeclaration)),
-        links=tuple(
-            DesiredLink.from_link(link, here=here, peer=addresses.get(link.peer))
-            for link in listed
-            if isinstance(link, Link)
-        ),
-        routes=tuple(route for route in listed if isinstance(route, Bridge)),
-    )
+    addresses = {tag: state.view.address for tag, state in states.items()}
+    sites: dict[str, DesiredSite] = {}
+    for tag, state in sorted(states.items()):
+        listed = [entry for _, entry in sorted(state.persistent_entries.items())]
+        peers = [entry for entry in listed if isinstance(entry, Peer)]
+        links = [entry for entry in listed if isinstance(entry, Link)]
+        sites[tag] = DesiredSite(
+            at=state.at,
+            peers=tuple(DesiredPeer.from_peer(peer, address=addresses.get(peer.tag)) for peer in peers),
+            exchanges=tuple(entry for entry in listed if isinstance(entry, Exchange)),
+            bindings=tuple(entry for entry in listed if isinstance(entry, BindingDeclaration)),
+            links=tuple(
+                DesiredLink.from_link(link, here=addresses[tag], peer=addresses.get(link.peer)) for link in links
+            ),
+            routes=tuple(entry for entry in listed if isinstance(entry, Bridge)),
+        )
+    return DesiredTopology(sites=sites)

@@ -41,6 +41,7 @@ STARTS_NO_JOB = "status", "local down", "pipeline stop", "pipeline status", "pip
 NEVER_SAID = {
     **{("split test", f"--{name}"): "its filters are in a file" for name in ("filter", "filter-file", "jq", "mirror")},
     **{(f"route {name}", "--mirror"): "a route's filter takes or leaves" for name in ("add", "change")},
+    **{(f"route {name}", "--filter-file"): "a route's filter is in options" for name in ("add", "change")},
     **dict.fromkeys(((name, "--spark-python") for name in STARTS_NO_JOB), "starts no job"),
 }
 

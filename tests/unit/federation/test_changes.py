@@ -78,7 +78,7 @@ def changes(draw: st.DrawFn) -> Change:
     if made == "exactly":
         drawn = draw(st.lists(bindings(), max_size=4))
         wanted = {each.id: each for each in drawn if each.queue == queue}
-        return bind_exactly(draw(destinations(queue)), list(wanted.values()))
+        return bind_exactly((draw(destinations(queue)), list(wanted.values())))
     if made == "feed":
         return mark_feeding_queues(draw(st.sets(st.sampled_from([*QUEUES, "unbound"]))))
     own = draw(st.sampled_from(OWN))
