@@ -10,13 +10,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from sluice_spark.errors import InvalidOption
-from sluice_spark.formats.bodies import VALUE
-from sluice_spark.formats.s3_files import check_columns
-from sluice_spark.log.segments import SPARK_SCHEMA
-from sluice_spark.options import parse_options
+from sluice_spark.log.segments import SCHEMA, SPARK_SCHEMA
+from sluice_spark.options import Options, parse_options
 from sluice_spark.sink.writers import SqsStreamWriter, SqsWriter, check_write
 from sluice_spark.source.readers import SqsReader, SqsStreamReader
-from sluice_spark.source.reading import arrow_type
 
 
 class SqsDataSource(DataSource):
@@ -33,8 +30,7 @@ class SqsDataSource(DataSource):
     def schema(self) -> str:
         """Return the columns as DDL. Spark calls this first, so it checks the options."""
         options = parse_options(self.options)
-        added = options.files.columns if options.files.read else options.bodies.columns
-        return ", ".join([SPARK_SCHEMA, *added])
+        return ", ".join([SPARK_SCHEMA, *options.bodies.columns])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Make a bounded read: of the queues, or without `queueUrl` of the log that is retained."""
@@ -43,18 +39,16 @@ class SqsDataSource(DataSource):
             raise InvalidOption("deleteMode", "a batch read has no commit: staged, or none")
         if options.payload_delete:
             raise InvalidOption("payloadDelete", "a batch read has no commit, after which payloads may go")
-        if options.files.backfill and options.queue_urls:
-            raise InvalidOption("s3Backfill", "comes before a stream's first notification: a batch can list by itself")
-        check_columns(options.files, arrow_type(schema, VALUE))
-        return SqsReader(options, schema)
+        check_schema(options, schema)
+        return SqsReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
         """Make an unbounded read of the queues."""
         options = parse_options(self.options)
         if not options.queue_urls:
             raise InvalidOption("queueUrl", "missing: a stream needs at least one")
-        check_columns(options.files, arrow_type(schema, VALUE))
-        return SqsStreamReader(options, schema)
+        check_schema(options, schema)
+        return SqsStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001  Spark's signature
         """Make a bounded write to queues."""
@@ -63,3 +57,10 @@ class SqsDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802  Spark's
         """Make an unbounded write to queues."""
         return SqsStreamWriter(check_write(self.options, schema, overwrite=overwrite))
+
+
+def check_schema(options: Options, schema: StructType) -> None:
+    """Check a schema that the user gave before any message is received. Raises InvalidOption for other columns."""
+    columns = [*SCHEMA.names, *(column.split()[0] for column in options.bodies.columns)]
+    if schema.names != columns:
+        raise InvalidOption("schema", f"the columns are {', '.join(columns)}; `decode` gives a body a schema")

@@ -15,7 +15,7 @@ from pyspark.sql.protobuf.functions import from_protobuf
 from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
 
 from sluice_spark.errors import InvalidOption
-from sluice_spark.formats.bodies import REASON, VALUE
+from sluice_spark.formats.bodies import REASON
 
 BAD_RECORD = "bad_record"
 JSON, VARIANT, AVRO, PROTOBUF = "json", "variant", "avro", "protobuf"
@@ -59,7 +59,7 @@ def decode(
     message: str | None = None,
     header: str | None = None,
     column: str = "body",
-    into: str = VALUE,
+    into: str = "value",
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Add the column that one of Spark's readers decodes from a column of text, and mark the rows that it can't read.

@@ -94,15 +94,11 @@ class InvalidOffset(SluiceSparkError):
 
 
 class ObjectError(SluiceSparkError):
-    """An object that a notification of S3 names wasn't read."""
-
-
-class ObjectGone(ObjectError):
-    """The object was removed or overwritten since its notification; option s3Missing determines what follows."""
+    """A payload in S3 wasn't read or removed."""
 
 
 class ObjectUnreadable(ObjectError):
-    """The object is too large, archived, or encrypted with a customer key: a bad record."""
+    """The object is gone, too large, archived, or encrypted with a customer key: a bad record."""
 
 
 class ObjectRefused(ObjectError):

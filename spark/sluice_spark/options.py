@@ -10,7 +10,6 @@ from sluice_spark.errors import InvalidOption
 from sluice_spark.formats.bodies import BodyOptions
 from sluice_spark.formats.envelopes import ENVELOPES, S3Choice
 from sluice_spark.formats.payloads import PAYLOAD_LIMIT
-from sluice_spark.formats.s3_files import CSV, FILE_FORMATS, MISSING_POLICIES, TEXT, S3Files
 from sluice_spark.formats.s3_objects import open_objects
 from sluice_spark.log.planning import ReadLimit
 from sluice_spark.log.store import FSSPEC_SCHEMES, Store, open_store
@@ -23,7 +22,6 @@ VISIBILITY_LIMIT_S = 43_200
 RETENTION_DEFAULT_S = 3600.0
 FAILURE_TIMEOUT_DEFAULT_S = 600.0
 BUFFER_DEFAULT_BYTES = 64 * 2**20
-ASCII_LIMIT = 127
 _FUNCTION = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"  # package.module:name
 _SIZES = {"": 1, "b": 1, "k": 2**10, "kb": 2**10, "m": 2**20, "mb": 2**20, "g": 2**30, "gb": 2**30}
 _TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -38,8 +36,6 @@ _SPARK_INTERNAL = {
     "collation", "comment", "external", "is_managed_location", "location", "owner", "provider",
 }  # fmt: skip
 Meaning = TypeVar("Meaning")
-_ALSO_FOR_PAYLOADS = {"s3Endpoint", "s3MaxObjectBytes"}
-_CSV_ONLY = {"s3CsvHeader", "s3CsvDelimiter"}
 SINK_NAMES = {"failonerror": "failOnError", "deduplication": "deduplication"}  # one view serves SELECT and INSERT
 
 
@@ -63,9 +59,10 @@ class Options:
     rate_limit: int | str | None = None  # messages/s, or a function that says it, as `package.module:name`
     bodies: BodyOptions = field(default_factory=BodyOptions)
     s3: S3Choice = field(default_factory=S3Choice)
-    files: S3Files = field(default_factory=S3Files)
     retention_s: float = RETENTION_DEFAULT_S
     payload_delete: bool = False
+    payload_limit: int = PAYLOAD_LIMIT  # bytes: a larger payload is a bad record
+    s3_endpoint: str | None = None
     check_md5: bool = False
 
     def store(self) -> Store:
@@ -73,9 +70,9 @@ class Options:
         return open_store(self.staging_location, self.identity.profile)
 
     def objects(self) -> Any:
-        """Open S3 as the queue's identity, in its region unless another is given: for objects that messages name."""
+        """Open S3 as the queue's identity, in its region unless another is given: for payloads."""
         region = self.region or (region_from_url(self.queue_urls[0]) if self.queue_urls else None)
-        return open_objects(self.identity, region=region, endpoint=self.files.endpoint)
+        return open_objects(self.identity, region=region, endpoint=self.s3_endpoint)
 
 
 @lru_cache(maxsize=16)  # executors' workers are reused, and a session of botocore's takes its time
@@ -133,7 +130,7 @@ def _replace_at(values: Any, place: str, value: Any) -> Any:
 
 def _check_combinations(options: Options) -> Iterator[tuple[object, str, str]]:
     """Yield the rules on combinations: whether each is broken, the option to name, and the reason."""
-    bodies, files, urls = options.bodies, options.files, options.queue_urls
+    bodies, urls = options.bodies, options.queue_urls
     fifo = any(url.endswith(".fifo") for url in urls)
     yield (
         fifo and not options.delete,
@@ -150,27 +147,18 @@ def _check_combinations(options: Options) -> Iterator[tuple[object, str, str]]:
     roles = options.identity.role_arns
     one_each = "several roles are of one account: each is for the queues of its account"
     yield len({account_from_role(arn) for arn in roles}) < len(roles), "roleArn", one_each
-    as_one = "several, but s3Format and payloadBuckets read all objects as one"
-    yield (files.read or bodies.payload_buckets) and len(roles) > 1, "roleArn", as_one
-
-    places = {name: place.removeprefix("files.") for name, (place, _) in _PARSERS.items() if place.startswith("files.")}
-    changed = [name for name, place in places.items() if getattr(files, place) != getattr(S3Files(), place)]
-    for name in changed:
-        needless = not files.read and not (bodies.payload_buckets and name in _ALSO_FOR_PAYLOADS)
-        yield needless, name, "needs s3Format: csv, text or parquet"
-        yield files.read and files.format != CSV and name in _CSV_ONLY, name, "needs s3Format csv"
-    yield files.read and bodies.envelopes[-1:] != ("s3",), "s3Format", "needs an envelope that ends in s3"
-    columns = f"missing: s3Format {files.format!r} needs the columns of the files"
-    yield files.read and files.format != TEXT and not files.schema, "schema", columns
 
     buckets = bodies.payload_buckets
+    yield buckets and len(roles) > 1, "roleArn", "several, but payloadBuckets reads all payloads as one"
     yield options.payload_delete and not buckets, "payloadDelete", "needs payloadBuckets"
+    yield options.payload_limit != PAYLOAD_LIMIT and not buckets, "s3MaxObjectBytes", "needs payloadBuckets"
+    yield options.s3_endpoint and not buckets, "s3Endpoint", "needs payloadBuckets"
     never = "S3's notifications are never elsewhere: not with envelope s3"
     yield buckets and "s3" in bodies.envelopes, "payloadBuckets", never
     stay = "with deleteMode 'none' the messages stay, and so must their payloads"
     yield options.payload_delete and not options.delete, "payloadDelete", stay
     body = "with payloadBuckets at most 256m: a payload is a row's body"
-    yield buckets and files.object_bytes > PAYLOAD_LIMIT, "s3MaxObjectBytes", body
+    yield options.payload_limit > PAYLOAD_LIMIT, "s3MaxObjectBytes", body
 
     opened = "a path needs an envelope or payloadBuckets: other bodies are rows as they are"
     yield bodies.quarantine and bodies.as_received, "badRecords", opened
@@ -265,13 +253,6 @@ def _parse_envelopes(value: str) -> tuple[str, ...]:
     return names
 
 
-def _parse_delimiter(value: str) -> str:
-    character = {r"\t": "\t", "tab": "\t"}.get(value.lower(), value)
-    if len(character) != 1 or character in '"\r\n' or ord(character) > ASCII_LIMIT:
-        raise ValueError(f"{value!r} is not one ASCII character, nor tab")
-    return character
-
-
 FLAG = choice_parser({"true": True, "false": False})
 _TEXT = _text_parser(r"(?s).+", "a text")
 # Where in Options, and how it is read
@@ -295,23 +276,13 @@ _PARSERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "waitTimeSeconds": ("wait_s", _number_parser(1, WAIT_LIMIT_S)),  # long polls only
     "deleteMode": ("", choice_parser(_DELETE_MODES)),
     "retention": ("retention_s", _parse_duration),
-    "schema": ("files.schema", _TEXT),
     "badRecords": ("bodies.quarantine", _either_parser("(?i)column", lambda _: None, _parse_location)),
     "envelope": ("bodies.envelopes", _parse_envelopes),
     "payloadBuckets": ("bodies.payload_buckets", _list_parser(r"[A-Za-z0-9._-]{3,255}", "a bucket's name")),
     "payloadDelete": ("payload_delete", FLAG),
     "s3Glob": ("s3.glob", _TEXT),
     "s3Removed": ("s3.removed", FLAG),
-    "s3Format": ("files.format", choice_parser({name: name for name in FILE_FORMATS})),
-    "s3Missing": ("files.missing", choice_parser({name: name for name in MISSING_POLICIES})),
-    "s3CsvHeader": ("files.csv_header", FLAG),
-    "s3CsvDelimiter": ("files.csv_delimiter", _parse_delimiter),
-    "s3MaxObjectBytes": ("files.object_bytes", _parse_size),
-    "s3MaxAge": ("files.max_age_s", _parse_duration),
-    "s3Backfill": (
-        "files.backfill",
-        _text_parser(r"s3://[A-Za-z0-9._-]{3,255}(/.*)?", "s3://bucket or s3://bucket/prefix"),
-    ),
-    "s3Endpoint": ("files.endpoint", _text_parser(r"https?://[^/\s]+.*", "a URL")),
+    "s3MaxObjectBytes": ("payload_limit", _parse_size),
+    "s3Endpoint": ("s3_endpoint", _text_parser(r"https?://[^/\s]+.*", "a URL")),
 }
 NAMES = {name.lower(): name for name in _PARSERS}

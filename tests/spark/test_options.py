@@ -98,9 +98,7 @@ def test_of_several_roles_each_is_for_its_account() -> None:
     options = parse_options({**MINIMUM, "queueUrl": urls, "roleArn": roles})
     assert [options.identity.for_queue(url).role_arn for url in options.queue_urls] == roles.split(", ")
     with pytest.raises(InvalidOption, match="roleArn"):
-        parse_options(
-            {**MINIMUM, "queueUrl": urls, "roleArn": roles, "envelope": "s3", "s3Format": "csv", "schema": "a int"}
-        )
+        parse_options({**MINIMUM, "queueUrl": urls, "roleArn": roles, "payloadBuckets": "payloads"})
 
 
 def test_a_fifo_queue_goes_on_only_once_messages_are_deleted() -> None:
@@ -114,7 +112,7 @@ def test_payload_options() -> None:
     assert options.s3.glob == "*.json"
 
 
-@pytest.mark.parametrize("option", ["mode", "format", "descriptorFile"])
+@pytest.mark.parametrize("option", ["mode", "format", "descriptorFile", "s3Format", "s3Backfill"])
 def test_what_is_not_offered_any_more_is_unknown(option: str) -> None:
     with pytest.raises(InvalidOption, match=f"'{option}': unknown; there are"):
         parse_options({**MINIMUM, option: "json"})

@@ -1,7 +1,7 @@
 """Bodies that are elsewhere: pointers of SQS's Extended Client, as its libraries write them."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,14 +9,17 @@ from typing import Any
 import botocore.session
 import pyarrow as pa
 import pytest
+from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark.errors import InvalidOption, ObjectRefused
-from sluice_spark.formats.payloads import PARALLEL_FETCHES, Pointer, cut_batch, find_pointers, parse_pointer
+from sluice_spark.errors import InvalidOption, ObjectRefused, ObjectUnreadable
+from sluice_spark.formats.payloads import PARALLEL_FETCHES, cut_batch, find_pointers, parse_pointer
+from sluice_spark.formats.s3_objects import Pointer, fetch_object, open_objects
 from sluice_spark.log.planning import Position
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
 from sluice_spark.options import parse_options
+from sluice_spark.sqs.access import Identity
 from sluice_spark.sqs.received import Message, Received, parse_messages
 
 from tests.spark.clients import table
@@ -97,7 +100,8 @@ def test_few_payloads_are_held_at_once_and_no_row_is_left(pointers: int) -> None
         ("payloadDelete", {"payloadDelete": "true"}),
         ("payloadDelete", {"payloadBuckets": "payloads", "payloadDelete": "true", "deleteMode": "none"}),
         ("s3MaxObjectBytes", {"payloadBuckets": "payloads", "s3MaxObjectBytes": "1g"}),
-        ("s3Missing", {"payloadBuckets": "payloads", "s3Missing": "fail"}),
+        ("s3MaxObjectBytes", {"s3MaxObjectBytes": "1m"}),
+        ("s3Endpoint", {"s3Endpoint": "http://h"}),
     ],
 )
 def test_what_does_not_go_together_is_named(option: str, given: dict[str, str]) -> None:
@@ -124,6 +128,73 @@ def s3(url: str) -> Any:
             client.put_object(Bucket=bucket, Key=key, Body=json.dumps({"n": key}).encode())
     client.put_object(Bucket="payloads", Key="bytes", Body=b"\xff")
     return client
+
+
+class Refusing:
+    """A client that is answered with an error."""
+
+    def __init__(self, answer: Exception) -> None:
+        self.answer, self.calls = answer, 0
+
+    def get_object(self, **_: Any) -> Mapping[str, Any]:
+        self.calls += 1
+        raise self.answer
+
+
+def refused(code: str) -> Exception:
+    return ClientError({"Error": {"Code": code, "Message": "said S3"}}, "GetObject")
+
+
+UNREACHED: BotoCoreError = EndpointConnectionError(endpoint_url="http://x")
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (refused("AccessDenied"), ObjectRefused),
+        (refused("SlowDown"), ObjectRefused),
+        (refused("KMS.DisabledException"), ObjectRefused),
+        (UNREACHED, ObjectRefused),
+        (refused("InvalidObjectState"), ObjectUnreadable),
+        (refused("NoSuchBucket"), ObjectUnreadable),
+    ],
+)
+def test_what_s3_says_fails_the_task_only_where_trying_again_may_help(answer: Exception, kind: type) -> None:
+    with pytest.raises(kind, match="s3://payloads/f"):
+        fetch_object(Refusing(answer), Pointer("payloads", "f"), 1)
+
+
+def test_a_body_that_breaks_off_is_fetched_again_and_not_for_ever() -> None:
+    client = Refusing(UNREACHED)
+    with pytest.raises(ObjectRefused):
+        fetch_object(client, Pointer("payloads", "f"), 1)
+    assert client.calls == 3
+
+
+def test_a_payload_above_the_limit_is_not_read(s3: Any) -> None:
+    size = len(fetch_object(s3, Pointer("payloads", "whole"), 1000))
+    with pytest.raises(ObjectUnreadable, match=f"has {size} bytes, s3MaxObjectBytes is {size - 1}"):
+        fetch_object(s3, Pointer("payloads", "whole"), size - 1)
+
+
+@pytest.mark.parametrize("pointer", [Pointer("arn:aws:s3:::b", "k"), Pointer("", "k"), Pointer("payloads", "")])
+def test_a_pointer_that_names_no_possible_object_is_unreadable(s3: Any, pointer: Pointer) -> None:
+    with pytest.raises(ObjectUnreadable):
+        fetch_object(s3, pointer, 1000)
+
+
+def test_a_role_is_assumed_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its key signs the requests for objects, and is fetched when first needed."""
+    moto = pytest.importorskip("moto", reason="STS in memory")
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    with moto.mock_aws():
+        role = Identity(role_arns=("arn:aws:iam::123456789012:role/reader",))
+        client = open_objects(role, region="us-east-1", endpoint=None)
+        client.create_bucket(Bucket="payloads")
+        client.put_object(Bucket="payloads", Key="f", Body=b"1")
+        assert fetch_object(client, Pointer("payloads", "f"), 9) == b"1"
+        assert client._request_signer._credentials.method == "assume-role"
+        assert client._request_signer._credentials.get_frozen_credentials().access_key != "AKIATEST"
 
 
 def staged(folder: Path, *bodies: str) -> StagedLog:

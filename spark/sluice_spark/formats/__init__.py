@@ -1,4 +1,4 @@
-"""Formats of message bodies and of the S3 objects that they name: envelopes, payload pointers, files.
+"""Formats of message bodies: envelopes, and pointers to payloads in S3.
 
 This package depends neither on the log nor on Spark: it takes and returns Arrow batches.
 """

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from sluice_spark.formats.envelopes import Dereference, Payload, S3Choice, keep_body, unwrap
 
-ENVELOPE, VALUE, REASON = "envelope", "value", "bad_reason"
+ENVELOPE, REASON = "envelope", "bad_reason"
 
 MapBodies = Callable[[Callable[[str], Any], Sequence[str]], Iterable[Any]]  # `map`, or as it
 

@@ -5,10 +5,9 @@ A body that isn't such an envelope raises ValueError with the reason: the caller
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any
-from urllib.parse import quote_plus, unquote_plus
+from urllib.parse import unquote_plus
 
 import orjson
 
@@ -17,7 +16,6 @@ Dereference = Callable[[str], str]  # from a body to what it stands for
 TEST_EVENT = "s3:TestEvent"
 REMOVED = "ObjectRemoved:"
 CREATED = "ObjectCreated:"
-LISTED = f"{CREATED}Backfill"  # ours: found in its bucket, before anything was notified
 PREFIX = "s3:"  # in the configuration's event names, not in the notifications'
 # What EventBridge says of S3's events, by what notifications say: its names and fields are others
 BY_DETAIL_TYPE = {"Object Created": CREATED, "Object Deleted": REMOVED}
@@ -119,32 +117,6 @@ def read_object_facts(record: Any) -> dict[str, str]:
     except (KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
         raise ValueError(f"not a record of an S3 notification: {error!r}") from error
     return {"event": event, "bucket": bucket, "key": key, **_select_facts(record, "eventTime"), **more}
-
-
-def notification_body(facts: Mapping[str, str], envelopes: Sequence[str]) -> str:
-    """Write the notification of an object that was found in its bucket, in envelopes as others come in.
-
-    `facts`: bucket, key, eTag, size, and eventTime, which is when it was last modified.
-    """
-    s3_object = {"key": quote_plus(facts["key"]), "size": facts["size"], "eTag": facts["eTag"]}
-    record = {
-        "eventName": LISTED,
-        "eventTime": facts["eventTime"],
-        "s3": {"bucket": {"name": facts["bucket"]}, "object": s3_object},
-    }
-    body: Mapping[str, Any] = {"Records": [record]}
-    for name in reversed(envelopes[:-1]):
-        if name == "sns":
-            body = {"Type": "Notification", "Message": orjson.dumps(body).decode()}
-        else:
-            body = {"detail-type": "Backfill", "detail": body}
-    return orjson.dumps(body).decode()
-
-
-def parse_utc_time(text: str) -> datetime:
-    """Read a time of a notification, which is UTC without an offset. Raises ValueError."""
-    at = datetime.fromisoformat(text)
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def _read_detail_facts(detail: Mapping[str, Any], outer: Mapping[str, str]) -> dict[str, str]:

@@ -8,16 +8,14 @@ sender could else have us read, and remove, whatever our role may.
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import IO
 
 import orjson
 import pyarrow as pa
 
-from sluice_spark.errors import ObjectGone, ObjectUnreadable
+from sluice_spark.errors import ObjectUnreadable
 from sluice_spark.formats.bodies import REASON
 from sluice_spark.formats.envelopes import Dereference, S3Choice, unwrap
-from sluice_spark.formats.s3_objects import FetchObject
+from sluice_spark.formats.s3_objects import FetchObject, Pointer
 
 CLASSES = frozenset(
     {"software.amazon.payloadoffloading.PayloadS3Pointer", "com.amazon.sqs.javamessaging.MessageS3Pointer"}
@@ -27,14 +25,6 @@ PARALLEL_FETCHES = 6  # payloads that a task fetches side by side, and holds
 PAYLOAD_LIMIT = 256 * 2**20  # AT_ONCE of these fit a column of Arrow's
 _HINT = "S3Pointer"  # in every pointer, however it is wrapped
 _ATTRIBUTES = "attributes"
-
-
-@dataclass(frozen=True, slots=True)
-class Pointer:
-    """A payload's bucket and key."""
-
-    bucket: str
-    key: str
 
 
 def parse_pointer(body: str) -> Pointer | None:
@@ -63,11 +53,9 @@ def payload_dereferencer(get: FetchObject, buckets: Collection[str]) -> Derefere
         if pointer.bucket not in buckets:
             raise ValueError(f"a pointer to bucket {pointer.bucket!r}, which payloadBuckets doesn't name")
         try:
-            content: IO[bytes] = get({"bucket": pointer.bucket, "key": pointer.key})
-        except (ObjectGone, ObjectUnreadable) as error:
+            return get(pointer).decode()
+        except ObjectUnreadable as error:
             raise ValueError(str(error)) from error
-        with content:
-            return content.read().decode()
 
     return follow
 

@@ -1,24 +1,21 @@
-"""State objects of the log of which only the newest counts: the receiver's status and the backfill's progress.
+"""The receiver's status, as objects beside the log's segments, of which only the newest counts.
 
 Before Spark 4.2 a source can report in a query's progress only with a new offset, which a source that receives nothing
-doesn't have, so the receiver writes its status here. The backfill's progress is written after the segment it counts:
-if the driver dies between the two, the next driver lists that part again and recognizes the ids.
+doesn't have, so the receiver writes its status here.
 """
 
 import json
 import re
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 
-from sluice_spark.errors import Fenced, SegmentMissing, SegmentTaken, UnknownFormat
-from sluice_spark.log.notifications import Backfill
+from sluice_spark.errors import SegmentMissing, SegmentTaken
 from sluice_spark.log.store import Store
 
-STATUS, BACKFILL = "status", "backfill"  # folders
+STATUS = "status"  # the folder
 VERSION = 1
-_NAME = re.compile(r"[a-z]+/([0-9]{20})\.v([0-9]+)")
+_NAME = re.compile(rf"{STATUS}/([0-9]{{20}})\.v([0-9]+)")  # the status's time in milliseconds, and the format's version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,75 +40,25 @@ class Status:
     waiting: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """The backfill's progress: `location` is listed up to the key `after`. Times are as in Backfill."""
-
-    location: str
-    since: float
-    until: float | None = None
-    after: str = ""
-    step: int = 0
-
-    @property
-    def backfill(self) -> Backfill:
-        """The listed place and time range, to which notifications are compared."""
-        bucket, _, prefix = self.location.removeprefix("s3://").partition("/")
-        return Backfill(bucket=bucket, prefix=prefix, since=self.since, until=self.until)
-
-
 def write_status(store: Store, status: Status) -> None:
     """Put a status in the place of those before. Raises what the store raises."""
-    before = _versions(store, STATUS)
+    before = [name for name in store.names(STATUS) if (match := _NAME.fullmatch(name)) and int(match[1]) < status.at_ms]
+    content = pa.py_buffer(json.dumps(asdict(status)).encode())
     try:
-        _publish(store, STATUS, status.at_ms, status)
+        store.publish(f"{STATUS}/{status.at_ms:020d}.v{VERSION}", content)
     except SegmentTaken:
         return  # another driver's, of the same millisecond
-    store.remove([name for number, (name, _) in before.items() if number < status.at_ms])
+    store.remove(before)
 
 
 def read_status(store: Store) -> Status | None:
     """Read the newest status; None where there is none that this version knows."""
-    for _, (name, version) in sorted(_versions(store, STATUS).items(), reverse=True):
+    for name in sorted(store.names(STATUS), reverse=True):
+        match = _NAME.fullmatch(name)
+        if match is None or int(match[2]) != VERSION:
+            continue
         try:
-            if version == VERSION:
-                return Status(**_read(store, name))
+            return Status(**json.loads(store.read(name).to_pybytes()))
         except SegmentMissing:
             continue  # a newer one has taken its place
     return None
-
-
-def write_progress(store: Store, made: Progress) -> Progress:
-    """Note a step, and forget the one before; return what the next goes on from. Raises Fenced if another took it."""
-    try:
-        _publish(store, BACKFILL, made.step, made)
-    except SegmentTaken as error:
-        raise Fenced("another driver lists the bucket") from error
-    store.remove([name for number, (name, _) in _versions(store, BACKFILL).items() if number < made.step])
-    return replace(made, step=made.step + 1)
-
-
-def read_progress(store: Store) -> Progress | None:
-    """Read the newest step; None where none was begun. Raises UnknownFormat for one of a later version."""
-    steps = _versions(store, BACKFILL)
-    if not steps:
-        return None
-    name, version = steps[max(steps)]
-    if version != VERSION:
-        raise UnknownFormat(f"{name} is no backfill of version {VERSION}, which this package reads")
-    return Progress(**_read(store, name))
-
-
-def _versions(store: Store, folder: str) -> dict[int, tuple[str, int]]:
-    """List a folder's objects by number, each with its format's version. What others put there is passed over."""
-    parsed = [(name, _NAME.fullmatch(name)) for name in store.names(folder)]
-    return {int(match[1]): (name, int(match[2])) for name, match in parsed if match}
-
-
-def _publish(store: Store, folder: str, number: int, content: Status | Progress) -> None:
-    store.publish(f"{folder}/{number:020d}.v{VERSION}", pa.py_buffer(json.dumps(asdict(content)).encode()))
-
-
-def _read(store: Store, name: str) -> dict[str, Any]:
-    values: dict[str, Any] = json.loads(store.read(name).to_pybytes())
-    return values

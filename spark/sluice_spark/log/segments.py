@@ -167,13 +167,6 @@ def build_rows(received: Sequence[Received]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
-def build_table(columns: Mapping[str, Sequence[Any]]) -> pa.Table:
-    """Make rows of these columns; the others are null."""
-    count = len(next(iter(columns.values())))
-    arrays = [pa.array(columns.get(field.name, [None] * count), field.type) for field in SCHEMA]
-    return pa.Table.from_arrays(arrays, schema=SCHEMA)
-
-
 def body_size(rows: pa.Table) -> int:
     """Return the bytes of all bodies."""
     return sum(chunk.view(pa.binary()).total_values_length for chunk in rows.column("body").chunks)

@@ -44,7 +44,7 @@ class StagedLog:
     """One writer's view of the log. `log` is replaced as a whole, so that other threads may read it."""
 
     def __init__(self, store: Store, notified: NotificationDeduplicator | None = None) -> None:
-        """`notified`: where records of S3's notifications are told apart; of another log it knows nothing."""
+        """`notified`: deduplicates the records of S3's notifications, if the messages are such."""
         self.store, self.notified, self._writer = store, notified, uuid.uuid4().hex
         self._next = FIRST  # what the next segment begins with
         self._epoch: int | None = None

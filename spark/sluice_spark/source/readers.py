@@ -19,19 +19,16 @@ from functools import partial
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.types import StructType
 
 from sluice_spark.formats.payloads import find_pointers
 from sluice_spark.formats.s3_objects import remove_objects
 from sluice_spark.log.bad_records import count_errors, forget_errors
-from sluice_spark.log.latest import read_progress
 from sluice_spark.log.notifications import NotificationDeduplicator
 from sluice_spark.log.planning import Offset, Position, ReadLimit, find_batch_end
 from sluice_spark.log.segments import read_rows, segment_name
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import Store
 from sluice_spark.options import Options, client_factory
-from sluice_spark.source.backfill import build_backfill_runner
 from sluice_spark.source.drain import count_messages
 from sluice_spark.source.reading import TaskReader, as_partitions
 from sluice_spark.source.receiver import Receiver
@@ -53,9 +50,9 @@ _TriggerAvailableNow: Any = _newer.SupportsTriggerAvailableNow if _newer else ob
 class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
     """A streaming read; a background receiver fills the log."""
 
-    def __init__(self, options: Options, schema: StructType | None = None) -> None:
+    def __init__(self, options: Options) -> None:
         limit_memory()
-        super().__init__(options, schema)
+        super().__init__(options)
         self._staged: StagedLog | None = None
         self._receiver: Receiver | None = None
         self._end = Position(0)
@@ -63,9 +60,9 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
         self._available_now = False
         self._retained_at = 0.0
 
-    def __reduce__(self) -> tuple[type["SqsStreamReader"], tuple[Options, StructType | None]]:
-        """Pickle only the options and the columns."""
-        return type(self), (self._options, self._schema)
+    def __reduce__(self) -> tuple[type["SqsStreamReader"], tuple[Options]]:
+        """Pickle only the options."""
+        return type(self), (self._options,)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name, 4.2 and later
         """Make this run end: once as many messages are taken as the queues hold now, or when they are empty."""
@@ -210,13 +207,10 @@ class SqsReader(TaskReader, DataSourceReader):
 
 
 def writable_log(options: Options) -> StagedLog:
-    """Open the log to write: with what it takes to read no object twice."""
-    store = options.store()
-    if not options.files.read:
-        return StagedLog(store)
-    made = read_progress(store)
+    """Open the log to write; with envelope `s3` it stages no record of a notification twice."""
     envelopes = options.bodies.envelopes
-    return StagedLog(store, NotificationDeduplicator(envelopes, options.s3, backfill=made.backfill if made else None))
+    notified = NotificationDeduplicator(envelopes, options.s3) if envelopes[-1:] == ("s3",) else None
+    return StagedLog(options.store(), notified)
 
 
 def _receiver(options: Options, staged: StagedLog, *, until_empty: bool, enough: ReadLimit) -> Receiver:
@@ -227,7 +221,6 @@ def _receiver(options: Options, staged: StagedLog, *, until_empty: bool, enough:
         options,
         until_empty=until_empty,
         enough=enough,
-        backfilling=build_backfill_runner(options, staged),
     )
 
 

@@ -1,32 +1,23 @@
 """The tasks' side of a read, bounded or streaming: reads rows of the log and opens their bodies."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from inspect import signature
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import StructType
 
-from sluice_spark.formats.bodies import REASON, VALUE, open_rows, split_bad_rows
+from sluice_spark.formats.bodies import REASON, open_rows, split_bad_rows
 from sluice_spark.formats.payloads import PARALLEL_FETCHES, cut_batch, hide_size_attributes, payload_dereferencer
 from sluice_spark.formats.s3_objects import fetch_object
-from sluice_spark.formats.s3_rows import read_object_rows
 from sluice_spark.log.bad_records import note_errors, quarantine
-from sluice_spark.log.planning import ROWS_PER_TASK, Extent, Slice, divide_into_tasks
+from sluice_spark.log.planning import Extent, Slice, divide_into_tasks
 from sluice_spark.log.segments import SCHEMA
 from sluice_spark.log.staging import read_slices
 from sluice_spark.log.store import open_store
 from sluice_spark.options import Options
 from sluice_spark.source.fifo import GroupShare, is_fifo, select_share
 from sluice_spark.workers import speed_up_tasks
-
-OBJECTS_PER_TASK = 20  # messages, where a row names an object to read: a GET takes some 30 ms
-# Spark's timestamps are UTC in Arrow: newer versions have to be told, older ones know no other
-_UTC: Mapping[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_type).parameters else {}
 
 
 class RowsPartition(InputPartition):
@@ -38,10 +29,10 @@ class RowsPartition(InputPartition):
 
 
 class TaskReader:
-    """The executors' part of a reader, the same for a batch and a stream. Only options and columns are pickled."""
+    """The executors' part of a reader, the same for a batch and a stream. Only options are pickled."""
 
-    def __init__(self, options: Options, schema: StructType | None = None) -> None:
-        self._options, self._schema = options, schema
+    def __init__(self, options: Options) -> None:
+        self._options = options
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the partition's rows, the same at every call. Raises what the log or S3 raise."""
@@ -74,25 +65,16 @@ class TaskReader:
         note_errors(options.store(), part, errors, index)
 
     def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield what becomes of the rows: at once, or in pieces where objects or payloads of S3 are read for them."""
+        """Yield what becomes of the rows: at once, or in pieces where payloads in S3 are read for them."""
         options, bodies = self._options, self._options.bodies
-        if not (options.files.read or bodies.payload_buckets):
+        if not bodies.payload_buckets:
             yield open_rows(batch, bodies, options.s3)
             return
-        get = partial(fetch_object, options.objects(), limit=options.files.object_bytes)
-        if options.files.read:
-            kind = arrow_type(self._schema or StructType(), VALUE)
-            yield from read_object_rows(batch, bodies.envelopes, options.s3, files=options.files, kind=kind, get=get)
-            return
+        get = partial(fetch_object, options.objects(), limit=options.payload_limit)
         follow = payload_dereferencer(get, bodies.payload_buckets)
         with ThreadPoolExecutor(PARALLEL_FETCHES) as pool:
             for some in cut_batch(batch):
                 yield hide_size_attributes(open_rows(some, bodies, options.s3, follow=follow, each=pool.map))
-
-
-def arrow_type(schema: StructType, name: str) -> pa.DataType:
-    """Give a column's type in Arrow; a struct of no columns where there is no such column."""
-    return to_arrow_type(schema[name].dataType, **_UTC) if name in schema.names else pa.struct([])
 
 
 def as_partitions(options: Options, parts: Sequence[tuple[Extent, int, int]]) -> Sequence[InputPartition]:
@@ -100,7 +82,7 @@ def as_partitions(options: Options, parts: Sequence[tuple[Extent, int, int]]) ->
 
     With FIFO queues each task looks at all rows, for its share of the groups: in order, and none in two tasks.
     """
-    tasks = divide_into_tasks(parts, OBJECTS_PER_TASK if options.files.read else ROWS_PER_TASK)
+    tasks = divide_into_tasks(parts)
     if any(is_fifo(url) for url in options.queue_urls) and len(tasks) > 1:
         whole = [part for task in tasks for part in task]
         return [RowsPartition(whole, GroupShare(index, len(tasks))) for index in range(len(tasks))]

@@ -18,7 +18,6 @@ from sluice_spark.log.latest import Status, write_status
 from sluice_spark.log.planning import Position, ReadLimit
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.options import Options
-from sluice_spark.source.backfill import BackfillRunner
 from sluice_spark.source.buffer import Buffer, Chunk, Limits
 from sluice_spark.source.deletions import Deletions, UncommittedMessages
 from sluice_spark.source.rate import build_rate_limit
@@ -49,7 +48,6 @@ class Receiver:
         until_empty: bool = False,
         enough: ReadLimit = ALL,
         limits: Limits = NO_LIMITS,
-        backfilling: BackfillRunner | None = None,
     ) -> None:
         """Start nothing yet. `until_empty`: a bounded read, which ends when every queue has answered with nothing.
 
@@ -57,7 +55,7 @@ class Receiver:
         doesn't say the rate.
         """
         self.staged, self._client, self._options, self._limits = staged, client, options, limits
-        self._until_empty, self._enough, self._backfilling = until_empty, enough, backfilling
+        self._until_empty, self._enough = until_empty, enough
         self._rate_limit = build_rate_limit(options.rate_limit)
         self._thread = threading.Thread(target=self._thread_main, name="sluice-spark-receiver")
         self._stopping = False  # no Event: whoever is killed amid setting one has its lock for good
@@ -113,10 +111,6 @@ class Receiver:
         async with self._client() as client:
             if options.delete:
                 await client.check_deletion(options.queue_urls)
-            if self._backfilling:
-                await self._backfilling.run(
-                    self.staged, room=lambda: self._free_messages() > 0, ending=self._is_stopping
-                )
             await self._receive(client)
 
     async def _receive(self, client: SqsClient) -> None:
