@@ -12,7 +12,7 @@ from sluice_spark.formats.envelopes import ENVELOPES, S3Choice
 from sluice_spark.formats.payloads import PAYLOAD_LIMIT
 from sluice_spark.formats.s3_objects import open_objects
 from sluice_spark.log.planning import ReadLimit
-from sluice_spark.log.store import FSSPEC_SCHEMES, Store, open_store
+from sluice_spark.log.store import Store, open_store
 from sluice_spark.sqs.access import Identity, Places, account_from_role, region_from_url
 from sluice_spark.sqs.client import SqsClient
 
@@ -232,18 +232,6 @@ def _text_parser(pattern: str, what: str) -> Callable[[str], str]:
     return parse
 
 
-def _parse_location(value: str) -> str:
-    if re.fullmatch(r"(s3[an]?://[^/]+(/.*)?|file:/.*|/.*)", value):
-        return value.rstrip("/") or "/"
-    scheme, separator, place = value.partition("://")
-    if not separator:
-        raise ValueError(f"{value!r} is neither an absolute path nor s3://bucket/prefix")
-    if scheme not in FSSPEC_SCHEMES or not place:
-        supported = ", ".join(sorted(FSSPEC_SCHEMES))
-        raise ValueError(f"{scheme!r} can't publish under a name only if nobody has it; a path, s3 and {supported} can")
-    return value.rstrip("/")
-
-
 def _parse_envelopes(value: str) -> tuple[str, ...]:
     names = tuple(name.strip().lower() for name in value.split(","))
     if names == ("none",):
@@ -255,6 +243,14 @@ def _parse_envelopes(value: str) -> tuple[str, ...]:
 
 FLAG = choice_parser({"true": True, "false": False})
 _TEXT = _text_parser(r"(?s).+", "a text")
+_PLACE = _text_parser(r"s3[an]?://[^/]+(/.*)?|file:/.*|/.*", "an absolute path or s3://bucket/prefix")
+
+
+def _parse_location(value: str) -> str:
+    """Parse a location without its trailing slash. Raises ValueError where no name can be published only if unused."""
+    return _PLACE(value).rstrip("/") or "/"
+
+
 # Where in Options, and how it is read
 _PARSERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "queueUrl": ("queue_urls", _list_parser(r"https?://[^/\s]+/.+", "a queue URL")),

@@ -26,7 +26,7 @@ from sluice_spark.log.segments import (
     segment_name,
 )
 from sluice_spark.log.staging import StagedLog, read_slices
-from sluice_spark.log.store import FileStore, FsspecStore, S3Store, Store, open_store
+from sluice_spark.log.store import FileStore, S3Store, Store, open_store
 from sluice_spark.options import Options
 from sluice_spark.source.buffer import earliest_ms
 from sluice_spark.source.receiver import Receiver
@@ -35,15 +35,10 @@ from sluice_spark.sqs.received import Received, cut_messages, parse_messages
 from tests.spark.clients import client_of, table
 
 
-@pytest.fixture(params=["files", "s3", "fsspec"])
+@pytest.fixture(params=["files", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     if request.param == "files":
         yield FileStore(tmp_path / "log")
-        return
-    if request.param == "fsspec":
-        fsspec = pytest.importorskip("fsspec", reason="Google's and Azure's storage are reached by it")
-        system = fsspec.filesystem("memory", skip_instance_cache=True)
-        yield FsspecStore(system, str(tmp_path))  # one memory for all: a folder for each test
         return
     moto = pytest.importorskip("moto", reason="S3 in memory")
     with moto.mock_aws():
@@ -212,11 +207,9 @@ def test_names_at_the_top_are_found_without_those_in_folders(store: Store) -> No
     assert sorted(name for name in store.names("") if name != "segments") == ["a", "b"]
 
 
-def test_what_has_no_exclusive_create_or_lacks_its_package_is_refused() -> None:
+def test_what_has_no_exclusive_create_is_refused() -> None:
     with pytest.raises(LogError, match="create-exclusive"):
         open_store("hdfs://name/log")
-    with pytest.raises(LogError, match="needs gcsfs"):
-        open_store("gs://bucket/log")
 
 
 def test_an_s3_that_is_not_there_is_the_log_s_error() -> None:
@@ -247,17 +240,6 @@ def test_what_s3_does_not_remove_is_said() -> None:
 
     with pytest.raises(LogError, match="s3://bucket/log/a: AccessDenied"):
         S3Store(Denying(), "bucket", "log").remove(["a", "b"])
-
-
-def test_any_other_error_of_a_file_system_is_the_log_s() -> None:
-    class Refusing:
-        """As gcsfs raises what Google answers: no OSError."""
-
-        def pipe_file(self, *_: object, **__: object) -> None:
-            raise RuntimeError("403")
-
-    with pytest.raises(LogError, match=r"bucket/log/a.*403"):
-        FsspecStore(Refusing(), "bucket/log").publish("a", pa.py_buffer(b""))
 
 
 def test_the_newest_driver_fences_the_one_before(store: Store) -> None:

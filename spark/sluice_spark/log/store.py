@@ -1,15 +1,13 @@
 """Object stores of the staged log. `publish` must create a whole object under an unused name, or raise.
 
-A file system with hard links (link(2) fails on an existing name, on NFS too), S3 (`If-None-Match: *`), or what fsspec
-can create exclusively. `pyarrow.fs` is not used: its streams overwrite what is there, on every file system that it has.
+A file system with hard links (link(2) fails on an existing name, on NFS too), or S3 (`If-None-Match: *`). `pyarrow.fs`
+is not used: its streams overwrite what is there, on every file system that it has.
 """
 
-import importlib
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,9 +22,6 @@ from sluice_spark.errors import LogError, ObjectRefused, SegmentMissing, Segment
 from sluice_spark.formats.s3_objects import remove_objects
 
 S3_SCHEMES = {"s3", "s3a", "s3n"}
-# By the package that has fsspec's: they ask for the name to be free (ifGenerationMatch=0 at Google, If-None-Match)
-FSSPEC_SCHEMES = {"gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs", "az": "adlfs"}
-WRITTEN_AT = ("mtime", "last_modified", "updated", "created")  # in fsspec's descriptions of a file
 S3_ATTEMPTS = 10
 # Written at once: of a write's size are the pieces of memory that Linux takes for it, and of many MiB it has none that
 # are in use already. A segment in one write cost seven times as much.
@@ -54,7 +49,7 @@ class Store(Protocol):
 
 @lru_cache(maxsize=16)  # executors' workers are reused, and an S3 client costs 100 ms to make
 def open_store(location: str, profile: str | None = None) -> Store:
-    """Open a location's store: a path, `file:`, `s3:`, `s3a:`, or one of FSSPEC_SCHEMES. Raises LogError."""
+    """Open a location's store: a path, `file:`, `s3:` or `s3a:`. Raises LogError."""
     parts = urlsplit(location)
     if parts.scheme in S3_SCHEMES:
         session = botocore.session.Session(profile=profile)
@@ -62,20 +57,7 @@ def open_store(location: str, profile: str | None = None) -> Store:
         return S3Store(session.create_client("s3", config=config), parts.netloc, parts.path.strip("/"))
     if parts.scheme in {"", "file"}:
         return FileStore(Path(parts.path))
-    if parts.scheme in FSSPEC_SCHEMES:
-        return _fsspec_store(location, FSSPEC_SCHEMES[parts.scheme])
     raise LogError(f"staging location {location}: scheme {parts.scheme!r} has no create-exclusive publish here")
-
-
-def _fsspec_store(location: str, package: str) -> "FsspecStore":
-    try:
-        importlib.import_module(package)
-        core = importlib.import_module("fsspec.core")
-    except ImportError as error:
-        raise LogError(f"{location}: needs {package} where the driver and the executors run") from error
-    # Another process writes too: what fsspec remembers of a folder is out of date
-    file_system, root = core.url_to_fs(location, use_listings_cache=False, skip_instance_cache=True)
-    return FsspecStore(file_system, root)
 
 
 class FileStore:
@@ -195,75 +177,6 @@ class S3Store:
 
     def _key(self, name: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": self._prefix + name}
-
-
-class FsspecStore:
-    """A file system of fsspec whose `pipe_file` takes the mode `create`, and a folder of it."""
-
-    def __init__(self, system: Any, root: str) -> None:
-        self._system, self._root = system, root.rstrip("/")
-
-    def publish(self, name: str, content: pa.Buffer) -> None:
-        """One request that asks for the name to be free.
-
-        fsspec's own retries ask again too, so it may be our own that is found: see `segments.publish`.
-        """
-        with _translate_errors(self._path(name)):
-            try:
-                self._system.pipe_file(self._path(name), content.to_pybytes(), mode="create")
-            except FileExistsError as error:
-                raise SegmentTaken(name) from error
-
-    def read(self, name: str, size: int | None = None) -> pa.Buffer:
-        """One request."""
-        part = {} if size is None else {"start": 0, "end": size}
-        with _translate_errors(self._path(name)):
-            try:
-                return pa.py_buffer(self._system.cat_file(self._path(name), **part))
-            except FileNotFoundError as error:
-                raise SegmentMissing(self._path(name)) from error
-
-    def names(self, prefix: str) -> Mapping[str, float]:
-        """One listing."""
-        folder = self._path(prefix).rstrip("/")
-        with _translate_errors(folder):
-            try:
-                entries = self._system.ls(folder, detail=True)
-            except FileNotFoundError:
-                return {}
-        named = ((_join_name(prefix, info["name"].rstrip("/").rpartition("/")[2]), info) for info in entries)
-        return {name: _modification_time(info) for name, info in named if info["type"] == "file"}
-
-    def remove(self, names: Iterable[str]) -> None:
-        """One by one."""
-        for name in names:
-            with _translate_errors(self._path(name)), suppress(FileNotFoundError):
-                self._system.rm_file(self._path(name))
-
-    def _path(self, name: str) -> str:
-        return f"{self._root}/{name}"
-
-
-@contextmanager
-def _translate_errors(place: str) -> Iterator[None]:
-    try:
-        yield
-    except (LogError, OSError):
-        raise
-    except Exception as error:  # each of fsspec's file systems has errors of its own, with no root in common
-        raise LogError(f"{place}: {type(error).__name__}: {error}") from error
-
-
-def _modification_time(info: Mapping[str, Any]) -> float:
-    """Find the time, which each file system names otherwise. Raises LogError."""
-    at = next((info[name] for name in WRITTEN_AT if info.get(name) is not None), None)
-    if isinstance(at, str):
-        at = datetime.fromisoformat(at)
-    if isinstance(at, int | float):
-        return float(at)
-    if not isinstance(at, datetime):
-        raise LogError(f"{info.get('name')}: the file system doesn't say when it was written")
-    return at.timestamp()
 
 
 def _join_name(prefix: str, name: str) -> str:
