@@ -130,7 +130,8 @@ class DynamoChangeLog:
                 )
         except CallFailed as error:
             # It may have been written by an earlier attempt, whose answer was lost.
-            if not _was_beaten(error):
+            codes = cancellation_codes(error) if error.code == TRANSACTION_CANCELED else ()
+            if CONDITION_IN_TRANSACTION not in codes and CONFLICT not in codes:
                 raise
             if text(self._item(key), "token") != token:
                 return False
@@ -256,9 +257,3 @@ def _parts(snapshot: str) -> list[str]:
     """Return the sort keys of a snapshot's parts; none if there is no snapshot."""
     token, _, parts = snapshot.rpartition("*")
     return [f"{token}#{place}" for place in range(int(parts or 0))]
-
-
-def _was_beaten(error: CallFailed) -> bool:
-    """Whether a transaction failed because another writer has written, or is writing now."""
-    codes = cancellation_codes(error) if error.code == TRANSACTION_CANCELED else ()
-    return CONDITION_IN_TRANSACTION in codes or CONFLICT in codes

@@ -4,6 +4,7 @@ The command line and the scheduled rule send them.
 """
 
 import re
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from typing import Annotated, Literal
 
@@ -83,8 +84,12 @@ class StartStatistics(Operation[JobOutcome], frozen=True, kw_only=True, tag="sta
 
     def __post_init__(self) -> None:
         """Raise ValueError for an invalid day, minutes before Spark would."""
-        if self.day != YESTERDAY and not _is_day(self.day):
-            raise ValueError(f"day: {self.day!r} is neither YYYY-MM-DD nor {YESTERDAY}")
+        if self.day == YESTERDAY:
+            return
+        with suppress(ValueError):
+            if _DAY.fullmatch(self.day) and date.fromisoformat(self.day):
+                return
+        raise ValueError(f"day: {self.day!r} is neither YYYY-MM-DD nor {YESTERDAY}")
 
 
 class StartCompaction(Operation[JobOutcome], frozen=True, kw_only=True, tag="start-compact"):
@@ -125,14 +130,6 @@ StartBatch = StartStatistics | StartCompaction | StartReplay
 JobsOperation = (
     ReconcileJobs | StartLand | StartStatistics | StartCompaction | StartReplay | StopJob | DrainQueue | ShowPipeline
 )
-
-
-def _is_day(text: str) -> bool:
-    try:
-        date.fromisoformat(text)
-    except ValueError:
-        return False
-    return _DAY.fullmatch(text) is not None
 
 
 def _moment(name: str, text: str) -> datetime:

@@ -76,7 +76,11 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
             case ShowPipeline():
                 return self.show()
             case StartLand() | DrainQueue() | StopJob(job="land"):
-                return self._set_target_state(TARGET_STATES[type(operation)])
+                wanted = TARGET_STATES[type(operation)]
+                # A running drain continues under the slot of its first request.
+                if not (wanted is TargetState.DRAINED and self.state().wanted is TargetState.DRAINED):
+                    self._save(wanted)
+                return self._apply_decision(LAND, self._stream_job(self.state()), self._runs(), pause_ms=0)
             case StopJob(job=name):
                 return self._apply_decision(name, None, self._runs(), pause_ms=0)
             case _:
@@ -129,12 +133,6 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
             return DesiredState(wanted=TargetState.STOPPED, since="")
         first = TargetState.RUNNING if self.catalogue.settings.limits.streaming else TargetState.STOPPED
         return self.desired.load() or DesiredState(wanted=first, since="")
-
-    def _set_target_state(self, wanted: TargetState) -> JobOutcome:
-        """Save the requested state and act on it. A running drain continues under the slot of its first request."""
-        if not (wanted is TargetState.DRAINED and self.state().wanted is TargetState.DRAINED):
-            self._save(wanted)
-        return self._apply_decision(LAND, self._stream_job(self.state()), self._runs(), pause_ms=0)
 
     def _stream_job(self, state: DesiredState) -> Job | None:
         match state.wanted:

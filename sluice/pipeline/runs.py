@@ -134,7 +134,11 @@ def decide(name: str, job: Job | None, runs: Iterable[Run], *, now_ms: int, paus
 
 def _decide_next(job: Job, ours: Sequence[Run], *, now_ms: int, pause_ms: int) -> Decision:
     """Decide the step after the job's last run. A slot runs once, even if the job's version changes."""
-    start = Decision(step=JobStep.START, reason="none runs", token=_client_token(job, ours, now_ms=now_ms))
+    # Concurrent starts of a job after the same run have the same token, so that EMR Serverless starts one. It contains
+    # the day if the job's earlier runs are no longer listed.
+    latest = ours[-1].run_id if ours else str(now_ms // DAY_MS)
+    token = hashlib.sha256(f"{RunName.from_job(job)} after {latest}".encode()).hexdigest()[:TOKEN_CHARACTERS]
+    start = Decision(step=JobStep.START, reason="none runs", token=token)
     same = (run for run in reversed(ours) if run.name.slot == job.slot and (job.slot or run.name.digest == job.digest))
     last = next(same, None)
     if last is None or (last.state is RunState.CANCELLED and not job.slot):
@@ -145,15 +149,6 @@ def _decide_next(job: Job, ours: Sequence[Run], *, now_ms: int, pause_ms: int) -
     if pause_ms and now_ms < last.ended_at_ms + pause_ms:
         return Decision(step=JobStep.WAIT, reason=f"{was}: started again later", failed=failed)
     return start
-
-
-def _client_token(job: Job, ours: Sequence[Run], *, now_ms: int) -> str:
-    """Return the same token for concurrent starts of a job after the same run, so that EMR Serverless starts one.
-
-    It contains the day if the job's earlier runs are no longer listed.
-    """
-    latest = ours[-1].run_id if ours else str(now_ms // DAY_MS)
-    return hashlib.sha256(f"{RunName.from_job(job)} after {latest}".encode()).hexdigest()[:TOKEN_CHARACTERS]
 
 
 def build_start_request(job: Job, *, application_id: str, role_arn: str, token: str) -> dict[str, object]:

@@ -4,6 +4,7 @@ import argparse
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
 from sluice.federation.matching.exchanges import MAX_NAME_CHARACTERS
 from sluice.pipeline.jobs import TableFormat
@@ -159,23 +160,19 @@ def _text_parser(pattern: str, what: str) -> Callable[[str], str]:
     return parse
 
 
-def _number_parser(pattern: str, what: str) -> Callable[[str], int]:
-    return lambda text: int(_text_parser(pattern, what)(text))
+def _number_parser(pattern: str, what: str, kind: type = int) -> Callable[[str], Any]:
+    return lambda text: kind(_text_parser(pattern, what)(text))
 
 
 def _parse_location(text: str) -> str:
     return _text_parser(_LOCATION.pattern, "an absolute path, nor s3://bucket/prefix")(text).rstrip("/")
 
 
-def _parse_exchange(text: str) -> str:
-    if not 1 <= len(text) <= MAX_NAME_CHARACTERS:
-        raise argparse.ArgumentTypeError(f"a name of {len(text)} characters, not 1 to {MAX_NAME_CHARACTERS}")
-    return text
-
-
+_parse_exchange = _text_parser(rf"(?s).{{1,{MAX_NAME_CHARACTERS}}}", f"a name of 1 to {MAX_NAME_CHARACTERS} characters")
 _parse_queue_url = _text_parser(r"https?://[^/\s]+/[^\s,]+", "a queue URL")
 _parse_count = _number_parser(r"[1-9]\d{0,8}", "a whole number from 1 to 999999999")
 _parse_days = _number_parser(r"[0-2]?\d{1,3}|3[0-5]\d\d|36[0-4]\d|3650", "a number of days from 0 to 3650")
+_parse_seconds = _number_parser(r"\d{1,5}(\.\d{1,3})?", "a number of seconds", float)
 
 
 def _parse_columns(text: str) -> dict[str, str]:
@@ -188,10 +185,6 @@ def _parse_columns(text: str) -> dict[str, str]:
             raise argparse.ArgumentTypeError(f"column {name} exists already: choose another name")
         columns[name] = kind
     return columns
-
-
-def _parse_seconds(text: str) -> float:
-    return float(_text_parser(r"\d{1,5}(\.\d{1,3})?", "a number of seconds")(text))
 
 
 def _parse_day(text: str, today: date) -> date:

@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     options = parse(sys.argv[1:] if arguments is None else arguments, today=datetime.now(UTC).date())
     try:
-        result = JOBS[options.job](options)
+        result = run_job(options)
     except SluiceSparkError as error:
         sys.stderr.write(f"sluice_job: {type(error).__name__}: {error}\n")
         return 1
@@ -45,40 +45,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _land(options: argparse.Namespace) -> Result:
-    from sluice_jobs.land import LandArguments, land  # noqa: PLC0415  needs Spark, which arguments don't
+def run_job(options: argparse.Namespace) -> Result:
+    """Run the job that the arguments name, in a Spark session of its own. Raises as the job does."""
+    with _session(options.job) as spark:
+        match options.job:
+            case "land":
+                from sluice_jobs.land import LandArguments, land  # noqa: PLC0415  needs Spark, which arguments don't
 
-    with _session("land") as spark:
-        landed = land(spark, _build_arguments(LandArguments, options, source=source_options(options)))
-    cut_off = landed.interrupted and options.drain
-    return {**asdict(landed.totals), EXIT: INTERRUPTED if cut_off else 0}
+                landed = land(spark, _build_arguments(LandArguments, options, source=source_options(options)))
+                cut_off = landed.interrupted and options.drain
+                return {**asdict(landed.totals), EXIT: INTERRUPTED if cut_off else 0}
+            case "statistics":
+                from sluice_jobs.statistics import Source, statistics, update_hourly  # noqa: PLC0415  needs Spark
 
+                source = _build_arguments(Source, options)
+                if not options.stream:
+                    return asdict(statistics(spark, source, options.day, options.output))
+                rows = update_hourly(spark, source, options.output, options.checkpoint, options.trigger_seconds)
+                return {"rows": rows}
+            case "compact":
+                from sluice_jobs.compact import compact_table, list_closed_days  # noqa: PLC0415  needs Spark
 
-def _statistics(options: argparse.Namespace) -> Result:
-    from sluice_jobs.statistics import Source, statistics, update_hourly  # noqa: PLC0415  needs Spark
+                days = list_closed_days(datetime.now(UTC).date(), options.days)
+                target_bytes = options.target_mb * MIB
+                return compact_table(spark, options.table_format, options.tables, days=days, target_bytes=target_bytes)
+            case _:
+                from sluice_jobs.replay import ReplayArguments, replay  # noqa: PLC0415  needs Spark
 
-    with _session("statistics") as spark:
-        source = _build_arguments(Source, options)
-        if options.stream:
-            return {"rows": update_hourly(spark, source, options.output, options.checkpoint, options.trigger_seconds)}
-        return asdict(statistics(spark, source, options.day, options.output))
-
-
-def _compact(options: argparse.Namespace) -> Result:
-    from sluice_jobs.compact import compact_table, list_closed_days  # noqa: PLC0415  needs Spark
-
-    days = list_closed_days(datetime.now(UTC).date(), options.days)
-    with _session("compact") as spark:
-        return compact_table(
-            spark, options.table_format, options.tables, days=days, target_bytes=options.target_mb * MIB
-        )
-
-
-def _replay(options: argparse.Namespace) -> Result:
-    from sluice_jobs.replay import ReplayArguments, replay  # noqa: PLC0415  needs Spark
-
-    with _session("replay") as spark:
-        return asdict(replay(spark, _build_arguments(ReplayArguments, options)))
+                return asdict(replay(spark, _build_arguments(ReplayArguments, options)))
 
 
 def _build_arguments(kind: Callable[..., JobArguments], options: argparse.Namespace, **more: Any) -> JobArguments:
@@ -111,13 +105,6 @@ def _session(job: str) -> Iterator[Any]:
         terminate_jvm()
         raise
 
-
-JOBS: Mapping[str, Callable[[argparse.Namespace], Result]] = {
-    "land": _land,
-    "statistics": _statistics,
-    "compact": _compact,
-    "replay": _replay,
-}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -76,7 +76,11 @@ def hourly_layout() -> Layout:
 def statistics(spark: SparkSession, source: Source, day: date, output: str) -> Summary:
     """Write the day's log and its rows of the hourly table, in place of an earlier run's."""
     table = open_table(source.table_format, source.tables, MESSAGES, messages_layout())
-    messages = table.read(spark, _partition_filter(day)).where(_is_on_day(day))
+    # The partition columns are in the condition so that Spark can prune.
+    in_time = ~F.col("late") & (F.col("date") == F.lit(day))
+    late = F.col("late") & (F.col("date") > F.lit(day))
+    messages = table.read(spark, _partition_filter(day)).where(in_time | late)
+    messages = messages.where(F.to_date("happened_at") == F.lit(day))
     day_events = select_events(messages, source.exchange)
     unique = day_events.dropDuplicates(["id"]).persist()  # counted in several ways
     try:
@@ -84,7 +88,13 @@ def statistics(spark: SparkSession, source: Source, day: date, output: str) -> S
         store, text = open_store(output), daily_log(day.isoformat(), count_log_values(unique))
         store.remove([name])  # an earlier run's; until the next line there may be none
         store.publish(name, pa.py_buffer(text.encode()))
-        _replace_day(ParquetTable(f"{output}/{HOURLY}", hourly_layout()), aggregate_hourly(unique), day)
+        hourly = ParquetTable(f"{output}/{HOURLY}", hourly_layout())
+        files = hourly.write(aggregate_hourly(unique), f"statistics-{day.isoformat()}")
+
+        def replace_day(known: Sequence[DataFile]) -> Change:
+            return Change(add=files, remove=[file for file in known if file.partition["date"] == day.isoformat()])
+
+        hourly.log.change(replace_day)  # in one version: a reader sees either the earlier run's rows or these
         counts = unique.count()
         return Summary(
             log=f"{output}/{name}",
@@ -189,26 +199,10 @@ def _partition_filter(day: date) -> PartitionFilter:
     return keep
 
 
-def _is_on_day(day: date) -> Column:
-    """Build the condition that a row happened on the day; partition columns are in it so that Spark can prune."""
-    in_time = ~F.col("late") & (F.col("date") == F.lit(day))
-    return (in_time | (F.col("late") & (F.col("date") > F.lit(day)))) & (F.to_date("happened_at") == F.lit(day))
-
-
 def _count_by(family: Family, frame: DataFrame, number: Column, *labels: str | Column) -> dict[Count, int]:
     """Count rows by a family's label columns."""
     rows = frame.groupBy(*labels).agg(number).collect()
     return {Count(family.name, tuple(row[:-1])): row[-1] for row in rows}
-
-
-def _replace_day(table: ParquetTable, rows: DataFrame, day: date) -> None:
-    """Replace the day's rows in one version, so that a reader sees either the earlier run's or this one's."""
-    files = table.write(rows, f"statistics-{day.isoformat()}")
-
-    def change(known: Sequence[DataFile]) -> Change:
-        return Change(add=files, remove=[file for file in known if file.partition["date"] == day.isoformat()])
-
-    table.log.change(change)
 
 
 UNKNOWN = "unknown"

@@ -40,6 +40,6 @@ def test_what_ctrl_c_ends_at_once_has_the_shells_exit_code(
     def interrupted(_: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(entry_point.JOBS, "compact", interrupted)
+    monkeypatch.setattr(entry_point, "run_job", interrupted)
     assert entry_point.main(["compact", "--tables", "/t", "--table-format", "parquet"]) == 130
     assert capsys.readouterr().err == "sluice_job: compact was interrupted\n"

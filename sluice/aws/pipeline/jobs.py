@@ -1,6 +1,5 @@
 """Job runs on EMR Serverless: `sluice.pipeline.reconciler.JobRuns`, and their desired states in a table."""
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -45,10 +44,14 @@ class EmrRuns(msgspec.Struct, frozen=True, kw_only=True):
 
     def cancel(self, run_id: str, *, grace_s: int) -> None:
         """Ask a run to end, killed after the grace period; one that has ended stays so. Raises `CallFailed`."""
-        with calls("CancelJobRun"), _ignore_ended():
-            self.client.cancel_job_run(
-                applicationId=self.application_id, jobRunId=run_id, shutdownGracePeriodInSeconds=grace_s
-            )
+        with calls("CancelJobRun"):
+            try:
+                self.client.cancel_job_run(
+                    applicationId=self.application_id, jobRunId=run_id, shutdownGracePeriodInSeconds=grace_s
+                )
+            except ClientError as error:
+                if error_code(error) not in GONE:
+                    raise
 
     def _pages(self, **only: Any) -> Iterator[dict[str, Any]]:
         """List the runs by mode: AWS doesn't document the list without one, and a missed stream would start twice.
@@ -77,15 +80,6 @@ def _run(fields: dict[str, Any]) -> Run | None:
         ended_at_ms=int(fields["updatedAt"].timestamp() * 1000),
         detail=fields.get("stateDetails") or "",
     )
-
-
-@contextlib.contextmanager
-def _ignore_ended() -> Iterator[None]:
-    try:
-        yield
-    except ClientError as error:
-        if error_code(error) not in GONE:
-            raise
 
 
 class DynamoDesiredStates(msgspec.Struct, frozen=True, kw_only=True):

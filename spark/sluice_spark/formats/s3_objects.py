@@ -13,7 +13,7 @@ from typing import Any
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
-from sluice_spark.errors import ObjectError, ObjectRefused, ObjectUnreadable
+from sluice_spark.errors import ObjectRefused, ObjectUnreadable
 from sluice_spark.sqs.access import Identity, client_session
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,11 @@ def fetch_object(client: Any, pointer: Pointer, limit: int) -> bytes:
         except ParamValidationError as error:  # a pointer that names no possible object
             raise ObjectUnreadable(f"{place}: {error}") from error
         except ClientError as error:
-            raise _translate_error(error, place) from error
+            code = error.response.get("Error", {}).get("Code", "")
+            if code in _GONE:
+                raise ObjectUnreadable(f"{place} is gone: {code}") from error
+            kind = ObjectUnreadable if code in _UNREADABLE else ObjectRefused
+            raise kind(f"{place}: {error}") from error
         except BotoCoreError as error:
             if attempt == BODY_ATTEMPTS:
                 raise ObjectRefused(f"{place}: {error}") from error
@@ -98,11 +102,3 @@ def remove_objects(client: Any, bucket: str, keys: Sequence[str]) -> None:
             first = refused[0]
             summary = f"{first.get('Code')}, {first.get('Message')}; {len(refused)} of {len(part)} were refused"
             raise ObjectRefused(f"s3://{bucket}/{first.get('Key')}: {summary}")
-
-
-def _translate_error(error: ClientError, place: str) -> ObjectError:
-    code = error.response.get("Error", {}).get("Code", "")
-    if code in _GONE:
-        return ObjectUnreadable(f"{place} is gone: {code}")
-    kind = ObjectUnreadable if code in _UNREADABLE else ObjectRefused
-    return kind(f"{place}: {error}")

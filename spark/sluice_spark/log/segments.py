@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import accumulate
-from typing import Any
 
 import pyarrow as pa
 
@@ -161,7 +160,7 @@ def build_rows(received: Sequence[Received]) -> pa.RecordBatch:
         _times([values.approximate_first_receive_timestamp for values in system]),
         _constant_or_array([int(values.approximate_receive_count) for values in system], pa.int32()),
         _constant_or_array([values.sender_id for values in system]),
-        _queues(received),
+        _constant_or_array([answer.queue_url for answer in received for _ in answer.messages]),
         _constant_or_array([values.trace_header for values in system]),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
@@ -276,24 +275,16 @@ def _times(values: Sequence[str | None]) -> pa.Array:
     return pa.array([None if value is None else 1000 * int(value) for value in values], _TIME)
 
 
-def _queues(received: Sequence[Received]) -> pa.Array:
-    if len({answer.queue_url for answer in received}) == 1:
-        return pa.repeat(pa.scalar(received[0].queue_url), sum(len(answer.messages) for answer in received))
-    return pa.array([answer.queue_url for answer in received for _ in answer.messages], _TEXT)
-
-
 def _attributes(values: Sequence[Mapping[str, Attribute] | None]) -> pa.Array:
     kind = SCHEMA.field("attributes").type
     if values.count(None) == len(values):  # of most queues' messages
         nowhere = pa.repeat(pa.scalar(0, pa.int32()), len(values) + 1)
         return pa.MapArray.from_arrays(nowhere, pa.nulls(0, kind.key_type), pa.nulls(0, kind.item_type), kind)
-    return pa.array([_pairs(value) for value in values], kind)
-
-
-def _pairs(attributes: Mapping[str, Attribute] | None) -> Sequence[tuple[str, Mapping[str, Any]]]:
-    if attributes is None:
-        return ()
-    return [
-        (name, {"type": value.data_type, "string": value.string_value, "binary": value.binary_value})
-        for name, value in attributes.items()
+    rows = [
+        [
+            (name, {"type": value.data_type, "string": value.string_value, "binary": value.binary_value})
+            for name, value in (attributes or {}).items()
+        ]
+        for attributes in values
     ]
+    return pa.array(rows, kind)

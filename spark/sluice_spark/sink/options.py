@@ -107,14 +107,11 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
 
 def _fits(wanted: str, kind: DataType) -> bool:
     if wanted == ATTRIBUTES:
-        return isinstance(kind, MapType) and isinstance(kind.keyType, StringType) and _attribute_fits(kind.valueType)
+        if not isinstance(kind, MapType) or not isinstance(kind.keyType, StringType):
+            return False
+        if isinstance(kind.valueType, StructType):  # as the source has them
+            return set(kind.valueType.names) <= {"type", "string", "binary"}
+        return isinstance(kind.valueType, StringType | BinaryType)
     if wanted == NUMBER:
         return isinstance(kind, IntegralType)
     return isinstance(kind, StringType) or (wanted == BODY and isinstance(kind, BinaryType))
-
-
-def _attribute_fits(kind: DataType) -> bool:
-    """Take a string, bytes, or what the source gives: {type, string, binary}."""
-    if isinstance(kind, StructType):
-        return set(kind.names) <= {"type", "string", "binary"}
-    return isinstance(kind, StringType | BinaryType)

@@ -93,7 +93,7 @@ def _message(row: Mapping[str, Any], place: RowPosition, addressing: WriteContex
             "AWSTraceHeader": {"DataType": "String", "StringValue": _text("trace_header", row["trace_header"])}
         }
     fifo = queue_url.endswith(".fifo")
-    entry |= _delay(row.get("delay_seconds"), fifo=fifo) | _identifiers(row, fifo=fifo)
+    entry |= _queue_fields(row, fifo=fifo)
     if fifo and "MessageDeduplicationId" not in entry:
         entry["MessageDeduplicationId"] = _deduplication_id(entry, place, addressing)
     return OutgoingMessage(place, queue_url, entry, size, entry.get("MessageGroupId") if fifo else None)
@@ -171,18 +171,16 @@ def _attribute_size(name: str, value: Mapping[str, str]) -> int:
     return len(name.encode()) + len(value["DataType"].encode()) + content
 
 
-def _delay(seconds: int | None, *, fifo: bool) -> dict[str, int]:
-    if seconds is None:
-        return {}
-    if not 0 <= seconds <= DELAY_LIMIT_S:
-        raise ValueError(f"delay_seconds is {seconds}, not 0 to {DELAY_LIMIT_S}")
-    if fifo:
-        raise ValueError("delay_seconds: a FIFO queue has one delay for all messages, its own")
-    return {"DelaySeconds": seconds}
-
-
-def _identifiers(row: Mapping[str, Any], *, fifo: bool) -> dict[str, str]:
-    identifiers = {}
+def _queue_fields(row: Mapping[str, Any], *, fifo: bool) -> dict[str, Any]:
+    """Return the fields that standard and FIFO queues take differently. Raises ValueError for one that can't be."""
+    fields: dict[str, Any] = {}
+    seconds = row.get("delay_seconds")
+    if seconds is not None:
+        if not 0 <= seconds <= DELAY_LIMIT_S:
+            raise ValueError(f"delay_seconds is {seconds}, not 0 to {DELAY_LIMIT_S}")
+        if fifo:
+            raise ValueError("delay_seconds: a FIFO queue has one delay for all messages, its own")
+        fields["DelaySeconds"] = seconds
     for column, name in (
         ("message_group_id", "MessageGroupId"),
         ("message_deduplication_id", "MessageDeduplicationId"),
@@ -192,12 +190,12 @@ def _identifiers(row: Mapping[str, Any], *, fifo: bool) -> dict[str, str]:
             continue
         if not _TOKEN.fullmatch(value):
             raise ValueError(f"{column} is not 1 to 128 letters, digits and punctuation")
-        identifiers[name] = value
-    if fifo and "MessageGroupId" not in identifiers:
+        fields[name] = value
+    if fifo and "MessageGroupId" not in fields:
         raise ValueError("message_group_id is null, and the queue is FIFO")
-    if not fifo and "MessageDeduplicationId" in identifiers:
+    if not fifo and "MessageDeduplicationId" in fields:
         raise ValueError("message_deduplication_id: only a FIFO queue takes one")
-    return identifiers
+    return fields
 
 
 def _deduplication_id(entry: Mapping[str, Any], place: RowPosition, addressing: WriteContext) -> str:

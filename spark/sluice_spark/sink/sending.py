@@ -101,8 +101,9 @@ class _Sending:
                 self.report.sent += 1
                 self.report.size += pending.pop(success["Id"]).size
             failures = {failure["Id"]: failure for failure in answer.get("Failed") or ()}
-            why = {identity: _failure_reason(failures.get(identity, {})) for identity in pending}
+            why = dict.fromkeys(pending, "SQS's answer leaves it out")
             for identity, failure in failures.items():
+                why[identity] = f"SQS says {failure.get('Code')}: {failure.get('Message', '')}"
                 if failure.get("SenderFault") and identity in pending:
                     self._report_unsent(UnsentRow(pending.pop(identity).place, why[identity]))
             if not pending:
@@ -119,9 +120,3 @@ class _Sending:
         self.report.add(unsent)
         if self._fail_on_error and self._failed is None:
             self._failed = RowsNotSent(str(unsent))
-
-
-def _failure_reason(failure: dict[str, str]) -> str:
-    if not failure:
-        return "SQS's answer leaves it out"
-    return f"SQS says {failure.get('Code')}: {failure.get('Message', '')}"

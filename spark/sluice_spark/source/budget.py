@@ -146,11 +146,7 @@ def measure_sizes(messages: Sequence[Message]) -> Sizes:
     return Sizes(
         bodies=size,
         payload=size + sum(map(len, attributes)),
-        texts=sum(map(_text_bytes, bodies)) + sum(map(getsizeof, attributes)),
+        # One wide character makes all of a text so wide, and Python keeps its UTF-8 beside what isn't ASCII.
+        texts=sum(getsizeof(body) * (1 if body.isascii() else 2) for body in bodies) + sum(map(getsizeof, attributes)),
         objects=OBJECTS_BYTES * (len(messages) + len(attributes)),
     )
-
-
-def _text_bytes(text: str) -> int:
-    """One wide character makes all of a text so wide, and Python keeps its UTF-8 beside what isn't ASCII."""
-    return getsizeof(text) if text.isascii() else 2 * getsizeof(text)

@@ -89,15 +89,11 @@ def _wait_until_committed(source: Options, query: Any) -> int:
     """Wait until all staged messages are committed, and return their number."""
     view = StagedLog(source.store()).view()
     total = view.offset(view.end).totals.messages
-    # How many messages lie before the last finished batch's end
-    while (int(end["numRecordsIn"]) if (end := _find_committed_end(query)) else 0) < total:
-        _poll_query(query)
+    committed = 0
+    while committed < total:
+        progress = query.lastProgress
+        if end := progress and progress["sources"][0]["endOffset"]:
+            committed = int(ast.literal_eval(end)["numRecordsIn"])  # PySpark gives an offset as text of a Python dict
+        if committed < total:
+            _poll_query(query)
     return total
-
-
-def _find_committed_end(query: Any) -> Mapping[str, Any] | None:
-    """Find the last finished batch's end, if any. PySpark gives an offset as text of a Python dict."""
-    progress = query.lastProgress
-    end = progress and progress["sources"][0]["endOffset"]
-    offset: Mapping[str, Any] | None = ast.literal_eval(end) if end else None
-    return offset

@@ -96,12 +96,17 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
             self._receiver.join(AVAILABLE_EVERY_S)
             self._receiver.check()
         view = staged.log
-        self._end = find_batch_end(view, position, self._admission(limit))
+        # Spark may ask for a read limit in addition to the options'.
+        admission = self._options.read_limit.combine(ReadLimit(messages=getattr(limit, "max_rows", None)))
+        self._end = find_batch_end(view, position, admission)
         self._receiver.note_planned(self._end)
         if start_offset is not None and self._end == position:
             return dict(start_offset)  # to Spark another text is new data
         end = view.offset(self._end)
-        self._last = (self._with_errors(end, offset, position) if offset else end).json()
+        if offset and not self._options.bodies.as_received:  # the batch's own bad records are not yet known
+            errors = offset.errors + count_errors(self._options.store(), offset.errors_until, position)
+            end = replace(end, errors=errors, errors_until=position)
+        self._last = end.json()
         return dict(self._last)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  Spark's name, 4.2 and later
@@ -136,17 +141,6 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
         """Stop the receiver, which drains in the background; the process ends when it is done."""
         if self._receiver:
             self._receiver.stop()
-
-    def _admission(self, limit: Any) -> ReadLimit:
-        """Bound by the options' limits, and by a read limit that Spark asks for in addition."""
-        return self._options.read_limit.combine(ReadLimit(messages=getattr(limit, "max_rows", None)))
-
-    def _with_errors(self, end: Offset, known: Offset, start: Position) -> Offset:
-        """Add the number of bad records before the batch's start; the batch's own are not yet known."""
-        if self._options.bodies.as_received:
-            return end
-        errors = known.errors + count_errors(self._options.store(), known.errors_until, start)
-        return replace(end, errors=errors, errors_until=start)
 
     def _start_receiver(self, start: Position) -> StagedLog:
         if self._staged is None:

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 
@@ -107,10 +108,9 @@ class Receiver:
             self._error = error
 
     async def _run(self) -> None:
-        options = self._options
         async with self._client() as client:
-            if options.delete:
-                await client.check_deletion(options.queue_urls)
+            if self._options.delete:
+                await client.check_deletion(self._options.queue_urls)
             await self._receive(client)
 
     async def _receive(self, client: SqsClient) -> None:
@@ -229,6 +229,10 @@ async def keep_status(staged: StagedLog, receives: Receives, position: Callable[
         if last and last.state == state and now_ms - last.at_ms < every_ms:
             continue
         backlog, sent = staged.log.backlog(position()), receives.buffer.take_sent_ms()
+        waiting = None
+        if state != "failing":
+            with suppress(SluiceSparkError):
+                waiting = await receives.client.count([queue.queue_url for queue in receives.queues])
         last = Status(
             at_ms=now_ms,
             began_ms=began_ms,
@@ -240,17 +244,9 @@ async def keep_status(staged: StagedLog, receives: Receives, position: Callable[
             staged_messages=backlog.messages,
             staged_bytes=backlog.size,
             oldest_ms=max(0, now_ms - sent) if sent is not None else None,
-            waiting=await _count_waiting(receives) if state != "failing" else None,
+            waiting=waiting,
         )
         try:
             await asyncio.to_thread(write_status, staged.store, last)
         except (SluiceSparkError, OSError) as error:
             log.warning("the receiver's status can't be written; metrics show the last one: %s", error)
-
-
-async def _count_waiting(receives: Receives) -> int | None:
-    """Return the queues' approximate number of visible messages; None if SQS fails."""
-    try:
-        return await receives.client.count([queue.queue_url for queue in receives.queues])
-    except SluiceSparkError:
-        return None

@@ -155,7 +155,10 @@ class Receives:
             await self.client.release([queue_handles for chunk in chunks for queue_handles in chunk.handles])
 
     async def _receive_repeatedly(self, queue: QueueConnections, ask: ReceiveRequest | None) -> None:
-        """Receive until there are too many of us, no room, or the end; then a segment may be due, which makes room."""
+        """Receive until there are too many of us, no room, or the end; then a segment may be due, which makes room.
+
+        Raises NothingReceived if all receives have failed for too long.
+        """
         attempt, attempt_id = 0, attempt_id_for(queue.queue_url)
         try:
             while ask is not None:
@@ -170,7 +173,9 @@ class Receives:
                     )
                 except (QueueBusy, TooManyInFlight) as error:
                     ask.lease.end()
-                    self._record_failure(queue, error)
+                    if isinstance(error, QueueBusy):  # too many in flight are SQS's answer as any other
+                        self.health.record_failure(queue.queue_url, time.monotonic(), error)
+                        self.health.check(time.monotonic(), self._options.failure_timeout_s)
                     attempt += 1
                     await self.client.back_off(attempt, error)
                     ask = self._request_retry(queue, ask)
@@ -182,7 +187,9 @@ class Receives:
                     del messages  # or they would be here until the next answer is
                 else:
                     ask.lease.end()
-                    await self._record_empty(queue)
+                    # An empty answer alone ends nothing, as SQS may have asked too few of its hosts.
+                    is_empty = not self._until_empty or not await self.client.count([queue.queue_url])
+                    queue.empty_answers += is_empty
                 attempt, attempt_id = 0, attempt_id_for(queue.queue_url)
                 ask = self._request_receive(queue, queue.running - 1) if queue.running <= queue.target else None
         finally:
@@ -211,12 +218,6 @@ class Receives:
             return None
         return ReceiveRequest(self._budget.lease(queue.expectation.size), ask.most)
 
-    def _record_failure(self, queue: QueueConnections, error: QueueBusy | TooManyInFlight) -> None:
-        """Record a failed receive. Raises NothingReceived if all receives have failed for too long."""
-        if isinstance(error, QueueBusy):  # too many in flight are SQS's answer as any other
-            self.health.record_failure(queue.queue_url, time.monotonic(), error)
-            self.health.check(time.monotonic(), self._options.failure_timeout_s)
-
     def _buffer_messages(self, queue: QueueConnections, messages: Sequence[Message], ask: ReceiveRequest) -> None:
         """Add messages to the buffer, and end their lease."""
         queue.empty_answers = 0
@@ -231,10 +232,6 @@ class Receives:
         ask.lease.end()
         if queue.running < queue.target:
             self.start_receives()
-
-    async def _record_empty(self, queue: QueueConnections) -> None:
-        """Ask the queue's own count: an empty answer alone ends nothing, as SQS may have asked too few of its hosts."""
-        queue.empty_answers += not self._until_empty or not await self.client.count([queue.queue_url])
 
     @property
     def _has_enough(self) -> bool:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sluice_spark.log.store import FSSPEC_SCHEMES
 
 from sluice.building import project
 from sluice.building.locks import normal, read_lock, requirement_name
@@ -85,7 +84,7 @@ def known_packages() -> frozenset[str]:
         )
         for requirement in group
     }
-    return frozenset((pinned | listed | set(FSSPEC_SCHEMES.values())) - OURS)
+    return frozenset((pinned | listed) - OURS)
 
 
 def named_in_commands(file: str, text: str) -> Iterator[Named]:
@@ -246,7 +245,6 @@ WHEEL = wheel_name(projects()["."])
         "`make` and `pip install` aren't run",
         "pip install -r requirements.txt",
         "uv pip install --python .venv --editable .",
-        "pip install adlfs",
     ],
 )
 def test_a_command_that_installs_ours_or_a_dependency_is_none(good: str) -> None:
