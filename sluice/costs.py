@@ -62,10 +62,21 @@ class SiteTemplates:
             if endpoint.get("VpcEndpointType") == "Interface"
         ]
         alarms = [*self._resources("AWS::CloudWatch::Alarm")]
+        scheduled_mb = [  # memory of the functions that run every minute
+            template["Resources"][target["Arn"]["Fn::GetAtt"][0]]["Properties"]["MemorySize"]
+            for template in self.stacks.values()
+            for rule in resource_properties(template, "AWS::Events::Rule")
+            if rule.get("ScheduleExpression") == EVERY_MINUTE
+            for target in rule["Targets"]
+        ]
         return {
             "triggers": self._count_pollers(),
             # The requests of all scheduled calls of a site have one price.
-            "schedules": {"site": 1, **self._count_scheduled_functions()},
+            "schedules": {
+                "site": 1,
+                "scheduled function": len(scheduled_mb),
+                "scheduled GB": sum(scheduled_mb) / 1024,
+            },
             "alarms": {
                 "alarm metric": sum(map(count_metrics, alarms)),
                 "composite alarm": len([*self._resources("AWS::CloudWatch::CompositeAlarm")]),
@@ -106,17 +117,6 @@ class SiteTemplates:
                     case {"Fn::GetAtt": [str(id_), str(_)]} if template["Resources"][id_]["Type"] == "AWS::SQS::Queue":
                         return bool(template["Resources"][id_].get("Properties", {}).get("FifoQueue"))
         return None
-
-    def _count_scheduled_functions(self) -> Numbers:
-        """Count the functions that run every minute, and their memory."""
-        memory_mb = [
-            template["Resources"][target["Arn"]["Fn::GetAtt"][0]]["Properties"]["MemorySize"]
-            for template in self.stacks.values()
-            for rule in resource_properties(template, "AWS::Events::Rule")
-            if rule.get("ScheduleExpression") == EVERY_MINUTE
-            for target in rule["Targets"]
-        ]
-        return {"scheduled function": len(memory_mb), "scheduled GB": sum(memory_mb) / 1024}
 
 
 def resource_properties(template: Template, kind: str) -> Iterator[Mapping[str, Any]]:

@@ -27,6 +27,19 @@ class Value(msgspec.Struct, frozen=True):
     data_type: str
     content: str | bytes
 
+    @classmethod
+    def from_lambda(cls, value: Mapping[str, Any]) -> "Value":
+        """Parse an attribute of a Lambda event's record."""
+        binary = value.get("binaryValue")
+        content = value.get("stringValue") or "" if binary is None else base64.b64decode(binary)
+        return cls(value["dataType"], content)
+
+    @classmethod
+    def from_api(cls, value: Mapping[str, Any]) -> "Value":
+        """Parse an attribute that `ReceiveMessage` returned."""
+        binary = value.get("BinaryValue")
+        return cls(value["DataType"], value.get("StringValue") or "" if binary is None else bytes(binary))
+
     @property
     def text(self) -> str | None:
         """The text of a String or a Number; None of a Binary."""
@@ -70,7 +83,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
             message_id=record["messageId"],
             body=record["body"],
             attributes={
-                name: _value_from_lambda(value) for name, value in (record.get("messageAttributes") or {}).items()
+                name: Value.from_lambda(value) for name, value in (record.get("messageAttributes") or {}).items()
             },
             system=record.get("attributes") or {},
             receipt_handle=record.get("receiptHandle", ""),
@@ -83,7 +96,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
             message_id=received["MessageId"],
             body=received["Body"],
             attributes={
-                name: _value_from_api(value) for name, value in (received.get("MessageAttributes") or {}).items()
+                name: Value.from_api(value) for name, value in (received.get("MessageAttributes") or {}).items()
             },
             system=dict(received.get("Attributes") or {}),
             receipt_handle=received.get("ReceiptHandle", ""),
@@ -189,18 +202,6 @@ def message_size(body: str, attributes: Attributes) -> int:
         size += _utf8_size(name) + _utf8_size(value.data_type)
         size += len(content) if isinstance(content, bytes) else _utf8_size(content)
     return size
-
-
-def _value_from_lambda(value: Mapping[str, Any]) -> Value:
-    binary = value.get("binaryValue")
-    if binary is not None:
-        return Value(value["dataType"], base64.b64decode(binary))
-    return Value(value["dataType"], value.get("stringValue") or "")
-
-
-def _value_from_api(value: Mapping[str, Any]) -> Value:
-    binary = value.get("BinaryValue")
-    return Value(value["DataType"], bytes(binary) if binary is not None else value.get("StringValue") or "")
 
 
 def _utf8_size(text: str) -> int:

@@ -12,7 +12,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def iso(at_ms: int) -> str:
     """Format milliseconds since 1970 as `2026-11-21T14:00:00.123Z`."""
-    return _utc(at_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (_EPOCH + timedelta(milliseconds=at_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def parse_time_ms(text: str) -> int:
@@ -26,13 +26,9 @@ def parse_time_ms(text: str) -> int:
 
 def format_day(at_ms: int) -> str:
     """Format milliseconds since 1970 as a UTC day, `2026-11-21`."""
-    return _utc(at_ms).date().isoformat()
+    return (_EPOCH + timedelta(milliseconds=at_ms)).date().isoformat()
 
 
 def day_start_ms(day: str) -> int:
     """Return the beginning of a UTC day in milliseconds since 1970. Raises `Malformed`."""
     return parse_time_ms(f"{day}T00:00:00Z")
-
-
-def _utc(at_ms: int) -> datetime:
-    return _EPOCH + timedelta(milliseconds=at_ms)

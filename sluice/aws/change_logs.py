@@ -151,7 +151,8 @@ class DynamoChangeLog:
         if not self._write(head, announced, ("pending", "stale"), ("snapshot", "pending"), ours="pending"):
             return False
         gone = [_change_key(version_gone) for version_gone in range(head.swept + 1, head.kept + 1)]
-        self._delete([*gone, *(key for part_token in stale.split() for key in _parts(part_token))])
+        gone += [key for part_token in stale.split() for key in _parts(part_token)]
+        delete_all(self.client, self.table, [self._key(key) for key in gone])
         for key, start in zip(_parts(named), starts, strict=True):
             part: Any = {**self._key(key), "data": {"B": snapshot[start : start + PART_BYTES]}}
             with calls("PutItem"):
@@ -173,7 +174,8 @@ class DynamoChangeLog:
         if is_new:
             changed, conditions = [*changed, "version", "token"], [*conditions, "token"]
         is_ours = self._write(announced, later, changed, conditions, ours="snapshot")
-        self._delete(_parts(head.snapshot if is_ours else named))
+        unread = _parts(head.snapshot if is_ours else named)
+        delete_all(self.client, self.table, [self._key(key) for key in unread])
         return is_ours
 
     def _write(self, before: _Head, after: _Head, changed: Sequence[str], same: Sequence[str], *, ours: str) -> bool:
@@ -233,9 +235,6 @@ class DynamoChangeLog:
 
     def _item(self, sort_key: str) -> Item:
         return get_item(self.client, self.table, self._key(sort_key))
-
-    def _delete(self, keys: Sequence[str]) -> None:
-        delete_all(self.client, self.table, [self._key(key) for key in keys])
 
     def _key(self, sort_key: str) -> dict[str, dict[str, str]]:
         return attributes({"pk": self._pk, "sk": sort_key})

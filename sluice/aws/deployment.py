@@ -15,7 +15,7 @@ from sluice.stages import add_stage_prefix
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
     from mypy_boto3_cloudformation import CloudFormationClient
-    from mypy_boto3_cloudformation.type_defs import StackTypeDef
+    from mypy_boto3_cloudformation.type_defs import OutputTypeDef, StackTypeDef
 
 
 STACK = "SluiceRendezvous"
@@ -43,6 +43,16 @@ class StackView:
     outputs: Mapping[str, str]
     status: str
     changed_ms: int
+
+    @classmethod
+    def from_description(cls, stack: "StackTypeDef") -> "StackView":
+        """Read CloudFormation's description of a stack."""
+        changed_at = stack.get("LastUpdatedTime") or stack.get("CreationTime")
+        return cls(
+            outputs=_values(stack.get("Outputs", [])),
+            status=stack.get("StackStatus", ""),
+            changed_ms=0 if changed_at is None else round(changed_at.timestamp() * 1000),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +106,7 @@ def list_outputs(connection: Connection, name: str) -> Sequence[Mapping[str, str
 
 def fetch_outputs(connection: Connection, name: str) -> Mapping[str, str]:
     """Read the outputs of any stack. Raises `NotDeployed`, `NotUsable`, or `CallFailed` where AWS refuses otherwise."""
-    return _outputs(_describe_stack(connection, name))
+    return _values(_describe_stack(connection, name).get("Outputs", []))
 
 
 def _describe_stack(connection: Connection, name: str) -> "StackTypeDef":
@@ -116,16 +126,7 @@ def all_stacks(connection: Connection) -> Mapping[str, StackView]:
     client: CloudFormationClient = connection.client("cloudformation")
     with _translate_errors():
         pages = list(client.get_paginator("describe_stacks").paginate())
-    return {stack["StackName"]: _build_view(stack) for page in pages for stack in page["Stacks"]}
-
-
-def _build_view(stack: "StackTypeDef") -> StackView:
-    changed_at = stack.get("LastUpdatedTime") or stack.get("CreationTime")
-    return StackView(
-        outputs=_outputs(stack),
-        status=stack.get("StackStatus", ""),
-        changed_ms=0 if changed_at is None else round(changed_at.timestamp() * 1000),
-    )
+    return {stack["StackName"]: StackView.from_description(stack) for page in pages for stack in page["Stacks"]}
 
 
 def read_stored_outputs(connection: Connection, stack: str) -> Mapping[str, str]:
@@ -145,7 +146,7 @@ def _read_stored(connection: Connection, stack: str) -> Sequence[Mapping[str, st
     return convert(json.loads("".join(parts[place] for place in sorted(parts))), list[dict[str, str]], of=stack)
 
 
-def _values(outputs: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
+def _values(outputs: "Sequence[Mapping[str, str] | OutputTypeDef]") -> Mapping[str, str]:
     return {entry["OutputKey"]: entry["OutputValue"] for entry in outputs}
 
 
@@ -171,10 +172,6 @@ def _translate_errors() -> Iterator[None]:
                 f"AWS takes these credentials no more ({error.code}): log in again, or pass another --profile"
             ) from error
         raise
-
-
-def _outputs(stack: "StackTypeDef") -> Mapping[str, str]:
-    return {entry["OutputKey"]: entry["OutputValue"] for entry in stack.get("Outputs", [])}
 
 
 def stack_output(connection: Connection, stack: str, key: str) -> str:

@@ -49,7 +49,8 @@ class Catalogue(msgspec.Struct, frozen=True):
             day = (limits.statistics.last_due(now_ms) - ONE_DAY).isoformat()
             jobs.append(self._batch(STATISTICS, statistics_arguments(self._places, day=day), day))
         if limits.compaction:
-            jobs.append(self._compaction(limits.compaction.last_due(now_ms).isoformat()))
+            slot = limits.compaction.last_due(now_ms).isoformat()
+            jobs.append(self._batch(COMPACT, compact_arguments(self._places, days=limits.compaction_days), slot))
         return jobs
 
     def build_manual_job(self, asked: StartBatch, slot: str) -> Job:
@@ -58,7 +59,8 @@ class Catalogue(msgspec.Struct, frozen=True):
             case StartStatistics(day=day):
                 return self._batch(STATISTICS, statistics_arguments(self._places, day=day), f"{day}-{slot}")
             case StartCompaction(days=days):
-                return self._compaction(slot, days)
+                days = self.settings.limits.compaction_days if days is None else days
+                return self._batch(COMPACT, compact_arguments(self._places, days=days), slot)
         replay = Replay(
             queue_url=self.settings.ingress_url,
             exchange=asked.exchange,
@@ -67,10 +69,6 @@ class Catalogue(msgspec.Struct, frozen=True):
             staged=asked.staged,
         )
         return self._batch(REPLAY, replay.arguments(self._places, self.settings.landing.reach), slot)
-
-    def _compaction(self, slot: str, days: int | None = None) -> Job:
-        days = self.settings.limits.compaction_days if days is None else days
-        return self._batch(COMPACT, compact_arguments(self._places, days=days), slot)
 
     @property
     def _places(self) -> StorageLocations:

@@ -76,10 +76,10 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
             case ShowPipeline():
                 return self.show()
             case StartLand() | DrainQueue() | StopJob(job="land"):
-                wanted = TARGET_STATES[type(operation)]
+                target = TARGET_STATES[type(operation)]
                 # A running drain continues under the slot of its first request.
-                if not (wanted is TargetState.DRAINED and self.state().wanted is TargetState.DRAINED):
-                    self._save(wanted)
+                if not (target is TargetState.DRAINED and self.state().wanted is TargetState.DRAINED):
+                    self.desired.save(DesiredState(wanted=target, since=iso(self.now_ms())))
                 return self._apply_decision(LAND, self._stream_job(self.state()), self._runs(), pause_ms=0)
             case StopJob(job=name):
                 return self._apply_decision(name, None, self._runs(), pause_ms=0)
@@ -94,7 +94,7 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
         landed = self._apply_decision(LAND, self._stream_job(state), runs, pause_ms=pause_ms)
         if state.wanted is TargetState.DRAINED and landed.step is JobStep.REST:
             # Otherwise the finished drain would run again when its run is no longer listed.
-            self._save(TargetState.STOPPED)
+            self.desired.save(DesiredState(wanted=TargetState.STOPPED, since=iso(self.now_ms())))
         if self.catalogue.settings.limits.resting:
             return (
                 landed,
@@ -160,6 +160,3 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
 
     def _runs(self) -> Sequence[Run]:
         return self.runs.all(now_ms=self.now_ms())
-
-    def _save(self, wanted: TargetState) -> None:
-        self.desired.save(DesiredState(wanted=wanted, since=iso(self.now_ms())))

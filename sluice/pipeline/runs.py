@@ -6,9 +6,9 @@ has names but no tags.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
@@ -70,6 +70,22 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     created_at_ms: int
     ended_at_ms: int
     detail: str = ""
+
+    @classmethod
+    def parse(cls, fields: Mapping[str, Any]) -> "Run | None":
+        """Read a run as EMR Serverless lists it; None if its name isn't one of ours."""
+        name = RunName.parse(fields.get("name") or "")
+        if name is None:
+            return None
+        return cls(
+            run_id=fields["id"],
+            name=name,
+            # A state that is new to us: as long as it isn't known to have ended, it may write.
+            state=RunState(fields["state"]) if fields["state"] in list(RunState) else RunState.RUNNING,
+            created_at_ms=int(fields["createdAt"].timestamp() * 1000),
+            ended_at_ms=int(fields["updatedAt"].timestamp() * 1000),
+            detail=fields.get("stateDetails") or "",
+        )
 
     @property
     def is_live(self) -> bool:

@@ -37,6 +37,16 @@ class AddedFile:
     size: int
     rows: int
 
+    @classmethod
+    def parse(cls, action: Mapping[str, Any]) -> "AddedFile":
+        """Read an `add` action of the log. Raises KeyError, TypeError, ValueError for another document."""
+        return cls(
+            path=str(action["path"]),
+            partition=dict(action["partitionValues"]),
+            size=int(action["size"]),
+            rows=int(json.loads(action.get("stats") or "{}").get("numRecords", 0)),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableVersion:
@@ -56,6 +66,23 @@ class TableVersion:
     batch: int | None = None
     total_rows: int | None = None
 
+    @classmethod
+    def from_snapshot(cls, snapshot: Mapping[str, Any]) -> "TableVersion":
+        """Read an Iceberg snapshot. Raises KeyError, TypeError, ValueError for another document."""
+        summary = snapshot["summary"]
+        batch, total = summary.get("sluice.batch"), summary.get("total-records")
+        return cls(
+            version=int(snapshot.get("sequence-number", 0)),
+            at_ms=int(snapshot["timestamp-ms"]),
+            operation=str(summary.get("operation", "")),
+            rows=int(summary.get("added-records", 0)),
+            files=int(summary.get("added-data-files", 0)),
+            removed_files=int(summary.get("deleted-data-files", 0)),
+            size=int(summary.get("added-files-size", 0)),
+            batch=None if batch is None else int(batch),
+            total_rows=None if total is None else int(total),
+        )
+
 
 def commit_name(version: int) -> str:
     """Return the name of a version's commit file in the log's folder."""
@@ -72,7 +99,7 @@ def parse_version(number: int, text: str) -> TableVersion:
     """Parse a commit file of Delta's log. Raises `Malformed`."""
     try:
         actions = [json.loads(line) for line in text.splitlines() if line.strip()]
-        added = [_parse_added_file(action["add"]) for action in actions if "add" in action]
+        added = [AddedFile.parse(action["add"]) for action in actions if "add" in action]
         info: Mapping[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
         batch = next((action["txn"]["version"] for action in actions if "txn" in action), None)
         return TableVersion(
@@ -90,33 +117,13 @@ def parse_version(number: int, text: str) -> TableVersion:
         raise Malformed(f"version {number} of a table: {type(error).__name__}: {error}") from error
 
 
-def _parse_added_file(action: Mapping[str, Any]) -> AddedFile:
-    rows = json.loads(action.get("stats") or "{}").get("numRecords", 0)
-    return AddedFile(
-        path=str(action["path"]), partition=dict(action["partitionValues"]), size=int(action["size"]), rows=int(rows)
-    )
-
-
 def parse_snapshots(text: str, *, most: int) -> Sequence[TableVersion]:
     """Parse the newest snapshots from an Iceberg table's metadata, the oldest first. Raises `Malformed`."""
     try:
         snapshots = json.loads(text).get("snapshots", [])
-        return [_parse_snapshot(snapshot) for snapshot in sorted(snapshots, key=itemgetter("timestamp-ms"))[-most:]]
+        return [
+            TableVersion.from_snapshot(snapshot)
+            for snapshot in sorted(snapshots, key=itemgetter("timestamp-ms"))[-most:]
+        ]
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise Malformed(f"metadata of a table: {type(error).__name__}: {error}") from error
-
-
-def _parse_snapshot(snapshot: Mapping[str, Any]) -> TableVersion:
-    summary = snapshot["summary"]
-    batch, total = summary.get("sluice.batch"), summary.get("total-records")
-    return TableVersion(
-        version=int(snapshot.get("sequence-number", 0)),
-        at_ms=int(snapshot["timestamp-ms"]),
-        operation=str(summary.get("operation", "")),
-        rows=int(summary.get("added-records", 0)),
-        files=int(summary.get("added-data-files", 0)),
-        removed_files=int(summary.get("deleted-data-files", 0)),
-        size=int(summary.get("added-files-size", 0)),
-        batch=None if batch is None else int(batch),
-        total_rows=None if total is None else int(total),
-    )

@@ -37,7 +37,7 @@ from sluice_jobs.landing import messages_layout
 from sluice_jobs.session import await_query, handle_stop_signals, stop_before
 from sluice_jobs.table_log import Change, DataFile, Transaction
 from sluice_jobs.table_schemas import MESSAGES
-from sluice_jobs.tables import Layout, ParquetTable, PartitionFilter, open_table
+from sluice_jobs.tables import Layout, ParquetTable, open_table
 from sluice_spark.log.store import open_store
 
 HOURLY, HOURLY_LIVE = "hourly", "hourly_live"
@@ -76,10 +76,15 @@ def hourly_layout() -> Layout:
 def statistics(spark: SparkSession, source: Source, day: date, output: str) -> Summary:
     """Write the day's log and its rows of the hourly table, in place of an earlier run's."""
     table = open_table(source.table_format, source.tables, MESSAGES, messages_layout())
+
+    def may_have_day(partition: Mapping[str, str]) -> bool:
+        partition_date = date.fromisoformat(partition["date"])  # of late rows a later day
+        return partition_date > day if partition["late"] == "true" else partition_date == day
+
     # The partition columns are in the condition so that Spark can prune.
     in_time = ~F.col("late") & (F.col("date") == F.lit(day))
     late = F.col("late") & (F.col("date") > F.lit(day))
-    messages = table.read(spark, _partition_filter(day)).where(in_time | late)
+    messages = table.read(spark, may_have_day).where(in_time | late)
     messages = messages.where(F.to_date("happened_at") == F.lit(day))
     day_events = select_events(messages, source.exchange)
     unique = day_events.dropDuplicates(["id"]).persist()  # counted in several ways
@@ -156,7 +161,15 @@ def update_hourly(spark: SparkSession, source: Source, output: str, checkpoint: 
 
 def stream_finished_hours(spark: SparkSession, source: Source) -> DataFrame:
     """Stream rows of the hourly table, for append mode: each when its hour can't change any more."""
-    unique = _stream_events(spark, source).withWatermark("happened_at", WATERMARK).dropDuplicatesWithinWatermark(["id"])
+    if source.table_format == "delta":
+        messages = spark.readStream.format("delta").load(f"{source.tables}/{MESSAGES}")
+    elif source.table_format == "iceberg":
+        messages = spark.readStream.format("iceberg").load(f"{source.tables}.{MESSAGES}")
+    else:
+        spark.dataSource.register(table_stream.TableSource)
+        messages = spark.readStream.format(table_stream.NAME).load(f"{source.tables}/{MESSAGES}")
+    events = select_events(messages, source.exchange)
+    unique = events.withWatermark("happened_at", WATERMARK).dropDuplicatesWithinWatermark(["id"])
     return aggregate_hourly(unique)
 
 
@@ -175,28 +188,6 @@ class HourlyWriter:
         query = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
         self._table.append(batch, Transaction(app_id=query, version=number))
         self.rows += self._table.log.rows - before
-
-
-def _stream_events(spark: SparkSession, source: Source) -> DataFrame:
-    """Stream the events that are in the table, and those that land later."""
-    if source.table_format == "delta":
-        messages = spark.readStream.format("delta").load(f"{source.tables}/{MESSAGES}")
-    elif source.table_format == "iceberg":
-        messages = spark.readStream.format("iceberg").load(f"{source.tables}.{MESSAGES}")
-    else:
-        spark.dataSource.register(table_stream.TableSource)
-        messages = spark.readStream.format(table_stream.NAME).load(f"{source.tables}/{MESSAGES}")
-    return select_events(messages, source.exchange)
-
-
-def _partition_filter(day: date) -> PartitionFilter:
-    """Return a filter for the day's partitions and for late rows, whose partition is a later day."""
-
-    def keep(partition: Mapping[str, str]) -> bool:
-        partition_date = date.fromisoformat(partition["date"])
-        return partition_date > day if partition["late"] == "true" else partition_date == day
-
-    return keep
 
 
 def _count_by(family: Family, frame: DataFrame, number: Column, *labels: str | Column) -> dict[Count, int]:

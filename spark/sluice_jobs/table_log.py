@@ -48,6 +48,7 @@ PARQUET = ".parquet"
 UNSUPPORTED = "Unsupported"
 _LIKE_THE_LIBRARY = "/!$&'()+,:;=@"  # not percent-encoded in a path, besides letters, digits and `_.-~`
 _NO_DAY = "0001-01-01"
+_INSTANT = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,14 +363,10 @@ def _measures(footer: pq.FileMetaData) -> Mapping[str, Mapping[str, Any]]:
         name = footer.schema.column(index).path
         statistics = [group.column(index).statistics for group in groups] if name in MEASURED else []
         if statistics and all(chunk is not None and chunk.has_min_max and chunk.has_null_count for chunk in statistics):
-            least[name] = _instant(min(chunk.min for chunk in statistics))
-            greatest[name] = _instant(max(chunk.max for chunk in statistics))
+            least[name] = min(chunk.min for chunk in statistics).strftime(_INSTANT)
+            greatest[name] = max(chunk.max for chunk in statistics).strftime(_INSTANT)
             nulls[name] = sum(column.null_count for column in statistics)
     return {"minValues": least, "maxValues": greatest, "nullCount": nulls} if least else {}
-
-
-def _instant(moment: Any) -> str:
-    return f"{moment:%Y-%m-%dT%H:%M:%S.%f}Z"
 
 
 AWS_ENDPOINTS = (".amazonaws.com", ".amazonaws.com.cn")
@@ -381,6 +378,7 @@ class TableLocation:
     def __init__(self, location: str) -> None:
         self.location = location
         self._parts = urlsplit(location)
+        self._session: Any = botocore.session.Session()
         if self._parts.scheme not in {"", "file", *S3_SCHEMES}:
             raise LogError(f"table {location}: scheme {self._parts.scheme!r} is none that tables can be in")
 
@@ -406,10 +404,6 @@ class TableLocation:
             **token,
             **self._connection_options,
         }
-
-    @cached_property
-    def _session(self) -> Any:
-        return botocore.session.Session()
 
     @cached_property
     def _connection_options(self) -> Mapping[str, str]:

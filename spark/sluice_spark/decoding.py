@@ -108,9 +108,9 @@ def _strip_header(text: Column, format_: str, header: str | None) -> _Content:
     binary = F.try_to_binary(text, F.lit("base64"))
     flaw = F.when(text.isNotNull() & binary.isNull(), "not base64")
     if header is None:
-        likely = F.when(_starts_with(binary, CONFLUENT_LIKELY), _advice("Confluent", CONFLUENT))
+        likely = F.when(F.startswith(binary, F.lit(CONFLUENT_LIKELY)), _advice("Confluent", CONFLUENT))
         likely = likely.when(
-            _starts_with(binary, GLUE_MARK) | _starts_with(binary, GLUE_ZLIB_MARK), _advice("Glue", GLUE)
+            F.startswith(binary, F.lit(GLUE_MARK)) | F.startswith(binary, F.lit(GLUE_ZLIB_MARK)), _advice("Glue", GLUE)
         )
         if not is_binary:
             return _Content(content=text, flaw=_no_text(), hint=likely)
@@ -118,7 +118,9 @@ def _strip_header(text: Column, format_: str, header: str | None) -> _Content:
     size = 0
     if header == CONFLUENT:
         size = CONFLUENT_BYTES
-        flaw = flaw.when(~_starts_with(binary, CONFLUENT_MARK) | (F.octet_length(binary) < size), "no Confluent header")
+        flaw = flaw.when(
+            ~F.startswith(binary, F.lit(CONFLUENT_MARK)) | (F.octet_length(binary) < size), "no Confluent header"
+        )
         if format_ == PROTOBUF:
             size += len(FIRST_MESSAGE)
             place = F.substring(binary, size, 1)
@@ -126,18 +128,16 @@ def _strip_header(text: Column, format_: str, header: str | None) -> _Content:
     elif header == GLUE:
         size = GLUE_BYTES
         flaw = flaw.when(
-            _starts_with(binary, GLUE_ZLIB_MARK), "Glue's header with zlib, which Spark has no function for"
+            F.startswith(binary, F.lit(GLUE_ZLIB_MARK)), "Glue's header with zlib, which Spark has no function for"
         )
-        flaw = flaw.when(~_starts_with(binary, GLUE_MARK) | (F.octet_length(binary) < size), "no Glue header")
+        flaw = flaw.when(~F.startswith(binary, F.lit(GLUE_MARK)) | (F.octet_length(binary) < size), "no Glue header")
     content = F.substring(binary, size + 1, ALL_BYTES)
     if format_ == AVRO:
-        flaw = F.coalesce(flaw, F.when(_starts_with(content, CONTAINER_MARK), "an Avro container file, not one datum"))
+        flaw = F.coalesce(
+            flaw, F.when(F.startswith(content, F.lit(CONTAINER_MARK)), "an Avro container file, not one datum")
+        )
     text_of = content if is_binary else F.try_validate_utf8(content.cast("string"))
     return _Content(content=text_of, flaw=flaw, hint=_no_text())
-
-
-def _starts_with(content: Column, mark: bytes) -> Column:
-    return F.startswith(content, F.lit(mark))
 
 
 def _advice(name: str, header: str) -> str:

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from sluice.aws.clients import calls, error_code
 from sluice.aws.items import get_item
 from sluice.pipeline.jobs import Job, Mode
-from sluice.pipeline.runs import LIVE, Run, RunName, RunState, build_start_request
+from sluice.pipeline.runs import LIVE, Run, build_start_request
 from sluice.pipeline.schedule import utc_datetime
 from sluice.pipeline.states import DESIRED_STATE, DesiredState
 
@@ -34,7 +34,7 @@ class EmrRuns(msgspec.Struct, frozen=True, kw_only=True):
         listed = {run["id"]: run for run in self._pages(states=[state.value for state in LIVE])}
         # The second list is later, so that a run that ended in between is seen as ended.
         listed |= {run["id"]: run for run in self._pages(createdAtAfter=utc_datetime(now_ms) - LISTED_FOR)}
-        return [run for fields in listed.values() if (run := _run(fields))]
+        return [run for fields in listed.values() if (run := Run.parse(fields))]
 
     def start(self, job: Job, *, token: str) -> str:
         """Start a run, once for each token; its id. Raises `CallFailed`."""
@@ -65,21 +65,6 @@ class EmrRuns(msgspec.Struct, frozen=True, kw_only=True):
                 )
                 for page in pages:
                     yield from page["jobRuns"]
-
-
-def _run(fields: dict[str, Any]) -> Run | None:
-    name = RunName.parse(fields.get("name") or "")
-    if name is None:
-        return None
-    return Run(
-        run_id=fields["id"],
-        name=name,
-        # A state that is new to us: as long as it isn't known to have ended, it may write.
-        state=RunState(fields["state"]) if fields["state"] in list(RunState) else RunState.RUNNING,
-        created_at_ms=int(fields["createdAt"].timestamp() * 1000),
-        ended_at_ms=int(fields["updatedAt"].timestamp() * 1000),
-        detail=fields.get("stateDetails") or "",
-    )
 
 
 class DynamoDesiredStates(msgspec.Struct, frozen=True, kw_only=True):

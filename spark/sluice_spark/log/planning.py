@@ -184,11 +184,9 @@ class ReadLimit:
 
     def combine(self, other: "ReadLimit") -> "ReadLimit":
         """Return the stricter limit of each kind."""
-        return ReadLimit(messages=_least(self.messages, other.messages), size=_least(self.size, other.size))
-
-
-def _least(one: int | None, other: int | None) -> int | None:
-    return min(one, other) if one is not None and other is not None else one if other is None else other
+        messages = [limit.messages for limit in (self, other) if limit.messages is not None]
+        sizes = [limit.size for limit in (self, other) if limit.size is not None]
+        return ReadLimit(messages=min(messages, default=None), size=min(sizes, default=None))
 
 
 @dataclass(frozen=True, slots=True)

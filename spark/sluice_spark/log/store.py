@@ -38,7 +38,7 @@ class Store(Protocol):
         """Read the whole, or the first `size` bytes. Raises SegmentMissing."""
 
     def names(self, prefix: str) -> Mapping[str, float]:
-        """Names right under `prefix/`, or with none at the top, and the epoch second of each.
+        """Names right under `prefix/`, and the epoch second of each.
 
         Others' files are among them, and a folder may be.
         """
@@ -103,7 +103,7 @@ class FileStore:
         published = {}
         with suppress(FileNotFoundError), os.scandir(self._root / prefix) as entries:
             for entry in entries:
-                name = _join_name(prefix, entry.name)
+                name = f"{prefix}/{entry.name}"
                 if not entry.name.startswith("."):
                     with suppress(FileNotFoundError):  # it was removed since it was listed
                         published[name] = entry.stat().st_mtime
@@ -130,7 +130,9 @@ class S3Store:
         for _ in range(S3_ATTEMPTS):
             with self._translate_errors(name):
                 try:
-                    self._client.put_object(**self._key(name), Body=content.to_pybytes(), IfNoneMatch="*")
+                    self._client.put_object(
+                        Bucket=self._bucket, Key=self._prefix + name, Body=content.to_pybytes(), IfNoneMatch="*"
+                    )
                 except ClientError as error:
                     code = error.response["Error"]["Code"]
                     if code == "PreconditionFailed":
@@ -146,7 +148,9 @@ class S3Store:
         part = {} if size is None else {"Range": f"bytes=0-{size - 1}"}
         with self._translate_errors(name):
             try:
-                return pa.py_buffer(self._client.get_object(**self._key(name), **part)["Body"].read())
+                return pa.py_buffer(
+                    self._client.get_object(Bucket=self._bucket, Key=self._prefix + name, **part)["Body"].read()
+                )
             except ClientError as error:
                 if error.response["Error"]["Code"] == "NoSuchKey":
                     raise SegmentMissing(f"s3://{self._bucket}/{self._prefix}{name}") from error
@@ -154,7 +158,7 @@ class S3Store:
 
     def names(self, prefix: str) -> Mapping[str, float]:
         """All pages."""
-        place = {"Bucket": self._bucket, "Prefix": self._prefix + _join_name(prefix, ""), "Delimiter": "/"}
+        place = {"Bucket": self._bucket, "Prefix": f"{self._prefix}{prefix}/", "Delimiter": "/"}
         pages = self._client.get_paginator("list_objects_v2").paginate(**place)
         items = (item for page in pages for item in page.get("Contents", ()))
         with self._translate_errors(prefix):
@@ -174,10 +178,3 @@ class S3Store:
             yield
         except (BotoCoreError, ClientError) as error:
             raise LogError(f"s3://{self._bucket}/{self._prefix}{name}: {error}") from error
-
-    def _key(self, name: str) -> dict[str, str]:
-        return {"Bucket": self._bucket, "Key": self._prefix + name}
-
-
-def _join_name(prefix: str, name: str) -> str:
-    return f"{prefix}/{name}" if prefix else name

@@ -85,7 +85,7 @@ class MetricsListener(StreamingQueryListener):
             end = parse_offset(source.endOffset)
             if end is None:
                 continue
-            started_ms = _epoch_ms(progress.timestamp)
+            started_ms = int(datetime.fromisoformat(progress.timestamp).timestamp() * 1000)
             sample = Sample(
                 started_ms=started_ms,
                 ended_ms=started_ms + int((progress.durationMs or {}).get("triggerExecution", 0)),
@@ -102,7 +102,8 @@ class MetricsListener(StreamingQueryListener):
         query = str(event.id)
         for key, before in list(self._readings.items()):
             if key[0] == query:
-                self._emit_metrics(key, *measure_idle(_epoch_ms(event.timestamp), before))
+                at_ms = int(datetime.fromisoformat(event.timestamp).timestamp() * 1000)
+                self._emit_metrics(key, *measure_idle(at_ms, before))
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802  Spark's name
         """Forgets it."""
@@ -140,7 +141,3 @@ class MetricsListener(StreamingQueryListener):
         if self._told is None or status != before:
             self._told = status, receiver_metrics(status, before)
         return self._told
-
-
-def _epoch_ms(timestamp: str) -> int:
-    return int(datetime.fromisoformat(timestamp).timestamp() * 1000)

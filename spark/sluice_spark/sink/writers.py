@@ -75,12 +75,14 @@ class _Writing:
         unsent = sum(report.unsent for report in reports)
         if unsent:
             places = "; ".join(str(place) for report in reports for place in report.places)
-            log.error("%s: %d rows were not sent: %s", _describe_write(batchId), unsent, places)
+            write = "the write" if batchId is None else f"batch {batchId}"
+            log.error("%s: %d rows were not sent: %s", write, unsent, places)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int | None = None) -> None:  # noqa: N803  Spark's name
         """Log how many messages finished tasks have sent: they can't be taken back."""
         sent = sum(message.report.sent for message in messages if isinstance(message, TaskReport))
-        log.error("%s failed; %d messages of its finished tasks are in the queue", _describe_write(batchId), sent)
+        write = "the write" if batchId is None else f"batch {batchId}"
+        log.error("%s failed; %d messages of its finished tasks are in the queue", write, sent)
 
 
 class SqsWriter(_Writing, DataSourceArrowWriter):
@@ -98,10 +100,6 @@ def check_write(given: Mapping[str, str], schema: StructType, *, overwrite: bool
     options = parse_sink_options(given)
     check_columns(schema, options)
     return options
-
-
-def _describe_write(batch: int | None) -> str:
-    return "the write" if batch is None else f"batch {batch}"
 
 
 def _message_parts(

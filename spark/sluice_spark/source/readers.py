@@ -155,7 +155,10 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
             self._receiver = _receiver(self._options, staged, until_empty=self._available_now, enough=enough)
             self._receiver.start(start)
             self._end, self._staged = start, staged
-            _unwind_at_termination()
+            # Spark ends this process with SIGTERM, whose default ends it amid receives. This way the main thread
+            # unwinds, and the receiver drains.
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         return self._staged
 
     def _remove_old(self, staged: StagedLog, committed: Position) -> None:
@@ -165,15 +168,6 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
             forget_errors(store, committed, before=time.time() - retention_s)
         except Exception as error:  # noqa: BLE001  old segments cost money, not rows: the next commit tries again
             log.warning("old segments stay for now: %s", error)
-
-
-def _unwind_at_termination() -> None:
-    """Spark ends this process with SIGTERM, whose default ends it amid receives.
-
-    This way the main thread unwinds, and the receiver drains.
-    """
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 class SqsReader(TaskReader, DataSourceReader):

@@ -133,11 +133,16 @@ class Receiver:
         if options.after_commit:
             beside.begin(staging.held.keep_invisible(client, options.queue_urls, options.visibility_s))
         try:
-            while not (self._is_stopping() or staging.failed):
+            # Spark ends the process by closing its socket or with a signal: then nobody calls `stop`, and the main
+            # thread is gone.
+            while threading.main_thread().is_alive() and not (self._stopping or staging.failed):
                 if receives.is_complete and not (buffer.messages or staging.held.messages):
                     break
                 # What is in the buffer will be staged, too, however long that takes.
-                self._receive_limit = receives.received - buffer.messages + self._free_messages()
+                ahead = self.staged.log.backlog(self._position)
+                is_behind = ahead.size >= self._limits.backlog_bytes  # Spark is
+                free = 0 if is_behind else max(0, self._limits.backlog_messages - ahead.messages)
+                self._receive_limit = receives.received - buffer.messages + free
                 receives.start_receives()
                 staging.delete_committed(self._committed)
                 if buffer.due([queue.expectation.size for queue in receives.queues]):
@@ -146,6 +151,7 @@ class Receiver:
                 else:
                     receives.ripe.clear()
                     await wait_for_event(receives.ripe, TICK_S)
+            self._stopping = True  # so that no receive begins again
             await receives.drain()
             await staging.deletions.wait()
         finally:
@@ -153,22 +159,6 @@ class Receiver:
             staging.deletions.cancel()
         if staging.failed:
             raise staging.failed
-
-    def _free_messages(self) -> int:
-        """Return how many messages may be staged before Spark is too far behind; 0 if it is."""
-        ahead = self.staged.log.backlog(self._position)
-        if ahead.size >= self._limits.backlog_bytes:
-            return 0
-        return max(0, self._limits.backlog_messages - ahead.messages)
-
-    def _is_stopping(self) -> bool:
-        """Whether the receiver must stop: on request, or because the process ends.
-
-        Spark ends that by closing its socket or with a signal: then the main thread is gone, and nobody asks us.
-        """
-        if not threading.main_thread().is_alive():
-            self._stopping = True
-        return self._stopping
 
 
 class Staging:

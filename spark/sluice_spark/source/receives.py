@@ -145,14 +145,13 @@ class Receives:
 
     async def drain(self) -> None:
         """Await receives under way, and give back what they bring: others of them may wait for the room it takes."""
-        while self._under_way:
+        while True:
+            ending = not self._under_way
+            with self.buffer.take_all() as chunks:
+                await self.client.release([queue_handles for chunk in chunks for queue_handles in chunk.handles])
+            if ending:
+                return
             await self._under_way.wait(TICK_S)
-            await self._release_all()
-        await self._release_all()
-
-    async def _release_all(self) -> None:
-        with self.buffer.take_all() as chunks:
-            await self.client.release([queue_handles for chunk in chunks for queue_handles in chunk.handles])
 
     async def _receive_repeatedly(self, queue: QueueConnections, ask: ReceiveRequest | None) -> None:
         """Receive until there are too many of us, no room, or the end; then a segment may be due, which makes room.
@@ -178,7 +177,10 @@ class Receives:
                         self.health.check(time.monotonic(), self._options.failure_timeout_s)
                     attempt += 1
                     await self.client.back_off(attempt, error)
-                    ask = self._request_retry(queue, ask)
+                    if self._ending() or queue.running > queue.target:
+                        ask = None
+                    else:  # in any case: a FIFO queue gives the messages of a receive that failed to none but its retry
+                        ask = ReceiveRequest(self._budget.lease(queue.expectation.size), ask.most)
                     continue
                 queue.target = next_connection_count(queue.target, len(messages), self._limit, asked=ask.most)
                 self.health.record_success(queue.queue_url, time.monotonic(), len(messages))
@@ -211,12 +213,6 @@ class Receives:
         if not has_room or not self._may() or self._has_enough or not self._rate.open(time.monotonic()):
             return None
         return ReceiveRequest(self._budget.lease(size), queue.expectation.most)
-
-    def _request_retry(self, queue: QueueConnections, ask: ReceiveRequest) -> ReceiveRequest | None:
-        """Ask in any case: a FIFO queue gives the messages of a receive that failed to none but its retry."""
-        if self._ending() or queue.running > queue.target:
-            return None
-        return ReceiveRequest(self._budget.lease(queue.expectation.size), ask.most)
 
     def _buffer_messages(self, queue: QueueConnections, messages: Sequence[Message], ask: ReceiveRequest) -> None:
         """Add messages to the buffer, and end their lease."""

@@ -114,7 +114,7 @@ class Places:
 
     def _resolve(self, queue_url: str, region: str | None) -> Endpoint:
         """Ask botocore for the endpoint, with its partition, FIPS, dual-stack and AWS_ENDPOINT_URL_SQS settings."""
-        session = _session(self._identity)
+        session: Any = botocore.session.Session(profile=self._identity.profile)
         region = region or session.get_config_variable("region")
         if not region:
             raise InvalidOption("region", f"neither given, nor in the queue URL {queue_url}, nor configured")
@@ -151,10 +151,11 @@ def client_session(identity: Identity, *, region: str | None) -> Any:
 
     Raises InvalidOption where no key is found.
     """
-    session = _session(identity)
+    session: Any = botocore.session.Session(profile=identity.profile)
     if not identity.role_arn:
         return session
-    own, region = _session(identity), region or session.get_config_variable("region")
+    own: Any = botocore.session.Session(profile=identity.profile)
+    region = region or session.get_config_variable("region")
     extra = {"RoleSessionName": identity.role_session_name}
     if identity.external_id:
         extra["ExternalId"] = identity.external_id
@@ -173,7 +174,3 @@ def _find_credentials(session: Any) -> Any:
     if source is None:
         raise InvalidOption("profile", "no AWS credentials found: neither in the default chain nor in a profile")
     return source
-
-
-def _session(identity: Identity) -> Any:
-    return botocore.session.Session(profile=identity.profile)
