@@ -120,7 +120,7 @@ def count_log_values(unique: DataFrame) -> Mapping[Count, int]:
     # Addresses of polls that weren't rejected. One seen in two countries counts in the first.
     seen = polls.where(~rejected).withColumn("address", F.explode("addresses"))
     first = seen.groupBy("address").agg(F.min(F.struct("happened_at", "id", "country")).alias("first"))
-    offers = unique.where((F.col("kind") == OfferEvent.kind) & outcome.isin(list_outcomes("offer")))
+    offers = unique.where((F.col("kind") == OfferEvent.kind) & outcome.isin(*list_outcomes("offer")))
     method = F.coalesce("method", F.lit(UNKNOWN))
     return {
         **_count_by(ADDRESSES, first, addresses, F.col("first.country")),
