@@ -13,7 +13,15 @@ from sluice.splitting.consumers.targets import Target, describe_target
 from sluice.splitting.filters.index import Need, fold
 from sluice.splitting.pointing import Pointing
 from sluice.splitting.sessions.state import Registry, Session, Sighting
-from sluice.splitting.settings import Repointed
+from sluice.splitting.settings import ControlSettings, Repointed, SplitConfig
+
+SETTINGS = ControlSettings(
+    table="table",
+    dead_letters_url="https://sqs/dead",
+    control_queue_url="https://sqs/control",
+    split_queues=(SplitConfig(queue_id="q", source="source", main="main", tags={"team": "ours"}),),
+    counts_settle_s=0,
+)
 
 # A fake stands for the adapter of which it has the methods: of this type it may be given in its place.
 ADAPTER: Any = object

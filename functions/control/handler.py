@@ -67,13 +67,10 @@ class ControlDependencies(msgspec.Struct, frozen=True, kw_only=True):
                 now_ms=now_ms,
                 warn=lambda what, queue_id, reason: logger.warning(what, queue=queue_id, reason=reason),
             ),
-            configs=self.settings.by_id,
-            deployment=self.settings.deployment,
+            settings=self.settings,
             now_ms=now_ms,
             new_token=new_token,
             may_go_on=time_is_left(context, last_ms=LAST_MS),
-            counts_settle_ms=self.settings.counts_settle_s * 1000,
-            policies=self.settings.policies,
         )
 
     def performer(self, control: Control) -> Performer:

@@ -373,18 +373,20 @@ def _control(made: Splitting, triggers: Mapping[str, lambda_.EventSourceMapping]
         timeout=CONTROL_TIMEOUT,
         memory_mb=parameters.control_memory_mb,
         settings=ControlSettings(
-            **structs.asdict(_settings(made)),
-            counts_settle_s=parameters.counts_settle_s,
-            stage=made.parameters.stage,
-            repointed=tuple(
-                Repointed(
-                    queue_id=queue_id,
-                    trigger_id=triggers[queue_id].event_source_mapping_id,
-                    targets=to_targets(of_queue),
-                )
-                for queue_id, of_queue in repointed.items()
-            ),
-            policies=tuple(policy.policy for policy in parameters.policies),
+            **structs.asdict(_settings(made))
+            | pick_shared_fields(parameters, ControlSettings)
+            | {
+                "stage": made.parameters.stage,
+                "repointed": tuple(
+                    Repointed(
+                        queue_id=queue_id,
+                        trigger_id=triggers[queue_id].event_source_mapping_id,
+                        targets=to_targets(of_queue),
+                    )
+                    for queue_id, of_queue in repointed.items()
+                ),
+                "policies": tuple(policy.policy for policy in parameters.policies),
+            },
         ),
         allowed=[*_control_statements(made), *about_consumers],
         failures=state.dead_letters,

@@ -6,7 +6,7 @@ was cut off is done at the next tick.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,6 @@ from sluice.splitting.consumers.temporary_queues import (
 from sluice.splitting.filters.values import EVERY_QUEUE, QueueFilters, select_filter
 from sluice.splitting.operations import ConsumerStep, StepReport
 from sluice.splitting.pointing import Pointing
-from sluice.splitting.policies import Policy
 from sluice.splitting.routing.router import build_returned_message
 from sluice.splitting.sessions.actions import (
     Action,
@@ -49,12 +48,11 @@ from sluice.splitting.sessions.events import (
     QueueNotCreated,
     SessionRefused,
     SessionRequested,
-    SessionStopped,
     TimePassed,
 )
 from sluice.splitting.sessions.rules import apply, within_a_write
 from sluice.splitting.sessions.state import ALIVE, Registry, Session, Split, Status, TemporaryQueue
-from sluice.splitting.settings import SplitConfig
+from sluice.splitting.settings import ControlSettings
 
 if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
     from sluice.aws.splitting.queues import SplitQueues
@@ -120,15 +118,10 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     known: KnownRegistry
     queues: "SplitQueues"
     pointing: Pointing
-    configs: Mapping[str, SplitConfig]
-    deployment: str  # the tag in the names of its temporary queues
+    settings: ControlSettings
     now_ms: Callable[[], int]
     new_token: Callable[[], str]  # twelve of a-z0-9
     may_go_on: Callable[[], bool]  # False when the function's time is nearly up
-    # Until then, what a session's consumer has in flight when the session ends need not be in SQS's counts:
-    # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/confirm-queue-is-empty.html
-    counts_settle_ms: int
-    policies: Sequence[Policy] = ()
     returned: Counter[str] = msgspec.field(default_factory=Counter)  # messages put back in this invocation, by queue id
 
     def __post_init__(self) -> None:
@@ -144,16 +137,16 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         key = session_id if key is None else key
         if not KEY.fullmatch(key):
             raise SessionRefused(f"key {key[:80]!r} is not 1 to 64 letters, digits and _.@-")
-        unknown = filters.keys() - self.configs.keys() - {EVERY_QUEUE}
+        unknown = filters.keys() - self.settings.by_id.keys() - {EVERY_QUEUE}
         if unknown:
-            known = ", ".join(sorted(self.configs)) or "none"
+            known = ", ".join(sorted(self.settings.by_id)) or "none"
             raise SessionRefused(f"no such queue: {', '.join(sorted(unknown))}; there are {known}")
-        selected = {queue_id: select_filter(filters, queue_id) for queue_id in self.configs}
+        selected = {queue_id: select_filter(filters, queue_id) for queue_id in self.settings.by_id}
         chosen = {queue_id: queue_filter for queue_id, queue_filter in selected.items() if queue_filter is not None}
 
         def new_name(queue_id: str, *, is_main: bool = False) -> str:
-            source, token = self.configs[queue_id].source, self.new_token()
-            return temporary_queue_name(source, deployment=self.deployment, token=token, is_main=is_main)
+            source, token = self.settings.by_id[queue_id].source, self.new_token()
+            return temporary_queue_name(source, deployment=self.settings.deployment, token=token, is_main=is_main)
 
         names = {queue_id: new_name(queue_id) for queue_id in chosen}
         repointed = chosen.keys() & self.pointing.repointed.keys()
@@ -166,15 +159,15 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
             names=names,
             main_names=main_names,
             time_limit_s=time_limit_s,
-            policies=self.policies,
+            policies=self.settings.policies,
         )
         self.advance([requested], only={*names.values(), *main_names.values()})
         return session_id
 
-    def stop(self, session_id: str, *, reason: str | None = None) -> None:
-        """End a session. Raises `NoSuchSession`; one that is ending already goes on ending."""
+    def change(self, session_id: str, event: Event) -> None:
+        """Apply a change that an operator asked for to a session that exists. Raises `NoSuchSession`."""
         self._session(session_id)
-        self.advance([SessionStopped(session_id) if reason is None else SessionStopped(session_id, reason)], only=set())
+        self.advance([event], only=set())
 
     def view(self) -> Registry:
         """Read the registry as it stands now, time passed included; nothing is written, and nothing done."""
@@ -204,9 +197,9 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         if strayed := list(self.pointing.find_strayed(self.known.load())):
             self._apply_events(strayed)
         # Listed before the registry is read: a queue that is being made now is known by then.
-        existing = list(self.queues.names(name_prefix(self.deployment)))
+        existing = list(self.queues.names(name_prefix(self.settings.deployment)))
         self.known.begin()
-        orphaned = orphans(existing, self.known.load(), deployment=self.deployment)
+        orphaned = orphans(existing, self.known.load(), deployment=self.settings.deployment)
         for name in orphaned:
             self.queues.delete(name)
         return orphaned
@@ -284,7 +277,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
                 consumer_at=config.source if config.queue_id in self.pointing.repointed else config.main,
                 drain_timeout_s=config.drain_timeout_s,
             )
-            for config in self.configs.values()
+            for config in self.settings.by_id.values()
         }
         used = {queue.queue_id for queue in registry.queues.values()}
         used |= {split.queue_id for split in registry.splits.values() if not split.is_at_rest}
@@ -320,7 +313,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
                 yield from self.pointing.act(action, self.known.load())
 
     def _create(self, action: CreateQueue) -> Event:
-        config = self.configs.get(action.queue_id)
+        config = self.settings.by_id.get(action.queue_id)
         if config is None:  # by a deployment in between
             return QueueNotCreated(action.name, f"no such queue: {action.queue_id}")
         try:
@@ -375,7 +368,9 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the queue is certainly empty: its counts become correct some time after the last message was sent."""
         queue, _ = self._look_up(name)
         since_ms = queue.quiet_since_ms if queue else None
-        if since_ms is not None and self.now_ms() - since_ms < self.counts_settle_ms:
+        # Until then SQS's counts may miss messages that the session's consumer had in flight:
+        # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/confirm-queue-is-empty.html
+        if since_ms is not None and self.now_ms() - since_ms < self.settings.counts_settle_s * 1000:
             return False
         return self.queues.count(name) == 0
 

@@ -13,7 +13,8 @@ from sluice.operations import Operation
 from sluice.splitting.consumers.targets import Target
 from sluice.splitting.filters.texts import Envelope
 from sluice.splitting.filters.values import MAX_QUEUES, Mode, QueueFilter
-from sluice.splitting.sessions.state import Status
+from sluice.splitting.sessions.events import Event, SessionStopped
+from sluice.splitting.sessions.state import Reason, Status
 
 MAX_CLUSTERS = 100  # of an agent
 MAX_REPORTS = 1_000  # ten consumers of a hundred queues
@@ -148,12 +149,27 @@ class StartSession(Operation[AnySession], frozen=True, kw_only=True, tag="start"
     time_limit_s: Annotated[int, Meta(ge=1, le=MAX_TIME_LIMIT_S)] | None = None
 
 
-class StopSession(Operation[AnySession], frozen=True, kw_only=True, tag="stop"):
-    """End a session. Messages that it hasn't read are returned."""
+class SessionChange(Operation[AnySession], frozen=True, kw_only=True):
+    """Base class of operations that change one session by an event, and return the session."""
 
     changes = True
     session_id: Text
+
+    @property
+    def event(self) -> Event:
+        """The change of the registry."""
+        raise NotImplementedError
+
+
+class StopSession(SessionChange, frozen=True, kw_only=True, tag="stop"):
+    """End a session. Messages that it hasn't read are returned."""
+
     reason: Text | None = None
+
+    @property
+    def event(self) -> Event:
+        """The end of the session."""
+        return SessionStopped(self.session_id, self.reason or Reason.STOPPED)
 
 
 class KeepSession(Operation[SessionStatus], frozen=True, kw_only=True, tag="heartbeat"):

@@ -20,6 +20,7 @@ from sluice.splitting.operations import (
     ListSessions,
     QueueView,
     ReportSteps,
+    SessionChange,
     SessionQueueView,
     SessionStatus,
     SessionsView,
@@ -27,7 +28,6 @@ from sluice.splitting.operations import (
     ShowSplitting,
     SplittingView,
     StartSession,
-    StopSession,
     SweepQueues,
     TakeSteps,
     TickSessions,
@@ -60,8 +60,8 @@ class Performer(msgspec.Struct, frozen=True, kw_only=True):
                     time_limit_s=operation.time_limit_s,
                 )
                 result = self.find(session_id)
-            case StopSession():
-                self.control.stop(operation.session_id, reason=operation.reason)
+            case SessionChange():
+                self.control.change(operation.session_id, operation.event)
                 result = self.find(operation.session_id)
             case KeepSession():
                 kept = self.control.heartbeat(operation.session_id)
@@ -113,12 +113,12 @@ class Performer(msgspec.Struct, frozen=True, kw_only=True):
                 **pick_shared_fields(config, Envelope),
                 rules=tuple(
                     rule
-                    for policy in self.control.policies
+                    for policy in self.control.settings.policies
                     if policy.holds_for(config.queue_id)
                     for rule in policy.rules()
                 ),
             )
-            for config in self.control.configs.values()
+            for config in self.control.settings.by_id.values()
         )
 
     def _view(self, registry: Registry, session: Session, counts: Mapping[str, int]) -> SessionView:

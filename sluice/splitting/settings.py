@@ -9,12 +9,13 @@ import msgspec
 from sluice.settings import Settings
 from sluice.splitting.consumers.targets import Target
 from sluice.splitting.consumers.temporary_queues import TAG_CHARACTERS
+from sluice.splitting.filters.texts import Envelope
 from sluice.splitting.policies import Policy
 from sluice.stages import add_stage_prefix
 
 
-class SplitConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue that can be split. `source` and `main` are queue names.
+class SplitConfig(Envelope, frozen=True, kw_only=True):
+    """A queue that can be split, with the envelope of its bodies. `source` and `main` are queue names.
 
     Where the deployed consumer is re-pointed there is no `main`: it reads the source while nothing is split, and then a
     temporary queue.
@@ -23,8 +24,6 @@ class SplitConfig(msgspec.Struct, frozen=True, kw_only=True):
     queue_id: str
     source: str
     main: str | None = None
-    sns: bool = False
-    s3_event: bool = False
     drain_timeout_s: int | None = None
     tags: Mapping[str, str] = msgspec.field(default_factory=dict)
 

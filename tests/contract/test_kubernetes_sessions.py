@@ -15,13 +15,14 @@ from sluice.cli.splitting.agents import Agent
 from sluice.kubernetes.api import Api, api_path
 from sluice.splitting.consumers.targets import KubernetesWorkload, Target
 from sluice.splitting.pointing import HELD_MS
+from sluice.splitting.sessions.events import SessionStopped
 from sluice.splitting.sessions.state import Status
 from sluice.splitting.settings import Repointed
 from tests.kubernetes.cluster import ARGO, KEDA, RBAC, Cluster, Json, documented_roles, target_of
 from tests.kubernetes.servers import Server
 from tests.kubernetes.workloads import SCALED, consumers, made, scaled, state
 from tests.many_cases import one_of
-from tests.splitting_fakes import FakeConsumers
+from tests.splitting_fakes import SETTINGS, FakeConsumers
 from tests.unit.splitting.test_agents import answer_of
 from tests.unit.splitting.test_pointing import World
 
@@ -115,7 +116,7 @@ def ready(world: World, cluster: Cluster, *, seconds: float = 1) -> str:
 
 
 def ended(world: World, cluster: Cluster, session_id: str, *, seconds: float = 1) -> None:
-    world.control().stop(session_id)
+    world.control().change(session_id, SessionStopped(session_id))
     until(world, cluster.roll, lambda: world.store.registry.splits["q"].is_at_rest, seconds=seconds)
 
 
@@ -134,7 +135,7 @@ def test_whenever_it_is_killed_a_session_gets_its_queue_and_all_is_put_back(serv
             world, first, triggers = world_of(cluster, Api(killing.send)), state(cluster), scaled(cluster)
             session_id = ready(world, cluster, seconds=HELD_MS / 4_000)
             (main,) = reads(cluster)
-            assert main.startswith("sluice-tmp-tagtag")
+            assert main.startswith(f"sluice-tmp-{SETTINGS.deployment}")
             assert scaled(cluster) == [{"queueURLFromEnv": "QUEUE", "queueURL": main}]
             assert world.consumers.triggers["trigger"]
             ended(world, cluster, session_id, seconds=HELD_MS / 4_000)
@@ -162,8 +163,8 @@ def test_an_agent_lets_a_workload_read_main_and_puts_it_back(server: Server) -> 
     session_id = world.start()
     until(world, rolled, lambda: world.store.registry.sessions[session_id].status is Status.READY)
     (main,) = reads(cluster)
-    assert main.startswith("sluice-tmp-tagtag")
-    world.control().stop(session_id)
+    assert main.startswith(f"sluice-tmp-{SETTINGS.deployment}")
+    world.control().change(session_id, SessionStopped(session_id))
     until(world, rolled, lambda: world.store.registry.splits["q"].is_at_rest)
     assert (state(cluster), reads(cluster)) == (first, {"source"})
 
@@ -237,7 +238,7 @@ def test_who_may_not_put_it_back_for_now_goes_on_when_it_may(server: Server) -> 
     kept = cluster.admin.get(binding)
     cluster.admin.delete(binding)
     cluster.wait_for_rights(False)
-    world.control().stop(session_id)
+    world.control().change(session_id, SessionStopped(session_id))
     until(world, cluster.roll, lambda: bool(world.consumers.warnings))
     assert {what for what, _, _ in world.consumers.warnings} == {"ConsumerNotMoved"}
     assert not world.store.registry.splits["q"].is_at_rest

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from msgspec.structs import replace
+
 from functions.control import handler as control
 from functions.splitter import handler as splitter
 from sluice.aws.splitting.registry_store import DynamoRegistryStore
@@ -29,7 +31,7 @@ from tests.functions.conftest import CONTEXT
 from tests.functions.ways import Inline
 from tests.hostile.events import NOW_MS, Given, became, event, put_together, record, reporter
 from tests.hostile.strict_sqs import StrictClient, as_json
-from tests.splitting_fakes import FakeRegistryStore, FakeSplitQueues, pointing
+from tests.splitting_fakes import SETTINGS, FakeRegistryStore, FakeSplitQueues, pointing
 
 QUEUE = SplitConfig(queue_id="q", source="q", main="main", sns=True, s3_event=True)
 CONFIG = SplitConfig(queue_id="q", source="source", main="main", sns=True, s3_event=True)
@@ -141,12 +143,10 @@ class Sessions:
             known=KnownRegistry(self.store),
             queues=self.queues,
             pointing=pointing(),
-            configs={"q": CONFIG},
-            deployment="deploy",
+            settings=replace(SETTINGS, split_queues=(CONFIG,)),
             now_ms=lambda: NOW_MS,
             new_token=lambda: next(self.tokens),
             may_go_on=lambda: True,
-            counts_settle_ms=0,
         )
 
     def performer(self, control: Control) -> Performer:

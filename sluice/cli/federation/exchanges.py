@@ -20,7 +20,7 @@ ExchangeName = Annotated[str, typer.Argument(help="As `exchange list` shows it."
 def add(
     site: SiteText,
     name: Annotated[str, typer.Argument(help="1 to 127 of A-Za-z0-9_.:-")],
-    type_: Annotated[ExchangeType, typer.Argument(metavar="TYPE", help="direct, topic, fanout or headers.")],
+    type_: Annotated[ExchangeType, typer.Argument(metavar="TYPE", help=f"{', '.join(ExchangeType)}.")],
     *,
     alternate: Annotated[
         str | None, typer.Option(metavar="EXCHANGE", help="Exchange that gets messages that no binding matches.")

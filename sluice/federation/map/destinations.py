@@ -1,6 +1,6 @@
 """Finds the queues that a message with a given key reaches from an exchange, over bindings and routes. Pure.
 
-Bindings are checked one by one, which is fast enough for one message. What a site reports about itself decides. For a
+What a site reports about itself decides. For a
 site that wasn't queried, only the binding advertisements of dynamic routes are known.
 """
 
@@ -16,7 +16,7 @@ from sluice.federation.links.states import CARRYING
 from sluice.federation.map.topology import Route, Topology
 from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.exchanges import Exchange, ExchangeType, list_alternates
-from sluice.federation.matching.indexes import Publication
+from sluice.federation.matching.indexes import Arguments, Publication
 from sluice.federation.matching.metadata import Trace, append_tag, find_drop_reason
 from sluice.federation.matching.typed_values import Headers, to_stored
 from sluice.federation.operations import PathView
@@ -106,17 +106,16 @@ class _Follower:
         for exchange in (
             list_alternates(at.exchange, site.exchanges) if site is not None and is_known else (at.exchange,)
         ):
-            queues = [] if site is None else list(dict.fromkeys(self._matching_queues(site, exchange, at.key)))
+            queues = [] if site is None else self._matching_queues(site, exchange, at.key)
             passages = list(self._try_routes(at._replace(exchange=exchange), queues, trace))
             if queues or passages:
                 return Stage(at=at, exchange=exchange, queues=queues, passages=passages, over=over)
         return Stage(at=at, exchange=at.exchange, queues=(), passages=(), over=over)
 
-    def _matching_queues(self, site: SiteExchanges, exchange: str, key: str) -> Iterator[str]:
+    def _matching_queues(self, site: SiteExchanges, exchange: str, key: str) -> Sequence[str]:
         type_ = site.exchanges[exchange].type if exchange in site.exchanges else None
-        for binding in site.bindings:
-            if binding.exchange == exchange and binding_matches(type_, binding, key=key, headers=self.headers):
-                yield binding.queue
+        bindings = [binding for binding in site.bindings if binding.exchange == exchange]
+        return match_queues(type_, bindings, Publication(exchange=exchange, key=key, headers=self.headers))
 
     def _try_routes(self, at: Arrival, queues: Sequence[str], trace: Trace) -> Iterator[RouteOutcome]:
         """Yield the routes that match a message here, including those that its trace excludes."""
@@ -142,9 +141,8 @@ class _Follower:
         if bridge.dynamic:
             return self._is_needed_downstream(route, at)
         binding = Binding(exchange=bridge.src, queue="", key=bridge.key)
-        return binding_matches(
-            self.topology.exchange_type(at.site, at.exchange), binding, key=at.key, headers=self.headers
-        )
+        publication = Publication(exchange=bridge.src, key=at.key, headers=self.headers)
+        return bool(match_queues(self.topology.exchange_type(at.site, at.exchange), [binding], publication))
 
     def _is_needed_downstream(self, route: Route, at: Arrival) -> bool | None:
         """Return whether a site behind a dynamic route has a matching binding; None if that isn't known."""
@@ -157,14 +155,23 @@ class _Follower:
             origin = self.reports.get(path.origin)
             if origin is None:
                 answer = None
-            elif any(True for _ in self._matching_queues(origin, path.exchange, at.key)):
+            elif self._matching_queues(origin, path.exchange, at.key):
                 return True
         return answer
 
 
-def binding_matches(type_: ExchangeType | None, binding: Binding, *, key: str, headers: Headers) -> bool:
-    """Return whether a binding matches a message; an unknown exchange counts as a topic exchange."""
+def match_queues(type_: ExchangeType | None, bindings: Sequence[Binding], publication: Publication) -> Sequence[str]:
+    """Return the queues that an exchange with these bindings sends a message to; an unknown type counts as topic.
+
+    They are in the order of the bindings.
+    """
     index = (type_ or ExchangeType.TOPIC).index_class()
-    # A static route's binding has no arguments here, so it matches all headers.
-    index.add(binding.queue, {binding.key: to_stored(binding.arguments or index.match_all_arguments)})
-    return bool(index.matches(Publication(exchange=binding.exchange, key=key, headers=headers)))
+    queues: dict[str, dict[str, Arguments]] = {}
+    for binding in bindings:
+        # A static route's binding has no arguments here, so it matches all headers.
+        arguments = to_stored(binding.arguments or index.match_all_arguments)
+        queues.setdefault(binding.queue, {})[binding.key] = arguments
+    for queue, keys in queues.items():
+        index.add(queue, keys)
+    matching = index.matches(publication)
+    return [queue for queue in queues if queue in matching]

@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 
 from sluice.federation.links.registry import format_served_name
 from sluice.federation.links.states import LinkState, LinkStatus
-from sluice.federation.map.destinations import Arrival, SiteExchanges, Stage, binding_matches, find_destinations
+from sluice.federation.map.destinations import Arrival, SiteExchanges, Stage, find_destinations, match_queues
 from sluice.federation.map.topology import MappedSite, Topology
 from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
+from sluice.federation.matching.indexes import Publication
 from sluice.federation.matching.topics import covers
+from sluice.federation.matching.typed_values import Headers
 from sluice.federation.operations import PathView
 from tests.unit.federation.test_topology import TYPES, dynamic, link_to, push
 
@@ -109,18 +111,25 @@ def test_a_queue_route_takes_what_comes_to_its_queue() -> None:
     assert queues(gone(where, asked, key="z")) == {"A": []}
 
 
+def matches(type_: ExchangeType, binding: Binding, *, key: str, headers: Headers) -> bool:
+    """Return whether a message goes to the binding's queue alone, beside another queue whose binding it misses."""
+    other = Binding(exchange="x", queue="other", key="no.such.key", arguments={"x-match": "all", "no": "header"})
+    queues = match_queues(type_, [other, binding], Publication(exchange="x", key=key, headers=headers))
+    return queues == (["other", "q"] if type_ is ExchangeType.FANOUT else ["q"])
+
+
 tokens = st.lists(st.sampled_from(["a", "b", "*", "#"]), min_size=1, max_size=4).map(".".join)
 
 
 @given(pattern=tokens, key=st.lists(st.sampled_from(["a", "b"]), min_size=1, max_size=4).map(".".join))
 def test_a_binding_takes_what_its_exchange_would_route_by_it(pattern: str, key: str) -> None:
     binding = Binding(exchange="x", queue="q", key=pattern)
-    assert binding_matches(ExchangeType.TOPIC, binding, key=key, headers={}) == covers(pattern, key)
-    assert binding_matches(ExchangeType.DIRECT, binding, key=key, headers={}) == (pattern == key)
-    assert binding_matches(ExchangeType.FANOUT, binding, key=key, headers={})
+    assert matches(ExchangeType.TOPIC, binding, key=key, headers={}) == covers(pattern, key)
+    assert matches(ExchangeType.DIRECT, binding, key=key, headers={}) == (pattern == key)
+    assert matches(ExchangeType.FANOUT, binding, key=key, headers={})
 
 
 def test_a_headers_binding_asks_for_headers() -> None:
     binding = Binding(exchange="x", queue="q", arguments={"x-match": "all", "tenant": "blue"})
-    assert binding_matches(ExchangeType.HEADERS, binding, key="", headers={"tenant": "blue"})
-    assert not binding_matches(ExchangeType.HEADERS, binding, key="", headers={"tenant": "red"})
+    assert matches(ExchangeType.HEADERS, binding, key="", headers={"tenant": "blue"})
+    assert not matches(ExchangeType.HEADERS, binding, key="", headers={"tenant": "red"})

@@ -29,10 +29,10 @@ from sluice.splitting.sessions.rules import CHANGES_AT_ONCE, QUEUE_IS_USED_AFTER
 from sluice.splitting.sessions.state import ALIVE, SPLITTER_LEASE_S, QueueState, Reason, Registry, Status
 from sluice.splitting.settings import SplitConfig
 from tests.fakes import Clock
-from tests.splitting_fakes import FakeRegistryStore, FakeSplitQueues, pointing
+from tests.splitting_fakes import SETTINGS, FakeRegistryStore, FakeSplitQueues, pointing
 
 FILTERS = {"q": QueueFilter(filter=Filter(attributes=(("client", "a"),)))}
-SESSION_QUEUE = "sluice-tmp-tagtag000000000001-source"  # the first token is the session's id
+SESSION_QUEUE = f"sluice-tmp-{SETTINGS.deployment}000000000001-source"  # the first token is the session's id
 
 
 @dataclass
@@ -53,12 +53,10 @@ class World:
             known=self.known,
             queues=self.queues,
             pointing=pointing(),
-            configs={"q": SplitConfig(queue_id="q", source="source", main="main", tags={"team": "ours"})},
-            deployment="tagtag",
+            settings=SETTINGS,
             now_ms=self.clock,
             new_token=lambda: f"{next(numbers):012d}",
             may_go_on=lambda: True,
-            counts_settle_ms=0,
         )
 
     @property
@@ -123,7 +121,8 @@ def test_unknown_queues_and_keys_are_refused_and_change_nothing(world: World) ->
 def test_what_policies_forbid_is_refused_by_each_queue_of_a_star_and_changes_nothing(world: World) -> None:
     other = SplitConfig(queue_id="other", source="other", main="main")
     policies = [Policy(queues=("q",), required_attributes=("tenant",)), Policy(queues=("o*",), max_time_limit_s=60)]
-    control = replace(world.control, configs={**world.control.configs, "other": other}, policies=policies)
+    settings = replace(SETTINGS, split_queues=(*SETTINGS.split_queues, other), policies=policies)
+    control = replace(world.control, settings=settings)
     with pytest.raises(SessionRefused) as caught:
         control.start({"*": FILTERS["q"]}, owner="me")
     assert str(caught.value) == (
@@ -135,11 +134,11 @@ def test_what_policies_forbid_is_refused_by_each_queue_of_a_star_and_changes_not
 
 
 def test_sessions_that_live_on_a_queue_count_for_its_policy(world: World) -> None:
-    control = replace(world.control, policies=[Policy(max_sessions=1)])
+    control = replace(world.control, settings=replace(SETTINGS, policies=(Policy(max_sessions=1),)))
     first = control.start(FILTERS, owner="me")
     with pytest.raises(SessionRefused, match=r"queue q: splitting\.policies\[0\]\.max_sessions: there are 1"):
         control.start(FILTERS, owner="me")
-    control.stop(first)
+    control.change(first, SessionStopped(first))
     control.start(FILTERS, owner="me")
 
 
@@ -154,7 +153,7 @@ def test_what_is_left_goes_back_without_the_mark_and_is_counted_and_the_queue_go
     world.queues.messages[SESSION_QUEUE] = [
         Message(message_id=str(n), body=str(n), attributes=marked) for n in range(25)
     ]
-    world.control.stop(session_id)
+    world.control.change(session_id, SessionStopped(session_id))
     world.control.advance()
     assert sorted(map(int, world.queues.bodies("main"))) == list(range(25))
     assert all(message.attributes.keys() == {"n"} for message in world.queues.messages["main"])
@@ -167,7 +166,7 @@ def test_a_splitter_that_has_not_seen_the_end_keeps_the_queue_but_not_its_messag
     session_id = world.start()
     world.store.announce("splitter", version=world.store.version(), at_ms=world.clock())
     world.queues.messages[SESSION_QUEUE] = [Message(message_id="1", body="1")]
-    world.control.stop(session_id)
+    world.control.change(session_id, SessionStopped(session_id))
     world.control.advance()
     assert world.queues.bodies("main") == ["1"]
     assert ("delete", SESSION_QUEUE) not in world.queues.calls
@@ -180,7 +179,7 @@ def test_what_main_refuses_stays_in_the_sessions_queue(world: World) -> None:
     session_id = world.start()
     world.queues.messages[SESSION_QUEUE] = [Message(message_id="1", body="1"), Message(message_id="2", body="2")]
     world.queues.failing.add("main")
-    world.control.stop(session_id)
+    world.control.change(session_id, SessionStopped(session_id))
     world.control.advance()
     assert world.queues.bodies(SESSION_QUEUE) == ["1", "2"]
     assert world.store.registry.sessions[session_id].status is Status.CLEANUP_ERROR
@@ -192,7 +191,7 @@ def test_what_main_refuses_stays_in_the_sessions_queue(world: World) -> None:
 def test_mirrored_copies_are_not_returned(world: World) -> None:
     session_id = world.start({"q": structs.replace(FILTERS["q"], mode=Mode.MIRROR)})
     world.queues.messages[SESSION_QUEUE] = [Message(message_id="1", body="1")]
-    world.control.stop(session_id)
+    world.control.change(session_id, SessionStopped(session_id))
     world.control.advance()
     assert world.queues.bodies("main") == []
     assert world.store.registry.queues == {}
@@ -201,12 +200,12 @@ def test_mirrored_copies_are_not_returned(world: World) -> None:
 def test_why_a_session_ended_is_remembered_when_it_is_gone(world: World) -> None:
     session_id = world.start()
     world.pass_s(2)
-    world.control.stop(session_id, reason=Reason.FILTER_TIMED_OUT)
+    world.control.change(session_id, SessionStopped(session_id, Reason.FILTER_TIMED_OUT))
     world.control.advance()
     with pytest.raises(NoSuchSession, match="FilterTimedOut"):
         world.control.heartbeat(session_id)
     with pytest.raises(NoSuchSession, match="never started"):
-        world.control.stop("unheard-of")
+        world.control.change("unheard-of", SessionStopped("unheard-of"))
 
 
 def test_heartbeats_keep_a_session_and_their_absence_ends_it(world: World) -> None:
@@ -246,9 +245,13 @@ def test_one_session_in_a_hurry_does_not_do_the_work_of_others(world: World) -> 
 
 def test_the_sweep_deletes_this_deployments_unknown_queues_and_no_others(world: World) -> None:
     world.start()
-    for name in ("sluice-tmp-tagtag999999999999-x", "sluice-tmp-others999999999999-x", "snowflake-client-x"):
+    for name in (
+        f"sluice-tmp-{SETTINGS.deployment}999999999999-x",
+        "sluice-tmp-others999999999999-x",
+        "snowflake-client-x",
+    ):
         world.queues.messages[name] = []
-    assert world.control.sweep() == ["sluice-tmp-tagtag999999999999-x"]
+    assert world.control.sweep() == [f"sluice-tmp-{SETTINGS.deployment}999999999999-x"]
     assert SESSION_QUEUE in world.queues.messages
 
 
@@ -258,7 +261,7 @@ def test_ticks_come_soon_while_something_moves_later_while_sessions_live_and_not
     world.pass_s(2)
     assert next_tick_s(world.store.registry) == LATER_S
     world.store.announce("splitter", version=world.store.version(), at_ms=world.clock())
-    world.control.stop(session_id)
+    world.control.change(session_id, SessionStopped(session_id))
     assert next_tick_s(world.store.registry) == SOON_S
 
 
@@ -302,7 +305,7 @@ def test_a_start_that_was_cut_off_is_finished_by_the_next_tick(world: World) -> 
 
 def test_a_queue_that_isnt_configured_any_more_fails_its_session_and_no_tick(world: World) -> None:
     session_id = replace(world.control, may_go_on=lambda: False).start(FILTERS, owner="me")
-    replace(world.control, configs={}).advance()
+    replace(world.control, settings=replace(SETTINGS, split_queues=())).advance()
     assert world.store.registry.sessions[session_id].status is Status.START_ERROR
     assert "no such queue: q" in world.store.registry.sessions[session_id].reason
 
@@ -310,8 +313,8 @@ def test_a_queue_that_isnt_configured_any_more_fails_its_session_and_no_tick(wor
 def test_a_session_of_a_queue_that_isnt_configured_any_more_ends_as_any_other(world: World) -> None:
     session_id = world.start()
     world.queues.messages[SESSION_QUEUE] = [Message(message_id="1", body="1")]
-    without = replace(world.control, configs={})
-    without.stop(session_id)
+    without = replace(world.control, settings=replace(SETTINGS, split_queues=()))
+    without.change(session_id, SessionStopped(session_id))
     without.advance()
     assert world.queues.bodies("main") == ["1"]
     assert (world.store.registry.sessions, world.store.registry.queues) == ({}, {})
@@ -321,7 +324,7 @@ def test_without_main_what_is_left_stays_where_it_is(world: World) -> None:
     session_id = world.start()
     world.queues.messages[SESSION_QUEUE] = [Message(message_id="1", body="1")]
     world.queues.gone.add("main")
-    world.control.stop(session_id)
+    world.control.change(session_id, SessionStopped(session_id))
     world.control.advance()
     assert world.queues.bodies(SESSION_QUEUE) == ["1"]
     session = world.store.registry.sessions[session_id]
@@ -338,7 +341,7 @@ def test_without_main_what_is_left_stays_where_it_is(world: World) -> None:
 def test_a_sessions_queue_that_somebody_deleted_is_done_with(world: World) -> None:
     session_id = world.start()
     world.queues.delete(SESSION_QUEUE)
-    world.control.stop(session_id)
+    world.control.change(session_id, SessionStopped(session_id))
     world.control.advance()
     assert (world.store.registry.sessions, world.store.registry.queues) == ({}, {})
 
@@ -348,7 +351,7 @@ def test_what_main_refuses_is_not_asked_again_for_ever(world: World) -> None:
     session_id = world.start()
     world.queues.messages[SESSION_QUEUE] = [Message(message_id=body, body=body) for body in ("bad", "good")]
     world.queues.refused.add("bad")
-    world.control.stop(session_id)
+    world.control.change(session_id, SessionStopped(session_id))
     world.control.advance()
     assert (world.queues.bodies("main"), world.queues.bodies(SESSION_QUEUE)) == (["good"], ["bad"])
     assert ("delete", SESSION_QUEUE) not in world.queues.calls
@@ -365,7 +368,7 @@ def test_what_was_returned_before_a_failure_is_counted(world: World) -> None:
         return receive(name)
 
     world.queues.receive_batch = receive_once  # type: ignore[method-assign]
-    world.control.stop(session_id)
+    world.control.change(session_id, SessionStopped(session_id))
     world.control.advance()
     assert len(world.queues.bodies("main")) == 10
     assert world.store.registry.queues[SESSION_QUEUE].returned == 10
@@ -374,7 +377,8 @@ def test_what_was_returned_before_a_failure_is_counted(world: World) -> None:
 
 def test_what_goes_back_in_order_is_not_overtaken_by_its_group(world: World) -> None:
     """Two messages of more than half a request's bytes go in two requests, of which the first is refused."""
-    control = replace(world.control, configs={"q": SplitConfig(queue_id="q", source="s.fifo", main="main.fifo")})
+    fifo = SplitConfig(queue_id="q", source="s.fifo", main="main.fifo")
+    control = replace(world.control, settings=replace(SETTINGS, split_queues=(fifo,)))
     session_id = control.start(FILTERS, owner="me")
     [name] = world.store.registry.queues
     first, second = "1" * 700_000, "2" * 700_000
@@ -383,7 +387,7 @@ def test_what_goes_back_in_order_is_not_overtaken_by_its_group(world: World) -> 
         for body, group in ((first, "g"), (second, "g"), ("other", "h"))
     ]
     world.queues.refused.add(first)
-    control.stop(session_id)
+    control.change(session_id, SessionStopped(session_id))
     control.advance()
     assert world.queues.bodies("main.fifo") == ["other"]
     assert world.queues.bodies(name) == [first, second]
@@ -395,10 +399,10 @@ def test_what_goes_back_in_order_is_not_overtaken_by_its_group(world: World) -> 
 def test_ending_twice_is_ending_once(world: World) -> None:
     session_id = world.start()
     world.store.announce("splitter", version=world.store.version(), at_ms=world.clock())
-    world.control.stop(session_id)
+    world.control.change(session_id, SessionStopped(session_id))
     ended = world.store.registry.sessions[session_id]
     world.clock.ms += 1_000
-    world.control.stop(session_id, reason=Reason.FILTER_TIMED_OUT)
+    world.control.change(session_id, SessionStopped(session_id, Reason.FILTER_TIMED_OUT))
     assert world.store.registry.sessions[session_id] == ended
 
 
@@ -425,7 +429,7 @@ def test_others_are_untouched_when_a_session_ends(world: World) -> None:
     world.pass_s(2)
     [queue] = [queue.name for queue in world.store.registry.queues.values() if queue.session_id == second]
     world.queues.messages[queue] = [Message(message_id="1", body="1")]
-    world.control.stop(first)
+    world.control.change(first, SessionStopped(first))
     world.control.advance()
     assert world.queues.bodies(queue) == ["1"]
     assert world.status(second) is Status.READY
@@ -478,7 +482,7 @@ def test_one_write_takes_whole_sessions_and_the_asked_one_first(world: World) ->
 
 def test_a_sweep_goes_on_where_a_queue_is_gone_already(world: World) -> None:
     world.start()
-    name = "sluice-tmp-tagtag999999999999-x"
+    name = f"sluice-tmp-{SETTINGS.deployment}999999999999-x"
     world.queues.messages[name] = []
     world.queues.gone.add(name)
     assert world.control.sweep() == [name]
@@ -486,9 +490,9 @@ def test_a_sweep_goes_on_where_a_queue_is_gone_already(world: World) -> None:
 
 
 def test_a_queue_is_deleted_only_when_sqs_counts_are_sure_that_it_is_empty(world: World) -> None:
-    control = replace(world.control, counts_settle_ms=60_000)
+    control = replace(world.control, settings=replace(SETTINGS, counts_settle_s=60))
     session_id = world.start()
-    control.stop(session_id)
+    control.change(session_id, SessionStopped(session_id))
     for seconds, deleted in ((0, False), (59, False), (1, True)):
         world.clock.ms += seconds * 1_000
         control.advance()

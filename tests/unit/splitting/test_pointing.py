@@ -17,11 +17,11 @@ from sluice.splitting.consumers.targets import (
 from sluice.splitting.control import Control, KnownRegistry, next_tick_s
 from sluice.splitting.filters.values import Filter, QueueFilter
 from sluice.splitting.pointing import HELD_MS
-from sluice.splitting.sessions.events import ConsumersHeld
+from sluice.splitting.sessions.events import ConsumersHeld, SessionStopped
 from sluice.splitting.sessions.state import Phase, Status
 from sluice.splitting.settings import Repointed, SplitConfig
 from tests.fakes import Clock
-from tests.splitting_fakes import FakeConsumers, FakeRegistryStore, FakeSplitQueues, pointing
+from tests.splitting_fakes import SETTINGS, FakeConsumers, FakeRegistryStore, FakeSplitQueues, pointing
 
 FILTERS = {"q": QueueFilter(filter=Filter(attributes=(("client", "a"),)))}
 VARIABLE: Target = LambdaVariable(function="orders", variable="QUEUE")
@@ -52,12 +52,12 @@ class World:
             known=KnownRegistry(self.store),
             queues=self.queues,
             pointing=pointing(*self.repointed, consumers=self.consumers, now_ms=self.clock, holder=token()),
-            configs={"q": SplitConfig(queue_id="q", source="source")} if self.repointed else {},
-            deployment="tagtag",
+            settings=changed(
+                SETTINGS, split_queues=(SplitConfig(queue_id="q", source="source"),) if self.repointed else ()
+            ),
             now_ms=self.clock,
             new_token=token,
             may_go_on=lambda: True,
-            counts_settle_ms=0,
         )
 
     def new_token(self) -> str:
@@ -99,11 +99,11 @@ def world() -> World:
 def test_a_first_session_moves_all_consumers_to_a_main_queue_and_the_last_ones_end_puts_them_back(world: World):
     session_id = world.ready()
     [main] = world.at
-    assert main.startswith("sluice-tmp-tagtag")
+    assert main.startswith(f"sluice-tmp-{SETTINGS.deployment}")
     assert "-main-source" in main
     assert main in world.queues.attributes
     assert world.consumers.triggers["trigger"]
-    world.control().stop(session_id)
+    world.control().change(session_id, SessionStopped(session_id))
     world.until(lambda: world.store.registry.splits["q"].is_at_rest)
     assert world.at == {"source"}
     assert not world.consumers.triggers["trigger"]
@@ -151,7 +151,7 @@ def test_one_that_cant_be_moved_midway_has_the_others_put_back(world: World):
 def test_one_that_cant_be_put_back_for_now_keeps_no_other_from_it(world: World):
     session_id = world.ready()
     world.consumers.failing.add(describe_target(VARIABLE))
-    world.control().stop(session_id)
+    world.control().change(session_id, SessionStopped(session_id))
     world.until(lambda: world.consumers.texts[describe_target(PARAMETER)] == "source")
     assert world.consumers.texts[describe_target(VARIABLE)] != "source"
     assert {what for what, _, _ in world.consumers.warnings} == {"ConsumerNotMoved"}
@@ -163,7 +163,7 @@ def test_one_that_cant_be_put_back_for_now_keeps_no_other_from_it(world: World):
 def test_what_its_owner_has_changed_since_stays(world: World):
     session_id = world.ready()
     world.consumers.texts[describe_target(VARIABLE)] = "theirs"
-    world.control().stop(session_id)
+    world.control().change(session_id, SessionStopped(session_id))
     world.until(lambda: world.store.registry.splits["q"].is_at_rest)
     assert world.consumers.texts == {describe_target(VARIABLE): "theirs", describe_target(PARAMETER): "source"}
     assert [what for what, _, _ in world.consumers.warnings] == ["ConsumerNotPutBack"]
@@ -172,7 +172,7 @@ def test_what_its_owner_has_changed_since_stays(world: World):
 def test_a_session_that_ends_on_the_way_turns_the_consumers_round(world: World):
     session_id = world.start()
     world.until(lambda: world.store.registry.splits["q"].consumer_at is None)
-    world.control().stop(session_id)
+    world.control().change(session_id, SessionStopped(session_id))
     world.until(lambda: world.store.registry.splits["q"].is_at_rest)
     assert world.at == {"source"}
 
@@ -202,7 +202,7 @@ def test_a_consumer_that_its_owner_puts_back_amid_a_split_is_moved_again(world: 
 def test_one_that_its_owner_puts_back_while_main_drains_reads_what_is_there_first(world: World):
     session_id = world.ready()
     [main] = world.at
-    world.control().stop(session_id)
+    world.control().change(session_id, SessionStopped(session_id))
     world.queues.send_batch(main, [{"Id": "0", "MessageBody": "left"}])
     world.until(lambda: world.phase is Phase.DRAINING)
     world.consumers.texts[describe_target(VARIABLE)] = "source"
@@ -245,7 +245,7 @@ def test_one_that_cant_be_looked_at_counts_as_there(world: World):
 def test_what_isnt_configured_any_more_is_put_back(world: World):
     session_id = world.ready()
     world.repointed = ()
-    world.control().stop(session_id)
+    world.control().change(session_id, SessionStopped(session_id))
     world.until(lambda: "q" not in world.store.registry.splits)
     assert world.at == {"source"}
 
