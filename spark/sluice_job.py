@@ -1,4 +1,4 @@
-"""StartJobRun's entryPoint: the package is in the job's environment, the script is what EMR Serverless is given."""
+"""The script that EMR Serverless starts as a run's `entryPoint`; package `sluice_jobs` is in the job's environment."""
 
 import sys
 

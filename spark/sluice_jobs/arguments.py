@@ -15,7 +15,7 @@ from sluice_spark.metrics.measures import NAMESPACE
 from sluice_spark.options import parse_options as parsed_options
 
 TABLE_FORMATS = [table_format.value for table_format in TableFormat]
-_LOCATION = re.compile(r"(s3[an]?://[^/`]+/|file:/|/)[^`]+")  # no backtick: it goes into SQL
+_LOCATION = re.compile(r"(s3[an]?://[^/`]+/|file:/|/)[^`]+")  # without backticks, as SQL statements quote the location
 _NAMESPACE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 LATE_DAYS_DEFAULT = 3
 TRIGGER_SECONDS_DEFAULT = 30.0
@@ -136,7 +136,7 @@ def source_options(arguments: argparse.Namespace) -> dict[str, str]:
         "envelope": arguments.envelope,
         "maxMessagesPerTrigger": arguments.max_messages and str(arguments.max_messages),
         "maxConnections": arguments.max_connections and str(arguments.max_connections),
-        # A drain ends after the receive in flight, so a short wait ends it sooner.
+        # A drain ends after the receive in flight, so a short wait ends the drain sooner.
         "waitTimeSeconds": DRAIN_WAIT_S if arguments.drain else None,
     }
     return {name: value for name, value in options.items() if value is not None}

@@ -1,11 +1,11 @@
 """Job *compact*: merges small files of closed days into files of a target size. Readers always see each row once.
 
-A day is closed when it is over. Rows that land for it later go to separate files, which the next run merges. Two runs
-at once are safe: a run that finds a file replaced by the other leaves the table as it is. Removed files, and those of
+A day is closed when it is over. Rows that land for it later go to separate files, which the next run merges. Concurrent
+runs are safe: a run that finds a file replaced by another run leaves the table as it is. Removed files, and those of
 killed attempts, are deleted a day later, so that a running reader can finish.
 
-Spark merges on all its workers. The library's own compaction isn't used: two at once both succeeded (deltalake 1.6.6),
-and each row was there twice. Delta and Iceberg tables are compacted by their own SQL statements.
+Spark merges on all its workers. The library's own compaction isn't used: two concurrent runs both succeeded (deltalake
+1.6.6), and every row was duplicated. Delta and Iceberg tables are compacted by their own SQL statements.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,13 +21,13 @@ from sluice_jobs.table_schemas import MESSAGES
 from sluice_jobs.tables import ParquetTable
 from sluice_spark.errors import LogError
 
-SMALL = 0.75  # of the target size: larger files aren't merged
+SMALL = 0.75  # share of the target size; larger files aren't merged
 DELTA_TARGET = "spark.databricks.delta.optimize.maxFileSize"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionTotals:
-    """A run's result. `removed` counts deleted files of earlier runs and killed attempts."""
+    """The result of a compaction. `removed` counts deleted files of earlier runs and of killed attempts."""
 
     files_before: int = 0
     files_after: int = 0
@@ -72,7 +72,7 @@ def compact_table(
 
 
 def merge_files(spark: SparkSession, table: ParquetTable, small: Sequence[DataFile]) -> CompactionTotals:
-    """Merge the files into one, in one version; does nothing if another run was faster.
+    """Replace the files by one merged file, in one version; do nothing if another run was faster.
 
     Raises LogError if rows would be lost.
     """
@@ -84,7 +84,7 @@ def merge_files(spark: SparkSession, table: ParquetTable, small: Sequence[DataFi
 
     def change(files: Sequence[DataFile]) -> Change | None:
         if {file.path for file in small} - {file.path for file in files}:
-            return None  # another run was faster; our new file is deleted later like those of killed attempts
+            return None  # another run was faster; a later clean-up deletes our new file
         return Change(add=large, remove=small, moves_rows=True)
 
     if not table.log.change(change):
@@ -116,12 +116,12 @@ def plan_merges(files: Sequence[DataFile], days: Sequence[date], target_bytes: i
 
 
 def optimize_statement(location: str, days: Sequence[date]) -> str:
-    """Return Delta's SQL statement; its target size is a setting of the session."""
+    """Return Delta's SQL statement to compact a table. The session's configuration sets its target size."""
     return f"OPTIMIZE delta.`{location}/{MESSAGES}` WHERE {_between(days)}"
 
 
 def rewrite_statement(namespace: str, days: Sequence[date], target_bytes: int) -> str:
-    """Return Iceberg's SQL statement."""
+    """Return Iceberg's SQL statement to compact a table."""
     catalog, _, rest = namespace.partition(".")
     where = _between(days).replace("'", "''")
     return (

@@ -1,8 +1,8 @@
 """Job *land*: moves messages from queues to table `messages`, each once; unreadable ones to the quarantine.
 
-A batch is written in one pass, with a second one only if it has bad rows. Each of the two tables takes a batch once, by
-its query's id and number: if the job is killed between two steps, the batch that Spark runs again adds only what is
-missing. So checkpoint, staging location and tables belong together.
+A batch is written in one pass, with a second one only if it has bad rows. Each of the two tables takes a batch once,
+identified by its query's id and its number: if the job is killed between two steps, the batch that Spark runs again
+adds only what is missing. So checkpoint, staging location and tables belong together.
 """
 
 import logging
@@ -31,7 +31,7 @@ QUERY_ID = "sql.streaming.queryId"  # set by Spark for each batch; kept in the c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandArguments:
-    """Arguments of `land`. Locations have no trailing slash; `source` has the source's options by its names."""
+    """Arguments of `land`. Locations have no trailing slash; `source` holds the `sqs` source's options by name."""
 
     source: dict[str, str]
     checkpoint: str
@@ -41,8 +41,8 @@ class LandArguments:
     trigger_seconds: float = TRIGGER_SECONDS_DEFAULT
     drain: bool = False
     late_days: int = LATE_DAYS_DEFAULT
-    columns: Mapping[str, str] = field(default_factory=dict)  # types by attribute name
-    metrics: str | None = None  # namespace of the EMF lines; None writes none
+    columns: Mapping[str, str] = field(default_factory=dict)  # column types by attribute name
+    metrics: str | None = None  # CloudWatch namespace of the metrics; None writes no metrics
 
     @property
     def extras(self) -> Extras:
@@ -60,13 +60,13 @@ class LandedTotals:
     batches: int = 0
 
     def plus(self, other: "LandedTotals") -> "LandedTotals":
-        """Add up both."""
+        """Return the sum of both totals."""
         return LandedTotals(**{name: number + getattr(other, name) for name, number in asdict(self).items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandResult:
-    """A run's result. `interrupted` means that SIGTERM ended it, perhaps before the queues were empty."""
+    """The result of a run. `interrupted` means that SIGTERM ended the run, perhaps before the queues were empty."""
 
     totals: LandedTotals
     interrupted: bool
@@ -89,7 +89,7 @@ class BatchWriter:
         self.stopping = threading.Event()
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        """Write the batch to both tables; it is durable when it returns."""
+        """Write the batch to both tables; the rows are durable when this method returns."""
         if self.stopping.is_set():
             stop_before(number, batch.sparkSession)
         query = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
@@ -107,7 +107,7 @@ class BatchWriter:
             F.count_if(~bad & late).alias("late"),
         )
         if not self._messages.append(watched.where(~bad).drop(REASON), transaction):
-            # An earlier run added the messages; the quarantine itself skips the bad rows if it has them.
+            # An earlier run added the messages. The quarantine skips the bad rows by itself if it has them.
             self._quarantine.append(rows.where(bad), transaction)
             return LandedTotals(batches=1)
         totals = LandedTotals(**counts.get, batches=1)

@@ -24,11 +24,11 @@ NO_EXCHANGE = "none"
 PARTITION_COLUMNS = ("date", "exchange", "late")
 # The escaped name is part of the partition's folder name, for which file systems take 255 bytes.
 MAX_EXCHANGE_ESCAPED = 240
-MAX_PUBLISHED_MS = 253_402_300_799_999  # the end of the year 9999, the last that Python's dates have
+MAX_PUBLISHED_MS = 253_402_300_799_999  # end of the year 9999, the last year of Python's dates
 
 _METADATA = "exchange string, key string, trace array<string>, id string, published bigint, unreadable string"
 _TEXTS = ("exchange", "key", "id")  # text fields of the metadata, besides the items of `trace`
-_NO_TEXT = r"^(-?\d|true$|false$|\[|\{)"  # the beginning of a JSON value that is no string
+_NO_TEXT = r"^(-?\d|true$|false$|\[|\{)"  # start of a JSON value that isn't a string
 _EVENT = "kind string, id string, at string, site string"
 _AT = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?Z$"
 
@@ -51,7 +51,7 @@ NO_EXTRAS = Extras()
 
 
 def messages_layout(extras: Extras = NO_EXTRAS) -> Layout:
-    """Return the columns of table `messages`: the source's, the optional ones, then ours, partition columns last."""
+    """Return the columns of table `messages`: the source's, the optional ones, the job's, and the partition columns."""
     columns = f"{SPARK_SCHEMA}, {extras.ddl}{OWN_COLUMNS}"
     return Layout(schema=StructType.fromDDL(columns), partition_columns=PARTITION_COLUMNS)
 
@@ -62,12 +62,12 @@ def quarantine_layout() -> Layout:
 
 
 def classify_rows(received: DataFrame, *, late_days: int, extras: Extras = NO_EXTRAS) -> DataFrame:
-    """Add our columns to the source's; `reason` says why a row is bad and is null in good rows. Keeps every row.
+    """Add the job's columns to the source's; `reason` says why a row is bad and is null in good rows. Keeps every row.
 
-    `happened_at` is an event's own time, if the body is an event (see docs/jobs.md) whose time isn't after the
-    sending; else the time of sending. A row is `late` if it happened more than `late_days` before the day of sending:
-    then `date` is the day of sending, so that old partitions get no files. An attribute that doesn't fit its column's
-    type is null there; a record that the source marks as bad is bad.
+    `happened_at` is an event's own time, if the body is an event (see docs/jobs.md) whose time isn't after the sending;
+    else the time of sending. A row is `late` if it happened more than `late_days` before the day of sending: then
+    `date` is the day of sending, so that old partitions get no files. An attribute that doesn't fit its column's type
+    is null there; a record that the source marks as bad is bad.
     """
     attributes = F.col("attributes")
     sealed = attributes[ATTRIBUTE]
@@ -134,7 +134,7 @@ def _reason(exchange: Column) -> Column:
     metadata = F.col("_metadata")
     mistyped = F.coalesce(_has_mistyped_text(), F.lit(False))  # noqa: FBT003  a literal column
     unreadable = F.col("_sealed") & (metadata.isNull() | metadata["unreadable"].isNotNull() | mistyped)
-    # Escaping makes at most three characters of a byte, so most names needn't be escaped to be checked.
+    # Escaping turns a byte into at most three characters, so short names pass without being escaped.
     too_long = (F.octet_length(exchange) * 3 > MAX_EXCHANGE_ESCAPED) & (
         F.length(F.url_encode(exchange)) > MAX_EXCHANGE_ESCAPED
     )

@@ -1,8 +1,8 @@
 """Job *replay*: sends messages of a period to an exchange's ingress again, from tables or from retained segments.
 
-Attribute `sluice-replayed`, the message's id, lets receivers recognise repeats. A FIFO ingress takes each message once
-within SQS's five minutes even if Spark retries a task; a standard one at least once. A message that can't be sent
-again, for example without room for the attribute, is skipped, counted and one example is logged.
+Attribute `sluice-replayed`, the message's id, lets receivers recognise repeats. If Spark retries a task, a FIFO ingress
+still takes each message once within SQS's five minutes, a standard one at least once. Messages that can't be sent
+again, for example without room for the attribute, are skipped and counted, and one example is logged.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ _SOURCE_COLUMNS = (
 )  # fmt: skip
 
 Message = TypeVar("Message")
-# In the order of _SINK_SCHEMA. A message that can't be sent has only the last field: its id and the reason.
+# The fields of _SINK_SCHEMA, in order. A row for an unsendable message has only the last field: id and reason.
 SinkRow = tuple[Any, ...]
 
 
@@ -73,12 +73,12 @@ class ReplayTotals:
 
 
 def replay(spark: SparkSession, arguments: ReplayArguments) -> ReplayTotals:
-    """Send the selected messages again. If the sink fails, some were sent; a second run is safe by their ids."""
+    """Send the selected messages again. If the sink fails, some were sent; their ids make a second run safe."""
     if arguments.tables:
         table = open_table(arguments.table_format, arguments.tables, MESSAGES, messages_layout())
         last = arguments.end.date().isoformat()  # a partition's date is at most the day of sending
         rows = table.read(spark, lambda partition: partition["date"] <= last).where(F.col("date") <= last)
-    else:  # messages that would be quarantined are left out
+    else:  # messages that would be quarantined aren't replayed
         received = spark.read.format("sqs").option("stagingLocation", arguments.staging).load()
         rows = classify_rows(received, late_days=0).where(F.col(REASON).isNull())
     rows = rows.where((F.col("sent_at") >= F.lit(arguments.start)) & (F.col("sent_at") < F.lit(arguments.end)))
@@ -105,7 +105,7 @@ def replay(spark: SparkSession, arguments: ReplayArguments) -> ReplayTotals:
 
 
 def _order_rows(rows: DataFrame, arguments: ReplayArguments) -> DataFrame:
-    """Order rows by sending time: all in one task with a rate limit, else each message group of a FIFO queue in one."""
+    """Order rows by sending time: in one task if there is a rate limit, else each FIFO message group in one task."""
     if arguments.rate is not None:
         placed = rows.coalesce(1)
     elif arguments.queue_url.endswith(FIFO_SUFFIX):
@@ -154,7 +154,7 @@ def _unsendable(row: Mapping[str, Any], why: str) -> SinkRow:
 
 
 def limit_rate(messages: Iterable[Message], rate: int) -> Iterator[Message]:
-    """Yield the messages, at most `rate` of them a second from the first on."""
+    """Yield the messages, on average at most `rate` per second since the first."""
     size = max(1, rate // PARTS_PER_SECOND)
     started = time.monotonic()
     for index, message in enumerate(messages):
@@ -165,7 +165,7 @@ def limit_rate(messages: Iterable[Message], rate: int) -> Iterator[Message]:
 
 @contextmanager
 def _limit_batch_rows(spark: SparkSession, rate: int | None) -> Iterator[None]:
-    """Limit the rows that Spark passes to the sink in one batch to a second's worth, within the context."""
+    """Within the context, limit a batch that Spark passes to the sink to the rows of one second."""
     before = spark.conf.get(_BATCH_ROWS)
     spark.conf.set(_BATCH_ROWS, str(min(MAX_BATCH_ROWS, rate or MAX_BATCH_ROWS)))
     try:
@@ -180,7 +180,7 @@ _GROUP_CHARACTERS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedMessage:
-    """Attributes and ids of a message to be sent again. An attribute has the source's `type`, `string`, `binary`."""
+    """A message to be sent again: attributes with the source's fields `type`, `string` and `binary`, and ids."""
 
     attributes: Mapping[str, Mapping[str, Any]]
     group_id: str
@@ -188,10 +188,10 @@ class ReplayedMessage:
 
 
 def build_replayed_message(row: Mapping[str, Any], exchange: str) -> ReplayedMessage:
-    """Build the attributes and ids to send a message again. Raises TooLarge without room for metadata.
+    """Build the attributes and ids to send a message again. Raises TooLarge if the metadata doesn't fit.
 
     `row` has `message_id`, `body`, `attributes` and `message_group_id` as received, `routing_key` and `origin_id` as
-    landed. The replay id is the message's id at its first exchange, else SQS's: the same at every replay.
+    landed. The replay id is the message's id at its first exchange, else its SQS id, so it is the same at every replay.
     """
     attributes = {
         name: Value(

@@ -1,4 +1,4 @@
-"""The Spark session of a job: EMR Serverless gives one its master and resources, a bare machine gets a local one."""
+"""Spark session of a job. EMR Serverless sets its master and resources; on any other machine Spark runs locally."""
 
 import logging
 import os
@@ -24,12 +24,12 @@ _LOCAL: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
 }
-# What the tables rely on, wherever a job runs
+# The tables rely on these settings, wherever a job runs.
 SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",  # a partition `date` is a day of UTC
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 is Spark's and Hive's alone
-    "spark.sql.maxConcurrentOutputFileWriters": "64",  # a batch of few partitions isn't sorted by them
-    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # exchange `1` is a text
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # only Spark and Hive read the default, INT96
+    "spark.sql.maxConcurrentOutputFileWriters": "64",  # spares the sort by partition if there are few
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # an exchange named `1` stays a string
 }
 
 
@@ -49,7 +49,7 @@ def open_job_session(name: str) -> SparkSession:
 def terminate_jvm() -> None:
     """End the JVM that PySpark started, without a call to Spark: another call may have been interrupted."""
     process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001  PySpark offers no other way to its process
-    if process is not None:  # under spark-submit the JVM started us, and ends with us
+    if process is not None:  # None under spark-submit, where the JVM started this process
         process.terminate()
         process.wait()
 
@@ -66,7 +66,7 @@ LOOK_EVERY_S = 0.2
 BATCH_WITHIN_S = 60.0  # a running batch may take this long after SIGTERM
 
 
-# Loggers that report a failed query with its stack: py4j's in Python, Spark's in the JVM
+# These loggers report a failed query with its stack: py4j's in Python, Spark's in the JVM.
 REPORTERS_HERE, REPORTERS_THERE = "py4j.clientserver", "org.apache.spark.sql.execution.streaming"
 
 
@@ -75,7 +75,7 @@ class StopRequested(Exception):
 
 
 def stop_before(batch: int, spark: SparkSession) -> NoReturn:
-    """Raise StopRequested, with the loggers silenced that would report it as a failure of the query."""
+    """Raise StopRequested. Silences the loggers that would report the exception as a failure of the query."""
     logging.getLogger(REPORTERS_HERE).setLevel(logging.CRITICAL)
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001  PySpark sets all loggers or none
     log4j = jvm.org.apache.logging.log4j
@@ -121,7 +121,7 @@ def defer_interrupt() -> Iterator[None]:
 
 @contextmanager
 def ignore_own_stop() -> Iterator[None]:
-    """Suppress the query error that `stop_before` caused; raise every other."""
+    """Suppress the query error that `stop_before` caused; raise every other error."""
     try:
         yield
     except StreamingQueryException as error:

@@ -78,7 +78,7 @@ def statistics(spark: SparkSession, source: Source, day: date, output: str) -> S
     table = open_table(source.table_format, source.tables, MESSAGES, messages_layout())
 
     def may_have_day(partition: Mapping[str, str]) -> bool:
-        partition_date = date.fromisoformat(partition["date"])  # of late rows a later day
+        partition_date = date.fromisoformat(partition["date"])  # a late row is in a later day's partition
         return partition_date > day if partition["late"] == "true" else partition_date == day
 
     # The partition columns are in the condition so that Spark can prune.
@@ -87,11 +87,11 @@ def statistics(spark: SparkSession, source: Source, day: date, output: str) -> S
     messages = table.read(spark, may_have_day).where(in_time | late)
     messages = messages.where(F.to_date("happened_at") == F.lit(day))
     day_events = select_events(messages, source.exchange)
-    unique = day_events.dropDuplicates(["id"]).persist()  # counted in several ways
+    unique = day_events.dropDuplicates(["id"]).persist()  # cached, as several queries count it
     try:
         name = f"snowflake-stats-{day.isoformat()}.log"
         store, text = open_store(output), daily_log(day.isoformat(), count_log_values(unique))
-        store.remove([name])  # an earlier run's; until the next line there may be none
+        store.remove([name])  # removes an earlier run's log; until the next line there may be none
         store.publish(name, pa.py_buffer(text.encode()))
         hourly = ParquetTable(f"{output}/{HOURLY}", hourly_layout())
         files = hourly.write(aggregate_hourly(unique), f"statistics-{day.isoformat()}")
@@ -117,7 +117,7 @@ def count_log_values(unique: DataFrame) -> Mapping[Count, int]:
     polls = unique.where(F.col("kind") == PollEvent.kind)
     rejected = outcome == End.POLL_REFUSED.event
     extended = F.coalesce("relay_extension", F.lit(False))  # noqa: FBT003  a literal column
-    # Addresses of polls that weren't rejected. One seen in two countries counts in the first.
+    # Addresses of polls that weren't rejected. An address seen in two countries counts in the first.
     seen = polls.where(~rejected).withColumn("address", F.explode("addresses"))
     first = seen.groupBy("address").agg(F.min(F.struct("happened_at", "id", "country")).alias("first"))
     offers = unique.where((F.col("kind") == OfferEvent.kind) & outcome.isin(*list_outcomes("offer")))
@@ -160,7 +160,7 @@ def update_hourly(spark: SparkSession, source: Source, output: str, checkpoint: 
 
 
 def stream_finished_hours(spark: SparkSession, source: Source) -> DataFrame:
-    """Stream rows of the hourly table, for append mode: each when its hour can't change any more."""
+    """Stream rows of the hourly table, for append mode: each row once its hour can no longer change."""
     if source.table_format == "delta":
         messages = spark.readStream.format("delta").load(f"{source.tables}/{MESSAGES}")
     elif source.table_format == "iceberg":
@@ -181,7 +181,7 @@ class HourlyWriter:
         self.rows = 0
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        """Append the batch's rows; they are durable when it returns."""
+        """Append the batch's rows, which are durable when this method returns."""
         if self._stopping.is_set():
             stop_before(number, batch.sparkSession)
         before = self._table.log.rows
@@ -191,7 +191,7 @@ class HourlyWriter:
 
 
 def _count_by(family: Family, frame: DataFrame, number: Column, *labels: str | Column) -> dict[Count, int]:
-    """Count rows by a family's label columns."""
+    """Count rows by the label columns of a metric family."""
     rows = frame.groupBy(*labels).agg(number).collect()
     return {Count(family.name, tuple(row[:-1])): row[-1] for row in rows}
 
@@ -209,7 +209,7 @@ _NATS = [nat.value for nat in Nat]
 def select_events(messages: DataFrame, exchange: str) -> DataFrame:
     """Select the events among rows of table `messages`, with their fields and time. Repeated events stay.
 
-    `polls` is how many polls an event stands for, 1 for every other kind; `addresses` are the distinct proxy addresses.
+    `polls` is an event's number of polls, 1 for an event of another kind; `addresses` are the distinct proxy addresses.
     """
     candidates = messages.where(F.col("exchange") == exchange).select(
         "happened_at", F.from_json("body", _SCHEMA).alias("event")

@@ -32,11 +32,11 @@ from sluice_spark.errors import InvalidOffset, LogError, SegmentMissing, Unknown
 from sluice_spark.log.store import S3_SCHEMES
 
 FOLDER = "_delta_log"
-CHECKPOINT_EVERY = 50  # versions
+CHECKPOINT_EVERY = 50  # in versions of the table
 LOG_KEPT_DAYS = 7  # for readers that stream the table's versions
 # Removed files, and those of killed attempts, are kept this long for readers that began before.
 FILES_KEPT_HOURS = 24
-OFFSET_VERSION = 1  # of the offset format of a stream of the table
+OFFSET_VERSION = 1  # format version of a stream's offsets
 COMMIT_ATTEMPTS = 50  # retries when another writer commits between our read and our commit
 CONFIGURATION = {
     "delta.checkpointInterval": str(CHECKPOINT_EVERY),
@@ -53,7 +53,7 @@ _INSTANT = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """A Parquet file of the table. `path` is relative, as the log has it; `partition` has its partition's texts."""
+    """A Parquet file of the table. `path` is relative and encoded as in the log; `partition` holds text."""
 
     path: str
     partition: Mapping[str, str]
@@ -135,7 +135,7 @@ class TableLog:
         def make(table: DeltaTable) -> Change | bool:
             if not _has(table, transaction):
                 return Change(add=files)
-            # They are these files if an earlier try succeeded and only its response was lost.
+            # The table has the files of this call if an earlier attempt succeeded and only its response was lost.
             return bool(files) and files[0].path in {file.path for file in _files(table)}
 
         properties = [AppTransaction(transaction.app_id, transaction.version)]
@@ -153,14 +153,14 @@ class TableLog:
             nonlocal tried
             files = list(_files(table))
             if tried and tried.add and {file.path for file in tried.add} <= {file.path for file in files}:
-                return True  # an earlier try succeeded, and only its response was lost
+                return True  # an earlier attempt succeeded, and only its response was lost
             tried = make(files)
             return tried or False
 
         return self._commit(make_anew, CommitProperties(max_commit_retries=0))
 
     def _commit(self, make: Callable[[DeltaTable], Change | bool], properties: CommitProperties) -> bool:
-        """Commit the change that `make` returns, again if another writer is faster; or return the bool it returns."""
+        """Commit `make`'s change, and retry if another writer is faster; if `make` returns a bool, return it."""
         for _ in range(COMMIT_ATTEMPTS):
             table = self._ensure_table()
             change = make(table)
@@ -239,7 +239,7 @@ class TableLog:
         )  # on a file system Hadoop's checksum files are removed too
 
     def _ensure_table(self) -> DeltaTable:
-        """Return the newest version with our columns; creates the table, or adds missing columns, if needed."""
+        """Return the newest version with this log's columns; create the table, or add missing columns, if needed."""
         for _ in range(COMMIT_ATTEMPTS):
             table = self._newest()
             try:
@@ -253,7 +253,7 @@ class TableLog:
                         storage_options=dict(self._options),
                     )
                 elif (evolved := self._evolve_schema(table)) is not None:
-                    # The library adds columns only when it overwrites rows: overwrite a partition that doesn't exist.
+                    # The library adds columns only on an overwrite, so this overwrites a partition that doesn't exist.
                     table.create_write_transaction(
                         [],
                         "overwrite",
@@ -269,7 +269,7 @@ class TableLog:
         raise LogError(f"{self._place.location}: {lost}") from lost
 
     def _evolve_schema(self, table: DeltaTable) -> str | None:
-        """Return the columns the table should get, None if it has them. Raises UnknownFormat for incompatible ones."""
+        """Return the columns that the table should get; None if it has them. Raises UnknownFormat if incompatible."""
         if list(table.metadata().partition_columns) != self._partition_columns:
             raise UnknownFormat(
                 f"{self._place.location}: partitioned by {', '.join(table.metadata().partition_columns)}, "
@@ -280,7 +280,7 @@ class TableLog:
         return None if Schema.from_json(schema) == table.schema() else schema
 
     def _newest(self) -> DeltaTable | None:
-        """Read up to the newest version; None if there is no table. Opens it again if its credentials changed."""
+        """Return the newest version; None if there is no table. Opens the table again if its credentials changed."""
         options = self._place.options()
         with _translate_errors():
             if self._table is not None and options == self._options:
@@ -303,7 +303,7 @@ def build_offset(version: int) -> dict[str, Any]:
 
 
 def parse_offset(offset: Mapping[str, Any]) -> int:
-    """Read the table version of an offset. Raises InvalidOffset if it is none, or of a later format version."""
+    """Read the table version of an offset. Raises InvalidOffset for other values, and for a later format version."""
     if offset.get("version") != OFFSET_VERSION or not isinstance(offset.get("tableVersion"), int):
         raise InvalidOffset(f"no offset of version {OFFSET_VERSION}, which this package reads: {offset}")
     return int(offset["tableVersion"])
@@ -337,7 +337,7 @@ def _files(table: DeltaTable) -> Iterator[DataFile]:
 
 
 def _text(value: Any) -> str:
-    """Write a partition's value as the log does."""
+    """Format a partition's value as the log does."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return value.isoformat() if isinstance(value, date) else str(value)
@@ -384,7 +384,7 @@ class TableLocation:
 
     @property
     def uri(self) -> str:
-        """The location as the library takes it."""
+        """The location in the form that package deltalake accepts."""
         if self._parts.scheme in S3_SCHEMES:
             return f"s3://{self._parts.netloc}{self._parts.path}"
         return self._parts.path
@@ -407,7 +407,7 @@ class TableLocation:
 
     @cached_property
     def _connection_options(self) -> Mapping[str, str]:
-        """The region, and the endpoint if it isn't AWS's own."""
+        """Storage options for the region, and for the endpoint if it isn't AWS's own."""
         client = self._session.create_client("s3")
         endpoint = str(client.meta.endpoint_url)
         region = {"AWS_REGION": str(client.meta.region_name)}

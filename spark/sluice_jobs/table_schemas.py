@@ -24,8 +24,8 @@ WIDER: Mapping[str, frozenset[str]] = {
 def merge_schemas(known: str, new: str, *, table: str) -> str:
     """Return the table's columns, widened to the new schema's types if needed, followed by the new columns.
 
-    A column that the new schema lacks stays, and is null in new rows; one that is narrower than the table's keeps the
-    table's type. Raises UnknownFormat, which names table and column, for an incompatible type.
+    A column that the new schema lacks stays, and is null in new rows; a column that is narrower than the table's keeps
+    the table's type. Raises UnknownFormat, which names table and column, for an incompatible type.
     """
     ours = {field["name"]: field for field in json.loads(new)["fields"]}
     fields = []
@@ -72,6 +72,6 @@ OWN_COLUMNS = (
     "happened_at timestamp, routing_key string, origin string, origin_id string, sites array<string>, "
     "published_at timestamp, date date, exchange string, late boolean"
 )
-# Names that an attribute's column can't have: each word before a type. Fields within types have a colon there.
+# Attribute columns can't have these names: each word before a type. (Nested fields have a colon there instead.)
 RESERVED = {REASON, ENVELOPE, *re.findall(r"(\w+) \w", f"{SPARK_SCHEMA}, {OWN_COLUMNS}")}
 ATTRIBUTE_TYPES = ("string", "boolean", "int", "bigint", "float", "double", "date", "timestamp")

@@ -20,7 +20,7 @@ from sluice_spark.log.store import open_store
 NAME = "sluice-table"
 SCHEMA = "message_id string, body string, happened_at timestamp, date date, exchange string, late boolean"
 _STORED = ("message_id", "body", "happened_at")
-_NO_COLUMNS = '{"type": "struct", "fields": []}'  # the table is only read
+_NO_COLUMNS = '{"type": "struct", "fields": []}'  # declares none, as a stream only reads the table
 _TIME = pa.timestamp("us", tz="UTC")
 
 
@@ -45,7 +45,7 @@ class TableSource(DataSource):
         return SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002  Spark's name and call
-        """Read from the table's beginning on. Raises InvalidOption without a path."""
+        """Return a reader that starts at the table's first version. Raises InvalidOption without a path."""
         if "path" not in self.options:
             raise InvalidOption("path", "missing: the table's location")
         return TableStreamReader(self.options["path"])

@@ -21,13 +21,13 @@ from pyspark.sql.types import StructType
 from sluice_jobs.table_log import DataFile, TableLog, Transaction
 from sluice_jobs.table_schemas import merge_schemas
 
-PartitionFilter = Callable[[Mapping[str, str]], bool]  # takes a partition's values, by column
+PartitionFilter = Callable[[Mapping[str, str]], bool]  # called with a partition's values by column
 _PARQUET_OPTIONS = {
-    # These values hardly ever repeat: building a dictionary would cost CPU and then be dropped.
+    # These values hardly ever repeat: Parquet would build a dictionary, at a cost in CPU, and then drop it.
     **{f"parquet.enable.dictionary#{name}": "false" for name in ("body", "message_id", "origin_id")},
-    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",  # the log says what is written
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",  # no marker file: the log lists what is written
 }
-QUERY_PROPERTY, BATCH_PROPERTY = "sluice.query", "sluice.batch"  # of an Iceberg snapshot
+QUERY_PROPERTY, BATCH_PROPERTY = "sluice.query", "sluice.batch"  # properties of an Iceberg snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +42,10 @@ class Table(Protocol):
     """A table that jobs append to and read."""
 
     def append(self, frame: DataFrame, transaction: Transaction) -> bool:
-        """Add the rows, once for each transaction; False if they were added before. Durable when it returns."""
+        """Add the rows, once for each transaction; False if they were added before. The rows are durable on return."""
 
     def read(self, spark: SparkSession, keep: PartitionFilter = lambda _: True) -> DataFrame:
-        """Return the rows at the moment of the call. `keep` is a hint: rows of other partitions may be included."""
+        """Return the rows at the time of the call. `keep` is a hint: rows of other partitions may be included."""
 
 
 def open_table(table_format: str, location: str, name: str, layout: Layout) -> Table:
@@ -78,17 +78,17 @@ class ParquetTable:
 
     def read_files(self, spark: SparkSession, files: Sequence[DataFile]) -> DataFrame:
         """Read the rows of these files, with the table's columns."""
-        layout = self._layout.schema.json()  # may have columns that the table lacks so far
+        layout = self._layout.schema.json()  # the files may have columns that the table lacks
         schema = StructType.fromJson(json.loads(merge_schemas(self.log.schema or layout, layout, table=self.location)))
         if not files:
             return spark.createDataFrame([], schema)
         reader = spark.read.schema(schema).option("basePath", self.location)
-        reader = reader.option("ignoreInvalidPartitionPaths", "true")  # for the folders of attempts
+        reader = reader.option("ignoreInvalidPartitionPaths", "true")  # accepts the folders of attempts
         return reader.parquet(*[f"{self.location}/{file.name}" for file in files]).select(*schema.names)
 
     def write(self, frame: DataFrame, label: str) -> Sequence[DataFile]:
         """Write the rows to files in a new folder, which the log doesn't list yet, and describe them."""
-        folder = f"{label}-{uuid.uuid4().hex[:12]}"  # without `=`, which readers would take for a partition
+        folder = f"{label}-{uuid.uuid4().hex[:12]}"  # no `=`, which would make it a partition to readers
         writer = frame.write.partitionBy(*self._layout.partition_columns)
         writer.options(**_PARQUET_OPTIONS).parquet(f"{self.location}/{folder}")
         return self.log.list_written_files(folder)
@@ -101,7 +101,7 @@ class DeltaTable:
         self.location, self._layout = location, layout
 
     def append(self, frame: DataFrame, transaction: Transaction) -> bool:
-        """Append the rows unless the table's history has the batch: Delta skips a repeat without a report."""
+        """Append the rows unless the table's history has the batch, because Delta doesn't report a skipped repeat."""
         spark = frame.sparkSession
         spark.sql(self.create_statement())
         named = f"{transaction.app_id}/{transaction.version}"
@@ -113,7 +113,7 @@ class DeltaTable:
         return True
 
     def read(self, spark: SparkSession, keep: PartitionFilter = lambda _: True) -> DataFrame:  # noqa: ARG002  Spark prunes
-        """Read the table's newest version, all of it: `keep` is a hint, and Spark prunes by itself."""
+        """Read the table's newest version as a whole: `keep` is only a hint, and Spark prunes partitions by itself."""
         return spark.read.format("delta").load(self.location)
 
     @property
@@ -122,7 +122,7 @@ class DeltaTable:
         return f"delta.`{self.location}`"
 
     def create_statement(self) -> str:
-        """Say in SQL to make the table where there is none."""
+        """Return the SQL statement that creates the table if it doesn't exist."""
         return _create_statement(self.identifier, self._layout, "delta")
 
 
@@ -139,22 +139,22 @@ class IcebergTable:
         if spark.sql(self.lookup_statement(transaction)).head(1):
             return False
         writer = frame.select(*self._layout.schema.names).writeTo(self.identifier)
-        writer = writer.option("fanout-enabled", "true")  # without it rows must be sorted by partition
+        writer = writer.option("fanout-enabled", "true")  # otherwise rows must be sorted by partition
         writer = writer.option(f"snapshot-property.{QUERY_PROPERTY}", transaction.app_id)
         writer.option(f"snapshot-property.{BATCH_PROPERTY}", str(transaction.version)).append()
         return True
 
     def read(self, spark: SparkSession, keep: PartitionFilter = lambda _: True) -> DataFrame:  # noqa: ARG002  Spark prunes
-        """Read the table's newest snapshot, all of it: `keep` is a hint, and Spark prunes by itself."""
+        """Read the table's newest snapshot as a whole: `keep` is only a hint, and Spark prunes partitions by itself."""
         return spark.table(self.identifier)
 
     def create_statement(self) -> str:
-        """Say in SQL to make the table where there is none."""
+        """Return the SQL statement that creates the table if it doesn't exist."""
         return _create_statement(self.identifier, self._layout, "iceberg")
 
     def lookup_statement(self, transaction: Transaction) -> str:
         """Return the SQL that finds a snapshot of the transaction, or of a later one of the same query."""
-        uuid.UUID(transaction.app_id)  # raises ValueError for any other text, as it goes into SQL
+        uuid.UUID(transaction.app_id)  # raises ValueError for other text, as the id becomes part of an SQL statement
         return (
             f"SELECT 1 FROM {self.identifier}.snapshots WHERE summary['{QUERY_PROPERTY}'] = '{transaction.app_id}' "  # noqa: S608  an id and a number of ours
             f"AND CAST(summary['{BATCH_PROPERTY}'] AS BIGINT) >= {int(transaction.version)} LIMIT 1"

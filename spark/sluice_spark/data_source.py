@@ -19,7 +19,7 @@ from sluice_spark.source.readers import SqsReader, SqsStreamReader
 class SqsDataSource(DataSource):
     """Reads and writes of format `sqs`, bounded and streaming. Register with `sluice_spark.register(spark)`.
 
-    Every method raises InvalidOption for options that don't fit; writers raise InvalidColumn too.
+    Every method raises InvalidOption for invalid options; writers raise InvalidColumn too.
     """
 
     @classmethod
@@ -28,12 +28,12 @@ class SqsDataSource(DataSource):
         return "sqs"
 
     def schema(self) -> str:
-        """Return the columns as DDL. Spark calls this first, so it checks the options."""
+        """Return the columns as DDL. Spark calls this method first, so it also checks the options."""
         options = parse_options(self.options)
         return ", ".join([SPARK_SCHEMA, *options.bodies.columns])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Make a bounded read: of the queues, or without `queueUrl` of the log that is retained."""
+        """Return a bounded reader of the queues, or without `queueUrl` of the retained segments."""
         options = parse_options(self.options)
         if options.after_commit:
             raise InvalidOption("deleteMode", "a batch read has no commit: staged, or none")
@@ -43,7 +43,7 @@ class SqsDataSource(DataSource):
         return SqsReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
-        """Make an unbounded read of the queues."""
+        """Return a streaming reader of the queues."""
         options = parse_options(self.options)
         if not options.queue_urls:
             raise InvalidOption("queueUrl", "missing: a stream needs at least one")
@@ -51,16 +51,16 @@ class SqsDataSource(DataSource):
         return SqsStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001  Spark's signature
-        """Make a bounded write to queues."""
+        """Return a writer that sends a batch DataFrame to queues."""
         return SqsWriter(check_write(self.options, schema, overwrite=overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802  Spark's
-        """Make an unbounded write to queues."""
+        """Return a writer that sends a streaming DataFrame to queues."""
         return SqsStreamWriter(check_write(self.options, schema, overwrite=overwrite))
 
 
 def check_schema(options: Options, schema: StructType) -> None:
-    """Check a schema that the user gave before any message is received. Raises InvalidOption for other columns."""
+    """Check a schema given by the user, before any message is received. Raises InvalidOption for other columns."""
     columns = [*SCHEMA.names, *(column.split()[0] for column in options.bodies.columns)]
     if schema.names != columns:
         raise InvalidOption("schema", f"the columns are {', '.join(columns)}; `decode` gives a body a schema")

@@ -22,29 +22,29 @@ JSON, VARIANT, AVRO, PROTOBUF = "json", "variant", "avro", "protobuf"
 CONFLUENT, GLUE, NONE = "confluent", "glue", "none"
 # https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html#wire-format
 CONFLUENT_MARK, CONFLUENT_BYTES = b"\x00", 5
-CONFLUENT_LIKELY = b"\x00\x00"  # with the first byte of a schema's id, which is a small number
-FIRST_MESSAGE = b"\x00"  # after that: a Protobuf message's place in its file
+CONFLUENT_LIKELY = b"\x00\x00"  # start of a header with a usual schema id, whose first byte is 0
+FIRST_MESSAGE = b"\x00"  # a Protobuf header's message type: the first of its file
 # https://github.com/awslabs/aws-glue-schema-registry: a version, how the content is compressed, and the schema's id
 GLUE_MARK, GLUE_ZLIB_MARK, GLUE_BYTES = b"\x03\x00", b"\x03\x05", 18
-CONTAINER_MARK = b"Obj\x01"  # of an Avro object container file
+CONTAINER_MARK = b"Obj\x01"  # start of an Avro object container file
 ALL_BYTES = 2**31 - 1
-END = bytes.fromhex("9d1f6a0c53e8b742")  # put after a datum: what it leaves over would be read in its place
-_CONTENT, _PARSED = "_sluice_content", "_sluice_parsed"  # columns that don't stay
+END = bytes.fromhex("9d1f6a0c53e8b742")  # appended to a datum, to detect unread bytes
+_CONTENT, _PARSED = "_sluice_content", "_sluice_parsed"  # temporary columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reader:
-    """One of Spark's readers, and how to see that it has read the whole content and nothing else."""
+    """One of Spark's readers, with a check that the reader has read the whole content and nothing else."""
 
     parse: Callable[[Column], Column]
-    is_read: Callable[[DataFrame], Column]  # the frame has what was parsed
+    is_read: Callable[[DataFrame], Column]  # takes the frame with the parsed column
     value: Column
     failure: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Content:
-    """A body without its header. `flaw`: why there is no content; `hint`: what the reader may have failed by."""
+    """A body without its header. `flaw` says why there is no content; `hint` says why the reader may fail."""
 
     content: Column
     flaw: Column
@@ -66,14 +66,15 @@ def decode(
 
     `format` is `json` (`from_json`), `variant` (`try_parse_json`), `avro` (`from_avro`, of Spark's package spark-avro)
     or `protobuf` (`from_protobuf`, of spark-protobuf); bodies of the last two are base64. `schema` is DDL or a
-    StructType for JSON, a schema as JSON for Avro, and for Protobuf the content of a descriptor file, of which
-    `message` is the full name of one. `options` are the reader's own, without `mode`.
+    StructType for JSON, a schema as JSON for Avro, and the content of a descriptor file for Protobuf, where `message`
+    is the full name of the message type. `options` are the reader's own, without `mode`.
 
-    `header` says what comes before the content, all of it base64 then in any format: `confluent`, `glue`, or `none`.
-    If it isn't given, a body that begins like one of these is a bad record that says so.
+    `header` names the header before the content: `confluent`, `glue`, or `none`; if it is given, bodies of every format
+    are base64. If `header` isn't given, a body that begins like one of these headers is a bad record, and its reason
+    says so.
 
-    The columns are `into`, null in a bad row; `bad_record`, the text that can't be read, else null; and `bad_reason`,
-    why. A row that is bad already stays so. Raises InvalidOption for arguments that don't fit.
+    The columns are `into`, null in a bad row; `bad_record`, the unreadable text, else null; and `bad_reason`. A row
+    that is already bad stays bad. Raises InvalidOption for invalid arguments.
     """
     reader = _choose_reader(format, schema, message, options or {})
     text, content = F.col(column), _strip_header(F.col(column), format, header)
@@ -176,12 +177,12 @@ def _choose_reader(
 
 
 def _enclose_in_json(content: Column) -> Column:
-    """Enclose a body in JSON, as Spark's readers say nothing of what comes after the first value of a text."""
+    """Enclose a body in JSON, because Spark's readers don't report text after a body's first value."""
     return F.concat(F.lit('{"v":['), content, F.lit('],"end":true}'))
 
 
 def _json_reader(schema: StructType, options: Mapping[str, str]) -> _Reader:
-    """Read records; one that fits in part has its text in a column of the reader's, and is bad as a whole."""
+    """Return a reader of JSON records. A record that fits the schema only in part is bad as a whole."""
     whole = StructType(
         [StructField("v", ArrayType(schema)), StructField("end", BooleanType()), StructField("bad", StringType())]
     )
@@ -213,9 +214,9 @@ def _variant_reader() -> _Reader:
 
 
 def _avro_reader(schema: str, options: Mapping[str, str]) -> _Reader:
-    """Read a datum as a field of a record, with another after it whose value is known.
+    """Return a reader of Avro data that reads a datum as a field of a record, followed by a field of known value.
 
-    By itself the reader passes over bytes that a datum leaves over, and makes a row of nulls of what is no datum.
+    Spark's reader alone ignores bytes after a datum, and returns a row of nulls for content that isn't a datum.
     """
     if "avroSchemaUrl" in options:
         raise InvalidOption("avroSchemaUrl", "give what is there as avroSchema")
@@ -242,7 +243,7 @@ def _append_end_field(schema: str) -> str:
 
 
 def _protobuf_reader(descriptors: bytes, message: str, options: Mapping[str, str]) -> _Reader:
-    """Read messages; of what is none the reader makes a row of nulls, as of one without bytes."""
+    """Return a reader of Protobuf messages. Spark's reader returns nulls for other content, as for an empty message."""
 
     def is_read(parsed: DataFrame) -> Column:
         kind = parsed.schema[_PARSED].dataType

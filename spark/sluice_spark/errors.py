@@ -1,6 +1,6 @@
 """All errors of this package, grouped by cause.
 
-Spark pickles errors between processes, so an error's text is made of its arguments.
+Spark pickles errors between processes, so an error's text is built from its arguments.
 """
 
 
@@ -31,11 +31,11 @@ class InvalidColumn(SluiceSparkError):
 
 
 class RowsNotSent(SluiceSparkError):
-    """Rows couldn't be converted to messages, or SQS refused them. It has positions and reasons, never content."""
+    """Rows couldn't be converted to messages, or SQS refused them. The text has positions and reasons, no content."""
 
 
 class NothingReceived(SluiceSparkError):
-    """Every receive from a queue has failed for longer than the user wants to wait: a key or an endpoint is gone."""
+    """Every receive from a queue has failed for longer than `failOnReceiveErrorAfter`."""
 
     def __init__(self, queue_url: str, for_s: float, reason: str) -> None:
         super().__init__(queue_url, for_s, reason)
@@ -66,7 +66,7 @@ class QueueBusy(QueueError):
 
 
 class TooManyInFlight(QueueError):
-    """120,000 messages are in flight: receiving goes on once some are deleted or visible again."""
+    """120,000 messages are in flight: receiving continues once some are deleted or visible again."""
 
 
 class LogError(SluiceSparkError):
@@ -74,15 +74,15 @@ class LogError(SluiceSparkError):
 
 
 class SegmentTaken(LogError):
-    """Another writer published under this name."""
+    """Another writer published an object under this name."""
 
 
 class Fenced(LogError):
-    """Another driver has taken over this staging location: this one must stop."""
+    """Another driver has taken over this staging location: this driver must stop."""
 
 
 class SegmentMissing(LogError):
-    """The log doesn't have this segment, or no longer: missing segments are never skipped."""
+    """The log doesn't have this segment, or no longer has it: missing segments are never skipped."""
 
 
 class UnknownFormat(LogError):
@@ -98,7 +98,7 @@ class ObjectError(SluiceSparkError):
 
 
 class ObjectUnreadable(ObjectError):
-    """The object is gone, too large, archived, or encrypted with a customer key: a bad record."""
+    """A payload in S3 is gone, too large, archived, or encrypted with a customer key: the message is a bad record."""
 
 
 class ObjectRefused(ObjectError):

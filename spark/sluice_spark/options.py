@@ -1,4 +1,4 @@
-"""The user's options, parsed once, at plan time. Every error names its option."""
+"""Options of a read, parsed once, at plan time. Every error names its option."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -30,13 +30,13 @@ _DELETE_MODES = {
     "none": {"delete": False, "after_commit": False},
     "afterCommit": {"delete": True, "after_commit": True},
 }
-# Spark's own, on a table's or a view's way to its source: not the user's words to us
+# Options that Spark adds for a table or a view; the user didn't write them.
 _SPARK_INTERNAL = {
     "serialization.format", "header.provider", "path",
     "collation", "comment", "external", "is_managed_location", "location", "owner", "provider",
 }  # fmt: skip
 Meaning = TypeVar("Meaning")
-SINK_NAMES = {"failonerror": "failOnError", "deduplication": "deduplication"}  # one view serves SELECT and INSERT
+SINK_NAMES = {"failonerror": "failOnError", "deduplication": "deduplication"}  # a view may serve SELECT and INSERT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +55,13 @@ class Options:
     wait_s: int | None = None
     delete: bool = True
     after_commit: bool = False
-    failure_timeout_s: float | None = FAILURE_TIMEOUT_DEFAULT_S  # with receives that fail; None: for ever
-    rate_limit: int | str | None = None  # messages/s, or a function that says it, as `package.module:name`
+    failure_timeout_s: float | None = FAILURE_TIMEOUT_DEFAULT_S  # seconds of failing receives; None: no limit
+    rate_limit: int | str | None = None  # messages/s, or `package.module:name` of a function that returns it
     bodies: BodyOptions = field(default_factory=BodyOptions)
     s3: S3Choice = field(default_factory=S3Choice)
     retention_s: float = RETENTION_DEFAULT_S
     payload_delete: bool = False
-    payload_limit: int = PAYLOAD_LIMIT  # bytes: a larger payload is a bad record
+    payload_limit: int = PAYLOAD_LIMIT  # bytes; a larger payload makes a bad record
     s3_endpoint: str | None = None
     check_md5: bool = False
 
@@ -70,17 +70,17 @@ class Options:
         return open_store(self.staging_location, self.identity.profile)
 
     def objects(self) -> Any:
-        """Open S3 as the queue's identity, in its region unless another is given: for payloads."""
+        """Create the S3 client for payloads, with the queue's identity, in `region` or the queue's region."""
         region = self.region or (region_from_url(self.queue_urls[0]) if self.queue_urls else None)
         return open_objects(self.identity, region=region, endpoint=self.s3_endpoint)
 
 
-@lru_cache(maxsize=16)  # executors' workers are reused, and a session of botocore's takes its time
+@lru_cache(maxsize=16)  # Spark reuses worker processes, and creating a botocore session is slow
 def client_factory(options: Options, connections: int) -> Callable[[], SqsClient]:
-    """Make clients of the queues, with so many `connections` to each region as each role.
+    """Return a factory of SQS clients with at most `connections` connections to each region for each role.
 
-    Asks botocore once for each place. Raises InvalidOption where nothing says a region, no key is found, or no role is
-    of a queue's account.
+    Asks botocore once for each endpoint and identity. Raises InvalidOption if a queue has no region, no credentials, or
+    no role of its account.
     """
     places = Places(region=options.region, endpoint=options.endpoint, identity=options.identity)
     for queue_url in options.queue_urls:
@@ -89,7 +89,7 @@ def client_factory(options: Options, connections: int) -> Callable[[], SqsClient
 
 
 def parse_options(given: Mapping[str, str]) -> Options:
-    """Parse a read's options. Raises InvalidOption: unknown, malformed, out of range, missing, not together."""
+    """Parse a read's options. Raises InvalidOption: unknown, malformed, out of range, missing, or in conflict."""
     options = Options()
     for spelt, value in given.items():
         lowered = spelt.lower()
@@ -113,7 +113,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
 
 
 def parse_value(name: str, parse: Callable[[str], Meaning], value: str) -> Meaning:
-    """Parse one option's value. Raises InvalidOption, with the option's name, where `parse` raises ValueError."""
+    """Parse one option's value. Raises InvalidOption with the option's name if `parse` raises ValueError."""
     try:
         return parse(value)
     except ValueError as error:
@@ -121,7 +121,7 @@ def parse_value(name: str, parse: Callable[[str], Meaning], value: str) -> Meani
 
 
 def _replace_at(values: Any, place: str, value: Any) -> Any:
-    """Replace a value at a place such as `identity.profile`; several, by name, where it is empty."""
+    """Replace a value at a path such as `identity.profile`; an empty path replaces several fields by name."""
     name, _, rest = place.partition(".")
     if not name:
         return replace(values, **value)
@@ -212,7 +212,7 @@ def _parse_duration(value: str) -> float:
 
 
 def choice_parser(offered: Mapping[str, Meaning]) -> Callable[[str], Meaning]:
-    """Make the parser of a word, in any case, into what it means. It raises ValueError for another."""
+    """Return a parser that maps a word, in any case, to its value in `offered`, or raises ValueError."""
     meanings = {name.lower(): meaning for name, meaning in offered.items()}
 
     def parse(value: str) -> Meaning:
@@ -247,11 +247,11 @@ _PLACE = _text_parser(r"s3[an]?://[^/]+(/.*)?|file:/.*|/.*", "an absolute path o
 
 
 def _parse_location(value: str) -> str:
-    """Parse a location without its trailing slash. Raises ValueError where no name can be published only if unused."""
+    """Parse a location without its trailing slash. Raises ValueError if the store has no create-exclusive publish."""
     return _PLACE(value).rstrip("/") or "/"
 
 
-# Where in Options, and how it is read
+# Each option's field in Options, and its parser.
 _PARSERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "queueUrl": ("queue_urls", _list_parser(r"https?://[^/\s]+/.+", "a queue URL")),
     "region": ("region", _TEXT),
@@ -269,7 +269,7 @@ _PARSERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "rateLimit": ("rate_limit", _either_parser(_FUNCTION, str, _number_parser(1, 10**7))),
     "failOnReceiveErrorAfter": ("failure_timeout_s", _either_parser("(?i)never", lambda _: None, _parse_duration)),
     "visibilityTimeout": ("visibility_s", _number_parser(1, VISIBILITY_LIMIT_S)),
-    "waitTimeSeconds": ("wait_s", _number_parser(1, WAIT_LIMIT_S)),  # long polls only
+    "waitTimeSeconds": ("wait_s", _number_parser(1, WAIT_LIMIT_S)),  # 0 would be a short poll
     "deleteMode": ("", choice_parser(_DELETE_MODES)),
     "retention": ("retention_s", _parse_duration),
     "badRecords": ("bodies.quarantine", _either_parser("(?i)column", lambda _: None, _parse_location)),

@@ -13,17 +13,17 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-COLLECT_EVERY = 50_000  # new containers that outlive their function: some 25,000 messages, more than a segment has
-SWITCH_S = 0.001  # how long a thread that computes keeps the interpreter from one whose answer has come
+COLLECT_EVERY = 50_000  # new containers before a collection: about 25,000 messages, more than a segment
+SWITCH_S = 0.001  # interval after which a computing thread yields the interpreter
 SOURCE_RUNNER = "python_streaming_source_runner"
-# M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX: https://man7.org/linux/man-pages/man3/mallopt.3.html. Of less than
-# two MiB are the columns of small messages: to have these from the system each time costs a tenth of the receiver's CPU
+# M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX: https://man7.org/linux/man-pages/man3/mallopt.3.html. Columns of
+# small messages have less than 2 MiB; taking them from the system each time would cost a tenth of the receiver's CPU.
 MALLOC = {-1: 2 * 2**20, -3: 2 * 2**20, -8: 1}
 Outcome = TypeVar("Outcome")
 
 
 def run(whole: Coroutine[Any, Any, Outcome]) -> Outcome:
-    """Run a coroutine in an event loop: uvloop's if it is installed, which costs less CPU."""
+    """Run a coroutine in an event loop: uvloop's, which takes less CPU, if it is installed."""
     try:
         loops = importlib.import_module("uvloop").new_event_loop
     except ImportError:
@@ -39,10 +39,10 @@ async def wait_for_event(event: asyncio.Event, within_s: float) -> None:
 
 
 def collect_garbage_rarely() -> None:
-    """Make garbage collections rare in this process, which only runs the receiver.
+    """Make garbage collections rare in this process, which only runs the receiver. Excludes loaded modules.
 
-    Parsed messages live until their segment is durable, are never in cycles, and come at a rate that has the collector
-    go through all of them again and again: half of the time that parsing takes. Modules aren't looked at any more.
+    Parsed messages live until their segment is durable, and are never in cycles. They arrive so fast that the collector
+    would examine all of them again and again, which takes half of the parsing time.
     """
     freeze_modules()
     gc.set_threshold(COLLECT_EVERY, *gc.get_threshold()[1:])
@@ -51,23 +51,23 @@ def collect_garbage_rarely() -> None:
 def limit_memory() -> None:
     """Limit the memory of a streaming source's process, which counts as the driver's memory.
 
-    Only in the process that Spark has for the source alone: elsewhere memory isn't ours to say how it is kept.
+    Does nothing in other processes, whose memory management isn't ours to change.
     """
     runner = getattr(sys.modules["__main__"], "__spec__", None)
     if not runner or not runner.name.endswith(SOURCE_RUNNER):
         return
     if "pandas" not in sys.modules:
-        # Arrow imports pandas, 40 MiB, to ask whether a list is one of its types: once a process, and now in vain.
+        # Arrow imports pandas (40 MiB) once per process to check a list's type. This check prevents the import.
         finder = SimpleNamespace(find_spec=_refuse_pandas)
-        sys.meta_path.insert(0, finder)  # all of a finder that Python asks for
+        sys.meta_path.insert(0, finder)  # Python needs no other method of a finder
         try:
             pa.array([""])
         finally:
             sys.meta_path.remove(finder)
-    # Answers and columns live for moments, and are made by one thread and freed by another: an arena for each, and
-    # Arrow's own allocator beside, keep twice what is in use. So glibc's malloc serves all, from one place.
+    # Responses and columns are short-lived, allocated in one thread and freed in another. Arenas per thread, and
+    # Arrow's own allocator, would hold twice the used memory. So glibc's malloc serves all, with one arena.
     pa.set_memory_pool(pa.system_memory_pool())
-    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):  # musl's has none
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):  # musl has no mallopt
         for parameter, value in MALLOC.items():
             libc.mallopt(parameter, value)
         libc.malloc_trim(0)
@@ -81,18 +81,18 @@ def _refuse_pandas(name: str, *_: object) -> None:
 def switch_threads_quickly() -> None:
     """Let threads of this process that wait for the network resume soon after a response.
 
-    Every call to a socket gives the interpreter away; one that stages a segment meanwhile, which is computing, would
-    keep it for 5 ms, and the connections stand still for a tenth of the time.
+    Every socket call releases the interpreter. A thread that stages a segment would then keep it for 5 ms, and the
+    connections would stand still for a tenth of the time.
     """
     sys.setswitchinterval(SWITCH_S)
 
 
 def speed_up_tasks() -> None:
-    """Reduce the fixed cost of tasks in this Spark worker. Call it at the start of each task.
+    """Reduce the fixed cost of tasks in this Spark worker. Call this function at the start of each task.
 
-    Spark calls `importlib.invalidate_caches()` before every task; zipimport of Python 3.11 then reads the directory of
-    pyspark.zip anew, 0.13 CPU seconds: SPARK-54744. The archive never changes while a worker lives. Python 3.13 only
-    notes it for later.
+    Spark calls `importlib.invalidate_caches()` before every task. In Python 3.11 zipimport then reads the directory of
+    pyspark.zip again, which takes 0.13 CPU seconds (SPARK-54744). Python 3.13 defers that. The archive never changes
+    while a worker lives.
     """
     if sys.version_info < (3, 13):
         zipimport.zipimporter.invalidate_caches = lambda self: None  # type: ignore[method-assign]  # noqa: ARG005  as said
@@ -102,8 +102,8 @@ def speed_up_tasks() -> None:
 def freeze_modules() -> None:
     """Exclude all current objects, mostly modules, from garbage collection in this process.
 
-    After each task Spark has it look at everything, which costs a worker more than 10,000 rows do. Once, as what is
-    garbage at that moment stays.
+    After each task Spark runs a full collection, which costs a worker more than 10,000 rows do. Freezes only once,
+    because garbage at that moment is never freed.
     """
     if not gc.get_freeze_count():
         gc.freeze()

@@ -15,15 +15,15 @@ from sluice_spark.formats.envelopes import Dereference, Payload, S3Choice, keep_
 
 ENVELOPE, REASON = "envelope", "bad_reason"
 
-MapBodies = Callable[[Callable[[str], Any], Sequence[str]], Iterable[Any]]  # `map`, or as it
+MapBodies = Callable[[Callable[[str], Any], Sequence[str]], Iterable[Any]]  # `map`, or a function like it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyOptions:
-    """How bodies are opened: first their `envelopes`, outermost first.
+    """How bodies are opened: first their `envelopes`, outermost first, then pointers to payloads.
 
-    `quarantine`: where bad records go instead of the column. `payload_buckets`: whence payloads come to which bodies,
-    or what envelopes hold, are pointers.
+    `quarantine` is the location for bad records; without it, a column has the reason. `payload_buckets` are the buckets
+    from which payloads may be fetched for pointers, in bodies or inside envelopes.
     """
 
     envelopes: tuple[str, ...] = ()
@@ -32,12 +32,12 @@ class BodyOptions:
 
     @property
     def as_received(self) -> bool:
-        """Whether rows are as they were received."""
+        """Whether rows stay as they were received."""
         return not self.envelopes and not self.payload_buckets
 
     @property
     def columns(self) -> Sequence[str]:
-        """DDL of the columns beside a message's own."""
+        """DDL of the columns besides a message's own columns."""
         envelope = [f"{ENVELOPE} map<string, string>"] if self.envelopes else []
         return [] if self.as_received else [*envelope, f"{REASON} string"]
 
@@ -50,9 +50,9 @@ def open_rows(
     follow: Dereference = keep_body,
     each: MapBodies = map,
 ) -> pa.RecordBatch:
-    """Open the rows' bodies, and add columns; fewer or more rows where an envelope holds none or several.
+    """Open the rows' bodies, and add columns. An envelope with no or several payloads gives as many rows.
 
-    Raises what `follow` raises, but ValueError.
+    Raises the errors of `follow` except ValueError.
     """
     indexes, payloads, reasons = open_bodies(
         batch.column("body").to_pylist(), bodies.envelopes, choice, follow=follow, each=each
@@ -67,7 +67,7 @@ def open_rows(
 
 
 def split_bad_rows(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Part the good rows from the bad, which come second."""
+    """Split the rows into good and bad rows, in this order."""
     good = batch.column(REASON).is_null()
     return batch.filter(good), batch.filter(batch.column(REASON).is_valid())
 
@@ -80,9 +80,9 @@ def open_bodies(
     follow: Dereference = keep_body,
     each: MapBodies = map,
 ) -> tuple[list[int], list[Payload], list[str | None]]:
-    """Open the bodies: payloads, each with the index of its body, and why it is none: then it is the body itself.
+    """Open the bodies. Returns body indexes, payloads and reasons; the payload of a bad body is the body itself.
 
-    `each`: `map`, or one that has `follow` wait for several at once.
+    `each` is `map`, or a function like it that runs several calls of `follow` at once.
     """
 
     def inside(body: str) -> tuple[Sequence[Payload], str | None]:
@@ -102,5 +102,5 @@ def open_bodies(
 
 
 def envelope_column(payloads: Sequence[Payload]) -> pa.Array:
-    """Make the column `envelope`."""
+    """Build the column `envelope` from the payloads' facts."""
     return pa.array([list(payload.facts.items()) for payload in payloads], pa.map_(pa.string(), pa.string()))

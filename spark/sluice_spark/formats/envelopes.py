@@ -11,13 +11,13 @@ from urllib.parse import unquote_plus
 
 import orjson
 
-Dereference = Callable[[str], str]  # from a body to what it stands for
+Dereference = Callable[[str], str]  # turns a body into its payload
 
 TEST_EVENT = "s3:TestEvent"
 REMOVED = "ObjectRemoved:"
 CREATED = "ObjectCreated:"
-PREFIX = "s3:"  # in the configuration's event names, not in the notifications'
-# What EventBridge says of S3's events, by what notifications say: its names and fields are others
+PREFIX = "s3:"  # prefix of event names in S3's configuration, not in notifications
+# EventBridge's names for S3's events, with the names that notifications have for the same events.
 BY_DETAIL_TYPE = {"Object Created": CREATED, "Object Deleted": REMOVED}
 BY_DETAIL = {
     "PutObject": "Put",
@@ -39,22 +39,22 @@ class S3Choice:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A payload, and what the envelope said of it."""
+    """A payload, and the fields of its envelopes."""
 
     body: str
     facts: Mapping[str, str]
 
 
 def keep_body(body: str) -> str:
-    """Follow nothing: a body stands for itself."""
+    """Return the body unchanged: the dereference function if no pointer is to be followed."""
     return body
 
 
 def unwrap(body: str, envelopes: Sequence[str], choice: S3Choice, follow: Dereference = keep_body) -> Sequence[Payload]:
-    """Unwrap the payloads: one, or with S3 as many as there are chosen objects; facts of inner envelopes win.
+    """Unwrap the payloads: one, or with envelope `s3` one for each chosen object. Facts of inner envelopes win.
 
-    `follow` has the body, and what each envelope held. Raises ValueError for a body that isn't such an envelope, and
-    what `follow` raises.
+    `follow` is called with the body and with the content of each envelope. Raises ValueError for a body that isn't such
+    an envelope, and the errors of `follow`.
     """
     payloads = [Payload(follow(body), {})]
     for name in envelopes:
@@ -67,14 +67,14 @@ def unwrap(body: str, envelopes: Sequence[str], choice: S3Choice, follow: Derefe
 
 
 def _sns(envelope: Mapping[str, Any], _: Mapping[str, str], __: S3Choice) -> Sequence[Payload]:
-    """https://docs.aws.amazon.com/sns/latest/dg/sns-message-and-json-formats.html."""
+    """Open an SNS notification: https://docs.aws.amazon.com/sns/latest/dg/sns-message-and-json-formats.html."""
     if envelope.get("Type") != "Notification" or not isinstance(envelope.get("Message"), str):
         raise ValueError("not an SNS notification (is raw message delivery on?)")
     return [Payload(envelope["Message"], _select_facts(envelope, "TopicArn", "MessageId", "Subject", "Timestamp"))]
 
 
 def _eventbridge(envelope: Mapping[str, Any], _: Mapping[str, str], __: S3Choice) -> Sequence[Payload]:
-    """https://docs.aws.amazon.com/eventbridge/latest/ref/overiew-event-structure.html."""
+    """Open an event: https://docs.aws.amazon.com/eventbridge/latest/ref/overiew-event-structure.html."""
     if "detail" not in envelope or "detail-type" not in envelope:
         raise ValueError("not an EventBridge event")
     facts = _select_facts(envelope, "id", "source", "detail-type", "account", "region", "time")
@@ -82,10 +82,10 @@ def _eventbridge(envelope: Mapping[str, Any], _: Mapping[str, str], __: S3Choice
 
 
 def _s3(envelope: Mapping[str, Any], outer: Mapping[str, str], choice: S3Choice) -> Sequence[Payload]:
-    """https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html.
+    """Open an S3 notification, or an event of S3 from EventBridge, into one payload for each distinct chosen object.
 
-    Or the detail of an event that S3 gave EventBridge: https://docs.aws.amazon.com/AmazonS3/latest/userguide/ev-events.html.
-    An object that a notification lists twice comes once.
+    https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html
+    https://docs.aws.amazon.com/AmazonS3/latest/userguide/ev-events.html
     """
     if envelope.get("Event") == TEST_EVENT:
         return []
@@ -108,11 +108,11 @@ def _s3(envelope: Mapping[str, Any], outer: Mapping[str, str], choice: S3Choice)
 
 
 def read_object_facts(record: Any) -> dict[str, str]:
-    """Tell what one record of a notification says. Raises ValueError."""
+    """Return the facts of one record of a notification. Raises ValueError for any other value."""
     try:
         event = str(record["eventName"]).removeprefix(PREFIX)
         bucket, s3_object = str(record["s3"]["bucket"]["name"]), record["s3"]["object"]
-        key = unquote_plus(s3_object["key"], errors="strict")  # keys come form-encoded: a space is a plus sign
+        key = unquote_plus(s3_object["key"], errors="strict")  # keys are form-encoded: a plus sign is a space
         more = _select_facts(s3_object, "size", "eTag", "versionId", "sequencer")
     except (KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
         raise ValueError(f"not a record of an S3 notification: {error!r}") from error
@@ -120,7 +120,7 @@ def read_object_facts(record: Any) -> dict[str, str]:
 
 
 def _read_detail_facts(detail: Mapping[str, Any], outer: Mapping[str, str]) -> dict[str, str]:
-    """Tell the same of what S3 gave EventBridge, whose keys come as they are."""
+    """Return the facts of an EventBridge event of S3, whose keys aren't encoded."""
     kind = outer["detail-type"]
     how = str(detail.get("deletion-type") or detail.get("reason") or "")
     event = BY_DETAIL_TYPE[kind] + BY_DETAIL.get(how, how) if kind in BY_DETAIL_TYPE else kind.replace(" ", "")

@@ -1,9 +1,9 @@
-"""Payloads that SQS's Extended Client put into S3, with a pointer in their place. Pure: who fetches is passed in.
+"""Pointers to payloads that SQS's Extended Client has put into S3. Pure: the caller passes the fetch function.
 
-Java's library and Python's, and SNS's of both, write the same pointer; older ones named another class:
-https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-managing-large-messages.html
-What a message says is never believed: a pointer to any bucket but those that the options name is a bad record, as a
-sender could else have us read, and remove, whatever our role may.
+The libraries for Java and Python, and those for SNS, write the same pointer; older ones named another class:
+https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-managing-large-messages.html A pointer is
+trusted only if the options name its bucket; otherwise the message is a bad record. Without this check a sender could
+have any object read, and deleted, that our role may access.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -20,10 +20,10 @@ from sluice_spark.formats.s3_objects import FetchObject, Pointer
 CLASSES = frozenset(
     {"software.amazon.payloadoffloading.PayloadS3Pointer", "com.amazon.sqs.javamessaging.MessageS3Pointer"}
 )
-SIZES = frozenset({"ExtendedPayloadSize", "SQSLargePayloadSize"})  # attributes of the libraries' own, which hide them
-PARALLEL_FETCHES = 6  # payloads that a task fetches side by side, and holds
-PAYLOAD_LIMIT = 256 * 2**20  # AT_ONCE of these fit a column of Arrow's
-_HINT = "S3Pointer"  # in every pointer, however it is wrapped
+SIZES = frozenset({"ExtendedPayloadSize", "SQSLargePayloadSize"})  # added by the libraries, which hide them from users
+PARALLEL_FETCHES = 6  # payloads that a task fetches at once and holds in memory
+PAYLOAD_LIMIT = 256 * 2**20  # PARALLEL_FETCHES payloads of this size fit into an Arrow column
+_HINT = "S3Pointer"  # part of every pointer, in any envelope
 _ATTRIBUTES = "attributes"
 
 
@@ -36,14 +36,14 @@ def parse_pointer(body: str) -> Pointer | None:
         pointer = Pointer(location["s3BucketName"], location["s3Key"])
     except (ValueError, TypeError, KeyError):
         return None
-    texts = isinstance(pointer.bucket, str) and isinstance(pointer.key, str)
-    return pointer if texts and isinstance(name, str) and name in CLASSES else None
+    are_texts = isinstance(pointer.bucket, str) and isinstance(pointer.key, str)
+    return pointer if are_texts and isinstance(name, str) and name in CLASSES else None
 
 
 def payload_dereferencer(get: FetchObject, buckets: Collection[str]) -> Dereference:
-    """Make the function from a body to its payload, or to itself where it is no pointer.
+    """Return the function that turns a pointer into its payload, and returns any other body unchanged.
 
-    It raises ValueError where the payload isn't to be had or is no UTF-8, and ObjectRefused.
+    The function raises ObjectRefused, and ValueError if a payload isn't available or isn't UTF-8.
     """
 
     def follow(body: str) -> str:
@@ -61,7 +61,7 @@ def payload_dereferencer(get: FetchObject, buckets: Collection[str]) -> Derefere
 
 
 def find_pointers(body: str, envelopes: Sequence[str]) -> Sequence[Pointer]:
-    """Find the pointers in a body, without following any."""
+    """Find the pointers in a body without fetching their payloads."""
     pointers: list[Pointer] = []
 
     def note(text: str) -> str:
@@ -77,7 +77,7 @@ def find_pointers(body: str, envelopes: Sequence[str]) -> Sequence[Pointer]:
 
 
 def cut_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cut the rows where AT_ONCE of them may be pointers: so many payloads are in memory together."""
+    """Split the rows so that each part has at most PARALLEL_FETCHES pointers, which limits the payloads in memory."""
     import pyarrow.compute as pc  # noqa: PLC0415  8 MiB, which a task needs and a driver doesn't
 
     hinted = pc.indices_nonzero(pc.match_substring(batch.column("body"), _HINT)).to_pylist()
@@ -89,7 +89,7 @@ def cut_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def hide_size_attributes(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Hide the libraries' own attribute where the payload is in its place; a bad record stays as it came."""
+    """Remove the libraries' size attributes from rows whose payload was fetched; a bad record stays unchanged."""
     kept = [
         [pair for pair in pairs if pair[0] not in SIZES] if pairs and reason is None else pairs
         for pairs, reason in zip(rows.column(_ATTRIBUTES).to_pylist(), rows.column(REASON).to_pylist(), strict=True)

@@ -1,6 +1,6 @@
-"""Fetches and removes payloads in S3, as the queue's identity.
+"""Fetches and removes payloads in S3, with the identity that calls the queue.
 
-An error of S3 is translated here, once: unreadable for good, or refused.
+Errors of S3 are translated only here, into permanently unreadable objects and refused calls.
 """
 
 import logging
@@ -18,13 +18,13 @@ from sluice_spark.sqs.access import Identity, client_session
 
 log = logging.getLogger(__name__)
 
-ATTEMPTS = 10  # of a request, by botocore
-BODY_ATTEMPTS = 3  # botocore doesn't retry a body that breaks off
-REMOVE_LIMIT = 1000  # of DeleteObjects
-_GONE = {"NoSuchKey", "NoSuchVersion", "NoSuchBucket", "MethodNotAllowed"}  # the last: a delete marker
+ATTEMPTS = 10  # botocore's attempts for one request
+BODY_ATTEMPTS = 3  # botocore doesn't retry an interrupted body
+REMOVE_LIMIT = 1000  # objects in one DeleteObjects request
+_GONE = {"NoSuchKey", "NoSuchVersion", "NoSuchBucket", "MethodNotAllowed"}  # MethodNotAllowed: a delete marker
 _UNREADABLE = {
-    "InvalidObjectState",  # archived: Glacier
-    "InvalidRequest",  # encrypted with a key that its writer gave
+    "InvalidObjectState",  # archived in Glacier
+    "InvalidRequest",  # encrypted with a customer-provided key
     "InvalidArgument",
     "InvalidBucketName",
     "KeyTooLongError",
@@ -44,11 +44,11 @@ class Pointer:
 FetchObject = Callable[[Pointer], bytes]
 
 
-@lru_cache(maxsize=16)  # executors' workers are reused, and an S3 client costs 100 ms to make
+@lru_cache(maxsize=16)  # Spark reuses worker processes, and creating an S3 client takes 100 ms
 def open_objects(identity: Identity, *, region: str | None, endpoint: str | None) -> Any:
-    """Open a client of botocore.
+    """Create a botocore client for S3.
 
-    Another region's bucket is found by its redirect. An endpoint of one's own is called with the bucket in the path.
+    S3 redirects calls for a bucket of another region. At a custom endpoint the bucket is part of the URL's path.
     """
     config = Config(
         retries={"mode": "standard", "max_attempts": ATTEMPTS}, s3={"addressing_style": "path" if endpoint else "auto"}
@@ -60,12 +60,12 @@ def open_objects(identity: Identity, *, region: str | None, endpoint: str | None
 def fetch_object(client: Any, pointer: Pointer, limit: int) -> bytes:
     """Fetch an object's content.
 
-    Raises ObjectUnreadable if it is gone, has more than `limit` bytes, or S3 will never return it; ObjectRefused for
-    all else.
+    Raises ObjectUnreadable if the object is gone, has more than `limit` bytes, or can never be read; ObjectRefused for
+    any other error.
     """
     place = f"s3://{pointer.bucket}/{pointer.key}"
     if not _BUCKET.fullmatch(pointer.bucket):
-        raise ObjectUnreadable(f"{place}: not a bucket's name")  # botocore would take an ARN, and some of these fail
+        raise ObjectUnreadable(f"{place}: not a bucket's name")  # botocore would accept an ARN, and fail on some
     for attempt in range(1, BODY_ATTEMPTS + 1):
         try:
             answer = client.get_object(Bucket=pointer.bucket, Key=pointer.key)
@@ -74,7 +74,7 @@ def fetch_object(client: Any, pointer: Pointer, limit: int) -> bytes:
                     raise ObjectUnreadable(f"{place} has {answer['ContentLength']} bytes, s3MaxObjectBytes is {limit}")
                 content: bytes = body.read()
                 return content
-        except ParamValidationError as error:  # a pointer that names no possible object
+        except ParamValidationError as error:  # the pointer's bucket or key is invalid
             raise ObjectUnreadable(f"{place}: {error}") from error
         except ClientError as error:
             code = error.response.get("Error", {}).get("Code", "")
@@ -90,7 +90,7 @@ def fetch_object(client: Any, pointer: Pointer, limit: int) -> bytes:
 
 
 def remove_objects(client: Any, bucket: str, keys: Sequence[str]) -> None:
-    """Remove objects; what is gone already is fine. Raises ObjectRefused for all else."""
+    """Remove objects; an object that is already gone is no error. Raises ObjectRefused for other errors."""
     for start in range(0, len(keys), REMOVE_LIMIT):
         part = keys[start : start + REMOVE_LIMIT]
         delete = {"Objects": [{"Key": key} for key in part], "Quiet": True}

@@ -1,8 +1,8 @@
-"""Counts of bad records, and the bad records themselves, which tasks write beside the segments for the driver.
+"""Counts of bad records, and the quarantined records themselves. Tasks write both; the driver reads the counts.
 
-A count is an empty object. Its name has the segment, the range of rows, the share
-of FIFO groups, the number of bad records and the format's version. A retried task writes the same names, so each
-count exists once. Other files in the folder are ignored.
+A count is an empty object. Its name has the segment, the range of rows, the share of FIFO groups, the number of bad
+records and the format's version. A retried task writes the same names, so each count exists once. Other files in the
+folder are ignored.
 """
 
 import logging
@@ -26,7 +26,7 @@ _NAME = re.compile(rf"{ERRORS}/([0-9]{{20}}(?:-[0-9]+)+)\.v([0-9]+)")
 
 @dataclass(frozen=True, slots=True)
 class _Count:
-    """A count that was read. `noted_at`: epoch seconds."""
+    """A count that was read from the store. `noted_at` is in epoch seconds."""
 
     name: str
     numbers: Sequence[int]
@@ -34,7 +34,7 @@ class _Count:
 
 
 def note_errors(store: Store, part: Slice, errors: int, share: int = 0) -> None:
-    """Note how many records of a part could not be read. Nothing is written for none."""
+    """Write the number of unreadable records of a part; nothing if there are none."""
     if errors:
         name = f"{ERRORS}/{part.number:020d}-{part.low}-{part.high}-{share}-{errors}.v{VERSION}"
         with suppress(SegmentTaken):
@@ -42,22 +42,22 @@ def note_errors(store: Store, part: Slice, errors: int, share: int = 0) -> None:
 
 
 def count_errors(store: Store, start: Position, end: Position) -> int:
-    """Count the errors in rows from `start` to `end`; both are where batches begin or end.
+    """Return the number of bad records in the rows from `start` to `end`, which must be boundaries of batches.
 
-    A batch's errors are all there once it is committed. Raises UnknownFormat.
+    Once a batch is committed, all its counts exist. Raises UnknownFormat.
     """
     noted = (count.numbers for count in _counts(store))
     return sum(errors for number, low, _, _, errors in noted if start <= Position(number, low) < end)
 
 
 def forget_errors(store: Store, committed: Position, *, before: float) -> None:
-    """Remove what was noted of committed segments before the time, in epoch seconds: offsets have counted it."""
+    """Remove counts of committed segments written before `before`, in epoch seconds: offsets include these counts."""
     noted = _counts(store)
     store.remove([count.name for count in noted if count.noted_at < before and count.numbers[0] < committed.segment])
 
 
 def _counts(store: Store) -> Iterator[_Count]:
-    """Yield what is noted. Raises UnknownFormat for a later version's."""
+    """Yield the counts in the store. Raises UnknownFormat for a count of a later format version."""
     for name, at in store.names(ERRORS).items():
         parsed = _NAME.fullmatch(name)
         if not parsed:
@@ -68,10 +68,10 @@ def _counts(store: Store) -> Iterator[_Count]:
 
 
 def quarantine(store: Store, part: Slice, rows: pa.RecordBatch, share: int = 0, piece: int = 0) -> None:
-    """Write bad records to a Parquet file of their own, whose name says how many there are.
+    """Write bad records to a Parquet file of their own, with their number in its name.
 
-    The file lies in the location itself, so that this can be read as a table. It is durable when this returns, before
-    the task's good rows are used. `piece`: of a part whose rows come in several.
+    The location can be read as a table, as the file is directly in it. The file is durable on return, before the task's
+    good rows are used. `piece` distinguishes the files of a part that is read in several pieces.
     """
     if not rows.num_rows:
         return

@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from sluice_spark.formats.envelopes import S3Choice, read_object_facts, unwrap
 from sluice_spark.sqs.received import Message, Received, split_messages
 
-RECORDS_LIMIT = 250_000  # that are remembered, the oldest forgotten first
+RECORDS_LIMIT = 250_000  # identities that are remembered; the oldest are forgotten first
 IDENTITY_BYTES = 16
 
 
 class NotificationDeduplicator:
-    """The records of one query's log. Not thread-safe: the receiver's."""
+    """Known S3 event records of one query's log. Not thread-safe: only the receiver uses it."""
 
     def __init__(self, envelopes: Sequence[str], choice: S3Choice, limit: int = RECORDS_LIMIT) -> None:
         self._envelopes, self._choice, self._limit = envelopes, choice, limit
@@ -33,16 +33,16 @@ class NotificationDeduplicator:
         return [record_identity(facts) for facts in all_facts]
 
     def restore(self, staged: Iterable[bytes | None]) -> None:
-        """Replace the known records by these, oldest first."""
+        """Replace the known record identities by these, oldest first."""
         self._known, self._order = set(), deque()
         for identity in staged:
             self._remember(identity)
 
     def split_new(self, taken: Sequence[Received]) -> tuple[list[Received], list[Received]]:
-        """Split messages into those with a new record, or no record, and those whose records are all known.
+        """Split messages into those with new records or none, and those with only known records.
 
-        The body of a partly known message is reduced to its new records, which are remembered: the caller must
-        stage the first list or stop.
+        The body of a partly known message is reduced to its new records, which are remembered: the caller must stage
+        the first list or stop.
         """
 
         def new(message: Message) -> Message | None:
@@ -86,9 +86,10 @@ def record_identity(facts: Mapping[str, str]) -> bytes | None:
 def remove_known_records(
     body: str, envelopes: Sequence[str], choice: S3Choice, known: Collection[bytes | None]
 ) -> tuple[str | None, Sequence[bytes | None]]:
-    """Reduce a body to its new records; return it, or None if it has none, and the new records' identities.
+    """Reduce a body to its new records; return the body, or None without new records, and the new identities.
 
-    Records that aren't chosen stay in it, for a later reader with another choice; so does a body without any.
+    Records that `choice` doesn't select stay in the body, for a later reader with another choice. A body without any
+    selected record is returned unchanged.
     """
     records = [record_identity(facts) for facts in read_facts(body, envelopes, choice)]
     new: list[bytes | None] = []
@@ -112,7 +113,7 @@ def remove_known_records(
 
 
 def _rewrite_body(body: str, envelopes: Sequence[str], is_new: Callable[[Mapping[str, Any]], bool]) -> str:
-    """With the is_new records alone, in the envelopes that it came in."""
+    """Return the body with only the records for which `is_new` is true, in the same envelopes."""
     value = orjson.loads(body)
     name, *inner = envelopes
     if name == "sns":

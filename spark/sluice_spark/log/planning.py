@@ -1,8 +1,8 @@
-"""Positions in the staged log, the offsets in Spark's checkpoint that name them, and what the log decides. Pure.
+"""Positions in the staged log, the offsets in Spark's checkpoint that name them, and decisions about the log. Pure.
 
-Planning decides a batch's end, its tasks, removable segments, and duplicates. An offset names a place and counts what
-lies before it, but holds no option, so a query may restart with others. Its counts depend only on the place, as Spark
-takes a different text for new data.
+The decisions are a batch's end, its tasks, which segments are removable, and which messages are duplicates. An offset
+names a position and counts what lies before it. It contains no option, so a query may restart with other options. Its
+counts depend only on the position, because Spark takes an offset with a different text for new data.
 """
 
 from collections import deque
@@ -13,17 +13,15 @@ from typing import Any
 from sluice_spark.errors import InvalidOffset, SegmentMissing
 from sluice_spark.log.segments import Header
 
-VERSION = 1  # of an offset
-ROWS_PER_TASK = 20_000  # as many as a segment has at most: two tasks would each read what is compressed in one
+VERSION = 1  # format version of an offset
+ROWS_PER_TASK = 20_000  # the rows of a whole segment, which each of its tasks decompresses
 TASKS_LIMIT = 200
-DEDUPLICATION_LIMIT = (
-    250_000  # ids of deleted messages that are kept: a redelivery after a delete is SQS's rare exception
-)
+DEDUPLICATION_LIMIT = 250_000  # remembered ids of deleted messages, which SQS rarely redelivers
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """Before row `row` of segment `segment`. A segment's end is the next one's beginning: see `planning.normal`."""
+    """The position before row `row` of segment `segment`. A segment's end is the next one's beginning."""
 
     segment: int
     row: int = 0
@@ -31,7 +29,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """Cumulative since the log began: monotonic over restarts."""
+    """Cumulative counts since the log began, which restarts don't reset."""
 
     messages: int = 0
     size: int = 0  # bytes of bodies
@@ -39,7 +37,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offset:
-    """A position with what lies before it. `counters` by FLIP-477's and FLIP-33's names."""
+    """A position with the counts of what lies before it. In JSON the counts have the names of FLIP-477 and FLIP-33."""
 
     position: Position
     totals: Totals = field(default_factory=Totals)
@@ -48,7 +46,7 @@ class Offset:
     errors_until: Position = Position(0)
 
     def json(self) -> dict[str, Any]:
-        """Make what Spark stores."""
+        """Return the offset as the JSON object that Spark stores."""
         return {
             "version": VERSION,
             "segment": self.position.segment,
@@ -62,7 +60,7 @@ class Offset:
 
     @classmethod
     def parse(cls, offset: Mapping[str, Any]) -> "Offset":
-        """Read an offset. Raises InvalidOffset for what isn't one, or is of a later version."""
+        """Parse an offset. Raises InvalidOffset for other values and for later versions."""
         if offset.get("version") != VERSION:
             raise InvalidOffset(f"offset of version {offset.get('version')!r}, this package reads {VERSION}: {offset}")
         try:
@@ -92,12 +90,12 @@ class Extent:
     number: int
     messages: int
     size: int
-    deletions_failed: int = 0  # cumulative, as known when it was published
+    deletions_failed: int = 0  # cumulative, as known at publication
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Consecutive segments from number `first` on, and what lies before them."""
+    """Consecutive segments from number `first` on, and the totals before them."""
 
     first: int = 0
     before: Totals = field(default_factory=Totals)
@@ -106,21 +104,21 @@ class Log:
 
     @property
     def next_number(self) -> int:
-        """The number that the next segment will have."""
+        """The number of the next segment."""
         return self.first + len(self.extents)
 
     @property
     def newest(self) -> int:
-        """The newest segment that has rows, or the one before the log: an empty one alone is never in a batch."""
+        """Number of the newest segment with rows, else of the one before the log: no batch ends in an empty segment."""
         return next((extent.number for extent in reversed(self.extents) if extent.messages), self.first - 1)
 
     @property
     def end(self) -> Position:
-        """After the last row."""
+        """The position after the last row."""
         return Position(self.next_number)
 
     def append(self, header: Header) -> "Log":
-        """Return the log with one more segment. Raises SegmentMissing if it isn't the next."""
+        """Return the log with one more segment. Raises SegmentMissing if the segment isn't the next one."""
         if header.number != self.next_number:
             raise SegmentMissing(f"segment {header.number} follows {self.next_number - 1}: the log has a gap")
         extent = Extent(header.number, header.messages, header.size, header.deletions_failed)
@@ -139,7 +137,7 @@ class Log:
     def between(self, start: Position, end: Position) -> Sequence[tuple[Extent, int, int]]:
         """List each segment with its range of rows [from, to) between the positions, without empty ranges.
 
-        Raises SegmentMissing where the log doesn't reach: rows are never skipped silently.
+        Raises SegmentMissing if the log doesn't have all rows: rows are never skipped silently.
         """
         if start == end:
             return ()
@@ -156,7 +154,7 @@ class Log:
         return rows
 
     def offset(self, position: Position) -> Offset:
-        """Name the position, with its totals."""
+        """Return the offset of the position, with its totals."""
         index = position.segment - self.first
         whole = self.extents[:index]
         messages = self.before.messages + sum(extent.messages for extent in whole) + position.row
@@ -167,7 +165,7 @@ class Log:
         return Offset(position=position, totals=Totals(messages=messages, size=size), deletions_failed=failed)
 
     def backlog(self, start: Position) -> Totals:
-        """Count what lies after the position."""
+        """Count the messages and bytes after the position."""
         parts = self.between(max(start, Position(self.first)), self.end)
         return Totals(
             messages=sum(high - low for _, low, high in parts),
@@ -199,9 +197,9 @@ class Slice:
 
 
 def find_batch_end(log: Log, start: Position, admission: ReadLimit) -> Position:
-    """Find the end of a batch that begins at `start`: as far as the limits allow, and at least one row if there is one.
+    """Find the end of a batch that begins at `start`: as far as the limits allow, but at least one row if there is any.
 
-    Bytes are counted by each segment's mean, as Spark's own byte limits are soft.
+    Each row counts as its segment's average number of bytes; Spark's own byte limits are approximate too.
     """
     messages_left, size_left, position = admission.messages, admission.size, start
     for extent, low, high in log.between(start, log.end):
@@ -219,13 +217,13 @@ def find_batch_end(log: Log, start: Position, admission: ReadLimit) -> Position:
         size_left = None if size_left is None else size_left - extent.size * take // extent.messages
         if messages_left == 0 or (size_left is not None and size_left <= 0):
             return position
-    return log.end if position != start else start  # nothing but empty segments: no batch for them
+    return log.end if position != start else start  # empty segments alone make no batch
 
 
 def divide_into_tasks(
     parts: Iterable[tuple[Extent, int, int]], rows_per_task: int = ROWS_PER_TASK
 ) -> Sequence[Sequence[Slice]]:
-    """Divide the rows, in order, into tasks of at least `rows_per_task` (but the last), at most TASKS_LIMIT of them."""
+    """Divide the rows, in order, into at most TASKS_LIMIT tasks, each but the last of at least `rows_per_task` rows."""
     slices = [Slice(extent.number, low, high) for extent, low, high in parts]
     total = sum(part.high - part.low for part in slices)
     task_rows = max(rows_per_task, -(-total // TASKS_LIMIT))
@@ -247,7 +245,7 @@ def divide_into_tasks(
 def check_consecutive(numbers: Collection[int]) -> range:
     """Check that the retained segments' numbers are consecutive.
 
-    Raises SegmentMissing: a hole is lost data, or another's files.
+    Raises SegmentMissing for a gap: segments were lost, or belong to another log.
     """
     if not numbers:
         return range(0)
@@ -261,7 +259,7 @@ def check_consecutive(numbers: Collection[int]) -> range:
 def find_removable(published: Mapping[int, float], committed: Position, *, before: float) -> Sequence[int]:
     """List segments that were published before the time and that no batch can need again, lowest number first.
 
-    The newest always stays: it carries the totals.
+    The newest segment always stays, because its header has the totals.
     """
     newest = max(published, default=0)
     return sorted(number for number, at in published.items() if number < min(committed.segment, newest) and at < before)
@@ -285,7 +283,7 @@ class Deduplicator:
     def add_inherited(self, ids: Sequence[str]) -> None:
         """Remember ids that earlier drivers staged, for this driver's lifetime: whether they were deleted is unknown.
 
-        The limit grows by their number, so as many of this driver's own ids are kept as without them.
+        The limit grows by their number, so the number of this driver's own ids that are kept doesn't change.
         """
         before = len(self._ids)
         self._ids.update(ids)
@@ -294,7 +292,7 @@ class Deduplicator:
     def add_new(self, ids: Sequence[str]) -> bool:
         """Remember ids that are about to be staged; the caller must stage them or stop.
 
-        Returns False, and remembers none, if any of them is known or repeated.
+        Returns False, and remembers no id, if any id is known or repeated.
         """
         if not self._ids.isdisjoint(ids):
             return False

@@ -1,6 +1,6 @@
-"""Segments: Arrow IPC files of messages, as objects of the store by number, each published once.
+"""Segments: numbered store objects with messages in Arrow IPC format, each published once.
 
-A segment has a header in its schema's metadata. The format is versioned and checked here alone.
+The schema's metadata contains the segment's header. Only this module knows the format and its version.
 """
 
 import json
@@ -27,23 +27,21 @@ PUBLISH_ATTEMPTS = 6
 PUBLISH_AGAIN_S = 0.5
 VERSION = 2
 HEADER_KEY = b"sluice.segment"
-HEAD_BYTES = 16_384  # more than the schema with its metadata takes: enough to read a header without its rows
-# JSON is a third of its size with it: at S3 a segment's time goes by that, and on a disk it costs less than writing all
+HEAD_BYTES = 16_384  # enough for the schema with its metadata, so a header is read without its rows
+# LZ4 reduces JSON to a third of its size, which shortens uploads to S3 and costs less CPU than writing all to a disk.
 CODEC = "lz4"
-WORTHWHILE_RATIO = (
-    0.8  # of its size: what is compressed or encrypted already stays as it is, and is read without a copy
-)
+WORTHWHILE_RATIO = 0.8  # compressed size; content that shrinks less stays as it is and is read without a copy
 SAMPLE_BYTES = 64 * 2**10
-LARGE_BODY = 8 * 2**10  # characters
-LZ4_GROWTH = 1.01  # at most, by LZ4, of bytes that don't shrink
-BATCH_BYTES = 8 * 2**10  # more than the file has of a batch beside its columns
-_MAGIC_BYTES = 8  # ARROW1 and padding, before the stream that the file format wraps
+LARGE_BODY = 8 * 2**10  # characters, on average
+LZ4_GROWTH = 1.01  # LZ4's upper bound for incompressible bytes
+BATCH_BYTES = 8 * 2**10  # upper bound of a batch's metadata in the file
+_MAGIC_BYTES = 8  # the file format's prefix: ARROW1 and padding, then the stream
 _ATTRIBUTE = pa.struct([("type", pa.string()), ("string", pa.string()), ("binary", pa.binary())])
 _TIME = pa.timestamp("us", tz="UTC")
 _TEXT = pa.string()
 _NAME = re.compile(rf"{FOLDER}/([0-9]{{20}})\.arrow")
 
-BeforeRemoval = Callable[[Sequence[int]], None]  # told which segments are about to be removed
+BeforeRemoval = Callable[[Sequence[int]], None]  # called with the segments to be removed
 
 SCHEMA = pa.schema(
     [
@@ -88,7 +86,7 @@ class Header:
     epoch: int = -1
 
     def next_header(self) -> "Header":
-        """Begin the next one, with the counters so far."""
+        """Return the header of the next segment, with the cumulative counters."""
         return Header(
             number=self.number + 1,
             writer="",
@@ -105,21 +103,21 @@ def segment_name(number: int) -> str:
 
 
 def list_segments(store: Store) -> Mapping[int, float]:
-    """Find the segments that exist, by number, and when each was published, in epoch seconds.
+    """List the existing segments' numbers, each with its time of publication in epoch seconds.
 
-    What others put beside them is passed over: an S3 console's marker of a folder, a README, a half copied file.
+    Other files in the folder are ignored, for example a folder marker of the S3 console or a README.
     """
     matches = ((_NAME.fullmatch(name), at) for name, at in store.names(FOLDER).items())
     return {int(match[1]): at for match, at in matches if match}
 
 
 def read_header(store: Store, number: int) -> Header:
-    """Read one header. Raises SegmentMissing, UnknownFormat."""
+    """Read a segment's header. Raises SegmentMissing, UnknownFormat."""
     return parse_header(store.read(segment_name(number), HEAD_BYTES))
 
 
 def read_headers(store: Store, numbers: Iterable[int]) -> Sequence[Header]:
-    """Read headers, in the order of their numbers. Raises as `header_at`."""
+    """Read headers, in the order of their numbers. Raises the errors of `read_header`."""
     with ThreadPoolExecutor(READERS) as readers:
         return list(readers.map(lambda number: read_header(store, number), sorted(numbers)))
 
@@ -127,7 +125,7 @@ def read_headers(store: Store, numbers: Iterable[int]) -> Sequence[Header]:
 def publish(store: Store, header: Header, rows: pa.Table) -> None:
     """Publish rows under the header's number.
 
-    Raises SegmentTaken if another writer was first. Any other error leaves open whether it came through.
+    Raises SegmentTaken if another writer was first. After any other error the segment may have been published or not.
     """
     name, content = segment_name(header.number), encode_segment(rows, header)
     for attempt in range(1, PUBLISH_ATTEMPTS + 1):
@@ -136,7 +134,7 @@ def publish(store: Store, header: Header, rows: pa.Table) -> None:
         except SegmentTaken:
             if read_header(store, header.number).writer != header.writer:
                 raise
-            return  # an earlier try of ours had come through, and only its answer was lost
+            return  # our earlier attempt succeeded, and only its response was lost
         except (OSError, LogError) as error:
             if attempt == PUBLISH_ATTEMPTS:
                 raise
@@ -147,7 +145,7 @@ def publish(store: Store, header: Header, rows: pa.Table) -> None:
 
 
 def build_rows(received: Sequence[Received]) -> pa.RecordBatch:
-    """Make rows of messages, in the order received."""
+    """Convert messages to rows, in the order received."""
     messages = [message for answer in received for message in answer.messages]
     system = [message.attributes for message in messages]
     columns = [
@@ -167,14 +165,14 @@ def build_rows(received: Sequence[Received]) -> pa.RecordBatch:
 
 
 def body_size(rows: pa.Table) -> int:
-    """Return the bytes of all bodies."""
+    """Return the total bytes of all bodies."""
     return sum(chunk.view(pa.binary()).total_values_length for chunk in rows.column("body").chunks)
 
 
 def encode_segment(rows: pa.Table, header: Header) -> pa.Buffer:
-    """Encode the file's content."""
+    """Encode the rows and the header as a segment's content."""
     metadata = {HEADER_KEY: json.dumps({"version": VERSION, **asdict(header)})}
-    # Of its largest size at once, as memory that isn't written to is none: a stream that grows is copied each time
+    # The buffer has the largest possible size from the start: a growing buffer is copied, unwritten memory is free.
     batches = rows.replace_schema_metadata(metadata).to_batches()
     content = pa.allocate_buffer(HEAD_BYTES + BATCH_BYTES * len(batches) + int(LZ4_GROWTH * rows.nbytes))
     sink = pa.FixedSizeBufferWriter(content)
@@ -186,7 +184,7 @@ def encode_segment(rows: pa.Table, header: Header) -> pa.Buffer:
 
 
 def _is_compressible(rows: pa.Table) -> bool:
-    """Tell by the beginning of the bodies whether it is worth compressing them."""
+    """Return whether compression is worthwhile, judging by the beginning of the bodies."""
     chunks = rows.column("body").chunks
     text = chunks[0].buffers()[2] if chunks else None
     if not text:
@@ -228,7 +226,7 @@ def read_batches(content: pa.Buffer, low: int, high: int) -> Iterator[pa.RecordB
 
 
 def read_message_ids(content: pa.Buffer) -> Sequence[str]:
-    """Read all rows' message ids, and nothing else of them."""
+    """Read only the message ids of all rows."""
     parse_header(content)
     with _open_column("message_id", content) as reader:
         ids: Sequence[str] = reader.read_all().column("message_id").to_pylist()
@@ -252,7 +250,7 @@ def _check_schema(schema: pa.Schema) -> Header:
 
 
 def _bodies(values: Sequence[str]) -> pa.Array:
-    """Put large ones into memory of their size: Arrow's builder doubles what it has each time, and copies."""
+    """Build the body column; copy large bodies into exact memory, as Arrow's builder doubles its buffer and copies."""
     if sum(map(len, values)) < LARGE_BODY * len(values):
         return pa.array(values, _TEXT)
     ends = array("i", accumulate((len(value if value.isascii() else value.encode()) for value in values), initial=0))
@@ -264,22 +262,22 @@ def _bodies(values: Sequence[str]) -> pa.Array:
 
 
 def _constant_or_array(values: Sequence[str | int | None], kind: pa.DataType = _TEXT) -> pa.Array:
-    """Make a column whose values are mostly all the same, or missing: found out, and repeated, at half the cost."""
+    """Build a column. Equal or missing values, the usual case, become a repeated scalar, at half the cost."""
     if values and values.count(values[0]) == len(values):
         return pa.repeat(pa.scalar(values[0], kind), len(values))
     return pa.array(values, kind)
 
 
 def _times(values: Sequence[str | None]) -> pa.Array:
-    """Not by Arrow's casts, which cost a third: they take 8 MiB of a driver's memory for all that Arrow can compute."""
+    """Build a column of times. Arrow's casts take a third of the time, but load 8 MiB of compute functions."""
     return pa.array([None if value is None else 1000 * int(value) for value in values], _TIME)
 
 
 def _attributes(values: Sequence[Mapping[str, Attribute] | None]) -> pa.Array:
     kind = SCHEMA.field("attributes").type
-    if values.count(None) == len(values):  # of most queues' messages
-        nowhere = pa.repeat(pa.scalar(0, pa.int32()), len(values) + 1)
-        return pa.MapArray.from_arrays(nowhere, pa.nulls(0, kind.key_type), pa.nulls(0, kind.item_type), kind)
+    if values.count(None) == len(values):  # true of most queues
+        zero_offsets = pa.repeat(pa.scalar(0, pa.int32()), len(values) + 1)
+        return pa.MapArray.from_arrays(zero_offsets, pa.nulls(0, kind.key_type), pa.nulls(0, kind.item_type), kind)
     rows = [
         [
             (name, {"type": value.data_type, "string": value.string_value, "binary": value.binary_value})

@@ -2,9 +2,9 @@
 
 `planning` makes the decisions.
 
-A writer first publishes an empty segment as its claim: from then on an earlier writer finds its next
-number taken, and stops. The
-newest driver wins, so that one restarted after a lost host isn't kept out by the one that is still dying.
+A writer first publishes an empty segment as its claim: from then on an earlier writer finds its next number taken, and
+stops. The newest driver wins, so that a driver restarted after the loss of a host isn't blocked by its dying
+predecessor.
 """
 
 import logging
@@ -35,29 +35,29 @@ from sluice_spark.sqs.received import Message, Received, split_messages
 log = logging.getLogger(__name__)
 
 CLAIM_ATTEMPTS = 20
-DRIVERS_REMEMBERED = 8  # before those that staged the newest DEDUPLICATION_LIMIT messages
-LAST_OF_A_DRIVER = 50_000  # ids: several times what is staged and not yet deleted at any moment
+DRIVERS_REMEMBERED = 8  # in addition to the drivers of the newest DEDUPLICATION_LIMIT messages
+LAST_OF_A_DRIVER = 50_000  # ids; a driver never has as many undeleted messages
 FIRST = segments.Header(number=0, writer="", published_ms=0)
 
 
 class StagedLog:
-    """One writer's view of the log. `log` is replaced as a whole, so that other threads may read it."""
+    """A writer's view of the log. `log` is replaced as a whole, so that other threads may read it."""
 
     def __init__(self, store: Store, notified: NotificationDeduplicator | None = None) -> None:
-        """`notified`: deduplicates the records of S3's notifications, if the messages are such."""
+        """Create a view. `notified` deduplicates S3 event records, if the messages are S3 notifications."""
         self.store, self.notified, self._writer = store, notified, uuid.uuid4().hex
-        self._next = FIRST  # what the next segment begins with
+        self._next = FIRST  # header of the next segment
         self._epoch: int | None = None
-        self._changing = threading.Lock()  # the receiver's thread appends, Spark's forgets
+        self._changing = threading.Lock()  # the receiver's thread appends, Spark's thread drops segments
         self.log = Log()
         self.deduplicator = Deduplicator()
 
     def oldest(self) -> Position:
-        """Return where a new query begins, so that it adopts what a dead query staged but never committed."""
+        """Return the position where a new query begins: it adopts what a dead query staged but never committed."""
         return Position(self._numbers().start)
 
     def take_over(self, start: Position) -> None:
-        """Claims the log and reads what is in it from `start` on. Raises Fenced if others keep claiming it."""
+        """Claim the log and read its content from `start` on. Raises Fenced if other writers keep claiming the log."""
         for _ in range(CLAIM_ATTEMPTS):
             numbers = self._numbers()
             if numbers and start.segment < numbers.start:
@@ -75,7 +75,7 @@ class StagedLog:
         raise Fenced("other drivers keep claiming this staging location")
 
     def view(self, start: Position | None = None) -> Log:
-        """Read the log from `start`, or from its oldest segment, as it is now; claim nothing. Raises SegmentMissing."""
+        """Read the current log from `start`, or from its oldest segment, without a claim. Raises SegmentMissing."""
         numbers = self._numbers()
         position = start or Position(numbers.start)
         if position.segment < numbers.start:
@@ -84,7 +84,7 @@ class StagedLog:
         return self.log
 
     def end(self) -> Position:
-        """After the newest segment."""
+        """Return the position after the newest segment."""
         return Position(self._numbers().stop)
 
     def append(self, rows: pa.Table, *, deletions_failed: int = 0) -> segments.Header:
@@ -116,7 +116,7 @@ class StagedLog:
         The new ids are remembered, so the caller must stage the new messages or stop.
         """
         ids = _ids(taken)
-        if self.notified is None and self.deduplicator.add_new(ids):  # the usual, at little cost
+        if self.notified is None and self.deduplicator.add_new(ids):  # the usual case, at little cost
             return taken, (), ids
         now = set[str]()
 
@@ -134,14 +134,14 @@ class StagedLog:
         return fresh, again, ids
 
     def forget_before(self, position: Position) -> None:
-        """Drop from memory the segments before the position, which is committed."""
+        """Drop the segments before a committed position from memory."""
         with self._changing:
             self.log = self.log.drop_before(position)
 
     def retain(self, committed: Position, retention_s: float, *, going: segments.BeforeRemoval = lambda _: None) -> int:
-        """Remove committed segments older than the retention, and return how many.
+        """Remove committed segments older than the retention, and return their number.
 
-        `going` has their numbers first.
+        `going` is called with the segments' numbers before the removal.
         """
         numbers = find_removable(segments.list_segments(self.store), committed, before=time.time() - retention_s)
         going(numbers)
@@ -149,14 +149,14 @@ class StagedLog:
         return len(numbers)
 
     def _numbers(self) -> range:
-        """List the retained segments' numbers. Raises SegmentMissing for a hole."""
+        """Return the range of the retained segments' numbers. Raises SegmentMissing for a gap."""
         return check_consecutive(segments.list_segments(self.store))
 
     def _load(self, numbers: range, start: Position) -> None:
         self.log, self.deduplicator, self._next = Log(first=start.segment), Deduplicator(), FIRST
         if not numbers:
             return
-        needed = range(max(numbers.start, start.segment - 1), numbers.stop)  # the one before says what came before
+        needed = range(max(numbers.start, start.segment - 1), numbers.stop)  # the segment before `start` has the totals
         headers = segments.read_headers(self.store, needed)
         before = Totals(messages=headers[0].messages_before, size=headers[0].size_before)
         whole = Log(first=needed.start, before=before)
@@ -189,8 +189,8 @@ class StagedLog:
     def _last_ids_by_driver(self, numbers: range) -> Iterator[Sequence[str]]:
         """Yield the last ids of each of the latest drivers in these numbers.
 
-        What a driver that was killed hadn't deleted comes again after the visibility timeout, when others have staged
-        any number of messages, and may have been killed too.
+        A killed driver's undeleted messages are redelivered after the visibility timeout. By then later drivers may
+        have staged any number of messages, and may have been killed too.
         """
         for _ in range(DRIVERS_REMEMBERED):
             if not numbers:
@@ -207,7 +207,7 @@ class StagedLog:
 
 
 def read_slices(store: Store, slices: Sequence[Slice]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the slices, in order: the same at every call. Raises SegmentMissing."""
+    """Yield the rows of the slices in order, the same rows at every call. Raises SegmentMissing."""
     for part in slices:
         yield from segments.read_batches(store.read(segments.segment_name(part.number)), part.low, part.high)
 

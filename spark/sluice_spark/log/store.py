@@ -1,7 +1,7 @@
-"""Object stores of the staged log. `publish` must create a whole object under an unused name, or raise.
+"""Object stores of the staged log. `publish` must create a whole object under an unused name, or raise an error.
 
-A file system with hard links (link(2) fails on an existing name, on NFS too), or S3 (`If-None-Match: *`). `pyarrow.fs`
-is not used: its streams overwrite what is there, on every file system that it has.
+The stores are a file system with hard links (link(2) fails if the name exists, on NFS too) and S3 (`If-None-Match: *`).
+`pyarrow.fs` is not used, as its output streams overwrite existing files on every file system.
 """
 
 import os
@@ -23,31 +23,31 @@ from sluice_spark.formats.s3_objects import remove_objects
 
 S3_SCHEMES = {"s3", "s3a", "s3n"}
 S3_ATTEMPTS = 10
-# Written at once: of a write's size are the pieces of memory that Linux takes for it, and of many MiB it has none that
-# are in use already. A segment in one write cost seven times as much.
+# Linux takes page-cache memory in pieces of a write's size, and reuses only small pieces. Writing a segment in one call
+# cost seven times as much CPU.
 PIECE_BYTES = 256 * 2**10
 
 
 class Store(Protocol):
-    """Objects by name, `/` in names. All raise OSError or LogError."""
+    """A store of objects by name; names may contain `/`. All methods raise OSError or LogError."""
 
     def publish(self, name: str, content: pa.Buffer) -> None:
-        """Publish durably. Raises SegmentTaken if the name exists, even by an earlier attempt of this writer."""
+        """Publish durably. Raises SegmentTaken if the name exists, even from an earlier attempt of this writer."""
 
     def read(self, name: str, size: int | None = None) -> pa.Buffer:
-        """Read the whole, or the first `size` bytes. Raises SegmentMissing."""
+        """Read a whole object, or its first `size` bytes. Raises SegmentMissing."""
 
     def names(self, prefix: str) -> Mapping[str, float]:
-        """Names right under `prefix/`, and the epoch second of each.
+        """Return the objects directly under `prefix/`, each with its modification time in epoch seconds.
 
-        Others' files are among them, and a folder may be.
+        The result may contain a folder, and files that Sluice didn't write.
         """
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove what is there: what is gone already is fine."""
+        """Remove objects; an object that is already gone is no error."""
 
 
-@lru_cache(maxsize=16)  # executors' workers are reused, and an S3 client costs 100 ms to make
+@lru_cache(maxsize=16)  # Spark reuses worker processes, and creating an S3 client takes 100 ms
 def open_store(location: str, profile: str | None = None) -> Store:
     """Open a location's store: a path, `file:`, `s3:` or `s3a:`. Raises LogError."""
     parts = urlsplit(location)
@@ -61,7 +61,7 @@ def open_store(location: str, profile: str | None = None) -> Store:
 
 
 class FileStore:
-    """A directory, seen by the driver and all executors."""
+    """A store in a directory that the driver and all executors share."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -75,7 +75,7 @@ class FileStore:
             with written.open("xb", buffering=0) as file:
                 for start in range(0, content.size, PIECE_BYTES):
                     piece = memoryview(content)[start : start + PIECE_BYTES]
-                    while piece:  # an unbuffered file may take a part at a time
+                    while piece:  # an unbuffered file may write only a part
                         piece = piece[file.write(piece) :]
                 os.fsync(file.fileno())
             try:
@@ -91,7 +91,7 @@ class FileStore:
             os.close(directory)
 
     def read(self, name: str, size: int | None = None) -> pa.Buffer:
-        """Map the file: nothing is copied."""
+        """Map the file into memory, without a copy."""
         try:
             with pa.memory_map(str(self._root / name)) as file:
                 return file.read_buffer(size)
@@ -99,33 +99,33 @@ class FileStore:
             raise SegmentMissing(f"{self._root / name}") from error
 
     def names(self, prefix: str) -> Mapping[str, float]:
-        """Without files that are still being written."""
+        """Return the names of published files, without files that are still being written."""
         published = {}
         with suppress(FileNotFoundError), os.scandir(self._root / prefix) as entries:
             for entry in entries:
                 name = f"{prefix}/{entry.name}"
                 if not entry.name.startswith("."):
-                    with suppress(FileNotFoundError):  # it was removed since it was listed
+                    with suppress(FileNotFoundError):  # the file was removed after it was listed
                         published[name] = entry.stat().st_mtime
         return published
 
     def remove(self, names: Iterable[str]) -> None:
-        """One by one."""
+        """Remove the files one by one."""
         for name in names:
             (self._root / name).unlink(missing_ok=True)
 
 
 class S3Store:
-    """A bucket and a prefix. S3 is strongly consistent; conditional writes are since August 2024."""
+    """A store in a bucket. S3 is strongly consistent, and has had conditional writes since August 2024."""
 
     def __init__(self, client: Any, bucket: str, prefix: str) -> None:
         self._client, self._bucket, self._prefix = client, bucket, f"{prefix}/" if prefix else ""
 
     def publish(self, name: str, content: pa.Buffer) -> None:
-        """Put it if nothing is there.
+        """Write the object if the name is unused.
 
-        A 409 is a race with another conditional write: botocore doesn't retry it, so it counts as taken only if the
-        object is there.
+        S3 answers 409 if another conditional write is in progress. botocore doesn't retry that, so this method does:
+        only an existing object counts as taken.
         """
         for _ in range(S3_ATTEMPTS):
             with self._translate_errors(name):
@@ -144,7 +144,7 @@ class S3Store:
         raise LogError(f"s3://{self._bucket}/{self._prefix}{name}: conditional writes keep conflicting")
 
     def read(self, name: str, size: int | None = None) -> pa.Buffer:
-        """One GET."""
+        """Read the object with one GET request."""
         part = {} if size is None else {"Range": f"bytes=0-{size - 1}"}
         with self._translate_errors(name):
             try:
@@ -157,7 +157,7 @@ class S3Store:
                 raise
 
     def names(self, prefix: str) -> Mapping[str, float]:
-        """All pages."""
+        """Return the names of all objects, from all pages of the listing."""
         place = {"Bucket": self._bucket, "Prefix": f"{self._prefix}{prefix}/", "Delimiter": "/"}
         pages = self._client.get_paginator("list_objects_v2").paginate(**place)
         items = (item for page in pages for item in page.get("Contents", ()))
@@ -165,7 +165,7 @@ class S3Store:
             return {item["Key"].removeprefix(self._prefix): item["LastModified"].timestamp() for item in items}
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove a thousand a request."""
+        """Remove objects, up to a thousand in each request."""
         try:
             remove_objects(self._client, self._bucket, [self._prefix + name for name in names])
         except ObjectRefused as error:
@@ -173,7 +173,7 @@ class S3Store:
 
     @contextmanager
     def _translate_errors(self, name: str) -> Iterator[None]:
-        """Raise LogError for what S3 refuses, and for what botocore has no answer to."""
+        """Convert errors of S3 and of botocore to LogError."""
         try:
             yield
         except (BotoCoreError, ClientError) as error:

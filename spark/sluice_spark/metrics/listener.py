@@ -1,7 +1,7 @@
-"""A listener that turns a streaming query's progress into metrics, and the observation that it reads.
+"""A listener that turns a streaming query's progress into metrics, and the observation that adds to the progress.
 
-Runs in the program that started the query. Nothing is asked of SQS: what there is to know is in the progress, and in
-what the receiver says of itself in the staging location.
+The listener runs in the program that started the query. It makes no call to SQS: all figures are from the progress and
+from the receiver's status in the staging location.
 """
 
 import logging
@@ -34,13 +34,13 @@ from sluice_spark.metrics.measures import (
 
 log = logging.getLogger(__name__)
 
-Key = tuple[str, int]  # a query's id, a source's number in it
+Key = tuple[str, int]  # query id, and the source's index in the query
 
 
 def observe_metrics(messages: DataFrame) -> DataFrame:
-    """Return the frame as it is, its bad records counted and its last message's times noted, for `MetricsListener`.
+    """Return the same frame, with an observation of bad records and of the last message's times for `MetricsListener`.
 
-    Put it where all of the source's columns are still there. Once in a query.
+    Call this function once in a query, where the frame still has all of the source's columns.
     """
     bad = F.col(REASON).isNotNull() if REASON in messages.columns else F.lit(False)  # noqa: FBT003  a literal column
     return messages.observe(
@@ -52,9 +52,9 @@ def observe_metrics(messages: DataFrame) -> DataFrame:
 
 
 class MetricsListener(StreamingQueryListener):
-    """`spark.streams.addListener(MetricsListener())`: EMF lines on stdout, or whatever `emit` does with the metrics.
+    """Emits a query's metrics as EMF lines on stdout, or by `emit`. Add it by `spark.streams.addListener`.
 
-    One call of `emit` for each SQS source of each progress, and while the query is idle. Other sources are passed over.
+    Each progress, and idle time, makes one call of `emit` for each SQS source. Other sources are ignored.
     """
 
     def __init__(
@@ -64,19 +64,19 @@ class MetricsListener(StreamingQueryListener):
         staging_location: str | None = None,
         profile: str | None = None,
     ) -> None:
-        """`staging_location`, of the one query that is watched then, adds what its receiver says of itself."""
+        """Create the listener. With the `staging_location` of one query, the listener adds its receiver's metrics."""
         self._emit = emit or emf_lines()
         self._store = open_store(staging_location, profile) if staging_location else None
-        self._told: tuple[Status, Mapping[str, float]] | None = None
+        self._last_status: tuple[Status, Mapping[str, float]] | None = None
         self._readings: dict[Key, Reading] = {}
         self._names: dict[str, str] = {}
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802  Spark's name
-        """Note its name."""
+        """Store the query's name."""
         self._names[str(event.id)] = event.name or str(event.id)
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802  Spark's name
-        """Tell what a trigger did, which had rows or none."""
+        """Emit metrics after a trigger, with or without rows."""
         progress = event.progress
         query = str(progress.id)
         self._names.setdefault(query, progress.name or query)
@@ -98,7 +98,7 @@ class MetricsListener(StreamingQueryListener):
             self._emit_metrics((query, number), reading, values)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802  Spark's name
-        """Nothing has come for a while."""
+        """Emit metrics while no rows arrive."""
         query = str(event.id)
         for key, before in list(self._readings.items()):
             if key[0] == query:
@@ -106,7 +106,7 @@ class MetricsListener(StreamingQueryListener):
                 self._emit_metrics(key, *measure_idle(at_ms, before))
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802  Spark's name
-        """Forgets it."""
+        """Forget the query."""
         query = str(event.id)
         self._names.pop(query, None)
         self._readings = {key: reading for key, reading in self._readings.items() if key[0] != query}
@@ -127,7 +127,7 @@ class MetricsListener(StreamingQueryListener):
         )
 
     def _status(self) -> tuple[Status | None, Mapping[str, float]]:
-        """Read what the receiver said last. Its dollars are of the time between two of its statuses."""
+        """Read the receiver's newest status, and its metrics. Dollars per hour are from two successive statuses."""
         if self._store is None:
             return None, {}
         try:
@@ -137,7 +137,7 @@ class MetricsListener(StreamingQueryListener):
             return None, {}
         if status is None:
             return None, {}
-        before = self._told[0] if self._told else None
-        if self._told is None or status != before:
-            self._told = status, receiver_metrics(status, before)
-        return self._told
+        before = self._last_status[0] if self._last_status else None
+        if self._last_status is None or status != before:
+            self._last_status = status, receiver_metrics(status, before)
+        return self._last_status

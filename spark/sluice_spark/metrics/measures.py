@@ -1,7 +1,7 @@
-"""A query's metrics by the names of FLIP-477 and FLIP-33, from what its progress says. Pure: no Spark, no clock.
+"""Metrics of a query, with the names of FLIP-477 and FLIP-33, computed from its progress. Pure: no Spark, no clock.
 
-Cumulative counters stand in the source's offsets, so they go on over restarts. What only the tasks see (the last
-batch's bad records, the messages' times) comes from an observation on the frame: `listener.observe_metrics`.
+The source's offsets contain the cumulative counters, so restarts don't reset them. Values that only tasks know (the
+last batch's bad records, the messages' times) are from an observation on the frame: `listener.observe_metrics`.
 """
 
 import ast
@@ -16,8 +16,8 @@ from sluice_spark.errors import InvalidOffset
 from sluice_spark.log.latest import Status
 from sluice_spark.log.planning import Offset
 
-OBSERVATION = "sluice_sqs"  # the name under which a frame is observed
-ERRORS, SENT_AT, RECEIVED_AT = "errors", "sent_at", "received_at"  # of the observation; the times of its last message
+OBSERVATION = "sluice_sqs"  # name of the observation
+ERRORS, SENT_AT, RECEIVED_AT = "errors", "sent_at", "received_at"  # columns of the observation
 
 UNITS: Mapping[str, str] = {
     "numRecordsIn": "Count",
@@ -41,26 +41,26 @@ UNITS: Mapping[str, str] = {
 }
 NAMESPACE = "Sluice/Spark"
 HOUR_MS = 3_600_000
-# The list price of a request to a standard queue in us-east-1, beyond the first million of a month; a test holds it
-# against the one that benchmarks reckon with.
+# List price of a request to a standard queue in us-east-1, after the first million per month. A test compares it with
+# the price in the benchmarks.
 DOLLARS_PER_REQUEST = 0.40 / 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryMetrics:
-    """One source's metrics at one time. A value that isn't known is not there."""
+    """Metrics of one source at one time. Unknown values are left out."""
 
     query: str
     source: int
     at_ms: int
     values: Mapping[str, float]
-    state: str = ""  # of the receiver: receiving, idle or failing; empty where it isn't known
-    reason: str = ""  # why it is failing
+    state: str = ""  # the receiver's: receiving, idle or failing; "" if unknown
+    reason: str = ""  # why the receiver is failing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One source's part of a query progress. Times are the trigger's start and end, in epoch milliseconds."""
+    """One source's part of a query's progress. Times are the trigger's start and end, in epoch milliseconds."""
 
     started_ms: int
     ended_ms: int
@@ -76,13 +76,13 @@ class Reading:
 
     at_ms: int
     end: Offset
-    busy_ms: int  # when records last came
+    busy_ms: int  # time of the last records
     errors: int = 0
     lags: Mapping[str, float]
 
 
 def parse_offset(text: Any) -> Offset | None:
-    """Find our offset in a progress, if it is one. PySpark gives it as JSON or as the text of a Python dict."""
+    """Parse an offset of this source in a progress; None for any other. PySpark passes JSON or a Python dict's text."""
     if not text or not isinstance(text, str):
         return None
     try:
@@ -96,9 +96,9 @@ def parse_offset(text: Any) -> Offset | None:
 
 
 def measure_trigger(sample: Sample, before: Reading | None) -> tuple[Reading, Mapping[str, float]]:
-    """Measure after a trigger; return the reading for the next, and the metrics.
+    """Measure after a trigger; return the reading for the next measurement, and the metrics.
 
-    Rates are means since the reading before; for the first, over its own trigger.
+    Rates are averages since the previous reading; for the first, over its own trigger.
     """
     since = before.end if before else (sample.start or sample.end)
     since_ms = before.at_ms if before else sample.started_ms
@@ -110,7 +110,7 @@ def measure_trigger(sample: Sample, before: Reading | None) -> tuple[Reading, Ma
         at_ms=sample.ended_ms,
         end=sample.end,
         busy_ms=sample.ended_ms if records or not before else before.busy_ms,
-        # an offset counts those before its batch, and a progress without a batch has the offset of the last
+        # An offset counts the errors before its batch. A progress without a batch has the last batch's offset.
         errors=max(sample.end.errors + int(observed.get(ERRORS) or 0), before.errors if before else 0),
         lags=_lags(sample) or (before.lags if before else {}),
     )
@@ -124,8 +124,8 @@ def measure_trigger(sample: Sample, before: Reading | None) -> tuple[Reading, Ma
 def measure_idle(at_ms: int, before: Reading) -> tuple[Reading, Mapping[str, float]]:
     """Measure an idle query: counters stay, rates are zero, the idle time grows."""
     reading = replace(before, at_ms=max(at_ms, before.at_ms))
-    none = {"numRecordsInPerSecond": 0.0, "numBytesInPerSecond": 0.0}
-    return reading, _values(reading, none)
+    zero_rates = {"numRecordsInPerSecond": 0.0, "numBytesInPerSecond": 0.0}
+    return reading, _values(reading, zero_rates)
 
 
 def _values(reading: Reading, rates: Mapping[str, float]) -> dict[str, float]:
@@ -168,8 +168,8 @@ def receiver_metrics(status: Status, before: Status | None) -> Mapping[str, floa
     same = before is not None and before.began_ms == status.began_ms
     since_ms, requests = (before.at_ms, before.requests) if before and same else (status.began_ms, 0)
     if status.at_ms > since_ms:
-        an_hour = (status.requests - requests) / (status.at_ms - since_ms) * HOUR_MS
-        values["dollarsPerHour"] = an_hour * DOLLARS_PER_REQUEST
+        requests_per_hour = (status.requests - requests) / (status.at_ms - since_ms) * HOUR_MS
+        values["dollarsPerHour"] = requests_per_hour * DOLLARS_PER_REQUEST
     return values
 
 
@@ -178,9 +178,9 @@ def emf_lines(
     dimensions: Mapping[str, str] | None = None,
     write: Callable[[str], object] | None = None,
 ) -> Callable[[QueryMetrics], None]:
-    """Make what `MetricsListener` calls: it writes one line for each source, to stdout unless `write` is given.
+    """Return an `emit` function for `MetricsListener`: one EMF line for each source, to stdout unless `write` is given.
 
-    Dimensions: Query (its name, or its id where it has none) and Source (its number in the query), beside `dimensions`.
+    Dimensions are Query (its name, else its id), Source (its index in the query), and the given `dimensions`.
     """
     constant = dict(dimensions or {})
 
@@ -201,7 +201,7 @@ def emf_line(
     at_ms: int,
     said: Mapping[str, str] | None = None,
 ) -> str:
-    """One EMF document, without a line end. Every value has a unit in UNITS; what is `said` is no metric."""
+    """Return an EMF document without a line end. Each value needs a unit in UNITS; fields in `said` need none."""
     listed = [{"Name": name, "Unit": UNITS[name]} for name in values]
     directive = {"Namespace": namespace, "Dimensions": [sorted(dimensions)], "Metrics": listed}
     document = {"_aws": {"Timestamp": at_ms, "CloudWatchMetrics": [directive]}, **dimensions, **(said or {}), **values}

@@ -11,7 +11,7 @@ from typing import Any
 
 from sluice_spark.metrics.measures import QueryMetrics
 
-KEPT = 10_000  # metrics, the oldest forgotten first
+KEPT = 10_000  # number of metrics kept; the oldest are forgotten first
 PANELS = (
     ("messages/s", ("numRecordsInPerSecond",), 1.0),
     ("waiting, staged", ("waitingRecords", "stagedRecords"), 1.0),
@@ -21,18 +21,18 @@ PANELS = (
 
 
 class Run:
-    """Collects metrics as the `emit` of a `MetricsListener`. `rows` are the metrics so far, flat, as for pandas."""
+    """Collects metrics as the `emit` function of a `MetricsListener`."""
 
     def __init__(self) -> None:
         self._metrics: deque[QueryMetrics] = deque(maxlen=KEPT)
 
     def __call__(self, metrics: QueryMetrics) -> None:
-        """Keep them."""
+        """Keep the metrics."""
         self._metrics.append(metrics)
 
     @property
     def rows(self) -> Sequence[dict[str, Any]]:
-        """Give one a call, oldest first."""
+        """The metrics as flat rows for pandas, one for each call, oldest first."""
         return [
             {
                 "at": datetime.fromtimestamp(metrics.at_ms / 1000, UTC),
@@ -46,7 +46,7 @@ class Run:
         ]
 
     def plot(self) -> Any:
-        """Draw rates, backlog, lag and cost over time, and where receives failed; return matplotlib's figure.
+        """Draw rates, backlog, lag and cost over time, and when receives failed; return matplotlib's figure.
 
         Raises ImportError without matplotlib.
         """

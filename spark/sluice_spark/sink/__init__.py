@@ -1,1 +1,1 @@
-"""The sink: converts rows to messages, packs them into batches, and sends them. It doesn't depend on the source."""
+"""The sink: converts rows to messages, packs messages into batches, and sends these. Independent of the source."""

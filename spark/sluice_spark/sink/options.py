@@ -1,7 +1,7 @@
-"""The sink's options, and which columns a message can be made of: checked once, at plan time.
+"""Options of the sink, and the columns that it accepts: both are checked once, at plan time.
 
-Every complaint names its option or its column. What says where SQS is and as whom to call is spelt and parsed as the
-source's. The source's other options are passed over: one view serves SELECT and INSERT.
+Every error names its option or its column. The options for queues, endpoint and identity are those of the source. Other
+options of the source are ignored, so that one view serves SELECT and INSERT.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from sluice_spark.options import (
 )
 from sluice_spark.sink.outgoing import Deduplication
 
-CONNECTIONS_DEFAULT = 16  # of each task
+CONNECTIONS_DEFAULT = 16  # for each task
 SHARED_OPTIONS = (
     "queueUrl",
     "region",
@@ -33,7 +33,7 @@ SHARED_OPTIONS = (
     "profile",
     "maxConnections",
 )
-# Spark hands on what was said to the query, and what is said of a table
+# Spark also passes the options of the query.
 QUERY_OPTIONS = {"checkpointlocation", "queryname"}
 
 _DEDUPLICATIONS: Mapping[str, Deduplication] = {"position": "position", "content": "content"}
@@ -47,7 +47,7 @@ COLUMNS: Mapping[str, str] = {
     "queue_url": TEXT,
     "trace_header": TEXT,
 }
-# Columns of the source that SQS fills in anew for each message: not sent, so that INSERT INTO a view works
+# The source's columns that SQS sets for each message. The sink ignores them, so that INSERT INTO a view works.
 RECEIVED_ONLY = {"message_id", "sequence_number", "sent_at", "first_received_at", "receive_count", "sender_id"}
 
 
@@ -55,7 +55,7 @@ RECEIVED_ONLY = {"message_id", "sequence_number", "sent_at", "first_received_at"
 class SinkOptions:
     """Checked options of a write. `queues` has the endpoint, the identity and the queues.
 
-    With no queue each row names its own; one queue is for all rows; of several, each row names one.
+    One queue gets all rows. With several queues each row names one of them; without any, each row names any queue.
     """
 
     queues: Options
@@ -78,7 +78,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     return SinkOptions(
         queues=parse_options(
             {**shared, "stagingLocation": "/"}
-        ),  # the source's parser wants a place; the sink stages nothing
+        ),  # the parser requires a location; the sink stages nothing
         fail_on_error=parse_value("failOnError", FLAG, values.get("failonerror", "true")),
         deduplication=parse_value(
             "deduplication", choice_parser(_DEDUPLICATIONS), values.get("deduplication", "position")
@@ -87,9 +87,9 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 
 def check_columns(schema: StructType, options: SinkOptions) -> None:
-    """Check the columns.
+    """Check the columns of a frame to write.
 
-    Raises InvalidColumn for one that is missing, unknown, or of a type that no message can be made of.
+    Raises InvalidColumn for a missing or unknown column, and for a column of an unsupported type.
     """
     types = {column.name: column.dataType for column in schema.fields}
     if "body" not in types:
@@ -109,7 +109,7 @@ def _fits(wanted: str, kind: DataType) -> bool:
     if wanted == ATTRIBUTES:
         if not isinstance(kind, MapType) or not isinstance(kind.keyType, StringType):
             return False
-        if isinstance(kind.valueType, StructType):  # as the source has them
+        if isinstance(kind.valueType, StructType):  # the source's type of attributes
             return set(kind.valueType.names) <= {"type", "string", "binary"}
         return isinstance(kind.valueType, StringType | BinaryType)
     if wanted == NUMBER:

@@ -11,26 +11,26 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Deduplication = Literal["position", "content"]  # what makes a FIFO message's id where its row has none
+Deduplication = Literal["position", "content"]  # how a FIFO message without an id gets one
 
 BATCH_MESSAGES = 10
-BATCH_BYTES = 2**20  # of a batch, and so of a message: bodies and attributes
+BATCH_BYTES = 2**20  # limit of a batch and of a message, for bodies and attributes
 ATTRIBUTES_LIMIT = 10
 DELAY_LIMIT_S = 900
-OPEN_LIMIT = 1_000  # batches that are being filled: one for each queue, or for each lane of a FIFO queue
-# What XML 1.0 can't carry, SQS doesn't: https://www.w3.org/TR/REC-xml/#charsets
+OPEN_LIMIT = 1_000  # batches being filled: one for each queue, or each lane of a FIFO queue
+# SQS refuses the characters that XML 1.0 doesn't allow: https://www.w3.org/TR/REC-xml/#charsets
 _UNSENDABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-# The same in UTF-8, which is searched in a tenth of the time; surrogates have no UTF-8
+# The same characters in UTF-8: a search takes a tenth of the time. Surrogates can't be encoded.
 _CONTROLS = bytes(byte for byte in range(ord(" ")) if byte not in b"\t\n\r")
 _NONCHARACTERS = ("\ufffe".encode(), "\uffff".encode())
 _ATTRIBUTE_NAME = re.compile(r"(?!(?i:aws|amazon)\.)(?!\.)(?!.*\.\.)[A-Za-z0-9_.-]{1,256}(?<!\.)")
 _ATTRIBUTE_TYPE = re.compile(r"(String|Number|Binary)(\..+)?")
-_TOKEN = re.compile(r"[!-~]{1,128}")  # a group's or deduplication id: letters, digits and punctuation
+_TOKEN = re.compile(r"[!-~]{1,128}")  # group or deduplication id: letters, digits and punctuation
 
 
 @dataclass(frozen=True, slots=True)
 class RowPosition:
-    """A row's partition and its number in it, from 0: the same in every attempt of a task."""
+    """A row's partition and its index in the partition, from 0; the same in every attempt of a task."""
 
     partition: int
     row: int
@@ -41,18 +41,18 @@ class RowPosition:
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """A message to send. `entry` is its entry of SendMessageBatch, without the Id."""
+    """A message to send. `entry` is the message's entry of SendMessageBatch, without the Id."""
 
     place: RowPosition
     queue_url: str
     entry: Mapping[str, Any]
     size: int
-    group: str | None = None  # of a FIFO queue: order matters within it
+    group: str | None = None  # message group in a FIFO queue; None elsewhere
 
 
 @dataclass(frozen=True, slots=True)
 class UnsentRow:
-    """A row that can't be sent, and the reason. It never contains the body, which may be confidential."""
+    """A row that can't be sent, and the reason. The reason never contains the body, which may be confidential."""
 
     place: RowPosition
     why: str
@@ -63,7 +63,7 @@ class UnsentRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteContext:
-    """The settings shared by all rows of a write. `write` identifies it, and is the same when tasks are retried."""
+    """The settings shared by all rows of a write. `write` identifies the write, and stays the same in retried tasks."""
 
     queue_urls: tuple[str, ...]
     deduplication: Deduplication
@@ -100,7 +100,7 @@ def _message(row: Mapping[str, Any], place: RowPosition, addressing: WriteContex
 
 
 def _queue_url(named: str | None, offered: tuple[str, ...]) -> str:
-    if len(offered) == 1:  # the option overrides the column: frames of the source have its queue there
+    if len(offered) == 1:  # overrides the column, which in frames of the source has the source's queue
         return offered[0]
     if not named:
         raise ValueError("queue_url is null, and option queueUrl names no single queue")
@@ -112,7 +112,7 @@ def _queue_url(named: str | None, offered: tuple[str, ...]) -> str:
 
 
 def _text(column: str, value: Any) -> str:
-    """Check a text. Raises ValueError for null, empty, bytes that aren't UTF-8, and characters that SQS refuses."""
+    """Return the value as text. Raises ValueError for null, empty, invalid UTF-8 and characters that SQS refuses."""
     if value is None or not len(value):
         raise ValueError(f"{column} is {'null' if value is None else 'empty'}")
     try:
@@ -136,7 +136,7 @@ def _is_sendable(text: str) -> bool:
 
 
 def _attributes(given: Any) -> dict[str, dict[str, Any]]:
-    pairs = dict(given)  # a map column is a dict in a Row, a list of pairs in Arrow's Python values
+    pairs = dict(given)  # a Row has a dict for a map column, Arrow a list of pairs
     if len(pairs) > ATTRIBUTES_LIMIT:
         raise ValueError(f"{len(pairs)} attributes, a message has at most {ATTRIBUTES_LIMIT}")
     for name in pairs:
@@ -146,7 +146,7 @@ def _attributes(given: Any) -> dict[str, dict[str, Any]]:
 
 
 def _attribute(name: str, value: Any) -> dict[str, Any]:
-    """SQS's form of a string, of bytes, or of the source's {type, string, binary}."""
+    """Encode an attribute for SQS from a string, bytes, or the source's {type, string, binary}."""
     column = f"attribute {name!r}"
     if isinstance(value, str):
         return {"DataType": "String", "StringValue": _text(column, value)}
@@ -166,13 +166,13 @@ def _attribute(name: str, value: Any) -> dict[str, Any]:
 
 
 def _attribute_size(name: str, value: Mapping[str, str]) -> int:
-    """Name, type and value count; of bytes those before base64, for which this is at most 2 too many."""
+    """Return an attribute's size: name, type and value. For base64 the result is up to 2 bytes too large."""
     content = len(value["BinaryValue"]) * 3 // 4 if "BinaryValue" in value else len(value["StringValue"].encode())
     return len(name.encode()) + len(value["DataType"].encode()) + content
 
 
 def _queue_fields(row: Mapping[str, Any], *, fifo: bool) -> dict[str, Any]:
-    """Return the fields that standard and FIFO queues take differently. Raises ValueError for one that can't be."""
+    """Return the fields that differ between standard and FIFO queues. Raises ValueError for an invalid field."""
     fields: dict[str, Any] = {}
     seconds = row.get("delay_seconds")
     if seconds is not None:
@@ -208,7 +208,7 @@ def _deduplication_id(entry: Mapping[str, Any], place: RowPosition, addressing: 
 
 @dataclass(slots=True)
 class Batch:
-    """At most BATCH_MESSAGES and BATCH_BYTES for one queue, and one for each FIFO group."""
+    """A batch for one queue: at most BATCH_MESSAGES messages, BATCH_BYTES bytes, and one message of each FIFO group."""
 
     queue_url: str
     lane: int
@@ -218,8 +218,8 @@ class Batch:
     def has_room_for(self, message: OutgoingMessage) -> bool:
         """Whether the batch has room for the message.
 
-        Of a FIFO group a message waits until the one before it was taken: SQS may take a batch in part, and what is
-        sent again would come late.
+        A FIFO message waits until its predecessor in the group is accepted. SQS may accept only a part of a batch, and
+        a retried message would then follow its successor.
         """
         if len(self.messages) == BATCH_MESSAGES or self.size + message.size > BATCH_BYTES:
             return False
@@ -227,14 +227,14 @@ class Batch:
 
 
 class Packer:
-    """Messages into batches. All of a FIFO group go the same lane, in order; others the lanes in turn."""
+    """Packs messages into batches. A FIFO group stays in one lane, in order; other batches use the lanes in turn."""
 
     def __init__(self, lanes: int) -> None:
         self._lanes, self._turn = lanes, 0
         self._open: dict[tuple[str, int | None], Batch] = {}
 
     def add(self, message: OutgoingMessage) -> Batch | None:
-        """Add a message; return the batch that is complete now, if any: never more than one."""
+        """Add a message; return the batch that is now complete, if any: at most one."""
         of_group = None if message.group is None else zlib.crc32(message.group.encode()) % self._lanes
         key = message.queue_url, of_group
         batch, ready = self._open.get(key), None
@@ -247,7 +247,7 @@ class Packer:
             batch = self._open[key] = Batch(message.queue_url, self._turn if of_group is None else of_group)
         batch.messages.append(message)
         batch.size += message.size
-        if len(batch.messages) == BATCH_MESSAGES:  # it had room, so none was ready before
+        if len(batch.messages) == BATCH_MESSAGES:  # the message fit, so no other batch is ready
             ready = self._open.pop(key)
         return ready
 

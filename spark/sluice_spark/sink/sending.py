@@ -1,4 +1,4 @@
-"""Sends a partition's messages on parallel lanes, each one batch at a time. Used in one event loop; no Spark."""
+"""Sends a partition's messages in parallel lanes, each one batch at a time. Used in one event loop; no Spark."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
@@ -8,8 +8,8 @@ from sluice_spark.errors import QueueBusy, RowsNotSent
 from sluice_spark.sink.outgoing import Batch, OutgoingMessage, Packer, UnsentRow
 from sluice_spark.sqs.client import ATTEMPTS, SqsClient
 
-REPORTED_ROWS_LIMIT = 20  # of unsent rows that are reported by place; all are counted
-LANE_BATCHES = 2  # that wait in a lane: the next is ready when one was taken
+REPORTED_ROWS_LIMIT = 20  # unsent rows reported by position; all are counted
+LANE_BATCHES = 2  # queued per lane, so that the next batch is ready
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class Report:
     places: list[UnsentRow] = field(default_factory=list)
 
     def add(self, unsent: UnsentRow) -> None:
-        """Count one, and keep its place while there is room."""
+        """Count an unsent row, and keep its position if fewer than REPORTED_ROWS_LIMIT are kept."""
         self.unsent += 1
         if len(self.places) < REPORTED_ROWS_LIMIT:
             self.places.append(unsent)
@@ -31,10 +31,10 @@ class Report:
 async def send_all(
     parts: Iterator[Iterable[OutgoingMessage | UnsentRow]], client: SqsClient, *, lanes: int, fail_on_error: bool
 ) -> Report:
-    """Send every part in turn, which may block while it is made.
+    """Send all parts in order. Producing a part may block, so that runs in a thread.
 
-    Raises RowsNotSent at the first row that is not sent if `fail_on_error`; QueueRefused, or QueueBusy after
-    ATTEMPTS of a whole call, in any case: no other row would fare better. What is under way then is awaited.
+    Raises RowsNotSent at the first unsent row if `fail_on_error`. Raises QueueRefused, or QueueBusy after ATTEMPTS
+    failed calls, in any case: other rows would fail too. Batches that are being sent then are awaited.
     """
     async with client:
         sending = _Sending(client, lanes=lanes, fail_on_error=fail_on_error)
@@ -63,7 +63,7 @@ class _Sending:
 
     async def _feed(self, parts: Iterator[Iterable[OutgoingMessage | UnsentRow]]) -> None:
         while self._failed is None:
-            part = await asyncio.to_thread(next, parts, None)  # Spark may take its time to make rows
+            part = await asyncio.to_thread(next, parts, None)  # Spark may take long to produce rows
             if part is None:
                 break
             for row in part:
@@ -79,21 +79,21 @@ class _Sending:
     async def _work(self, lane: asyncio.Queue[Batch | None]) -> None:
         while (batch := await lane.get()) is not None:
             if self._failed:
-                continue  # lets the feeder through to its end
+                continue  # drop the batch, so that the feeder never blocks
             try:
                 await self._send(batch)
             except Exception as error:  # noqa: BLE001  raised by run(), once the other lanes have ended
                 self._failed = self._failed or error
 
     async def _send(self, batch: Batch) -> None:
-        """Send a batch; retry failed entries by id, and give up on sender faults, or after ATTEMPTS."""
+        """Send a batch. Retries failed entries by id, except sender faults, up to ATTEMPTS times."""
         pending = {str(index): message for index, message in enumerate(batch.messages)}
         why: dict[str, str] = {}
         for attempt in range(1, ATTEMPTS + 1):
             entries = [{"Id": identity, **message.entry} for identity, message in pending.items()]
             answer = await self._client.call("SendMessageBatch", {"QueueUrl": batch.queue_url, "Entries": entries})
             done = answer.get("Successful") or ()
-            if len(done) == len(batch.messages):  # as nearly always: nothing to tell apart
+            if len(done) == len(batch.messages):  # the usual case: all were sent
                 self.report.sent += len(done)
                 self.report.size += batch.size
                 return

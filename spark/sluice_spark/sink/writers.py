@@ -1,7 +1,7 @@
-"""The `sqs` sink: adapts Spark's writer interface to the sending of rows.
+"""Writers of the `sqs` sink, which adapt Spark's interface.
 
-Options and columns are checked where a writer is made, on the driver; rows where they are sent, in the tasks. A writer
-carries names and options, never a key: each task asks for its credentials itself.
+Options and columns are checked on the driver, when a writer is created; rows are checked in the tasks, when they are
+sent. A writer contains names and options but no credentials: each task gets these itself.
 """
 
 import logging
@@ -24,29 +24,29 @@ from sluice_spark.workers import run, speed_up_tasks
 
 log = logging.getLogger(__name__)
 
-ROWS_AT_ONCE = 100  # that are Python's at one time: all of a batch would have the garbage collector look at all again
-# Spark's own names, set for each job of a streaming query: the query's id outlives restarts, the batch's number retries
+ROWS_AT_ONCE = 100  # rows converted to Python objects at once; more would slow down garbage collection
+# Spark sets these for each job of a streaming query. Restarts keep the query's id, retries the batch's number.
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
 if TYPE_CHECKING:
     _StreamWriter: Any = DataSourceStreamWriter
-else:  # rows come in Arrow batches where Spark can: 4.1 and later
+else:  # Spark 4.1 and later can pass Arrow batches
     _StreamWriter = getattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter", DataSourceStreamWriter)
 
 
 class TaskReport(WriterCommitMessage):
-    """One task's commit message."""
+    """A task's commit message with its report."""
 
     def __init__(self, report: Report) -> None:
         self.report = report
 
 
 class _Writing:
-    """The tasks' part of a write, the same for a batch and a stream."""
+    """The part of a writer that runs in tasks, the same for a batch and a stream."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._write_id = uuid.uuid4().hex  # of a batch write: made on the driver, the same in every attempt of a task
+        self._write_id = uuid.uuid4().hex  # a batch write's id, from the driver: the same in every attempt of a task
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Send the task's rows, given as Arrow batches or as Rows."""
@@ -79,22 +79,22 @@ class _Writing:
             log.error("%s: %d rows were not sent: %s", write, unsent, places)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int | None = None) -> None:  # noqa: N803  Spark's name
-        """Log how many messages finished tasks have sent: they can't be taken back."""
+        """Log how many messages finished tasks have sent, as sent messages stay in the queue."""
         sent = sum(message.report.sent for message in messages if isinstance(message, TaskReport))
         write = "the write" if batchId is None else f"batch {batchId}"
         log.error("%s failed; %d messages of its finished tasks are in the queue", write, sent)
 
 
 class SqsWriter(_Writing, DataSourceArrowWriter):
-    """A batch write."""
+    """Writer of a batch DataFrame."""
 
 
 class SqsStreamWriter(_Writing, _StreamWriter):
-    """A streaming write. A restarted query sends its last batch again."""
+    """Writer of a streaming DataFrame. A restarted query sends its last batch again."""
 
 
 def check_write(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> SinkOptions:
-    """Check everything that can be without a row. Raises InvalidOption, InvalidColumn."""
+    """Check everything that can be checked without a row. Raises InvalidOption, InvalidColumn."""
     if overwrite:
         raise InvalidOption("mode", "a queue can't be overwritten: append")
     options = parse_sink_options(given)
@@ -105,9 +105,9 @@ def check_write(given: Mapping[str, str], schema: StructType, *, overwrite: bool
 def _message_parts(
     iterator: Iterator[Any], partition: int, addressing: WriteContext
 ) -> Iterator[Iterable[OutgoingMessage | UnsentRow]]:
-    """Arrow batches, or single Rows, as messages with their places: each made when it is asked for.
+    """Convert Arrow batches, or single Rows, to messages with their positions, lazily.
 
-    Whoever asks does so between two sends: a batch's rows made at once, beside the sender, keep it from its answers.
+    The sender takes one message at a time: converting a whole batch at once would delay the handling of responses.
     """
     number = 0
     for rows in iterator:

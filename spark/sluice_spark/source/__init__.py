@@ -1,4 +1,4 @@
-"""The source: Spark's readers, and the receiver beside the driver that fills the log for them.
+"""The source: Spark's readers, and the receiver, a thread that fills the log for the readers.
 
 The stored formats are in `log`, the message formats in `formats`.
 """

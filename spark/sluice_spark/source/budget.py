@@ -1,8 +1,8 @@
-"""Bytes that the receiver may hold, those that are on their way to it included. Pure: no clock, no loop.
+"""Budget of the bytes that the receiver holds, responses in transit included. Pure: no clock, no event loop.
 
-Bytes count before they are asked for: each receive has a lease of what answers were like lately. An answer that turns
-out larger is read no further than its head until there is room for it. So the limit holds whatever comes, and how many
-receives are under way follows from it: many of small messages, few of large ones.
+Bytes count before a request is sent: each receive leases as many as recent responses took. Of a larger response only
+the head is read until there is room. So the limit holds for messages of any size, and the number of concurrent receives
+follows from the limit: many for small messages, few for large ones.
 """
 
 from collections import deque
@@ -13,67 +13,67 @@ from typing import NamedTuple
 
 from sluice_spark.sqs.received import BATCH_LIMIT, Message, attribute_values
 
-OBJECTS_BYTES = 1024  # of a message beside its body: its id and receipt handle, which stay until it is deleted
-# Of what a message takes: as it came and as text, then as text and columns, then as columns and encoded. The third is
-# what is free between these in memory, in holes too small for the next
+OBJECTS_BYTES = 1024  # per message, besides its body: id and receipt handle, kept until deletion
+# At any time a message is in memory twice: as response and text, as text and columns, or as columns and encoded. The
+# third share is free memory between these copies, in gaps too small for reuse.
 COPIES = 3
-EXPECTATION_DECAY = 0.9  # how much of the largest message's size is still expected after the next answer
-MINIMUM_BYTES = 16 * 2**10  # of a receive: what a connection keeps for its answers is not counted by itself
-# Of large messages fewer are asked for than a receive may bring: at the same price, as SQS bills each 64 KiB, and what
-# is held comes and goes in small pieces
+EXPECTATION_DECAY = 0.9  # factor for the expected largest message after each response
+MINIMUM_BYTES = 16 * 2**10  # minimum lease of a receive; includes its connection's buffer
+# A receive asks for fewer messages if they are large. The price is the same, as SQS bills each 64 KiB, and memory is
+# taken and freed in small pieces.
 ANSWER_BYTES = 2 * 2**20
 
 
 @dataclass(slots=True)
 class Expectation:
-    """How many messages to ask a queue for, and the bytes that such a receive takes: by its answers lately."""
+    """The number of messages to ask a queue for, and the bytes to lease, according to its recent responses."""
 
     most: int = BATCH_LIMIT
     size: int = MINIMUM_BYTES
-    _message_bytes: float = 0.0  # of one: the largest lately, on average over its answer
+    _message_bytes: float = 0.0  # the largest recent average of a response
 
     def learn(self, size: int, messages: int) -> None:
-        """Expect such answers: of `messages`, whose bodies and attributes are of `size`."""
+        """Learn from a response with `messages` messages, whose bodies and attributes have `size` bytes."""
         self._message_bytes = max(size / messages, self._message_bytes * EXPECTATION_DECAY)
         self.most = max(1, min(BATCH_LIMIT, int(ANSWER_BYTES / self._message_bytes)))
-        beside = (COPIES - 1) * OBJECTS_BYTES  # is there once
-        self.size = max(MINIMUM_BYTES, int((COPIES * self._message_bytes - beside) * self.most))
+        uncopied_bytes = (COPIES - 1) * OBJECTS_BYTES  # ids and receipt handles aren't copied
+        self.size = max(MINIMUM_BYTES, int((COPIES * self._message_bytes - uncopied_bytes) * self.most))
 
 
 @dataclass(slots=True, kw_only=True)
 class ByteBudget:
-    """At most `limit` bytes, but for one answer that is larger by itself."""
+    """A budget of `limit` bytes, which only a single response that is larger by itself may exceed."""
 
     limit: int
-    held: int = 0  # in memory: answers that are being read, and what was made of them until it is durable
-    leased: int = 0  # receives that aren't answered yet
+    held: int = 0  # in memory: responses being read, and messages until they are durable
+    leased: int = 0  # bytes leased for unanswered receives
     _waiting: deque["Lease"] = field(default_factory=deque)
 
     def full(self, size: int) -> bool:
-        """Whether what is held leaves no room for another answer, however many receives wait for one."""
+        """Whether held bytes leave no room for a response of this size, or a response already waits for room."""
         return bool(self._waiting) or not self.fits(size)
 
     def open(self, size: int) -> bool:
-        """Whether another receive may be asked for."""
+        """Whether there is room to send another receive request."""
         return not (self.held or self.leased) or self.held + self.leased + size <= self.limit
 
     def lease(self, size: int) -> "Lease":
-        """Lease bytes for one receive, from before its request until `Lease.end`."""
+        """Lease bytes for one receive, before its request is sent; `Lease.end` returns them."""
         self.leased += size
         return Lease(self, size)
 
     def hold(self, size: int) -> None:
-        """Count what is in memory from now on."""
+        """Count bytes as held in memory until `free`."""
         self.held += size
 
     def free(self, size: int) -> None:
-        """Release bytes, and grant them to waiting leases in order."""
+        """Release bytes, and grant waiting leases in order."""
         self.held -= size
         while self._waiting and self.fits(self._waiting[0].wanted):
             self._waiting.popleft().grant()
 
     def wait(self, lease: "Lease") -> None:
-        """Grant it now, or in its turn."""
+        """Grant the lease now if there is room, else in its turn."""
         if not self._waiting and self.fits(lease.wanted):
             lease.grant()
         else:
@@ -85,12 +85,12 @@ class ByteBudget:
             self._waiting.remove(lease)
 
     def fits(self, size: int) -> bool:
-        """Whether there is room, leases aside: those of unanswered receives may be of empty answers."""
+        """Whether the size fits besides held bytes. Leases don't count, as their responses may be empty."""
         return not self.held or self.held + size <= self.limit
 
 
 class Lease:
-    """The bytes that one receive may bring."""
+    """The bytes that the response of one receive may take."""
 
     __slots__ = ("_budget", "_go_on", "_held", "size", "wanted")
 
@@ -99,12 +99,12 @@ class Lease:
         self._go_on: Callable[[], None] = lambda: None
 
     def room(self, size: int, go_on: Callable[[], None]) -> None:
-        """Call `go_on`, now or later, once an answer of `size` bytes may be read."""
+        """Call `go_on`, now or later, when there is room to read a response of `size` bytes."""
         self.wanted, self._go_on = COPIES * size, go_on
         self._budget.wait(self)
 
     def grant(self) -> None:
-        """Count the lease's bytes as held, and let the response be read."""
+        """Count the lease's bytes as held, and have the response read."""
         self._held = self.wanted
         self._budget.leased -= self.size
         self.size = 0
@@ -121,7 +121,7 @@ class Lease:
 
 
 class Sizes(NamedTuple):
-    """Sizes of messages: characters of bodies, characters with attribute values, and approximate bytes in memory."""
+    """Sizes of messages: characters of bodies, characters including attribute values, and estimated bytes in memory."""
 
     bodies: int
     payload: int
@@ -135,18 +135,18 @@ class Sizes(NamedTuple):
 
     @property
     def copied(self) -> int:
-        """Bytes including all copies of the texts, for messages that stay until those are made."""
+        """Bytes including later copies of the texts, for messages that stay until these copies exist."""
         return COPIES * self.texts + self.objects
 
 
 def measure_sizes(messages: Sequence[Message]) -> Sizes:
-    """Measure messages."""
+    """Measure the total sizes of messages."""
     bodies, attributes = [message.body for message in messages], attribute_values(messages)
     size = sum(map(len, bodies))
     return Sizes(
         bodies=size,
         payload=size + sum(map(len, attributes)),
-        # One wide character makes all of a text so wide, and Python keeps its UTF-8 beside what isn't ASCII.
+        # One wide character widens all of a text in memory, and Python also keeps the UTF-8 form of non-ASCII text.
         texts=sum(getsizeof(body) * (1 if body.isascii() else 2) for body in bodies) + sum(map(getsizeof, attributes)),
         objects=OBJECTS_BYTES * (len(messages) + len(attributes)),
     )

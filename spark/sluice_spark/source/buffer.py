@@ -1,4 +1,4 @@
-"""Messages that have come and aren't durable yet: first as they came, then as columns. What they take is budgeted."""
+"""Buffer of received messages that aren't durable yet: first as messages, then as columns, all within a byte budget."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ from sluice_spark.source.budget import COPIES, OBJECTS_BYTES, ByteBudget, Sizes
 from sluice_spark.source.fifo import is_fifo, sort_by_sequence
 from sluice_spark.sqs.received import Message, ReceiptHandles, Received, cut_messages, receipt_handles_by_queue
 
-CHUNK_MESSAGES = 4_000  # are made columns at once, amid receiving: some 5 ms, for which no thread need be woken
+CHUNK_MESSAGES = 4_000  # converted at once, in about 5 ms: too short to need another thread
 CHUNK_BYTES = 2**20
 
 
@@ -25,16 +25,16 @@ class Limits:
     segment_messages: int = ROWS_PER_TASK
     segment_bytes: int = 16 * 2**20
     segment_age_s: float = 0.25
-    undeleted: int = 100_000  # durable, not yet deleted
-    backlog_messages: int = 1_000_000  # durable, not yet in a batch
+    undeleted: int = 100_000  # durable messages that SQS hasn't deleted yet
+    backlog_messages: int = 1_000_000  # durable messages that are in no batch yet
     backlog_bytes: int = 2 * 2**30
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some messages as they will be staged: their columns, and what is to be known of them after.
+    """Messages in columns, ready to be staged, with the ids and receipt handles that are needed afterwards.
 
-    `again`: receipt handles of messages that were taken before. `held`: bytes.
+    `again` are receipt handles of messages that were staged before; `held` are the bytes in the budget.
     """
 
     rows: Sequence[pa.RecordBatch]
@@ -45,7 +45,7 @@ class Chunk:
 
     @property
     def handles(self) -> Sequence[ReceiptHandles]:
-        """All receipt handles."""
+        """The receipt handles of all messages, new and known ones."""
         return [*self.fresh, *self.again]
 
 
@@ -63,27 +63,27 @@ class Buffer:
         self._oldest_at = 0.0
         self._bytes = 0
         self.messages = 0
-        self._sent: Sequence[pa.Array] = ()  # when those were sent that came last
+        self._sent: Sequence[pa.Array] = ()  # sending times of the last converted messages
 
     @property
     def whole(self) -> bool:
-        """Whether it is as much as a segment holds."""
+        """Whether the buffer holds as much as a segment may have."""
         limit_bytes = min(self._limits.segment_bytes, self._quarter)
         return self.messages >= self._limits.segment_messages or self._bytes >= limit_bytes
 
     def due(self, answers: Sequence[int]) -> bool:
-        """Whether it is to be staged now: it is whole, old, or leaves no room for one of the `answers`, in bytes."""
+        """Whether to stage the buffer now: it is whole or old, or a response of a size in `answers` has no room."""
         if not self.messages:
             return False
-        # Of an answer that a queue gave long ago only a quarter of the limit counts
+        # An expected response counts as at most a quarter of the limit, as the expectation may be outdated.
         full = any(self.budget.full(min(size, self._quarter)) for size in answers)
         return self.whole or full or time.monotonic() - self._oldest_at >= self._limits.segment_age_s
 
     def add(self, queue_url: str, messages: Sequence[Message], sizes: Sizes) -> None:
-        """Take messages of one receive."""
+        """Add the messages of one receive."""
         if not self.messages:
             self._oldest_at = time.monotonic()
-        # A FIFO queue's messages are put in order over the whole segment, and made columns then
+        # A FIFO queue's messages become columns only when the segment is staged, as the whole segment is sorted first.
         held = sizes.copied if self._in_order else sizes.memory
         self.budget.hold(held)
         self._unsettled.append(Received(queue_url, messages))
@@ -109,12 +109,12 @@ class Buffer:
             self.budget.free(held)
 
     def take_sent_ms(self) -> int | None:
-        """Find when the oldest was sent of those that came last, in epoch milliseconds; None if none came since."""
+        """Return the earliest sending time of the last messages, in epoch milliseconds; None without new messages."""
         columns, self._sent = self._sent, ()
         return earliest_ms(columns)
 
     def _settle(self) -> None:
-        """Convert the received messages to columns, keeping only their ids and receipt handles besides."""
+        """Convert the received messages to columns. Of the messages themselves only ids and receipt handles stay."""
         taken, self._unsettled = self._unsettled, []
         size, self._unsettled_bytes, self._unsettled_messages = self._unsettled_bytes, 0, 0
         if not taken:
@@ -131,6 +131,6 @@ class Buffer:
 
 
 def earliest_ms(times: Iterable[pa.Array]) -> int | None:
-    """Find the earliest in some columns of times, in epoch milliseconds; None if there is none."""
+    """Return the earliest time in some columns, in epoch milliseconds; None if there is none."""
     microseconds = [at for column in times for at in column.view(pa.int64()).to_pylist() if at is not None]
     return min(microseconds) // 1000 if microseconds else None

@@ -18,7 +18,7 @@ VISIBILITY = "VisibilityTimeout"
 
 
 class Deletions:
-    """Ordered by segment; `confirmed` has the number of a segment all of whose messages SQS deleted."""
+    """Deletes messages in segment order. `confirmed` is called with a segment's number once SQS deleted all."""
 
     def __init__(
         self, client: SqsClient, *, at_once: int, confirmed: Callable[[int], None], failed: ReportError
@@ -27,30 +27,30 @@ class Deletions:
         self._orders: deque[tuple[_Deletion, str, Sequence[str]]] = deque()
         self._tasks = BackgroundTasks(failed)
         self._failed = 0
-        self.remaining = 0  # messages that are to be deleted
+        self.remaining = 0  # messages still to be deleted
 
     def order(self, number: int | None, staged: Sequence[ReceiptHandles]) -> None:
-        """Delete these, soon: what is durable as segment `number`, or was before (None)."""
-        tens = list(handle_batches(staged))
-        deletion = _Deletion(number, len(tens))
-        for queue_url, handles in tens:
+        """Delete messages in the background. Segment `number`, or for None an earlier one, has made them durable."""
+        batches = list(handle_batches(staged))
+        deletion = _Deletion(number, len(batches))
+        for queue_url, handles in batches:
             self.remaining += len(handles)
             self._orders.append((deletion, queue_url, handles))
         for _ in range(min(len(self._orders), self._at_once - len(self._tasks))):
             self._tasks.begin(self._delete_all())
 
     def take_failed(self) -> int:
-        """Return the number of messages that SQS didn't delete since the last call: they will be redelivered."""
+        """Return the number of failed deletions since the last call: these messages will be redelivered."""
         failed, self._failed = self._failed, 0
         return failed
 
     async def wait(self) -> None:
-        """Wait until all that is ordered is done."""
+        """Wait until all ordered deletions are done."""
         while self._tasks:
             await self._tasks.wait()
 
     def cancel(self) -> None:
-        """Let none of it go on."""
+        """Cancel all running deletions."""
         self._tasks.cancel()
 
     async def _delete_all(self) -> None:
@@ -84,7 +84,7 @@ class _Deletion:
 class UncommittedMessages:
     """Messages that are staged but stay in the queue until Spark has committed them: `deleteMode=afterCommit`.
 
-    By segment, in the order of their numbers.
+    The messages are kept by segment number.
     """
 
     messages: int = 0
@@ -93,27 +93,27 @@ class UncommittedMessages:
     def hold(self, number: int, held: Sequence[ReceiptHandles]) -> None:
         """Keep messages until all of segment `number` is committed.
 
-        A redelivered message comes with the newest segment that has rows: its own is committed no later.
+        A redelivered message is held with the newest segment that has rows, which is committed after its own segment.
         """
         self._by_number.setdefault(number, []).extend(held)
         self.messages += sum(len(queue_handles.receipt_handles) for queue_handles in held)
 
     def due(self, committed: Position) -> Iterator[tuple[int, Sequence[ReceiptHandles]]]:
-        """Yield what may be deleted now, and hold it no longer."""
+        """Yield and drop the committed segments' messages, which may be deleted now."""
         for number in sorted(number for number in self._by_number if number < committed.segment):
             handles = self._by_number.pop(number)
             self.messages -= sum(len(queue_handles.receipt_handles) for queue_handles in handles)
             yield number, handles
 
     def all(self) -> Sequence[ReceiptHandles]:
-        """List what must stay invisible."""
+        """List the messages that must stay invisible."""
         return [queue_handles for handles in self._by_number.values() for queue_handles in handles]
 
     async def keep_invisible(self, client: SqsClient, queue_urls: Sequence[str], visibility_s: int | None) -> None:
-        """Extend at half the time-out, by default the queues' own, until cancelled.
+        """Extend the visibility timeout, by default the queues' own, whenever half of it has passed, until cancelled.
 
-        A message that expires all the same is redelivered, and known. Raises what the client raises, but QueueBusy: the
-        next heartbeat may make up for that.
+        A message that becomes visible nevertheless is redelivered and recognised. Raises the client's errors except
+        QueueBusy, as the next heartbeat may succeed.
         """
         if visibility_s is None:
             answers = [await client.attributes(url, VISIBILITY) for url in queue_urls]

@@ -13,9 +13,9 @@ from sluice_spark.options import Options, client_factory, parse_options
 from sluice_spark.sqs.client import IN_FLIGHT, VISIBLE
 
 CHECK_EVERY_S = 0.5
-EMPTY_CHECKS = 4  # empty ones: the counts are approximate, and lag
-STAGED_WITHIN_S = 5.0  # what left the queue is staged by then, but on a busy machine
-DELETED_WITHIN_S = 60.0  # and deleted, which is after that; what others hold longer isn't waited for
+EMPTY_CHECKS = 4  # necessary, as SQS's counts are approximate and delayed
+STAGED_WITHIN_S = 5.0  # enough to stage received messages, except on a busy machine
+DELETED_WITHIN_S = 60.0  # limit for deletions, and for messages that other consumers hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,11 @@ class DrainResult:
 
 
 def drain(writer: Any, options: Mapping[str, Any], *, within_s: float | None = None) -> DrainResult:
-    """Run the stream until the queues have been seen empty and what they held is committed; then stop it.
+    """Run the stream until the queues have been seen empty and their messages are committed; then stop the stream.
 
-    `writer`: a DataStreamWriter with its sink and checkpoint, not yet started. `options`: those that its source was
-    given. Works while producers still send: it ends at the first moment at which nothing is visible, and what is sent
-    after that is for the next run. Raises what the query raises.
+    `writer` is a DataStreamWriter with its sink and checkpoint, not yet started; `options` are those of its source. The
+    drain also ends while producers still send: at the first moment without visible messages. Later messages are for the
+    next run. Raises the query's errors.
     """
     source = parse_options({name: str(value) for name, value in options.items()})
     if not source.queue_urls:
@@ -50,12 +50,12 @@ def drain(writer: Any, options: Mapping[str, Any], *, within_s: float | None = N
 
 def _wait_until_empty(source: Options, query: Any, deadline: float | None) -> bool:
     """Wait until EMPTY_CHECKS checks, not necessarily consecutive, saw no message; False if the deadline passes."""
-    looks = 0
-    while looks < EMPTY_CHECKS:
+    empty_checks = 0
+    while empty_checks < EMPTY_CHECKS:
         if deadline is not None and time.monotonic() >= deadline:
             return False
         _poll_query(query)
-        looks += not count_messages(source, VISIBLE)
+        empty_checks += not count_messages(source, VISIBLE)
     return True
 
 
@@ -76,7 +76,7 @@ def _poll_query(query: Any) -> None:
 
 
 def count_messages(source: Options, name: str) -> int:
-    """Return a queue attribute's sum over the queues: VISIBLE or IN_FLIGHT messages."""
+    """Return the sum of a queue attribute, VISIBLE or IN_FLIGHT, over the queues."""
 
     async def count() -> int:
         async with client_factory(source, 1)() as client:
@@ -93,7 +93,7 @@ def _wait_until_committed(source: Options, query: Any) -> int:
     while committed < total:
         progress = query.lastProgress
         if end := progress and progress["sources"][0]["endOffset"]:
-            committed = int(ast.literal_eval(end)["numRecordsIn"])  # PySpark gives an offset as text of a Python dict
+            committed = int(ast.literal_eval(end)["numRecordsIn"])  # PySpark passes an offset as a Python dict's text
         if committed < total:
             _poll_query(query)
     return total

@@ -1,7 +1,7 @@
 """Order per group: within a segment by sequence number, within a batch by keeping each group in one task. Pure.
 
-Across segments SQS keeps it: a group with a message in flight gives no other out, and a message is deleted only once
-its segment is durable.
+Across segments SQS keeps the order: while a group has a message in flight, SQS delivers no other of the group, and a
+message is deleted only once its segment is durable.
 """
 
 import uuid
@@ -18,7 +18,7 @@ FIFO = ".fifo"
 
 @dataclass(frozen=True, slots=True)
 class GroupShare:
-    """One of `count` parts of the groups."""
+    """One of `count` disjoint shares of all message groups."""
 
     index: int
     count: int
@@ -30,7 +30,7 @@ def is_fifo(queue_url: str) -> bool:
 
 
 def attempt_id_for(queue_url: str) -> str | None:
-    """Make the ReceiveRequestAttemptId that a receive and its retries share, so a retry gets the same locked messages.
+    """Create the ReceiveRequestAttemptId of a receive and its retries, so that a retry gets the same locked messages.
 
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html
     """
@@ -38,9 +38,9 @@ def attempt_id_for(queue_url: str) -> str | None:
 
 
 def sort_by_sequence(received: Sequence[Received]) -> Sequence[Received]:
-    """Sort FIFO queues' messages by sequence number, as answers may overtake each other once a time-out is over.
+    """Sort FIFO queues' messages by sequence number, because responses may overtake each other after a timeout.
 
-    Sequence numbers are decimal, of 20 digits, and grow within a group. The others stay as they came.
+    Sequence numbers have 20 decimal digits and grow within a group. Messages of standard queues keep their order.
     """
     as_they_came = [answer for answer in received if not is_fifo(answer.queue_url)]
     by_queue: dict[str, list[Message]] = {}
@@ -53,9 +53,9 @@ def sort_by_sequence(received: Sequence[Received]) -> Sequence[Received]:
 
 
 def select_share(batch: pa.RecordBatch, share: GroupShare) -> pa.RecordBatch:
-    """Select the rows whose group belongs to the share, in their order; each row is in just one share.
+    """Select the rows whose group belongs to the share, in order; each row is in exactly one share.
 
-    Stable over processes, unlike hash().
+    The result is the same in every process, unlike with hash().
     """
     keys = zip(batch.column("queue_url").to_pylist(), batch.column("message_group_id").to_pylist(), strict=True)
     mine = [zlib.crc32(f"{url} {group}".encode()) % share.count == share.index for url, group in keys]

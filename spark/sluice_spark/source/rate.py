@@ -18,13 +18,13 @@ log = logging.getLogger(__name__)
 ASK_EVERY_S = 1.0
 WARN_EVERY_S = 60.0
 
-RateLimit = Callable[[], float | None]  # messages/s at the moment; None: as fast as they come
+RateLimit = Callable[[], float | None]  # messages/s for now; None: no limit
 
 
 def build_rate_limit(given: int | str | None) -> RateLimit | None:
-    """Make the limit of a number, or of a function as `package.module:name`.
+    """Build the limit from a number, or from a function named as `package.module:name`.
 
-    Raises InvalidOption where there is no such function, or it doesn't work the first time.
+    Raises InvalidOption if there is no such function, or if its first call fails.
     """
     if given is None:
         return None
@@ -37,7 +37,7 @@ def build_rate_limit(given: int | str | None) -> RateLimit | None:
 
 @dataclass(slots=True)
 class RateFunction:
-    """A user's function as a rate limit. After its first success a failure keeps the last rate and fails no query."""
+    """A user's function as a rate limit. If it fails later on, the last rate stays and the query continues."""
 
     ask: Callable[[], Any]
     clock: Callable[[], float] = time.monotonic
@@ -64,9 +64,9 @@ class RateFunction:
 
 @dataclass(slots=True, kw_only=True)
 class TokenBucket:
-    """At most `per_second` messages on average, and as many at once. None: no limit. Times `now` are monotonic.
+    """A token bucket: at most `per_second` messages on average, and as many at once. None means no limit.
 
-    `limit` says it instead, once a second.
+    If there is a `limit`, its result replaces `per_second` once a second. The times `now` are monotonic seconds.
     """
 
     per_second: float | None = None
@@ -90,7 +90,7 @@ class TokenBucket:
         return self._left > 0
 
     def took(self, messages: int) -> None:
-        """Subtract received messages; the bucket may become negative, and later receives wait."""
+        """Subtract received messages; if the bucket becomes negative, later receives wait."""
         self._left -= messages
 
 
@@ -105,10 +105,10 @@ def _import_function(name: str) -> Callable[[], Any]:
     return function  # type: ignore[no-any-return]  # it is what the user wrote
 
 
-def _check_rate(said: Any) -> float | None:
-    """Take a rate. Raises ValueError for anything else."""
-    if said is None:
+def _check_rate(rate: Any) -> float | None:
+    """Return the function's result as a rate. Raises ValueError for other values."""
+    if rate is None:
         return None
-    if isinstance(said, bool) or not isinstance(said, int | float) or not 0 <= said < math.inf:
-        raise ValueError(f"{said!r} is no number of messages a second")
-    return float(said)
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate < math.inf:
+        raise ValueError(f"{rate!r} is no number of messages a second")
+    return float(rate)

@@ -1,10 +1,8 @@
-"""Spark's readers, bounded and streaming: they translate its calls to the staged log and the receiver.
+"""Spark's readers, bounded and streaming: they translate Spark's calls for the staged log and the receiver.
 
-Nothing is decided here.
-
-Readers live in Spark's driver-side Python process; `read` runs in the executors', on a pickled copy that has not
-started. One code for all versions of Spark from 4.0 on: `latestOffset` takes what 4.2 passes, and newer interfaces are
-mixed in where they are importable.
+Readers make no decisions. They live in Spark's driver-side Python process; `read` runs in the executors, on an
+unpickled copy that never starts a receiver. The same code serves every Spark version from 4.0 on: `latestOffset`
+accepts the arguments of 4.2, and newer interfaces are base classes if they can be imported.
 """
 
 import importlib
@@ -38,7 +36,7 @@ from sluice_spark.workers import limit_memory
 log = logging.getLogger(__name__)
 
 RETAIN_EVERY_S = 60.0
-AVAILABLE_EVERY_S = 0.1  # how soon a run of `availableNow` sees that something is staged
+AVAILABLE_EVERY_S = 0.1  # poll interval for staged messages in an `availableNow` run
 
 try:  # Spark 4.2 and later
     _newer: Any = importlib.import_module("pyspark.sql.streaming.datasource")
@@ -48,7 +46,7 @@ _TriggerAvailableNow: Any = _newer.SupportsTriggerAvailableNow if _newer else ob
 
 
 class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
-    """A streaming read; a background receiver fills the log."""
+    """A streaming reader, for which a background receiver fills the log."""
 
     def __init__(self, options: Options) -> None:
         limit_memory()
@@ -56,7 +54,7 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
         self._staged: StagedLog | None = None
         self._receiver: Receiver | None = None
         self._end = Position(0)
-        self._last: Mapping[str, Any] | None = None  # the newest offset that Spark has
+        self._last: Mapping[str, Any] | None = None  # the newest offset that Spark knows
         self._available_now = False
         self._retained_at = 0.0
 
@@ -65,25 +63,25 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
         return type(self), (self._options,)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name, 4.2 and later
-        """Make this run end: once as many messages are taken as the queues hold now, or when they are empty."""
+        """Have this run end when as many messages were received as the queues hold now, or when they are empty."""
         self._available_now = True
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802  Spark's name, 4.2 and later
-        """Return no read limit, as the source applies its own limits on every version of Spark."""
+        """Return no read limit, because the source applies its own limits on every version of Spark."""
         return _newer.ReadAllAvailable()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
-        """Return the oldest retained segment's offset, so that uncommitted messages are adopted."""
+        """Return the oldest retained segment's offset, so that the new query adopts uncommitted messages."""
         start = StagedLog(self._options.store()).oldest()
         return self._start_receiver(start).log.offset(start).json()
 
     def latestOffset(  # noqa: N802  Spark's name
         self, start: Mapping[str, Any] | None = None, limit: Any = None
     ) -> dict[str, Any]:
-        """Return the end of the next batch, within the limits. Waits only in a run of `availableNow`.
+        """Return the end of the next batch, within the limits. Only an `availableNow` run waits for messages.
 
-        Before 4.2 Spark says no start: then it is the last end that it was given, which it has committed by now.
-        Raises what ended the receiver, InvalidOffset, and what the log raises.
+        Before 4.2 Spark passes no start: then the start is the last returned end, which Spark has committed by now.
+        Raises the error that ended the receiver, InvalidOffset, and the log's errors.
         """
         start_offset = start if start is not None else self._last
         offset = Offset.parse(start_offset) if start_offset is not None else None
@@ -101,9 +99,9 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
         self._end = find_batch_end(view, position, admission)
         self._receiver.note_planned(self._end)
         if start_offset is not None and self._end == position:
-            return dict(start_offset)  # to Spark another text is new data
+            return dict(start_offset)  # a changed offset would be new data to Spark
         end = view.offset(self._end)
-        if offset and not self._options.bodies.as_received:  # the batch's own bad records are not yet known
+        if offset and not self._options.bodies.as_received:  # this batch's own bad records aren't known yet
             errors = offset.errors + count_errors(self._options.store(), offset.errors_until, position)
             end = replace(end, errors=errors, errors_until=position)
         self._last = end.json()
@@ -117,14 +115,14 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         """Divide the rows between the offsets among tasks.
 
-        Spark 4.0 and 4.1 call this with twice the same offset at a restart, to say where it begins.
+        At a restart Spark 4.0 and 4.1 call this method with two equal offsets, to pass the query's start.
         """
         first, last = Offset.parse(start).position, Offset.parse(end).position
         staged = self._start_receiver(first)
         if self._last is None or last >= self._end:
             self._end, self._last = last, end
         view = staged.log
-        if first != last and first.segment < view.first:  # a batch planned before the place where we began
+        if first != last and first.segment < view.first:  # an earlier query planned the batch
             view = StagedLog(self._options.store()).view(first)
         return as_partitions(self._options, view.between(first, last))
 
@@ -138,7 +136,7 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
             threading.Thread(target=self._remove_old, args=(staged, offset.position), daemon=True).start()
 
     def stop(self) -> None:
-        """Stop the receiver, which drains in the background; the process ends when it is done."""
+        """Stop the receiver, which drains in the background; afterwards the process ends."""
         if self._receiver:
             self._receiver.stop()
 
@@ -146,7 +144,7 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
         if self._staged is None:
             staged = writable_log(self._options)
             staged.take_over(start)
-            # What is in the queues at the start bounds a run of `availableNow`, while producers still send.
+            # An `availableNow` run takes as many messages as are in the queues now, even while producers still send.
             enough = (
                 ReadLimit(messages=count_messages(self._options, VISIBLE) or None)
                 if self._available_now
@@ -155,8 +153,8 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
             self._receiver = _receiver(self._options, staged, until_empty=self._available_now, enough=enough)
             self._receiver.start(start)
             self._end, self._staged = start, staged
-            # Spark ends this process with SIGTERM, whose default ends it amid receives. This way the main thread
-            # unwinds, and the receiver drains.
+            # Spark ends this process with SIGTERM, which by default would interrupt receives. With this handler the
+            # main thread exits, and the receiver drains.
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         return self._staged
@@ -171,15 +169,15 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
 
 
 class SqsReader(TaskReader, DataSourceReader):
-    """A bounded read, which receives in `partitions`, on the driver.
+    """A bounded reader. `partitions` receives the messages, on the driver.
 
-    A task that is tried again reads what was staged, and receives nothing.
+    A retried task reads what was staged, and receives nothing.
     """
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Receives until the queues are empty or the limits reached, and stages; each action of a plan does so once.
+        """Receive and stage until the queues are empty or a limit is reached; each action of a plan does so once.
 
-        All that was received is read: the limits are where receiving ends, a little is on its way then.
+        All received messages are read. They may be a few more than the limits, which don't stop receives in flight.
         """
         staged = writable_log(self._options)
         if not self._options.queue_urls:
@@ -195,17 +193,17 @@ class SqsReader(TaskReader, DataSourceReader):
 
 
 def writable_log(options: Options) -> StagedLog:
-    """Open the log to write; with envelope `s3` it stages no record of a notification twice."""
+    """Open the log for writing. With envelope `s3` the log stages each record of a notification once."""
     envelopes = options.bodies.envelopes
     notified = NotificationDeduplicator(envelopes, options.s3) if envelopes[-1:] == ("s3",) else None
     return StagedLog(options.store(), notified)
 
 
 def _receiver(options: Options, staged: StagedLog, *, until_empty: bool, enough: ReadLimit) -> Receiver:
-    """Make a receiver. Raises InvalidOption where nothing says the queues' region, or no key is found."""
+    """Create a receiver. Raises InvalidOption if the queues' region is unknown or no credentials are found."""
     return Receiver(
         staged,
-        client_factory(options, 2 * options.connections),  # as many delete as receive
+        client_factory(options, 2 * options.connections),  # half of them delete
         options,
         until_empty=until_empty,
         enough=enough,
@@ -213,10 +211,10 @@ def _receiver(options: Options, staged: StagedLog, *, until_empty: bool, enough:
 
 
 def remove_payloads(options: Options, store: Store, numbers: Sequence[int]) -> None:
-    """Remove the payloads in S3 that segments point to, where the option says so, before these are removed.
+    """Remove the payloads in S3 to which segments point, if `payloadDelete` is set, before the segments are removed.
 
-    If we die between the two, the segment is read once more, and the payload is gone already. Raises ObjectRefused:
-    then the segments stay too.
+    If the process dies in between, the segments are read once more, and their payloads are already gone. Raises
+    ObjectRefused, which keeps the segments too.
     """
     bodies = options.bodies
     for number in numbers if options.payload_delete else ():

@@ -1,4 +1,4 @@
-"""The tasks' side of a read, bounded or streaming: reads rows of the log and opens their bodies."""
+"""The part of a bounded or streaming reader that runs in tasks: reads rows of the log and opens their bodies."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,13 +29,13 @@ class RowsPartition(InputPartition):
 
 
 class TaskReader:
-    """The executors' part of a reader, the same for a batch and a stream. Only options are pickled."""
+    """The part of a reader that runs in executors, the same for a batch and a stream. Only options are pickled."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the partition's rows, the same at every call. Raises what the log or S3 raise."""
+        """Yield the partition's rows, the same at every call. Raises the errors of the log and of S3."""
         assert isinstance(partition, RowsPartition)  # noqa: S101  tells mypy what our own partitions() made
         speed_up_tasks()
         store, share = self._options.store(), partition.share
@@ -47,13 +47,13 @@ class TaskReader:
     def _open_part(
         self, part: Slice, given: Iterable[pa.RecordBatch], share: GroupShare | None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield a part's rows. Bad ones are counted, and left out where they have a place of their own."""
+        """Yield a part's rows. Bad rows are counted; with a quarantine they are written there instead."""
         options, index, errors = self._options, share.index if share else 0, 0
         if options.bodies.as_received:
             yield from given
             return
-        # One note and one file are written for each part, which so has its rows in one piece.
-        for batch in pa.Table.from_batches(given, schema=SCHEMA).combine_chunks().to_batches():  # one, or none
+        # Each part has one count and one quarantine file, so its rows are combined into one batch.
+        for batch in pa.Table.from_batches(given, schema=SCHEMA).combine_chunks().to_batches():  # at most one batch
             for piece, rows in enumerate(self._pieces(batch)):
                 errors += rows.num_rows - rows.column(REASON).null_count
                 if location := options.bodies.quarantine:
@@ -65,7 +65,7 @@ class TaskReader:
         note_errors(options.store(), part, errors, index)
 
     def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield what becomes of the rows: at once, or in pieces where payloads in S3 are read for them."""
+        """Yield the opened rows: all at once, or in pieces if payloads must be fetched from S3."""
         options, bodies = self._options, self._options.bodies
         if not bodies.payload_buckets:
             yield open_rows(batch, bodies, options.s3)
@@ -78,9 +78,9 @@ class TaskReader:
 
 
 def as_partitions(options: Options, parts: Sequence[tuple[Extent, int, int]]) -> Sequence[InputPartition]:
-    """Divides rows among tasks. At least one partition: 4.0 and 4.1 fail on a batch read without any.
+    """Divide rows among tasks. There is at least one partition, as Spark 4.0 and 4.1 fail on a batch without any.
 
-    With FIFO queues each task looks at all rows, for its share of the groups: in order, and none in two tasks.
+    With FIFO queues each task reads all rows and selects its share of the groups, which so stay in order.
     """
     tasks = divide_into_tasks(parts)
     if any(is_fifo(url) for url in options.queue_urls) and len(tasks) > 1:

@@ -1,4 +1,4 @@
-"""Tracks by queue whether receives work, and since when they fail. Pure: times are monotonic."""
+"""Tracks for each queue whether its receives succeed, and since when they fail. Pure: times are monotonic seconds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from typing import Literal
 
 from sluice_spark.errors import NothingReceived, QueueError
 
-QUIET_S = 5.0  # without a message after which a source is idle
+QUIET_S = 5.0  # time without messages after which a source is idle
 State = Literal["receiving", "idle", "failing"]
 
 
@@ -19,12 +19,12 @@ class _Queue:
 
 @dataclass(slots=True)
 class ReceiveHealth:
-    """The receive health of some queues since `began`. A queue fails if its receives fail and none worked since."""
+    """Receive health of some queues since `began`. A queue is failing after a failed receive until one succeeds."""
 
     queue_urls: Sequence[str]
     began: float
-    failed: int = 0  # receives
-    messages_at: float | None = None  # when the last came
+    failed: int = 0  # number of failed receives
+    messages_at: float | None = None  # time of the last receive with messages
     _queues: dict[str, _Queue] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -46,7 +46,7 @@ class ReceiveHealth:
             queue.failing_since = now
 
     def state(self, now: float) -> State:
-        """Return the state of the source."""
+        """Return the source's state: failing if any queue is failing."""
         if self._worst is not None:
             return "failing"
         return "receiving" if self.messages_at is not None and now - self.messages_at < QUIET_S else "idle"
@@ -57,11 +57,11 @@ class ReceiveHealth:
         return worst.reason if (worst := self._worst) is not None else ""
 
     def since_good_s(self, now: float) -> float:
-        """Return the seconds since the last successful receive, of the queue where that is longest ago."""
+        """Return the seconds since the last successful receive, for the queue where these are the most."""
         return max((now - queue.good_at for queue in self._queues.values()), default=0.0)
 
     def check(self, now: float, failure_timeout_s: float | None) -> None:
-        """Raise NothingReceived if a queue has failed for this long without a successful receive. None: never."""
+        """Raise NothingReceived if a queue has been failing for this long. With None no error is raised."""
         for queue_url, queue in self._queues.items():
             if (
                 failure_timeout_s is None

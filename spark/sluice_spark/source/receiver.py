@@ -1,8 +1,7 @@
-"""The background receiver: receive on many connections, stage, publish, delete.
+"""The background receiver: receives on many connections, stages messages as segments, and deletes them.
 
-A thread with its own event loop, beside Spark's calls.
-
-The order is the guarantee: a message is deleted only once its segment is durable. Spark never waits for this.
+The receiver is a thread with its own event loop, so Spark never waits for it. The guarantee is the order: a message is
+deleted only once its segment is durable.
 """
 
 import asyncio
@@ -50,18 +49,17 @@ class Receiver:
         enough: ReadLimit = ALL,
         limits: Limits = NO_LIMITS,
     ) -> None:
-        """Start nothing yet. `until_empty`: a bounded read, which ends when every queue has answered with nothing.
+        """Create a receiver without starting it. With `until_empty` it ends once every queue was seen empty.
 
-        `enough`: where a bounded read ends before that, or a little beyond. Raises InvalidOption for a function that
-        doesn't say the rate.
+        `enough` limits a bounded read, which may exceed it a little. Raises InvalidOption if the rate function fails.
         """
         self.staged, self._client, self._options, self._limits = staged, client, options, limits
         self._until_empty, self._enough = until_empty, enough
         self._rate_limit = build_rate_limit(options.rate_limit)
         self._thread = threading.Thread(target=self._thread_main, name="sluice-spark-receiver")
-        self._stopping = False  # no Event: whoever is killed amid setting one has its lock for good
+        self._stopping = False  # no Event: a thread killed in its `set` would keep the lock
         self._error: BaseException | None = None
-        self._receive_limit = 0  # messages, of all that are ever received
+        self._receive_limit = 0  # total messages that may be received so far
         self._position = self._committed = Position(0)
 
     def start(self, position: Position) -> None:
@@ -70,15 +68,15 @@ class Receiver:
         self._thread.start()
 
     def stop(self) -> None:
-        """Start no more receives. Those under way are awaited and their messages released, in the background.
+        """Start no more receives. In the background, receives in flight are awaited and their messages released.
 
-        Not staged: the query's next driver may run already, and must not find its next segment taken by one that is
-        leaving.
+        These messages aren't staged: the query's next driver may already run, and this driver must not take the number
+        of that driver's next segment.
         """
         self._stopping = True
 
     def join(self, timeout_s: float | None = None) -> None:
-        """Wait until all is received, staged and deleted, or released."""
+        """Wait until all messages are received, staged and deleted, or released."""
         self._thread.join(timeout_s)
 
     def note_planned(self, position: Position) -> None:
@@ -95,7 +93,7 @@ class Receiver:
         return self._thread.is_alive()
 
     def check(self) -> None:
-        """Raise what ended the receiver, if anything did."""
+        """Raise the error that ended the receiver, if any."""
         if self._error:
             raise self._error
 
@@ -114,7 +112,7 @@ class Receiver:
             await self._receive(client)
 
     async def _receive(self, client: SqsClient) -> None:
-        """Receive until told to end, then drain."""
+        """Receive until the receiver is stopped, has failed or is complete; then drain."""
         options, staging = self._options, Staging(client, self.staged, self._options)
         buffer = Buffer(self.staged, self._limits, options.buffer_bytes, options.queue_urls)
         receives = Receives(
@@ -128,19 +126,19 @@ class Receiver:
             ending=lambda: self._stopping or staging.failed is not None,
             may=lambda: receives.received < self._receive_limit and staging.undeleted < self._limits.undeleted,
         )
-        beside = BackgroundTasks(staging.fail)
-        beside.begin(keep_status(self.staged, receives, lambda: self._position))
+        background = BackgroundTasks(staging.fail)
+        background.begin(keep_status(self.staged, receives, lambda: self._position))
         if options.after_commit:
-            beside.begin(staging.held.keep_invisible(client, options.queue_urls, options.visibility_s))
+            background.begin(staging.held.keep_invisible(client, options.queue_urls, options.visibility_s))
         try:
-            # Spark ends the process by closing its socket or with a signal: then nobody calls `stop`, and the main
-            # thread is gone.
+            # Spark ends the process by closing its socket or with a signal. Then `stop` isn't called, but the main
+            # thread ends.
             while threading.main_thread().is_alive() and not (self._stopping or staging.failed):
                 if receives.is_complete and not (buffer.messages or staging.held.messages):
                     break
-                # What is in the buffer will be staged, too, however long that takes.
+                # Buffered messages count too, as they will be staged.
                 ahead = self.staged.log.backlog(self._position)
-                is_behind = ahead.size >= self._limits.backlog_bytes  # Spark is
+                is_behind = ahead.size >= self._limits.backlog_bytes  # whether Spark lags
                 free = 0 if is_behind else max(0, self._limits.backlog_messages - ahead.messages)
                 self._receive_limit = receives.received - buffer.messages + free
                 receives.start_receives()
@@ -151,11 +149,11 @@ class Receiver:
                 else:
                     receives.ripe.clear()
                     await wait_for_event(receives.ripe, TICK_S)
-            self._stopping = True  # so that no receive begins again
+            self._stopping = True  # prevents new receives
             await receives.drain()
             await staging.deletions.wait()
         finally:
-            beside.cancel()
+            background.cancel()
             staging.deletions.cancel()
         if staging.failed:
             raise staging.failed
@@ -178,16 +176,16 @@ class Staging:
 
     @property
     def undeleted(self) -> int:
-        """How many messages are durable and still in their queue."""
+        """The number of messages that are durable but still in their queue."""
         return self.deletions.remaining + self.held.messages
 
     def delete_committed(self, committed: Position) -> None:
-        """With `deleteMode=afterCommit`: delete what Spark has committed."""
+        """Delete the messages that Spark has committed, with `deleteMode=afterCommit`."""
         for number, handles in self.held.due(committed):
             self.deletions.order(number, handles)
 
     async def stage(self, chunks: Sequence[Chunk]) -> None:
-        """Publish the chunks as a segment and schedule their deletion; if that fails, release the messages."""
+        """Publish the chunks as a segment and schedule their deletion; if publishing fails, release the messages."""
         handles = [queue_handles for chunk in chunks for queue_handles in chunk.handles]
         batches = [piece for chunk in chunks for piece in chunk.rows]
         number = None
@@ -209,7 +207,7 @@ class Staging:
 
 
 async def keep_status(staged: StagedLog, receives: Receives, position: Callable[[], Position]) -> None:
-    """Write the receiver's status for the query's metrics: when its state changes, and at intervals."""
+    """Write the receiver's status for the query's metrics, when the state changes and at intervals."""
     began_ms, last = int(time.time() * 1000), None
     while True:
         await asyncio.sleep(STATUS_LOOK_S)

@@ -1,7 +1,4 @@
-"""Receives from queues, on a number of connections that follows from how full the responses are.
-
-The receiver stages and deletes the messages.
-"""
+"""Receives messages from queues, and adapts the number of connections to how full the responses are."""
 
 import asyncio
 import time
@@ -20,17 +17,17 @@ from sluice_spark.source.receive_health import ReceiveHealth
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.received import BATCH_LIMIT, Message
 
-FULL_ANSWER = 0.8  # of the messages that were asked for: there is more where this came from
+FULL_ANSWER = 0.8  # share of requested messages from which a queue is taken to have more
 IDLE_CONNECTIONS = 1
-BATCH_WAIT_S = 2  # a bounded read ends with an empty long poll: not the twenty seconds that suit a stream
+BATCH_WAIT_S = 2  # a bounded read ends with an empty long poll, which should be short
 BILLED_BYTES = 64 * 2**10  # https://aws.amazon.com/sqs/pricing/
-TICK_S = 0.05  # how soon a stop, room in the backlog or a segment that is due by its age is noticed
+TICK_S = 0.05  # poll interval for a stop, room in the backlog and the segment's age
 
-ReportError = Callable[[BaseException], None]  # told what ends the run
+ReportError = Callable[[BaseException], None]  # called with the error that ends the run
 
 
 class BackgroundTasks:
-    """Background work in the event loop; the first argument is called with each error."""
+    """Background tasks in the event loop. `failed` is called with each task's error."""
 
     def __init__(self, failed: ReportError) -> None:
         self._failed = failed
@@ -46,7 +43,7 @@ class BackgroundTasks:
         task.add_done_callback(self._finish)
 
     async def wait(self, timeout_s: float | None = None) -> None:
-        """Wait until all of it is done, or for so long."""
+        """Wait until all tasks are done, or until the timeout."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout_s)
 
@@ -63,7 +60,7 @@ class BackgroundTasks:
 
 @dataclass(slots=True)
 class QueueConnections:
-    """One queue's receives: running and target connections, empty responses in a row, and the expected size."""
+    """One queue's receives: running and target connections, empty responses, and the expected response size."""
 
     queue_url: str
     target: int = 1
@@ -81,7 +78,7 @@ def next_connection_count(now: int, received: int, limit: int, *, asked: int = B
 
 @dataclass(frozen=True, slots=True)
 class ReceiveRequest:
-    """One receive: the bytes that it may bring, and the maximum number of messages."""
+    """A receive to be sent: its lease of bytes, and the maximum number of messages."""
 
     lease: Lease
     most: int
@@ -90,8 +87,8 @@ class ReceiveRequest:
 class Receives:
     """Runs the receives of all queues and adapts their number. Used in one event loop.
 
-    They go on for as long as Spark isn't too far behind, and at the rate that the user says. A receive is awaited,
-    never cancelled: SQS would have handed out messages that no one took.
+    Receives continue while Spark isn't too far behind, at the user's rate limit. A receive is awaited and never
+    cancelled, because SQS would hide its messages from all consumers until their visibility timeout.
     """
 
     def __init__(
@@ -107,44 +104,44 @@ class Receives:
         ending: Callable[[], bool],
         may: Callable[[], bool],
     ) -> None:
-        """Receive nothing yet. `ending`: whether no more begin. `may`: whether what is staged leaves room for more."""
+        """Create an idle instance. `ending` returns whether the run ends, `may` whether more may be received."""
         self.client, self.buffer, self._budget, self._options = client, buffer, buffer.budget, options
         self.queues = [QueueConnections(queue_url) for queue_url in options.queue_urls]
         self._under_way = BackgroundTasks(failed)
-        self._limit = max(1, options.connections // max(1, len(self.queues)))  # of each queue
+        self._limit = max(1, options.connections // max(1, len(self.queues)))  # connections per queue
         self._wait_s = options.wait_s or (BATCH_WAIT_S if until_empty else WAIT_LIMIT_S)
         self._until_empty, self._enough, self._ending, self._may = until_empty, enough, ending, may
         self._rate = TokenBucket(limit=rate_limit)
-        self._messages = self._bytes = 0  # received
-        self._payload_chunks = 0  # of what came, beyond the first 64 KiB of an answer: each is billed as a request
+        self._messages = self._bytes = 0  # total received
+        self._payload_chunks = 0  # 64 KiB chunks after a response's first, each billed as a request
         self.health = ReceiveHealth(options.queue_urls, time.monotonic())
-        self.ripe = asyncio.Event()  # a segment may be due
+        self.ripe = asyncio.Event()  # set when a segment may be due
 
     @property
     def received(self) -> int:
-        """How many messages have come so far."""
+        """The number of messages received so far."""
         return self._messages
 
     @property
     def is_complete(self) -> bool:
-        """Whether a bounded read has all that it is to receive."""
+        """Whether a bounded read has received all that it should."""
         empty = self._until_empty and all(queue.empty_answers and not queue.running for queue in self.queues)
         return empty or (self._has_enough and not self._under_way)
 
     @property
     def billed(self) -> int:
-        """How many requests SQS bills so far."""
+        """The number of requests that SQS has billed so far."""
         return sum(self.client.requests.values()) + self._payload_chunks
 
     def start_receives(self) -> None:
-        """Start receives while there is room, first for the queues with the fewest."""
+        """Start receives while there is room, first for the queues with the fewest running receives."""
         for queue in sorted(self.queues, key=lambda queue: queue.running):
             while queue.running < queue.target and (ask := self._request_receive(queue, queue.running)):
                 queue.running += 1
                 self._under_way.begin(self._receive_repeatedly(queue, ask))
 
     async def drain(self) -> None:
-        """Await receives under way, and give back what they bring: others of them may wait for the room it takes."""
+        """Await running receives and release their messages, which also makes room for responses that wait."""
         while True:
             ending = not self._under_way
             with self.buffer.take_all() as chunks:
@@ -154,9 +151,9 @@ class Receives:
             await self._under_way.wait(TICK_S)
 
     async def _receive_repeatedly(self, queue: QueueConnections, ask: ReceiveRequest | None) -> None:
-        """Receive until there are too many of us, no room, or the end; then a segment may be due, which makes room.
+        """Receive until the queue has too many connections, there is no room, or the run ends.
 
-        Raises NothingReceived if all receives have failed for too long.
+        Then a segment may be due, which makes room. Raises NothingReceived if all receives failed for too long.
         """
         attempt, attempt_id = 0, attempt_id_for(queue.queue_url)
         try:
@@ -172,24 +169,24 @@ class Receives:
                     )
                 except (QueueBusy, TooManyInFlight) as error:
                     ask.lease.end()
-                    if isinstance(error, QueueBusy):  # too many in flight are SQS's answer as any other
+                    if isinstance(error, QueueBusy):  # TooManyInFlight is a proper response of SQS
                         self.health.record_failure(queue.queue_url, time.monotonic(), error)
                         self.health.check(time.monotonic(), self._options.failure_timeout_s)
                     attempt += 1
                     await self.client.back_off(attempt, error)
                     if self._ending() or queue.running > queue.target:
                         ask = None
-                    else:  # in any case: a FIFO queue gives the messages of a receive that failed to none but its retry
+                    else:  # even without room: only a retry gets a failed FIFO receive's messages
                         ask = ReceiveRequest(self._budget.lease(queue.expectation.size), ask.most)
                     continue
                 queue.target = next_connection_count(queue.target, len(messages), self._limit, asked=ask.most)
                 self.health.record_success(queue.queue_url, time.monotonic(), len(messages))
                 if messages:
                     self._buffer_messages(queue, messages, ask)
-                    del messages  # or they would be here until the next answer is
+                    del messages  # frees their memory before the next response
                 else:
                     ask.lease.end()
-                    # An empty answer alone ends nothing, as SQS may have asked too few of its hosts.
+                    # An empty response doesn't prove an empty queue, as SQS may have asked too few of its servers.
                     is_empty = not self._until_empty or not await self.client.count([queue.queue_url])
                     queue.empty_answers += is_empty
                 attempt, attempt_id = 0, attempt_id_for(queue.queue_url)
@@ -201,10 +198,10 @@ class Receives:
         self.ripe.set()
 
     def _request_receive(self, queue: QueueConnections, others: int) -> ReceiveRequest | None:
-        """Make one more receive of the queue, beside others of it; None where there is no room or nothing is wanted.
+        """Prepare one more receive of the queue, besides `others`; None if there is no room or no more is wanted.
 
-        The queue's first has no more of the budget than a small answer takes: else many that are idle, or of which one
-        had large messages, would keep the others from being asked. A large answer waits for room as any does.
+        A queue's first receive leases only what a small response takes. Otherwise many idle queues, or one that had
+        large messages, could keep other queues from being asked. A large response then waits for room.
         """
         if self._ending() or (self._until_empty and queue.empty_answers):
             return None
@@ -215,7 +212,7 @@ class Receives:
         return ReceiveRequest(self._budget.lease(size), queue.expectation.most)
 
     def _buffer_messages(self, queue: QueueConnections, messages: Sequence[Message], ask: ReceiveRequest) -> None:
-        """Add messages to the buffer, and end their lease."""
+        """Add messages to the buffer, and end the lease of their receive."""
         queue.empty_answers = 0
         sizes = measure_sizes(messages)
         queue.expectation.learn(sizes.memory, len(messages))

@@ -1,1 +1,1 @@
-"""The SQS client: credentials, signatures, HTTP. It depends neither on the log, the formats nor Spark."""
+"""The SQS client: credentials, signatures, HTTP. Independent of the log, the message formats and Spark."""

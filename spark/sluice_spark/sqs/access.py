@@ -1,6 +1,6 @@
 """Credentials, regions, endpoints and partitions, all from botocore. This is not a hot path.
 
-Nothing of this is pickled, logged or written: partitions and segments carry names (profile, role), never keys.
+Credentials are never pickled, logged or written: partitions and segments contain names (profile, role), never keys.
 """
 
 import re
@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from sluice_spark.errors import InvalidOption, QueueBusy
 from sluice_spark.sqs.signing import Credentials
 
-# sqs.eu-west-1.amazonaws.com, eu-west-1.queue.amazonaws.com, sqs-fips.us-gov-west-1…, …amazonaws.com.cn, VPC endpoints
+# Examples of hosts: sqs.eu-west-1.amazonaws.com, eu-west-1.queue.amazonaws.com, sqs-fips.us-gov-west-1…, VPC endpoints
 _REGION_IN_HOST = re.compile(
     r"(?:^|\.)(?:sqs(?:-fips)?\.)?([a-z]{2,}(?:-[a-z]+)+-\d)\.(?:queue\.|vpce\.|api\.|amazonaws)"
 )
@@ -27,9 +27,9 @@ CredentialsNow = Callable[[], Credentials]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """The AWS identity of calls. Without a role: botocore's default chain, or the profile's.
+    """The AWS identity of calls: a role's, else the profile's, else from botocore's default chain.
 
-    One role is for all queues; of several each is for the queues of its account.
+    A single role is for all queues; with several roles each is for the queues of its account.
     """
 
     profile: str | None = None
@@ -39,11 +39,11 @@ class Identity:
 
     @property
     def role_arn(self) -> str | None:
-        """The role, if there is exactly one. For several see `for_queue`."""
+        """The role, if there is exactly one. `for_queue` selects one of several."""
         return self.role_arns[0] if len(self.role_arns) == 1 else None
 
     def for_queue(self, queue_url: str) -> "Identity":
-        """Return the identity for this queue. Raises InvalidOption if none of several roles is of its account."""
+        """Return the identity for a queue. Raises InvalidOption if none of several roles is in its account."""
         if len(self.role_arns) <= 1:
             return self
         account = account_from_url(queue_url)
@@ -55,15 +55,15 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """The URL to POST to, and the region for the signature."""
+    """An endpoint's URL, and the region for the signature."""
 
     url: str
     region: str
-    ca_bundle: str | None = None  # whom to trust instead of the system's authorities: AWS_CA_BUNDLE
+    ca_bundle: str | None = None  # certificate authorities, from AWS_CA_BUNDLE; None: the system's
 
     @property
     def host(self) -> str:
-        """The Host header's value: with a port unless it is the scheme's own."""
+        """The value of header Host, with the port unless it is the scheme's default."""
         parts = urlsplit(self.url)
         default = {"http": 80, "https": 443}.get(parts.scheme)
         return f"{parts.hostname}:{parts.port}" if parts.port and parts.port != default else str(parts.hostname)
@@ -71,40 +71,40 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An endpoint and the credentials for it."""
+    """An endpoint and the function that returns the credentials for it."""
 
     endpoint: Endpoint
     credentials: CredentialsNow
 
 
 def account_from_url(queue_url: str) -> str | None:
-    """Return the account in a queue URL, its first path segment; None if there is none."""
+    """Return the account id in a queue URL, its first path segment; None if there is none."""
     account = urlsplit(queue_url).path.strip("/").partition("/")[0]
     return account if _ACCOUNT.fullmatch(account) else None
 
 
 def account_from_role(arn: str) -> str:
-    """Find the account in a role's ARN."""
+    """Return the account id in a role's ARN."""
     return arn.split(":")[4]
 
 
 def region_from_url(queue_url: str) -> str | None:
-    """Find the region in an AWS queue URL; None in an emulator's."""
+    """Return the region in an AWS queue URL; None for an emulator's URL."""
     match = _REGION_IN_HOST.search(urlsplit(queue_url).hostname or "")
     return match.group(1) if match else None
 
 
 class Places:
-    """Finds where each queue is called and as whom, asking botocore once for each region and identity."""
+    """Finds the endpoint and credentials for each queue. Asks botocore once for each region and identity."""
 
     def __init__(self, *, region: str | None, endpoint: str | None, identity: Identity) -> None:
         self._region, self._endpoint, self._identity = region, endpoint, identity
         self._known: dict[tuple[str | None, Identity], Place] = {}
 
     def __call__(self, queue_url: str) -> Place:
-        """Find the queue's place.
+        """Return the endpoint and credentials for a queue.
 
-        Raises InvalidOption where nothing says a region, no key is found, or no role is of the queue's account.
+        Raises InvalidOption if no region is known, no credentials are found, or no role is in the queue's account.
         """
         region, identity = self._region or region_from_url(queue_url), self._identity.for_queue(queue_url)
         if (region, identity) not in self._known:
@@ -113,7 +113,7 @@ class Places:
         return self._known[region, identity]
 
     def _resolve(self, queue_url: str, region: str | None) -> Endpoint:
-        """Ask botocore for the endpoint, with its partition, FIPS, dual-stack and AWS_ENDPOINT_URL_SQS settings."""
+        """Resolve the endpoint by botocore, with its partition, FIPS, dual-stack and AWS_ENDPOINT_URL_SQS settings."""
         session: Any = botocore.session.Session(profile=self._identity.profile)
         region = region or session.get_config_variable("region")
         if not region:
@@ -121,25 +121,24 @@ class Places:
         ca_bundle = session.get_config_variable("ca_bundle")
         if self._endpoint:
             return Endpoint(url=self._endpoint.rstrip("/") + "/", region=region, ca_bundle=ca_bundle)
-        no_key = {"aws_access_key_id": "none", "aws_secret_access_key": "none"}  # resolves an endpoint, signs nothing
+        no_key = {"aws_access_key_id": "none", "aws_secret_access_key": "none"}  # the client only resolves the endpoint
         client = session.create_client("sqs", region_name=region, **no_key)
         url = client.meta.endpoint_url.rstrip("/") + "/"
         return Endpoint(url=url, region=client.meta.region_name, ca_bundle=ca_bundle)
 
 
 def credentials_source(identity: Identity, *, region: str) -> CredentialsNow:
-    """Make a function that returns the current credentials, and raises QueueBusy while they can't be refreshed.
+    """Return a function that returns the current credentials, and raises QueueBusy while they can't be refreshed.
 
-    It may block on the network while it refreshes: call it in a thread. Raises InvalidOption where no key is found.
-
-    botocore refreshes temporary credentials from 15 minutes before their expiry.
+    The function may block on the network during a refresh, so it must run in a thread. botocore refreshes temporary
+    credentials from 15 minutes before their expiry. Raises InvalidOption if no credentials are found.
     """
     source = _find_credentials(client_session(identity, region=region))
 
     def now() -> Credentials:
         try:
             frozen = source.get_frozen_credentials()
-        except (BotoCoreError, ClientError) as error:  # whatever refuses: a role's trust may be on its way through IAM
+        except (BotoCoreError, ClientError) as error:  # any refusal may be temporary: IAM delays changes of roles
             raise QueueBusy("GetCredentials", type(error).__name__, str(error)) from error
         return Credentials(access_key=frozen.access_key, secret_key=frozen.secret_key, token=frozen.token)
 
@@ -147,9 +146,9 @@ def credentials_source(identity: Identity, *, region: str) -> CredentialsNow:
 
 
 def client_session(identity: Identity, *, region: str | None) -> Any:
-    """Open a session of botocore whose clients call as the identity, and refresh an assumed role before it expires.
+    """Open a botocore session whose clients call as the identity, and refresh an assumed role before it expires.
 
-    Raises InvalidOption where no key is found.
+    Raises InvalidOption if no credentials are found.
     """
     session: Any = botocore.session.Session(profile=identity.profile)
     if not identity.role_arn:
@@ -161,7 +160,7 @@ def client_session(identity: Identity, *, region: str | None) -> Any:
         extra["ExternalId"] = identity.external_id
 
     def client(service: str, **arguments: Any) -> Any:
-        return own.create_client(service, **{"region_name": region, **arguments})  # the region's own STS endpoint
+        return own.create_client(service, **{"region_name": region, **arguments})  # STS's endpoint in the region
 
     fetcher = AssumeRoleCredentialFetcher(client, _find_credentials(own), identity.role_arn, extra_args=extra)
     role = DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")

@@ -1,7 +1,4 @@
-"""Signed calls to one endpoint: its connections, its key as it is now, and signatures that are used again.
-
-The client builds the requests and parses the responses.
-"""
+"""Signed calls to one endpoint. Keeps its connections, its current credentials, and signatures for reuse."""
 
 import asyncio
 import ssl
@@ -17,8 +14,8 @@ from sluice_spark.sqs.responses import HTTP_OK, HttpResponse
 from sluice_spark.sqs.signing import Credentials, sign_headers
 from sluice_spark.sqs.transport import Transport, WaitForRoom
 
-CREDENTIALS_FRESH_S = 60.0  # how often botocore is asked for the key; it refreshes 15 minutes before expiry
-SIGNATURE_FRESH_S = 60.0  # a receive's signature is used again: AWS takes one that is up to five minutes old
+CREDENTIALS_FRESH_S = 60.0  # interval of asking botocore, which refreshes 15 minutes before expiry
+SIGNATURE_FRESH_S = 60.0  # age up to which a signature is reused; AWS accepts five minutes
 HTTP_TOO_MANY_REQUESTS = 429
 HTTP_SERVER_ERROR = 500
 
@@ -28,16 +25,16 @@ BUSY = {
     "ServiceUnavailable", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequestsException",
 }  # fmt: skip
 EXPIRED = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"}
-# Done twice they have done the same: sent once more if a kept connection breaks before it answers. Of what is received
-# or sent the caller's own attempts decide.
+# Repeating these calls has no further effect, so they are sent again if a reused connection breaks before the response.
+# Receives and sends have their callers' retries.
 REPEATABLE = {"ChangeMessageVisibilityBatch", "DeleteMessageBatch", "GetQueueAttributes", "GetQueueUrl"}
 
 
 class Caller:
-    """Calls one place on at most `connections` connections. Made, used and closed in one event loop."""
+    """Calls one endpoint on at most `connections` connections. Created, used and closed in one event loop."""
 
     def __init__(self, place: Place, requests: Counter[str], *, connections: int, answer_within_s: float) -> None:
-        """Open nothing yet; count in `requests`. Raises InvalidOption for an endpoint, or a proxy, that can't be."""
+        """Create without connecting; `requests` counts calls. Raises InvalidOption for a bad endpoint or proxy."""
         self._requests = requests
         self._endpoint, self._credentials, self._answer_within_s = place.endpoint, place.credentials, answer_within_s
         self._host = place.endpoint.host
@@ -51,15 +48,15 @@ class Caller:
             raise InvalidOption("endpoint", str(error)) from error
 
     async def close(self) -> None:
-        """Wait for the calls under way: none is cancelled, as SQS would have handed out messages that no one took."""
+        """Wait for running calls. None is cancelled, as SQS would hide the messages of a cancelled receive."""
         await self._transport.close()
 
     async def call(
         self, action: str, body: bytes, *, wait_s: float = 0, room: WaitForRoom | None = None, same_again: bool = False
     ) -> HttpResponse:
-        """Have an answer of success, in one attempt. Raises QueueBusy, TooManyInFlight or QueueRefused.
+        """Make one attempt, and return a successful response. Raises QueueBusy, TooManyInFlight or QueueRefused.
 
-        `same_again`: the same bytes are asked often, and keep their signature.
+        With `same_again` the signature is kept for later calls with the same body.
         """
         request = self._request(self._key_kept() or await self._key_now(), action, body, same_again=same_again)
         self._requests[action] += 1
@@ -70,7 +67,7 @@ class Caller:
             )
         except TimeoutError as error:
             raise QueueBusy(action, "Timeout", f"within {within_s} s: {error}") from error
-        except ssl.SSLCertVerificationError as error:  # asking again won't make the peer another
+        except ssl.SSLCertVerificationError as error:  # a retry would fail too
             raise QueueRefused(action, type(error).__name__, f"{self._host}: {error}") from error
         except OSError as error:
             raise QueueBusy(action, type(error).__name__, str(error)) from error
@@ -78,7 +75,7 @@ class Caller:
             return answer
         refusal = classify_error(action, answer)
         if refusal.code in EXPIRED:
-            self._key = None  # ask botocore again before the retry, or say that it can't help
+            self._key = None  # the retry gets new credentials from botocore, or its error
         raise refusal
 
     def _request(self, key: Credentials, action: str, body: bytes, *, same_again: bool) -> bytes:
@@ -101,12 +98,12 @@ class Caller:
         return request
 
     async def _key_now(self) -> Credentials:
-        async with self._asking:  # one asks, the others wait: botocore may be on the network for this
+        async with self._asking:  # only one call asks botocore, which may use the network
             if kept := self._key_kept():
                 return kept
             key = await asyncio.to_thread(self._credentials)
             self._key_asked = time.monotonic()
-            if self._key is None or key != self._key:  # the same object while it is the same: kept signatures go by it
+            if self._key is None or key != self._key:  # unchanged keys stay the same object, as signatures depend on it
                 self._key = key
             return self._key
 
@@ -116,19 +113,19 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class _Signed:
-    """A request that may be sent again."""
+    """A signed request that may be sent again."""
 
     signed_at: float
     key: Credentials
     request: bytes
 
     def fresh(self, key: Credentials, now: float) -> bool:
-        """Whether it was signed with this key within SIGNATURE_FRESH_S of now (the clock may be set back)."""
+        """Whether the request was signed with this key within SIGNATURE_FRESH_S of now (the clock may be set back)."""
         return self.key is key and abs(now - self.signed_at) < SIGNATURE_FRESH_S
 
 
 def classify_error(action: str, answer: HttpResponse) -> QueueError:
-    """Make the error of a response other than 200; an unknown error code is classified by the HTTP status."""
+    """Build the error for a response other than 200; an unknown error code is classified by the HTTP status."""
     try:
         error_body = orjson.loads(answer.body)
     except orjson.JSONDecodeError:
@@ -147,5 +144,5 @@ def classify_error(action: str, answer: HttpResponse) -> QueueError:
 
 
 def short_code(code: str) -> str:
-    """`com.amazonaws.sqs#QueueDoesNotExist` and `AWS.SimpleQueueService.NonExistentQueue` by their last word."""
+    """Return an error code's last word, as in `com.amazonaws.sqs#QueueDoesNotExist` or `AWS.…NonExistentQueue`."""
     return code.rpartition("#")[2].rpartition(".")[2]

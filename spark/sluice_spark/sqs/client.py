@@ -1,7 +1,7 @@
-"""A lean SQS client: asyncio, own transport, own signatures, orjson. Only the calls that the source and the sink make.
+"""A lean SQS client on asyncio, with only the calls that the source and the sink make.
 
-boto3 spends 176 µs of CPU per message on receive and delete, this a twentieth: the JSON protocol needs no model of
-shapes, and a receive that is the same as the one before not even a new signature.
+boto3 takes 176 µs of CPU per message for receive and delete, this client a twentieth: it needs no service model for the
+JSON protocol, and a repeated receive reuses its signature.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ from sluice_spark.sqs.transport import WaitForRoom
 
 log = logging.getLogger(__name__)
 
-ATTEMPTS = 8  # of calls that may give up; with the waits below some 30 seconds
+ATTEMPTS = 8  # per call, except receives; about 30 seconds with the waits below
 BACK_OFF_FIRST_S = 0.1
 BACK_OFF_LIMIT_S = 20.0
-ANSWER_WITHIN_S = 10.0  # beyond a receive's own wait
+ANSWER_WITHIN_S = 10.0  # in addition to a receive's wait time
 WARN_EVERY_S = 60.0
 VISIBLE = "ApproximateNumberOfMessages"
 IN_FLIGHT = "ApproximateNumberOfMessagesNotVisible"
 
 HANDLE_EXPIRED = {"ReceiptHandleIsInvalid", "InvalidParameterValue", "MessageNotInflight", "InvalidReceiptHandle"}
 
-IDS = tuple(map(str, range(BATCH_LIMIT)))  # of a batch call's entries
+IDS = tuple(map(str, range(BATCH_LIMIT)))  # ids of a batch call's entries
 
 Sleep = Callable[[float], Awaitable[None]]
 Outcome = TypeVar("Outcome")
@@ -61,24 +61,24 @@ class WarningLimiter:
     """Logs each kind of error at most once a minute."""
 
     clock: Callable[[], float] = time.monotonic
-    _said: dict[str, float] = field(default_factory=dict)
-    _unsaid: Counter[str] = field(default_factory=Counter)
+    _logged_at: dict[str, float] = field(default_factory=dict)
+    _suppressed: Counter[str] = field(default_factory=Counter)
 
     def log(self, kind: str, error: Exception) -> None:
-        """Log the error, or count it for the next line of its kind."""
+        """Log the error, or count it for the next line about its kind."""
         now = self.clock()
-        if now - self._said.get(kind, -WARN_EVERY_S) < WARN_EVERY_S:
-            self._unsaid[kind] += 1
+        if now - self._logged_at.get(kind, -WARN_EVERY_S) < WARN_EVERY_S:
+            self._suppressed[kind] += 1
             return
-        self._said[kind] = now
-        log.warning("retrying: %s (%d more since the last such line)", error, self._unsaid.pop(kind, 0))
+        self._logged_at[kind] = now
+        log.warning("retrying: %s (%d more since the last such line)", error, self._suppressed.pop(kind, 0))
 
 
 class SqsClient:
-    """Calls each queue at its place, on at most `connections` connections to each place. `async with`, in one loop.
+    """Calls each queue's endpoint, on at most `connections` connections to each. An async context manager.
 
-    Refusals raise QueueRefused at once. Trouble that may pass is retried with full jitter, ATTEMPTS times and then
-    QueueBusy; a receive is left to its caller's loop. Leaving the `async with` waits for the calls under way.
+    Refused calls raise QueueRefused at once. Transient errors are retried with full jitter; after ATTEMPTS they raise
+    QueueBusy. A receive isn't retried here but by its caller. Leaving the context waits for running calls.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class SqsClient:
         chance: Callable[[], float] = random.random,
         answer_within_s: float = ANSWER_WITHIN_S,
     ) -> None:
-        """`places` finds a queue's. `check_md5`: receive only what is as SQS sent it; the rest stays in the queue."""
+        """Create without connecting. `places` finds a queue's endpoint; `check_md5` rejects damaged messages."""
         self._places, self._connections, self._check_md5 = places, connections, check_md5
         self._sleep, self._chance, self._answer_within_s = sleep, chance, answer_within_s
         self._callers: dict[Place, Caller] = {}
@@ -118,7 +118,7 @@ class SqsClient:
     ) -> Sequence[Message]:
         """Receive up to `most` messages, waiting at most `wait_s`; a large response waits for `room`.
 
-        One attempt: raises QueueBusy, TooManyInFlight or QueueRefused.
+        Makes one attempt. Raises QueueBusy, TooManyInFlight or QueueRefused.
         """
         action, same_again = "ReceiveMessage", attempt_id is None
         body = (_receive_again if same_again else _receive)(queue_url, wait_s, most, visibility_s, attempt_id)
@@ -127,11 +127,11 @@ class SqsClient:
         return _read(action, content, parse_messages)
 
     def delete(self, queue_url: str, handles: Sequence[str]) -> Awaitable[BatchOutcome]:
-        """Delete up to ten; what fails is retried by id. No call for none."""
+        """Delete up to ten messages. Failed entries are retried by id. Makes no call without handles."""
         return self._batch("DeleteMessageBatch", queue_url, handles)
 
     def hide(self, queue_url: str, handles: Sequence[str], visibility_s: int) -> Awaitable[BatchOutcome]:
-        """Keep up to ten invisible for so long from now on."""
+        """Keep up to ten messages invisible for `visibility_s` seconds from now."""
         return self._batch("ChangeMessageVisibilityBatch", queue_url, handles, VisibilityTimeout=visibility_s)
 
     async def release(self, held: Iterable[ReceiptHandles]) -> None:
@@ -142,35 +142,34 @@ class SqsClient:
             log.warning("messages stay invisible until their visibility timeout: %s", error)
 
     async def attributes(self, queue_url: str, *names: str) -> Mapping[str, str]:
-        """Ask for the queue's attributes; SQS answers without those that it doesn't have."""
+        """Return the queue's attributes of these names, without those that the queue doesn't have."""
         answer = await self.call("GetQueueAttributes", {"QueueUrl": queue_url, "AttributeNames": list(names)})
         attributes: Mapping[str, str] = answer.get("Attributes") or {}
         return attributes
 
     async def count(self, queue_urls: Iterable[str], name: str = VISIBLE) -> int:
-        """Return the sum of an approximate count over the queues: VISIBLE or IN_FLIGHT."""
+        """Return the sum of an approximate count, VISIBLE or IN_FLIGHT, over the queues."""
         return sum([int((await self.attributes(queue_url, name)).get(name, 0)) for queue_url in queue_urls])
 
     async def check_deletion(self, queue_urls: Iterable[str]) -> None:
-        """Raise QueueRefused unless we may delete: said at the start, not once messages are staged and come back.
+        """Raise QueueRefused unless messages may be deleted: better at the start than after they are staged.
 
-        A made-up receipt handle: SQS looks at permissions first, and then refuses the handle, which is all we want to
-        hear.
+        Deletes with an invalid receipt handle. SQS checks permissions first; the handle's refusal is expected.
         """
         for queue_url in queue_urls:
             await self.delete(queue_url, ["sluice-permission-probe"])
 
     async def call(self, action: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Call an action with retries, and return its JSON."""
+        """Call an action with retries, and return its response as a dict."""
         return await self._call_with_retries(action, request, _OBJECT.decode)
 
     async def back_off(self, attempt: int, error: QueueError) -> None:
-        """Wait before attempt `attempt` + 1, and warn, once a minute per kind."""
+        """Wait before attempt `attempt` + 1, and log a warning once a minute for each kind of error."""
         self._warnings.log(f"{error.action}:{error.code}", error)
         await self._sleep(back_off_s(attempt, self._chance()))
 
     async def _call_with_retries(self, action: str, request: Mapping[str, Any], decode: Decode[Outcome]) -> Outcome:
-        """One call, with retries; `decode` makes of its answer what is wanted, and raises ValueError where it can't."""
+        """Make one call with retries. `decode` converts the response, and raises ValueError for an invalid one."""
         body, attempt, caller = orjson.dumps(request), 0, self._caller(request["QueueUrl"])
         while True:
             try:
@@ -215,18 +214,18 @@ class SqsClient:
         return BatchOutcome(expired=tuple(expired), failed=tuple(entry["ReceiptHandle"] for entry in pending))
 
     def _intact(self, content: bytes | memoryview, *, in_order: bool) -> bytes | memoryview:
-        """Keep of a receive's answer the messages that are what SQS's digests say. Raises QueueBusy where none is."""
+        """Keep only the messages of a response whose MD5 digests match. Raises QueueBusy if none does."""
         try:
             messages = orjson.loads(content or b"{}").get("Messages") or []
         except (ValueError, AttributeError):
-            return content  # who reads it says what is wrong with it
+            return content  # the caller's decoder reports the flaw
         intact = [message for message in messages if is_intact(message)]
         if len(intact) == len(messages):
             return content
         damaged = QueueBusy(
             "ReceiveMessage", "Md5Mismatch", f"{len(messages) - len(intact)} of {len(messages)} messages"
         )
-        # A FIFO queue's go on in order: all of them come again to a receive with the same id
+        # FIFO messages stay in order: a receive with the same attempt id gets all of them again.
         if not intact or in_order:
             raise damaged
         self._warnings.log(f"{damaged.action}:{damaged.code}", damaged)
@@ -271,7 +270,7 @@ def _receive(queue_url: str, wait_s: int, most: int, visibility_s: int | None, a
     return orjson.dumps(request)
 
 
-_receive_again = lru_cache(maxsize=256)(_receive)  # the same bytes, thousands of times a second
+_receive_again = lru_cache(maxsize=256)(_receive)  # the same request is sent thousands of times a second
 
 
 def _read(action: str, content: bytes | memoryview, decode: Decode[Outcome]) -> Outcome:
@@ -282,16 +281,16 @@ def _read(action: str, content: bytes | memoryview, decode: Decode[Outcome]) -> 
 
 
 def back_off_s(attempt: int, chance: float) -> float:
-    """Compute a wait with full jitter: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/."""
+    """Return a wait with full jitter: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/."""
     limit: float = min(BACK_OFF_LIMIT_S, BACK_OFF_FIRST_S * 2.0**attempt)
     return chance * limit
 
 
 def is_intact(message: Mapping[str, Any]) -> bool:
-    """Whether a message, as SQS's JSON has it, is what its MD5 digests say; one that has none is.
+    """Whether a message in SQS's JSON matches its MD5 digests. A message without digests passes.
 
-    TLS already keeps what is under way from being changed; this is for who must show that nothing between did, a proxy
-    or an emulator say.
+    TLS already protects messages in transit. This check is for users who must show that nothing in between, for example
+    a proxy or an emulator, has changed them.
     """
     body, attributes = message.get("MD5OfBody"), message.get("MD5OfMessageAttributes")
     if body is not None and body != md5(message.get("Body", "").encode(), usedforsecurity=False).hexdigest():
@@ -300,10 +299,7 @@ def is_intact(message: Mapping[str, Any]) -> bool:
 
 
 def attributes_digest(attributes: Mapping[str, Mapping[str, Any]]) -> str:
-    """Digest attributes by their names' order: each name, type and value with its length before it.
-
-    https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html
-    """
+    """Compute SQS's digest of attributes: sorted by name, each name, type and value after its length."""
     digest = md5(usedforsecurity=False)
     for name, value in sorted(attributes.items()):
         binary = value.get("BinaryValue")

@@ -1,7 +1,7 @@
 """Received messages: values that the log and the source use without depending on the client. Pure.
 
-SQS's JSON is read straight into these: a dict for each message costs as much again as reading it, and a collector of
-garbage looks at each of them.
+SQS's JSON is decoded directly into these structs. A dict for each message would double the cost of decoding, and
+garbage collection would examine every dict.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-BATCH_LIMIT = 10  # messages of one call
+BATCH_LIMIT = 10  # messages in one call
 
 
 class SystemAttributes(msgspec.Struct, frozen=True, gc=False, rename="pascal", kw_only=True):
-    """A message's attributes that SQS gave it, those that have a column. Times are epoch milliseconds, in digits."""
+    """System attributes of a message that have a column. Times are epoch milliseconds, as decimal digits."""
 
     sent_timestamp: str | None = None
     approximate_first_receive_timestamp: str | None = None
@@ -53,13 +53,13 @@ _ANSWER = msgspec.json.Decoder(_Answer)
 
 
 def parse_messages(answer: bytes | memoryview) -> Sequence[Message]:
-    """Read what SQS answers to a receive. Raises ValueError for what isn't such an answer."""
+    """Parse the response to a receive. Raises ValueError for other content."""
     return (_ANSWER.decode(answer).messages or ()) if answer else ()
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Messages of one receive, and the queue that they came from."""
+    """Messages of one receive, and their queue."""
 
     queue_url: str
     messages: Sequence[Message]
@@ -74,7 +74,7 @@ class ReceiptHandles:
 
 
 def receipt_handles_by_queue(received: Iterable[Received]) -> list[ReceiptHandles]:
-    """Gather the receipt handles, by queue, in order."""
+    """Collect the receipt handles by queue, in order."""
     by_queue: dict[str, list[str]] = {}
     for answer in received:
         by_queue.setdefault(answer.queue_url, []).extend([message.receipt_handle for message in answer.messages])
@@ -84,7 +84,7 @@ def receipt_handles_by_queue(received: Iterable[Received]) -> list[ReceiptHandle
 def split_messages(
     received: Iterable[Received], fresh: Callable[[Message], Message | None]
 ) -> tuple[list[Received], list[Received]]:
-    """Split messages into those that `fresh` returns, maybe changed, and those for which it returns None; in order."""
+    """Split messages, in order: those that `fresh` returns, perhaps changed, and those for which it returns None."""
     first: list[Received] = []
     others: list[Received] = []
     for answer in received:
@@ -104,7 +104,7 @@ def split_messages(
 
 
 def attribute_values(messages: Iterable[Message]) -> list[str | bytes]:
-    """Collect the values of the senders' attributes."""
+    """Collect the values of all message attributes."""
     bearing = [message.message_attributes for message in messages if message.message_attributes]
     return [
         attribute.string_value or attribute.binary_value or ""
@@ -114,7 +114,7 @@ def attribute_values(messages: Iterable[Message]) -> list[str | bytes]:
 
 
 def cut_messages(received: Sequence[Received], size: int) -> Iterator[Sequence[Received]]:
-    """Cut messages, in order, into pieces of about `size` characters, or of one message that is larger."""
+    """Split messages, in order, into pieces of about `size` characters; a larger message ends its piece."""
     taken, left = list[Received](), size
     for answer in received:
         start = 0

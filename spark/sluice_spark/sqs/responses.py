@@ -1,6 +1,6 @@
-"""Parses HTTP/1.1 responses with llhttp from pieces of any size, and enforces limits.
+"""Parses HTTP/1.1 responses with llhttp, from pieces of any size, and enforces limits.
 
-No I/O: the connections are transport's.
+This module does no I/O: `transport` owns the connections.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import httptools
 import msgspec
 
-HEAD_LIMIT = 64 * 2**10  # beside a body: head, chunks' sizes and trailers
-ANSWER_LIMIT = 64 * 2**20  # ten messages of 1 MiB, each byte escaped as JSON does at worst
-BUFFER_BYTES = 64 * 2**10  # are read at once: ten messages of some KiB fit
+HEAD_LIMIT = 64 * 2**10  # bytes besides the body: head, chunk sizes and trailers
+ANSWER_LIMIT = 64 * 2**20  # ten messages of 1 MiB, with every byte escaped in JSON
+BUFFER_BYTES = 64 * 2**10  # read at once, enough for ten messages of some KiB
 HTTP_OK = 200
 
 
@@ -19,11 +19,11 @@ class HttpResponse(msgspec.Struct, frozen=True):
 
     status: int
     fields: Sequence[tuple[bytes, bytes]]
-    body: bytes | memoryview  # a view where it came in pieces: of a buffer that is nobody else's
+    body: bytes | memoryview  # a view of the response's own buffer if it arrived in pieces
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The first of each name, in lower case; read only where they are asked for, which is of few answers."""
+        """The first header of each name, in lower case. Computed on access, as few responses need it."""
         return {
             name.decode("latin-1").lower(): value.decode("latin-1").strip() for name, value in reversed(self.fields)
         }
@@ -32,19 +32,19 @@ class HttpResponse(msgspec.Struct, frozen=True):
 class ResponseParser:
     """Parses one response after another. Raises ConnectionError for invalid HTTP/1.1 and for bodies beyond `limit`.
 
-    Public names that begin with `on_` are httptools' calls.
+    httptools calls the methods that begin with `on_`.
     """
 
     def __init__(self, limit: int = ANSWER_LIMIT) -> None:
         self._limit = limit
         self.begun = False
-        self.keeps = False  # the peer keeps the connection open after this answer
+        self.keeps = False  # whether the peer keeps the connection open after this response
         self._parser: httptools.HttpResponseParser | None = None
         self._bodiless = self._whole = False
         self._forget()
 
     def begin(self, *, bodiless: bool = False) -> None:
-        """Begin the next answer; `bodiless`: it has no body whatever its head says."""
+        """Begin the next response. With `bodiless` it has no body, whatever its head says."""
         if not (self._whole and self.keeps) or self._bodiless:
             self._parser = httptools.HttpResponseParser(self)
         self.begun, self.keeps, self._bodiless, self._whole = False, True, bodiless, False
@@ -53,7 +53,7 @@ class ResponseParser:
 
     def _forget(self) -> None:
         self._fields: list[tuple[bytes, bytes]] = []
-        self._status: int | None = None  # once the head is read
+        self._status: int | None = None  # None until the head is read
         self._length: int | None = None
         self._chunked = False
         self._body: bytes | bytearray = b""
@@ -61,11 +61,11 @@ class ResponseParser:
 
     @property
     def to_come(self) -> int:
-        """How long the body is that has begun, if its head said so and it is more than what is read at once."""
+        """The length of a body that has begun and exceeds one read; 0 for a shorter body or an unknown length."""
         return self._length if self._length is not None and self._length > BUFFER_BYTES else 0
 
     def feed(self, piece: memoryview) -> HttpResponse | None:
-        """Parse the next bytes, whose buffer may be reused afterwards. Returns the response if they complete it."""
+        """Parse the next bytes, whose buffer may be reused afterwards. Returns the response if it is now complete."""
         self.begun = True
         if self._parser is None:
             raise ConnectionError("an answer that nobody asked for")
@@ -84,7 +84,7 @@ class ResponseParser:
         return None
 
     def end(self) -> HttpResponse | None:
-        """Handle the end of the connection. Returns the response if the end of the connection completes it."""
+        """Handle the end of the connection. Returns the response if its body ends with the connection."""
         self.keeps = False
         if self._status is None or self._chunked or self._length is not None:
             return None
@@ -97,17 +97,17 @@ class ResponseParser:
         return answer
 
     def on_message_begin(self) -> None:
-        """Raise where an answer comes after the one that was asked for."""
+        """Raise ConnectionError if a second response follows the expected one."""
         if self._whole:
             raise ConnectionError("more bytes than the answer's length")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Note a header, or a trailer, which says nothing to us."""
+        """Store a header; trailers are ignored."""
         if self._status is None:
             self._fields.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """Look at what the head says of the body."""
+        """Read from the headers how the body ends, and check its length."""
         assert self._parser is not None  # noqa: S101  tells mypy who calls
         status = self._parser.get_status_code()
         if status < HTTP_OK:
@@ -124,7 +124,7 @@ class ResponseParser:
             raise ConnectionError(f"an answer of {self._length} bytes, more than {self._limit}")
 
     def on_body(self, piece: bytes) -> None:
-        """Keep a piece: the first as it is, as it may be all, and there may be no room yet for more."""
+        """Store a piece of the body. The first piece is kept without a copy, as it may be the whole body."""
         size = self._filled + len(piece)
         if size > self._limit:
             raise ConnectionError(f"an answer of more than {self._limit} bytes")
@@ -138,7 +138,7 @@ class ResponseParser:
         self._filled = size
 
     def on_message_complete(self) -> None:
-        """Go on after 100 Continue and the like, which come before the answer."""
+        """Finish the response, unless it is an interim one such as 100 Continue."""
         if self._status is None:
             self._forget()
         else:

@@ -1,4 +1,4 @@
-"""Signature Version 4 for AWS's JSON protocol over POST /: pure. Only what SQS needs; tests compare it with botocore's.
+"""Signature Version 4 for AWS's JSON protocol over POST /. Pure. Only what SQS needs; tests compare it with botocore.
 
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
 """
@@ -16,7 +16,7 @@ CONTENT_TYPE = "application/x-amz-json-1.0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """A key as it is now; `token` of a temporary one. Its repr shows no secret, as it may reach a log line."""
+    """Current AWS credentials; only temporary ones have a `token`. The repr shows no secret, as it may be logged."""
 
     access_key: str
     secret_key: str
@@ -37,9 +37,9 @@ def sign_headers(
     body: bytes,
     at_s: int,
 ) -> dict[str, str]:
-    """Return all headers to send, signed, Host included.
+    """Return all request headers including Host and the signature.
 
-    `at_s` is the epoch second; `host` has its port unless it is the scheme's own.
+    `at_s` is in epoch seconds; `host` has its port unless that is the scheme's default.
     """
     common = _common(credentials, host=host, path=path, region=region, service=service, target=target, at_s=at_s)
     canonical = f"{common.canonical}{hashlib.sha256(body).hexdigest()}"
@@ -50,7 +50,7 @@ def sign_headers(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Common:
-    """The signature parts shared by all requests of one second, each up to where the request's own part begins."""
+    """Signature parts shared by all requests of one second; each ends before the request's own part."""
 
     headers: Mapping[str, str]
     canonical: str
@@ -59,7 +59,7 @@ class _Common:
     keyed: hmac.HMAC
 
 
-@lru_cache(maxsize=64)  # thousands of requests are signed within a second, of a few actions
+@lru_cache(maxsize=64)  # thousands of requests per second have only a few actions
 def _common(
     credentials: Credentials, *, host: str, path: str, region: str, service: str, target: str, at_s: int
 ) -> _Common:
@@ -67,7 +67,7 @@ def _common(
     headers = {"content-type": CONTENT_TYPE, "host": host, "x-amz-date": stamp}
     if credentials.token:
         headers["x-amz-security-token"] = credentials.token
-    headers["x-amz-target"] = target  # last: the insertion order is the canonical, sorted one
+    headers["x-amz-target"] = target  # last, as headers must be in sorted order
     names = ";".join(headers)
     canonical_headers = "".join(f"{name}:{value}\n" for name, value in headers.items())
     scope = f"{stamp[:8]}/{region}/{service}/aws4_request"
@@ -80,7 +80,7 @@ def _common(
     )
 
 
-@lru_cache(maxsize=16)  # one a day and credential; a copy of the keyed hash spares OpenSSL's set-up on every request
+@lru_cache(maxsize=16)  # one per day and credentials; copies of the HMAC save OpenSSL's set-up time
 def _derive_signing_key(secret_key: str, day: str, region: str, service: str) -> hmac.HMAC:
     key = f"AWS4{secret_key}".encode()
     for part in (day, region, service, "aws4_request"):

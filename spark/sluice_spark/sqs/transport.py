@@ -1,7 +1,7 @@
-"""HTTP/1.1 to one endpoint: kept-alive connections, plain or TLS, one exchange at a time on each. Knows nothing of SQS.
+"""HTTP/1.1 to one endpoint: kept-alive connections, plain or TLS, one exchange at a time on each. Independent of SQS.
 
-A bare asyncio protocol, as a general client costs more CPU per exchange than all the rest of the source. Fails with
-the built-in errors only: ConnectionError and its kin for what broke or is no HTTP, TimeoutError, ssl's for TLS.
+Connections are bare asyncio protocols: a general HTTP client takes more CPU per exchange than the rest of the source.
+Raises only built-in errors: ConnectionError for broken connections and invalid HTTP, TimeoutError, ssl's errors.
 """
 
 import asyncio
@@ -17,19 +17,19 @@ from urllib.request import getproxies, proxy_bypass
 
 from sluice_spark.sqs.responses import ANSWER_LIMIT, BUFFER_BYTES, HTTP_OK, HttpResponse, ResponseParser
 
-CONNECT_WITHIN_S = 5.0  # name, TCP, the proxy's tunnel and TLS together
-IDLE_LIMIT_S = 15.0  # SQS and what is before it keep idle connections longer: so the race with their close is rare
-DEADLINES_EVERY_S = 0.1  # how late a deadline may be noticed: one timer for all instead of one an exchange
+CONNECT_WITHIN_S = 5.0  # for name resolution, TCP, proxy tunnel and TLS together
+IDLE_LIMIT_S = 15.0  # shorter than SQS's own limit, so that requests rarely meet a closing connection
+DEADLINES_EVERY_S = 0.1  # a deadline may be noticed this late, as one timer serves all exchanges
 HAPPY_EYEBALLS_S = 0.25
 HTTP_PORTS = {"http": 80, "https": 443}
 
-# Asked for so many bytes before a large answer is read; calls what it is given once there is room, at once or later
+# Called with a large response's size before it is read, and with a callback for when there is room, at once or later.
 WaitForRoom = Callable[[int, Callable[[], None]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """How to get to an endpoint: directly, or by the proxy that the environment names."""
+    """The way to an endpoint: directly, or through the proxy named by the environment."""
 
     host: str
     port: int
@@ -37,16 +37,16 @@ class Route:
     proxy_host: str | None = None
     proxy_port: int = 0
     proxy_authorization: str | None = None
-    target: str = "/"  # of the request line: a proxy wants the whole URL of a plain endpoint
+    target: str = "/"  # request line's target: an HTTP proxy needs the whole URL
 
     @property
     def tunnel(self) -> bool:
-        """TLS goes through a proxy by CONNECT, so that the proxy sees neither key nor message."""
+        """Whether to open a CONNECT tunnel: TLS through a proxy, which then sees neither credentials nor messages."""
         return self.tls and self.proxy_host is not None
 
 
 def route_to(url: str) -> Route:
-    """Find the way to `url`, by HTTP_PROXY, HTTPS_PROXY and NO_PROXY. Raises ValueError for a proxy of another kind."""
+    """Return the route to `url`, by HTTP_PROXY, HTTPS_PROXY, NO_PROXY. Raises ValueError for an unsupported proxy."""
     parts = urlsplit(url)
     if parts.scheme not in HTTP_PORTS or not parts.hostname:
         raise ValueError(f"{url!r} is no http or https URL")
@@ -56,29 +56,29 @@ def route_to(url: str) -> Route:
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     if not proxy or proxy_bypass(f"{parts.hostname}:{port}"):
         return Route(host=parts.hostname, port=port, tls=tls, target=path)
-    by = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-    if by.scheme != "http" or not by.hostname:
-        shown_url = by._replace(netloc=by.netloc.rpartition("@")[2]).geturl()  # without its password
+    proxy_url = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    if proxy_url.scheme != "http" or not proxy_url.hostname:
+        shown_url = proxy_url._replace(netloc=proxy_url.netloc.rpartition("@")[2]).geturl()  # omits the password
         raise ValueError(
             f"proxy {shown_url!r} for {parts.hostname}: only http:// proxies are used; NO_PROXY goes round it"
         )
     authorization = None
-    if by.username:
-        pair = f"{unquote(by.username)}:{unquote(by.password or '')}"
+    if proxy_url.username:
+        pair = f"{unquote(proxy_url.username)}:{unquote(proxy_url.password or '')}"
         authorization = f"Basic {b64encode(pair.encode()).decode()}"
     return Route(
         host=parts.hostname,
         port=port,
         tls=tls,
-        proxy_host=by.hostname,
-        proxy_port=by.port or HTTP_PORTS["http"],
+        proxy_host=proxy_url.hostname,
+        proxy_port=proxy_url.port or HTTP_PORTS["http"],
         proxy_authorization=authorization,
         target=path if tls else f"http://{parts.netloc}{path}",
     )
 
 
 class Transport:
-    """Exchanges with one endpoint on at most `connections` connections. Made, used and closed in one event loop."""
+    """Exchanges with one endpoint on at most `connections` connections. Created, used and closed in one event loop."""
 
     def __init__(
         self, url: str, *, connections: int, ca_bundle: str | None = None, answer_limit: int = ANSWER_LIMIT
@@ -89,28 +89,28 @@ class Transport:
             self._first_lines += f"proxy-authorization: {self._route.proxy_authorization}\r\n"
         self._tls = ssl.create_default_context(cafile=ca_bundle) if self._route.tls else None
         self._slots = asyncio.Semaphore(connections)
-        # For all connections, and so in the processor's cache: a loop reads, and says so, for one after the other
+        # All connections share this buffer, as the event loop handles one read at a time: it stays in the CPU cache.
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
         self._idle: list[_Connection] = []
         self._busy: set[_Connection] = set()
         self._under_way = 0
-        self._quiet = asyncio.Event()  # set once none is under way and none begins any more
+        self._quiet = asyncio.Event()  # set when closing and no exchange is running
         self._closing = False
         self._timer: asyncio.TimerHandle | None = None
 
     def encode_request(self, headers: Mapping[str, str], body: bytes) -> bytes:
-        """Encode a POST as it goes over the wire; it may be sent any number of times."""
+        """Encode a POST request, which may be sent any number of times."""
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         return f"{self._first_lines}{lines}content-length: {len(body)}\r\n\r\n".encode("latin-1") + body
 
     async def exchange(
         self, request: bytes, *, within_s: float, repeatable: bool = False, room: WaitForRoom | None = None
     ) -> HttpResponse:
-        """Send a request and return its response within `within_s`; waiting for `room` doesn't count.
+        """Send a request and return its response within `within_s`, which excludes the wait for `room`.
 
-        A connection that the peer closed while it was idle is found out only by using it. A `repeatable` request,
-        one that does the same done twice, is then sent once more on a new connection; any other raises, as the peer
-        may have done it.
+        Only use shows whether the peer has closed an idle connection. Then a `repeatable` request, which has no further
+        effect if repeated, is sent once more on a new connection. Other requests raise, as the peer may have processed
+        them.
         """
         if self._closing:
             raise ConnectionError("closed")
@@ -133,7 +133,7 @@ class Transport:
                 self._quiet.set()
 
     async def close(self) -> None:
-        """Take no more exchanges, await those under way, whose deadlines bound this, and close all connections."""
+        """Refuse new exchanges, await the running ones, which have deadlines, and close all connections."""
         self._closing = True
         if self._under_way:
             await self._quiet.wait()
@@ -152,7 +152,7 @@ class Transport:
         try:
             answer = await connection.ask(request, within_s, room)
         except BaseException:
-            connection.abort()  # an answer may still come: nobody else's
+            connection.abort()  # a late response must not reach another request
             raise
         finally:
             self._busy.discard(connection)
@@ -163,7 +163,7 @@ class Transport:
         return answer
 
     def _take_idle(self) -> "_Connection | None":
-        """Take the connection that was used last, so that those not needed grow old."""
+        """Take the most recently used connection, so that surplus connections become idle and are closed."""
         while self._idle:
             connection = self._idle.pop()
             if connection.usable(time.monotonic() - IDLE_LIMIT_S):
@@ -183,7 +183,7 @@ class Transport:
 
     async def _open(self, host: str, port: int, tls: ssl.SSLContext | None) -> "_Connection":
         loop = asyncio.get_running_loop()
-        # Asyncio's own loops alone know it, not uvloop's: there a host's addresses are tried one after the other.
+        # Only asyncio's own loops support this option. uvloop tries a host's addresses one after the other.
         more: dict[str, Any] = {}
         if isinstance(loop, asyncio.BaseEventLoop):
             more["happy_eyeballs_delay"] = HAPPY_EYEBALLS_S
@@ -197,8 +197,8 @@ class Transport:
         connection = await self._open(route.proxy_host or "", route.proxy_port, None)
         place = f"[{route.host}]:{route.port}" if ":" in route.host else f"{route.host}:{route.port}"
         authorization = route.proxy_authorization
-        proved = f"Proxy-Authorization: {authorization}\r\n" if authorization else ""
-        request = f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{proved}\r\n".encode()
+        proxy_header = f"Proxy-Authorization: {authorization}\r\n" if authorization else ""
+        request = f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{proxy_header}\r\n".encode()
         try:
             answer = await connection.ask(request, CONNECT_WITHIN_S, bodiless=True)
             if answer.status != HTTP_OK:
@@ -220,7 +220,7 @@ class Transport:
 
 
 class _Connection(asyncio.BufferedProtocol):
-    """One connection: a request, its answer, the next request."""
+    """A connection, used for one request and response at a time."""
 
     def __init__(self, buffer: memoryview, answer_limit: int, loop: asyncio.AbstractEventLoop) -> None:
         self._buffer, self._reading, self._loop = buffer, ResponseParser(answer_limit), loop
@@ -281,17 +281,17 @@ class _Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Asyncio's call."""
+        """Store the transport (called by asyncio)."""
         self._transport = cast("asyncio.Transport", transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  asyncio's signature
-        """Asyncio's call: where to put what comes."""
+        """Return the buffer for the next read (called by asyncio)."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Asyncio's call: so much has come."""
+        """Parse `nbytes` new bytes in the buffer (called by asyncio)."""
         if self._waiting is None:
-            self.abort()  # nobody asked: what comes here is no answer to the next request
+            self.abort()  # no request is pending, so these bytes are no response
             return
         try:
             answer = self._reading.feed(self._buffer[:nbytes])
@@ -301,7 +301,7 @@ class _Connection(asyncio.BufferedProtocol):
         if answer is not None:
             self._finish(answer)
         elif self._room is not None and self._reading.to_come and self._transport is not None:
-            # Nothing is read until there is room for what comes: until then it is the kernel's, and the peer's.
+            # Nothing more is read until there is room. Until then the data stays in the kernel and at the peer.
             room, self._room, self.deadline = self._room, None, math.inf
             self._transport.pause_reading()
             room(self._reading.to_come, self._go_on)
@@ -312,14 +312,14 @@ class _Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def eof_received(self) -> bool:
-        """Asyncio's call: the peer says no more, which may end an answer. Closes."""
+        """Handle the end of the peer's data, which may complete a response (called by asyncio). False closes."""
         answer = self._reading.end() if self._waiting is not None else None
         if answer is not None:
             self._finish(answer)
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Asyncio's call."""
+        """Raise an error in a pending exchange (called by asyncio)."""
         self._transport = None
         self.fail(exc if isinstance(exc, OSError) else ConnectionResetError("closed by the peer"))
 
