@@ -7,7 +7,7 @@ first use of one of these names, and boto3 with the first message; other modules
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # at run time `__getattr__` imports them
+if TYPE_CHECKING:  # `__getattr__` imports these names at run time
     from sluice.aws.federation.publisher import BadPublishing, NotPublished, Publisher, Publishing, publish
 
 __all__ = ["BadPublishing", "NotPublished", "Publisher", "Publishing", "publish"]

@@ -54,10 +54,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     def api(self) -> list[dict[str, Any]]:
         """Encode the entries for the API."""
-        spelled: list[dict[str, Any]] = []
+        entries: list[dict[str, Any]] = []
         for place, entry in enumerate(self.entries):
-            spelled.append({"Id": str(place), **entry.outgoing.fields()})
-        return spelled
+            entries.append({"Id": str(place), **entry.outgoing.fields()})
+        return entries
 
 
 Round = tuple[Request, ...]
@@ -109,11 +109,11 @@ def fifo_rounds(entries: Iterable[Entry]) -> tuple[Round, ...]:
 
 
 class DispatchStop(msgspec.Struct, frozen=True, kw_only=True):
-    """Entries at which a dispatch stopped: target `gone`, `refused` by an optional target, and of `later` rounds."""
+    """Entries at which a dispatch stopped: those of a `gone` target, those `refused`, and those of `later` rounds."""
 
     gone: tuple[Entry, ...] = ()
     refused: tuple["RefusedEntry", ...] = ()
-    later: tuple[Entry, ...] = ()  # not tried yet
+    later: tuple[Entry, ...] = ()  # entries that weren't tried
 
 
 class RefusedEntry(NamedTuple):
@@ -137,10 +137,10 @@ class Dispatcher:
 
     fifo: bool
     send: Send
-    executor: Executor | None  # None: requests run one after the other
+    executor: Executor | None  # None runs one request after the other
     abreast: bool = False
     optional: Container[str] = ()
-    may_go_on: Callable[[], bool] | None = None  # returns False when no further request should begin
+    may_go_on: Callable[[], bool] | None = None  # called before each request; False stops
     sent: list[Entry] = field(default_factory=list)
     failures: dict[int, DestinationFault] = field(default_factory=dict)
     _first_failed: dict[str | None, int] = field(default_factory=dict)
@@ -148,7 +148,7 @@ class Dispatcher:
     def dispatch(self, entries: Iterable[Entry]) -> DispatchStop:
         """Send round by round, up to the end of a round in which a target is gone, or optional and refuses.
 
-        Entries that were sent or have failed are not sent again: a failed message's successors may be ahead of it.
+        Entries that were sent or have failed are not sent again: a failed message's successors may already be sent.
         """
         sent = {(entry.position, entry.target) for entry in self.sent}
         failed = self.failures.keys()
@@ -187,7 +187,7 @@ class Dispatcher:
         return self.executor.map(self._send, lanes.values())
 
     def _send(self, requests: Sequence[Request]) -> list[RefusedEntry]:
-        """Send requests in order. Returns the entries that their target refuses for good, and those after them."""
+        """Send requests in order. Returns the entries that a target refuses permanently, and those after them."""
         lost: list[RefusedEntry] = []
         for request in requests:
             left = self._remove_held_back(request)
@@ -213,12 +213,12 @@ class Dispatcher:
         return lost
 
     def _record_results(self, request: Request, refused: Mapping[str, str], *, code: str | None) -> list[RefusedEntry]:
-        """Record which entries were sent or have failed. Returns those that an optional target refuses for good."""
+        """Record which entries were sent or have failed. Returns those that an optional target refuses permanently."""
         lost: list[RefusedEntry] = []
         for place, entry in enumerate(request.entries):
             if str(place) in refused:
                 reason = refused[str(place)]
-                # With or without the query protocol's prefix.
+                # The error code may have the query protocol's prefix.
                 said = (reason.partition(":")[0] if code is None else code).removeprefix("AWS.SimpleQueueService.")
                 if request.target in self.optional and said in REFUSALS:
                     lost.append(RefusedEntry(entry, NotDelivered(reason)))

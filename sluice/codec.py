@@ -30,11 +30,11 @@ class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def pick_shared_fields(value: object, type_: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return the value's fields that the type has too, by name."""
+    """Return those fields of the value that the type also has, by name."""
     return {name: getattr(value, name) for name in type_.__struct_fields__ if hasattr(value, name)}
 
 
-_ENCODER = msgspec.json.Encoder(order="deterministic")  # sets and objects in order: equal values give equal bytes
+_ENCODER = msgspec.json.Encoder(order="deterministic")  # sorts sets and objects, so that equal values give equal bytes
 
 
 @cache
@@ -52,13 +52,13 @@ def decode(text: bytes | str | msgspec.Raw, type_: type[T], *, of: str) -> T:
 
     Raises `Malformed`, whose text has `of`, the document's name, and the place in it, such as `$.links[0].name`.
     """
-    decoder = _decoder(cast("Any", type_))  # for the cache's type: a generic type is hashable
+    decoder = _decoder(cast("Any", type_))  # the cast satisfies the cache's type: generic types are hashable
     try:
         value: T = decoder.decode(text)
     except (msgspec.DecodeError, UnicodeError) as error:
         raise Malformed(f"{of}: {error}") from None
     except RecursionError:
-        # No type has so many levels, so a deeper stack would refuse the text, too.
+        # No type is nested so deeply, so the limit refuses no valid text.
         raise Malformed(f"{of}: nested too deep") from None
     return value
 
@@ -80,7 +80,7 @@ def to_document(value: object) -> dict[str, Any]:
 
 
 class _Envelope(Struct, frozen=True, kw_only=True):
-    """The stored form. `value` stays raw JSON, because the version is checked before it is decoded."""
+    """The stored form. `value` stays raw JSON, because the version is checked before the value is decoded."""
 
     kind: str
     version: int

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 FILE = Path(__file__).with_name("costs.json")
-# An event source mapping polls a queue with five concurrent long polls; with two, as AWS documents, a standard queue
-# with little traffic and no maximum concurrency:
+# An event source mapping polls a queue with five concurrent long polls, or with two if it is a standard queue with
+# little traffic and no maximum concurrency:
 # https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
 POLLERS = 5
 LEAST_POLLERS = 2
@@ -71,7 +71,7 @@ class SiteTemplates:
         ]
         return {
             "triggers": self._count_pollers(),
-            # The requests of all scheduled calls of a site have one price.
+            # One price covers the requests of all scheduled calls of a site.
             "schedules": {
                 "site": 1,
                 "scheduled function": len(scheduled_mb),

@@ -6,11 +6,11 @@ A dead letter's text begins with the reason that its error declares (`sluice.err
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # keeps `--help` fast: it imports errors, and so this module, but not the codec
+if TYPE_CHECKING:  # loading the codec would slow down `--help`
     from sluice.message import DeadLetter
 
-MOVED_FROM = "DeadLetterQueueSourceArn"  # the system attribute of a message that SQS itself moved
-LAMBDAS_REASON = "ErrorMessage"  # the attribute of a dead letter that Lambda sent
+MOVED_FROM = "DeadLetterQueueSourceArn"  # system attribute of a message that SQS itself moved
+LAMBDAS_REASON = "ErrorMessage"  # attribute of a dead letter that Lambda sent
 ROUTE_GONE = "the route {} is gone"
 _BEGIN, _END = ROUTE_GONE.split("{}")
 
@@ -35,7 +35,7 @@ class Reason(StrEnum):
     MAPPING_GONE = "MappingGone"
     BAD_SNAPSHOT = "BadSnapshot"
     ROUTE_GONE = "RouteGone"
-    NEVER_DELETED = "NeverDeleted"  # SQS moved it after too many receives
+    NEVER_DELETED = "NeverDeleted"  # SQS moved the message after too many receives
     GIVEN_UP = "GivenUp"  # Lambda gave up and sent its own dead letter
     UNSAID = "Unsaid"  # the message had no room for the reason
     UNEXPECTED = "Unexpected"

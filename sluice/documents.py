@@ -9,16 +9,16 @@ from typing import Any
 
 MAX_DEPTH = 100  # levels of nested arrays and objects
 
-# A string is skipped as a whole, even if unterminated; possessive, so that matching takes linear time.
+# A string is skipped as a whole, even if unterminated. Possessive quantifiers keep the matching time linear.
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
 class NestedTooDeep(json.JSONDecodeError):
-    """The text has more than `MAX_DEPTH` levels; the position is that of the first level too many."""
+    """The text has more than `MAX_DEPTH` levels; the position is that of the first excess level."""
 
 
 def read_json(text: str | bytes, **hooks: Any) -> Any:
-    """Decode the text; `hooks` are those of `json.loads`. Raises ValueError; for too many levels `NestedTooDeep`."""
+    """Decode the text; `hooks` are those of `json.loads`. Raises ValueError, or `NestedTooDeep` for too many levels."""
     if isinstance(text, bytes):
         text = text.decode(json.detect_encoding(text), "surrogatepass")
     check_depth(text)

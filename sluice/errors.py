@@ -1,39 +1,39 @@
-"""Every error that Sluice raises, split by whose fault it is, which decides what happens to the message.
+"""All errors that Sluice raises, grouped by cause. The group decides what happens to the message.
 
 SluiceError
-├── SenderFault          the message can never succeed: never retried, dead-lettered with the reason
-│   ├── Malformed        its JSON doesn't decode, or a field has the wrong type
-│   ├── OfferRefused     a client's offer that gets an error reply; the text is the protocol's
-│   ├── TooLarge         with federation's metadata it is more than SQS carries
-│   ├── UnknownExchange  it names an exchange that isn't there
-│   ├── NoPeer           it is in a queue for peers, and of none
-│   ├── NotPermitted     a peer's, for an exchange that the peer may not push to
-│   ├── WentAround       it has crossed too many bridges
-│   ├── Dropped          a queue route's, that may not go over
-│   └── NotSifted        a route's filter fails on it
-├── DestinationFault     the other end, for now: retried by the queue, dead-lettered when it keeps failing
+├── SenderFault          the message can never succeed: it is dead-lettered with the reason, without a retry
+│   ├── Malformed        the message's JSON is invalid, or a field has the wrong type
+│   ├── OfferRefused     a client's offer gets an error reply, with the text of the protocol
+│   ├── TooLarge         with federation's metadata the message exceeds SQS's limit
+│   ├── UnknownExchange  the message names an exchange that doesn't exist
+│   ├── NoPeer           a message in a queue for peers has a sender that is no peer
+│   ├── NotPermitted     a peer sent a message to an exchange to which it may not push
+│   ├── WentAround       the message has crossed too many bridges
+│   ├── Dropped          a queue route may not forward the message
+│   └── NotSifted        a route's filter fails on the message
+├── DestinationFault     the destination fails: the queue redelivers the message, and finally dead-letters it
 │   ├── QueueGone        the queue doesn't exist
 │   ├── CallFailed       AWS refused or failed a call
-│   ├── NotDelivered     a message didn't get to one of its receivers
-│   ├── HeldBack         a message waits for an earlier one of its group: never dead-lettered for that
-│   │   └── NotReached   a message waits for a batch with time for it
-│   ├── PeerUnreachable  a call to a peer failed in a way that may pass
-│   ├── PeerRefused      a peer's queue isn't there, or may not be sent to
+│   ├── NotDelivered     a message wasn't delivered to one of its receivers
+│   ├── HeldBack         a message waits for an earlier one of its group, and isn't dead-lettered
+│   │   └── NotReached   a batch's time was up before the message was sent
+│   ├── PeerUnreachable  a call to a peer failed, perhaps temporarily
+│   ├── PeerRefused      a peer's queue doesn't exist or refuses messages
 │   └── MappingGone      an event source mapping doesn't exist
-├── TooBusy              too many wrote at once; the request may be repeated
-└── BadConfiguration     ours or the operator's: found at synth or at the first call, never per message
-    ├── BadBinding       a binding, or an exchange, that can't be
-    ├── BadPlace         one place of what the operator wrote
-    │   ├── BadBridgeList    one line of a bridge list
-    │   ├── BadConsumer      a place where a consumer's queue is configured
-    │   ├── BadFilter        one place of a session's filter file
-    │   ├── BadParameter     one parameter of the stacks
-    │   ├── BadSetting       one environment variable of a function
-    │   └── BadTopology      one place of a topology file
-    ├── BadRequest       it names no operation of a function, or lacks a field
-    ├── BadRoute         a link or a route that is refused
-    ├── BadSnapshot      a routing snapshot that this version can't read
-    └── RequestRefused   a function says what is wrong with what it was asked
+├── TooBusy              too many concurrent writes; the request may be repeated
+└── BadConfiguration     a configuration is invalid: found at synth or at the first call, never per message
+    ├── BadBinding       a binding or an exchange is invalid
+    ├── BadPlace         a place in the operator's input is invalid
+    │   ├── BadBridgeList    a line of a bridge list
+    │   ├── BadConsumer      the setting that names a consumer's queue
+    │   ├── BadFilter        a part of a session's filter file
+    │   ├── BadParameter     a parameter of the stacks
+    │   ├── BadSetting       an environment variable of a function
+    │   └── BadTopology      a part of a topology file
+    ├── BadRequest       a request names no operation of the function, or lacks a field
+    ├── BadRoute         a link or a route is refused
+    ├── BadSnapshot      a routing snapshot can't be read by this version
+    └── RequestRefused   a function refused a request
 """
 
 from typing import ClassVar
@@ -51,7 +51,7 @@ class SluiceError(Exception):
 
 
 def dead_letter_text(error: Exception) -> str:
-    """Say why a message is a dead letter: its error's reason, or the class of an error that nobody foresaw."""
+    """Return the text of a dead letter's reason: the error's declared reason, or its class, and its message."""
     reason = error.dead_letter_reason if isinstance(error, SluiceError) else None
     return f"{reason or type(error).__name__}: {error}"
 
@@ -72,7 +72,7 @@ class OfferRefused(SenderFault):
     dead_letter_reason = Reason.OFFER_REFUSED
 
     def __init__(self, reply: str) -> None:
-        """`reply` is the error text of the protocol, as the client will read it."""
+        """Create the error with the protocol's error text `reply`, which the client will read."""
         super().__init__(reply)
         self.reply = reply
 
@@ -83,7 +83,7 @@ class TooLarge(SenderFault):
     dead_letter_reason = Reason.TOO_LARGE
 
     def __init__(self, size: int, limit: int) -> None:
-        """Both in bytes."""
+        """Create the error with both sizes in bytes."""
         super().__init__(f"{size} bytes with metadata, more than {limit}")
         self.size = size
         self.limit = limit
@@ -95,7 +95,7 @@ class UnknownExchange(SenderFault):
     dead_letter_reason = Reason.UNKNOWN_EXCHANGE
 
     def __init__(self, exchange: str) -> None:
-        """`exchange` is its name."""
+        """Create the error with the exchange's name."""
         super().__init__(f"no such exchange: {exchange}")
         self.exchange = exchange
 
@@ -113,25 +113,25 @@ class NotPermitted(SenderFault):
 
 
 class WentAround(SenderFault):
-    """A copy was turned back so often that the sites' routes must disagree or form a loop."""
+    """A copy was sent back so often that the sites' routes must disagree or form a loop."""
 
     dead_letter_reason = Reason.WENT_AROUND
 
 
 class Dropped(SenderFault):
-    """A queue route may not forward a message. No consumer has it yet, so it is kept as a dead letter."""
+    """A queue route may not forward a message. No consumer has received it, so it is kept as a dead letter."""
 
     dead_letter_reason = Reason.DROPPED
 
 
 class NotSifted(SenderFault):
-    """A route's filter fails on a message, so it isn't known whether to forward it."""
+    """A route's filter fails on a message, so the route can't decide whether to forward the message."""
 
     dead_letter_reason = Reason.NOT_SIFTED
 
 
 class DestinationFault(SluiceError):
-    """The destination fails, for now."""
+    """The destination fails, perhaps only temporarily."""
 
 
 class QueueGone(DestinationFault):
@@ -140,7 +140,7 @@ class QueueGone(DestinationFault):
     dead_letter_reason = Reason.QUEUE_GONE
 
     def __init__(self, queue: str) -> None:
-        """`queue` is its URL or its name."""
+        """Create the error with the queue's URL or name."""
         super().__init__(f"no such queue: {queue}")
         self.queue = queue
 
@@ -151,19 +151,19 @@ class CallFailed(DestinationFault):
     dead_letter_reason = Reason.CALL_FAILED
 
     def __init__(self, operation: str, code: str, message: str) -> None:
-        """`code` is AWS's error code, for example `AccessDenied`."""
+        """Create the error. `code` is AWS's error code, for example `AccessDenied`."""
         super().__init__(f"{operation}: {code}: {message}")
         self.operation = operation
         self.code = code
 
     @property
     def is_transient(self) -> bool:
-        """Whether it is no answer to what was asked: in a minute or so the same call may well succeed."""
-        code = self.code.rpartition(".")[2]  # SQS's may have a prefix
+        """Whether the error is temporary: the same call may well succeed in about a minute."""
+        code = self.code.rpartition(".")[2]  # SQS's codes may have a prefix
         return code in PASSING or (code == "InvalidParameterValueException" and any(map(str(self).__contains__, LATER)))
 
 
-# AWS, or the way to it, has too much to do or is down:
+# AWS, or the network, is overloaded or down:
 # https://docs.aws.amazon.com/sdkref/latest/guide/feature-retry-behavior.html
 OVERLOADED = frozenset(
     {
@@ -183,13 +183,12 @@ OVERLOADED = frozenset(
         "TooManyRequestsException",
     }
 )
-# A queue's name is free a minute after it was deleted; a mapping can't be changed, or made again, while its last change
-# is under way:
+# A deleted queue's name is free after a minute. A mapping can't be changed or recreated during its last change:
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html
 # https://docs.aws.amazon.com/lambda/latest/api/API_UpdateEventSourceMapping.html
 PASSING = OVERLOADED | {"QueueDeletedRecently", "ResourceConflictException", "ResourceInUseException"}
-# Lambda tries a mapping's queue with the function's role: the queue is there a second after it was made, what the role
-# may do some seconds after that was said:
+# Lambda checks a mapping's queue with the function's role. A new queue is visible after a second, and changed
+# permissions take effect after some seconds:
 # https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot.html
 LATER = ("NonExistentQueue", "does not have permissions to call", "cannot be assumed by Lambda")
 
@@ -239,12 +238,12 @@ class BadBinding(BadConfiguration):
 
 
 class BadPlace(BadConfiguration):
-    """A place in what the operator wrote that can't be used, and why; an empty place is all of it."""
+    """A place in the operator's input is invalid, for the reason given; an empty place means the whole input."""
 
-    of: ClassVar[str] = ""  # what is said before the place
+    of: ClassVar[str] = ""  # text before the place in the message
 
     def __init__(self, place: str | int, cause: str) -> None:
-        """`place` is what an error's class says: a path with dots, a key, a name or a line's number."""
+        """Create the error. `place` is a path with dots, a key, a name or a line's number, depending on the class."""
         super().__init__(f"{self.of}{place}: {cause}" if place else cause)
         self.place = str(place)
         self.cause = cause
@@ -253,7 +252,7 @@ class BadPlace(BadConfiguration):
 class BadBridgeList(BadPlace):
     """A bridge list has an invalid line; the whole list is rejected.
 
-    Its place is the line's number, from 1.
+    The place is the line's number, from 1.
     """
 
     of = "bridge list, line "
@@ -270,7 +269,7 @@ class BadFilter(BadPlace):
 class BadParameter(BadPlace):
     """A parameter of the stacks is unknown or invalid.
 
-    Its place is the context's key, which `cdk -c` takes.
+    The place is the context key, which `cdk -c` takes.
     """
 
     of = "parameter "
@@ -299,7 +298,7 @@ class BadSetting(BadPlace):
 class BadTopology(BadPlace):
     """A part of a topology file is invalid; nothing was changed at any site.
 
-    It is a path with dots, for example `sites.eu.routes[3].key`.
+    The place is a path with dots, for example `sites.eu.routes[3].key`.
     """
 
 

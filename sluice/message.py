@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import msgspec
 
-FIFO_SUFFIX = ".fifo"  # of the name of a queue that keeps order
+FIFO_SUFFIX = ".fifo"  # ending of FIFO queues' names
 MAX_ATTRIBUTES = 10
 MAX_MESSAGE_BYTES = 1_048_576  # body and attributes; a batch's messages together have the same limit
 TRACE_HEADER: Final = "AWSTraceHeader"
-MAX_NAME_CHARACTERS = 256  # of an attribute's name
+MAX_NAME_CHARACTERS = 256  # limit of an attribute's name
 # Characters that SQS refuses, as XML 1.0 does. A pattern of the allowed characters would take 3 ms to compile.
 NOT_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _NAME = re.compile(r"(?!(?i:aws|amazon)\.)[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
@@ -42,12 +42,12 @@ class Value(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str | None:
-        """The text of a String or a Number; None of a Binary."""
+        """The text of a String or a Number; None for a Binary."""
         return self.content if isinstance(self.content, str) else None
 
     @property
     def size(self) -> int:
-        """Bytes, as SQS counts them: type and content."""
+        """The attribute's size in bytes, as SQS counts it: type and content."""
         return _utf8_size(self.data_type) + (
             len(self.content) if isinstance(self.content, bytes) else _utf8_size(self.content)
         )
@@ -104,7 +104,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def group_id(self) -> str | None:
-        """The message group id: every FIFO message has one, and a standard message sent for fair queueing."""
+        """The message group id. Every FIFO message has one, and a standard message that is sent for fair queueing."""
         return self.system.get("MessageGroupId")
 
     @property
@@ -114,7 +114,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def receive_count(self) -> int:
-        """SQS's approximate receive count, this receive included."""
+        """SQS's approximate receive count, including this receive."""
         return int(self.system.get("ApproximateReceiveCount", 1))
 
     @property
@@ -125,7 +125,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sender_id(self) -> str:
-        """SQS's id of the sender: a role's id and session name, or a user's id; "" if it wasn't requested."""
+        """SQS's id of the sender: a role's id and session name, or a user's id; "" if SQS wasn't asked for it."""
         return self.system.get("SenderId", "")
 
     @property
@@ -135,12 +135,12 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """Bytes, as SQS counts them."""
+        """The message's size in bytes, as SQS counts it."""
         return message_size(self.body, self.attributes)
 
 
 def drop_contents(message: Message) -> Message:
-    """Return the message without body and attributes, to save memory where thousands are kept to be released."""
+    """Return the message without body and attributes, which saves memory if thousands are kept to be released."""
     return msgspec.structs.replace(message, body="", attributes={})
 
 
@@ -153,7 +153,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
-    """A message to be sent. A FIFO queue needs a group and a deduplication id, a standard queue takes only a group."""
+    """A message to be sent. A FIFO queue needs a group and a deduplication id; a standard queue has only groups."""
 
     body: str
     attributes: Attributes = {}
@@ -163,7 +163,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """Bytes, as SQS counts them: without the trace header."""
+        """The message's size in bytes, as SQS counts it: without the trace header."""
         return message_size(self.body, self.attributes)
 
     def fields(self) -> dict[str, Any]:

@@ -24,7 +24,7 @@ class Operation(Struct, Generic[R], frozen=True, kw_only=True, tag_field="op"):
 
 
 class QueueDepth(Struct, frozen=True, kw_only=True):
-    """A queue's approximate number of messages; SQS's count lags by up to a minute."""
+    """A queue's approximate number of messages; SQS's count may be a minute old."""
 
     visible: int
     in_flight: int

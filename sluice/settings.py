@@ -1,6 +1,6 @@
 """Settings of functions: the stack writes them as environment variables, and the function reads the same class.
 
-They are read at the function's first call, not at import. Each capability documents its own settings.
+The function reads its settings at its first call, not at import. Each capability documents its own settings.
 
 Settings that grow with a site are stored outside the variables, which have 4 KB in all:
 https://docs.aws.amazon.com/lambda/latest/dg/configuration-envvars.html

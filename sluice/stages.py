@@ -7,9 +7,9 @@ begin with `sluice`. A stage has no hyphen and can't be `sluice`, so a pattern `
 
 import re
 
-MAX_STAGE_CHARACTERS = 7  # a site's tag has 32: a stage, a hyphen, an account, a region
+MAX_STAGE_CHARACTERS = 7  # the limit of a tag, 32, minus account and region
 STAGE = rf"[a-z][a-z0-9]{{0,{MAX_STAGE_CHARACTERS - 1}}}"
-OURS = "sluice"  # prefix of our names, besides the protocol's `snowflake`, which is too long for a stage
+OURS = "sluice"  # prefix of Sluice's names; the protocol's `snowflake` is too long for a stage
 
 _STAGE = re.compile(STAGE)
 _STAGED = re.compile(rf"({STAGE})-(?:sluice-|Sluice|snowflake-)")
@@ -21,7 +21,7 @@ def is_stage(text: str) -> bool:
 
 
 def parse_stage(name: str) -> str | None:
-    """Return the stage of one of our names; None if it has none."""
+    """Return the stage in a resource's name; None if the name has none."""
     match = _STAGED.match(name)
     return match[1] if match and is_stage(match[1]) else None
 

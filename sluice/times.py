@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from sluice.errors import Malformed
 
-NowMs = Callable[[], int]  # the wall clock, milliseconds since 1970
+NowMs = Callable[[], int]  # returns the wall clock's milliseconds since 1970
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -16,7 +16,7 @@ def iso(at_ms: int) -> str:
 
 
 def parse_time_ms(text: str) -> int:
-    """Parse an ISO 8601 time to milliseconds since 1970; without an offset it is UTC. Raises `Malformed`."""
+    """Parse an ISO 8601 time to milliseconds since 1970; without an offset the time is UTC. Raises `Malformed`."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:

@@ -7,19 +7,19 @@ from ulid_transform import bytes_to_ulid
 
 _TIME_BYTES = 6
 _REST_BYTES = 10
-ULID = "[0-7][0-9A-HJKMNP-TV-Z]{25}"  # the package takes any 26 characters for one
+ULID = "[0-7][0-9A-HJKMNP-TV-Z]{25}"  # stricter than the ULID package, which accepts any 26 characters
 _ULID = re.compile(ULID)
 
 
 def is_ulid(text: str) -> bool:
-    """Whether the text is a ULID, in capitals."""
+    """Whether the text is a ULID in capital letters."""
     return _ULID.fullmatch(text) is not None
 
 
 def derive_ulid(message_id: str, *, sent_at_ms: int) -> str:
-    """Derive a ULID from an SQS message id; it is the same each time the message is received.
+    """Derive a ULID from an SQS message id; the result is the same each time the message is received.
 
-    So a retry sends the same ids, and a FIFO queue drops the duplicate.
+    A retry therefore sends the same ids, and a FIFO queue drops the duplicate.
     """
     time = (sent_at_ms % (1 << 8 * _TIME_BYTES)).to_bytes(_TIME_BYTES, "big")
     return bytes_to_ulid(time + hashlib.sha256(message_id.encode()).digest()[:_REST_BYTES])

@@ -1,1 +1,1 @@
-"""Everything that talks to AWS: the only place with boto3. Foreign errors become ours here, once."""
+"""Adapters for AWS: no other package uses boto3. They convert errors of AWS to errors of Sluice."""

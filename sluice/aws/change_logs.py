@@ -1,18 +1,17 @@
 """Stores a value in DynamoDB as a snapshot and the log of changes after it.
 
 pk                sk               item
-document#<name>   head             version, and where the snapshot is
-document#<name>   change#<version> what changed
+document#<name>   head             version, and the snapshot's name
+document#<name>   change#<version> the change
 document#<name>   <token>#<n>      the n-th part of a snapshot
 
-A change and the head that has its version are one transaction, on the condition that the head's token is still the one
-that was read: so versions have no gaps, and each is written once. A snapshot is written beside it all, and named in the
-head on the condition that the one before it is still named there; changes may come meanwhile. Changes stay until the
-snapshot after the next: who follows has the time in which as many are made again.
+A change is written in one transaction with the head of its version, on the condition that the head's token hasn't
+changed. So versions have no gaps, and each is written once. A snapshot is written separately; then the head names it,
+on the condition that the head still names the previous one. Meanwhile changes may be written. Changes are kept until
+the snapshot after the next, so that a reader has that time to follow.
 
-What is written for nothing is found again: the head names a snapshot before its parts are written (`pending`), those
-that it replaces (`stale`), and up to which version changes were deleted (`swept`). Whoever writes the next snapshot
-takes those away.
+Unused items are deleted by the writer of the next snapshot, as the head lists them: a snapshot before its parts are
+written (`pending`), replaced snapshots (`stale`), and the version up to which changes are deleted (`swept`).
 """
 
 from collections.abc import Callable, Sequence
@@ -39,10 +38,10 @@ from sluice.aws.items import (
 from sluice.errors import CallFailed
 from sluice.federation.matching.bindings import BindingsUpdate
 
-if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
+if TYPE_CHECKING:  # only the type checker has boto3-stubs; bundles don't
     from mypy_boto3_dynamodb import DynamoDBClient
 
-MAX_CHANGES = 1_000  # after a snapshot, before there should be another
+MAX_CHANGES = 1_000  # changes after a snapshot until a new one is due
 MAX_LOG_BYTES = 1024 * 1024
 CONDITION_IN_TRANSACTION = "ConditionalCheckFailed"
 CONFLICT = "TransactionConflict"
@@ -57,9 +56,9 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_version: int = 0
     pending: str = ""
     stale: str = ""
-    kept: int = 0  # changes after this version are to be had
+    kept: int = 0  # changes after this version can be read
     swept: int = 0  # changes up to this version are deleted
-    bytes: int = 0  # of the changes after the snapshot
+    bytes: int = 0  # size of the changes after the snapshot
 
     @classmethod
     def of(cls, item: Item) -> "_Head":
@@ -70,9 +69,9 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True, kw_only=True)
 class DynamoChangeLog:
-    """One value in a table. `new_token` returns a unique text of at most 36 characters. Not safe for threads.
+    """A value in a table. `new_token` returns a unique text of at most 36 characters. Not safe for threads.
 
-    All of it raises `CallFailed`.
+    All methods raise `CallFailed`.
     """
 
     client: "DynamoDBClient"
@@ -83,14 +82,14 @@ class DynamoChangeLog:
 
     @property
     def is_long(self) -> bool:
-        """Whether a snapshot should take the place of the changes, as of the last read or write."""
+        """Whether a snapshot should replace the changes, as of the last read or write."""
         head = self._head
         return head.version - head.snapshot_version >= MAX_CHANGES or head.bytes >= MAX_LOG_BYTES
 
     def since(self, version: int | None) -> BindingsUpdate:
         """Read the changes after a version: one small read, and another read if there are changes.
 
-        What is replaced while it is read is read again, ten times at most.
+        If the value is replaced during a read, the read is repeated, up to ten times.
         """
         for _ in range(MAX_READS):
             head = self._head = _Head.of(self._item(HEAD))
@@ -129,7 +128,7 @@ class DynamoChangeLog:
                     ClientRequestToken=token,
                 )
         except CallFailed as error:
-            # It may have been written by an earlier attempt, whose answer was lost.
+            # An earlier attempt may have written the change, with its response lost.
             codes = cancellation_codes(error) if error.code == TRANSACTION_CANCELED else ()
             if CONDITION_IN_TRANSACTION not in codes and CONFLICT not in codes:
                 raise
@@ -147,7 +146,7 @@ class DynamoChangeLog:
         named = f"{token}*{len(starts)}"
         stale = " ".join(filter(None, (head.stale, head.pending)))
         announced = replace(head, token=head.token or self.new_token(), pending=named, stale=stale)
-        # Nobody whose snapshot was pending can finish it any more, so its parts may go.
+        # The writer of a pending snapshot can no longer finish it, so its parts may be deleted.
         if not self._write(head, announced, ("pending", "stale"), ("snapshot", "pending"), ours="pending"):
             return False
         gone = [_change_key(version_gone) for version_gone in range(head.swept + 1, head.kept + 1)]
@@ -196,7 +195,7 @@ class DynamoChangeLog:
         return True
 
     def _update(self, before: _Head, after: _Head, changed: Sequence[str], same: Sequence[str]) -> Any:
-        """Build the request. A head that doesn't exist yet gets all attributes."""
+        """Build the arguments of UpdateItem. A head that doesn't exist yet gets all attributes."""
         if before == _Head():
             changed, same = _OF_HEAD, ()
         values = {f":{name}": getattr(after, name) for name in changed}
@@ -207,7 +206,7 @@ class DynamoChangeLog:
             "Key": self._key(HEAD),
             "UpdateExpression": "SET " + ", ".join(f"#{name} = :{name}" for name in changed),
             "ConditionExpression": condition or "attribute_not_exists(pk)",
-            "ExpressionAttributeNames": {f"#{name}": name for name in {*changed, *same}},  # some are reserved words
+            "ExpressionAttributeNames": {f"#{name}": name for name in {*changed, *same}},  # some names are reserved
             "ExpressionAttributeValues": attributes(values),
         }
 
@@ -218,7 +217,7 @@ class DynamoChangeLog:
         return self._head if self._head.version == version else None
 
     def _changes(self, after: int, last: int) -> Sequence[bytes] | None:
-        """Read the changes that lead from one version to another; None where some are gone."""
+        """Read the changes that lead from one version to another; None if some of them are deleted."""
         if after == last:
             return ()
         pages = query_pages(

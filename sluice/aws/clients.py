@@ -1,7 +1,7 @@
 """AWS clients, the wall clock and unique ids for one execution environment.
 
-Clients are made at the first call and shared by an environment's invocations. They are botocore's own, which boto3 only
-hands on: a function doesn't load it, and starts a tenth sooner.
+A client is created at its first use and shared by the environment's invocations. The clients are botocore's, because
+loading boto3 would make a function's start a tenth slower.
 """
 
 import threading
@@ -30,7 +30,7 @@ from urllib3.util import wait_for_read
 
 from sluice.errors import CallFailed, QueueGone
 
-if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
+if TYPE_CHECKING:  # only the type checker has boto3-stubs; bundles don't
     from botocore.compat import HTTPHeaders
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_lambda import LambdaClient
@@ -39,12 +39,12 @@ if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold th
 MAX_CONNECTIONS = 32
 HTTP_OK = 200
 SEND_BATCH = "SendMessageBatch"
-SPELLED = "sluice.spelled"  # where a call's context has its body
-# The JSON protocol's code and the query protocol's, which botocore may report instead.
+SPELLED = "sluice.spelled"  # key of the encoded body in a call's context
+# Error codes of the JSON protocol and of the query protocol; botocore may report either.
 GONE = frozenset({"QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue"})
-# botocore would build a text of its own twice for each call.
+# A fixed text, because botocore would build its own twice for each call.
 USER_AGENT = f"Botocore/{botocore.__version__} sluice"
-# A long poll is 20 s. Three attempts with back-off are botocore's; what fails after them is the queue's to retry.
+# The read timeout exceeds a long poll of 20 s. botocore makes three attempts; then the queue redelivers.
 CONFIG = Config(
     max_pool_connections=MAX_CONNECTIONS,
     connect_timeout=2,
@@ -53,62 +53,62 @@ CONFIG = Config(
     user_agent=USER_AGENT,
 )
 
-# Where somebody waits for seconds, a call that hangs is given up in time to make it again.
+# For callers with a deadline of seconds: a call that hangs fails early enough for another attempt.
 QUICK = CONFIG.merge(Config(connect_timeout=1, read_timeout=2))
-# What is sent may depend on when, as a delay does: who sends it makes it anew each time.
+# For requests that depend on the time, such as a delay: the caller builds each attempt anew.
 ONCE = QUICK.merge(Config(retries={"mode": "standard", "total_max_attempts": 1}))
-# A poll is held for ten seconds.
+# For polls that are held for up to ten seconds.
 HOLDING = CONFIG.merge(Config(connect_timeout=1, read_timeout=13))
 
 _ENCODER, _DECODER = msgspec.json.Encoder(), msgspec.json.Decoder(dict[str, Any])
 
 
 class _Kept(threading.local):
-    """State of one thread: its connection and, if the fast attempt of a call failed, its response or its error."""
+    """State of a thread: its connection, and the response or error of a fast attempt that failed."""
 
     connection: HTTPConnection | None = None
     answer: AWSResponse | BotoCoreError | None = None
 
 
 class FastBatches:
-    """A client's SendMessageBatch by a shorter way: functions that pass messages on spend most of their time in it.
+    """A faster SendMessageBatch for a client, as forwarding functions spend most of their time in this call.
 
-    botocore checks and spells each field of each message by its model of shapes, and reads the answer by it again. Here
-    msgspec does, between botocore's own events, and each thread keeps a connection; botocore's signer signs. An answer
-    that isn't plainly good, or none, is handed to botocore as that of its first attempt: what is tried again, and what
-    is raised, is decided there alone. Safe for threads, as clients are.
+    botocore validates and encodes each field by its service model, and decodes the response in the same way. This class
+    uses msgspec instead, between botocore's own events, with a connection for each thread; botocore still signs. A
+    failed attempt is handed to botocore as its own first attempt, so only botocore decides about retries and errors.
+    Safe for threads, like the clients.
     """
 
     def __init__(self, client: "SQSClient") -> None:
-        # Who looks on at what botocore sends, or stands in for AWS, isn't passed over.
-        self._onlookers = copy(client.meta.events)
+        # Handlers that observe botocore's requests, or that stand in for AWS, are still called.
+        self._other_handlers = copy(client.meta.events)
         self._endpoint = botocore_endpoint(client)
-        self._limits: Any = client.meta.config  # whose fields the stubs don't know
+        self._limits: Any = client.meta.config  # untyped, as the stubs lack its fields
         self._kept = _Kept()
 
     @classmethod
     def install(cls, client: "SQSClient") -> "SQSClient":
-        """Make the client send batches this way; its calls stay the same. With a proxy, botocore's own way stays."""
+        """Make the client send batches in this way, with the same interface. With a proxy, the client is unchanged."""
         if get_environ_proxies(client.meta.endpoint_url):
             return client
-        fast, events = cls(client), cast("Any", client.meta.events)  # by the stubs handlers give nothing back
+        fast, events = cls(client), cast("Any", client.meta.events)  # the stubs' handlers return None
         events.register(f"provide-client-params.sqs.{SEND_BATCH}", fast.encode)
-        events.register_last("before-call", fast.send)  # after all others: some add headers
+        events.register_last("before-call", fast.send)  # last, as other handlers add headers
         events.register(f"before-send.sqs.{SEND_BATCH}", fast.hand_over)
         return client
 
     def encode(self, params: Mapping[str, Any], context: dict[str, Any], **_: object) -> Mapping[str, Any] | None:
-        """Serialize the request, and leave botocore no entry to serialize."""
+        """Encode the request, and leave botocore no entries to encode."""
         try:
             context[SPELLED] = _ENCODER.encode(params)
         except UnicodeEncodeError:
-            return None  # half a surrogate pair: botocore has an escape for it, and SQS refuses that message alone
+            return None  # a lone surrogate: botocore escapes it, and SQS refuses only this message
         return {**params, "Entries": []}
 
     def send(
         self, params: dict[str, Any], request_signer: Any, context: Mapping[str, Any], **_: object
     ) -> tuple[AWSResponse, Mapping[str, Any]] | None:
-        """Send the serialized request. None if botocore should continue the call, as for calls of other kinds."""
+        """Send the encoded request. Returns None if botocore should continue the call, as for other operations."""
         self._kept.answer = None
         if SPELLED not in context:
             return None
@@ -118,16 +118,16 @@ class FastBatches:
         prepared = self._endpoint.prepare_request(request)
         kept = self._kept
         try:
-            answers = self._onlookers.emit(f"before-send.sqs.{SEND_BATCH}", request=prepared)
+            answers = self._other_handlers.emit(f"before-send.sqs.{SEND_BATCH}", request=prepared)
             answer: AWSResponse | None = first_non_none_response(answers)
             if answer is None:
                 if kept.connection is None or kept.connection.sock is None or wait_for_read(kept.connection.sock, 0):
                     kept.connection = self.connect()
                 kept.connection.request(prepared.method, urlsplit(prepared.url).path, prepared.body, prepared.headers)
-                came = kept.connection.getresponse()
-                content = came.read()
+                response = kept.connection.getresponse()
+                content = response.read()
                 raw: Any = SimpleNamespace(stream=lambda: [content])
-                answer = AWSResponse(prepared.url, came.status, cast("HTTPHeaders", came.headers), raw)
+                answer = AWSResponse(prepared.url, response.status, cast("HTTPHeaders", response.headers), raw)
         except (BotoCoreError, HTTPException, OSError) as error:
             kept.connection = None
             kept.answer = error if isinstance(error, BotoCoreError) else HTTPClientError(error=error)
@@ -140,7 +140,7 @@ class FastBatches:
         return None
 
     def connect(self) -> HTTPConnection:
-        """Open a connection as botocore would: with the client's time limits, to whom its authorities vouch for."""
+        """Open a connection with the client's timeouts and certificate authorities, as botocore would."""
         parts, within_s = urlsplit(self._endpoint.host), self._limits.connect_timeout
         connection = HTTPConnection(parts.hostname or "", parts.port, timeout=within_s)
         if parts.scheme == "https":
@@ -166,7 +166,7 @@ class FastBatches:
 
 
 def botocore_endpoint(client: Any) -> Any:
-    """Return the endpoint with which botocore prepares and sends a client's requests; it isn't public."""
+    """Return the private object with which botocore prepares and sends a client's requests."""
     return client._endpoint  # noqa: SLF001 - see above
 
 
@@ -177,7 +177,7 @@ def make_client(service: str, *, config: Config = CONFIG) -> Any:
 
 @cache
 def _session() -> Session:
-    """Return the session of all clients, so that botocore reads the services' descriptions once."""
+    """Return the session shared by all clients, so that botocore reads the service models once."""
     return get_session()
 
 
@@ -223,7 +223,7 @@ def lambda_client() -> "LambdaClient":
 
 
 def queue_arn_prefix(queue_url: str) -> str:
-    """Return the ARN, without the name, of queues in this queue's account and the environment's region."""
+    """Return the ARN prefix of queues in this queue's account and the environment's region."""
     meta = sqs_client().meta
     account = queue_url.rsplit("/", 2)[-2]
     return f"arn:{meta.partition}:sqs:{meta.region_name}:{account}:"
@@ -231,7 +231,7 @@ def queue_arn_prefix(queue_url: str) -> str:
 
 @contextmanager
 def calls(operation: str, *, queue: str | None = None) -> Iterator[None]:
-    """Turn a call's errors into `CallFailed`, or into `QueueGone` if the `queue`, by URL or name, doesn't exist."""
+    """Convert a call's errors to `CallFailed`, or to `QueueGone` if the `queue`, by URL or name, doesn't exist."""
     try:
         yield
     except ClientError as error:
@@ -243,20 +243,20 @@ def calls(operation: str, *, queue: str | None = None) -> Iterator[None]:
 
 
 def error_code(error: ClientError) -> str:
-    """AWS's name of the error."""
+    """Return AWS's code of the error."""
     return error.response["Error"].get("Code", "")
 
 
 def now_ms() -> int:
-    """Read the wall clock, in milliseconds since 1970."""
+    """Return the wall clock's time in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
 def now_s() -> float:
-    """Read the clock that only goes on, in seconds since some moment."""
+    """Return the monotonic clock's time in seconds, for measuring durations."""
     return time.monotonic()
 
 
 def new_id() -> str:
-    """Draw 32 hex characters."""
+    """Return a random id of 32 hex characters."""
     return uuid.uuid4().hex

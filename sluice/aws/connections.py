@@ -1,4 +1,4 @@
-"""Connects an operator's programs to AWS, with the user's credentials or those of the embedded cloud."""
+"""Connects the programs of an operator to AWS, with the user's credentials or those of the embedded cloud."""
 
 import os
 import re
@@ -15,20 +15,20 @@ from botocore.session import Session
 from sluice.aws.clients import CONFIG, calls
 from sluice.errors import BadConfiguration, CallFailed
 
-if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
+if TYPE_CHECKING:  # only the type checker has boto3-stubs
     from mypy_boto3_sts import STSClient
 
 
 ENDPOINT_VARIABLE = "AWS_ENDPOINT_URL"
-STAGE_VARIABLE = "SLUICE_STAGE"  # which our own commands read
-# botocore's variables, as it declares them: which profile, and what files, whatever the environment says.
+STAGE_VARIABLE = "SLUICE_STAGE"  # read by Sluice's commands
+# Botocore settings for a session that ignores the user's profile and configuration files.
 NOT_CONFIGURED = {
     "profile": (None, None, None, None),
     "config_file": (None, None, os.devnull, None),
     "credentials_file": (None, None, os.devnull, None),
 }
-DEFAULT_PROFILE = "default"  # as boto3 calls it where none is said
-# What says whom a program acts as, or where; how it retries and which certificates it trusts isn't among it.
+DEFAULT_PROFILE = "default"  # boto3's name for the profile if none is set
+# The variables that set a program's credentials, region or endpoint, but not its retries or certificates.
 # https://docs.aws.amazon.com/sdkref/latest/guide/settings-reference.html
 KEY = re.compile("AWS_(ACCESS_KEY_ID|SECRET_ACCESS_KEY|(SESSION|SECURITY)_TOKEN)")
 SERVICES_ENDPOINT = re.compile("AWS_(ENDPOINT_URL_.*|IGNORE_CONFIGURED_ENDPOINT_URLS)")
@@ -39,22 +39,22 @@ LEADING = re.compile(
 
 
 class NoConnection(BadConfiguration):
-    """AWS can't even be asked: no region, or no such profile. The text says what to set."""
+    """A region or a profile is missing, so AWS can't be called. The text says what to set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """One account and region, and the stage there. `endpoint_url` replaces AWS; None for AWS itself."""
+    """One account, region and stage. `endpoint_url` replaces AWS's endpoints; None is AWS itself."""
 
     session: boto3.session.Session
     endpoint_url: str | None = None
     stage: str | None = None
     _clients: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _making: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)  # a session isn't for threads
+    _making: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)  # sessions aren't thread-safe
 
     @property
     def region(self) -> str:
-        """The region, for example `eu-central-1`."""
+        """The AWS region, for example `eu-central-1`."""
         return self.session.region_name
 
     def client(self, service: str) -> Any:
@@ -62,7 +62,7 @@ class Connection:
         with self._making:
             if service not in self._clients:
                 try:
-                    # The stubs name every service: ours is an argument.
+                    # The stubs have an overload for each service name; here the name is an argument.
                     made = self.session.client(service, endpoint_url=self.endpoint_url, config=CONFIG)  # type: ignore[call-overload]
                 except NoRegionError:
                     raise NoConnection(
@@ -72,7 +72,7 @@ class Connection:
             return self._clients[service]
 
     def pages(self, service: str, operation: str, **options: Any) -> Iterator[Mapping[str, Any]]:
-        """Ask for all pages of a listing. Raises `CallFailed`."""
+        """Yield all pages of a listing. Raises `CallFailed`."""
         pages = iter(self.client(service).get_paginator(operation).paginate(**options))
         while True:
             with calls("".join(map(str.capitalize, operation.split("_")))):
@@ -83,11 +83,11 @@ class Connection:
 
 
 def connect_user(*, region: str | None = None, profile: str | None = None, stage: str | None = None) -> Connection:
-    """Connect as the AWS command line would: by profile, environment, configuration files. Raises `NoConnection`."""
+    """Connect as AWS's command line does: by profile, environment, configuration files. Raises `NoConnection`."""
     try:
         configured = Session(profile=profile)
         session = boto3.session.Session(
-            region_name=region or os.environ.get("AWS_REGION"),  # boto3 itself knows only AWS_DEFAULT_REGION
+            region_name=region or os.environ.get("AWS_REGION"),  # boto3 itself reads only AWS_DEFAULT_REGION
             botocore_session=configured,
         )
         endpoint_url = os.environ.get(ENDPOINT_VARIABLE) or configured.get_scoped_config().get("endpoint_url")
@@ -99,7 +99,7 @@ def connect_user(*, region: str | None = None, profile: str | None = None, stage
 
 
 def connect_environment(variables: Mapping[str, str], *, stage: str | None = None) -> Connection:
-    """Connect by these variables only, as the embedded cloud sets them for one of its sites."""
+    """Connect by these variables only, which the embedded cloud sets for each of its sites."""
     session = boto3.session.Session(
         aws_access_key_id=variables["AWS_ACCESS_KEY_ID"],
         aws_secret_access_key=variables["AWS_SECRET_ACCESS_KEY"],
@@ -110,14 +110,14 @@ def connect_environment(variables: Mapping[str, str], *, stage: str | None = Non
 
 
 def profiles() -> Mapping[str, str | None]:
-    """Read the profiles of AWS's own configuration files, with their regions; none where they can't be read."""
+    """Return the profiles in AWS's configuration files with their regions; none if the files can't be read."""
     with suppress(BotoCoreError):
         return {name: settings.get("region") for name, settings in Session().full_config["profiles"].items()}
     return {}
 
 
 def fetch_account(connection: Connection) -> str:
-    """Ask which account the credentials are of. Raises `CallFailed`."""
+    """Return the id of the account that the credentials belong to. Raises `CallFailed`."""
     client: STSClient = connection.client("sts")
     with calls("GetCallerIdentity"):
         return client.get_caller_identity()["Account"]
@@ -126,25 +126,25 @@ def fetch_account(connection: Connection) -> str:
 def build_environment(connection: Connection, surroundings: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables with which a program of Sluice or CDK acts as the connection does.
 
-    On AWS it finds the credentials as we did, and renews them. Raises `NoConnection` without credentials.
+    On AWS that program finds and renews the credentials itself. Raises `NoConnection` without credentials.
     """
     if connection.endpoint_url:
         return {**remove_aws_variables(surroundings), **program_variables(connection)}
     _credentials(connection)
-    led = {**surroundings, "AWS_REGION": connection.region, "AWS_DEFAULT_REGION": connection.region}
+    values = {**surroundings, "AWS_REGION": connection.region, "AWS_DEFAULT_REGION": connection.region}
     if connection.session.profile_name == DEFAULT_PROFILE:
-        return led
-    # Keys in the environment would win over a profile that is only there, too.
-    return {k: v for k, v in led.items() if not KEY.fullmatch(k)} | {"AWS_PROFILE": connection.session.profile_name}
+        return values
+    # Keys in the environment would take precedence over AWS_PROFILE.
+    return {k: v for k, v in values.items() if not KEY.fullmatch(k)} | {"AWS_PROFILE": connection.session.profile_name}
 
 
 def program_variables(connection: Connection) -> Mapping[str, str]:
     """Return the AWS variables with which any program acts as the connection does, in place of all others.
 
-    On AWS it gets no key that stays valid: credentials of a role, of a single sign-on or of a web identity are handed
-    on as they are, for what is left of their time; for a user's own keys STS gives a session token, which is good for
-    twelve hours and can't ask IAM. Where STS gives none the keys themselves are the only way. What isn't credentials,
-    as a profile's name, isn't handed on: it means something else to each SDK, and to some nothing.
+    On AWS the program gets only temporary credentials. Those of a role, of single sign-on or of a web identity are
+    passed on as they are, until they expire. A user's own keys are exchanged for a session token of STS, which is valid
+    for twelve hours and can't call IAM; the keys themselves are passed on only if STS refuses. A profile's name isn't
+    passed on, because it has another meaning in each SDK, and in some none.
 
     Raises `NoConnection` without credentials.
     """
@@ -169,7 +169,7 @@ def program_variables(connection: Connection) -> Mapping[str, str]:
         ENDPOINT_VARIABLE: connection.endpoint_url,
         STAGE_VARIABLE: connection.stage,
     }
-    # Where the connection leads to no one endpoint it follows these too.
+    # Without an endpoint URL the connection uses the services' own endpoint variables, too.
     services = (
         {} if connection.endpoint_url else {k: v for k, v in os.environ.items() if SERVICES_ENDPOINT.fullmatch(k)}
     )
@@ -177,7 +177,7 @@ def program_variables(connection: Connection) -> Mapping[str, str]:
 
 
 def _credentials(connection: Connection) -> Any:
-    """Return the current credentials. Raises `NoConnection` if there are none, or they can't be renewed."""
+    """Return the current credentials. Raises `NoConnection` if there are none, or if their renewal fails."""
     try:
         credentials = connection.session.get_credentials()
         if credentials is not None:

@@ -1,12 +1,11 @@
 """Writes and reads dead letters, each with the reason for which it was dead-lettered.
 
-A dead letter is the message as it was, body, attributes, group and trace, with two attributes more: `sluice-reason` and
-`sluice-source`, the ARN of its queue. Where that is more than SQS carries, all of the message's own attributes travel
-in one, `sluice-attributes`: JSON, spelled as in Lambda's events. The reason's text is its giver's: `records` says the
-error's type and words.
+A dead letter has the message's body, attributes, group and trace, and two more attributes: `sluice-reason`, and
+`sluice-source`, the ARN of its queue. If SQS doesn't carry that many attributes, one attribute contains all of the
+message's own: `sluice-attributes`, JSON in the format of Lambda's events. The caller provides the reason's text.
 
-All that is the message's own comes first. What a message of almost the greatest size leaves no room for is left out of
-what is said of it: the reason's end, the reason, the source. Then the log has both, with the message's id.
+The message's own content has priority. If the size limit leaves no room for the added attributes, the end of the reason
+is left out first, then the whole reason, then the source. Then the log has both, with the message's id.
 """
 
 import contextlib
@@ -33,16 +32,16 @@ from sluice.message import (
     message_size,
 )
 
-if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
+if TYPE_CHECKING:  # only the type checker has boto3-stubs; bundles don't
     from mypy_boto3_sqs import SQSClient
 
 REASON = "sluice-reason"
 SOURCE = "sluice-source"
 PACKED = "sluice-attributes"
 MAX_REASON = 1_000  # characters
-SAID = 2  # attributes that are added
+SAID = 2  # attributes that a dead letter adds
 
-# What is kept of an offer, whose description has addresses.
+# Replaces an offer in a dead letter, as its session description contains addresses.
 OFFER_KEPT = "an offer of {} characters"
 _OFFER_KEPT = re.compile(OFFER_KEPT.format(r"\d+"))
 
@@ -51,9 +50,9 @@ logger = Logger()
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """A dead-letter queue, through a client.
+    """A dead-letter queue and the client for it.
 
-    `kept` says what of a message is kept there.
+    `kept` returns the part of a message that the queue may keep.
     """
 
     client: "SQSClient"
@@ -61,13 +60,13 @@ class DeadLetters:
     kept: Callable[[Message], Message] = lambda message: message
 
     def bury(self, letter: DeadLetter) -> None:
-        """Send the message there with the reason. Raises `CallFailed`."""
+        """Send the message to the dead-letter queue with the reason. Raises `CallFailed`."""
         letter = replace(letter, message=self.kept(letter.message))
         sent = outgoing(letter)
         with calls("SendMessage"):
             self.client.send_message(QueueUrl=self.url, **sent.fields())
-        said = sent.attributes.get(REASON)
-        if said is None or SOURCE not in sent.attributes or len(said.content) < min(len(letter.reason), MAX_REASON):
+        kept = sent.attributes.get(REASON)
+        if kept is None or SOURCE not in sent.attributes or len(kept.content) < min(len(letter.reason), MAX_REASON):
             logger.warning(
                 "DeadLetterSaysLess",
                 message_id=letter.message.message_id,
@@ -77,22 +76,22 @@ class DeadLetters:
 
 
 def outgoing(letter: DeadLetter) -> Outgoing:
-    """Build the message for the dead-letter queue, with as much of the reason as there is room for."""
+    """Build the message for the dead-letter queue, with as much of the reason as fits."""
     message = letter.message
     attributes = dict(message.attributes)
     if len(attributes) + SAID > MAX_ATTRIBUTES:
         packed = {PACKED: Value("String", json.dumps({name: value.to_lambda() for name, value in attributes.items()}))}
         attributes = packed if message_size(message.body, packed) <= MAX_MESSAGE_BYTES else attributes
-    # It may quote what SQS took in an escape of JSON alone, and would refuse here.
+    # The reason may quote characters that SQS accepts only as JSON escapes.
     reason = NOT_TEXT.sub("\ufffd", letter.reason[:MAX_REASON])
-    # Without a source nobody finds it again to put it back; a part of a reason is better than none.
+    # The source is needed whole, as a redrive depends on it; a part of the reason is better than none.
     for name, text, least in ((SOURCE, letter.source, len(letter.source)), (REASON, reason, 1)):
         room = (
             MAX_MESSAGE_BYTES - message_size(message.body, attributes) - message_size(name, {"": Value("String", "")})
         )
-        said = text.encode()[: max(room, 0)].decode(errors="ignore")
-        if len(attributes) < MAX_ATTRIBUTES and len(said) >= max(least, 1):
-            attributes[name] = Value("String", said)
+        content = text.encode()[: max(room, 0)].decode(errors="ignore")
+        if len(attributes) < MAX_ATTRIBUTES and len(content) >= max(least, 1):
+            attributes[name] = Value("String", content)
     return Outgoing(
         body=message.body,
         attributes=attributes,
@@ -102,26 +101,26 @@ def outgoing(letter: DeadLetter) -> Outgoing:
 
 
 def read(message: Message) -> DeadLetter:
-    """Read the dead letter that was received: the message with its own attributes, as before it died.
+    """Read a received dead letter: the original message with its own attributes, the reason and the source.
 
-    `reason` is Lambda's own where that sent it, and empty where SQS moved it, which says from which queue. `source` is
-    empty where nobody says it.
+    `reason` is Lambda's if Lambda sent the dead letter. It is empty if SQS moved the message; SQS gives the source
+    queue. `source` is empty if it is unknown.
     """
-    said = {name: value.text or "" for name, value in message.attributes.items()}
+    texts = {name: value.text or "" for name, value in message.attributes.items()}
     own = {name: value for name, value in message.attributes.items() if name not in {REASON, SOURCE}}
     if own.keys() == {PACKED}:
-        # A sender may use the name too: what doesn't unpack is the sender's own.
+        # A sender may use the same name: content that can't be unpacked is the sender's.
         with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
-            unpacked = {"messageId": "", "body": "", "messageAttributes": read_json(said[PACKED])}
+            unpacked = {"messageId": "", "body": "", "messageAttributes": read_json(texts[PACKED])}
             kept = Message.from_lambda(unpacked).attributes
             own = dict(kept) if len(kept) + SAID > MAX_ATTRIBUTES else own
     return DeadLetter(
         message=replace(message, attributes=own),
-        reason=said.get(REASON) or said.get(LAMBDAS_REASON, ""),
-        source=said.get(SOURCE) or message.system.get(MOVED_FROM, ""),
+        reason=texts.get(REASON) or texts.get(LAMBDAS_REASON, ""),
+        source=texts.get(SOURCE) or message.system.get(MOVED_FROM, ""),
     )
 
 
 def is_offer_kept(message: Message) -> bool:
-    """Return whether the message is the record of an offer, to which nobody could reply."""
+    """Return whether the message is the record of an offer that got no reply."""
     return _OFFER_KEPT.fullmatch(message.body) is not None

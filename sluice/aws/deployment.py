@@ -13,15 +13,15 @@ from sluice.codec import convert
 from sluice.errors import BadConfiguration, CallFailed
 from sluice.stages import add_stage_prefix
 
-if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
+if TYPE_CHECKING:  # only the type checker has boto3-stubs
     from mypy_boto3_cloudformation import CloudFormationClient
     from mypy_boto3_cloudformation.type_defs import OutputTypeDef, StackTypeDef
 
 
 STACK = "SluiceRendezvous"
-OUTPUTS = "outputs"  # the folder of Systems Manager after a stack's name, where a construct stores what it says
-NO_STACK = "ValidationError"  # CloudFormation's code for a stack that isn't there, and for little else
-# botocore's names, and AWS's for credentials that are there and no good.
+OUTPUTS = "outputs"  # a construct stores its outputs in parameters below `/STACK/outputs`
+NO_STACK = "ValidationError"  # CloudFormation's code for a missing stack, and for few other errors
+# Error codes of botocore without credentials, and of AWS with invalid ones.
 NO_CREDENTIALS = frozenset(
     {"NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError", "SSOTokenLoadError"}
 )
@@ -29,16 +29,16 @@ BAD_CREDENTIALS = frozenset({"ExpiredToken", "ExpiredTokenException", "InvalidCl
 
 
 class NotUsable(BadConfiguration):
-    """There is no deployment that could be used; the text says what to do."""
+    """No usable deployment was found; the text says what to do."""
 
 
 class NotDeployed(NotUsable):
-    """A stack isn't there."""
+    """A stack doesn't exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackView:
-    """A stack: its outputs, CloudFormation's word for how it is, and when it was made or changed last."""
+    """A stack: its outputs, CloudFormation's status, and the time of its creation or last change."""
 
     outputs: Mapping[str, str]
     status: str
@@ -46,7 +46,7 @@ class StackView:
 
     @classmethod
     def from_description(cls, stack: "StackTypeDef") -> "StackView":
-        """Read CloudFormation's description of a stack."""
+        """Parse CloudFormation's description of a stack."""
         changed_at = stack.get("LastUpdatedTime") or stack.get("CreationTime")
         return cls(
             outputs=_values(stack.get("Outputs", [])),
@@ -57,7 +57,7 @@ class StackView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """The outputs. `broker_url` is where `/proxy`, `/answer` and `/client` are."""
+    """The outputs of a site's rendezvous stack. `broker_url` is the base of `/proxy`, `/answer` and `/client`."""
 
     offers_queue_url: str
     broker_url: str
@@ -68,7 +68,7 @@ class Deployment:
 
 
 def read_deployment(connection: Connection, outputs: Mapping[str, str] | None = None) -> Deployment:
-    """Ask CloudFormation, unless the outputs are known. Raises `NotUsable`, `CallFailed` for another refusal."""
+    """Read the deployment from CloudFormation, or from known `outputs`. Raises `NotUsable`, `CallFailed`."""
     stack_values = stack_outputs(connection, STACK) if outputs is None else outputs
     keys = {field.name: "".join(map(str.capitalize, field.name.split("_"))) for field in fields(Deployment)}
     values = {name: output(stack_values, STACK, key) for name, key in keys.items()}
@@ -76,7 +76,7 @@ def read_deployment(connection: Connection, outputs: Mapping[str, str] | None = 
 
 
 def reachable(function_url: str, endpoint_url: str | None) -> str:
-    """Return the function URL under which the function can be called. The embedded cloud's is at its own endpoint."""
+    """Return the URL to call a function; in the embedded cloud that is a URL at its endpoint."""
     match = re.match(r"https?://([^./]+)\.lambda-url\.", function_url)
     if endpoint_url is None or match is None:
         return function_url
@@ -84,9 +84,9 @@ def reachable(function_url: str, endpoint_url: str | None) -> str:
 
 
 def stack_outputs(connection: Connection, name: str) -> Mapping[str, str]:
-    """Read the outputs of one of the site's stacks, by its name without the stage. Raises the errors of `outputs_of`.
+    """Read the outputs of one of the site's stacks, by its name without the stage. Raises as `fetch_outputs` does.
 
-    A site that somebody's own CDK app deploys has no such stack, and stores what its outputs would be.
+    A site in a user's own CDK app has no such stack, but its construct has stored the same outputs.
     """
     stack = add_stage_prefix(name, connection.stage)
     try:
@@ -96,7 +96,7 @@ def stack_outputs(connection: Connection, name: str) -> Mapping[str, str]:
 
 
 def list_outputs(connection: Connection, name: str) -> Sequence[Mapping[str, str]]:
-    """Read the same with their descriptions, as CloudFormation lists them."""
+    """Read a stack's outputs with their descriptions, in CloudFormation's format."""
     stack = add_stage_prefix(name, connection.stage)
     try:
         return [*_describe_stack(connection, stack).get("Outputs", [])]  # type: ignore[list-item]  # texts by names
@@ -105,7 +105,7 @@ def list_outputs(connection: Connection, name: str) -> Sequence[Mapping[str, str
 
 
 def fetch_outputs(connection: Connection, name: str) -> Mapping[str, str]:
-    """Read the outputs of any stack. Raises `NotDeployed`, `NotUsable`, or `CallFailed` where AWS refuses otherwise."""
+    """Read the outputs of any stack. Raises `NotDeployed`, `NotUsable`, or `CallFailed` for another refusal."""
     return _values(_describe_stack(connection, name).get("Outputs", []))
 
 
@@ -122,7 +122,7 @@ def _describe_stack(connection: Connection, name: str) -> "StackTypeDef":
 
 
 def all_stacks(connection: Connection) -> Mapping[str, StackView]:
-    """Read all stacks of the account and region, by their names. Raises as `outputs_of` does."""
+    """Return all stacks of the account and region by name. Raises as `fetch_outputs` does."""
     client: CloudFormationClient = connection.client("cloudformation")
     with _translate_errors():
         pages = list(client.get_paginator("describe_stacks").paginate())
@@ -138,7 +138,7 @@ def _read_stored(connection: Connection, stack: str) -> Sequence[Mapping[str, st
     try:
         with calls("GetParametersByPath"):
             parameters = connection.client("ssm").get_parameters_by_path(Path=f"/{stack}/{OUTPUTS}")["Parameters"]
-    except CallFailed as error:  # who may not ask is told the same as who asks in vain: the stack is the usual place
+    except CallFailed as error:  # a denied request gets the same error, as most sites have the stack
         raise not_deployed(connection, stack) from error
     if not parameters:
         raise not_deployed(connection, stack)
@@ -175,7 +175,7 @@ def _translate_errors() -> Iterator[None]:
 
 
 def stack_output(connection: Connection, stack: str, key: str) -> str:
-    """Read one output of a stack. Raises the errors of `stack_outputs`, and `NotUsable` if it is missing."""
+    """Read one output of a stack. Raises the errors of `stack_outputs`, and `NotUsable` if the output is missing."""
     return output(stack_outputs(connection, stack), stack, key)
 
 

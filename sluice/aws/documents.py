@@ -1,12 +1,12 @@
 """Values of any size in DynamoDB, replaced as a whole.
 
 pk                sk              item
-document#<name>   head            version, and where its parts are
+document#<name>   head            version, and the name of its parts
 document#<name>   <token>#<n>     the n-th part of a version
 
-Parts are written first, under a name of their own; then the head, on the condition that it is still the one that was
-read. The head is small: to look for a new version costs half a read unit, however large the value is. Parts never
-change: who has read a version reads none of it again.
+The parts are written first, under a new name; then the head, on the condition that it hasn't changed since it was read.
+The head is small, so a check for a new version costs half a read unit, however large the value is. Parts never change,
+so a cached version need not be read again.
 """
 
 from collections.abc import Callable
@@ -17,36 +17,36 @@ from sluice.aws.clients import calls
 from sluice.aws.items import CONDITION_FAILED, Item, attributes, delete_all, get_item, number, text
 from sluice.errors import CallFailed
 
-if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
+if TYPE_CHECKING:  # only the type checker has boto3-stubs; bundles don't
     from mypy_boto3_dynamodb import DynamoDBClient
 
-EXCHANGES = "exchanges"  # the document that the routing table is in
-LINKS = "links"  # the document that the registry of links is in
+EXCHANGES = "exchanges"  # name of the routing table's document
+LINKS = "links"  # name of the document with the registry of links
 PEERS = "peers"
 HEAD = "head"
-PART_BYTES = 380 * 1024  # an item has 400 KB, keys and all
-MAX_READS = 10  # of a value that is replaced while its parts are read
+PART_BYTES = 380 * 1024  # below DynamoDB's limit of 400 KB for an item with its keys
+MAX_READS = 10  # attempts, if the value is replaced while its parts are read
 
 
 @dataclass(slots=True, kw_only=True)
 class DynamoDocument:
-    """One value in a table. `new_token` gives a text that nobody else draws. Not for threads."""
+    """A value in a table. `new_token` returns a unique text. Not safe for threads."""
 
     client: "DynamoDBClient"
     table: str
     name: str
     new_token: Callable[[], str]
-    _head: Item = field(default_factory=dict)  # the last one whose parts were read, or written
+    _head: Item = field(default_factory=dict)  # the last head whose parts were read or written
     _content: bytes = b""
 
     def version(self) -> int:
-        """Read the version: one small read; 0 before the first save. Raises `CallFailed`."""
+        """Read the version with one small read; 0 before the first save. Raises `CallFailed`."""
         return number(self._item(HEAD), "version")
 
     def load(self) -> tuple[bytes | None, int]:
         """Read the bytes and their version; None before the first save. Raises `CallFailed`.
 
-        Parts that were replaced while they were read are read again, ten times at most.
+        If parts are replaced during a read, the read is repeated, up to ten times.
         """
         for _ in range(MAX_READS):
             head = self._item(HEAD)
@@ -61,7 +61,7 @@ class DynamoDocument:
         raise CallFailed("GetItem", "Changing", f"{self.name} was replaced during each of {MAX_READS} reads")
 
     def save(self, content: bytes, *, after: int) -> bool:
-        """Write version `after` + 1, in parts; False where somebody else has written since. Raises `CallFailed`."""
+        """Write version `after` + 1, in parts; False if another writer was faster. Raises `CallFailed`."""
         before = self._head if self._head and number(self._head, "version") == after else self._item(HEAD)
         if number(before, "version") != after:
             return False
@@ -85,11 +85,11 @@ class DynamoDocument:
         except CallFailed as error:
             if error.code != CONDITION_FAILED:
                 raise
-            # It may have been written by an earlier attempt, whose answer was lost: then its parts are read.
+            # An earlier attempt may have written the head, with its response lost: then the token is ours.
             is_ours = text(self._item(HEAD), "token") == token
         if is_ours:
             self._head, self._content = {**self._key(HEAD), **attributes(head)}, content
-        # What nobody will read: the version before, or the one that came too late.
+        # These parts aren't read any more: the previous version's, or those of a write that came too late.
         unread = _keys(before if is_ours else attributes(head))
         delete_all(self.client, self.table, [self._key(key) for key in unread])
         return is_ours

@@ -1,4 +1,4 @@
-"""DynamoDB items: how the table's rows spell strings and numbers, and how a query is read page by page."""
+"""DynamoDB items: the encoding of strings and numbers, conditional writes, and paged queries."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -8,35 +8,35 @@ from botocore.exceptions import ClientError
 from sluice.aws.clients import calls
 from sluice.errors import CallFailed
 
-if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
+if TYPE_CHECKING:  # only the type checker has boto3-stubs; bundles don't
     from mypy_boto3_dynamodb import DynamoDBClient
 
 Item = Mapping[str, Any]
 BATCH_WRITE_LIMIT = 25
 MAX_UNPROCESSED_ROUNDS = 8
-# Codes of `CallFailed`
+# Error codes that `CallFailed` has.
 CONDITION_FAILED = "ConditionalCheckFailedException"
 TRANSACTION_CANCELED = "TransactionCanceledException"
 
 
 def attributes(values: Mapping[str, str | int]) -> dict[str, dict[str, str]]:
-    """Write an item, or the values of an expression, in DynamoDB's format for strings and numbers."""
+    """Encode an item, or the values of an expression, in DynamoDB's format for strings and numbers."""
     return {name: {"N": str(value)} if isinstance(value, int) else {"S": value} for name, value in values.items()}
 
 
 def text(item: Item, name: str) -> str:
-    """Read a string attribute; empty where absent."""
+    """Return a string attribute; "" if the item doesn't have it."""
     value: str = item.get(name, {}).get("S", "")
     return value
 
 
 def number(item: Item, name: str) -> int:
-    """Read a whole number attribute; 0 where absent."""
+    """Return an integer attribute; 0 if the item doesn't have it."""
     return int(item.get(name, {}).get("N", "0"))
 
 
 def standing_item(error: CallFailed) -> Item | None:
-    """Find the item that stood in the way of a conditional put that asked for it; None for any other failure."""
+    """Return the existing item for which a conditional put failed, if the put asked for it; None for other failures."""
     cause = error.__cause__
     if isinstance(cause, ClientError) and error.code == CONDITION_FAILED:
         return cause.response.get("Item")  # type: ignore[return-value]  # not in the stub's ClientError response
@@ -44,7 +44,7 @@ def standing_item(error: CallFailed) -> Item | None:
 
 
 def get_item(client: "DynamoDBClient", table: str, key: Any, *, consistent: bool = True) -> Item:
-    """Read an item; empty if it isn't there. Raises `CallFailed`."""
+    """Read an item; empty if the item doesn't exist. Raises `CallFailed`."""
     with calls("GetItem"):
         return client.get_item(TableName=table, Key=key, ConsistentRead=consistent).get("Item", {})
 
@@ -57,9 +57,9 @@ def write_if(
     values: Mapping[str, str | int] | None = None,
     **request: Any,
 ) -> Item | None:
-    """Write an item on a condition; the item that stands there if the condition fails, else None. Raises `CallFailed`.
+    """Write an item on a condition; return the existing item if the condition fails, else None. Raises `CallFailed`.
 
-    A write whose answer was lost fails the condition by itself: then the item that stands there is the one written.
+    If a write's response is lost, its retry fails the condition: then the existing item is the one that was written.
     """
     if values:
         request["ExpressionAttributeValues"] = attributes(values)
@@ -94,17 +94,14 @@ def delete_if(client: "DynamoDBClient", table: str, key: Any, condition: str, va
 
 
 def cancellation_codes(error: CallFailed) -> list[str]:
-    """Return why each write of a cancelled transaction failed, in their order; `None` for writes that didn't fail."""
+    """Return the error code of each write in a cancelled transaction, in order; "None" for a write without an error."""
     cause = error.__cause__
     response: Any = cause.response if isinstance(cause, ClientError) else {}
     return [reason.get("Code", "None") for reason in response.get("CancellationReasons", [])]
 
 
 def query_pages(client: "DynamoDBClient", **query: Any) -> Iterator[list[Item]]:
-    """Read a query's items, page by page; the next page is asked for when the last one has been dealt with.
-
-    Raises `CallFailed`.
-    """
+    """Yield a query's items page by page; each page is requested when the caller is done with the last one."""
     pages = iter(client.get_paginator("query").paginate(**query))
     while True:
         with calls("Query"):
@@ -115,12 +112,12 @@ def query_pages(client: "DynamoDBClient", **query: Any) -> Iterator[list[Item]]:
 
 
 def delete_all(client: "DynamoDBClient", table: str, keys: Sequence[Item]) -> None:
-    """Delete items by key, 25 a request. Raises `CallFailed` where the table keeps refusing some."""
+    """Delete items by key, 25 in each request. Raises `CallFailed` if the table keeps refusing some."""
     _write_all(client, table, [{"DeleteRequest": {"Key": key}} for key in keys])
 
 
 def write_all(client: "DynamoDBClient", table: str, items: Sequence[Item]) -> None:
-    """Write items, 25 a request. Raises `CallFailed` where the table keeps refusing some."""
+    """Write items, 25 in each request. Raises `CallFailed` if the table keeps refusing some."""
     _write_all(client, table, [{"PutRequest": {"Item": item}} for item in items])
 
 

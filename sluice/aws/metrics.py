@@ -1,4 +1,4 @@
-"""Counts to CloudWatch as embedded metrics: one log line an invocation, no request."""
+"""Sends counts to CloudWatch as embedded metrics: one log line for each invocation, no request."""
 
 import os
 from collections.abc import Mapping
@@ -6,14 +6,14 @@ from functools import cache
 
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
-NAMESPACE = "Sluice"  # at a stage after its name
+NAMESPACE = "Sluice"  # default; a stage sets the variable to its prefixed name
 VARIABLE = "POWERTOOLS_METRICS_NAMESPACE"
 
 
 def publish(service: str, counts: Mapping[str, float], *, dimensions: Mapping[str, str] | None = None) -> None:
-    """Send the counts of one invocation, with the function as the dimension `service`; nothing where there are none.
+    """Publish the counts of one invocation, with the function as dimension `service`. Without counts nothing is sent.
 
-    Names of metrics are an interface: dashboards, alarms and operators' own queries hold on to them.
+    Metric names are an interface: dashboards, alarms and operators' queries depend on them.
     """
     if not counts:
         return
@@ -27,5 +27,5 @@ def publish(service: str, counts: Mapping[str, float], *, dimensions: Mapping[st
 
 @cache
 def _create_metrics(kind: type[EphemeralMetrics], service: str) -> EphemeralMetrics:
-    """Made once, which takes as long as all that is done with it; it is empty again when it is flushed."""
+    """Create the metrics object once, as that is slow; each flush empties the object."""
     return kind(namespace=os.environ.get(VARIABLE, NAMESPACE), service=service)

@@ -8,9 +8,9 @@ from sluice.settings import STORED_NAMES
 
 
 def read_parameters(names: Sequence[str]) -> str:
-    """Read the text whose parts these parameters hold, in order; ten at most. Raises `CallFailed`, `BadSetting`.
+    """Read a text that is stored in parts, in up to ten parameters, in order. Raises `CallFailed`, `BadSetting`.
 
-    A function asks once, as it starts; its client is made for that.
+    A function reads its parameters once, at its start, so the client isn't kept.
     """
     with calls("GetParameters"):
         response = make_client("ssm").get_parameters(Names=list(names))

@@ -1,4 +1,4 @@
-"""SQS adapters: batches to queues by URL or by name, and the rendezvous' `Queues`."""
+"""SQS adapters: send batches to queues by URL or name, receive, delete, and the queues of the rendezvous."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -12,13 +12,13 @@ from sluice.errors import CallFailed, QueueGone
 from sluice.message import Message
 from sluice.operations import QueueDepth
 
-if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
+if TYPE_CHECKING:  # only the type checker has boto3-stubs; bundles don't
     from mypy_boto3_sqs import SQSClient
 
 
-AT_ONCE = 10  # messages of one call
-MAX_WAIT_S = 20  # of a long poll
-GIVES_BACK = 3  # times, what SQS fails to show by its own fault
+AT_ONCE = 10  # SQS's limit of messages in one call
+MAX_WAIT_S = 20  # SQS's limit of a long poll, in seconds
+GIVES_BACK = 3  # attempts for messages that SQS fails to release by its own fault
 
 
 class QueuesByUrl(msgspec.Struct, frozen=True):
@@ -27,26 +27,26 @@ class QueuesByUrl(msgspec.Struct, frozen=True):
     client: "SQSClient"
 
     def send_batch(self, url: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
-        """Send up to ten entries. Returns the ids of those that SQS refused, with its reason.
+        """Send up to ten entries. Returns the ids of entries that SQS refused, each with SQS's reason.
 
-        Raises `QueueGone`, and `CallFailed` for what else goes wrong with all of them.
+        Raises `QueueGone`, and `CallFailed` if the whole call fails.
         """
         return send_batch(self.client, url, entries, queue=url)
 
 
 def send_batch(client: "SQSClient", url: str, entries: Sequence[dict[str, Any]], *, queue: str) -> Mapping[str, str]:
-    """Send up to ten entries. Returns the ids of those that SQS refused, with its reason.
+    """Send up to ten entries. Returns the ids of entries that SQS refused, each with SQS's reason.
 
-    Raises `QueueGone` with the `queue`, as the caller knows it, and `CallFailed`.
+    Raises `QueueGone` with the `queue`, the caller's name for it, and `CallFailed` if the whole call fails.
     """
     with calls("SendMessageBatch", queue=queue):
-        # boto3's type names every field of an entry; `sluice.message` makes them.
+        # boto3's type names every field of an entry; `sluice.message` builds the entries.
         done = client.send_message_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
     return {failed["Id"]: f"{failed['Code']}: {failed.get('Message', '')}" for failed in done.get("Failed", [])}
 
 
 def delete_batch(client: "SQSClient", url: str, receipt_handles: Sequence[str], *, queue: str) -> None:
-    """Delete received messages, ten at most. Raises `QueueGone` with the `queue`, and `CallFailed`, also for one."""
+    """Delete up to ten received messages. Raises `QueueGone` with the `queue`, and `CallFailed` if one fails."""
     entries = [{"Id": str(place), "ReceiptHandle": handle} for place, handle in enumerate(receipt_handles)]
     with calls("DeleteMessageBatch", queue=queue):
         # boto3's type is a TypedDict of the same two fields.
@@ -56,21 +56,21 @@ def delete_batch(client: "SQSClient", url: str, receipt_handles: Sequence[str], 
 
 
 def fetch_depth(client: "SQSClient", url: str) -> QueueDepth:
-    """Count the messages in a queue now. Raises `CallFailed`."""
+    """Return the approximate number of messages in a queue. Raises `CallFailed`."""
     with calls("GetQueueAttributes"):
-        said = client.get_queue_attributes(
+        counts = client.get_queue_attributes(
             QueueUrl=url,
             AttributeNames=["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"],
         )["Attributes"]
     return QueueDepth(
-        visible=int(said["ApproximateNumberOfMessages"]),
-        in_flight=int(said["ApproximateNumberOfMessagesNotVisible"]),
+        visible=int(counts["ApproximateNumberOfMessages"]),
+        in_flight=int(counts["ApproximateNumberOfMessagesNotVisible"]),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class QueuesByName:
-    """Queues of one account and region by name. `sibling_url` is any one's URL: to look one up would be a request."""
+    """Queues of one account and region by name. URLs are derived from `sibling_url`, as a look-up needs a request."""
 
     client: "SQSClient"
     sibling_url: str
@@ -80,7 +80,7 @@ class QueuesByName:
         return self.sibling_url.rsplit("/", 1)[0] + "/" + name
 
     def send_batch(self, name: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
-        """Send up to ten entries to a queue; the ids of those that SQS refused, with its reason.
+        """Send up to ten entries to a queue. Returns the ids of entries that SQS refused, each with SQS's reason.
 
         Raises `QueueGone` with the name, and `CallFailed`.
         """
@@ -89,15 +89,15 @@ class QueuesByName:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedQueues:
-    """Queues that a function receives from, of whatever account. `any_url` is the URL of any queue of the region."""
+    """Queues of any account from which a function receives. `any_url` is the URL of any queue of the region."""
 
     client: "SQSClient"
     any_url: str
 
     def show_again(self, arn: str, waits_s: Mapping[str, int]) -> None:
-        """Make messages visible again after these seconds, before their visibility timeout.
+        """Make up to ten messages visible again before their visibility timeout. Raises `CallFailed`.
 
-        `waits_s` is by receipt handle, ten at most. Raises `CallFailed`.
+        `waits_s` are the seconds until then, by receipt handle.
         """
         account, name = arn.split(":")[4:]
         url = f"{self.any_url.rsplit('/', 2)[0]}/{account}/{name}"
@@ -112,7 +112,7 @@ class ReceivedQueues:
 
 @dataclass(frozen=True, slots=True)
 class ConsumedQueue:
-    """One queue from which messages are received and deleted.
+    """A queue from which messages are received and deleted.
 
     `wait_s` is the wait time of a receive; `hidden_s` is the visibility timeout of received messages, None for the
     queue's own.
@@ -124,11 +124,11 @@ class ConsumedQueue:
     hidden_s: int | None = None
 
     def receive(self, *, most: int, wait_s: int | None = None) -> Sequence[Message]:
-        """Receive up to `most` messages, ten at most. Raises `QueueGone`, `CallFailed`."""
+        """Receive up to `most` messages, at most ten. Raises `QueueGone`, `CallFailed`."""
         return [Message.from_api(received) for received in self.receive_raw(most=most, wait_s=wait_s)]
 
     def receive_raw(self, *, most: int, wait_s: int | None = None) -> Sequence[Any]:
-        """Receive the messages in the format of the API."""
+        """Receive messages in the format of the SQS API."""
         hidden: dict[str, Any] = {} if self.hidden_s is None else {"VisibilityTimeout": self.hidden_s}
         with calls("ReceiveMessage", queue=self.url):
             received = self.client.receive_message(
@@ -142,11 +142,11 @@ class ConsumedQueue:
         return received.get("Messages", [])
 
     def delete(self, messages: Sequence[Message]) -> None:
-        """Delete received messages, ten at most. Raises `QueueGone`, `CallFailed`."""
+        """Delete up to ten received messages. Raises `QueueGone`, `CallFailed`."""
         delete_batch(self.client, self.url, [message.receipt_handle for message in messages], queue=self.url)
 
     def give_back(self, messages: Sequence[Message]) -> None:
-        """Make received messages visible at once. If that fails, their visibility timeout does it later."""
+        """Make received messages visible at once. If that fails, they become visible after their visibility timeout."""
         left = list(messages)
         for _ in range(GIVES_BACK):
             batches = [left[start : start + AT_ONCE] for start in range(0, len(left), AT_ONCE)]
@@ -162,13 +162,15 @@ class ConsumedQueue:
                 ],
             )
             return [messages[int(failed["Id"])] for failed in done.get("Failed", []) if not failed["SenderFault"]]
-        return ()  # botocore has tried again already
+        return ()  # botocore has already retried the call
 
 
 class SqsQueues(msgspec.Struct, frozen=True):
-    """SQS through a client. `sibling_url` is the URL of any queue of the same account and region.
+    """The queues of the rendezvous, through SQS clients.
 
-    `holding` is a client whose time limit is longer than any wait of `receive`, where the other's isn't.
+    `sibling_url` is the URL of any queue of the same account and region.
+
+    `holding` is a client whose read timeout exceeds every wait of `receive`; it is needed if that of `client` doesn't.
     """
 
     client: "SQSClient"
@@ -178,12 +180,12 @@ class SqsQueues(msgspec.Struct, frozen=True):
     def create(self, name: str, attributes: Mapping[str, str]) -> str:
         """Create a queue, or find one with the same attributes. Returns its URL. Raises `CallFailed`."""
         with calls("CreateQueue"):
-            # boto3's type names every attribute; ours are constants of the callers.
+            # boto3's type names every attribute; the callers' attributes are constants.
             made = self.client.create_queue(QueueName=name, Attributes=dict(attributes))  # type: ignore[arg-type]
         return made["QueueUrl"]
 
     def send(self, url: str, body: str, *, attributes: Mapping[str, str] | None = None, delay_s: int = 0) -> None:
-        """Send one message with these String attributes. Raises `QueueGone` or `CallFailed`."""
+        """Send a message with these String attributes. Raises `QueueGone` or `CallFailed`."""
         with calls("SendMessage", queue=url):
             self.client.send_message(
                 QueueUrl=url,
@@ -195,7 +197,7 @@ class SqsQueues(msgspec.Struct, frozen=True):
             )
 
     def receive(self, url: str, *, wait_s: int) -> str | None:
-        """Read one message's body, waiting up to `wait_s`; it isn't deleted. Raises `QueueGone` or `CallFailed`."""
+        """Receive a message's body, waiting up to `wait_s`, without a deletion. Raises `QueueGone`, `CallFailed`."""
         with calls("ReceiveMessage", queue=url):
             client = self.holding or self.client
             received = client.receive_message(QueueUrl=url, MaxNumberOfMessages=1, WaitTimeSeconds=wait_s)
@@ -203,9 +205,9 @@ class SqsQueues(msgspec.Struct, frozen=True):
         return messages[0]["Body"] if messages else None
 
     def delete(self, name: str) -> bool:
-        """Delete a queue by name; False where it doesn't exist. Raises `CallFailed`.
+        """Delete a queue by name; False if the queue doesn't exist. Raises `CallFailed`.
 
-        The URL is made from a sibling's: looking it up would be a second request.
+        The URL is derived from `sibling_url`, as a look-up would be a second request.
         """
         url = self.sibling_url.rsplit("/", 1)[0] + "/" + name
         try:

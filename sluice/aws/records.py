@@ -1,7 +1,7 @@
 """Parses a function's SQS batch, reports the messages to redeliver, and dead-letters those that cannot succeed.
 
-SQS moves a message to a dead-letter queue without a word. So whatever can't succeed is sent there by us, with the
-reason; the queue's own redrive is the net under it, for functions that die.
+SQS moves messages to a dead-letter queue without a reason. So this module itself sends messages that can't succeed,
+with the reason. The queue's own redrive policy remains for functions that crash.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,32 +18,32 @@ from sluice.batches import HELD_BACK
 from sluice.errors import CallFailed, HeldBack, SenderFault, SluiceError, dead_letter_text
 from sluice.message import DeadLetter, Message, Outgoing
 
-HASTENED_AT_ONCE = 10  # by one request
+HASTENED_AT_ONCE = 10  # messages in one request
 HASTENED_WITHIN_S = 2.0
-AGAIN_AFTER_S = (5,)  # where a function says nothing else; at the first failure
-MAX_RECEIVES = 3  # where a function says nothing else; no queue redrives sooner
+AGAIN_AFTER_S = (5,)  # default: only the first failure is redelivered early
+MAX_RECEIVES = 3  # default, not above any queue's redrive policy
 FIFO_SUFFIX = ".fifo"
 
-BatchResponse = dict[str, list[dict[str, str]]]  # which of a batch's messages are to come again, for Lambda
+BatchResponse = dict[str, list[dict[str, str]]]  # Lambda's partial batch response: messages to redeliver
 
 logger = Logger()
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """The messages of one event, which are all of one queue, in order. `source` is its ARN."""
+    """The messages of one Lambda event in order, all from one queue. `source` is the queue's ARN."""
 
     source: str
     messages: tuple[Message, ...]
 
     @classmethod
     def parse(cls, event: Mapping[str, Any]) -> "Batch":
-        """Read an event of an SQS event source mapping."""
+        """Parse an event of an SQS event source mapping."""
         records = event["Records"]
         return cls(records[0]["eventSourceARN"], tuple(map(Message.from_lambda, records)))
 
     @classmethod
     def try_parse(cls, event: Any) -> "Batch | None":
-        """Read an event that is one of an SQS event source mapping; None for what an operator asks, whatever it is."""
+        """Parse an event of an SQS event source mapping; None for any other event, such as an operator's request."""
         match event:
             case {"Records": [{"eventSourceARN": str()}, *_]}:
                 return cls.parse(event)
@@ -56,16 +56,16 @@ class Batch(msgspec.Struct, frozen=True):
 
     @property
     def fifo(self) -> bool:
-        """Whether the queue keeps order."""
+        """Whether the queue is a FIFO queue."""
         return self.source.endswith(FIFO_SUFFIX)
 
 
 class Reporter(msgspec.Struct, frozen=True, kw_only=True):
-    """Says what of a batch is to come again. `executor` is for records and dead letters side by side.
+    """Reports which messages of a batch to redeliver. `executor` handles records and dead letters in parallel.
 
-    What passes in seconds needn't wait for the time-out of a message, nor all of its group with it: what has failed for
-    the first time, or as often as `again_after_s` has waits, is shown by `received` after that. Then it waits for its
-    time-out, as outages last. Without `received` all does, always.
+    A transient error shouldn't block a message, or its whole group, for the visibility timeout. So for its first
+    failures, as many as `again_after_s` has waits, `received` makes a message visible after that wait. Later failures
+    wait for the visibility timeout, as outages last. Without `received` every failure does.
     """
 
     dead_letters: DeadLetters
@@ -76,10 +76,10 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
     def report(
         self, batch: Batch, failures: Mapping[int, Exception], *, max_receives: int = MAX_RECEIVES
     ) -> BatchResponse:
-        """Answer Lambda, given by position what failed and why.
+        """Return the response for Lambda, given the failed messages' errors by position.
 
-        What failed by its sender's fault, or for the `max_receives`th time, becomes a dead letter; what is only held
-        back never does. A dead letter that can't be sent comes again.
+        A message becomes a dead letter after a sender's fault, or at its `max_receives`th failure; a message that is
+        only held back never does. If a dead letter can't be sent, its message is redelivered.
         """
 
         def stays(position: int) -> bool:
@@ -98,14 +98,14 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
                 message_id=message.message_id,
                 receives=message.receive_count,
                 reason=str(fault),
-                trace_header=message.trace_header,  # by which a message is found on its whole way
+                trace_header=message.trace_header,  # identifies the message at every site
                 exc_info=None if isinstance(fault, SluiceError) else fault,
             )
             if message.receive_count < max_receives and not isinstance(fault, SenderFault):
                 return True
             try:
                 self.bury(batch, position, dead_letter_text(fault))
-            except Exception:  # whatever it was, the message stays, and the others are reported as they are
+            except Exception:  # after any error the message stays, and the others are reported
                 logger.exception("DeadLetterNotSent", message_id=message.message_id)
                 return True
             return False
@@ -121,10 +121,10 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
     def serve(
         self, batch: Batch, handle: Callable[[Message], None], *, max_receives: int = MAX_RECEIVES
     ) -> BatchResponse:
-        """Handle each message by itself and report those that raised.
+        """Handle each message by itself and report the failed ones.
 
-        Of a standard queue as many at once as the executor has threads; of a FIFO queue one after the other, and what
-        follows a failed one of its group waits for it.
+        A standard queue's messages run in parallel on the executor's threads. A FIFO queue's run one after the other,
+        and a failed message holds back its successors in its group.
         """
 
         def outcome(message: Message) -> Exception | None:
@@ -148,7 +148,7 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
         return self.report(batch, failures, max_receives=max_receives)
 
     def _hasten(self, batch: Batch, messages: Sequence[Message]) -> None:
-        """Have what failed shown again soon. What can't be, comes when its time is out."""
+        """Make failed messages visible again soon. If that fails, their visibility timeout does it later."""
         received = self.received
         if received is None:
             return
@@ -169,18 +169,18 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
             self.executor.submit(show, handles[start : start + HASTENED_AT_ONCE])
             for start in range(0, len(handles), HASTENED_AT_ONCE)
         ]
-        # The answer to Lambda matters more: one that comes too late lets all of the batch come again.
+        # The response must not be late: then Lambda would redeliver the whole batch.
         for late in wait(shown, timeout=HASTENED_WITHIN_S).not_done:
             late.cancel()
 
     def bury(self, batch: Batch, position: int, reason: str) -> None:
-        """Send a message of the batch to the dead letters. Raises `CallFailed`."""
+        """Send a message of the batch to the dead-letter queue. Raises `CallFailed`."""
         self.dead_letters.bury(DeadLetter(message=batch.messages[position], reason=reason, source=batch.source))
 
     def bury_copy(self, batch: Batch, position: int, copy: Outgoing, *, queue: str, reason: str) -> None:
-        """Send what another queue of the site was to have of a message to the dead letters. Raises `CallFailed`.
+        """Send an undelivered copy for another queue of the site to the dead-letter queue. Raises `CallFailed`.
 
-        It says that it was in that queue: should it be put back, it goes there, and to no other.
+        The dead letter names that queue as its source, so a redrive returns the copy only to that queue.
         """
         message = replace(batch.messages[position], body=copy.body, attributes=copy.attributes)
         source = f"{batch.source.rsplit(':', 1)[0]}:{queue}"

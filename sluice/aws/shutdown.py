@@ -16,23 +16,23 @@ from threading import Thread
 import urllib3
 from aws_lambda_powertools.logging import Logger
 
-API_VARIABLE = "AWS_LAMBDA_RUNTIME_API"  # Lambda sets it to host and port of its Extensions API
-EXTENSION = "sluice-shutdown"  # unique within a function
+API_VARIABLE = "AWS_LAMBDA_RUNTIME_API"  # set by Lambda to host and port of its Extensions API
+EXTENSION = "sluice-shutdown"  # a name that is unique within a function
 TERMINATION = frozenset({signal.SIGTERM})
 
 logger = Logger()
 
 
 def call_at_shutdown(callback: Callable[[], None]) -> None:
-    """Call `callback` when Lambda shuts this environment down. Then the process ends, killed after 500 ms.
+    """Call `callback` when Lambda shuts this environment down; after 500 ms Lambda kills the process.
 
-    Lambda takes registrations only while the handler's module is imported. Outside Lambda nothing is registered.
-    A process that crashes, or that Lambda kills at a time-out, isn't called.
+    Lambda accepts registrations only while the handler's module is imported. Outside Lambda nothing is registered. The
+    callback isn't called if the process crashes, or if Lambda kills it at a timeout.
     """
     api = os.environ.get(API_VARIABLE)
     if not api:
         return
-    # Its own pool: the time-outs of AWS's clients don't fit a request that is never answered.
+    # A pool of its own, because the timeouts of AWS's clients don't suit a request that gets no response.
     pool = urllib3.PoolManager(retries=False)
     address = f"http://{api}/2020-01-01/extension"
     headers = {"Lambda-Extension-Name": EXTENSION, "Content-Type": "application/json"}
@@ -43,7 +43,7 @@ def call_at_shutdown(callback: Callable[[], None]) -> None:
     identifier = {"Lambda-Extension-Identifier": registered.headers["Lambda-Extension-Identifier"]}
 
     def wait_for_ever() -> None:
-        """Ask for the next event, which tells Lambda that the extension is ready. There is none."""
+        """Request the next event, which tells Lambda that the extension is ready. The request gets no response."""
         pool.request("GET", f"{address}/event/next", headers=identifier)
 
     def wait_for_shutdown() -> None:
@@ -55,8 +55,8 @@ def call_at_shutdown(callback: Callable[[], None]) -> None:
         sys.stdout.flush()
         os._exit(0)  # the runtime's thread waits for an invocation that never comes
 
-    # A handler would run in the main thread, which the runtime may hold in compiled code and which may hold a lock
-    # that the callback needs. Threads that are started from now on inherit that the signal isn't theirs.
+    # A signal handler would run in the main thread, which may be in compiled code or may hold a lock that the callback
+    # needs. So the signal is blocked for this thread and for all threads that start from now on.
     signal.pthread_sigmask(signal.SIG_BLOCK, TERMINATION)
     Thread(target=wait_for_shutdown, daemon=True).start()
     Thread(target=wait_for_ever, daemon=True).start()

@@ -8,7 +8,7 @@ from sluice.aws.clients import calls
 from sluice.aws.items import attributes
 from sluice.errors import CallFailed
 
-if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
+if TYPE_CHECKING:  # only the type checker has boto3-stubs; bundles don't
     from mypy_boto3_dynamodb import DynamoDBClient
 
 TICKS = "ticks"
@@ -16,14 +16,14 @@ CONDITION_FAILED = "ConditionalCheckFailedException"
 
 
 class Ticks(msgspec.Struct, frozen=True):
-    """One function's tick in a table, item (`ticks`, `name`)."""
+    """The pending tick of one function, in the item (`ticks`, `name`) of a table."""
 
     client: "DynamoDBClient"
     table: str
     name: str
 
     def claim(self, *, due_at_ms: int, now_ms: int) -> bool:
-        """Whether the caller is to arm a tick for then; False where one is armed that comes as soon."""
+        """Claim a tick at `due_at_ms`: True if the caller must schedule it, False if one is pending by then."""
         try:
             with calls("UpdateItem"):
                 self.client.update_item(

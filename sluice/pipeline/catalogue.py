@@ -39,7 +39,7 @@ class Catalogue(msgspec.Struct, frozen=True):
         )
 
     def drain(self, slot: str) -> Job:
-        """Build the batch land job that ends when the queue is empty; it replaces the stream, on its checkpoint."""
+        """Build the land job that drains the queue. It replaces the stream and uses the same checkpoint."""
         return self._batch(LAND, self.settings.landing.arguments(drain=True), slot)
 
     def build_due_jobs(self, now_ms: int) -> Sequence[Job]:

@@ -60,7 +60,7 @@ class StorageLocations(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SqsEndpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """The region and endpoint by which a job calls SQS; None is AWS's own endpoint."""
+    """The region and endpoint by which a job calls SQS; endpoint None is AWS's own."""
 
     region: str
     endpoint: str | None = None
@@ -73,7 +73,7 @@ class SqsEndpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Landing(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the land job. `metrics` is the metrics' namespace; unset is the source's default.
+    """Settings of the land job. `metrics` is the metrics' namespace, by default the source's.
 
     `columns` lists message attributes to land as columns, `name:type,…`; `envelope` names the bodies' envelopes.
     """
@@ -144,11 +144,11 @@ class Workers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """The submitted program's addresses in S3. They contain a hash of the content, so new content is a new program."""
+    """The locations of a job's program in S3, which contain a hash of the content: new content is a new program."""
 
     entry_point: str
-    environment: str  # third-party packages, an archive
-    code: str  # our package, an archive
+    environment: str  # archive of third-party packages
+    code: str  # archive of Sluice's packages
     python: str = "3.11"
     workers: Workers = Workers()
     places: StorageLocations
@@ -156,8 +156,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def configuration(self) -> Mapping[str, str]:
         """The Spark properties."""
-        # The image's own interpreter, named in full: the archive's wheels are compiled for it, and which of its
-        # Pythons an image takes by default changes from release to release.
+        # The image's own interpreter, with its full path: the archive's wheels are compiled for it, and the default
+        # among an image's Pythons changes from release to release.
         python, path = f"/usr/bin/python{self.python}", "./environment:./code"
         properties = {
             "spark.archives": f"{self.environment}#environment,{self.code}#code",

@@ -19,7 +19,7 @@ from sluice.pipeline.states import TargetState
 Text = Annotated[str, Meta(min_length=1, max_length=256)]
 JobName = Literal["land", "statistics", "compact", "replay"]
 YESTERDAY = "yesterday"
-_DAY = re.compile(r"\d{4}-\d\d-\d\d")  # Python accepts more forms of dates
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")  # because Python accepts more forms of dates
 
 
 class JobOutcome(Struct, frozen=True, kw_only=True):
@@ -57,7 +57,7 @@ class RunView(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PipelineView(Struct, frozen=True, kw_only=True):
-    """The stream's requested state, since when ("" if never requested), and the latest runs, newest first.
+    """The stream's requested state, the time of the request ("" if there was none), and the latest runs, newest first.
 
     `digest` is the deployed version of the land job.
     """
@@ -83,7 +83,7 @@ class StartStatistics(Operation[JobOutcome], frozen=True, kw_only=True, tag="sta
     day: Text = YESTERDAY
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an invalid day, minutes before Spark would."""
+        """Raise ValueError for an invalid day; Spark would fail only minutes later."""
         if self.day == YESTERDAY:
             return
         with suppress(ValueError):
@@ -133,7 +133,7 @@ JobsOperation = (
 
 
 def _moment(name: str, text: str) -> datetime:
-    """Parse a time as the job does; without an offset it is UTC."""
+    """Parse a time as the job does; a time without an offset is UTC."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

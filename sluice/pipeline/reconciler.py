@@ -31,7 +31,7 @@ TARGET_STATES = {
     StartLand: TargetState.RUNNING,
     DrainQueue: TargetState.DRAINED,
     StopJob: TargetState.STOPPED,
-}  # the stream's, by operation
+}  # the stream's requested state, by operation
 ALLOWED_WHILE_RESTING = (ReconcileJobs, ShowPipeline, StopJob)
 
 
@@ -77,7 +77,7 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
                 return self.show()
             case StartLand() | DrainQueue() | StopJob(job="land"):
                 target = TARGET_STATES[type(operation)]
-                # A running drain continues under the slot of its first request.
+                # A running drain continues: it keeps the slot of its first request.
                 if not (target is TargetState.DRAINED and self.state().wanted is TargetState.DRAINED):
                     self.desired.save(DesiredState(wanted=target, since=iso(self.now_ms())))
                 return self._apply_decision(LAND, self._stream_job(self.state()), self._runs(), pause_ms=0)
@@ -93,7 +93,7 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
         pause_ms = self.catalogue.settings.limits.restart_after_failure_s * 1000
         landed = self._apply_decision(LAND, self._stream_job(state), runs, pause_ms=pause_ms)
         if state.wanted is TargetState.DRAINED and landed.step is JobStep.REST:
-            # Otherwise the finished drain would run again when its run is no longer listed.
+            # Once the finished drain's run is no longer listed, the drain would otherwise run again.
             self.desired.save(DesiredState(wanted=TargetState.STOPPED, since=iso(self.now_ms())))
         if self.catalogue.settings.limits.resting:
             return (
@@ -128,7 +128,7 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def state(self) -> DesiredState:
-        """Return the requested state; by default the deployment's, and stopped while the pipeline rests."""
+        """Return the requested state; by default the deployment's, and stopped while the pipeline is resting."""
         if self.catalogue.settings.limits.resting:
             return DesiredState(wanted=TargetState.STOPPED, since="")
         first = TargetState.RUNNING if self.catalogue.settings.limits.streaming else TargetState.STOPPED

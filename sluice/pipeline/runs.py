@@ -1,8 +1,8 @@
 """The decision about a job, given its runs: start, keep, stop, wait, or nothing. Pure.
 
-Every decision depends only on the current runs, so the next reconciliation repairs a lost start, a run that was
-cancelled by hand, or two concurrent starts. A run's name contains the job's digest and slot, because a list of runs
-has names but no tags.
+Every decision depends only on the current runs, so the next reconciliation corrects a lost start, a run that was
+cancelled by hand, or two concurrent starts. A run's name contains the job's digest and slot, because a list of runs has
+names but no tags.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from sluice.times import DAY_MS
 
 SEPARATOR = "/"
 TOKEN_CHARACTERS = (
-    64  # of a client token: https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_StartJobRun.html
+    64  # limit of a client token: https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_StartJobRun.html
 )
 
 
@@ -73,14 +73,14 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> "Run | None":
-        """Read a run as EMR Serverless lists it; None if its name isn't one of ours."""
+        """Parse a run as EMR Serverless lists it; None if Sluice didn't start the run."""
         name = RunName.parse(fields.get("name") or "")
         if name is None:
             return None
         return cls(
             run_id=fields["id"],
             name=name,
-            # A state that is new to us: as long as it isn't known to have ended, it may write.
+            # An unknown state counts as live, because the run may still write.
             state=RunState(fields["state"]) if fields["state"] in list(RunState) else RunState.RUNNING,
             created_at_ms=int(fields["createdAt"].timestamp() * 1000),
             ended_at_ms=int(fields["updatedAt"].timestamp() * 1000),
@@ -115,14 +115,14 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decide(name: str, job: Job | None, runs: Iterable[Run], *, now_ms: int, pause_ms: int) -> Decision:
-    """Decide the step for the job `name`, which should run as `job`, or not at all if that is None.
+    """Decide the step for the job `name`, which should run as `job`, or should not run if `job` is None.
 
     `runs` are all live runs and those that ended in the last days, of any job, in any order. A failed stream is started
-    again after `pause_ms`; 0 means at once, without a comparison of clocks.
+    again after `pause_ms`; 0 means at once, and compares no clocks.
     """
     ours = sorted((run for run in runs if run.name.job == name), key=lambda run: (run.created_at_ms, run.run_id))
     live = [run for run in ours if run.is_live]
-    # A running batch continues unchanged, and no second one starts before it ends.
+    # A running batch job continues unchanged, and no second run starts before it ends.
     kept = job and next(
         (
             run
@@ -134,7 +134,7 @@ def decide(name: str, job: Job | None, runs: Iterable[Run], *, now_ms: int, paus
     )
     cancel = tuple(run.run_id for run in live if run is not kept and run.state is not RunState.CANCELLING)
     if kept:
-        # The oldest run continues; others of the same job, started by a race, are cancelled.
+        # The oldest run continues. A race may have started other runs of the same job, which are cancelled.
         said = f"{kept.run_id} is {kept.state.value}"
         if job and kept.name.slot != job.slot and kept.name.digest != job.digest:
             return Decision(step=JobStep.BUSY, reason=f"{said}, which is {kept.name}", cancel=cancel)
@@ -150,8 +150,8 @@ def decide(name: str, job: Job | None, runs: Iterable[Run], *, now_ms: int, paus
 
 def _decide_next(job: Job, ours: Sequence[Run], *, now_ms: int, pause_ms: int) -> Decision:
     """Decide the step after the job's last run. A slot runs once, even if the job's version changes."""
-    # Concurrent starts of a job after the same run have the same token, so that EMR Serverless starts one. It contains
-    # the day if the job's earlier runs are no longer listed.
+    # Concurrent starts of a job after the same run have the same token, so that EMR Serverless starts one. The token
+    # contains the day if the job's earlier runs are no longer listed.
     latest = ours[-1].run_id if ours else str(now_ms // DAY_MS)
     token = hashlib.sha256(f"{RunName.from_job(job)} after {latest}".encode()).hexdigest()[:TOKEN_CHARACTERS]
     start = Decision(step=JobStep.START, reason="none runs", token=token)

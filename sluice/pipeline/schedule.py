@@ -24,7 +24,7 @@ class Daily(msgspec.Struct, frozen=True):
         return cls(int(match[1]) * 60 + int(match[2]))
 
     def last_due(self, now_ms: int) -> date:
-        """Return the day on which the job was last due: today, or yesterday if today's time hasn't come."""
+        """Return the day on which the job was last due: today, or yesterday if today's time is still to come."""
         now = utc_datetime(now_ms)
         today = now.hour * 60 + now.minute >= self.minute
         return now.date() if today else now.date() - ONE_DAY

@@ -10,7 +10,7 @@ from sluice.settings import Settings
 class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits and schedules of jobs. `streaming` is whether the land job runs until an operator requests otherwise.
 
-    With `resting` no job can run, because the deployment has no network path to SQS.
+    If `resting`, no job can run, because the deployment has no network path to SQS.
     """
 
     streaming: bool

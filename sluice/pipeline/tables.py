@@ -13,7 +13,7 @@ from sluice.errors import Malformed
 
 LOG_FOLDER = "_delta_log"
 COMMIT_SUFFIX = ".json"
-METADATA_FOLDER = "metadata"  # an Iceberg table's
+METADATA_FOLDER = "metadata"  # name of an Iceberg table's folder
 VERSION_HINT = f"{METADATA_FOLDER}/version-hint.text"
 _DIGITS = 20  # length of a version in a commit file's name
 
@@ -30,7 +30,7 @@ class Files(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedFile:
-    """A data file that a version added. `path` is relative to the table, and URI-encoded."""
+    """A data file that a version has added. `path` is relative to the table, and URI-encoded."""
 
     path: str
     partition: Mapping[str, str | None]
@@ -39,7 +39,7 @@ class AddedFile:
 
     @classmethod
     def parse(cls, action: Mapping[str, Any]) -> "AddedFile":
-        """Read an `add` action of the log. Raises KeyError, TypeError, ValueError for another document."""
+        """Parse an `add` action of the log. Raises KeyError, TypeError, ValueError for another document."""
         return cls(
             path=str(action["path"]),
             partition=dict(action["partitionValues"]),
@@ -68,7 +68,7 @@ class TableVersion:
 
     @classmethod
     def from_snapshot(cls, snapshot: Mapping[str, Any]) -> "TableVersion":
-        """Read an Iceberg snapshot. Raises KeyError, TypeError, ValueError for another document."""
+        """Parse an Iceberg snapshot. Raises KeyError, TypeError, ValueError for another document."""
         summary = snapshot["summary"]
         batch, total = summary.get("sluice.batch"), summary.get("total-records")
         return cls(

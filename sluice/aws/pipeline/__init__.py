@@ -1,1 +1,1 @@
-"""The ports of the pipeline's job runs, done with EMR Serverless and DynamoDB."""
+"""The adapters that start job runs on EMR Serverless and keep their desired states in DynamoDB."""

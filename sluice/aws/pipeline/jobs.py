@@ -1,4 +1,4 @@
-"""Job runs on EMR Serverless: `sluice.pipeline.reconciler.JobRuns`, and their desired states in a table."""
+"""Job runs on EMR Serverless, and their desired states in DynamoDB: adapters for the ports of `pipeline.reconciler`."""
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -14,7 +14,7 @@ from sluice.pipeline.runs import LIVE, Run, build_start_request
 from sluice.pipeline.schedule import utc_datetime
 from sluice.pipeline.states import DESIRED_STATE, DesiredState
 
-if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
+if TYPE_CHECKING:  # only the type checker has boto3-stubs; bundles don't
     from mypy_boto3_dynamodb import DynamoDBClient
 
 LISTED_FOR = timedelta(days=7)
@@ -23,27 +23,27 @@ GONE = frozenset({"ValidationException", "ResourceNotFoundException", "ConflictE
 
 
 class EmrRuns(msgspec.Struct, frozen=True, kw_only=True):
-    """The runs of one application. `client` is one of `emr-serverless`."""
+    """The job runs of one application. `client` is the boto3 client of `emr-serverless`."""
 
     client: Any
     application_id: str
     role_arn: str
 
     def all(self, *, now_ms: int) -> Sequence[Run]:
-        """List all live runs and those of the last days, but for others' in the application. Raises `CallFailed`."""
+        """List all live runs, and ended ones of the last days, that Sluice has started. Raises `CallFailed`."""
         listed = {run["id"]: run for run in self._pages(states=[state.value for state in LIVE])}
-        # The second list is later, so that a run that ended in between is seen as ended.
+        # The second list is later, so that a run that ended in between is listed as ended.
         listed |= {run["id"]: run for run in self._pages(createdAtAfter=utc_datetime(now_ms) - LISTED_FOR)}
         return [run for fields in listed.values() if (run := Run.parse(fields))]
 
     def start(self, job: Job, *, token: str) -> str:
-        """Start a run, once for each token; its id. Raises `CallFailed`."""
+        """Start a run, once for each token, and return its id. Raises `CallFailed`."""
         arguments = build_start_request(job, application_id=self.application_id, role_arn=self.role_arn, token=token)
         with calls("StartJobRun"):
             return str(self.client.start_job_run(**arguments)["jobRunId"])
 
     def cancel(self, run_id: str, *, grace_s: int) -> None:
-        """Ask a run to end, killed after the grace period; one that has ended stays so. Raises `CallFailed`."""
+        """Ask a live run to end; it is killed after the grace period. Raises `CallFailed`."""
         with calls("CancelJobRun"):
             try:
                 self.client.cancel_job_run(
@@ -54,7 +54,7 @@ class EmrRuns(msgspec.Struct, frozen=True, kw_only=True):
                     raise
 
     def _pages(self, **only: Any) -> Iterator[dict[str, Any]]:
-        """List the runs by mode: AWS doesn't document the list without one, and a missed stream would start twice.
+        """List the runs by mode: AWS doesn't document a list without one, and a missed stream would start twice.
 
         https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_ListJobRuns.html
         """
@@ -68,18 +68,18 @@ class EmrRuns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DynamoDesiredStates(msgspec.Struct, frozen=True, kw_only=True):
-    """Stores the desired states as one item of a table: `sluice.pipeline.reconciler.DesiredStates`."""
+    """Stores the desired states in one item of a table: an adapter for `sluice.pipeline.reconciler.DesiredStates`."""
 
     client: "DynamoDBClient"
     table: str
 
     def load(self) -> DesiredState | None:
-        """Read the last desired state. Raises `CallFailed`, and `BadSnapshot` for a format of another version."""
+        """Read the last desired state. Raises `CallFailed`, and `BadSnapshot` for another format version."""
         item = get_item(self.client, self.table, KEY)
         return DESIRED_STATE.from_text(item["value"]["S"]) if item else None
 
     def save(self, state: DesiredState) -> None:
-        """Replace the desired states. Raises `CallFailed`."""
+        """Replace the desired state. Raises `CallFailed`."""
         with calls("PutItem"):
             self.client.put_item(TableName=self.table, Item={**KEY, "value": {"S": DESIRED_STATE.text(state)}})
 
