@@ -1,5 +1,5 @@
-"""Rendezvous: clients' offers, volunteers' polls, and the matching between them.
+"""Rendezvous: clients' offers, proxies' polls, and the matching between them.
 
-Pure rooms: `protocol` (offers, polls and answers, and who fits whom), `counts` (events, and what is counted of them).
-Shells: `broker` (offers), `volunteers` (polls and answers), `http` before both, `pacing`, `sweeper`, `counting`.
+Pure packages: `protocol` (offers, polls, answers and matching rules) and `counts` (events and statistics). Shells:
+`broker` (offers over SQS), `volunteers` (polls and answers), `http` (routes to both), `pacing`, `sweeper`, `counting`.
 """

@@ -1,8 +1,8 @@
-"""The broker: finds proxies for offers, and serves those that come over SQS.
+"""The broker: finds proxies for offers, and serves offers that arrive over SQS.
 
-The answer queue comes first, then a proxy, or a place among the offers that wait. As soon as a client's queue is there,
-the reply that nobody answered is sent into it, delayed until the client's timeout ends. A client reads once. So an
-answer that comes first is what it hears, and whatever fails or dies after that, it hears something.
+For each offer, the broker first creates the client's answer queue and sends the time-out reply into it, delayed until
+the client's timeout ends. Then it finds a proxy, or queues the offer for the next polls. A client reads its queue only
+once: it gets the answer if there is one in time, and otherwise the time-out reply, even if the broker dies.
 
 An offer and a poll each record themselves as waiting before they look for a partner, so of two that arrive together at
 least one finds the other.
@@ -52,24 +52,24 @@ from sluice.rendezvous.protocol.messages import (
 )
 from sluice.times import NowMs
 
-if TYPE_CHECKING:  # the adapters' types; a shell is given them, and imports none
+if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
     from sluice.aws.queues import SqsQueues
     from sluice.aws.rendezvous.offers import DynamoOfferStore, DynamoProxyPools
     from sluice.aws.rendezvous.waiting import DynamoWaitingOffers
 
 T = TypeVar("T")
 
-CLIENT_ID = "ClientID"  # the attribute of an offer that names its client
+CLIENT_ID = "ClientID"  # the SQS message attribute with the client's id
 NO_TEXT = Value("String", "")
 
-# A client reads once and never deletes; its queue is swept after two minutes.
+# A client reads its queue once and deletes nothing. The queue itself is deleted by the sweep after two minutes.
 ANSWER_QUEUE_ATTRIBUTES = {"MessageRetentionPeriod": "300"}
 RETRIED_AFTER_MS = 250
-CANDIDATES = 4  # read at once of a pool, beside those for the rest of a batch
-MAX_TRIES = 20  # for one offer, of proxies that others are given to
-TRIED_MS = 1_500  # for which a proxy is worth to be tried again: a mailbox that has just been made may not be found
+CANDIDATES = 4  # proxies read per query of a pool, in addition to one for each offer of the batch
+MAX_TRIES = 20  # proxies tried per offer; other brokers may match them first
+TRIED_MS = 1_500  # how long a call for one proxy is retried: SQS may not find a new mailbox at once
 SWEPT_SOON_MS = 10_000
-PROMISED_MS = 8_000  # after its offer; a client reads its queue for longer than its timeout lasts
+PROMISED_MS = 8_000  # after an offer was sent; its client reads its queue until later than this
 
 
 class RendezvousDependencies(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,10 +91,11 @@ class RendezvousDependencies(msgspec.Struct, frozen=True, kw_only=True):
     random: Callable[[], float]
 
     def retry_until(self, until_ms: int, call: Callable[[], T]) -> T:
-        """Call at least once, and until it succeeds. Raises the `DestinationFault` of the last time before then.
+        """Call until it succeeds, at least once, or until this time. Raises the last `DestinationFault`.
 
-        botocore would send the same again, and what is sent may depend on when: a delay does. Nor does it try a queue
-        again that isn't there: one that has just been made may not be found for a second.
+        botocore's own retries don't suffice: they repeat the same request, while a message's delay depends on the
+        current time, and they don't repeat requests for a missing queue, although SQS may not find a new queue for a
+        second.
         """
         while True:
             try:
@@ -119,7 +120,7 @@ class RendezvousDependencies(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def build_open_offer(self, record: OfferRecord, offer: Offer, *, reply_to: str, answers_until_ms: int) -> OpenOffer:
-        """Count an offer for the first pool that it tries, and build the offer for a proxy."""
+        """Count an offer for the first pool that it tries, and build the value that proxies get."""
         self.pacing.note_offer(pools_for(offer.nat)[0])
         return OpenOffer(
             record=record,
@@ -133,18 +134,18 @@ class RendezvousDependencies(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class Matchmaker:
-    """Finds proxies for the offers of one batch, `offers_due` at most. Safe for threads."""
+    """Finds proxies for the offers of one batch, at most `offers_due` offers. Safe for threads."""
 
     site: RendezvousDependencies
     offers_due: int = 1
-    _left: dict[Pool, deque[WaitingProxy]] = field(default_factory=dict)  # read once for all offers of the batch
+    _left: dict[Pool, deque[WaitingProxy]] = field(default_factory=dict)  # proxies read for all offers of the batch
     _drawn: set[str] = field(default_factory=set)
     _queries: int = 0
     _queried: dict[Pool, int] = field(default_factory=dict)  # the number of a pool's last query
     _lock: Lock = field(default_factory=Lock)
 
     def match(self, offer: OpenOffer, proxy: WaitingProxy | None, *, after: int = 0) -> bool:
-        """Give the offer to this proxy, or to the next one if that is gone; False if there is none, or no time."""
+        """Give the offer to this proxy, or to the next one if it is gone. Returns False if none is left, or no time."""
         site = self.site
         for _ in range(MAX_TRIES):
             if proxy is None or site.now_ms() >= offer.waits_until_ms:
@@ -153,7 +154,7 @@ class Matchmaker:
                 match = partial(site.offers.match, offer, proxy, now_ms=site.now_ms())
                 is_matched = site.retry_until(min(site.now_ms() + TRIED_MS, offer.waits_until_ms), match)
             except CallFailed:
-                # It isn't known whether the match was written: the offer may be given to this proxy once more.
+                # The match may have been stored, so the same proxy may be tried again for this offer.
                 is_matched = False
                 with self._lock:
                     self._drawn.discard(proxy.poll_id)
@@ -165,18 +166,18 @@ class Matchmaker:
                 except QueueGone:
                     is_matched = False
                 except CallFailed:
-                    pass  # it may have come through, and no second proxy is to have it
+                    pass  # The message may have been sent, and no second proxy may get the offer.
                 finally:
-                    leaving.exception()  # its place is over in seconds anyway
+                    leaving.exception()  # errors are ignored: the pool entry expires in seconds
             if is_matched:
                 return True
             proxy = self.next_candidate(offer.record.nat, after=after)
         return False
 
     def wait(self, offers: Sequence[OpenOffer]) -> list[bool]:
-        """Have offers wait for the next polls. Returns, for each, whether a proxy took it in the meantime.
+        """Queue the offers for the next polls. Returns, for each, whether a proxy took it in the meantime.
 
-        Raises `CallFailed` if no poll would find them.
+        Raises `CallFailed` if no poll would find the offers.
         """
         site, taken, left = self.site, set[OpenOffer](), list(offers)
         while left:
@@ -194,16 +195,16 @@ class Matchmaker:
                     if not site.waiting.take(offer) or self.match(offer, proxy, after=after):
                         taken.add(offer)
                     else:
-                        left.append(offer)  # it waits no more, and somebody else was given its proxy
+                        left.append(offer)  # The offer was taken from the queue, but its proxy is gone.
                 except CallFailed:
-                    continue  # a poll may find it
+                    continue  # The offer stays queued for polls.
         return [offer in taken for offer in offers]
 
     def next_candidate(self, nat: Nat, *, after: int = 0) -> WaitingProxy | None:
-        """Find a proxy to try for a client, and for no other offer of the batch; None if there is none.
+        """Find a proxy to try for a client, and for no other offer of the batch. Returns None if there is none.
 
-        An empty pool is not queried again unless the caller asks for entries newer than query number `after`.
-        Raises `CallFailed`.
+        An empty pool is not queried again unless the caller asks for entries newer than query number `after`. Raises
+        `CallFailed`.
         """
         site = self.site
         with self._lock:
@@ -216,7 +217,8 @@ class Matchmaker:
                         now_ms=site.now_ms(),
                         limit=CANDIDATES + self.offers_due,
                         shards=site.pacing.shards(),
-                        # A proxy that the first query misses, as it waits meanwhile, is found by the second.
+                        # A proxy that enters its pool during the first query may be missing there; the second query
+                        # must find it.
                         consistent=after > 0,
                     )
                     self._queried[pool] = self._queries
@@ -230,21 +232,21 @@ class Matchmaker:
 
 
 def mailbox_message(offer: OpenOffer, poll_id: str) -> str:
-    """Build the mailbox message for the function that holds the poll."""
+    """Build the mailbox message that brings the offer to the held poll."""
     return json.dumps({"for": poll_id, "offer": offer.offer, "nat": offer.record.nat, "relay": offer.relay})
 
 
 class Broker(msgspec.Struct, frozen=True, kw_only=True):
-    """Serves offers over SQS; safe for threads."""
+    """Serves offers that arrive over SQS; safe for threads."""
 
     site: RendezvousDependencies
     bridges: Mapping[bytes, Bridge]
     answer_prefix: str = ANSWER_QUEUE_PREFIX
 
     def serve(self, messages: Sequence[Message], *, executor: Executor) -> list[End | Exception]:
-        """Reply or match, at most once for each message however often it is delivered; `executor` is for messages.
+        """Answer or match each message at most once, however often it is delivered. `executor` runs the messages.
 
-        What is raised for a message stands in its place: `CallFailed` or `QueueGone` if its client may hear nothing.
+        Returns an end or an error for each message. With `CallFailed` or `QueueGone` its client may get no reply.
         """
         matchmaker = Matchmaker(self.site, len(messages))
 
@@ -272,8 +274,9 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
         offer, record = self._read(message, client_id=client_id, sent_at_ms=sent_at_ms)
         if is_stale(sent_at_ms=sent_at_ms, now_ms=site.now_ms()):
             if message.receive_count > 1:
-                # The broker that had it before may have died between the queue and the record, and then nobody sweeps
-                # the queue. What may have been swept has had its end: it is recorded for its queue only.
+                # An earlier broker may have died after it created the queue and before it stored the record; then the
+                # sweep would miss the queue. An offer that may have been swept already has its end, so it is stored as
+                # refused, only for the sweep.
                 may_be_swept = site.now_ms() - sent_at_ms > ANSWER_QUEUE_AGE_MS - SWEPT_SOON_MS
                 site.offers.record(replace(record, end=End.OFFER_REFUSED) if may_be_swept else record)
             return _Served(End.OFFER_STALE)
@@ -289,12 +292,13 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
         try:
             proxy = None if site.now_ms() >= opened.waits_until_ms else matchmaker.next_candidate(offer.nat)
         except CallFailed:
-            proxy = None  # a poll may still find it
+            proxy = None  # The offer can still wait for a poll.
         promises = [self._promise(opened, End.OFFER_TIMED_OUT if proxy else End.OFFER_DENIED)]
         if matchmaker.match(opened, proxy):
             return _Served(End.OFFER_MATCHED, promises)
         if proxy is not None:
-            # Other brokers were faster. The client has to hear first that there is no proxy.
+            # Other brokers matched all proxies first. The reply without proxies has to arrive before the time-out
+            # reply.
             opened = replace(opened, answers_until_ms=opened.answers_until_ms - 1000)
             promises.append(self._promise(opened, End.OFFER_DENIED, sooner_s=1))
         return _Served(End.OFFER_WAITING, promises, opened)
@@ -310,16 +314,16 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
                 end=End.OFFER_REFUSED,
                 token=self.site.new_id(),
             )
-        # Lambda's own trace is of the batch: it only links to its messages'.
+        # Lambda's own trace is that of the whole batch, and only links to the messages' traces.
         trace = message.trace_header
         return offer, self.site.build_record(
             offer, client_id=client_id, method=OfferMethod.SQS, sent_at_ms=sent_at_ms, trace=trace
         )
 
     def _receive(self, record: OfferRecord) -> tuple[bool, str]:
-        """Record an offer and make its queue, side by side. Says whether we are the first to, and the queue's URL.
+        """Record an offer and create its answer queue, concurrently. Returns whether it is new, and the queue's URL.
 
-        The record is what has the queue swept: if only that fails, the message is delivered again, and recorded then.
+        The sweep finds queues by their records. If only the record fails, the message is redelivered and recorded then.
         """
         site, until_ms = self.site, record.sent_at_ms + PATIENCE_MS
         name = self.answer_prefix + record.client_id
@@ -347,13 +351,13 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True, eq=False)
 class _Served:
-    """An offer in work: how it ends, if all that was begun for it succeeds. One that is `waiting` is still to wait."""
+    """An offer in progress: `end` holds if its `promises` succeed, and the offer in `waiting` must still be queued."""
 
     end: End | Exception
     promises: "Sequence[Future[None]]" = ()
     waiting: OpenOffer | None = None
 
     def result(self) -> End | Exception:
-        """Wait until all of it is done."""
+        """Wait for the time-out replies to be sent. Returns the end, or the first error."""
         errors = [promise.exception() for promise in self.promises]
         return next((error for error in errors if isinstance(error, Exception)), self.end)

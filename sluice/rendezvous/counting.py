@@ -1,7 +1,7 @@
-"""Publishes the events of a batch of the stream, and counts those that needn't be published again.
+"""Publishes and counts the events of a batch of the table's stream.
 
-A batch is redelivered from the first record that isn't done. What was published of it is published again, under the
-same id; what was counted of it is counted again, so counts are at least what happened.
+If a record fails, the stream delivers the batch again from that record on. Events before it aren't repeated. Repeated
+events have the same ids, and may be counted twice: a count is at least the true number.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from sluice.rendezvous.counts.events import Event
 from sluice.rendezvous.counts.statistics import tally
 from sluice.rendezvous.counts.stream import StreamRecord
 
-if TYPE_CHECKING:  # the adapter's type; a shell is given it, and imports none
+if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
     from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 
 
@@ -24,7 +24,7 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
     done: int = 0
     counted: int = 0
     published: int = 0
-    reason: str = ""  # why the first of the others isn't done
+    reason: str = ""  # why the first remaining record failed
 
 
 class Counting(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +40,7 @@ class Counting(msgspec.Struct, frozen=True, kw_only=True):
 
     def count(self, records: Sequence[StreamRecord]) -> Counted:
         """Publish the events of valid records if a binding matches them, and count them."""
-        # By the place of its record in the batch, each event that may be published.
+        # Each event with the position of its record.
         events = [(place, event) for place, record in enumerate(records) for event in record.events]
         sent, done, reason = 0, len(records), ""
         try:

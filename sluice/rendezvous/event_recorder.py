@@ -1,8 +1,8 @@
 """Records the outcomes of polls and answers, and publishes them after the invocation's work.
 
-Of offers it tells nothing: the write by which one comes to its end tells of that itself (`counts.stream`), so every
-offer is told of once. Of polls there are many, and many end alike: an environment that has just told of some holds the
-next ones back for some seconds, and tells of all that ended alike at once. So it does with metrics.
+Events of offers aren't recorded here: the update that stores an offer's end becomes its event (`counts.stream`), so
+each offer has exactly one. Polls are frequent and mostly end alike, so an environment publishes them at most once per
+`HELD_BACK_MS`, with equal outcomes combined. Metrics are held back in the same way.
 """
 
 from collections import Counter
@@ -29,26 +29,27 @@ from sluice.times import NowMs
 if TYPE_CHECKING:
     from maxminddb import Reader
 
-NOT_PUBLISHED = "EventsNotPublished"  # a metric, and what the log says
+NOT_PUBLISHED = "EventsNotPublished"  # the name of a metric and of log entries
 HELD_BACK_MS = 20_000
-CODE_CHARACTERS = 2  # of a country
+CODE_CHARACTERS = 2  # length of a country code
 
 
 @dataclass(slots=True)
 class Backlog:
-    """Decides when a backlog is reported: immediately the first time, then `HELD_BACK_MS` after the last report."""
+    """Decides when a backlog is published: immediately the first time, then `HELD_BACK_MS` after the last time."""
 
     told_at_ms: int | None = None
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether the backlog must be reported now."""
+        """Return whether the backlog must be published now."""
         return self.told_at_ms is None or now_ms - self.told_at_ms >= HELD_BACK_MS
 
 
 class EventRecorder(msgspec.Struct, frozen=True, kw_only=True):
-    """Records events and publishes them; safe for threads. `hash_of` and `country_of` take an address, never stored.
+    """Records events and publishes them; safe for threads.
 
-    `publisher` returns how many events it could not publish, and raises nothing. Without one, events are discarded.
+    `hash_of` and `country_of` take an address, which is never stored. `publisher` returns how many events it could not
+    publish, and raises nothing. Without one, events are discarded.
     """
 
     country_of: Callable[[str], str]
@@ -62,7 +63,7 @@ class EventRecorder(msgspec.Struct, frozen=True, kw_only=True):
     _backlog: Backlog = msgspec.field(default_factory=Backlog)
 
     def take(self) -> Sequence[Event]:
-        """Return and forget the recorded events and those held back. The caller must publish them."""
+        """Return and forget all recorded events. The caller must publish them."""
         taken = (*self._events, *combine_polls(self._polls))
         self._events.clear()
         self._polls.clear()
@@ -71,7 +72,7 @@ class EventRecorder(msgspec.Struct, frozen=True, kw_only=True):
     def publish(self, *, at_shutdown: bool = False) -> Counter[str]:
         """Publish the recorded events at the invocation's end. Polls are held back until they are due, or the shutdown.
 
-        Returns metrics, if there is something to count.
+        Returns the number of lost events as a metric, if there are any.
         """
         now_ms = self.now_ms()
         if self._polls and (at_shutdown or self._backlog.is_due(now_ms)):
@@ -122,7 +123,7 @@ class EventRecorder(msgspec.Struct, frozen=True, kw_only=True):
                 at_ms=now_ms,
                 outcome=End.ANSWER_TOO_LATE.event,
                 country=self.country_of(address),
-                proxy_type=UNKNOWN_TYPE,  # which proxy's it was isn't known
+                proxy_type=UNKNOWN_TYPE,  # the answer doesn't identify its proxy
                 trace=self.trace() or None,
             )
         )
@@ -132,7 +133,7 @@ class EventRecorder(msgspec.Struct, frozen=True, kw_only=True):
 class HeldCounts:
     """Metrics of an environment, of which those of `names` are held back if an invocation has no others.
 
-    Whoever ends the environment publishes the rest.
+    At the environment's shutdown the caller must publish `rest`.
     """
 
     names: frozenset[str]
@@ -141,7 +142,7 @@ class HeldCounts:
     _backlog: Backlog = field(default_factory=Backlog)
 
     def due(self, counts: Mapping[str, int]) -> Counter[str]:
-        """Add an invocation's counts. Returns the events to publish now."""
+        """Add an invocation's counts. Returns the counts to publish now."""
         self._counts.update(counts)
         now_ms = self.now_ms()
         if counts.keys() <= self.names and not self._backlog.is_due(now_ms):
@@ -150,23 +151,24 @@ class HeldCounts:
         return self.rest()
 
     def rest(self) -> Counter[str]:
-        """Hand out all that is held back."""
+        """Return and forget all counts that are held back."""
         rest, self._counts = self._counts, Counter()
         return rest
 
 
 @dataclass(slots=True)
 class Countries:
-    """Looks addresses up. `file` is the database's path; without one every country is unknown, and where it fails too.
+    """Looks up the countries of addresses in the database `file`.
 
-    The database is opened, and its library imported, by the first look-up: what isn't asked for costs no start.
+    Without a file, and if a look-up fails, every country is unknown. The database is opened, and its library imported,
+    by the first look-up, so that a start without look-ups isn't slowed.
     """
 
     file: str | None = None
     _reader: "Reader | None" = field(default=None, repr=False)
 
     def of(self, address: str) -> str:
-        """Look up the two-letter country code; `??` for addresses that the database lacks, and for no address."""
+        """Look up the two-letter country code. Returns `??` if the address is invalid or not in the database."""
         parsed = parse_address(address)
         if self.file is None or parsed is None:
             return UNKNOWN_COUNTRY
@@ -181,7 +183,7 @@ class Countries:
 
 
 def country_of_record(record: Any) -> str:
-    """Find the code in a record: `country.iso_code` of MaxMind and DB-IP, `country_code` or `country` of others."""
+    """Find the country code in a record: `country.iso_code` of MaxMind and DB-IP, else `country_code` or `country`."""
     if not isinstance(record, dict):
         return UNKNOWN_COUNTRY
     country = record.get("country")

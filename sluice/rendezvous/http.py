@@ -1,6 +1,6 @@
 """The broker's HTTP interface: routes, the protocol's status codes and headers, and offers over HTTP.
 
-The client's request is held open until its answer comes, at most as long as a client over SQS would wait.
+A client's request stays open until its answer arrives, at most as long as a client over SQS would wait.
 """
 
 import base64
@@ -34,20 +34,20 @@ from sluice.rendezvous.protocol.messages import (
 from sluice.rendezvous.volunteers import Volunteers
 from sluice.times import DAY_MS, format_day
 
-if TYPE_CHECKING:  # the adapter's type; a shell is given it, and imports none
+if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
     from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 
 AMP_PREFIX = "/amp/client/"
 ROUTES = frozenset({"/proxy", "/answer", "/client", "/debug", "/metrics", "/prometheus", "/robots.txt"})
-# Browsers' proxies need the first on every response; the second is Snowflake's, of headers that are no longer sent.
+# Browsers' proxies need the first header on every response. The second is Snowflake's, for compatibility.
 CORS = {"Access-Control-Allow-Origin": "*", "Access-Control-Allow-Headers": "Origin, X-Session-ID"}
 AMP_MAX_AGE_S = 15
-LOGGED_DAYS = 7  # in `/metrics`
-ON_ITS_WAY_MS = 1_000  # the answer that was taken in the last moment
+LOGGED_DAYS = 7  # days in `/metrics`
+ON_ITS_WAY_MS = 1_000  # time for the last accepted answer to arrive
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """An HTTP request; names of headers in lower case. `address` is its sender's, empty if unknown."""
+    """An HTTP request. Header names are in lower case. `address` is the sender's, empty if unknown."""
 
     method: str
     path: str
@@ -57,7 +57,7 @@ class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, event: Mapping[str, Any]) -> "HttpRequest":
-        """Read the event that a function URL gives, payload format 2.0."""
+        """Parse the event of a Lambda function URL, payload format 2.0."""
         body = event.get("body") or ""
         return cls(
             method=event["requestContext"]["http"]["method"],
@@ -77,20 +77,20 @@ class HttpResponse(msgspec.Struct, frozen=True, kw_only=True):
     metrics: tuple[str, ...] = ()
 
     def event(self) -> dict[str, Any]:
-        """Write the response in a function URL's format."""
+        """Return the response in the format of a Lambda function URL."""
         headers = CORS | {"Content-Type": "text/plain; charset=utf-8"} | dict(self.headers)
         return {"statusCode": self.status, "body": self.body, "headers": headers}
 
 
 def match_route(path: str) -> str | None:
-    """Return the route of a path, without the data in an AMP cache's path; None if there is no such route."""
+    """Return the route of a path, without the data in an AMP cache's path. Returns None if there is no such route."""
     if path.startswith(AMP_PREFIX):
         return AMP_PREFIX
     return path if path in ROUTES else None
 
 
 class BrokerSite(msgspec.Struct, frozen=True, kw_only=True):
-    """Serves one request at a time. `trusts_forwarded`: a proxy in front states a request's address in its headers."""
+    """Serves one request at a time. `trusts_forwarded`: take addresses from headers that a reverse proxy sets."""
 
     site: RendezvousDependencies
     mailbox: Mailbox
@@ -102,7 +102,7 @@ class BrokerSite(msgspec.Struct, frozen=True, kw_only=True):
     def serve(self, request: HttpRequest) -> HttpResponse:
         """Answer a request; blocks while a proxy or a client waits. Raises the errors of requests to AWS.
 
-        As in Snowflake no path minds the method: `GET /client` is an offer without a body.
+        As in Snowflake, the method doesn't matter on any path: `GET /client` is an offer without a body.
         """
         if request.method == "OPTIONS":
             return HttpResponse(status=200)
@@ -121,7 +121,7 @@ class BrokerSite(msgspec.Struct, frozen=True, kw_only=True):
         return replace(response, body="") if request.method == "HEAD" else response
 
     def proxy(self, request: HttpRequest) -> HttpResponse:
-        """Hold a proxy's poll."""
+        """Serve a proxy's poll, and hold it if necessary."""
         try:
             poll = parse_poll(request.body)
         except Malformed:
@@ -130,7 +130,7 @@ class BrokerSite(msgspec.Struct, frozen=True, kw_only=True):
         return _json(body, end)
 
     def answer(self, request: HttpRequest) -> HttpResponse:
-        """Pass a proxy's answer on."""
+        """Forward a proxy's answer to its client."""
         try:
             answer = parse_answer(request.body)
         except Malformed:
@@ -166,7 +166,7 @@ class BrokerSite(msgspec.Struct, frozen=True, kw_only=True):
         return HttpResponse(status=200, body=armor(_reply(end, reply)), headers=headers, metrics=(end,))
 
     def _offer(self, body: str, method: OfferMethod) -> tuple[End, str]:
-        """Wait for the answer, at most about five seconds. Returns the answer, or the protocol's error text."""
+        """Find a proxy and wait for its answer, about five seconds. Returns the answer, or the protocol's error."""
         site, sent_at_ms = self.site, self.site.now_ms()
         try:
             offer = parse_offer(body, bridges=self.bridges)
@@ -179,25 +179,25 @@ class BrokerSite(msgspec.Struct, frozen=True, kw_only=True):
         end, answer = self._answer_to(opened)
         site.pacing.flush()
         if end is not End.OFFER_MATCHED:
-            with suppress(CallFailed):  # the sweeper does it then
+            with suppress(CallFailed):  # otherwise the sweeper stores the end
                 site.offers.end(record, end, now_ms=site.now_ms())
         return end, answer
 
     def _answer_to(self, offer: OpenOffer) -> tuple[End, str]:
-        """Find a proxy, and wait for its answer; or say how the offer ended without one."""
-        client_id, matchmaker, letter = offer.record.client_id, Matchmaker(self.site), None
+        """Find a proxy, and wait for its answer. Returns the end, and the answer or the error text."""
+        client_id, matchmaker, message = offer.record.client_id, Matchmaker(self.site), None
         proxy = matchmaker.next_candidate(offer.record.nat)
         if not matchmaker.match(offer, proxy) and matchmaker.wait([offer]) == [False]:
-            letter = self.mailbox.wait_for(client_id, until_ms=offer.waits_until_ms)
-            if letter is None and self.site.waiting.take(offer):
+            message = self.mailbox.wait_for(client_id, until_ms=offer.waits_until_ms)
+            if message is None and self.site.waiting.take(offer):
                 return End.OFFER_DENIED, End.OFFER_DENIED.reply
-        letter = letter or self.mailbox.wait_for(client_id, until_ms=offer.answers_until_ms + ON_ITS_WAY_MS)
-        if letter is None:
+        message = message or self.mailbox.wait_for(client_id, until_ms=offer.answers_until_ms + ON_ITS_WAY_MS)
+        if message is None:
             return End.OFFER_TIMED_OUT, End.OFFER_TIMED_OUT.reply
-        return End.OFFER_MATCHED, letter["answer"]
+        return End.OFFER_MATCHED, message["answer"]
 
     def debug(self) -> HttpResponse:
-        """Return the number of waiting proxies by type and NAT."""
+        """Return the page with the number of waiting proxies by type and NAT."""
         return HttpResponse(status=200, body=debug_page(self._waiting()))
 
     def _waiting(self) -> list[Profile]:
@@ -205,21 +205,21 @@ class BrokerSite(msgspec.Struct, frozen=True, kw_only=True):
         return [profile for pool in Pool for profile in self.site.pools.profiles(pool, now_ms=now_ms, shards=shards)]
 
     def metrics(self) -> HttpResponse:
-        """Return the log of past days that have counts, the earliest first."""
+        """Return the logs of the past days that have counts, the earliest first."""
         now_ms = self.site.now_ms()
         days = [format_day(now_ms - ago * DAY_MS) for ago in range(LOGGED_DAYS, 0, -1)]
         counted = ((day, self.statistics.of_day(day)) for day in days)
         return HttpResponse(status=200, body="".join(daily_log(day, counts) for day, counts in counted if counts))
 
     def prometheus(self) -> HttpResponse:
-        """Return the counts in Prometheus' format."""
+        """Return the counts in Prometheus's format."""
         available = Counter((profile.type, str(profile.nat)) for profile in self._waiting())
         page = exposition(self.statistics.totals(), available)
         return HttpResponse(status=200, body=page, headers={"Content-Type": CONTENT_TYPE})
 
 
 def debug_page(waiting: Iterable[Profile]) -> str:
-    """Write the waiting proxies as Snowflake's broker does: the types that occur, and every NAT."""
+    """Write the page of waiting proxies in the format of Snowflake's broker: the types that occur, and every NAT."""
     waiting = list(waiting)
     types, nats = Counter(profile.type for profile in waiting), Counter(profile.nat for profile in waiting)
     unknown = types.pop("unknown", 0)

@@ -1,7 +1,7 @@
-"""The queue on which one execution environment of the proxy function hears of what it waits for.
+"""The mailbox: the queue in which one execution environment of the proxy function receives offers and answers.
 
-An environment serves one request at a time, so its mailbox has one reader. Letters for a request that is over are
-skipped. Letters aren't deleted: they stay invisible longer than they are kept, which saves a request for each.
+An environment serves one request at a time, so its mailbox has one reader. Messages for an earlier request are skipped.
+Messages aren't deleted, which saves a request for each: they stay invisible until their retention ends.
 """
 
 import json
@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Any
 from sluice.errors import QueueGone
 from sluice.rendezvous.broker import RendezvousDependencies
 
-if TYPE_CHECKING:  # the adapter's type; a shell is given it, and imports none
+if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
     from sluice.aws.rendezvous.waiting import DynamoMailboxStore
 
 PREFIX = "sluice-mailbox-"
 ATTRIBUTES = {"MessageRetentionPeriod": "60", "VisibilityTimeout": "120"}
-# An environment changes its mailbox after an hour, so by its creation time alone the sweeper knows that nobody reads
-# it any more, and no heartbeat has to be written.
+# An environment replaces its mailbox after an hour. So the sweeper knows from a mailbox's creation time alone that it
+# is unused, and no heartbeats are needed.
 USED_FOR_MS = 60 * 60_000
 SWEPT_AFTER_MS = USED_FOR_MS + 15 * 60_000
 
 SHORTEST_WAIT_MS = 500
 MADE_WITHIN_MS = 2_000
-APPEARS_WITHIN_MS = 5_000  # after it was made; AWS asks to wait for a second
+APPEARS_WITHIN_MS = 5_000  # SQS finds a new queue by then; AWS documents one second
 LOOKED_AGAIN_AFTER_MS = 250
 
 
 @dataclass(slots=True)
 class Mailbox:
-    """The environment's mailbox, made when it is first needed."""
+    """The environment's mailbox, created when it is first needed."""
 
     site: RendezvousDependencies
     mailboxes: "DynamoMailboxStore"
@@ -38,10 +38,7 @@ class Mailbox:
     _created_at_ms: int = 0
 
     def url(self) -> str:
-        """Give the mailbox's URL: a new one's where there is none yet, or the old one's hour is over.
-
-        Raises `CallFailed`.
-        """
+        """Return the mailbox's URL. Creates a new one if there is none or it is an hour old. Raises `CallFailed`."""
         site, now_ms = self.site, self.site.now_ms()
         if not self._url or now_ms - self._created_at_ms >= USED_FOR_MS:
             name = self.prefix + site.new_id()
@@ -51,14 +48,14 @@ class Mailbox:
         return self._url
 
     def wait_for(self, addressee: str, *, until_ms: int) -> dict[str, Any] | None:
-        """Wait for the letter for `addressee`; None where none came until then, to half a second.
+        """Wait for the message for `addressee`, until this time, to half a second. Returns None if none arrived.
 
-        Looks at least once. Raises `QueueGone`, and the next `url` is a new mailbox's; or `CallFailed`.
+        Receives at least once. Raises `CallFailed`; or `QueueGone`, and then the next `url` creates a new mailbox.
         """
         if not self._url:
             raise QueueGone(self.prefix)
         while True:
-            # SQS waits whole seconds.
+            # SQS accepts only whole seconds.
             wait_s = max(round((until_ms - self.site.now_ms()) / 1000), 0)
             try:
                 body = self.site.queues.receive(self._url, wait_s=wait_s)
@@ -68,8 +65,8 @@ class Mailbox:
                     raise
                 self.site.sleep(LOOKED_AGAIN_AFTER_MS / 1000)
                 body = None
-            letter: dict[str, Any] = json.loads(body) if body else {}
-            if letter.get("for") == addressee:
-                return letter
+            message: dict[str, Any] = json.loads(body) if body else {}
+            if message.get("for") == addressee:
+                return message
             if body is None and until_ms - self.site.now_ms() < SHORTEST_WAIT_MS:
                 return None

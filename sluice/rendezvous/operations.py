@@ -1,4 +1,4 @@
-"""Requests of operators to the sweeper function, and its responses. Pure. The schedule sends no request."""
+"""Operations of the sweeper function, for operators, and its results. Pure. A scheduled sweep is not an operation."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -10,12 +10,12 @@ from sluice.operations import Operation, QueueDepth
 from sluice.rendezvous.protocol.matching import ANSWER_QUEUE_AGE_MS, HEARS_MS, PATIENCE_MS, Pool
 
 SWEPT_AFTER_S = ANSWER_QUEUE_AGE_MS // 1000
-LEAST_S = (PATIENCE_MS + HEARS_MS) // 1000 + 1  # by then an offer has its answer, or its client has heard of none
+LEAST_S = (PATIENCE_MS + HEARS_MS) // 1000 + 1  # by then every client has its answer, or has given up
 MAX_QUEUES = 10
 
 
 class SweptView(Struct, frozen=True, kw_only=True):
-    """How many queues were deleted, how many could not be, and how many offers got which end."""
+    """The number of deleted queues, of failed deletions, and of offers by end."""
 
     answer_queues: int
     mailboxes: int
@@ -25,9 +25,9 @@ class SweptView(Struct, frozen=True, kw_only=True):
 
 
 class SweepAnswers(Operation[SweptView], frozen=True, kw_only=True, tag="sweep"):
-    """Delete answer queues, and end offers, from this age on.
+    """Delete answer queues of at least this age, and end their offers.
 
-    Earlier than the schedule does it is for who knows that no client will look into its queue again.
+    Use an age below the schedule's only if no client will read its queue any more.
     """
 
     changes = True
@@ -35,7 +35,7 @@ class SweepAnswers(Operation[SweptView], frozen=True, kw_only=True, tag="sweep")
 
 
 class RendezvousView(Struct, frozen=True, kw_only=True):
-    """How many proxies wait, how the offers of the last two minutes ended, by state, and what queues hold, by URL."""
+    """The number of waiting proxies, of the last two minutes' offers by state, and of messages by queue URL."""
 
     waiting: Mapping[Pool, int]
     recent_offers: Mapping[str, int]
@@ -43,7 +43,7 @@ class RendezvousView(Struct, frozen=True, kw_only=True):
 
 
 class ShowRendezvous(Operation[RendezvousView], frozen=True, kw_only=True, tag="show"):
-    """Show how the rendezvous stands, and what these queues hold: its offers queue, its dead letters."""
+    """Show the state of the rendezvous, and the number of messages in these queues, such as the offers queue."""
 
     queues: Annotated[tuple[str, ...], Meta(max_length=MAX_QUEUES)] = ()
 

@@ -1,7 +1,7 @@
 """Counts polls and offers of one execution environment, and caches the counts of all environments.
 
-Counts are added to the table together, some seconds after one another, and read as seldom: they say how many come, not
-who. They never fail a rendezvous: what can't be written is counted later, what can't be read stays as it was known.
+An environment adds its counts to the table every `WRITTEN_EVERY_MS`, and reads all counts about as often. Counts have
+no addresses. Errors never fail a rendezvous: unwritten counts are written later, and unread ones keep their last value.
 """
 
 from collections import Counter, OrderedDict
@@ -15,15 +15,15 @@ from sluice.rendezvous.protocol.matching import Pool, choose_shard
 from sluice.rendezvous.protocol.pace import ADDRESS_GROUPS, Cooldown, CooldownRow, Counts, Pace, compute_pace
 from sluice.times import NowMs
 
-if TYPE_CHECKING:  # the adapter's type; a shell is given it, and imports none
+if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
     from sluice.aws.rendezvous.pace import DynamoPaceStore
 
 WRITTEN_EVERY_MS = 20_000
 READ_EVERY_MS = 10_000
-ADDRESS_DIGITS = 16  # of a hash, which tell addresses apart
-MAX_TURNS = 100_000  # remembered, some 20 MB
-MAX_UNTOLD = 2_000  # told of at once, which is 40 KB; of more an environment tells nobody
-TOLD_LATE_MS = 5_000  # by clocks that differ, and reads that are eventually consistent
+ADDRESS_DIGITS = 16  # leading digits of an address's hash, which identify the address
+MAX_TURNS = 100_000  # cooldowns in memory, about 20 MB
+MAX_UNTOLD = 2_000  # cooldowns per row, 40 KB; further ones aren't published
+TOLD_LATE_MS = 5_000  # delay of a row, by different clocks and eventually consistent reads
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Pacing:
     _groups: set[int] = field(default_factory=set)
     _turns: "AddressCooldowns" = field(init=False)
     _pace: Pace = field(default_factory=Pace)
-    _shards: int = 1  # of that pace
+    _shards: int = 1  # the number of shards by `_pace`
     _read_at_ms: int = 0
     _heard_at_ms: int = 0
     _written_at_ms: int = 0
@@ -69,13 +69,13 @@ class Pacing:
         return self._shards
 
     def note_offer(self, pool: Pool) -> None:
-        """Count an offer that asked for this pool."""
+        """Count an offer that first tries this pool."""
         with self._lock:
             self._minute[f"{pool}_offers"] += 1
             self._hour["offers"] += 1
 
     def note_poll(self, pool: Pool, *, address: str | None, away_ms: int) -> None:
-        """Count a poll that got no offer, with the poll interval `away_ms` for the next one."""
+        """Count a poll that got no offer, with the poll interval `away_ms` until the proxy's next poll."""
         with self._lock:
             self._minute[f"{pool}_polls"] += 1
             self._minute[f"{pool}_promised_ms"] += away_ms
@@ -115,9 +115,9 @@ class Pacing:
             self.log(error)
 
     def confirm(self, address: str | None, turn: Cooldown) -> float:
-        """Let the table confirm a cooldown that was started here, before the address gets an offer.
+        """Start a cooldown in the table too, before the address gets an offer. Returns 1 if no earlier one still holds.
 
-        Returns 1, or which part of its rest is over: another environment let it in before.
+        Otherwise another environment served the address. Returns the elapsed fraction of that cooldown.
         """
         pace = self.pace()
         if address is None or not (pace.is_crowd and pace.has_demand):
@@ -130,7 +130,7 @@ class Pacing:
         return 1.0 if standing is None else standing.compute_elapsed_fraction(now_ms=turn.since_ms)
 
     def flush(self, *, at_shutdown: bool = False) -> None:
-        """Add the counts to the table, at most every `WRITTEN_EVERY_MS` but for the shutdown."""
+        """Add the counts to the table, at most every `WRITTEN_EVERY_MS`, and at the shutdown."""
         now_ms = self.now_ms()
         with self._lock:
             is_due = at_shutdown or now_ms - self._written_at_ms >= WRITTEN_EVERY_MS
@@ -156,16 +156,16 @@ class Pacing:
 class AddressCooldowns:
     """The cooldowns that one environment knows: from its own polls, and as other environments published them.
 
-    By the first digits of an address, which is a hash. Not safe for threads. It never asks the table about one address:
-    turns are told in rows of many, some seconds after one another, and read as seldom. So an address that polls in a
-    burst may be let in by several environments. It gains nothing by that: before it is given anything the table itself
-    is asked, and when they hear of each other's turns, they let it rest for all of them.
+    Addresses are the first digits of a hash. Not safe for threads. Environments publish cooldowns in rows of many,
+    every few seconds, and don't query the table for each address. So several environments may each start a cooldown of
+    an address that polls in a burst. The address gains nothing: before it gets an offer the table confirms its cooldown
+    (`confirm`), and when the environments read each other's rows, the cooldowns add up.
     """
 
-    environment: str  # its name among those that tell of turns
+    environment: str  # this environment's name in published rows
     _known: OrderedDict[str, Cooldown] = field(default_factory=OrderedDict)
     _untold: dict[str, Cooldown] = field(default_factory=dict)
-    _heard_ms: dict[str, int] = field(default_factory=dict)  # the last row, by environment
+    _heard_ms: dict[str, int] = field(default_factory=dict)  # time of the last row that was read, by environment
     _heard_until_ms: int = 0
 
     def compute_elapsed_fraction(self, address: str, *, now_ms: int) -> float:
@@ -186,7 +186,7 @@ class AddressCooldowns:
 
     @property
     def read_since_ms(self) -> int:
-        """Since when to read rows: of the last seconds again."""
+        """Return the time from which to read rows. It overlaps the last read by a few seconds, for late rows."""
         return self._heard_until_ms - TOLD_LATE_MS
 
     def hear(self, rows: Iterable[CooldownRow], *, now_ms: int) -> None:

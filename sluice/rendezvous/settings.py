@@ -1,4 +1,4 @@
-"""Settings of the rendezvous' functions and of the events that they publish."""
+"""Settings of the rendezvous functions, and of the events that they publish."""
 
 from sluice.codec import Struct
 from sluice.rendezvous.protocol.messages import Bridge, RelayPattern
@@ -6,14 +6,14 @@ from sluice.settings import Natural, Settings
 
 
 class EventSettings(Struct, frozen=True, kw_only=True):
-    """Settings of a site's rendezvous events. `geoip_file` is a database of countries, relative to the code."""
+    """Settings of a site's rendezvous events. `geoip_file` is a database of countries, relative to the bundle."""
 
     site: str
     geoip_file: str | None = None
 
 
 class TableSettings(Settings, frozen=True, kw_only=True):
-    """Settings that all of the rendezvous' functions have."""
+    """Settings of all rendezvous functions."""
 
     table: str
     dead_letters_url: str
@@ -34,7 +34,8 @@ class CountersSettings(TableSettings, frozen=True, kw_only=True):
 class MeetingSettings(TableSettings, frozen=True, kw_only=True):
     """Settings that broker, proxy and sweeper have. Without `events` no event is published.
 
-    `waiting_table` has the offers and polls that wait, and is never recovered. New queues have names of the `stage`.
+    `waiting_table` has the offers and polls that wait, and no point-in-time recovery. New queues are named after the
+    `stage`.
     """
 
     waiting_table: str
@@ -49,10 +50,7 @@ class BrokerSettings(MeetingSettings, frozen=True, kw_only=True):
 
 
 class ProxySettings(MeetingSettings, frozen=True, kw_only=True):
-    """Settings of the proxy function.
-
-    `trusts_forwarded`: something trusted is in front and writes where a request came from.
-    """
+    """Settings of the proxy function. `trusts_forwarded`: take addresses from headers that a reverse proxy sets."""
 
     bridges: tuple[Bridge, ...]
     allowed_relay_pattern: RelayPattern

@@ -1,6 +1,6 @@
-"""Deletes leftovers, only by their age: queues at one `DeleteQueue` each, and offers that nobody took.
+"""Deletes queues and waiting offers that are old enough, with one `DeleteQueue` per queue.
 
-It reads every offer anyway, so it is who gives those their end that nobody answered.
+The sweep reads every offer anyway, so it also stores the end of offers that nobody answered.
 """
 
 from collections import Counter
@@ -21,17 +21,17 @@ from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import ANSWER_QUEUE_AGE_MS, LeftOffer, OfferMethod, OfferRecord
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
 
-if TYPE_CHECKING:  # the adapter's type; a shell is given it, and imports none
+if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
     from sluice.aws.rendezvous.waiting import DynamoMailboxStore
 
-SHARDS_BEFORE = 2  # times as many as now: demand was more a few minutes ago
+SHARDS_BEFORE = 2  # factor: demand, and the number of shards, may have been higher a few minutes ago
 
 
 @dataclass(slots=True)
 class Swept:
-    """The result of a sweep: queues deleted, queues left to the next sweep, and the ends of offers.
+    """The result of a sweep: deleted queues, failed deletions, and ends of offers.
 
-    Of those over HTTP only few are among these: who has held a request says how it ended, if no call of his failed.
+    Few offers over HTTP are counted here: the function with the request stores their end, unless its call fails.
     """
 
     answer_queues: int = 0
@@ -42,9 +42,9 @@ class Swept:
 
 
 class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs sweeps. Items that one doesn't reach, or that fail, stay in the stores for the next one.
+    """Runs sweeps. Items that a sweep doesn't reach, or that fail, stay in the stores for the next one.
 
-    `depth` gives what the queue with a URL holds.
+    `depth` counts the messages of a queue, by its URL.
     """
 
     site: RendezvousDependencies
@@ -54,9 +54,9 @@ class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
     answer_prefix: str = ANSWER_QUEUE_PREFIX
 
     def sweep(self, *, may_go_on: Callable[[], bool], answers_age_ms: int = ANSWER_QUEUE_AGE_MS) -> Swept:
-        """Delete every queue that is old enough, then its record. Raises `CallFailed` where a store can't be read.
+        """Delete every queue that is old enough, then its record. Raises `CallFailed` if a store can't be read.
 
-        `may_go_on` says False when the function's time is nearly up.
+        `may_go_on` returns False when the function's time is nearly up.
         """
         swept, until_ms = Swept(), self.site.now_ms() - answers_age_ms
         shards = SHARDS_BEFORE * self.site.pacing.shards()
@@ -82,12 +82,12 @@ class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
         until_ms: int,
         left: dict[tuple[str, int], LeftOffer],
     ) -> bool:
-        """Delete answer queues, and say how their offers ended. Returns whether all were gone through.
+        """Delete answer queues, and store the ends of their offers. Returns whether all offers were processed.
 
-        Those whose queue is still there are taken out of `left`: the next sweep is to know that nobody took them.
+        Offers whose queue remains are removed from `left`, so that the next sweep still knows that no proxy took them.
         """
         for page in self.site.offers.read_sent_before(until_ms):
-            # An offer over HTTP has no queue of its own.
+            # Offers over HTTP have no queue of their own.
             mine = [offer for offer in page if offer.method is OfferMethod.SQS]
             gone = self._delete([self.answer_prefix + offer.client_id for offer in mine])
             kept = {offer.key for offer, is_gone in zip(mine, gone, strict=True) if not is_gone}
@@ -105,7 +105,7 @@ class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
         return True
 
     def _end_offer(self, left: Container[tuple[str, int]], offer: OfferRecord) -> End | None:
-        """Store an offer's end. Returns None if it has one already."""
+        """Store an offer's end. Returns None if the offer has ended already."""
         end = End.OFFER_DENIED if offer.key in left else End.OFFER_TIMED_OUT
         is_open = offer.end is None
         return end if is_open and self.site.offers.end(offer, end, now_ms=self.site.now_ms()) else None

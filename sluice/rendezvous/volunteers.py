@@ -1,4 +1,4 @@
-"""Serves volunteers' proxies: gives a poll a waiting offer, or holds it until one arrives; forwards answers."""
+"""Serves proxies: gives a poll a waiting offer, or holds it until one arrives, and forwards answers."""
 
 import hashlib
 import json
@@ -23,14 +23,14 @@ from sluice.rendezvous.protocol.matching import (
 from sluice.rendezvous.protocol.messages import Poll, ProxyAnswer, RelayPattern, answer_reply, poll_reply
 from sluice.rendezvous.protocol.pace import Cooldown, may_take
 
-LETTER_MS = 3_000  # from a match to the letter in the mailbox
-TRIED = 5  # offers of those that wait, the oldest: other polls may be faster
+ARRIVES_WITHIN_MS = 3_000  # longest time from a match to the arrival of its mailbox message
+TRIED = 5  # waiting offers to try, the oldest first; other polls may take some
 
 
 class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
     """Serves one request at a time. Raises the errors of requests to AWS.
 
-    `held_min` polls are held at rest, on the average of a day, and `held_max` at most.
+    At most `held_max` polls are held at a time, and `held_min` on a day's average without offers.
     """
 
     site: RendezvousDependencies
@@ -40,7 +40,7 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
     held_max: int
 
     def poll(self, poll: Poll, *, address: str) -> tuple[End, str]:
-        """Serve a poll, in ten seconds. Returns the body for the proxy; `address` is where its poll came from."""
+        """Serve a poll from `address`, within about ten seconds. Returns its end and the body for the proxy."""
         site = self.site
         profile, polled_at_ms = site.recorder.profile(poll, address=address), site.now_ms()
         end, body = self._poll(poll, profile)
@@ -85,12 +85,13 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
         return end, body or poll_reply(end, next_poll_ms=away_ms)
 
     def _hold(self, proxy: WaitingProxy) -> tuple[End, str | None]:
-        """Have a proxy wait in its pool; the body for it if it got an offer."""
+        """Enter a proxy in its pool and wait for an offer. Returns the end, and the response body if it got one."""
         site = self.site
         site.pools.enter(proxy)
-        is_given = False  # by a broker, which takes it out of its pool
+        is_given = False  # set if a broker gave an offer; the broker then removes the proxy from its pool
         try:
-            # An offer that came before the proxy entered has looked for it in vain, and waits: so the poll looks, too.
+            # An offer that arrived before the proxy entered couldn't find it and waits, so the poll must look for
+            # offers too.
             body = self._take_offer(proxy, self._waiting(proxy, consistent=True))
             if body is None:
                 body = self._receive(proxy, until_ms=proxy.waits_until_ms)
@@ -99,47 +100,47 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
             if not is_given:
                 site.pools.leave(proxy)
         if body is None and is_given:
-            # Matched in the last moment: the offer is on its way.
-            body = self._receive(proxy, until_ms=site.now_ms() + LETTER_MS)
+            # A broker matched the proxy just now: its mailbox message is still to arrive.
+            body = self._receive(proxy, until_ms=site.now_ms() + ARRIVES_WITHIN_MS)
         if body is None:
             return End.POLL_LOST if is_given else End.POLL_IDLE, None
         return End.POLL_MATCHED, body
 
     def _receive(self, proxy: WaitingProxy, *, until_ms: int) -> str | None:
-        """Wait for the letter with an offer for this poll."""
+        """Wait for the mailbox message with an offer for this poll. Returns the response body."""
         try:
-            letter = self.mailbox.wait_for(proxy.poll_id, until_ms=until_ms)
+            message = self.mailbox.wait_for(proxy.poll_id, until_ms=until_ms)
         except QueueGone:
             return None
-        if letter is None:
+        if message is None:
             return None
-        return poll_reply(End.POLL_MATCHED, offer=letter["offer"], nat=letter["nat"], relay=letter["relay"])
+        return poll_reply(End.POLL_MATCHED, offer=message["offer"], nat=message["nat"], relay=message["relay"])
 
     def _waiting(self, proxy: WaitingProxy, *, consistent: bool = False) -> Sequence[OpenOffer]:
-        """Look for offers that wait for such a proxy, the oldest first."""
+        """List offers that wait for such a proxy, the oldest first."""
         site = self.site
         return site.waiting.oldest(
             proxy.pool, now_ms=site.now_ms(), limit=TRIED, shards=site.pacing.shards(), consistent=consistent
         )
 
     def _take_offer(self, proxy: WaitingProxy, waiting: Sequence[OpenOffer], *, rested: float = 1.0) -> str | None:
-        """Give a proxy the first of these offers that it may take and no other took. Returns the response body."""
+        """Give the proxy the first offer that it may take and that no other proxy took. Returns the response body."""
         site, now_ms = self.site, self.site.now_ms()
         for offer in waiting:
             sent_at_ms, waits_until_ms = offer.record.sent_at_ms, offer.waits_until_ms
             if not may_take(rested, sent_at_ms=sent_at_ms, waits_until_ms=waits_until_ms, now_ms=now_ms):
-                break  # the others are younger
+                break  # younger offers may not be taken either
             if not site.waiting.take(offer):
                 continue
             if not site.offers.match(offer, proxy, now_ms=now_ms):
-                # A broker gave the proxy another offer, which is on its way, or its Sid has one to answer.
+                # A broker gave the proxy another offer in the meantime, or its Sid still has an offer to answer.
                 site.waiting.add([offer])
                 return None
             return poll_reply(End.POLL_MATCHED, offer=offer.offer, nat=offer.record.nat, relay=offer.relay)
         return None
 
     def answer(self, answer: ProxyAnswer, *, address: str) -> End:
-        """Send an answer, which came from this address, to its client, if that still waits. Never blocks long."""
+        """Send a proxy's answer to its client, if the client still waits. `address` is the proxy's. Returns soon."""
         site = self.site
         match = site.offers.answer(hash_sid(answer.sid), token=site.new_id(), now_ms=site.now_ms())
         if match is None:
@@ -149,7 +150,7 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
         if record.method is OfferMethod.SQS:
             body = answer_reply(answer.answer)
         else:
-            # The client's request is held open by the function that owns the mailbox it goes to.
+            # The function that holds the client's request open reads this mailbox.
             body = json.dumps({"for": record.client_id, "answer": answer.answer})
         try:
             site.retry_until(match.answers_until_ms, lambda: site.queues.send(match.reply_to, body))
@@ -159,5 +160,5 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def hash_sid(sid: str) -> str:
-    """Shorten a proxy's own name for itself to 32 hex digits, whatever it sends."""
+    """Hash a proxy's Sid to 32 hex digits, since proxies may send any text."""
     return hashlib.sha256(sid.encode()).hexdigest()[:32]

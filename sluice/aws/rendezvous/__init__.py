@@ -1,1 +1,1 @@
-"""The ports of the rendezvous, done with DynamoDB and SQS, and its events' publisher."""
+"""DynamoDB and SQS adapters of the rendezvous, and the publishers of its events."""

@@ -1,4 +1,4 @@
-"""The day's key for hashes of addresses, in DynamoDB: random, one for all of a site's functions, gone after two days.
+"""Keeps the daily key that hashes addresses in DynamoDB: random, shared by a site's functions, deleted after two days.
 
 pk             sk       item
 address keys   <day>    key
@@ -16,18 +16,18 @@ from sluice.errors import CallFailed
 from sluice.rendezvous.protocol.addresses import KEY_BYTES, hash_address, parse_address
 from sluice.times import DAY_MS, NowMs, day_start_ms, format_day
 
-if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
+if TYPE_CHECKING:  # only for type hints: boto3-stubs is not in the bundles
     from mypy_boto3_dynamodb import DynamoDBClient
 
 PARTITION = "address keys"
-KEPT_MS = 2 * DAY_MS  # from the day's beginning
+KEPT_MS = 2 * DAY_MS  # after the beginning of the key's day
 
 logger = Logger()
 
 
 @dataclass(slots=True)
 class AddressHasher:
-    """Hashes addresses with the day's key. Whoever needs a day's first writes it; one request a day and environment."""
+    """Hashes addresses with the day's key. The first environment that needs a key stores it, others read it once."""
 
     client: "DynamoDBClient"
     table: str
@@ -37,7 +37,7 @@ class AddressHasher:
     _key: bytes = b""
 
     def key(self, day: str) -> bytes:
-        """Give a UTC day's key: ours where we are the first, else the one that is there. Raises `CallFailed`."""
+        """Return the key of a UTC day; create it if no environment has yet. Raises `CallFailed`."""
         if day == self._day:
             return self._key
         key = self.draw(KEY_BYTES)
@@ -50,7 +50,7 @@ class AddressHasher:
         return key
 
     def of(self, address: str) -> str | None:
-        """Hash an address; None for what is none, and where the key can't be had: no poll fails for its statistics."""
+        """Hash an address. None if it is invalid, or if the key can't be read: no poll fails because of statistics."""
         if parse_address(address) is None:
             return None
         try:

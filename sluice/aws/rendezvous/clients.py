@@ -1,6 +1,6 @@
-"""The rendezvous' clients: SQS as they ask for it, with their own credentials, and the access keys that they share.
+"""SQS as rendezvous clients call it, and the access keys that all clients share.
 
-IAM shows a secret once, when its key is made, and lets a user have two keys:
+IAM shows a secret only once, when its key is created, and lets a user have two keys:
 https://docs.aws.amazon.com/IAM/latest/UserGuide/id_credentials_access-keys.html
 """
 
@@ -22,28 +22,28 @@ from sluice.aws.queues import SqsQueues
 from sluice.errors import BadConfiguration, CallFailed, Malformed
 from sluice.rendezvous.protocol.messages import read_object
 
-if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
+if TYPE_CHECKING:  # only for type hints: boto3-stubs is not installed with Sluice
     from mypy_boto3_iam import IAMClient
     from mypy_boto3_sqs import SQSClient
 
 
-MAX_KEYS = 2  # of a user, by IAM
+MAX_KEYS = 2  # IAM's limit of access keys per user
 T = TypeVar("T")
 
-# Nobody delivers a client's call again where it fails: a function's message comes again, a client's isn't there yet.
+# A failed call of a client has no redelivery as a function's message has, so it is retried more often.
 ALONE = CONFIG.merge(Config(retries={"mode": "standard", "total_max_attempts": 6}))
 
 
 @dataclass(frozen=True, slots=True)
 class ClientCredentials:
-    """An access key, as clients are given it in the text `sqscreds`."""
+    """An access key. Clients receive it as the text `sqscreds`."""
 
     access_key_id: str
     secret_key: str
 
     @classmethod
     def parse(cls, sqscreds: str) -> "ClientCredentials":
-        """Read padded standard base64 of the JSON of both. Raises `Malformed`."""
+        """Parse `sqscreds`: padded standard base64 of a JSON object with a key's id and secret. Raises `Malformed`."""
         try:
             text = base64.b64decode(sqscreds, validate=True)
         except binascii.Error as error:
@@ -55,21 +55,21 @@ class ClientCredentials:
 
 
 class ClientQueues:
-    """The three calls of a client, in threads of its own: a long poll holds one for up to 20 s.
+    """Makes the three SQS calls of clients, in its own threads: a long poll occupies a thread for up to 20 s.
 
-    One serves any number of clients, `MAX_CONNECTIONS` calls at a time. As a context it lets its threads go at the
-    end; a call under way isn't interrupted.
+    One object serves any number of clients, with at most `MAX_CONNECTIONS` calls at a time. Use it as an async context
+    manager: on exit it cancels queued calls, and doesn't interrupt running ones.
     """
 
     def __init__(self, client: "SQSClient", offers_queue_url: str) -> None:
-        """Use this client and its credentials: `open_client` creates one."""
+        """Use this boto3 client with its credentials: `open_client` creates one."""
         self._client = client
         self._queues = SqsQueues(client, offers_queue_url)
         self._offers_queue_url = offers_queue_url
         self._threads = ThreadPoolExecutor(MAX_CONNECTIONS, thread_name_prefix="client-queues")
 
     async def send_offer(self, client_id: str, body: str) -> None:
-        """Send to the offers queue, with the String attribute `ClientID`. Raises `QueueGone` or `CallFailed`."""
+        """Send an offer to the offers queue, with the attribute `ClientID`. Raises `QueueGone` or `CallFailed`."""
         await self._in_thread(
             lambda: self._queues.send(self._offers_queue_url, body, attributes={"ClientID": client_id})
         )
@@ -84,7 +84,7 @@ class ClientQueues:
         return await self._in_thread(look_up)
 
     async def receive(self, queue_url: str, *, wait_s: int) -> str | None:
-        """Read one message's body, waiting up to `wait_s`; it isn't deleted. Raises `QueueGone` or `CallFailed`."""
+        """Receive one message's body, waiting up to `wait_s`. Doesn't delete it. Raises `QueueGone` or `CallFailed`."""
         return await self._in_thread(lambda: self._queues.receive(queue_url, wait_s=wait_s))
 
     async def __aenter__(self) -> Self:
@@ -98,8 +98,8 @@ class ClientQueues:
 
 
 def open_client(credentials: ClientCredentials, *, region: str, endpoint_url: str | None = None) -> "SQSClient":
-    """Create a boto3 client that acts as a rendezvous client; `endpoint_url` is the embedded cloud's."""
-    # A session of its own: boto3's default one isn't safe to make clients with from threads.
+    """Create a boto3 client that acts as a rendezvous client. `endpoint_url` is that of the embedded cloud, if any."""
+    # boto3's default session can't create clients safely in several threads, so each client gets a session of its own.
     return boto3.session.Session(
         aws_access_key_id=credentials.access_key_id,
         aws_secret_access_key=credentials.secret_key,
@@ -123,9 +123,9 @@ class AccessKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rotation:
-    """A new key, and the ids of the keys that were kept or deleted.
+    """A new access key, and the ids of the keys that were kept or deleted.
 
-    `fault` is the call that failed once the new key was there. Its secret can't be had again, so it is given out first.
+    `fault` is a deletion that failed afterwards. The key is returned even then: its secret can't be read again.
     """
 
     credentials: ClientCredentials
@@ -136,13 +136,13 @@ class Rotation:
 
 @dataclass(frozen=True, slots=True)
 class ClientUser:
-    """The user, through a client. Every method may raise `CallFailed`."""
+    """The IAM user that all clients share. Every method may raise `CallFailed`."""
 
     client: "IAMClient"
     name: str
 
     def access_keys(self) -> list[AccessKey]:
-        """Read all keys, the oldest first."""
+        """List the user's access keys, the oldest first."""
         with calls("ListAccessKeys"):
             described = self.client.list_access_keys(UserName=self.name)["AccessKeyMetadata"]
         keys = [
@@ -162,13 +162,13 @@ class ClientUser:
             return "LastUsedDate" in self.client.get_access_key_last_used(AccessKeyId=key_id)["AccessKeyLastUsed"]
 
     def create(self) -> ClientCredentials:
-        """Create a new key."""
+        """Create a new access key."""
         with calls("CreateAccessKey"):
             key = self.client.create_access_key(UserName=self.name)["AccessKey"]
         return ClientCredentials(access_key_id=key["AccessKeyId"], secret_key=key["SecretAccessKey"])
 
     def delete(self, key_id: str) -> None:
-        """Delete a key. AWS refuses requests with it from now on."""
+        """Delete an access key. From now on AWS refuses requests that are signed with it."""
         with calls("DeleteAccessKey"):
             self.client.delete_access_key(UserName=self.name, AccessKeyId=key_id)
 
@@ -187,11 +187,11 @@ def first_key(user: ClientUser) -> ClientCredentials:
 def rotate(user: ClientUser, *, keep_previous: bool) -> Rotation:
     """Create a new key, then delete the others; with `keep_previous` one of them stays until the next rotation.
 
-    Where IAM has no room for a new key, the one that clients miss least goes first, and another stays meanwhile: a user
-    that had a valid key has one all the time, also where a call fails.
+    If the user already has two keys, the less used one is deleted first. The other stays until the new key exists, so a
+    user that had a valid key always has one, even if a call fails.
     """
-    # Those that are switched off, then those that nobody ever used, then the oldest: a key that was made and never
-    # given out must not push out the one that clients have.
+    # Delete inactive keys first, then unused ones, then the oldest: a key that was created but never given to clients
+    # must not displace the key that clients have.
     left = sorted(user.access_keys(), key=lambda key: (key.active, key.used, key.created_at))
     deleted = _delete_all(user, left[: len(left) - MAX_KEYS + 1])
     left = [key for key in left if key.id not in deleted]
@@ -206,7 +206,7 @@ def rotate(user: ClientUser, *, keep_previous: bool) -> Rotation:
 
 
 def revoke(user: ClientUser) -> list[str]:
-    """Delete all keys, and so lock every client out. Returns the ids of those deleted."""
+    """Delete all keys, which locks every client out. Returns the ids of the deleted keys."""
     return _delete_all(user, user.access_keys())
 
 
@@ -217,6 +217,6 @@ def _delete_all(user: ClientUser, keys: Sequence[AccessKey]) -> list[str]:
 
 
 def sqscreds(credentials: ClientCredentials) -> str:
-    """Write the text that clients are given, which `ClientCredentials.parse` reads."""
+    """Write the credentials as the text that clients receive; `ClientCredentials.parse` reads it."""
     fields = {"aws-access-key-id": credentials.access_key_id, "aws-secret-key": credentials.secret_key}
     return base64.b64encode(json.dumps(fields).encode()).decode()

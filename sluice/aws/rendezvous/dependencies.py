@@ -21,16 +21,16 @@ from sluice.rendezvous.event_recorder import Countries, EventRecorder
 from sluice.rendezvous.pacing import Pacing
 from sluice.rendezvous.settings import MeetingSettings
 
-BUNDLE = Path(__file__).parents[3]  # where a database of countries is, beside our code
-TRACE_VARIABLE = "_X_AMZN_TRACE_ID"  # Lambda sets it for every invocation
+BUNDLE = Path(__file__).parents[3]  # root of the bundle, in which `geoip_file` is
+TRACE_VARIABLE = "_X_AMZN_TRACE_ID"  # the trace header that Lambda sets for each invocation
 
 logger = Logger()
 
 
 def make_dependencies(settings: MeetingSettings, *, threads: int) -> RendezvousDependencies:
-    """Make what an environment keeps between its invocations, with AWS behind it; `threads` are for one offer's calls.
+    """Create the objects that an environment keeps between invocations. `threads` run the concurrent calls for offers.
 
-    Without settings of events no country is looked up, and what was noted is forgotten.
+    Without event settings, countries aren't looked up and events are discarded.
     """
     dynamodb, table, events = quick_dynamodb_client(), settings.waiting_table, settings.events
     publisher, countries = None, None

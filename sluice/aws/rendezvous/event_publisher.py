@@ -1,7 +1,7 @@
 """Publishes a function's rendezvous events by writing them to the table after the function's work.
 
-The table's stream takes them to the counters function, which counts and publishes them. Statistics never fail a
-rendezvous, nor hold one up for long: what can't be written is logged, counted, and lost.
+The table's stream invokes the counters function, which counts and publishes the events. Statistics never fail a
+rendezvous or delay it for long: events that can't be written are logged, counted and lost.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,28 +20,28 @@ from sluice.rendezvous.event_recorder import NOT_PUBLISHED
 from sluice.times import NowMs
 from sluice.ulids import derive_ulid
 
-if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
+if TYPE_CHECKING:  # only for type hints: boto3-stubs is not in the bundles
     from mypy_boto3_dynamodb import DynamoDBClient
 
-# A function's caller waits while it tells, so it doesn't wait as long as others may.
+# A client or proxy waits while its function writes events, so these requests have short timeouts.
 EVENTS_CONFIG = CONFIG.merge(
     Config(connect_timeout=1, read_timeout=2, retries={"mode": "standard", "total_max_attempts": 2})
 )
-MAX_TOLD_BYTES = 300_000  # in one item, which has 400 KB; in the stream it comes as text in JSON
-KEPT_S = 60 * 60  # the stream has it for a day; the item is for whoever looks
+MAX_TOLD_BYTES = 300_000  # Events per item. DynamoDB's limit is 400 KB, and JSON escapes lengthen the text.
+KEPT_S = 60 * 60  # The stream keeps the change for a day; the item itself is only for debugging.
 
 logger = Logger()
 
 
 @cache
 def events_client() -> "DynamoDBClient":
-    """Make the environment's client for events when there is the first to tell of; safe for threads."""
+    """Create the environment's DynamoDB client for events, when the first event is published. Safe for threads."""
     client: DynamoDBClient = make_client("dynamodb", config=EVENTS_CONFIG)
     return client
 
 
 class TableEventPublisher(msgspec.Struct, frozen=True, kw_only=True):
-    """Tells of events by items of partition `told`. `site` is the tag of the site where they happened."""
+    """Writes events to items of the partition `told`. `site` is the tag of the site where they happened."""
 
     table: str
     site: str
@@ -50,12 +50,12 @@ class TableEventPublisher(msgspec.Struct, frozen=True, kw_only=True):
     new_id: Callable[[], str]
 
     def publish(self, events: Sequence[Event]) -> int:
-        """Write them, all in one item where they fit; returns how many could not be. Raises nothing."""
+        """Write the events, in one item if they fit. Returns the number of lost events. Raises nothing."""
         published = 0
         try:
             for bodies in _split_events(event.to_json(site=self.site) for event in events):
                 now_ms = self.now_ms()
-                # An item that is written again, as the first answer was lost, is no change, and in no stream.
+                # A retry writes an identical item, which is no change, so the stream doesn't repeat the events.
                 item: dict[str, str | int] = {
                     "pk": TOLD,
                     "sk": derive_ulid(self.new_id(), sent_at_ms=now_ms),
@@ -65,13 +65,13 @@ class TableEventPublisher(msgspec.Struct, frozen=True, kw_only=True):
                 with calls("PutItem"):
                     self.client().put_item(TableName=self.table, Item=attributes(item))
                 published += len(bodies)
-        except Exception as error:  # whatever it was, the rendezvous is done and stays so
+        except Exception as error:  # No error of statistics may fail the finished rendezvous.
             logger.warning(NOT_PUBLISHED, lost=len(events) - published, reason=str(error), exc_info=error)
         return len(events) - published
 
 
 def _split_events(bodies: Iterable[str]) -> Iterator[Sequence[str]]:
-    """Divide events into what an item holds."""
+    """Divide events into lists that each fit in one item."""
     part: list[str] = []
     size = 0
     for body in bodies:

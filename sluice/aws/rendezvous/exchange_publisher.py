@@ -1,4 +1,4 @@
-"""Publishes rendezvous events to the site's exchange, as `sluice.publish` does, and tells whether a binding matches."""
+"""Publishes rendezvous events to the site's exchange with `sluice.publish`, and checks whether a binding matches."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ logger = Logger()
 
 
 class ExchangePublisher(msgspec.Struct, frozen=True, kw_only=True):
-    """Publishes to one exchange. `site` is the tag of the site where the events happened."""
+    """Publishes events to one exchange. `site` is the tag of the site where the events happened."""
 
     exchange: str
     site: str
     publisher: Publisher
 
     def publish(self, events: Sequence[Event]) -> int:
-        """Send events in order, ten per request. Returns how many, from the first on, needn't be sent again.
+        """Send events in order, ten per request. Returns how many, from the first on, need not be sent again.
 
         Events that can never be published are logged and skipped. Errors of requests are logged, not raised.
         """
@@ -56,7 +56,7 @@ class ExchangePublisher(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Demand:
-    """The number of bindings of each exchange: a `Replica` of the site's bindings."""
+    """Counts the bindings of each exchange. It is a `Replica` of the site's bindings."""
 
     __slots__ = ("_bound", "_exchanges", "version")
 
@@ -68,7 +68,7 @@ class Demand:
         self.apply(BindingsChange(exchanges=bindings.exchanges, bound=bindings.bound))
 
     def apply(self, change: BindingsChange) -> None:
-        """Apply the changes of the next version."""
+        """Apply the binding changes of the next version."""
         self._exchanges.update((added.name, added) for added in change.exchanges)
         for exchange, _, keys in iter_bound_queues(change.unbound):
             self._bound[exchange] -= len(keys)
@@ -78,7 +78,7 @@ class Demand:
             self._exchanges.pop(name, None)
 
     def reaches(self, exchange: str) -> bool:
-        """Whether a queue is bound to the exchange, or to an alternate that gets its unroutable messages."""
+        """Return whether a queue is bound to the exchange, or to an alternate exchange for its unroutable messages."""
         return exchange in self._exchanges and any(
             self._bound[name] for name in list_alternates(exchange, self._exchanges)
         )

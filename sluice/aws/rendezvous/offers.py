@@ -1,14 +1,14 @@
-"""Offers and the polls that may be given one, in DynamoDB.
+"""Stores offers, held polls and their matches in DynamoDB.
 
     pk                      sk                          item
     offers#<shard>          <sent_at_ms>#<client_id>    an offer, until its queue is swept
     proxy#<sid>             match                       the offer that a proxy was given, or that its poll is over
     polls#<pool>#<shard>    <address>#<sid>             a proxy whose poll is held open; the address is a hash
 
-Held polls are in the table without recovery, spread over as many shards as the demand wants: a poll costs two writes
-there. The others are in the table that is kept. No transaction: a proxy is given an offer by one conditional write to
-its own item, and its answer is taken by one to the offer's. A partition of DynamoDB takes 1,000 writes a second and an
-offer needs three, so offers stand in shards. Every method may raise `CallFailed`.
+Held polls are in the table without point-in-time recovery, where a poll costs two writes; offers and matches are in the
+table with it. The number of shards for polls follows the demand. No transactions are needed: one conditional write to
+the proxy's item matches an offer, and one to the offer's item accepts the answer. A DynamoDB partition takes 1,000
+writes per second and an offer needs three, so offers are spread over shards. Every method may raise `CallFailed`.
 """
 
 import json
@@ -51,16 +51,16 @@ from sluice.rendezvous.protocol.matching import (
     choose_shard,
 )
 
-if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
+if TYPE_CHECKING:  # only for type hints: boto3-stubs is not in the bundles
     from mypy_boto3_dynamodb import DynamoDBClient
 
 SHARDS = 8
-MATCH_KEPT_S = 60 * 60  # which is longer than any answer takes to come
-# A Sid is all that an answer says of its proxy: so it is given no other offer while an answer may still come.
+MATCH_KEPT_S = 60 * 60  # for how long a match is kept: longer than any answer takes
+# An answer identifies its proxy only by the Sid, so a Sid gets no other offer while an answer may still arrive.
 SID_RESTS_MS = 10_000
-KEPT_S = 10 * 60  # what nobody takes away who should
-DEAD_AFTER_MS = 60_000  # its poll's end: nobody takes it out of its pool any more
-ADDRESS_DIGITS = 8  # of a hash: they tell a pool's addresses apart
+KEPT_S = 10 * 60  # Items of dead functions, which nobody deletes, expire after this.
+DEAD_AFTER_MS = 60_000  # After its end, a poll that is still in its pool is considered abandoned.
+ADDRESS_DIGITS = 8  # digits of an address's hash in a sort key, enough to distinguish a pool's addresses
 
 T = TypeVar("T")
 
@@ -68,17 +68,17 @@ logger = Logger()
 
 
 class DynamoOfferStore(msgspec.Struct, frozen=True):
-    """The offers of the last two minutes, and the matches with proxies, in one table.
+    """Stores the offers of the last two minutes, and their matches with proxies, in one table.
 
-    Offers don't expire: a queue's record goes when the queue has gone. Writes may be repeated by whoever makes them:
-    they know what they have done already.
+    Offers don't expire: an offer's item is deleted after its answer queue. Writes may be retried: a repeated write
+    returns the result of the first one.
     """
 
     client: "DynamoDBClient"
     table: str
 
     def record(self, offer: OfferRecord) -> bool:
-        """Write a received offer; False where another delivery has."""
+        """Store a received offer. Returns False if another delivery of it was stored first."""
         values = {
             "state": offer.state,
             "method": offer.method,
@@ -92,7 +92,7 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
         return standing is None or text(standing, "token") == offer.token
 
     def match(self, offer: OpenOffer, proxy: WaitingProxy, *, now_ms: int) -> bool:
-        """Give the offer to a proxy; False if its poll is over or has an offer, or if its Sid had one recently."""
+        """Give the offer to a proxy. Returns False if its poll is over or has an offer, or its Sid had one recently."""
         record = offer.record
         values = {
             "poll_id": proxy.poll_id,
@@ -112,7 +112,7 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
         )
 
     def close(self, proxy: WaitingProxy) -> bool:
-        """End a poll that was given nothing, and is given nothing from now on; False where it was given an offer."""
+        """End a poll without an offer, so that it gets none. Returns False if the poll was given an offer before."""
         values: dict[str, str | int] = {
             "poll_id": proxy.poll_id,
             "answers_until": 0,
@@ -128,11 +128,12 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
         return write_if(self.client, self.table, item, is_free, {":over": over_ms, ":poll_id": proxy.poll_id})
 
     def answer(self, sid: str, *, token: str, now_ms: int) -> Match | None:
-        """Accept the answer of the proxy with this Sid: once, and only in time. None if no client waits for it.
+        """Accept the answer of the proxy with this Sid: once, and only in time. Returns None if no client waits for it.
 
-        `token` is the caller's, who may ask again.
+        `token` identifies this answer, so that a retry of the same call succeeds.
         """
-        for consistent in (False, True):  # an eventually consistent read, at half the price, finds most
+        # Most matches are found by the eventually consistent read, which costs half.
+        for consistent in (False, True):
             item = get_item(self.client, self.table, _match_key(sid), consistent=consistent)
             if number(item, "answers_until") > now_ms:
                 break
@@ -162,11 +163,11 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
         )
 
     def end(self, offer: OfferRecord, end: End, *, now_ms: int) -> bool:
-        """Store the end of an offer that no proxy answered; False if it has ended already."""
+        """Store the end of an offer that no proxy answered. Returns False if the offer has ended already."""
         return self._end(offer, {"state": end.state, "ended_at": now_ms}) is not None
 
     def _end(self, offer: OfferRecord, values: dict[str, str | int], *, mine: str = "") -> Item | None:
-        """Store an offer's end, once. Returns the item; None if it has another end, or has gone."""
+        """Store an offer's end, once. Returns the updated item; None if it has another end, or was deleted."""
         try:
             with calls("UpdateItem"):
                 updated = self.client.update_item(
@@ -187,7 +188,7 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
         return updated["Attributes"]
 
     def read_sent_before(self, until_ms: int) -> Iterator[Sequence[OfferRecord]]:
-        """Read all offers sent before, page by page, oldest first within a shard."""
+        """Yield all offers sent before this time, page by page, the oldest first within a shard."""
         for shard in range(SHARDS):
             for page in query_pages(
                 self.client,
@@ -202,25 +203,25 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
     def recent_states(self, *, now_ms: int) -> Mapping[str, int]:
         """Count the offers of the last two minutes by state."""
         pages = self.read_sent_before(now_ms + 1)
-        since_ms = now_ms - ANSWER_QUEUE_AGE_MS  # what is kept of them
+        since_ms = now_ms - ANSWER_QUEUE_AGE_MS  # offers before this time are being swept
         states = Counter(offer.state for page in pages for offer in page if offer.sent_at_ms > since_ms)
         return {state: states[state] for state in BY_STATE}
 
     def forget(self, offers: Sequence[OfferRecord]) -> None:
-        """Delete these proxies."""
+        """Delete the items of these offers."""
         delete_all(self.client, self.table, [_offer_key(offer) for offer in offers])
 
 
 class DynamoProxyPools(msgspec.Struct, frozen=True):
-    """The proxies whose polls are held open, in one table. `random` draws in [0, 1)."""
+    """Stores the proxies whose polls are held open, in one table. `random` draws in [0, 1)."""
 
     client: "DynamoDBClient"
     table: str
     random: Callable[[], float]
-    _large: set[str] = msgspec.field(default_factory=set)  # partitions that had more than was asked for, when last read
+    _large: set[str] = msgspec.field(default_factory=set)  # partitions whose last read exceeded the limit
 
     def enter(self, proxy: WaitingProxy) -> None:
-        """Add a proxy to its pool, in the place of an earlier poll of the same Sid."""
+        """Add a proxy to its pool. Replaces an earlier poll of the same Sid."""
         values: dict[str, str | int] = {
             "poll_id": proxy.poll_id,
             "clients": proxy.clients,
@@ -240,10 +241,10 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
     def waiting(
         self, pool: Pool, *, now_ms: int, limit: int, shards: int, consistent: bool = True
     ) -> Sequence[WaitingProxy]:
-        """Read waiting proxies at random; all of them if they are at most `limit`.
+        """Read waiting proxies at random; all of them if there are at most `limit`.
 
-        Those who have just come may be missing unless it is `consistent`, which costs twice as much. What it sees of
-        those whose time is over it deletes.
+        An eventually consistent read may miss proxies that have just entered; a `consistent` one costs twice as much.
+        Abandoned polls that are read are deleted.
         """
         first = int(self.random() * shards)
         proxies_found: list[WaitingProxy] = []
@@ -258,7 +259,7 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
         return proxies_found
 
     def _pages(self, partition: str, *, limit: int, consistent: bool) -> Iterator[Sequence[Item]]:
-        """Read a partition: in one page if it is small, and otherwise from a random position, and around."""
+        """Read a partition: in one page if small, otherwise from a random position to its end, then from its start."""
 
         def ask(condition: str = "", values: Mapping[str, str | int] | None = None) -> Iterator[Sequence[Item]]:
             return query_pages(
@@ -279,7 +280,7 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
         start = f"{int(self.random() * 16**ADDRESS_DIGITS):0{ADDRESS_DIGITS}x}"
         for condition in ("sk > :start", "sk <= :start"):
             yield from ask(f" AND {condition}", {":start": start})
-        self._large.discard(partition)  # or there would have been enough
+        self._large.discard(partition)  # The caller would have stopped earlier if the partition were still large.
 
     def profiles(self, pool: Pool, *, now_ms: int, shards: int) -> Sequence[Profile]:
         """Read the profiles of all waiting proxies (eventually consistent)."""
@@ -297,12 +298,12 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
         return [proxy.profile for page in pages for proxy in read_each(page, waiting_proxy)]
 
     def count(self, *, now_ms: int, shards: int) -> Mapping[Pool, int]:
-        """Count the waiting proxies."""
+        """Count the waiting proxies of each pool."""
         return {pool: len(self.profiles(pool, now_ms=now_ms, shards=shards)) for pool in Pool}
 
 
 def offer_record(item: Item) -> OfferRecord:
-    """Read an offer's item. Raises KeyError or ValueError for any other item."""
+    """Parse an offer's item. Raises KeyError or ValueError for any other item."""
     sent_at, _, client_id = text(item, "sk").partition("#")
     return OfferRecord(
         client_id=client_id,
@@ -327,7 +328,7 @@ def _match_key(sid: str) -> dict[str, Any]:
 
 
 def waiting_proxy(item: Item) -> WaitingProxy:
-    """Read a proxy's item. Raises KeyError, ValueError or TypeError for any other item."""
+    """Parse a waiting proxy's item. Raises KeyError, ValueError or TypeError for any other item."""
     _, pool, shard = item["pk"]["S"].split("#")
     return WaitingProxy(
         poll_id=item["poll_id"]["S"],
@@ -347,7 +348,7 @@ def _proxy_key(proxy: WaitingProxy) -> dict[str, Any]:
 
 
 def read_each(items: Iterable[Item], read: Callable[[Item], T]) -> list[T]:
-    """Read items. Skip those that can't be read, as one of a newer version, so that they don't affect others."""
+    """Parse items with `read`. Invalid items, such as those of a newer version, are logged and skipped."""
     values = []
     for item in items:
         try:
@@ -358,11 +359,11 @@ def read_each(items: Iterable[Item], read: Callable[[Item], T]) -> list[T]:
 
 
 def read_profile(item: Item) -> Profile:
-    """Read a proxy's profile. Raises KeyError, ValueError or TypeError for any other item."""
+    """Parse the proxy's profile in an item. Raises KeyError, ValueError or TypeError for any other item."""
     profile = json.loads(item["profile"]["S"])
     return Profile(**profile | {"nat": Nat(profile["nat"])})
 
 
 def milliseconds(at_ms: int) -> str:
-    """Write a time so that later times sort after earlier ones."""
+    """Write a time in milliseconds with leading zeros, so that texts sort by time."""
     return f"{max(at_ms, 0):013d}"

@@ -1,10 +1,10 @@
 """Stores counts of polls and offers, and the cooldowns of addresses, in DynamoDB.
 
 pk                sk                 item
-pace              minute#<number>    how many polled and offered in a minute, counted since 1970
-pace              hour#<number>      how long polls were held in an hour, and how many offered
-turn#<address>    turn               when an address was let in, and when it will be again; the address is a hash
-turns             <ms>#<environment> what an environment tells the others of its addresses' turns, packed
+pace              minute#<number>    the polls and offers of one minute, numbered since 1970
+pace              hour#<number>      for how long polls were held in one hour, and the number of offers
+turn#<address>    turn               start and end of an address's cooldown; the address is a hash
+turns             <ms>#<environment> cooldowns that one environment publishes to the others, packed
 """
 
 import struct
@@ -18,26 +18,26 @@ from sluice.aws.items import Item, attributes, number, text, write_if
 from sluice.rendezvous.protocol.pace import LATELY_MINUTES, Cooldown, CooldownRow, Counts
 from sluice.times import DAY_MS, HOUR_MS, MINUTE_MS
 
-if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
+if TYPE_CHECKING:  # only for type hints: boto3-stubs is not in the bundles
     from mypy_boto3_dynamodb import DynamoDBClient
 
 PACE = "pace"
 MINUTE, HOUR = "minute", "hour"
 GROUPS = "groups"
 TURNS = "turns"
-KEPT_S = 10 * 60  # after they matter no more
-PACKED_TURN = struct.Struct(">8sQI")  # address; since when, and for how many milliseconds
-ROWS_HEARD = 200  # of some dozens of turns each: what a new environment hears of the others
+KEPT_S = 10 * 60  # An item expires this long after its last use.
+PACKED_TURN = struct.Struct(">8sQI")  # hash of the address, start in milliseconds, duration in milliseconds
+ROWS_HEARD = 200  # rows that a new environment reads, each with dozens of cooldowns
 
 
 class DynamoPaceStore(msgspec.Struct, frozen=True):
-    """The counts and turns in one table, through a client. Every method may raise `CallFailed`."""
+    """Stores the counts and cooldowns in one table. Every method may raise `CallFailed`."""
 
     client: "DynamoDBClient"
     table: str
 
     def add(self, minute: Counts, hour: Counts, *, now_ms: int) -> None:
-        """Add to the counts of this minute and of this hour."""
+        """Add to the stored counts of this minute and of this hour."""
         self._add(MINUTE, now_ms // MINUTE_MS, minute, until_ms=now_ms + LATELY_MINUTES * MINUTE_MS)
         self._add(HOUR, now_ms // HOUR_MS, hour, until_ms=now_ms + DAY_MS + HOUR_MS)
 
@@ -74,16 +74,16 @@ class DynamoPaceStore(msgspec.Struct, frozen=True):
         return {int(text(item, "sk").partition("#")[2]): parse_counts(item) for item in response["Items"]}
 
     def start_cooldown(self, address: str, turn: Cooldown, *, now_ms: int) -> Cooldown | None:
-        """Begin an address's turn; the one that isn't over yet where there is one, and None where ours has begun."""
+        """Start an address's cooldown. Returns an unfinished earlier one, which still holds, or None if it started."""
         values = {"since": turn.since_ms, "next": turn.next_ms, "expires_at": turn.next_ms // 1000 + KEPT_S}
         item = attributes({"pk": f"turn#{address}", "sk": "turn", **values})
-        is_over, names = "attribute_not_exists(pk) OR #next <= :now", {"#next": "next"}  # a reserved word
+        is_over, names = "attribute_not_exists(pk) OR #next <= :now", {"#next": "next"}  # reserved in DynamoDB
         standing = write_if(self.client, self.table, item, is_over, {":now": now_ms}, ExpressionAttributeNames=names)
         earlier = None if standing is None else Cooldown(number(standing, "since"), number(standing, "next"))
-        return None if earlier == turn else earlier  # ours was written by an attempt whose answer was lost
+        return None if earlier == turn else earlier  # an equal one is of an earlier attempt
 
     def publish_cooldowns(self, told: CooldownRow) -> None:
-        """Tell other environments of turns, by the first 16 digits of an address: one item, of 20 bytes a turn."""
+        """Publish cooldowns to other environments in one item, each with 16 digits of the address hash: 20 bytes."""
         until_ms = max(turn.next_ms for turn in told.turns.values())
         sk = f"{told.at_ms:013}#{told.environment}"
         key = attributes({"pk": TURNS, "sk": sk, "expires_at": until_ms // 1000 + KEPT_S})
@@ -91,7 +91,7 @@ class DynamoPaceStore(msgspec.Struct, frozen=True):
             self.client.put_item(TableName=self.table, Item={**key, "turns": {"B": pack_cooldowns(told.turns)}})
 
     def read_cooldowns(self, *, since_ms: int) -> Sequence[CooldownRow]:
-        """Read the last rows told since then, `ROWS_HEARD` at most, the oldest first (eventually consistent)."""
+        """Read the last `ROWS_HEARD` rows published since this time, the oldest first (eventually consistent)."""
         with calls("Query"):
             response = self.client.query(
                 TableName=self.table,
@@ -104,13 +104,13 @@ class DynamoPaceStore(msgspec.Struct, frozen=True):
 
 
 def parse_row(item: Item) -> CooldownRow:
-    """Read a row of turns."""
+    """Parse the item of one row of cooldowns."""
     at_ms, _, environment = text(item, "sk").partition("#")
     return CooldownRow(environment, int(at_ms), unpack_cooldowns(bytes(item["turns"]["B"])))
 
 
 def pack_cooldowns(turns: Mapping[str, Cooldown]) -> bytes:
-    """Pack turns by the first 16 digits of an address, in 20 bytes each."""
+    """Pack cooldowns in 20 bytes each, with the first 16 digits of the address hash."""
     return b"".join(
         PACKED_TURN.pack(bytes.fromhex(address), turn.since_ms, turn.next_ms - turn.since_ms)
         for address, turn in turns.items()
@@ -118,7 +118,7 @@ def pack_cooldowns(turns: Mapping[str, Cooldown]) -> bytes:
 
 
 def unpack_cooldowns(packed: bytes) -> Mapping[str, Cooldown]:
-    """Read what `packed_turns` wrote."""
+    """Unpack cooldowns that `pack_cooldowns` packed."""
     return {
         address.hex(): Cooldown(since_ms, since_ms + rest_ms)
         for address, since_ms, rest_ms in PACKED_TURN.iter_unpack(packed)
@@ -126,6 +126,6 @@ def unpack_cooldowns(packed: bytes) -> Mapping[str, Cooldown]:
 
 
 def parse_counts(item: Item) -> Counts:
-    """Read the counts of a minute or an hour."""
+    """Parse the item with the counts of a minute or an hour."""
     numbers = {name: number(item, name) for name in item.keys() - {"pk", "sk", "expires_at", GROUPS}}
     return Counts(numbers, frozenset(map(int, item.get(GROUPS, {}).get("NS", ()))))

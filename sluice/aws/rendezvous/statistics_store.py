@@ -2,12 +2,12 @@
 
     pk                sk                            item
     counters          <kind>|<label>|<country>      a row of counts, an attribute each
-    counters#<day>    <kind>|<label>|<country>      the same of one day, and those that only days have
-    seen#<day>        <keyed hash>                  an address, and what it has been counted as
+    counters#<day>    <kind>|<label>|<country>      the counts of one day, with those that exist only by day
+    seen#<day>        <keyed hash>                  the names of the counts that include an address
 
-What one event counts as is in one row, which stays below a kilobyte: so it is one write unit for all time, one for the
-day, and one for an address that this environment hasn't seen. Events that are added again count again. An address is
-marked before it is counted: if the function dies in between, it isn't.
+All counts of one event are in one row of less than a kilobyte. So an event costs one write unit for the totals, one for
+the day, and one for an address that this environment hasn't seen. Events that are added twice count twice. An address
+is marked before it is counted: if the function dies in between, the address isn't counted.
 """
 
 from collections import Counter, defaultdict
@@ -20,15 +20,15 @@ from sluice.aws.items import Item, attributes, number, query_pages, text
 from sluice.rendezvous.counts.statistics import Count, Counts, Tally, count_name, parse_row, row_name
 from sluice.times import DAY_MS, NowMs
 
-if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
+if TYPE_CHECKING:  # only for type hints: boto3-stubs is not in the bundles
     from mypy_boto3_dynamodb import DynamoDBClient
 
 COUNTERS = "counters"
 SEEN = "seen"
-COUNT_PREFIX = "="  # tells counts' attributes from the key's and the expiry's
-DAYS_KEPT = 9  # after a day was counted last: `/metrics` has seven
-MARKS_KEPT = 2  # and its key is gone, so nothing can be compared with them any more
-MAX_KNOWN_MARKS = 150_000  # in memory, about 30 MB: an address has three or more
+COUNT_PREFIX = "="  # distinguishes attributes of counts from the key and the expiry
+DAYS_KEPT = 9  # days after a day's last count; `/metrics` shows seven days
+MARKS_KEPT = 2  # days; by then the day's key is deleted, so no address can be compared with a mark
+MAX_KNOWN_MARKS = 150_000  # marks cached in memory, about 30 MB; an address has three or more
 
 Given = TypeVar("Given")
 Done = TypeVar("Done")
@@ -37,21 +37,21 @@ SideBySide = Callable[[Callable[[Given], Done], Iterable[Given]], Iterable[Done]
 
 @dataclass(slots=True)
 class DynamoStatisticsStore:
-    """The statistics in one table, through a client. Not for threads. Reads raise `CallFailed`.
+    """Stores the statistics in one table. Not for threads. Reads raise `CallFailed`.
 
-    `side_by_side` is a `map` for writes, each of another item.
+    `side_by_side` maps a function over writes to different items, and may run them concurrently.
     """
 
     client: "DynamoDBClient"
     table: str
     now_ms: NowMs
     side_by_side: SideBySide[Any, Any] = map
-    _known: set[tuple[str, str, str]] = field(default_factory=set)  # day, address and mark
+    _known: set[tuple[str, str, str]] = field(default_factory=set)  # the marks that were written: day, address, name
 
     def add(self, tallies: Sequence[Tally]) -> None:
-        """Count events. Raises `CallFailed` if some can't be counted; others may be, and count twice if added again."""
+        """Count events. If it raises `CallFailed`, some events were counted, and count twice if all are added again."""
         rows: dict[tuple[str, str], Counts] = defaultdict(Counter)
-        marks: dict[tuple[str, str], dict[str, tuple[str, Count]]] = defaultdict(dict)  # by day and address, and name
+        marks: dict[tuple[str, str], dict[str, tuple[str, Count]]] = defaultdict(dict)  # keys: (day, address), name
         for tally in tallies:
             name = row_name(tally.row)
             for partition in (COUNTERS, _day_partition(tally.day)):
@@ -76,7 +76,7 @@ class DynamoStatisticsStore:
         list(self.side_by_side(lambda item: self._count(*item), rows.items()))
 
     def _mark(self, key: tuple[str, str], whats: Sequence[str]) -> Sequence[str]:
-        """Mark an address of a day with names; returns those that are new."""
+        """Mark an address as counted under these names on this day. Returns the names that are new."""
         day, address = key
         marked = ", ".join(f"#{place} = :marked" for place in range(len(whats)))
         with calls("UpdateItem"):
@@ -91,7 +91,7 @@ class DynamoStatisticsStore:
         return [what for what in whats if what not in before.get("Attributes", {})]
 
     def _count(self, key: tuple[str, str], counts: Counts) -> None:
-        """Add to a row."""
+        """Add counts to a stored row."""
         partition, name = key
         names = {f"#{place}": COUNT_PREFIX + count_name(count) for place, count in enumerate(counts)}
         values: dict[str, str | int] = {f":{place}": added for place, added in enumerate(counts.values())}
@@ -111,14 +111,12 @@ class DynamoStatisticsStore:
     def _after(self, days: int) -> int:
         return (self.now_ms() + days * DAY_MS) // 1000
 
-    # What is read
-
     def totals(self) -> Counts:
-        """Read all since the beginning."""
+        """Read the counts since the site's deployment."""
         return self._read(COUNTERS)
 
     def of_day(self, day: str) -> Counts:
-        """Read those of one UTC day; empty where nothing was counted, or too long ago."""
+        """Read the counts of one UTC day; empty if it has none, or if they have expired."""
         return self._read(_day_partition(day))
 
     def _read(self, partition: str) -> Counts:
@@ -135,7 +133,7 @@ class DynamoStatisticsStore:
 
 
 def read_row(item: Item) -> Counts:
-    """Read a row. What a newer version may have written there isn't counted."""
+    """Parse a row. Counts that only a newer version knows are skipped."""
     numbers = {name.removeprefix(COUNT_PREFIX): number(item, name) for name in item if name.startswith(COUNT_PREFIX)}
     return parse_row(text(item, "sk"), numbers)
 

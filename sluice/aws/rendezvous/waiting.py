@@ -1,11 +1,11 @@
-"""Offers that wait for a poll, and the mailboxes where polls wait for offers, in DynamoDB.
+"""Stores offers that wait for a poll, and the names of mailboxes, in DynamoDB.
 
     pk                        sk                          item
     waiting#<pool>#<shard>    <sent_at_ms>#<client_id>    an offer that any proxy of the pool, or of both, may take
     mailboxes                 <created_at_ms>#<name>      a mailbox
 
-Offers that wait are in a table that has no recovery, and are gone in minutes: they name their clients' addresses. They
-are spread over as many shards as the demand wants: one costs two writes of each of its kilobytes.
+Waiting offers contain their clients' addresses, so they are in a table without point-in-time recovery and are deleted
+within minutes. The number of shards follows the demand. An offer costs two write units per kilobyte.
 """
 
 import zlib
@@ -30,14 +30,15 @@ from sluice.rendezvous.protocol.matching import (
     pools_for,
 )
 
-if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
+if TYPE_CHECKING:  # only for type hints: boto3-stubs is not in the bundles
     from mypy_boto3_dynamodb import DynamoDBClient
 
 MAILBOXES = "mailboxes"
 
-# An offer that waits should be one write unit, which is a kilobyte. Session descriptions are of much the same words, so
-# zlib is told these beforehand. An item names no dictionary: whoever changes it keeps this one for those that wait.
-# As browsers, pion and aiortc write a description for one data channel; what is nearest to the end costs least.
+# A waiting offer should fit in one write unit, a kilobyte. Session descriptions have many words in common, so zlib gets
+# these as a preset dictionary. Stored items don't name their dictionary: if you change it, keep the old one to read
+# waiting offers. The text is as browsers, pion and aiortc describe one data channel; zlib encodes matches near the
+# dictionary's end in the fewest bits.
 _DICTIONARY = (
     rb" raddr 0.0.0.0 rport relay prflx tcptype active passive a=max-message-size:1073741823"
     rb" a=max-message-size:65536 2122260223 1686052607 2130706431 1694498815 network-id 1 network-cost 999"
@@ -51,7 +52,7 @@ _DICTIONARY = (
 
 
 class DynamoWaitingOffers(msgspec.Struct, frozen=True):
-    """The offers that no proxy has yet, in one table. Every method may raise `CallFailed`."""
+    """Stores the offers that no proxy has yet, in one table. Every method may raise `CallFailed`."""
 
     client: "DynamoDBClient"
     table: str
@@ -63,9 +64,9 @@ class DynamoWaitingOffers(msgspec.Struct, frozen=True):
     def oldest(
         self, pool: Pool, *, now_ms: int, limit: int, shards: int, consistent: bool = False
     ) -> Sequence[OpenOffer]:
-        """Read offers that a proxy of this pool may serve, and may still answer, the oldest first.
+        """List offers that a proxy of this pool may serve and still answer in time, the oldest first.
 
-        Those that no proxy of the other pool may serve come first of all: only then the others are read.
+        Offers that only this pool's proxies may serve have priority: others are read only if there are none of these.
         """
         for fitting in (Pool.UNRESTRICTED, Pool.RESTRICTED) if pool is Pool.UNRESTRICTED else (Pool.RESTRICTED,):
             offers_found: list[OpenOffer] = []
@@ -78,9 +79,9 @@ class DynamoWaitingOffers(msgspec.Struct, frozen=True):
         return []
 
     def _read_oldest(self, partition: str, *, now_ms: int, limit: int, consistent: bool) -> Sequence[OpenOffer]:
-        """Read on past offers whose clients are denied early, so that they don't block the others."""
+        """Read offers until enough are found. Offers with a shorter deadline than most don't block later ones."""
         offers_found: list[OpenOffer] = []
-        since = milliseconds(now_ms - (PATIENCE_MS - ANSWERING_MS))  # none waits longer
+        since = milliseconds(now_ms - (PATIENCE_MS - ANSWERING_MS))  # offers wait no longer than this
         for page in query_pages(
             self.client,
             TableName=self.table,
@@ -99,7 +100,7 @@ class DynamoWaitingOffers(msgspec.Struct, frozen=True):
         return delete_if(self.client, self.table, _offer_key(offer), "attribute_exists(pk)")
 
     def list_left(self, *, until_ms: int, shards: int) -> Iterator[Sequence[LeftOffer]]:
-        """Read offers that no proxy took and that were sent before `until_ms`, page by page."""
+        """Yield offers that no proxy took and that were sent before `until_ms`, page by page."""
         for pool in Pool:
             for shard in range(shards):
                 for page in query_pages(
@@ -113,7 +114,7 @@ class DynamoWaitingOffers(msgspec.Struct, frozen=True):
                     yield read_each(page, parse_left_offer)
 
     def forget(self, offers: Sequence[LeftOffer]) -> None:
-        """Delete the offers."""
+        """Delete these offers from the waiting ones."""
         keys = [
             attributes({"pk": offer.partition, "sk": f"{milliseconds(offer.sent_at_ms)}#{offer.client_id}"})
             for offer in offers
@@ -122,21 +123,22 @@ class DynamoWaitingOffers(msgspec.Struct, frozen=True):
 
 
 class DynamoMailboxStore(msgspec.Struct, frozen=True):
-    """The mailboxes made, by creation time, in one table. Every method may raise `CallFailed`.
+    """Stores the mailboxes, by creation time, in one table. Every method may raise `CallFailed`.
 
-    A mailbox is noted before it is made, so none is ever forgotten. Items don't expire: only the sweeper forgets one.
+    A mailbox is stored before its queue is created, so none is forgotten. Items don't expire: only the sweeper deletes
+    them.
     """
 
     client: "DynamoDBClient"
     table: str
 
     def note(self, name: str, *, created_at_ms: int) -> None:
-        """Write down a mailbox that is about to be made."""
+        """Store the name of a mailbox that is about to be created."""
         with calls("PutItem"):
             self.client.put_item(TableName=self.table, Item=_mailbox_key(name, created_at_ms))
 
     def read_created_before(self, until_ms: int) -> Iterator[Sequence[tuple[str, int]]]:
-        """Read names and creation times, page by page, oldest first."""
+        """Yield names and creation times of mailboxes created before this time, page by page, the oldest first."""
         for page in query_pages(
             self.client,
             TableName=self.table,
@@ -147,7 +149,7 @@ class DynamoMailboxStore(msgspec.Struct, frozen=True):
             yield [(name, int(created_at_ms)) for created_at_ms, _, name in keys]
 
     def forget(self, mailboxes: Sequence[tuple[str, int]]) -> None:
-        """Delete the notes."""
+        """Delete the items of these mailboxes."""
         delete_all(self.client, self.table, [_mailbox_key(*mailbox) for mailbox in mailboxes])
 
 
@@ -167,7 +169,7 @@ def _waiting_offer(offer: OpenOffer) -> Item:
 
 
 def parse_open_offer(item: Item) -> OpenOffer:
-    """Read the item of a waiting offer. Raises KeyError, ValueError or TypeError for any other item."""
+    """Parse the item of a waiting offer. Raises KeyError, ValueError or TypeError for any other item."""
     sent_at, _, client_id = item["sk"]["S"].partition("#")
     return OpenOffer(
         record=OfferRecord(
@@ -187,7 +189,7 @@ def parse_open_offer(item: Item) -> OpenOffer:
 
 
 def parse_left_offer(item: Item) -> LeftOffer:
-    """Read the key of an offer that waited. Raises ValueError for any other key."""
+    """Parse the key of a waiting offer. Raises ValueError for any other key."""
     sent_at, _, client_id = text(item, "sk").partition("#")
     return LeftOffer(text(item, "pk"), int(sent_at), client_id)
 
@@ -208,13 +210,13 @@ def _mailbox_key(name: str, created_at_ms: int) -> dict[str, Any]:
 
 
 def pack_description(description: str) -> bytes:
-    """Pack a description."""
+    """Compress a session description, with the preset dictionary."""
     packing = zlib.compressobj(zdict=_DICTIONARY)
     return packing.compress(description.encode()) + packing.flush()
 
 
 def unpack_description(data: bytes) -> str:
-    """Unpack a session description. Raises ValueError for any other format."""
+    """Decompress a session description. Raises ValueError for any other format."""
     try:
         return zlib.decompressobj(zdict=_DICTIONARY).decompress(data).decode()
     except zlib.error as fault:

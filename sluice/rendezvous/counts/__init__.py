@@ -1,1 +1,1 @@
-"""Events of the rendezvous and what is counted of them. Pure."""
+"""Rendezvous events and their statistics. Pure."""

@@ -1,8 +1,8 @@
-"""Outcomes of offers, polls and answers, as messages for the site's events exchange. Pure.
+"""Events: the outcomes of offers, polls and answers, as messages for the site's events exchange. Pure.
 
-Each is a JSON object with the routing key `rendezvous.<kind>.<outcome>.<country>`. None has an address: a poll has the
-keyed hash of its proxy's, which is good for a day. An event's id follows from what it is about, so an outcome that is
-told twice is one event. Polls that ended alike may be told of by one event.
+Each is a JSON object with the routing key `rendezvous.<kind>.<outcome>.<country>`. No event contains an address: a poll
+has the hash of its proxy's address, with a key that changes daily. An event's id is derived from its subject, so that a
+repeated event has the same id. Several polls with the same outcome may share one event.
 """
 
 import json
@@ -21,7 +21,7 @@ from sluice.ulids import derive_ulid, is_ulid
 
 TOPIC = "rendezvous"
 UNKNOWN_TYPE = "unknown"
-MAX_ADDRESSES = 1_000  # in one event: some 35 KB
+MAX_ADDRESSES = 1_000  # address hashes per event, about 35 KB
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +29,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: ClassVar[str]
 
-    id: str  # a ULID
+    id: str  # the event's ULID
     at_ms: int
     outcome: str
     nat: str = "unknown"
@@ -39,12 +39,12 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def routing_key(self) -> str:
-        """The routing key that the bindings of a topic exchange match."""
+        """Return the routing key, by which bindings of a topic exchange match the event."""
         return f"{TOPIC}.{self.kind}.{self.outcome}.{self.country}"
 
     @property
     def attributes(self) -> Mapping[str, str]:
-        """The message attributes that the filters of a split queue match."""
+        """Return the message attributes that filters of a split queue can match."""
         return {"kind": self.kind, "outcome": self.outcome, "country": self.country}
 
     def to_json(self, *, site: str) -> str:
@@ -56,12 +56,12 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
         return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
-_OF_ONE_POLL: Mapping[str, object] = {"polls": 1, "addresses": ()}  # told where they say more
-_NOT_TOLD = frozenset({"id", "at_ms", "trace"})  # as they are called: they stand first, by their own rules
+_OF_ONE_POLL: Mapping[str, object] = {"polls": 1, "addresses": ()}  # omitted from events about one poll
+_NOT_TOLD = frozenset({"id", "at_ms", "trace"})  # fields that `to_json` writes itself, before the others
 
 
 class OfferEvent(Event, frozen=True, kw_only=True):
-    """An offer's end. `waited_ms` is from the offer's send on; `proxy_type` is the matched proxy's."""
+    """The end of an offer. `waited_ms` is the time since the offer was sent; `proxy_type` is the matched proxy's."""
 
     kind = "offer"
 
@@ -70,10 +70,10 @@ class OfferEvent(Event, frozen=True, kw_only=True):
 
 
 class PollEvent(Event, frozen=True, kw_only=True):
-    """A poll's end, or that of several that ended alike on one day.
+    """The end of a poll, or of several polls of one day with the same outcome.
 
-    `relay_extension` says whether the poll named a relay pattern; `address` is the keyed hash. A sum has the different
-    hashes in `addresses`; its `clients` and `waited_ms` are those of all its polls together.
+    `relay_extension`: whether the poll named a relay pattern; `address` is the keyed hash. For several polls,
+    `addresses` has the different hashes, and `clients` and `waited_ms` are sums.
     """
 
     kind = "poll"
@@ -87,25 +87,26 @@ class PollEvent(Event, frozen=True, kw_only=True):
 
     @property
     def all_addresses(self) -> tuple[str, ...]:
-        """The different hashes, of one poll or of several."""
+        """Return the different hashes of all polls in this event."""
         return self.addresses if self.address is None else tuple(dict.fromkeys((self.address, *self.addresses)))
 
 
 class AnswerEvent(Event, frozen=True, kw_only=True):
-    """An answer. Of one that found no client it isn't known which proxy's it was."""
+    """The end of an answer. If no client waits for the answer, its proxy is unknown."""
 
     kind = "answer"
 
 
 def event_id(kind: str, name: str, *, at_ms: int) -> str:
-    """Derive the id of the only event of its kind about the thing that `name` names and that began at this time."""
+    """Derive the id of the only event of this kind about the subject `name`, which began at this time."""
     return derive_ulid(f"{kind}/{name}", sent_at_ms=at_ms)
 
 
 def combine_polls(polls: Iterable[PollEvent]) -> Sequence[PollEvent]:
-    """Combine polls that ended alike into one event with the first one's id, time and trace, in order of the times.
+    """Combine polls with the same outcome into one event, which keeps the first poll's id, time and trace.
 
-    Alike are those of one day, outcome, NAT, type and country that all name a relay pattern, or none.
+    Combined polls agree in day, outcome, NAT, type and country, and in whether they name a relay pattern. Events are
+    returned in order of their times.
     """
     sums: dict[tuple[object, ...], PollEvent] = {}
     full: list[PollEvent] = []
@@ -134,9 +135,9 @@ _KINDS: Mapping[str, type[Event]] = {kind.kind: kind for kind in (OfferEvent, Po
 
 
 def parse_event(document: object) -> Event | None:
-    """Read an event's JSON object; None for a kind that isn't known. Fields that aren't known are ignored.
+    """Parse an event's JSON object. Returns None for an unknown kind, and ignores unknown fields.
 
-    Raises `Malformed` for what is no object, has not all that every event has, or has a field of another type.
+    Raises `Malformed` if it isn't an object, lacks a field that every event has, or has a field of another type.
     """
     if not isinstance(document, dict):
         raise Malformed("an event is a JSON object")

@@ -1,7 +1,7 @@
-"""The pages that show counts, as Snowflake's broker writes them: a day's log, and what Prometheus reads. Pure.
+"""Writes the statistics pages in the format of Snowflake's broker: a day's log, and a page for Prometheus. Pure.
 
-Counts of clients and of polls are rounded up to a multiple of 8, counts of proxies' addresses aren't. Prometheus's text
-format is version 0.0.4.
+Counts of clients and of polls are rounded up to a multiple of 8, counts of proxies' addresses are exact. Prometheus's
+text format is version 0.0.4.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ from sluice.rendezvous.protocol.matching import Nat, OfferMethod
 from sluice.times import DAY_MS, day_start_ms, format_day
 
 DAY_S = DAY_MS // 1000
-TYPES = ("iptproxy", "standalone", "webext", "badge")  # those with a line; the others are in the total alone
+TYPES = ("iptproxy", "standalone", "webext", "badge")  # types with a line of their own; others count only in the total
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 NAMESPACE = "snowflake"
 AVAILABLE = Family("available_proxies", ("type", "nat"), "The number of proxies that wait for a client", rounded=False)
@@ -37,13 +37,13 @@ NATS = (Nat.RESTRICTED, Nat.UNRESTRICTED, Nat.UNKNOWN)
 
 
 def daily_log(day: str, counts: Mapping[Count, int]) -> str:
-    """Write the lines of one UTC day, such as `2026-11-21`: they name its end. Raises `Malformed` for no day."""
+    """Write the log of one UTC day, such as `2026-11-21`; the log names the day's end. Raises `Malformed`."""
     return "".join(f"{line}\n" for line in _lines(day, counts))
 
 
 def _lines(day: str, counts: Mapping[Count, int]) -> Iterator[str]:
     yield f"snowflake-stats-end {format_day(day_start_ms(day) + DAY_MS)} 00:00:00 ({DAY_S} s)"
-    # Where there is no country the line ends in a space, as Snowflake's does.
+    # Without countries the line ends in a space, as in Snowflake's log.
     yield f"snowflake-ips {_countries(by_label(counts, ADDRESSES, 'cc'))}"
     for type_ in TYPES:
         yield f"snowflake-ips-{type_} {total(counts, ADDRESSES_BY_TYPE, type=type_)}"
@@ -55,7 +55,7 @@ def _lines(day: str, counts: Mapping[Count, int]) -> Iterator[str]:
     denied = total(counts, OFFERS, status=End.OFFER_DENIED.event)
     unrestricted = total(counts, OFFERS, status=End.OFFER_DENIED.event, nat=Nat.UNRESTRICTED)
     yield f"client-denied-count {round_up(denied)}"
-    # A client that doesn't know its NAT counts as restricted.
+    # A client with unknown NAT counts as restricted.
     yield f"client-restricted-denied-count {round_up(denied - unrestricted)}"
     yield f"client-unrestricted-denied-count {round_up(unrestricted)}"
     yield f"client-snowflake-match-count {round_up(total(counts, OFFERS, status=End.OFFER_MATCHED.event))}"
@@ -69,13 +69,13 @@ def _lines(day: str, counts: Mapping[Count, int]) -> Iterator[str]:
 
 
 def _countries(counts: Counter[str], *, shown: Callable[[int], int] = int) -> str:
-    """Write `DE=16,??=8`: the most first, by the numbers as they are and not as they are shown; the same by name."""
+    """Write `DE=16,??=8`: sorted by the exact counts, highest first, then by name. `shown` may round the counts."""
     in_order = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
     return ",".join(f"{country}={shown(number)}" for country, number in in_order)
 
 
 def exposition(counts: Mapping[Count, int], available: Mapping[tuple[str, str], int]) -> str:
-    """Write the page. `available` are waiting proxies by type and NAT. A family without counts isn't in it."""
+    """Write the page for Prometheus. `available` counts waiting proxies by type and NAT. Empty families are omitted."""
     waiting = {Count(AVAILABLE.name, labels): number for labels, number in available.items()}
     lines: list[str] = []
     for family in (AVAILABLE, *FAMILIES.values()):
@@ -85,7 +85,7 @@ def exposition(counts: Mapping[Count, int], available: Mapping[tuple[str, str], 
         if samples:
             lines += [f"# HELP {name} {family.meaning}", f"# TYPE {name} {kind}"]
         for labels, number in samples:
-            # Label values have nothing that would be escaped: `statistics` sees to it.
+            # Label values need no escaping: `statistics` replaces all that would.
             pairs = ",".join(f'{label}="{value}"' for label, value in labels.items())
             lines.append(f"{name}{{{pairs}}} {round_up(number) if family.rounded else number}")
     return "".join(f"{line}\n" for line in lines)

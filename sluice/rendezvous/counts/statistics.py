@@ -1,8 +1,8 @@
 """Statistics of rendezvous events, under Snowflake's names. Pure.
 
-A count has a family and label values. What Prometheus reads grows for ever; the same counts of one UTC day, and how
-many different addresses polled in it, make that day's log. Counts are stored in rows: what one event counts as is in
-one row, however many families, methods and countries there are.
+A count has a family and label values. Prometheus reads totals since the deployment; the day's log has the counts of one
+UTC day, and the number of different addresses that polled in it. Counts are stored in rows, so that all counts of one
+event are in one row, whatever the number of families, methods and countries.
 """
 
 import re
@@ -18,15 +18,15 @@ from sluice.rendezvous.protocol.ends import End, list_outcomes
 from sluice.times import format_day
 
 ROUND_TO = 8
-# Events come from whoever publishes to the exchange, and a label's values stand in the pages that we serve.
+# Anyone who may publish to the exchange can send events, and the pages show label values, so these are restricted.
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9_?-]{1,32}", re.ASCII)
 _ODD = "unknown"
-SEPARATOR = "|"  # of label values: none has it
-MAX_ADDRESS = 128  # characters of a keyed hash; ours have 32
+SEPARATOR = "|"  # separates label values, which never contain it
+MAX_ADDRESS = 128  # characters of an accepted hash; this program's hashes have 32
 
 
 class RowKind(StrEnum):
-    """The kind of a row of counts: offers or proxies."""
+    """The kind of a stored row of counts: of offers or of proxies."""
 
     OFFERS = "offers"
     PROXIES = "proxies"
@@ -39,9 +39,9 @@ ROW_LABELS: Mapping[RowKind, tuple[str, ...]] = {
 
 
 class Family(msgspec.Struct, frozen=True):
-    """Counts with the same labels. A daily one isn't Prometheus's.
+    """A family of counts with the same labels.
 
-    `code` is how rows spell its name; where that is empty no row has it.
+    Prometheus doesn't read `daily` ones. `code` is the short name in stored rows; a family without one isn't stored.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Family(msgspec.Struct, frozen=True):
 
     @property
     def own_labels(self) -> tuple[str, ...]:
-        """The labels that its row doesn't have."""
+        """Return the labels that the row's name doesn't have."""
         return tuple(label for label in self.labels if label not in ROW_LABELS[self.row])
 
 
@@ -106,7 +106,7 @@ _BY_CODE = {family.code: family for family in FAMILIES.values()}
 
 
 class Count(NamedTuple):
-    """The key of a count: a family's name, and values in the order of its labels."""
+    """The key of a count: its family's name, and label values in the order of the family's labels."""
 
     family: str
     values: tuple[str, ...]
@@ -125,7 +125,8 @@ class Row(NamedTuple):
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
     """The counts that one event adds to one row of its day.
 
-    `marks` count once a day for each of the `addresses`, by names of their own. Addresses are keyed hashes.
+    `marks` are counts of different addresses, by name: each adds one for each of the `addresses` (keyed hashes) that it
+    hasn't counted on this day.
     """
 
     day: str
@@ -136,9 +137,10 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def tally(event: Event) -> Tally | None:
-    """Count an event; None if Snowflake doesn't count its kind or its outcome.
+    """Count an event. Returns None if Snowflake doesn't count its kind or its outcome.
 
-    As Snowflake's, an address counts once, once for each NAT, and once for each type; those of rejected polls don't.
+    As in Snowflake, an address counts once, once for each NAT, and once for each type. Rejected polls count no
+    addresses.
     """
     if event.outcome not in list_outcomes(event.kind):
         return None
@@ -177,23 +179,20 @@ def _label_value(value: str) -> str:
     return value if _LABEL_VALUE.fullmatch(value) else _ODD
 
 
-# How rows are written
-
-
 def row_name(row: Row) -> str:
-    """Write a row's name: `proxies|webext|DE`."""
+    """Return a row's name, such as `proxies|webext|DE`."""
     return SEPARATOR.join((row.kind, *row.values))
 
 
 def count_name(count: Count) -> str:
-    """Write a count's name in its row: the family's code and the values of the labels that the row lacks."""
+    """Return a count's name in its row: the family's code and the values of the labels that the row's name lacks."""
     family = FAMILIES[count.family]
     values = dict(zip(family.labels, count.values, strict=True))
     return SEPARATOR.join((family.code, *(values[label] for label in family.own_labels)))
 
 
 def parse_row(name: str, numbers: Mapping[str, int]) -> Counts:
-    """Read a row by its name and its counts' names. Counts of unknown names, as of a newer version, are skipped."""
+    """Parse a row from its name and its counts by name. Unknown names, as of a newer version, are skipped."""
     kind, *values = name.split(SEPARATOR)
     counts: Counts = Counter()
     if kind not in set(RowKind) or len(values) != len(ROW_LABELS[RowKind(kind)]):
@@ -208,16 +207,13 @@ def parse_row(name: str, numbers: Mapping[str, int]) -> Counts:
     return counts
 
 
-# What is read of them
-
-
 def total(counts: Mapping[Count, int], family: Family, **wanted: str) -> int:
-    """Sum up a family's counts whose labels have these values."""
+    """Sum the counts of a family whose labels have these values."""
     return sum(number for labels, number in iterate_labels(counts, family) if wanted.items() <= labels.items())
 
 
 def by_label(counts: Mapping[Count, int], family: Family, label: str, **wanted: str) -> Counter[str]:
-    """Sum up the same, by the values of one label."""
+    """Sum the counts of a family whose labels have the `wanted` values, by the values of one label."""
     sums: Counter[str] = Counter()
     for labels, number in iterate_labels(counts, family):
         if wanted.items() <= labels.items():
@@ -233,5 +229,5 @@ def iterate_labels(counts: Mapping[Count, int], family: Family) -> Iterator[tupl
 
 
 def round_up(number: int) -> int:
-    """Round to the next multiple of 8, so that single clients don't show."""
+    """Round up to a multiple of 8, so that single clients can't be recognized."""
     return -(-number // ROUND_TO) * ROUND_TO

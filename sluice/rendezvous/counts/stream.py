@@ -1,7 +1,7 @@
-"""Events as they come from the table's stream. Pure.
+"""Parses events from records of the table's stream. Pure.
 
-Two kinds of records tell of events: the insertion of an item that a function wrote to tell of some, and the change by
-which an offer came to its end, which tells of that and of its answer. `FILTERS` lets no others through.
+Two kinds of records have events: a new item with events that a function wrote, and the update that stores an offer's
+end, from which the events of the offer and of its answer are built. `FILTERS` selects only these records.
 https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Streams.Lambda.html
 """
 
@@ -17,11 +17,11 @@ from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, even
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 from sluice.rendezvous.protocol.ends import OPEN, End
 
-TOLD = "told"  # the partition of items that tell of events: an environment writes one in some seconds
-OFFERS_PREFIX = "offers#"  # what the partitions of offers begin with
-# Ends that are told of by the write that gives an offer its end.
+TOLD = "told"  # partition of items with events, of which an environment writes one every few seconds
+OFFERS_PREFIX = "offers#"  # prefix of the partitions with offers
+# The ends whose events are built from the update of the offer, by stored state.
 ENDS: Mapping[str, End] = {end.state: end for end in End if end.state and end.event}
-MAX_BAD = 100_000  # characters of what is no event: as a dead letter it has to be a message
+MAX_BAD = 100_000  # characters of an invalid event that are kept, so that its dead letter fits in a message
 
 FILTERS: Sequence[Mapping[str, Any]] = (
     {"eventName": ["INSERT"], "dynamodb": {"Keys": {"pk": {"S": [TOLD]}}}},
@@ -37,19 +37,19 @@ FILTERS: Sequence[Mapping[str, Any]] = (
 
 
 class BadEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """A record that is no event, and the reason. `body` is JSON in ASCII, truncated if it is long."""
+    """A record or entry that isn't an event, and the reason. `body` is JSON in ASCII, truncated if it is long."""
 
     body: str
     reason: str
 
     @classmethod
     def from_value(cls, told: object, reason: str) -> "BadEvent":
-        """Write the record's value as JSON, truncated to the limit."""
+        """Write the invalid value as JSON, truncated to the limit."""
         return cls(body=json.dumps(told)[:MAX_BAD], reason=reason)
 
 
 class StreamRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A record of the stream with its events. `sequence_number` is the stream's own text."""
+    """A stream record with its events. `sequence_number` is a text that the stream assigns."""
 
     sequence_number: str
     events: tuple[Event, ...] = ()
@@ -57,12 +57,12 @@ class StreamRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def join_events(bodies: Iterable[str]) -> str:
-    """Join events to the attribute `events` of an item, as a JSON list."""
+    """Join events to a JSON list, the attribute `events` of an item."""
     return f"[{','.join(bodies)}]"
 
 
 def read_record(record: Mapping[str, Any]) -> StreamRecord:
-    """Read a record of Lambda's event. Other items and kinds of events of newer versions yield no events."""
+    """Parse a stream record as Lambda delivers it. Other items, and event kinds of newer versions, yield no events."""
     change = record["dynamodb"]
     partition, image = _text(change["Keys"], "pk"), change.get("NewImage", {})
     events: Sequence[Event] = ()
@@ -75,7 +75,7 @@ def read_record(record: Mapping[str, Any]) -> StreamRecord:
 
 
 def _read_events(text: str) -> tuple[list[Event], list[BadEvent]]:
-    """Read the list that `together` wrote. An entry that is no event doesn't affect the others."""
+    """Parse the list that `join_events` wrote. Invalid entries are returned separately and don't affect the others."""
     try:
         documents = read_json(text)
     except NestedTooDeep as error:

@@ -1,1 +1,1 @@
-"""Snowflake's protocol: offers, polls, answers and who fits whom. Pure."""
+"""Snowflake's protocol: offers, polls, answers and matching rules. Pure."""

@@ -1,6 +1,6 @@
-"""Client addresses: parsing, masking in logs, and keyed hashes that cannot be reversed. Pure.
+"""Client addresses: parsing, masking in logs, and keyed hashes. Pure.
 
-The hash can't be undone, or compared with another day's, once the day's key is gone.
+A hash can't be reversed, or compared with another day's, once the day's key is deleted.
 """
 
 import hashlib
@@ -12,27 +12,27 @@ from collections.abc import Iterator, Mapping
 UNKNOWN_COUNTRY = "??"
 HASH_DIGITS = 32
 KEY_BYTES = 32
-FORWARDED_CHARACTERS = 4_096  # of a header that are looked at
+FORWARDED_CHARACTERS = 4_096  # longest part of a header that is parsed
 
-# `name=value` of RFC 7239, section 4; what is quoted is passed over whole.
+# `name=value` of RFC 7239, section 4. A quoted value is matched as a whole, so its contents aren't taken for pairs.
 _PAIR = re.compile(r'(?<![\w-])(?P<name>[\w-]+)\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<token>[^\s,;"]*))')
-# Section 6: an address, one of IPv6 in brackets, and perhaps a port. IPv6 stands bare in X-Forwarded-For.
+# Section 6: an address, perhaps with a port; IPv6 in brackets. X-Forwarded-For has IPv6 without brackets.
 _NODE = re.compile(r"\[(?P<v6>[^\]%]+)\](?::\w+)?|(?P<v4>[0-9.]+):\w+|(?P<bare>[^%]+)")
 
-# In JSON in JSON there are backslashes before the letters that stand for a line's end.
+# In JSON inside JSON, the escapes `\r` and `\n` have additional backslashes.
 _DESCRIPTION = re.compile(r"v=0(?:\\+r)?(?:\\+n|\r?\n)|sdp\\*\"\s*:|candidate:|a=candidate|c=IN IP")
 _LIKE_IPV4 = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}")
-# Only where such characters begin: tried at each of a megabyte of them it would take hours.
+# The look-behind lets a match start only at the first such character: otherwise a megabyte of them takes hours.
 _LIKE_IPV6 = re.compile(r"(?<![0-9A-Fa-f:])[0-9A-Fa-f:]*:[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*")
 _OF_ADDRESSES = "0123456789abcdefABCDEF:."
-_GROUPS = 8  # of an IPv6 address that is written out
-_IPV6_CHARACTERS = 45  # at most, with an IPv4 one at its end
+_GROUPS = 8  # groups of an IPv6 address without `::`
+_IPV6_CHARACTERS = 45  # longest IPv6 address, with an IPv4 address at its end
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def parse_address(text: str) -> Address | None:
-    """Read an address, an IPv4 one where IPv6 only wraps it; None for what is no address."""
+    """Parse an address; an IPv4 address mapped to IPv6 becomes IPv4. Returns None if it is invalid."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -42,21 +42,21 @@ def parse_address(text: str) -> Address | None:
 
 
 def has_description(text: str) -> bool:
-    """Say whether a session description is in a text, or a part of one."""
+    """Return whether a text contains a session description, or a part of one."""
     return _DESCRIPTION.search(text) is not None
 
 
 def mask_addresses(text: str, *, most: int | None = None) -> str:
-    """Give a text without addresses, cut to `most` characters; one with a session description is only its length."""
+    """Mask the addresses in a text, cut to `most` characters. A text with a session description becomes its length."""
     if has_description(text):
         return f"[a session description in {len(text)} characters]"
     if most is not None and len(text) > most:
-        text = text[:most].rstrip(_OF_ADDRESSES)  # half an address at the end looks like none
+        text = text[:most].rstrip(_OF_ADDRESSES)  # part of an address would not be masked
     return _LIKE_IPV4.sub("[address]", _LIKE_IPV6.sub(_mask_ipv6, text))
 
 
 def _mask_ipv6(found: re.Match[str]) -> str:
-    """Mask an address, also where a word of hex digits and a colon stand before it, or a port after it."""
+    """Mask an IPv6 address, also after a hexadecimal word and a colon, or before a port."""
     text = found[0].rstrip(".")
     ends = [len(text), text.rfind(":")] if text.count(":") >= _GROUPS else [len(text)]
     first = max(0, ends[-1] - _IPV6_CHARACTERS)
@@ -70,7 +70,7 @@ def _mask_ipv6(found: re.Match[str]) -> str:
 
 
 def hash_address(text: str, key: bytes) -> str | None:
-    """Hash an address by HMAC-SHA256 in 32 hex digits, the same however the address is spelled; None for no address."""
+    """Hash an address by HMAC-SHA256 in 32 hex digits, independent of its spelling. Returns None if it is invalid."""
     address = parse_address(text)
     if address is None:
         return None
@@ -78,9 +78,9 @@ def hash_address(text: str, key: bytes) -> str | None:
 
 
 def find_forwarded_address(headers: Mapping[str, str]) -> str | None:
-    """Find the first public address of `Forwarded`, else of `X-Forwarded-For`; None where there is none.
+    """Find the first public address of `Forwarded`, else of `X-Forwarded-For`. Returns None if there is none.
 
-    The first is who began, as far as those who pass requests on can be believed. Names of headers are in lower case.
+    The first one is the original sender's, if the reverse proxies can be trusted. Header names are in lower case.
     """
     forwarded = headers.get("forwarded", "")[:FORWARDED_CHARACTERS]
     hops = headers.get("x-forwarded-for", "")[:FORWARDED_CHARACTERS].split(",")
@@ -96,5 +96,5 @@ def _read_forwarded(header: str) -> Iterator[str]:
 def _public_address(node: str) -> str | None:
     matched = _NODE.fullmatch(node.strip())
     address = parse_address(matched["v6"] or matched["v4"] or matched["bare"]) if matched else None
-    # Multicast is global to Python.
+    # Python counts multicast addresses as global.
     return str(address) if address and address.is_global and not address.is_multicast else None

@@ -11,10 +11,10 @@ from sluice.rendezvous.protocol.messages import go_text
 
 VERSION = "0"
 _ENCODED = re.compile("[A-Za-z0-9_-]*", re.ASCII)
-WORD = 32  # characters
+WORD = 32  # characters per word of an armored reply
 WORDS_IN_PRE = 1024  # a decoder may refuse a `pre` of more than 64 KB
 
-# What every AMP page must have, as the AMP specification words it: caches check it with regular expressions.
+# The parts that every AMP page needs, exactly as in the AMP specification: caches check them with regular expressions.
 _PREFIXES = ("-webkit-", "-moz-", "-ms-", "")
 _ANIMATIONS = ";".join(f"{prefix}animation:-amp-start 8s steps(1,end) 0s 1 normal both" for prefix in _PREFIXES)
 _FRAMES = "".join(
@@ -40,9 +40,9 @@ _FOOT = """</body>
 
 
 def decode_path(path: str) -> str:
-    """Read the text in what follows `/amp/client/`: `0`, any padding, a slash, base64url. Raises ValueError."""
+    """Decode the path after `/amp/client/`: `0`, any padding, a slash, and the text in base64url. Raises ValueError."""
     padding, slash, encoded = path.rpartition("/")
-    # Before it is decoded: Python takes the standard alphabet's characters beside these, and `=` at the end.
+    # Checked first, because Python would also accept characters of the standard alphabet, and `=` at the end.
     if not padding.startswith(VERSION) or not slash or not _ENCODED.fullmatch(encoded):
         raise ValueError("cannot decode URL path")
     try:
@@ -52,7 +52,7 @@ def decode_path(path: str) -> str:
 
 
 def armor(text: str) -> str:
-    """Write the page that carries `text`."""
+    """Write the AMP page that carries `text`."""
     encoded = VERSION + base64.b64encode(text.encode()).decode()
     words = [encoded[start : start + WORD] for start in range(0, len(encoded), WORD)]
     elements = ("\n".join(words[start : start + WORDS_IN_PRE]) for start in range(0, len(words), WORDS_IN_PRE))

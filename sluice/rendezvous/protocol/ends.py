@@ -1,7 +1,7 @@
-"""How offers, polls and answers end: one list, with the name that each end has wherever it shows. Pure.
+"""The ends of offers, polls and answers, with the name of each end in metrics, events and replies. Pure.
 
-A new end is a line here, and a line where the code decides on it: metrics, dashboards, events, statistics, stored
-offers and replies follow from the columns.
+A new end needs a line in this table, and a line in the code that decides on it. Metrics, dashboards, events,
+statistics, stored offers and replies follow from the columns.
 """
 
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ OPEN = "received"  # the state of a stored offer that has no end yet
 
 
 class End(StrEnum):
-    """An end; its value is the name of its CloudWatch metric.
+    """An end of an offer, poll or answer. Its value is the name of its CloudWatch metric.
 
-    `kind` is what ended, as events call it, and `event` the outcome in events, in logs and in statistics; empty if no
-    event tells of it. `state` is that of the stored offer, empty if none is stored with this end. `reply` is the
-    protocol's text for the client or the proxy, and `status` the HTTP status for clients that read no reply.
+    `kind` is the kind of its subject in events, and `event` the outcome in events, logs and statistics, empty if there
+    is no event for it. `state` is the state of the stored offer, empty if no offer is stored with this end. `reply` is
+    the protocol's text for the client or the proxy, and `status` the HTTP status for clients that read no reply.
     """
 
     kind: str
@@ -25,21 +25,21 @@ class End(StrEnum):
     reply: str
     status: int
 
-    # The columns: the metric, the kind, the event, the state, the reply, the status.
+    # Columns: metric, kind, event, state, reply, status.
     OFFER_MATCHED = "OffersMatched", "offer", "matched", "answered"
-    OFFER_WAITING = "OffersWaiting", "offer"  # for a proxy that polls
+    OFFER_WAITING = "OffersWaiting", "offer"  # the offer is queued for polls
     OFFER_DENIED = "OffersDenied", "offer", "denied", "denied", "no snowflake proxies currently available", 503
     OFFER_TIMED_OUT = "OffersTimedOut", "offer", "timeout", "timed out", "timed out waiting for answer!", 504
-    OFFER_REFUSED = "OffersRefused", "offer", "", "refused", "", 400  # malformed; its client is told why at once
-    OFFER_STALE = "OffersStale", "offer"  # its client gave up before the broker saw it
-    OFFER_REPEATED = "OffersRepeated", "offer"  # delivered again
-    OFFER_ANONYMOUS = "OffersAnonymous", "offer"  # without a ClientID there is no queue to reply to
+    OFFER_REFUSED = "OffersRefused", "offer", "", "refused", "", 400  # malformed; the reply says why
+    OFFER_STALE = "OffersStale", "offer"  # the client gave up before the broker received it
+    OFFER_REPEATED = "OffersRepeated", "offer"  # a redelivered offer
+    OFFER_ANONYMOUS = "OffersAnonymous", "offer"  # no valid ClientID, so no queue for a reply
 
     POLL_MATCHED = "PollsMatched", "poll", "matched", "", "client match"
-    POLL_IDLE = "PollsIdle", "poll", "idle", "", "no match"  # held, and no offer came
-    POLL_DEFERRED = "PollsDeferred", "poll", "idle", "", "no match"  # not held, and no offer waited
-    POLL_REFUSED = "PollsRefused", "poll", "rejected", "", "incorrect relay pattern"  # it doesn't cover ours
-    POLL_LOST = "PollsLost", "poll", "idle", "", "no match"  # matched, but its broker died before it sent the offer
+    POLL_IDLE = "PollsIdle", "poll", "idle", "", "no match"  # held, but no offer arrived
+    POLL_DEFERRED = "PollsDeferred", "poll", "idle", "", "no match"  # not held, and no offer was waiting
+    POLL_REFUSED = "PollsRefused", "poll", "rejected", "", "incorrect relay pattern"  # doesn't cover ours
+    POLL_LOST = "PollsLost", "poll", "idle", "", "no match"  # matched, but the broker died before sending the offer
 
     ANSWER_DELIVERED = "AnswersDelivered", "answer", "success", "", "success"
     ANSWER_TOO_LATE = "AnswersTooLate", "answer", "timeout", "", "client gone"
@@ -53,7 +53,7 @@ class End(StrEnum):
         reply: str = "",
         status: int = 200,
     ) -> Self:
-        """Make the member of one line."""
+        """Create the member from one line of the table."""
         end = str.__new__(cls, metric)
         end._value_ = metric
         end.kind, end.event, end.state, end.reply, end.status = kind, event, state, reply, status
@@ -61,7 +61,7 @@ class End(StrEnum):
 
 
 def list_metrics(kind: str) -> tuple[str, ...]:
-    """List the metrics of all ends of offers, polls or answers."""
+    """List the metrics of all ends of this kind: of offers, polls or answers."""
     return tuple(end.value for end in End if end.kind == kind)
 
 
@@ -70,5 +70,5 @@ def list_outcomes(kind: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(end.event for end in End if end.kind == kind and end.event))
 
 
-# By the state of a stored offer; None is the offer that is still open.
+# Ends by the state of the stored offer. None means that the offer is still open.
 BY_STATE: Mapping[str, End | None] = {OPEN: None} | {end.state: end for end in End if end.state}

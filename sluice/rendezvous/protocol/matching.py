@@ -1,4 +1,4 @@
-"""Offers and polls as values, which proxies fit which client, in what order, and how long each waits. Pure."""
+"""Offers and polls as values, and the rules of matching: eligible proxies, their order, and deadlines. Pure."""
 
 import zlib
 from collections import Counter
@@ -11,16 +11,16 @@ import msgspec
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 from sluice.rendezvous.protocol.ends import OPEN, End
 
-HOLD_MS = 10_000  # how long a proxy's poll is held open, and its place in the pool good
-PATIENCE_MS = 5_000  # how long after its offer was sent a client is answered
-ANSWER_QUEUE_AGE_MS = 120_000  # when it is swept, and its offer forgotten
-HEARS_MS = 6_000  # and by when it hears that nobody answered
-GUARD_MS = 300  # from the last moment at which an answer is taken to that: no answer in time comes second
-ANSWERING_MS = 1_000  # that a proxy needs for its answer: with less an offer isn't given to it
+HOLD_MS = 10_000  # for which a proxy's poll is held open and its entry in the pool is valid
+PATIENCE_MS = 5_000  # a client's timeout, since its offer was sent
+ANSWER_QUEUE_AGE_MS = 120_000  # age at which an answer queue and its offer are deleted
+HEARS_MS = 6_000  # latest arrival of the time-out reply
+GUARD_MS = 300  # between the last accepted answer and the time-out reply, so that the answer arrives first
+ANSWERING_MS = 1_000  # time that a proxy needs to answer; an offer with less time left isn't matched
 
 
 class Nat(StrEnum):
-    """The address translation that a client or proxy is behind, as far as it knows."""
+    """The kind of network address translation (NAT) of a client or proxy, as far as it knows."""
 
     UNKNOWN = "unknown"
     RESTRICTED = "restricted"
@@ -28,7 +28,7 @@ class Nat(StrEnum):
 
 
 class Pool(StrEnum):
-    """The pool in which a proxy waits."""
+    """The pools of waiting proxies, by the kind of their NAT."""
 
     UNRESTRICTED = "unrestricted"
     RESTRICTED = "restricted"
@@ -45,7 +45,7 @@ class OfferMethod(StrEnum):
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """Properties of a poll for statistics, besides its clients. None of them decides which offers match.
 
-    `address` is the keyed hash of the proxy's; `trace` the X-Ray trace header of the function that holds the poll.
+    `address` is the keyed hash of the proxy's address; `trace` is the X-Ray trace header of the function with the poll.
     """
 
     type: str = "unknown"
@@ -57,10 +57,10 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitingProxy(msgspec.Struct, frozen=True, kw_only=True):
-    """A proxy that polls: one without a `mailbox` takes an offer that waits, or goes.
+    """A proxy that polls. Without a `mailbox`, its poll isn't held: it gets only an offer that already waits.
 
-    `poll_id` names the poll, `sid` the proxy (as it names itself, hashed), `mailbox` the URL of the queue that the
-    function which holds the poll listens to, `shard` the part of its pool.
+    `poll_id` names the poll, `sid` the proxy (the hash of its Sid), `mailbox` is the URL of the queue of the function
+    that holds the poll, and `shard` the part of its pool.
     """
 
     poll_id: str
@@ -74,15 +74,15 @@ class WaitingProxy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def waits_until_ms(self) -> int:
-        """When the poll is over."""
+        """Return the time at which the poll ends."""
         return self.polled_at_ms + HOLD_MS
 
 
 class OfferRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored offer, by its `key`; `end` is None while it is open, and is set once.
+    """A stored offer, by its `key`. `end` is None while it is open, and is set once.
 
-    `nat`, `country` and `trace` are for the event that tells of its end. `token` says which delivery wrote it, `shard`
-    where it stands if that isn't where it would be put now.
+    `nat`, `country` and `trace` are for the event of its end. `token` names the delivery that stored the offer. `shard`
+    is the shard that it is stored in, if that isn't the one chosen by its client's id.
     """
 
     client_id: str
@@ -97,20 +97,20 @@ class OfferRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str, int]:
-        """The identity of the offer: its client, and when it was sent."""
+        """Return the identity of the offer: its client, and when it was sent."""
         return self.client_id, self.sent_at_ms
 
     @property
     def state(self) -> str:
-        """The offer's end as it is stored."""
+        """Return the stored form of the offer's end."""
         return OPEN if self.end is None else self.end.state
 
 
 class OpenOffer(msgspec.Struct, frozen=True, kw_only=True):
-    """An offer that may be given to a proxy: its `record`, and all that the proxy and its answer's way need.
+    """An offer that may be given to a proxy: its `record`, and all that the proxy and its answer need.
 
     `offer` is the session description as text, `relay` the bridge's WebSocket address, `reply_to` the URL of the queue
-    where its client hears, `shard` the part of those that wait.
+    for the client's reply, and `shard` the part of the waiting offers.
     """
 
     record: OfferRecord
@@ -122,12 +122,12 @@ class OpenOffer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def waits_until_ms(self) -> int:
-        """The time after which no new proxy could answer the offer in time."""
+        """Return the time after which no new proxy could answer the offer in time."""
         return self.answers_until_ms - ANSWERING_MS
 
 
 class LeftOffer(NamedTuple):
-    """An offer that waited and that no proxy took. `partition` is the store's own."""
+    """A waiting offer that no proxy took. `partition` is the store's partition key."""
 
     partition: str
     sent_at_ms: int
@@ -135,7 +135,7 @@ class LeftOffer(NamedTuple):
 
     @property
     def key(self) -> tuple[str, int]:
-        """The key of the offer's record."""
+        """Return the key of the offer's record."""
         return self.client_id, self.sent_at_ms
 
 
@@ -153,14 +153,15 @@ def pool_for_proxy(proxy: Nat) -> Pool:
 
 
 def choose_shard(name: str, shards: int) -> int:
-    """Return the shard of the table, out of this number, in which an item with this name is stored."""
+    """Choose the shard, out of this number, in which the item with this name is stored."""
     return zlib.crc32(name.encode()) % shards
 
 
 def pools_for(client: Nat) -> tuple[Pool, ...]:
     """Return the pools of the proxies that a client can reach, in the order to try them.
 
-    Only an unrestricted client can reach a restricted proxy, so it leaves the others to those who need them.
+    Restricted proxies can be reached only by unrestricted clients. So these try the restricted pool first, and leave
+    the unrestricted proxies to other clients.
     """
     if client is Nat.UNRESTRICTED:
         return (Pool.RESTRICTED, Pool.UNRESTRICTED)
@@ -183,7 +184,7 @@ def rank_proxies(waiting: Iterable[WaitingProxy], *, ties: Sequence[float]) -> l
 
 
 def is_stale(*, sent_at_ms: int, now_ms: int) -> bool:
-    """Return whether an offer's client has given up: a proxy for it would be wasted."""
+    """Return whether an offer's client has given up, so that a proxy for it would be wasted."""
     return now_ms - sent_at_ms >= PATIENCE_MS
 
 

@@ -1,7 +1,7 @@
 """Requests of Snowflake's clients and proxies, and the replies to them, in Snowflake's formats. Pure.
 
 An offer is `1.0`, a newline, and the JSON of `{offer, nat, fingerprint}`; its reply is JSON, `{answer}` or `{error}`.
-Polls and answers are JSON objects too. Session descriptions in them are handed on verbatim.
+Polls and answers are JSON objects too. Session descriptions in them are passed on verbatim.
 """
 
 import binascii
@@ -22,21 +22,19 @@ from sluice.rendezvous.protocol.matching import Nat
 from sluice.rendezvous.protocol.pace import NEXT_POLL_MS
 
 MAX_BODY_BYTES = 100_000
-MAX_OFFER_BYTES = 100_000  # as over HTTP; a body of SQS could be ten times as large
-MAX_LEVELS = 500  # of arrays and objects within each other; Go takes 10,000
-ANSWER_QUEUE_PREFIX = "snowflake-client-"  # and the ClientID: where a client over SQS looks for its reply
-
-# Offers
+MAX_OFFER_BYTES = 100_000  # the limit of HTTP bodies; SQS allows ten times as much
+MAX_LEVELS = 500  # nested arrays and objects; Go allows 10,000
+ANSWER_QUEUE_PREFIX = "snowflake-client-"  # A client over SQS reads the queue with this prefix and its ClientID.
 
 OFFER_VERSION = "1.0"
 CLIENT_ID = re.compile(r"[A-Za-z0-9_-]{1,63}", re.ASCII)
 DEFAULT_FINGERPRINT = "2B280B23E1107BB62ABFC40DDCC8824814F80A72"
 FINGERPRINT_BYTES = (20, 32)
-BRIDGE_FIELDS = frozenset({"displayName", "webSocketAddress", "fingerprint"})  # of a line of the list of bridges
+BRIDGE_FIELDS = frozenset({"displayName", "webSocketAddress", "fingerprint"})  # fields of a line in the bridge list
 
 
 class Bridge(msgspec.Struct, frozen=True, kw_only=True):
-    """A bridge that offers may ask for by its fingerprint."""
+    """A bridge, which an offer names by its fingerprint."""
 
     display_name: str
     websocket_address: str
@@ -44,9 +42,9 @@ class Bridge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """An offer that may be matched. `offer` is the session description as text.
+    """A valid offer. `offer` is the session description as text.
 
-    `address` is where its client can be reached, None where the description names no address.
+    `address` is the client's, None if the description names no address.
     """
 
     offer: str
@@ -61,7 +59,7 @@ def is_client_id(text: str) -> bool:
 
 
 def parse_offer(body: str, *, bridges: Mapping[bytes, Bridge]) -> Offer:
-    """Read a client's message. Raises `OfferRefused` with the protocol's error text for the first fault found."""
+    """Parse a client's offer. Raises `OfferRefused` with the protocol's error text for the first fault found."""
     version, newline, rest = body.partition("\n")
     if not newline or version != OFFER_VERSION:
         raise OfferRefused("unsupported message version")
@@ -89,7 +87,7 @@ def parse_offer(body: str, *, bridges: Mapping[bytes, Bridge]) -> Offer:
 
 
 def parse_nat(text: str) -> Nat:
-    """Read a NAT; an empty one is unknown. Raises `OfferRefused` for a word that isn't one."""
+    """Parse a NAT; an empty text is unknown. Raises `OfferRefused` for any other word."""
     try:
         return Nat(text or Nat.UNKNOWN)
     except ValueError:
@@ -97,9 +95,9 @@ def parse_nat(text: str) -> Nat:
 
 
 def parse_fingerprint(text: str) -> bytes:
-    """Read the 20 or 32 bytes that `text` gives in hex. Raises ValueError for anything else."""
+    """Parse a fingerprint: 20 or 32 bytes in hex. Raises ValueError for anything else."""
     try:
-        # Not bytes.fromhex, which skips white space.
+        # `bytes.fromhex` would skip white space.
         fingerprint = binascii.unhexlify(text)
     except ValueError:
         raise ValueError(f"fingerprint {text[:80]!r} is not hex") from None
@@ -109,7 +107,7 @@ def parse_fingerprint(text: str) -> bytes:
 
 
 def parse_bridges(text: str) -> tuple[Bridge, ...]:
-    """Read the bridges that offers may ask for, in JSON lines as their operator writes them; blank lines are skipped.
+    """Parse the bridge list that operators write: a JSON object per line. Blank lines are skipped.
 
     One bad line or unknown field rejects the list: raises `BadBridgeList` with the line's number.
     """
@@ -145,7 +143,7 @@ def _parse_bridge(line: str) -> Bridge:
 
 
 def by_fingerprint(bridges: Sequence[Bridge]) -> Mapping[bytes, Bridge]:
-    """Index bridges by the fingerprint that an offer names."""
+    """Index bridges by their fingerprints."""
     return {bridge.fingerprint: bridge for bridge in bridges}
 
 
@@ -155,15 +153,13 @@ def answer_reply(answer: str) -> str:
 
 
 def error_reply(text: str) -> str:
-    """Write the reply that says why there is no answer."""
+    """Write the reply that carries the reason for a missing answer."""
     return go_json({"error": text})
 
 
-# Polls and answers
-
 MAJOR_VERSION = "1"
 TYPES = frozenset({"standalone", "webext", "badge", "iptproxy", "bloco"})
-NEXT_POLL_REFUSED_MS = 3_600_000  # where the relay pattern doesn't cover ours: it need not come back soon
+NEXT_POLL_REFUSED_MS = 3_600_000  # poll interval after a refused relay pattern
 
 
 class RelayPattern(msgspec.Struct, frozen=True):
@@ -174,7 +170,7 @@ class RelayPattern(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> "RelayPattern":
-        """Read Snowflake's notation: `^` in front means exact, `$` at the end means nothing."""
+        """Parse Snowflake's notation: `^` in front means exact, `$` at the end has no effect."""
         text = text.removesuffix("$")
         return cls(text.removeprefix("^"), exact=text.startswith("^"))
 
@@ -190,7 +186,7 @@ class RelayPattern(msgspec.Struct, frozen=True):
 
 
 class Poll(msgspec.Struct, frozen=True, kw_only=True):
-    """A proxy that offers itself. `relay_pattern` is None where the proxy is too old to say one."""
+    """A proxy's poll. `relay_pattern` is None if the proxy is too old to send one."""
 
     sid: str
     type: str
@@ -207,7 +203,7 @@ class ProxyAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_poll(body: bytes) -> Poll:
-    """Read a body of `POST /proxy`. Raises `Malformed`, which is a 400."""
+    """Parse a body of `POST /proxy`. Raises `Malformed`, which becomes status 400."""
     fields = _read_request(
         body,
         {"Sid": str, "Version": str, "Type": str, "NAT": str, "Clients": int, "AcceptedRelayPattern": str},
@@ -229,8 +225,8 @@ def parse_poll(body: bytes) -> Poll:
 
 
 def parse_answer(body: bytes) -> ProxyAnswer:
-    """Read a body of `POST /answer`. Raises `Malformed`, which is a 400."""
-    # Before any decoding: an answer without a candidate can't be connected to, whatever else it is.
+    """Parse a body of `POST /answer`. Raises `Malformed`, which becomes status 400."""
+    # Checked before decoding, which costs more: no client can connect to an answer without a candidate.
     if b"a=candidate" not in body:
         raise Malformed("no candidate")
     fields = _read_request(body, {"Version": str, "Sid": str, "Answer": str})
@@ -261,7 +257,7 @@ def poll_reply(end: End, *, offer: str = "", nat: str = "", relay: str = "", nex
 # Session descriptions: the JSON text of `{type, sdp}`
 
 SDP_TYPES = frozenset({"offer", "pranswer", "answer", "rollback"})
-# The order in which statistics prefer candidates: the first says most of where the client is.
+# Statistics take the country of the first candidate in this order, which is most likely the client's own.
 CANDIDATE_TYPES = ("host", "prflx", "srflx", "relay")
 # a=candidate:<foundation> <component> <transport> <priority> <address> <port> typ <type>: RFC 8839, section 5.1
 _CANDIDATE = re.compile(
@@ -270,7 +266,7 @@ _CANDIDATE = re.compile(
 
 
 def read_sdp(description: str) -> str:
-    """Read the SDP of a session description, without parsing it. Raises `Malformed` with Snowflake's text."""
+    """Return the SDP of a session description as text. Raises `Malformed` with Snowflake's text."""
     fields = read_map(description)
     for name in ("type", "sdp"):
         if name not in fields:
@@ -286,9 +282,9 @@ def read_sdp(description: str) -> str:
 
 
 def best_address(sdp: str) -> str | None:
-    """Find the address of the ICE candidate whose type comes first, and of its highest priority; None for none.
+    """Find the address of the ICE candidate with the first type in order and the highest priority, if any.
 
-    A name instead of an address (browsers hide theirs behind mDNS) says nothing of where its client is.
+    Candidates with a name instead of an address (browsers hide addresses behind mDNS) are ignored.
     """
     candidates = [
         (CANDIDATE_TYPES.index(candidate["type"]), -int(candidate["priority"]), candidate["address"])
@@ -298,30 +294,30 @@ def best_address(sdp: str) -> str | None:
     return min(candidates, default=(0, 0, None))[2]
 
 
-# JSON, as Go's encoding/json reads and writes it, which both of Snowflake's ends use: to the letter but for the words
-# of a syntax error, and for nesting, at which Python's decoder gives up at some 900 levels and Go's at 10,000.
+# JSON exactly as Go's encoding/json reads and writes it, which Snowflake's clients and proxies use. There are two
+# differences: the text of syntax errors, and nesting, which is limited to `MAX_LEVELS` here and to 10,000 in Go.
 
 INT64 = range(-(2**63), 2**63)
 _INT64_CHARACTERS = 20
 _KINDS: Mapping[type, str] = {dict: "object", list: "array", str: "string", bool: "boolean", type(None): "null"}
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# As in HTML, and what JavaScript once took for ends of lines. U+FFFE and U+FFFF Go writes as they are, but no body with
-# them is sent: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html
+# Go escapes these characters, for HTML and JavaScript. It doesn't escape U+FFFE and U+FFFF, but SQS rejects them:
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html
 _ESCAPED = re.compile("[<>&\u2028\u2029\ufffe\uffff]")
 
 
 class _Members(tuple[tuple[str, Any], ...]):
-    """An object's members in the document's order, those of equal keys too: Go looks at each."""
+    """An object's members in the document's order, with repeated keys: Go checks each of them."""
 
     __slots__ = ()
 
 
 def read_object(text: str | bytes, fields: Mapping[str, type], *, pointers: Collection[str] = ()) -> dict[str, Any]:
-    """Read the `fields` that a JSON object has, by the names given; the absent ones are left out.
+    """Read these `fields` of a JSON object, by name and type. Absent ones are left out of the result.
 
-    Keys match without regard to case, unknown ones are ignored, and the last of equal ones wins. `null` leaves what an
-    earlier one said, but makes one of `pointers`, which the field is in Go, absent. Alone it is an empty object.
-    Raises `Malformed` where `text` isn't a JSON object or a field has another type, wherever it stands.
+    Keys match in any case, unknown keys are ignored, and of repeated keys the last one counts. As in Go, `null` doesn't
+    change a field, but makes one of `pointers` absent; the document `null` is an empty object. Raises `Malformed` if
+    `text` isn't a JSON object or a field has another type anywhere.
     """
     members = _decode(
         go_text(text) if isinstance(text, bytes) else text, object_pairs_hook=_Members, parse_int=_integer
@@ -340,7 +336,7 @@ def read_object(text: str | bytes, fields: Mapping[str, type], *, pointers: Coll
             if name in pointers:
                 picked.pop(name, None)
             continue
-        # By the type itself: a bool is an int to Python, not to JSON.
+        # isinstance() would accept a bool for an int.
         if type(value) is not fields[name] or (fields[name] is int and value not in INT64):
             raise Malformed(f"cannot read a JSON {_kind(value)} into field {name}")
         picked[name] = _SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
@@ -348,7 +344,7 @@ def read_object(text: str | bytes, fields: Mapping[str, type], *, pointers: Coll
 
 
 def _fold_case(key: str) -> str:
-    """Fold case by characters, so that no ligature equals its letters."""
+    """Fold case character by character, as Go does, so that a ligature doesn't equal its letters."""
     return "".join(character if len(character.casefold()) != 1 else character.casefold() for character in key)
 
 
@@ -357,9 +353,9 @@ def _kind(value: Any) -> str:
 
 
 def read_map(text: str) -> dict[str, Any]:
-    """Read a document as Go does into `map[string]any`: keys keep their case, the last of equal ones wins.
+    """Read a document as Go does into `map[string]any`: keys are case-sensitive, of repeated ones the last counts.
 
-    `null` is an empty one. Raises `Malformed`, also for a number beyond float64.
+    `null` is an empty object. Raises `Malformed`, also for a number beyond float64.
     """
     members = _decode(text, parse_int=_float, parse_float=_float)
     if members is not None and not isinstance(members, dict):
@@ -378,7 +374,7 @@ def _decode(text: str, **hooks: Any) -> Any:
 
 
 def _integer(digits: str) -> int | float:
-    # Python refuses integers of more than 4,300 digits wherever they stand; Go minds only those that a field needs.
+    # Python refuses integers of more than 4,300 digits anywhere; Go refuses them only in a field that it reads.
     return int(digits) if len(digits) <= _INT64_CHARACTERS else float(digits)
 
 
@@ -394,12 +390,12 @@ def _not_json(constant: str) -> NoReturn:
 
 
 def go_text(text: bytes) -> str:
-    """Decode UTF-8; each byte that isn't becomes one U+FFFD."""
-    # Not "replace", which makes one of up to three.
+    """Decode UTF-8. As in Go, each invalid byte becomes one U+FFFD."""
+    # The error handler "replace" would replace up to three bytes by one character.
     return _SURROGATE.sub("\ufffd", text.decode(errors="surrogateescape"))
 
 
 def go_json(value: Mapping[str, str | int]) -> str:
-    """Write an object without spaces; characters that UTF-8 can't encode become U+FFFD."""
+    """Write an object without spaces, as Go does. Characters that UTF-8 can't encode become U+FFFD."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", _SURROGATE.sub("\ufffd", text))

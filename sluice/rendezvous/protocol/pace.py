@@ -1,8 +1,8 @@
 """Computes poll intervals, the share of polls to hold, and address cooldowns from recent counts. Pure.
 
-An offer waits for a poll, so what a client waits for is the next one: where many proxies poll, they come soon enough by
-themselves, and each is told (`NextPoll`) to come so seldom that all of them together come as often as is wanted. Where
-few poll, their polls are held open, as far as an allowance goes: a held poll costs its function's time.
+An offer waits for the next poll of its pool. If many proxies poll, the reply field `NextPoll` makes each of them poll
+so seldom that all together reach the wanted rate. If few poll, their polls are held open instead, within an allowance,
+because the function costs for as long as it holds a poll.
 """
 
 from collections.abc import Mapping
@@ -12,24 +12,24 @@ import msgspec
 from sluice.rendezvous.protocol.matching import HOLD_MS, Pool
 from sluice.times import DAY_MS, HOUR_MS, MINUTE_MS
 
-LATELY_MINUTES = 3  # this one and those before it, which say how many poll and offer
-NEXT_POLL_MS = 20_000  # at least
+LATELY_MINUTES = 3  # window of recent rates; it includes the current minute
+NEXT_POLL_MS = 20_000  # shortest poll interval
 NEXT_POLL_MAX_MS = 4 * HOUR_MS
-POLLS_AT_REST = 5.0  # a second: with so many an offer waits a fifth of one
-POLLS_PER_OFFER = 2.5  # where offers are more than polls at rest
-NONE_HELD_POLLERS = 160.0  # with more that poll no poll is held: they come by themselves
-OFFER_ALLOWS_MS = 5_000  # of holding, each offer, beside what is allowed at rest
-SETTLES_MS = LATELY_MINUTES * MINUTE_MS / 4  # half of what would swing for ever: what is counted is that late
-SPENT_WITHIN_MS = 15 * MINUTE_MS  # what is allowed would be spent in this time, if it were all that there is
-CROWD = 4  # addresses that poll: with fewer nobody keeps others from their turn
-ADDRESS_GROUPS = 64  # that addresses fall into: how many of them are seen says whether there are many addresses
-TURN = 0.9  # of what a proxy was told to wait: it may be early by its own clock
-RESTS_AT_MOST_MS = NEXT_POLL_MAX_MS  # however often it was let in
-OFFERS_A_SHARD = 100.0  # a second, which takes a third of what a partition of the table writes
+POLLS_AT_REST = 5.0  # wanted polls per second without demand: an offer then waits 0.2 s
+POLLS_PER_OFFER = 2.5  # wanted polls per offer, if more than without demand
+NONE_HELD_POLLERS = 160.0  # With more proxies in a pool none of its polls is held: enough arrive.
+OFFER_ALLOWS_MS = 5_000  # holding time that each offer adds to the daily allowance
+SETTLES_MS = LATELY_MINUTES * MINUTE_MS / 4  # Half the value at which intervals would oscillate, as counts lag behind.
+SPENT_WITHIN_MS = 15 * MINUTE_MS  # time in which the remaining allowance may be spent
+CROWD = 4  # groups of polling addresses from which cooldowns apply
+ADDRESS_GROUPS = 64  # hash groups of addresses; the number that is seen estimates the number of addresses
+TURN = 0.9  # cooldown per poll interval; below 1, since a proxy's clock may be fast
+RESTS_AT_MOST_MS = NEXT_POLL_MAX_MS  # longest cooldown after repeated polls
+OFFERS_A_SHARD = 100.0  # offers per second, which use a third of a DynamoDB partition's writes
 
 
 class PoolPace(msgspec.Struct, frozen=True):
-    """Recent rates of one pool. `pollers` is the number of proxies that poll it, from the intervals they were given.
+    """Recent rates of one pool. `pollers` is the number of proxies that poll it, computed from their intervals.
 
     `polls_per_s` counts polls that got no offer after a complete cooldown.
     """
@@ -40,12 +40,12 @@ class PoolPace(msgspec.Struct, frozen=True):
 
     @property
     def away_ms(self) -> float:
-        """The recent poll interval, on average."""
+        """Return the recent average poll interval."""
         return 1000 * self.pollers / self.polls_per_s if self.polls_per_s else 0.0
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """Recent rates of all pools. `groups` of addresses poll; `held_ms` and `offers` are of the last day."""
+    """Recent rates of all pools: `groups` of addresses poll; `held_ms` and `offers` are those of the last day."""
 
     pools: Mapping[Pool, PoolPace] = msgspec.field(default_factory=dict)
     groups: int = 0
@@ -58,12 +58,12 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def offers_per_s(self) -> float:
-        """Offers per second of all pools."""
+        """Return the offers per second of all pools."""
         return sum(pace.offers_per_s for pace in self.pools.values())
 
     @property
     def has_demand(self) -> bool:
-        """Whether any client sent an offer recently."""
+        """Return whether any client sent an offer recently."""
         return self.offers_per_s > 0
 
     def next_poll_ms(self, pool: Pool) -> int:
@@ -80,24 +80,24 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         return min(max(NEXT_POLL_MS, round(away_ms * change)), NEXT_POLL_MAX_MS)
 
     def hold_chance(self, pool: Pool, *, at_rest: int, at_most: int) -> float:
-        """Return the fraction of polls to hold. `at_rest` may be held at any time, on the average of a day."""
+        """Return the fraction of polls to hold: at any time `at_most` polls, and `at_rest` polls on a day's average."""
         pollers = self.of(pool).pollers
         if pollers > NONE_HELD_POLLERS:
             return 0.0
         allowed_ms = at_rest * DAY_MS + self.offers * OFFER_ALLOWS_MS - self.held_ms
         allowed = min(max(allowed_ms / SPENT_WITHIN_MS, 0.0), at_most)
-        # The number held if every poll were: each is held for ten seconds, and then away.
+        # The number of polls held at a time if every poll were held for ten seconds before its interval.
         held = sum(pool_pace.pollers for pool_pace in self.pools.values()) * HOLD_MS / (HOLD_MS + NEXT_POLL_MS)
         return min(allowed / max(held, 1.0), 1.0)
 
     @property
     def is_crowd(self) -> bool:
-        """Whether so many addresses poll that each has a cooldown."""
+        """Return whether enough addresses poll that cooldowns apply."""
         return self.groups >= CROWD
 
     @property
     def shards(self) -> int:
-        """The number of partitions of the table over which waiting items are spread."""
+        """Return the number of table partitions over which waiting items are spread."""
         return 1 + int(self.offers_per_s / OFFERS_A_SHARD)
 
 
@@ -109,7 +109,7 @@ class Cooldown(msgspec.Struct, frozen=True):
 
     @classmethod
     def start(cls, *, now_ms: int, next_poll_ms: int, held: bool) -> "Cooldown":
-        """Start the cooldown of an address with this poll interval; it begins after its poll if that is held."""
+        """Start an address's cooldown after a poll with this interval, which begins after the hold of a held poll."""
         return cls(now_ms, now_ms + (HOLD_MS if held else 0) + round(TURN * next_poll_ms))
 
     def compute_elapsed_fraction(self, *, now_ms: int) -> float:
@@ -136,15 +136,15 @@ class CooldownRow(msgspec.Struct, frozen=True):
 
 
 def may_take(rested: float, *, sent_at_ms: int, waits_until_ms: int, now_ms: int) -> bool:
-    """Say whether a poll may take an offer that waits: one that isn't rested, the older the offer the sooner.
+    """Return whether a poll may take a waiting offer: the older the offer, the less the cooldown must have elapsed.
 
-    So offers go to those whose turn it is as long as such come, and to whoever comes before they go to nobody.
+    So offers go to rested addresses first, and to any other address before they time out.
     """
     return (now_ms - sent_at_ms) >= (1.0 - rested) * (waits_until_ms - sent_at_ms)
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """The counts of a minute or an hour, by name, and the groups of addresses that polled in it."""
+    """Counts of a minute or an hour, by name, and the address groups that polled in it."""
 
     numbers: Mapping[str, int] = msgspec.field(default_factory=dict)
     groups: frozenset[int] = frozenset()
