@@ -1,1 +1,1 @@
-"""Re-pointing of Kubernetes workloads to another queue, by the clusters' API servers."""
+"""Re-points Kubernetes workloads to another queue, through their clusters' API servers."""

@@ -1,6 +1,6 @@
 """A minimal client of a cluster's API server: objects by their paths, as plain JSON.
 
-Kubernetes' own kinds and custom resources are treated alike, and unknown fields are sent back to the server unchanged.
+Kubernetes's own kinds and custom resources are treated alike, and unknown fields are sent back to the server unchanged.
 https://kubernetes.io/docs/reference/using-api/api-concepts/
 """
 
@@ -15,19 +15,19 @@ from sluice.errors import CallFailed
 from sluice.splitting.consumers.controllers import MANAGER
 from sluice.splitting.consumers.workloads import Json
 
-CONNECT_S, READ_S = 2.0, 10.0  # time-outs per request; the control function has 60 s in all
+CONNECT_S, READ_S = 2.0, 10.0  # time-outs of a request; the control function has 60 s in all
 PAGE = 500  # objects per page
 MAX_PAGES = 20
 OURS = {"fieldManager": MANAGER}
 NOT_FOUND, ALREADY_EXISTS = "NotFound", "AlreadyExists"
 
-# Sends one request: method, path with query, body. Returns status and response, {} if it is no object. Raises
-# `CallFailed`, whose code names the error, if there is no response.
+# Sends one request: method, path with query, body. Returns the status and the response, {} if it isn't an object.
+# Raises `CallFailed`, whose code names the error, if there is no response.
 Send = Callable[[str, str, Json | None], tuple[int, Json]]
 
 
 class Api(msgspec.Struct, frozen=True):
-    """Client of one API server. All methods raise `CallFailed`, with the server's reason as its code."""
+    """A client of one API server. All methods raise `CallFailed`, with the server's reason as its code."""
 
     send: Send
 
@@ -36,7 +36,7 @@ class Api(msgspec.Struct, frozen=True):
         return self._request("GET", path)
 
     def find(self, path: str) -> Json | None:
-        """Fetch an object; None if it doesn't exist."""
+        """Fetch an object. Returns None if it doesn't exist."""
         try:
             return self.get(path)
         except CallFailed as error:
@@ -45,7 +45,7 @@ class Api(msgspec.Struct, frozen=True):
             return None
 
     def list(self, path: str, **query: str) -> Iterator[Json]:
-        """Yield a collection's objects, page by page. Raises for more than `MAX_PAGES`."""
+        """Yield a collection's objects, page by page. Raises `CallFailed` for more than `MAX_PAGES`."""
         more = ""
         for _ in range(MAX_PAGES):
             page = self._request(
@@ -66,7 +66,7 @@ class Api(msgspec.Struct, frozen=True):
         return self._request("PUT", path, body, query=OURS)
 
     def delete(self, path: str) -> None:
-        """Delete an object; one that doesn't exist is no error."""
+        """Delete an object. A missing object is no error."""
         try:
             self._request("DELETE", path)
         except CallFailed as error:

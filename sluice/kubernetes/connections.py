@@ -1,8 +1,8 @@
 """Connections to API servers: by address, certificate and token, or by an operator's kubeconfig.
 
-The first needs only urllib3, which Lambda's runtime includes. The official client takes two CPU seconds to import, too
+`connect` needs only urllib3, which Lambda's runtime includes. The official client takes two CPU seconds to import, too
 long for a function of 256 MB, and 20 MB of the bundle. So it is used only for a kubeconfig, whose sign-in methods it
-knows.
+supports.
 """
 
 import json
@@ -45,7 +45,7 @@ def connect(endpoint: str, authority: str, token: Callable[[], str]) -> Api:
 def connect_by_kubeconfig(context: str, *, file: str | None = None) -> Api:
     """Connect by a context of a kubeconfig: `file`, by default `KUBECONFIG` or `~/.kube/config`.
 
-    Raises `BadConfiguration` if there is no such context, or the official client isn't installed.
+    Raises `BadConfiguration` if there is no such context, or if the official client isn't installed.
     """
     try:
         from kubernetes import client, config  # noqa: PLC0415 - takes seconds, and most callers don't need it
@@ -70,7 +70,7 @@ def connect_by_kubeconfig(context: str, *, file: str | None = None) -> Api:
                 _request_timeout=(CONNECT_S, READ_S),
             )
         except client.ApiException as error:
-            if not error.status:  # the client's own error after TLS failed
+            if not error.status:  # the client reports failed TLS without a status
                 raise CallFailed(f"{method} {path}", type(error).__name__, str(error.reason)) from error
             return error.status, read_answer(error.body or "")
         except HTTPError as error:

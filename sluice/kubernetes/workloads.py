@@ -1,6 +1,6 @@
-"""Deployments, StatefulSets and Argo Rollouts whose pods read a queue.
+"""Re-points Deployments, StatefulSets and Argo Rollouts whose pods read a queue.
 
-The queue is set in the pod template, so a change of it is a rollout like any other: pods aren't changed directly, and
+The queue is set in the pod template, so a change of it is a rollout like any other: pods aren't changed directly.
 `original` returns the first setting. Objects are replaced only if unchanged since they were read: a concurrent change
 fails the call, and the next call starts from the changed object.
 """
@@ -55,7 +55,7 @@ KINDS = {
     "StatefulSet": ("apps/v1", "statefulsets"),
     "Rollout": (ARGO, "rollouts"),
 }
-ENDED = frozenset({"Succeeded", "Failed"})  # phases of pods that no longer run
+ENDED = frozenset({"Succeeded", "Failed"})  # phases of pods that have stopped
 DENIED = frozenset({"Forbidden", "Unauthorized"})
 
 
@@ -83,11 +83,11 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         return ORIGINAL.text(kept)
 
     def point(self, target: KubernetesWorkload, original: str, *, queue: str, instead_of: str) -> bool:
-        """Point the workload to `queue` instead of `instead_of`; True once none of its pods reads another queue.
+        """Point the workload to `queue` instead of `instead_of`. True once none of its pods reads another queue.
 
-        A terminating pod may still process a message, and counts. Raises `BadConsumer`, also if the new pods aren't
-        ready in time when moving away from the original queue; and `CallFailed`, also if the workload changed since it
-        was read, or if the original pods aren't restored in time.
+        A terminating pod may still process a message, so it counts too. Raises `BadConsumer`, also if the new pods
+        aren't ready in time when moving away from the original queue; and `CallFailed`, also if the workload changed
+        since it was read, or if the original pods aren't restored in time.
         """
         kept, workload = ORIGINAL.from_text(original), self._workload(target)
         if target.volume is None:
@@ -108,14 +108,14 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
             api, current = self.cluster(target.cluster), pod_config_map_name(pod_spec(workload), target)
             path = api_path(CORE, target.namespace, "configmaps")
             for copy in api.list(path, labelSelector=f"{VOLUME}={volume_label(target)}"):
-                if copy["metadata"]["name"] != current:  # no pod mounts it any more
+                if copy["metadata"]["name"] != current:  # no pod uses this copy any more
                     api.delete(api_path(CORE, target.namespace, "configmaps", copy["metadata"]["name"]))
-        if change.problems:  # the owner has changed the workload since
+        if change.problems:  # The owner has changed the workload in the meantime.
             raise change.problems[0]
         return True
 
     def reads(self, target: KubernetesWorkload, *, queue: str) -> bool:
-        """Whether new pods of the workload will read this queue. Raises `CallFailed`."""
+        """Return whether new pods of the workload will read this queue. Raises `CallFailed`."""
         try:
             self._read(target, self._workload(target), queue)
         except BadConsumer:
@@ -139,7 +139,7 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         workload = self.cluster(target.cluster).find(_path(target))
         if workload is None:
             raise BadConsumer(describe_target(target), f"there is no such {target.kind}")
-        # The server omits both fields in items of a list.
+        # Items of a list lack both fields.
         return {"apiVersion": KINDS[target.kind][0], "kind": target.kind, **workload}
 
     def _config_map(self, target: KubernetesWorkload, name: str) -> Json | None:
@@ -153,7 +153,7 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         try:
             name = config_map_name(workload, target)
             config_map = self._config_map(target, name)
-            if config_map is None and kept.config_map not in {None, name}:  # our copy was deleted
+            if config_map is None and kept.config_map not in {None, name}:  # Sluice's copy was deleted
                 return PointedWorkload(workload=with_config_map(workload, target, str(kept.config_map)))
             if config_map is None:
                 raise BadConsumer(describe_target(target), f"there is no ConfigMap {name}")  # noqa: TRY301 - as the others here
@@ -174,7 +174,7 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         return PointedWorkload(workload=with_config_map(workload, target, made["metadata"]["name"]))
 
     def _list_scaled_objects(self, target: KubernetesWorkload) -> Iterator[Json]:
-        """Yield KEDA's objects that scale the workload; none without KEDA."""
+        """Yield KEDA's ScaledObjects of the workload; none without KEDA."""
         try:
             for scaled in self.cluster(target.cluster).list(api_path(KEDA, target.namespace, "scaledobjects")):
                 if scales(scaled, target):
@@ -200,12 +200,12 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         return changed
 
     def _is_rolled_out(self, target: KubernetesWorkload, kept: Original, workload: Json, *, is_back: bool) -> bool:
-        """Whether no pod from before the change is left. Raises as `point` does if that takes too long."""
+        """Return whether no pod from before the change is left. Raises as `point` does if that takes too long."""
         done = read_progress(workload)
         waits_for = done.waits_for or self._old_pods(target, kept, workload)
         if not waits_for:
             return True
-        # The server's times of our changes of the workload. Without one the rollout is never late.
+        # Times at which Sluice changed the workload, by the server's clock. Without one the rollout is never late.
         changed_s = [
             datetime.fromisoformat(field["time"]).timestamp()
             for field in workload["metadata"].get("managedFields") or []
@@ -220,7 +220,7 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         raise BadConsumer(describe_target(target), reason)
 
     def _old_pods(self, target: KubernetesWorkload, kept: Original, workload: Json) -> str:
-        """Describe the pods that still read another queue; "" if there are none."""
+        """Describe the pods that still read another queue. Returns "" if there are none."""
         pod, names = pod_spec(workload), []
         path = api_path(CORE, target.namespace, "pods")
         for old_pod in self.cluster(target.cluster).list(path, labelSelector=_selector(target, workload)):

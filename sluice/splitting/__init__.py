@@ -1,8 +1,8 @@
-"""Splitting: several sessions share one queue's traffic, each by its own filter, and nothing is lost.
+"""Splitting: several sessions share one queue's messages, each by its own filter, and no message is lost.
 
-Pure rooms: `filters` (what a message means to a session's filter), `routing` (who gets it, and what the copies keep),
-`sessions` (what becomes of sessions and their queues), and `operations`: what the control function may be asked.
-Shells: `splitter` (messages, and how their sessions behaved), `control` (sessions, with `performer` for what is asked),
-each with the registry as it knows it; `jq_runner` (jq programs, in a process of their own). They are given their
-adapters.
+Pure packages: `filters` (parsing and evaluating filters), `routing` (recipients of a message, and their copies),
+`sessions` (states of sessions and their queues), and the module `operations` (requests to the control function).
+Shells: `splitter` (messages, and misbehaving sessions), `control` (sessions; `performer` handles its operations), and
+`jq_runner` (jq programs, in a child process). Splitter and control each cache the registry, and get their adapters as
+arguments.
 """

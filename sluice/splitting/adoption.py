@@ -1,4 +1,4 @@
-"""Checks whether queues owned by others can be split, by AWS's rules and the queues' settings. Pure.
+"""Checks whether existing queues that Sluice didn't create can be split, by AWS's rules and their settings. Pure.
 
 The rules are those of https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html and
 https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-permissions.html, unless a line says otherwise.
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 SPLITTER_TIMEOUT_S = 20
 LEAST_RECEIVES = 5
-OWN_KEY = "alias/aws/sqs"  # AWS's own: it needs no permission beside the queue's
-# What the two functions do with a split's queues, and with their keys.
+OWN_KEY = "alias/aws/sqs"  # AWS's own key, which needs no permissions
+# The permissions of the splitter and the control function on a split's queues, and on their keys.
 CONSUMED = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes", "ChangeMessageVisibility")
 DESCRIBED = ("GetQueueAttributes", "ListQueueTags")
 DECRYPTED = ("Encrypt", "Decrypt", "GenerateDataKey")
@@ -20,26 +20,26 @@ SOURCE, MAIN = "source", "main queue"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptedQueue:
-    """A queue as it is: its role, what `GetQueueAttributes` says, and whose triggers read it."""
+    """An existing queue: its role in the split, its attributes (`GetQueueAttributes`), and the functions reading it."""
 
     role: str
     arn: str
     attributes: Mapping[str, str]
-    readers: Collection[str] = ()  # ARNs of functions
+    readers: Collection[str] = ()  # ARNs of the functions that the queue triggers
 
     @property
     def region(self) -> str:
-        """The region that it is in."""
+        """Return the queue's region."""
         return self.arn.split(":")[3]
 
     def number(self, name: str) -> int:
-        """Read a numeric attribute, 0 where it isn't set."""
+        """Return a numeric attribute; 0 if it isn't set."""
         return int(self.attributes.get(name, 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:
-    """Something that is against adopting a queue; `refuses` where it would fail, or lose messages."""
+    """A problem of adopting a queue. If it `refuses`, the adoption would fail or lose messages; else it warns."""
 
     queue: str
     text: str
@@ -49,9 +49,9 @@ class Remark:
 def remarks(
     queues: Collection[AdoptedQueue], *, region: str, window_s: int, key_arns: Collection[str]
 ) -> Iterator[Remark]:
-    """Say what is against adopting these queues of one split.
+    """Yield the problems of adopting these queues for one split.
 
-    `region` is the site's, `window_s` a batch's longest wait, `key_arns` the keys that its functions may use.
+    `region` is the site's, `window_s` a batch's longest wait, `key_arns` are the keys that its functions may use.
     """
     for queue in queues:
         if queue.region != region:
@@ -115,7 +115,7 @@ def _of_both(source: AdoptedQueue, main: AdoptedQueue) -> Iterator[Remark]:
 def plan_adoption(
     queue_id: str, adopted: Mapping[str, str], *, fifo: bool, senders: Collection[str], keys: Collection[str]
 ) -> Iterator[tuple[str, str]]:
-    """Say what a deployment would make for a split, and what it would allow whom.
+    """Yield what a deployment would create for a split, and which permissions it would grant.
 
     `adopted` are ARNs by role, `senders` the ARNs of topics and buckets, `keys` those that the functions may use.
     """

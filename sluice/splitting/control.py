@@ -1,7 +1,7 @@
 """Controls sessions: applies requests and elapsed time to the registry, and runs the actions that are due.
 
-Every operation is load, decide, save, act; who loses a race to save begins again. Acting is safe to repeat, so whatever
-was cut off is done at the next tick.
+Every operation is: load, decide, save, act. If another writer saves first, it begins again. Actions may be repeated, so
+the next tick completes whatever was interrupted.
 """
 
 import re
@@ -54,40 +54,40 @@ from sluice.splitting.sessions.rules import apply, within_a_write
 from sluice.splitting.sessions.state import ALIVE, Registry, Session, Split, Status, TemporaryQueue
 from sluice.splitting.settings import ControlSettings
 
-if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
+if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
     from sluice.aws.splitting.queues import SplitQueues
     from sluice.aws.splitting.registry_store import DynamoRegistryStore
 
-MAX_RACES = 50  # lost in a row to others that write the registry
-MAX_ROUNDS = 5  # of acting and looking again, in one invocation
-EVENTS_AT_ONCE = 20  # taken in by one write
-WRITTEN_EVERY_MS = 5_000  # what was done, while there is more to do
-KEY = re.compile(r"[A-Za-z0-9_.@-]{1,64}", re.ASCII)  # of a session: it goes into an attribute
-SOON_S = 1  # until the next tick while something moves
-LATER_S = 10  # while sessions only live: a third of what a heartbeat may be late
+MAX_RACES = 50  # attempts to save, if others write the registry first
+MAX_ROUNDS = 5  # rounds of due actions per invocation
+EVENTS_AT_ONCE = 20  # events per write of the registry
+WRITTEN_EVERY_MS = 5_000  # longest time between writes while actions run
+KEY = re.compile(r"[A-Za-z0-9_.@-]{1,64}", re.ASCII)  # a session's key, which becomes a message attribute
+SOON_S = 1  # until the next tick, while a session or queue changes its state
+LATER_S = 10  # until the next tick, if all sessions are ready; a third of the heartbeat limit
 
 
 class NoSuchSession(BadConfiguration):
-    """There is no session of this id, or no longer."""
+    """No session with this id exists, or it has ended."""
 
 
 @dataclass(slots=True)
 class KnownRegistry:
-    """The registry as an environment of the control function knows it: read once in an invocation. Not for threads.
+    """Caches the registry for an environment of the control function, with one read per invocation. Not for threads.
 
-    What an invocation has read or written goes on to its next step, and to the environment's next invocation, which
-    asks for the revision and, where that is the same, only for heartbeats and splitters: they are outside of any
-    revision. Where the version has changed, splitters are read after the write: only then is it known who may still
-    route by the one before (`sessions.rules`). All of it raises `CallFailed`.
+    The cached state is kept for the next step and for the next invocation. An invocation first reads the revision; if
+    that is unchanged, it reads only heartbeats and splitters, which aren't part of a revision. After a write that
+    changes the version, splitters are read again, since only then is it known which ones may still route by the
+    previous version (`sessions.rules`). Every method raises `CallFailed`.
     """
 
     store: "DynamoRegistryStore"
     _registry: Registry = field(default_factory=Registry)
-    _revision: int | None = None  # None: nothing is known
+    _revision: int | None = None  # the cached revision; None before the first read
     _is_current: bool = False
 
     def begin(self) -> None:
-        """Begin an invocation: others may have written."""
+        """Begin an invocation: other writers may have changed the registry since the last one."""
         self._is_current = False
 
     def load(self) -> Registry:
@@ -101,7 +101,7 @@ class KnownRegistry:
         return self._registry
 
     def save(self, after: Registry) -> bool:
-        """Write the differences from the loaded registry; False if another writer changed it: load again."""
+        """Write the differences from the loaded registry. Returns False if another writer was faster: reload then."""
         before, revision = self.load(), self._revision or 0
         self._is_current = False
         saved = self.store.save(before, after, revision=revision)
@@ -120,19 +120,17 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     pointing: Pointing
     settings: ControlSettings
     now_ms: Callable[[], int]
-    new_token: Callable[[], str]  # twelve of a-z0-9
-    may_go_on: Callable[[], bool]  # False when the function's time is nearly up
+    new_token: Callable[[], str]  # returns twelve characters of a-z0-9
+    may_go_on: Callable[[], bool]  # returns False when the function's time is nearly up
     returned: Counter[str] = msgspec.field(default_factory=Counter)  # messages put back in this invocation, by queue id
 
     def __post_init__(self) -> None:
         self.known.begin()
 
-    # What is asked
-
     def start(
         self, filters: QueueFilters, *, owner: str, key: str | None = None, time_limit_s: int | None = None
     ) -> str:
-        """Start a session; its id. It is ready when its status says so. Raises `SessionRefused`."""
+        """Start a session. Returns its id; its status tells when it is ready. Raises `SessionRefused`."""
         session_id = self.new_token()
         key = session_id if key is None else key
         if not KEY.fullmatch(key):
@@ -170,12 +168,12 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         self.advance([event], only=set())
 
     def view(self) -> Registry:
-        """Read the registry as it stands now, time passed included; nothing is written, and nothing done."""
+        """Return the registry as of now, with the effects of elapsed time. Writes nothing and runs no actions."""
         registry = self.known.load()
         return apply(self._with_configured_splits(registry), TimePassed(), now_ms=self.now_ms())
 
     def heartbeat(self, session_id: str) -> Session:
-        """Note that the session's owner is there; the session as it stands. Raises `NoSuchSession`."""
+        """Store a heartbeat of the session's owner. Returns the session. Raises `NoSuchSession`."""
         session = self._session(session_id)
         if session.status in ALIVE:
             self.known.store.heartbeat(session_id, at_ms=self.now_ms())
@@ -190,21 +188,19 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         return session
 
     def sweep(self) -> Sequence[str]:
-        """Delete temporary queues of this deployment that the registry doesn't know; their names.
+        """Delete temporary queues of this deployment that the registry doesn't know. Returns their names.
 
-        Consumers that have strayed are found then too, and moved again by the next ticks.
+        Also finds consumers that read their source again; the next ticks re-point them.
         """
         if strayed := list(self.pointing.find_strayed(self.known.load())):
             self._apply_events(strayed)
-        # Listed before the registry is read: a queue that is being made now is known by then.
+        # Queues are listed before the registry is read, so that a queue that is just being created is known by then.
         existing = list(self.queues.names(name_prefix(self.settings.deployment)))
         self.known.begin()
         orphaned = orphans(existing, self.known.load(), deployment=self.settings.deployment)
         for name in orphaned:
             self.queues.delete(name)
         return orphaned
-
-    # What agents do of consumers
 
     def take_steps(self, agent: str, clusters: Collection[str]) -> tuple[ConsumerStep, ...]:
         """Return an agent's next steps in these clusters, and hold those consumers for it."""
@@ -217,13 +213,11 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         pointing = msgspec.structs.replace(self.pointing, holder=agent)
         self._apply_events(list(pointing.apply_reports(self.known.load(), reports)))
 
-    # Taking in
-
     def advance(self, events: Sequence[Event] = (TimePassed(),), *, only: Collection[str] | None = None) -> None:
         """Apply events and run the due actions until none is left that can run now. Raises `TooBusy`.
 
-        `only` limits the actions to these queues, for callers that wait. Ticks act on all queues, and finish work of
-        other invocations too. Only one tick runs at a time, since concurrent ticks would duplicate the work.
+        `only` limits the actions to these queues, for callers that wait. Ticks act on all queues, and complete the work
+        of other invocations too. Only one tick runs at a time, since concurrent ticks would duplicate the work.
         """
         done: set[tuple[Action, object]] = set()
         for _ in range(MAX_ROUNDS):
@@ -231,7 +225,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
             is_settled = True
             for action in due(registry):
                 name, state = _action_subject(registry, action)
-                # Each action runs once per state of its subject. If that doesn't settle it, a later tick does.
+                # Each action runs once per state of its queue or consumers. A later tick repeats it if necessary.
                 key = (action, state)
                 if key not in done and (only is None or name in only) and self.may_go_on():
                     done.add(key)
@@ -262,12 +256,13 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
                     break
             else:
                 raise TooBusy(f"lost {MAX_RACES} races to write the registry of sessions")
-            for session_id in before.sessions.keys() - after.sessions.keys():  # their owners still ask for them
+            # Owners may still ask why their session ended.
+            for session_id in before.sessions.keys() - after.sessions.keys():
                 self.known.store.note_ended(session_id, before.sessions[session_id].reason, at_ms=self.now_ms())
         return after
 
     def _with_configured_splits(self, registry: Registry) -> Registry:
-        """Return the registry with the configured splits. One that is no longer configured stays while it is used."""
+        """Return the registry with the configured splits. One that is no longer configured stays while it is in use."""
         configured = {
             config.queue_id: Split(
                 queue_id=config.queue_id,
@@ -286,12 +281,10 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         kept_consumers = {queue_id: consumers for queue_id, consumers in registry.consumers.items() if queue_id in used}
         return replace(registry, splits={**configured, **kept}, consumers={**self.pointing.at_rest, **kept_consumers})
 
-    # Acting
-
     def _try_action(self, action: Action) -> Sequence[Event]:
         try:
             return list(self._run_action(action))
-        except CallFailed as error:  # most is just tried again at the next tick
+        except CallFailed as error:  # most failures are retried by the next tick
             if isinstance(action, PointConsumer | SwitchSplitter):
                 self.pointing.warn("ConsumerNotMoved", action.queue_id, str(error))
             if isinstance(action, CreateQueue) and not error.is_transient:
@@ -314,7 +307,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
 
     def _create(self, action: CreateQueue) -> Event:
         config = self.settings.by_id.get(action.queue_id)
-        if config is None:  # by a deployment in between
+        if config is None:  # a deployment has removed the split
             return QueueNotCreated(action.name, f"no such queue: {action.queue_id}")
         try:
             attributes, tags = self.queues.describe(config.source)
@@ -337,18 +330,18 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
                 number += sent
                 self.returned[queue.queue_id if queue else ""] += sent
                 if not sent:
-                    break  # without a visibility timeout they'd be received again at once, for ever
+                    break  # without a visibility timeout they would be received again, without end
             yield LeftoversReturned(action.name, number, empty=action.final and self._is_empty(action.name))
         except DestinationFault as error:
             if isinstance(error, QueueGone) and error.queue == action.name:
                 yield LeftoversReturned(action.name, number, empty=action.final)
                 return
-            # Also where main is gone: then what is left stays where it is.
+            # If the main queue is gone, the remaining messages stay in this queue.
             yield LeftoversReturned(action.name, number, empty=False)
             yield CleanupFailed(action.name, str(error))
 
     def _send_back(self, messages: Sequence[Message], action: ReturnLeftovers, *, key: str) -> int:
-        """Send messages, then delete those. The others are redelivered after their visibility timeout."""
+        """Send messages, then delete the sent ones. The others are redelivered after their visibility timeout."""
         fifo = action.name.endswith(FIFO_SUFFIX)
         entries = [
             Entry(position=position, target=action.to, outgoing=build_returned_message(message, key=key, fifo=fifo))
@@ -365,24 +358,24 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         return len(sent)
 
     def _is_empty(self, name: str) -> bool:
-        """Whether the queue is certainly empty: its counts become correct some time after the last message was sent."""
+        """Return whether the queue is certainly empty: SQS's counts settle some time after the last message."""
         queue, _ = self._look_up(name)
         since_ms = queue.quiet_since_ms if queue else None
-        # Until then SQS's counts may miss messages that the session's consumer had in flight:
+        # For a while, SQS's counts may miss messages that an ended session's consumer still has in flight:
         # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/confirm-queue-is-empty.html
         if since_ms is not None and self.now_ms() - since_ms < self.settings.counts_settle_s * 1000:
             return False
         return self.queues.count(name) == 0
 
     def _look_up(self, queue_name: str) -> tuple[TemporaryQueue | None, Session | None]:
-        """Find the queue and its session; None for either if it has left the registry."""
+        """Find the queue and its session. Returns None for either if it has left the registry."""
         registry = self.known.load()
         queue = registry.queues.get(queue_name)
         return queue, registry.sessions.get(queue.session_id or "") if queue else None
 
 
 def _action_subject(registry: Registry, action: Action) -> tuple[str, object]:
-    """Return the name of the queue that an action changes, if it changes one, and the state that the action is for."""
+    """Return the name of the queue that an action changes, or "", and the state that the action is for."""
     if isinstance(action, PointConsumer | SwitchSplitter):
         return "", registry.find_consumers(action.queue_id)
     queue = registry.queues.get(action.name)
@@ -393,7 +386,7 @@ def next_tick_s(registry: Registry) -> int | None:
     """Return the seconds until the next tick is needed; None if nothing is in use."""
     if any(not (split.static or split.is_at_rest or split.forwards) for split in registry.splits.values()):
         return SOON_S
-    # A session that failed to start is only kept to be read, and the sweep removes it.
+    # A session that failed to start is kept only for its owner to read; the sweep removes it without ticks.
     statuses = {session.status for session in registry.sessions.values()} - {Status.START_ERROR}
     if statuses - {Status.READY} or any(queue.condemned for queue in registry.queues.values()):
         return SOON_S

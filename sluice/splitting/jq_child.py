@@ -1,10 +1,9 @@
-"""The process that runs jq programs: `python -m sluice.splitting.jq_child PARENT`. It can be killed.
+"""The child process that runs jq programs: `python -m sluice.splitting.jq_child PARENT`. It can be killed.
 
-A line of JSON in, `[program, document]`; a line out, `true`, `false` or `null`. Programs are compiled once each. One
-without a document is only compiled: out comes `null`, or the compiler's words.
-
-It has so much memory and no more, as jq works out constants when it compiles, and takes what it likes when it runs. And
-it doesn't outlive who asked: a program that never ends doesn't see that its input has ended.
+Each line of its input is JSON, `[program, document]`; each line of its output is the decision: `true`, `false` or
+`null`. With `null` as document, the program is only compiled: the output is `null`, or the compiler's error. Compiled
+programs are cached. The process's memory is limited, since jq evaluates constants when it compiles, and has no limit of
+its own. It ends with its parent, even while an endless program keeps it from noticing the end of its input.
 """
 
 import ctypes
@@ -18,21 +17,21 @@ from typing import Any
 
 from sluice.splitting.filters.jq import decision
 
-COMPILED = 1_000  # programs kept: as many as there may be sessions
-MEMORY_BYTES = 128 * 2**20  # of which Python and jq take a tenth; the functions have twice and four times as much
+COMPILED = 1_000  # cached programs: as many as there may be sessions
+MEMORY_BYTES = 128 * 2**20  # Python and jq need a tenth of this; the functions have two and four times as much
 PR_SET_PDEATHSIG = 1  # https://man7.org/linux/man-pages/man2/PR_SET_PDEATHSIG.2const.html
 
 
 def main(parent: int) -> None:
-    """Until its input ends, or its parent does."""
+    """Serve programs until the end of the input, or of the parent process."""
     if sys.platform == "linux":
-        # Data, not address space: what is mapped and never touched costs nothing.
+        # The limit is on data, not on address space: memory that is mapped but never used doesn't count.
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it has died meanwhile
+        if os.getppid() != parent:  # the parent died before the call of prctl
             sys.exit(1)
-    # After the limits: what jq's library allocates as it is loaded is under them too.
+    # Imported after the limits are set, so that they also cover what jq allocates while it is loaded.
     import jq  # noqa: PLC0415 - see above
 
     compiled = lru_cache(maxsize=COMPILED)(jq.compile)

@@ -1,7 +1,7 @@
-"""Runs jq programs in a child process, which is killed when one takes too long: `sluice.splitting.filters.jq.Decide`.
+"""Runs jq programs in a child process, which is killed if one takes too long: `sluice.splitting.filters.jq.Decide`.
 
-An endless jq program holds the interpreter lock and ignores signals and threads. Lambda has no shared memory for
-`multiprocessing`'s queues, so the two talk over pipes.
+An endless jq program holds the interpreter lock and ignores signals and threads. Lambda has no shared memory, which the
+queues of `multiprocessing` need, so the two processes communicate over pipes.
 """
 
 import atexit
@@ -18,28 +18,29 @@ from typing import Any
 from sluice.splitting import jq_child
 from sluice.splitting.filters.jq import TIME_LIMIT_S, NotRunning, ProgramTimedOut
 
-START_LIMIT_S = 5.0  # importing jq in a cold environment
+START_LIMIT_S = 5.0  # for importing jq in a new environment
 COMPILE_LIMIT_S = 5.0
-CODE = Path(__file__).parents[2]  # the folder with `sluice`
-# All that the child's interpreter needs: a program reads variables by `env`, and the function's has its credentials.
+CODE = Path(__file__).parents[2]  # the folder with the package `sluice`
+# The environment variables that the child needs. A jq program can read its environment with `env`, so the function's
+# credentials must not be there.
 VARIABLES = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
 
 
 @dataclass(slots=True)
 class JqRunner:
-    """One child, started when the first program asks. Not for threads."""
+    """One child process, started for the first program. Not for threads."""
 
     time_limit_s: float = TIME_LIMIT_S
     _child: "subprocess.Popen[bytes] | None" = None
 
     def __call__(self, program: str, document: str) -> bool | None:
-        """Find the first boolean that the program outputs, None without one. Raises `ProgramTimedOut`, `NotRunning`."""
+        """Run a program. Returns its first boolean output, or None. Raises `ProgramTimedOut`, `NotRunning`."""
         self.ready()
         decided: bool | None = self._request([program, document], self.time_limit_s)
         return decided
 
     def problem(self, program: str) -> str | None:
-        """Give the compiler's words where the program doesn't compile. Raises `NotRunning`."""
+        """Compile a program. Returns the compiler's error; None if it compiles. Raises `NotRunning`."""
         self.ready()
         try:
             words: str | None = self._request([program, None], COMPILE_LIMIT_S)
@@ -48,10 +49,10 @@ class JqRunner:
         return words
 
     def ready(self) -> None:
-        """Start the child, unless it runs. Raises `NotRunning`."""
+        """Start the child, unless it is running. Raises `NotRunning`."""
         if self._child is not None and self._child.poll() is None:
             return
-        self.close()  # where it ended between two programs, that was the fault of neither
+        self.close()  # clean up after a child that ended between two programs
         self._child = start_child()
         try:
             self._request(["true", "null"], START_LIMIT_S)
@@ -59,7 +60,7 @@ class JqRunner:
             raise NotRunning(str(error)) from None
 
     def close(self) -> None:
-        """End the child; the next program starts another."""
+        """End the child. The next program starts another."""
         child, self._child = self._child, None
         if child is not None:
             child.kill()
@@ -95,13 +96,13 @@ def start_child() -> "subprocess.Popen[bytes]":
 
 
 def compile_problem(program: str) -> str | None:
-    """Give the compiler's own words, or None for a program that compiles within its limits. Not for threads."""
+    """Compile a program. Returns the compiler's error; None if it compiles within its limits. Not for threads."""
     return _runner().problem(program)
 
 
 @cache
 def _runner() -> JqRunner:
-    """One for all programs of an environment: a filter file may have a hundred."""
+    """Return the environment's only runner: a filter file may have a hundred programs."""
     runner = JqRunner()
     atexit.register(runner.close)
     return runner

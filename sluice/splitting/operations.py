@@ -1,6 +1,6 @@
 """Operations of the control function, and its views of queues and sessions. Pure.
 
-The command line is one asker, the schedule's rule, ticks and splitters are the others.
+Operations are sent by the command line, the scheduled rule, ticks and splitters.
 """
 
 from collections.abc import Mapping
@@ -16,22 +16,19 @@ from sluice.splitting.filters.values import MAX_QUEUES, Mode, QueueFilter
 from sluice.splitting.sessions.events import Event, SessionStopped
 from sluice.splitting.sessions.state import Reason, Status
 
-MAX_CLUSTERS = 100  # of an agent
-MAX_REPORTS = 1_000  # ten consumers of a hundred queues
-MAX_REPORTED = 16_384  # characters of what a consumer is: of ten it becomes an item, which has 400 KB
+MAX_CLUSTERS = 100  # clusters of one agent
+MAX_REPORTS = 1_000  # for ten consumers of each of a hundred queues
+MAX_REPORTED = 16_384  # characters of a consumer's state; ten states are stored in one item, whose limit is 400 KB
 MAX_TIME_LIMIT_S = 7 * 24 * 60 * 60
 
 Text = Annotated[str, Meta(min_length=1)]
 Outcome: TypeAlias = Literal["seen", "moved", "waits", "refused", "failed"]
 
 
-# What it says
-
-
 class QueueView(Envelope, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A queue that can be split. `source` is the URL that producers send to, `main` that of its consumer now.
 
-    `rules` are what policies ask of its sessions, each in a few words.
+    `rules` describe what policies require of its sessions, each in a few words.
     """
 
     queue_id: str
@@ -42,7 +39,7 @@ class QueueView(Envelope, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class SessionQueueView(Struct, frozen=True, kw_only=True):
-    """A session's queue, without name and URL where it isn't there. `returned` counts messages put back."""
+    """A session's queue, without name and URL if it doesn't exist. `returned` counts messages put back."""
 
     queue_id: str
     mode: Mode
@@ -52,7 +49,7 @@ class SessionQueueView(Struct, frozen=True, kw_only=True):
 
 
 class SessionView(Struct, frozen=True, kw_only=True, tag_field="is", tag="known"):
-    """A session that the registry knows. `messages` is how many it was sent."""
+    """A session in the registry. `messages` is the number of messages that it was sent."""
 
     session_id: str
     key: str
@@ -79,14 +76,14 @@ AnySession = SessionView | EndedSession
 
 
 class SessionsView(Struct, frozen=True, kw_only=True):
-    """All sessions, in the order in which messages are matched, at this version of the registry."""
+    """All sessions of this version of the registry, in the order in which messages are matched."""
 
     version: int
     sessions: tuple[SessionView, ...]
 
 
 class SplittingView(Struct, frozen=True, kw_only=True):
-    """The queues that can be split, and all sessions in the order in which they stand before the consumers."""
+    """The queues that can be split, and all sessions in the order in which messages are matched."""
 
     queues: tuple[QueueView, ...]
     sessions: tuple[SessionView, ...]
@@ -116,7 +113,7 @@ class ConsumerStep(Struct, frozen=True, kw_only=True):
 
 
 class ConsumerSteps(Struct, frozen=True, kw_only=True):
-    """Steps for one agent. Their consumers are held for it for `held_s` after its request."""
+    """Steps for one agent, which holds their consumers exclusively for `held_s` after its request."""
 
     steps: tuple[ConsumerStep, ...]
     held_s: int
@@ -136,11 +133,8 @@ class StepReport(Struct, frozen=True, kw_only=True):
     code: Annotated[str, Meta(max_length=MAX_REPORTED)] = ""
 
 
-# What it is asked
-
-
 class StartSession(Operation[AnySession], frozen=True, kw_only=True, tag="start"):
-    """Start a session with filters by queue id, `*` for every queue that isn't named. Without a key it is the id."""
+    """Start a session with filters by queue id, `*` for every other queue. The key defaults to the session's id."""
 
     changes = True
     filters: Annotated[Mapping[Text, QueueFilter], Meta(min_length=1, max_length=MAX_QUEUES)]
@@ -173,13 +167,13 @@ class StopSession(SessionChange, frozen=True, kw_only=True, tag="stop"):
 
 
 class KeepSession(Operation[SessionStatus], frozen=True, kw_only=True, tag="heartbeat"):
-    """Note that the session's owner is there."""
+    """Store a heartbeat of the session's owner."""
 
     session_id: Text
 
 
 class FindSession(Operation[AnySession], frozen=True, kw_only=True, tag="find"):
-    """Show a session, also one that has ended."""
+    """Show a session, even if it has ended."""
 
     session_id: Text
 
@@ -193,7 +187,7 @@ class ListQueues(Operation[tuple[QueueView, ...]], frozen=True, kw_only=True, ta
 
 
 class ShowSplitting(Operation[SplittingView], frozen=True, kw_only=True, tag="show"):
-    """Show queues and sessions at once."""
+    """Show queues and sessions, as of one time."""
 
 
 class TickSessions(Operation[None], frozen=True, kw_only=True, tag="tick"):
@@ -205,7 +199,7 @@ class TickSessions(Operation[None], frozen=True, kw_only=True, tag="tick"):
 class TakeSteps(Operation[ConsumerSteps], frozen=True, kw_only=True, tag="take steps"):
     """Request the due steps for consumers in these clusters, and hold these consumers for a while.
 
-    `agent` is who asks: another one each time that an agent begins.
+    `agent` identifies the running agent: it is a new text each time that an agent starts.
     """
 
     changes = True
@@ -214,7 +208,7 @@ class TakeSteps(Operation[ConsumerSteps], frozen=True, kw_only=True, tag="take s
 
 
 class ReportSteps(Operation[None], frozen=True, kw_only=True, tag="report steps"):
-    """Report the outcomes of the steps, and release their consumers."""
+    """Report the outcomes of steps, and release their consumers."""
 
     changes = True
     agent: Text

@@ -37,17 +37,17 @@ from sluice.splitting.sessions.state import Registry, Session
 
 
 class Performer(msgspec.Struct, frozen=True, kw_only=True):
-    """Performs the operations of one invocation. `counts` are the messages that sessions were sent, by session id."""
+    """Applies the operations of one invocation. `counts` returns the number of messages sent to each session, by id."""
 
     control: Control
     compile_problem: CompileProblem
     counts: Callable[[], Mapping[str, int]]
-    url: Callable[[str], str]  # of a queue, by name
+    url: Callable[[str], str]  # returns a queue's URL, by name
 
     def perform(self, operation: ControlOperation) -> object:
         """Apply the operation. Returns a result of its type.
 
-        Raises a `BadConfiguration` for what the asker did wrong: nothing was changed then.
+        Raises a `BadConfiguration` for an invalid request: then nothing was changed.
         """
         result: object = None
         match operation:
@@ -85,7 +85,7 @@ class Performer(msgspec.Struct, frozen=True, kw_only=True):
         return result
 
     def find(self, session_id: str) -> AnySession:
-        """Show a session as it stands now."""
+        """Show a session as of now."""
         registry = self.control.view()
         session = registry.sessions.get(session_id)
         if session is None:
@@ -94,7 +94,7 @@ class Performer(msgspec.Struct, frozen=True, kw_only=True):
         return self._view(registry, session, self.counts())
 
     def sessions(self) -> SessionsView:
-        """Show all sessions as they stand now."""
+        """Show all sessions as of now."""
         registry, counts = self.control.view(), self.counts()
         ordered = sorted(registry.sessions.values(), key=lambda session: (session.started_at_ms, session.session_id))
         return SessionsView(

@@ -29,15 +29,16 @@ from sluice.splitting.sessions.events import (
 from sluice.splitting.sessions.state import Registry
 from sluice.splitting.settings import Repointed
 
-if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
+if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
     from sluice.aws.splitting.consumers.lambda_functions import LambdaSplitterTriggers
     from sluice.aws.splitting.consumers.targets import AwsConsumers
 
-# Nobody waits for these to pass, but on the way back. The last three are a Kubernetes API server's.
+# Errors that need an operator, so the sessions fail; on the way back to the source they are retried instead. The last
+# three are a Kubernetes API server's.
 DENIED = frozenset({"AccessDenied", "AccessDeniedException", "Forbidden", "Unauthorized", "Invalid"})
-HELD_MS = 100_000  # the function's time limit is 60 s; clocks differ, and what it asked for last comes after it
+HELD_MS = 100_000  # longer than the function's limit of 60 s, for different clocks and late effects
 
-Warn = Callable[[str, str, str], None]  # what, of which split queue by its id, and why
+Warn = Callable[[str, str, str], None]  # log event, queue id of the split, reason
 
 
 class StepsLost(BadConfiguration):
@@ -56,7 +57,7 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def at_rest(self) -> dict[str, Consumers]:
-        """The configured consumers, as they are while nothing is split."""
+        """Return the configured consumers, as they are while no queue is split."""
         return {
             config.queue_id: Consumers(
                 queue_id=config.queue_id, consumers=tuple(Consumer(target=target) for target in config.targets)
@@ -65,7 +66,7 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def act(self, action: PointConsumer | SwitchSplitter, registry: Registry) -> Iterator[Event]:
-        """Run an action of re-pointing. `registry` must be the saved one."""
+        """Run an action of re-pointing. Yields its events. `registry` must be the saved one."""
         known = registry.find_consumers(action.queue_id)
         match action:
             case SwitchSplitter():
@@ -85,7 +86,7 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
                     continue
                 try:
                     is_back = self.consumers.reads(consumer.target, queue=split.source)
-                except CallFailed:  # the next look will tell
+                except CallFailed:  # the next sweep checks again
                     continue
                 if is_back:
                     self.warn(
@@ -102,7 +103,7 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
                 yield ConsumersHeld(known.queue_id, self.holder)
 
     def _acquire_hold(self, known: Consumers) -> tuple[Event, ...] | None:
-        """Return the events that acquire the hold: None if it is held here, none if another invocation holds it."""
+        """Return the events that acquire the hold; None if this holder has it, an empty tuple if another one has it."""
         now_ms = self.now_ms()
         if known.held_by == self.holder and now_ms < known.held_until_ms:
             return None
@@ -112,7 +113,7 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
 
     def _switch_splitter(self, action: SwitchSplitter, known: Consumers) -> Iterator[Event]:
         config = self.repointed.get(action.queue_id)
-        # One that isn't configured any more is gone with its deployment.
+        # The trigger of a split that is no longer configured was deleted by the deployment.
         is_on = self.triggers.is_on(config.trigger_id) if config else False
         if config is None or is_on == action.on:
             yield SplitterSwitched(action.queue_id, bool(is_on))
@@ -126,15 +127,15 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
                 self.triggers.switch(config.trigger_id, on=action.on)
 
     def _point_consumers(self, action: PointConsumer, known: Consumers, registry: Registry) -> Iterator[Event]:
-        source, legs = registry.splits[action.queue_id].source, _next_moves(action, known)
+        source, moves = registry.splits[action.queue_id].source, _next_moves(action, known)
         if unseen := _find_unseen(known):
             yield self._inspect_consumers(known.queue_id, unseen, source)
-        elif not legs:
+        elif not moves:
             yield ConsumerPointed(known.queue_id, action.at)
-        elif any(known.consumers[place].to is None for place in legs):
+        elif any(known.consumers[place].to is None for place in moves):
             yield ConsumersSent(known.queue_id, action.at)
         else:
-            for place, (queue, other) in legs.items():
+            for place, (queue, other) in moves.items():
                 target, original = known.consumers[place].target, known.consumers[place].original or ""
                 if agent_cluster(target) is not None:
                     continue
@@ -143,7 +144,7 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
                         is_there = self.consumers.point(target, original, queue=queue, instead_of=other)
                 except BadConsumer as error:
                     yield self._refuse_consumer(known.queue_id, place, str(error), queue=queue, source=source)
-                except CallFailed as error:  # the others needn't wait for it; it is tried again at the next tick
+                except CallFailed as error:  # Other consumers don't wait for this one, which the next tick retries.
                     self.warn("ConsumerNotMoved", known.queue_id, str(error))
                 else:
                     if is_there:
@@ -161,11 +162,9 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
     def _refuse_consumer(self, queue_id: str, place: int, reason: str, *, queue: str, source: str) -> Event:
         if queue != source:
             return ConsumerRefused(queue_id, reason)
-        # Its owner has changed it since: theirs stays.
+        # The owner has changed the consumer in the meantime, and that change is kept.
         self.warn("ConsumerNotPutBack", queue_id, reason)
         return ConsumerMoved(queue_id, place, queue)
-
-    # What agents do
 
     def hold_for_agents(self, registry: Registry, clusters: Collection[str]) -> Iterator[Event]:
         """Hold the consumers that have steps due in these clusters, unless another invocation holds them."""
@@ -211,19 +210,19 @@ def _find_unseen(known: Consumers) -> dict[int, Target]:
 
 def _next_moves(action: PointConsumer, known: Consumers) -> dict[int, tuple[str, str]]:
     return {
-        place: leg
+        place: move
         for place, consumer in enumerate(known.consumers)
-        if (leg := consumer.next_move(action.at)) is not None
+        if (move := consumer.next_move(action.at)) is not None
     }
 
 
 def _waits_for_agents(action: PointConsumer, known: Consumers) -> bool:
-    """Whether all remaining work is for agents."""
+    """Return whether all remaining work is for agents."""
     left = _find_unseen(known)
     if not left:
-        legs = [known.consumers[place] for place in _next_moves(action, known)]
-        left = dict(enumerate(consumer.target for consumer in legs))
-        if any(consumer.to is None for consumer in legs):
+        moves = [known.consumers[place] for place in _next_moves(action, known)]
+        left = dict(enumerate(consumer.target for consumer in moves))
+        if any(consumer.to is None for consumer in moves):
             return False
     return bool(left) and all(agent_cluster(target) is not None for target in left.values())
 
@@ -233,10 +232,10 @@ def _steps(registry: Registry, clusters: Collection[str]) -> Iterator[ConsumerSt
         if not isinstance(action, PointConsumer):
             continue
         known, source = registry.find_consumers(action.queue_id), registry.splits[action.queue_id].source
-        unseen, legs = _find_unseen(known), _next_moves(action, known)
+        unseen, moves = _find_unseen(known), _next_moves(action, known)
         for place, consumer in enumerate(known.consumers):
-            queue, other = (source, "") if unseen else legs.get(place, ("", ""))
-            is_due = consumer.original is None if unseen else place in legs and consumer.to is not None
+            queue, other = (source, "") if unseen else moves.get(place, ("", ""))
+            is_due = consumer.original is None if unseen else place in moves and consumer.to is not None
             if is_due and agent_cluster(consumer.target) in clusters:
                 yield ConsumerStep(
                     queue_id=known.queue_id,
@@ -250,7 +249,7 @@ def _steps(registry: Registry, clusters: Collection[str]) -> Iterator[ConsumerSt
 
 @contextmanager
 def _as_bad_consumer(codes: Collection[str]) -> Iterator[None]:
-    """Turn calls that AWS refuses with these codes into `BadConsumer`."""
+    """Raise `BadConsumer` instead of `CallFailed` for calls that fail with one of these codes."""
     try:
         yield
     except CallFailed as error:

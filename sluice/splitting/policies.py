@@ -1,6 +1,6 @@
-"""Policies by queue that limit sessions, and the check of a new session against them. Pure.
+"""Policies that limit sessions by queue, and the check of a new session against them. Pure.
 
-All policies that hold for a queue count. They are about beginnings: a session that runs goes on when they change.
+All policies that match a queue apply. They are checked only when a session starts: running sessions aren't affected.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,10 +13,10 @@ from sluice.splitting.filters.values import Filter, Mode, QueueFilter
 
 
 class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Rules for the queues whose ids one of the patterns is or, as in a shell, fits. None is no limit.
+    """Rules for queues whose ids equal or match, as in a shell, one of the patterns `queues`. None means no limit.
 
-    `max_time_limit_s` is also that a session must have a time limit. What is as it is by default isn't written: what a
-    function is told has a limit.
+    With `max_time_limit_s` a session must have a time limit. Defaults aren't written, since the settings of a function
+    have a size limit.
     """
 
     queues: tuple[str, ...] = ("*",)
@@ -27,11 +27,11 @@ class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_time_limit_s: int | None = None
 
     def holds_for(self, queue_id: str) -> bool:
-        """Whether it is about this queue."""
+        """Return whether the policy applies to this queue."""
         return queue_id in self.queues or any(fnmatchcase(queue_id, pattern) for pattern in self.queues)
 
     def rules(self) -> Iterator[str]:
-        """Say each of its rules in a few words."""
+        """Describe each rule of the policy in a few words."""
         if self.required_attributes:
             yield f"names {', '.join(self.required_attributes)}"
         if not self.allow_jq:
@@ -44,7 +44,7 @@ class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
             yield f"a time limit of at most {self.max_time_limit_s} s"
 
     def broken_by(self, asked: QueueFilter, *, time_limit_s: int | None, sessions: int) -> Iterator[str]:
-        """Say which rules a session would break that asks for this of a queue with so many live sessions."""
+        """Describe the rules that a session with this filter would break, if the queue has `sessions` live ones."""
         named = attributes_named(asked.filter)
         missing = [name for name in self.required_attributes if fold_name(name) not in named]
         if missing:
@@ -62,7 +62,7 @@ class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
 def refusals(
     policies: Sequence[Policy], queue_id: str, asked: QueueFilter, *, time_limit_s: int | None, sessions: int
 ) -> Iterator[str]:
-    """Name each policy's rule that a session would break, and the queue. `sessions` are alive on it already."""
+    """Describe each policy's rules that a session would break on the queue, which has `sessions` live ones."""
     for number, policy in enumerate(policies):
         if policy.holds_for(queue_id):
             for rule in policy.broken_by(asked, time_limit_s=time_limit_s, sessions=sessions):
@@ -70,10 +70,10 @@ def refusals(
 
 
 def attributes_named(asked: Filter) -> frozenset[str]:
-    """Give the folded names of the attributes without which the filter matches nothing, as far as it says so itself.
+    """Return the folded names of the attributes that every matching message has, as far as the filter shows it.
 
-    Of patterns on lines one names an attribute that begins with `^name:`; of several of which one is enough, all must
-    name the same. What a jq program asks for isn't known.
+    A pattern on lines names an attribute if it begins with `^name:`. If one of several patterns is enough, all must
+    name the same attribute. jq programs aren't analyzed.
     """
     named = {fold_name(name) for name, _ in asked.attributes}
     for either in asked.lines:
@@ -85,7 +85,7 @@ def attributes_named(asked: Filter) -> frozenset[str]:
 
 
 def _find_attribute(pattern: str) -> str | None:
-    """Give the attribute in whose line alone the pattern can be found; None where that isn't plain to see."""
+    """Return the only attribute in whose line the pattern can be found; None if that can't be derived."""
     stream = [token for token in tokens(pattern) if token.kind not in {Kind.FLAGS, Kind.SKIPPED}]
     if not stream or stream[0].kind is not Kind.START or any(token.multiline or token.verbose for token in stream):
         return None

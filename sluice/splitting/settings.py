@@ -1,4 +1,4 @@
-"""Settings of the functions that split, from their environment variables."""
+"""Settings of the splitter and the control function, from their environment variables."""
 
 import hashlib
 from collections.abc import Mapping
@@ -17,8 +17,8 @@ from sluice.stages import add_stage_prefix
 class SplitConfig(Envelope, frozen=True, kw_only=True):
     """A queue that can be split, with the envelope of its bodies. `source` and `main` are queue names.
 
-    Where the deployed consumer is re-pointed there is no `main`: it reads the source while nothing is split, and then a
-    temporary queue.
+    If the deployed consumer is re-pointed, there is no `main`: it reads the source while there are no sessions, and
+    otherwise a temporary queue.
     """
 
     queue_id: str
@@ -40,14 +40,14 @@ class SplitterSettings(Settings, frozen=True, kw_only=True):
 
     @property
     def by_source(self) -> Mapping[str, SplitConfig]:
-        """The split queues by their sources' names."""
+        """Return the split queues by their sources' names."""
         return {config.source: config for config in self.split_queues}
 
 
 class Repointed(msgspec.Struct, frozen=True, kw_only=True):
     """The consumers of a split queue that are re-pointed, in this order.
 
-    `trigger_id` is the splitter's event source mapping from the queue, which is off while nothing is split.
+    `trigger_id` is the splitter's event source mapping from the queue, which is disabled while there are no sessions.
     """
 
     queue_id: str
@@ -67,10 +67,10 @@ class ControlSettings(SplitterSettings, frozen=True, kw_only=True):
 
     @property
     def by_id(self) -> Mapping[str, SplitConfig]:
-        """The split queues by their ids."""
+        """Return the split queues by their ids."""
         return {config.queue_id: config for config in self.split_queues}
 
     @property
     def deployment(self) -> str:
-        """The tag of a deployment's temporary queues: a hash of its table's name, and therefore unique."""
+        """Return the tag of the deployment's temporary queues: a hash of its table's name, and therefore unique."""
         return add_stage_prefix(hashlib.sha256(self.table.encode()).hexdigest()[:TAG_CHARACTERS], self.stage)

@@ -38,28 +38,29 @@ from sluice.splitting.routing.router import (
 from sluice.splitting.sessions.state import SPLITTER_LEASE_S, Reason, Registry
 from sluice.splitting.settings import SplitConfig
 
-if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
+if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
     from sluice.aws.splitting.registry_store import DynamoRegistryStore
 
 NOT_SPLIT = "its consumer doesn't read a main queue, or not yet"
 CACHED_MS = 1_000
-BATCH_MS = 20_000  # the function's time limit: no batch takes longer
+BATCH_MS = 20_000  # the function's time limit, which no batch can exceed
 ANNOUNCED_FOR_MS = SPLITTER_LEASE_S * 1_000 - BATCH_MS
-MAX_READS = 10  # of a registry that changes with every look
-MAX_PASSES = 20  # of re-routing, while session after session turns out to be gone
-# Seconds after the batch began, within the function's 20 s limit: no filter runs, and no request starts, after these.
+MAX_READS = 10  # attempts to read a registry that keeps changing
+MAX_PASSES = 20  # attempts to route a message again, as more sessions' queues turn out to be deleted
+# Seconds since the batch's begin, within the function's limit of 20 s: the latest start of a filter, and of a request.
 DECIDED_WITHIN_S = 10.0
 SENT_WITHIN_S = 16.0
-SLICE_S = 1.0  # what is decided by then is sent, before more is decided
-KNOWN_WITHIN_MS = 1_000  # of a session's beginning every batch that begins routes to it
-FILTER_BUDGET_S = 2.0  # what a session's filter may take of one batch; 6 MB of messages is all that a batch can have
+SLICE_S = 1.0  # routing time, after which the messages routed so far are sent
+KNOWN_WITHIN_MS = 1_000  # after a session's start, every new batch routes to it
+FILTER_BUDGET_S = 2.0  # filter time per session and batch; a batch has at most 6 MB of messages
 
-# After a cancellation. If control is late or its message is lost, the session is tried and cancelled again.
+# How long a session is skipped after its cancellation. If the control function is late or its message is lost, the
+# session is tried and cancelled again.
 PASSED_OVER_S = 60.0
-AGAIN_AFTER_S = 2.0  # SQS doesn't find a queue in its first second; and one batch is one time
+AGAIN_AFTER_S = 2.0  # a new queue may be missing for a second; repetitions in one batch count once
 AGAIN_WITHIN_S = 600.0
-MAX_TOLD = 50  # cancellations of one batch, each of them a request; the others are told of by the next
-MAX_WORDS = 200  # characters of a queue's refusal
+MAX_TOLD = 50  # cancellations per batch, each a request; later batches send the others
+MAX_WORDS = 200  # characters kept of SQS's error
 
 # Faults that can happen to a well-behaved session: a slow moment, or a new queue that SQS does not find yet.
 FORGIVEN_ONCE = frozenset({Reason.FILTER_TOO_SLOW, Reason.QUEUE_GONE})
@@ -70,13 +71,13 @@ REASONS = {
     FaultKind.OVER_BUDGET: Reason.FILTER_TOO_SLOW,
 }
 
-# Empty where there can be no such object, or it is gone or may not be read. Raises `CallFailed` for what may pass.
+# Returns an object's metadata; empty if it can't exist or be read. Raises `CallFailed` for transient errors.
 ObjectMetadata = Callable[[S3Object], Mapping[str, str]]
-Tell = Callable[[str, str], None]  # has control cancel a session, by id, for this reason; raises nothing
+Tell = Callable[[str, str], None]  # asks the control function to cancel a session, by id and reason; raises nothing
 
 
 def first_received_ms(message: Message) -> int | None:
-    """When a message was received for the first time; None where that is now, or isn't known."""
+    """Return when a message was first received; None if it is received for the first time, or if unknown."""
     at_ms = message.system.get("ApproximateFirstReceiveTimestamp")
     return None if at_ms is None or message.system.get("ApproximateReceiveCount", "1") == "1" else int(at_ms)
 
@@ -85,10 +86,10 @@ def first_received_ms(message: Message) -> int | None:
 class SessionCircuitBreaker:
     """Tracks misbehaving sessions: which are skipped, and which were cancelled. Not thread-safe."""
 
-    now_s: Callable[[], float]  # monotonic
+    now_s: Callable[[], float]  # returns monotonic seconds
     tell: Tell
-    _passed_over: dict[str, float] = field(default_factory=dict)  # until when
-    _noted: dict[tuple[str, Reason], float] = field(default_factory=dict)  # since when
+    _passed_over: dict[str, float] = field(default_factory=dict)  # end of the skipping, by session id
+    _noted: dict[tuple[str, Reason], float] = field(default_factory=dict)  # first time of a fault
     _told: int = 0
 
     def begin(self) -> set[str]:
@@ -100,7 +101,7 @@ class SessionCircuitBreaker:
         return set(self._passed_over)
 
     def report_fault(self, session_id: str, reason: Reason, words: str = "") -> None:
-        """Ask control to cancel the session: at once, or when a fault that is forgiven once happens again."""
+        """Ask control to cancel the session: immediately, or if the fault is forgiven once, when it happens again."""
         now = self.now_s()
         if reason in FORGIVEN_ONCE and now - self._noted.setdefault((session_id, reason), now) < AGAIN_AFTER_S:
             return
@@ -112,7 +113,7 @@ class SessionCircuitBreaker:
 
 
 class Routes(msgspec.Struct, frozen=True, kw_only=True):
-    """One split queue's router and where its sessions' queues are: session id to queue name."""
+    """One split queue's router, and the names of its sessions' queues, by session id."""
 
     router: Router
     queues: Mapping[str, str]
@@ -126,23 +127,22 @@ class RegistryUnsettled(RuntimeError):
 class CachedRegistry:
     """Caches the registry for a splitter's environment for at most one second. Not thread-safe.
 
-    It is announced before it is routed by. The order is what makes it safe (`sessions.rules`): announce the version
-    read, read the version again, and route only when it is still the same. An announcement holds for the lease: it is
-    repeated before a batch could outlive it.
+    The order makes it safe (`sessions.rules`): announce the version read, read the version again, and route only if it
+    is unchanged. An announcement holds for the lease, and is repeated before a batch could outlast it.
     """
 
     store: "DynamoRegistryStore"
     splitter_id: str
     decide: Callable[[], Decide]
     now_ms: Callable[[], int]
-    ready: Callable[[], None] = is_ready  # starts what `decide` needs
+    ready: Callable[[], None] = is_ready  # starts the process that `decide` needs
     _registry: Registry = field(default_factory=lambda: Registry(version=-1))
     _routes: dict[str, Routes] = field(default_factory=dict)
     _checked_at_ms: int = 0
     _announced_at_ms: int = 0
 
     def routes(self, queue_id: str) -> Routes:
-        """Return the routes of a split queue, compiled at the first batch after a change. Raises `Unsettled`."""
+        """Return the routes of a split queue, built at the first batch after a change. Raises `RegistryUnsettled`."""
         self._refresh()
         if queue_id not in self._routes:
             registry = self._registry
@@ -155,9 +155,10 @@ class CachedRegistry:
         return self._routes[queue_id]
 
     def main(self, queue_id: str, *, configured: str | None) -> str | None:
-        """Name the queue that the deployed consumer reads as of the last `routes`, None while nothing is forwarded.
+        """Return the queue that the deployed consumer reads, as of the last `routes`; None while nothing is forwarded.
 
-        Where it is re-pointed, or was by a deployment before this one, the registry says it; else the stacks do.
+        If the consumer is re-pointed, or was by an earlier deployment, the registry has the queue; otherwise it is the
+        `configured` one.
         """
         split = self._registry.splits.get(queue_id)
         if split is None or split.static or split.is_at_rest:
@@ -176,7 +177,7 @@ class CachedRegistry:
             if version != self._registry.version:
                 self._registry, _ = self.store.load()
                 self._routes.clear()
-                self._announced_at_ms = 0  # where announcing fails, the next batch begins with it
+                self._announced_at_ms = 0  # if announcing fails, the next batch announces first
             self.store.announce(self.splitter_id, version=self._registry.version, at_ms=now_ms)
             self._announced_at_ms = now_ms
         raise RegistryUnsettled("the registry of sessions changes too fast to be read")
@@ -209,9 +210,9 @@ def split(
 ) -> SplitOutcome:
     """Forward the batch, which began at `began_s` of the circuit breaker's clock. `messages` are in the order received.
 
-    While the queue has no `main` nothing may be forwarded.
-    What a session's vanished or refusing queue was to get is routed again, without that session, in as many passes as
-    queues are lost; where main is gone, its messages stay on the source.
+    While the queue has no `main`, nothing may be forwarded. If a session's queue is missing or refuses messages, these
+    are routed again without that session, in as many passes as there are such queues. If main is missing, its messages
+    fail and stay in the source.
     """
     if queue.main is None:
         failures = dict.fromkeys(range(len(messages)), HeldBack(NOT_SPLIT))
@@ -253,13 +254,13 @@ class _Batch:
     executor: Executor
     metadata: ObjectMetadata
     circuit_breaker: SessionCircuitBreaker
-    sessions: Mapping[str, str]  # by queue name
+    sessions: Mapping[str, str]  # session ids by queue name
     dispatcher: Dispatcher
     meter: Meter
     out: set[str]
     faults: set[tuple[int, str, FaultKind]] = field(default_factory=set)
-    answered: dict[int, FilterInput] = field(default_factory=dict)  # by position, of which S3 has been asked
-    shares: dict[str, Share] = field(default_factory=dict)  # of those who were to get something, by queue name
+    answered: dict[int, FilterInput] = field(default_factory=dict)  # with S3 metadata, by position
+    shares: dict[str, Share] = field(default_factory=dict)  # recipients of copies, by queue name
 
     def take(self, waiting: deque[int]) -> dict[int, Recipients]:
         """Take messages off the front of `waiting` and route them until the slice ends; at least one."""
@@ -271,7 +272,7 @@ class _Batch:
         return self.settle_metadata(routed)
 
     def deliver(self, decided: dict[int, Recipients]) -> None:
-        """Send decided messages. Route those that a session's queue refuses again, without that session."""
+        """Send routed messages. If a session's queue refuses some, route them again, without that session."""
         for _ in range(MAX_PASSES):
             stopped = self.dispatcher.dispatch(
                 [entry for position in sorted(decided) for entry in self.build_entries(position, decided[position])]
@@ -303,7 +304,8 @@ class _Batch:
         gone = self.out
         first_ms = first_received_ms(self.messages[position]) if self.dispatcher.fifo else None
         if first_ms is not None:
-            # It may have gone to somebody already, who gets it again and suppresses it: never a later session too.
+            # An earlier attempt may have sent the message to a session. A session that started later must not get it
+            # too.
             gone = gone | self.routes.router.later_than(first_ms - KNOWN_WITHIN_MS)
         recipients = self.routes.router.find_recipients(self.filter_input(position), gone=gone, meter=self.meter)
         for fault in recipients.faults:
@@ -321,7 +323,7 @@ class _Batch:
         return FilterInput.from_message(self.messages[position], envelope=self.envelope)
 
     def settle_metadata(self, routed: dict[int, Recipients]) -> dict[int, Recipients]:
-        """Fetch the S3 metadata that programs need and route again. Returns decided messages; fails the others."""
+        """Fetch the S3 metadata that programs need, and route again. Returns routed messages; the others fail."""
         wanting = [position for position, recipients in routed.items() if recipients.missing is MissingInput.METADATA]
         for position in self.fetch_metadata(wanting) if wanting else ():
             routed[position] = self.route(position)
@@ -384,8 +386,8 @@ class _Batch:
         """Return the outcome of the batch."""
         sent, failures = self.dispatcher.sent, self.dispatcher.failures
         unmatched = sum(entry.target == self.main for entry in sent)
-        mirrored = len(sent) - len({entry.position for entry in sent})  # copies beside the message itself
-        ids: dict[str, list[str]] = {}  # by queue name
+        mirrored = len(sent) - len({entry.position for entry in sent})  # copies in addition to the message itself
+        ids: dict[str, list[str]] = {}  # message ids by queue name
         for entry in sent:
             if entry.target in self.shares:
                 ids.setdefault(entry.target, []).append(self.messages[entry.position].message_id)

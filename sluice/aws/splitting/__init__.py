@@ -1,1 +1,1 @@
-"""The ports of splitting, done with DynamoDB, SQS and S3."""
+"""DynamoDB, SQS and S3 adapters of splitting."""

@@ -1,6 +1,6 @@
 """SQS adapters of splitting, by queue name, and the metadata of S3 objects.
 
-A queue's URL is made from a sibling's: looking it up would be a request for each.
+A queue's URL is derived from that of another queue, since looking it up would be a request for each queue.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from sluice.errors import CallFailed, QueueGone
 from sluice.message import Message
 from sluice.splitting.filters.texts import S3Object
 
-if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
+if TYPE_CHECKING:  # only for type hints: boto3-stubs is not in the bundles
     from mypy_boto3_sqs.literals import QueueAttributeNameType
 
 RECEIVED_AT_ONCE = 10
@@ -35,18 +35,18 @@ COUNTS: tuple["QueueAttributeNameType", ...] = (
 )
 
 
-# Gone, not ours to see, or a request that S3 doesn't understand, such as of an object with a customer's key: the filter
-# then sees no metadata, and the message goes its way.
+# The object is gone, access is denied, or S3 rejects the request, for example for an object encrypted with a customer's
+# key. The filter then gets no metadata, and the message is routed without it.
 ABSENT = frozenset({"404", "NoSuchKey", "403", "AccessDenied", "400", "InvalidBucketName"})
-# A name that no bucket or object can have: nothing was asked.
+# No bucket or object can have this name, so no request was sent.
 IMPOSSIBLE = (ParamValidationError, UnsupportedS3ArnError, UnsupportedS3AccesspointConfigurationError)
-# A batch waits for no more than a few seconds.
+# Short timeouts, since a whole batch waits for the metadata.
 CONFIG = clients.CONFIG.merge(Config(connect_timeout=1, read_timeout=2, retries={"total_max_attempts": 2}))
 
 
 @dataclass(frozen=True, slots=True)
 class SplitQueues(QueuesByName):
-    """SQS through a client; raises `CallFailed`. `sibling_url` is that of any queue of the same account and region."""
+    """Calls SQS by queue name. Raises `CallFailed`. `sibling_url` is of any queue of the same account and region."""
 
     def describe(self, name: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """Read a queue's attributes and tags. Raises `QueueGone`."""
@@ -59,17 +59,17 @@ class SplitQueues(QueuesByName):
     def create(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str]) -> None:
         """Create a queue, or find one with the same attributes."""
         with calls("CreateQueue"):
-            # boto3's type names every attribute; ours are those of another queue.
+            # boto3's type needs literal attribute names; these are read from another queue.
             self.client.create_queue(QueueName=name, Attributes=dict(attributes), tags=dict(tags))  # type: ignore[arg-type]
 
     def set_attributes(self, name: str, attributes: Mapping[str, str]) -> None:
-        """Change these of a queue's attributes; the others stay. Raises `QueueGone`."""
+        """Change these attributes of a queue; the others stay. Raises `QueueGone`."""
         with calls("SetQueueAttributes", queue=name):
-            # boto3's type names every attribute; ours are those of another queue.
+            # boto3's type needs literal attribute names; these are read from another queue.
             self.client.set_queue_attributes(QueueUrl=self.url(name), Attributes=dict(attributes))  # type: ignore[arg-type]
 
     def delete(self, name: str) -> None:
-        """Delete a queue; one that doesn't exist is no error."""
+        """Delete a queue. A missing queue is no error."""
         try:
             with calls("DeleteQueue", queue=name):
                 self.client.delete_queue(QueueUrl=self.url(name))
@@ -88,17 +88,17 @@ class SplitQueues(QueuesByName):
         return [Message.from_api(message) for message in received.get("Messages", [])]
 
     def delete_batch(self, name: str, messages: Sequence[Message]) -> None:
-        """Delete received messages. Raises `CallFailed` where SQS refuses one."""
+        """Delete received messages. Raises `CallFailed` if SQS refuses to delete one."""
         delete_batch(self.client, self.url(name), [message.receipt_handle for message in messages], queue=name)
 
     def count(self, name: str) -> int:
-        """Count its messages, in flight and delayed ones too, as SQS does: a minute late. Raises `QueueGone`."""
+        """Count a queue's messages, also in flight and delayed. SQS's counts lag up to a minute. Raises `QueueGone`."""
         with calls("GetQueueAttributes", queue=name):
             response = self.client.get_queue_attributes(QueueUrl=self.url(name), AttributeNames=list(COUNTS))
         return sum(int(response["Attributes"][key]) for key in COUNTS)
 
     def names(self, prefix: str) -> Iterator[str]:
-        """Yield the names of all queues that begin so."""
+        """Yield the names of all queues with this prefix."""
         pages = iter(
             self.client.get_paginator("list_queues").paginate(
                 QueueNamePrefix=prefix, PaginationConfig={"PageSize": 1000}
@@ -120,13 +120,13 @@ class S3Metadata:
 
     @cached_property
     def _s3(self) -> Any:
-        # Made when the first program asks: most splits have none.
+        # Created on first use: most splits have no program that needs it.
         return clients.make_client("s3", config=CONFIG)
 
     def __call__(self, found: S3Object) -> dict[str, str]:
-        """Ask for the object's metadata. Raises `CallFailed`.
+        """Read the object's metadata. Raises `CallFailed`.
 
-        Empty where there can be no such object, or it is gone or may not be read.
+        Returns an empty dict if the object can't exist, was deleted, or may not be read.
         """
         with self._lock:
             client = self._s3

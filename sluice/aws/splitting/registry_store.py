@@ -1,18 +1,19 @@
-"""The registry of splits and sessions in DynamoDB. Reads are strongly consistent.
+"""Stores the registry of splits and sessions in DynamoDB. Reads are strongly consistent.
 
 pk           sk                  item
-registry     head                version, and the revision that changes with every write
+registry     head                the version, and the revision, which changes with every write
 registry     queue#<name>        a temporary queue
 registry     session#<id>        a session
 registry     split#<id>          a split queue
-registry     consumers#<id>      what of a split queue's consumers is re-pointed, and how far
-splitters    <id>                what a splitter routes by, and since when; outside of any revision
-heartbeats   <session id>        when a session's owner was last heard of; outside of any revision
-counts       <session id>        how many messages a session was sent
-ended        <session id>        why a session that is gone ended
-ticks        control             when the next tick comes
+registry     consumers#<id>      a split queue's re-pointed consumers, and their progress
+splitters    <id>                the version that a splitter routes by, and since when
+heartbeats   <session id>        the time of a session's last heartbeat
+counts       <session id>        the number of messages that a session was sent
+ended        <session id>        why a session ended that was removed
+ticks        control             the time of the next tick
 
-Queues, sessions, splits and consumers are texts, each of its `Format`; the others are attributes.
+Queues, sessions, splits and consumers are stored as text, each in its `Format`; other items have attributes. Only items
+of the partition `registry` change the revision.
 """
 
 from collections.abc import Iterator, Mapping
@@ -45,7 +46,7 @@ from sluice.splitting.sessions.state import (
     Sighting,
 )
 
-if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
+if TYPE_CHECKING:  # only for type hints: boto3-stubs is not in the bundles
     from mypy_boto3_dynamodb import DynamoDBClient
 
 REGISTRY = "registry"
@@ -55,10 +56,10 @@ COUNTS = "counts"
 ENDED = "ended"
 HEAD = "head"
 QUEUE, SESSION, SPLIT, REPOINTED = "queue#", "session#", "split#", "consumers#"
-KEPT_S = 60 * 60  # of what nobody renews
+KEPT_S = 60 * 60  # An announcement, heartbeat or reason expires this long after its last write.
 COUNTED_FOR_S = 7 * 24 * 60 * 60
-MAX_CHANGES = 99  # of a transaction, beside the head
-MAX_READS = 10  # of a registry that changes while its pages are read
+MAX_CHANGES = 99  # items in a transaction, besides the head
+MAX_READS = 10  # attempts to read a registry that changes between its pages
 BEATEN = frozenset({"None", "ConditionalCheckFailed", "TransactionConflict"})
 
 
@@ -67,7 +68,7 @@ class TooManyChanges(BadConfiguration):
 
 
 class DynamoRegistryStore(msgspec.Struct, frozen=True):
-    """The registry in one table, through a client. All of it raises `CallFailed`, reading also `BadSnapshot`."""
+    """Stores the registry in one table. Every method raises `CallFailed`, those that read also `BadSnapshot`."""
 
     client: "DynamoDBClient"
     table: str
@@ -77,7 +78,7 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
         return number(self._item(REGISTRY, HEAD), "version")
 
     def load(self) -> tuple[Registry, int]:
-        """Read all of it, again where it changed between its pages, with its revision."""
+        """Read the whole registry and its revision, again if it changed between its pages."""
         for _ in range(MAX_READS):
             items = {text(item, "sk"): item for item in self._items(REGISTRY)}
             head = items.pop(HEAD, {})
@@ -99,7 +100,7 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
         return self.refresh(stored)
 
     def revision(self) -> int:
-        """Read the revision under which the registry may be replaced."""
+        """Read the revision that a caller of `save` must know."""
         return number(self._item(REGISTRY, HEAD), "revision")
 
     def refresh(self, registry: Registry) -> Registry:
@@ -116,14 +117,14 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
         return replace(registry, sessions={**registry.sessions, **later}, splitters=splitters)
 
     def session(self, session_id: str) -> Session | None:
-        """Read one session as it was saved."""
+        """Read one stored session; None if there is none."""
         item = self._item(REGISTRY, SESSION + session_id)
         return SESSIONS.from_text(text(item, "value")) if item else None
 
     def save(self, before: Registry, after: Registry, *, revision: int) -> int | None:
         """Write the differences in one transaction. Returns its revision; None if another writer changed `revision`.
 
-        Splitters and heartbeats aren't written: they have writers of their own. Raises `TooManyChanges`.
+        Splitters and heartbeats aren't written: others write them separately. Raises `TooManyChanges`.
         """
         old, new = list_stored_values(before), list_stored_values(after)
         changes: list[Any] = [
@@ -150,7 +151,7 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
             with calls("TransactWriteItems"):
                 self.client.transact_write_items(TransactItems=[new_head, *changes])
         except CallFailed as error:
-            # By somebody else's write, and not throttling or an item that is too large.
+            # Only another writer caused this, not throttling or an item that is too large.
             if error.code == TRANSACTION_CANCELED and {*cancellation_codes(error)} <= BEATEN:
                 return None
             raise
@@ -161,7 +162,7 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
         self._note(SPLITTERS, splitter_id, {"version": version, "at": at_ms}, at_ms=at_ms)
 
     def heartbeat(self, session_id: str, *, at_ms: int) -> None:
-        """Note that a session's owner is there."""
+        """Store the time of a session's heartbeat."""
         self._note(HEARTBEATS, session_id, {"at": at_ms}, at_ms=at_ms)
 
     def count(self, session_id: str, number: int, *, at_ms: int) -> None:
@@ -175,20 +176,20 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
             )
 
     def counts(self) -> Mapping[str, int]:
-        """Read that number, by session id."""
+        """Read the number of messages that each session was sent, by session id."""
         return {text(item, "sk"): number(item, "messages") for item in self._items(COUNTS)}
 
     def note_ended(self, session_id: str, reason: str, *, at_ms: int) -> None:
-        """Remember for an hour why a session ended."""
+        """Store for an hour why a session ended."""
         self._note(ENDED, session_id, {"reason": reason}, at_ms=at_ms)
 
     def find_ended_reason(self, session_id: str) -> str | None:
-        """Read why a session ended, None where that isn't remembered."""
+        """Read why a session ended. Returns None if that isn't stored."""
         item = self._item(ENDED, session_id)
         return text(item, "reason") if item else None
 
     def claim_tick(self, *, due_at_ms: int, now_ms: int) -> bool:
-        """Whether the caller should schedule a tick for that time; False if one is scheduled at least as soon."""
+        """Return whether the caller should schedule a tick for that time: False if one is due at least as soon."""
         return Ticks(self.client, self.table, "control").claim(due_at_ms=due_at_ms, now_ms=now_ms)
 
     def _note(self, partition: str, sort_key: str, values: Mapping[str, str | int], *, at_ms: int) -> None:
@@ -197,7 +198,7 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
             self.client.put_item(TableName=self.table, Item=item)
 
     def _item(self, partition: str, sort_key: str) -> Item:
-        """Read an item, empty where it isn't there."""
+        """Read an item; empty if there is none."""
         return get_item(self.client, self.table, attributes({"pk": partition, "sk": sort_key}))
 
     def _items(self, partition: str) -> Iterator[Item]:

@@ -1,4 +1,4 @@
-"""Consumers that are re-pointed: what is configured, how it is rewritten, and the queues that are made for them.
+"""Re-pointed consumers: their configuration, how it is rewritten, and their temporary queues.
 
-What asks AWS isn't here.
+Requests to AWS are in `sluice.aws`.
 """

@@ -1,9 +1,10 @@
 """Predicts how a cluster's controllers treat a workload: its own controller, Argo CD, Flux and KEDA. Pure.
 
-How far it is with replacing its pods is its own controller's word. Argo CD and Flux would undo a change that isn't in
-their repository. KEDA scales it by the queue that it reads: a trigger that names its queue is rewritten. One that takes
-the name from a variable of the workload goes on with what it has read as long as that queue is there, so it is given
-the name beside it, which comes first, until the way back. https://keda.sh/docs/latest/scalers/aws-sqs/
+The workload's own controller reports the progress of replacing pods. Argo CD and Flux would undo changes that aren't in
+their repository. KEDA scales the workload by the queue that it reads. A KEDA trigger that names the queue is rewritten.
+A trigger that reads the name from a variable of the workload keeps the old queue while that exists; so the name is
+added to the trigger, where it has precedence, until the consumer is moved back.
+https://keda.sh/docs/latest/scalers/aws-sqs/
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +19,7 @@ from sluice.splitting.consumers.targets import KubernetesWorkload, Place
 from sluice.splitting.consumers.temporary_queues import PREFIX
 from sluice.splitting.consumers.workloads import Json
 
-MANAGER = "sluice"  # the field manager, by which Argo CD can be told to leave our fields alone
+MANAGER = "sluice"  # the field manager whose changes Argo CD can be told to ignore
 TRACKED = "argocd.argoproj.io/tracking-id"
 INSTANCE = "argocd.argoproj.io/instance"
 COMMON = "app.kubernetes.io/instance"
@@ -30,9 +31,9 @@ GAVE_UP = "ProgressDeadlineExceeded"
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """The progress of a roll-out: whether all pods are current and serve, and otherwise the reason.
+    """The progress of a rollout: `waits_for` is what it still waits for, empty once all pods are current and available.
 
-    `gave_up`: its controller says that it doesn't get there.
+    `gave_up`: the controller reports that the rollout failed.
     """
 
     waits_for: str = ""
@@ -57,9 +58,9 @@ def find_obstacle(workload: Json) -> str | None:
 
 
 def read_progress(workload: Json) -> Progress:
-    """Read how far the workload is, as its own kind says it."""
+    """Read the progress of the workload's rollout from its status."""
     status: Json = workload.get("status") or {}
-    # Argo Rollouts writes the number as a text.
+    # Argo Rollouts writes this number as a string.
     if str(status.get("observedGeneration", "")) != str(workload["metadata"].get("generation")):
         return Progress(waits_for="its controller")
     given_up = _failure_reason(status)
@@ -68,7 +69,7 @@ def read_progress(workload: Json) -> Progress:
     replicas = workload["spec"].get("replicas")
     desired = 1 if replicas is None else replicas
     total, updated = status.get("replicas") or 0, status.get("updatedReplicas") or 0
-    # Of a StatefulSet since 1.22 only.
+    # StatefulSets have `availableReplicas` only since Kubernetes 1.22.
     available = status.get("availableReplicas", status.get("readyReplicas")) or 0
     if updated < desired or total != updated or available < desired:
         counts = f"{updated} of {desired} pods are new, {available} available, {total} in all"
@@ -96,7 +97,7 @@ def _phase(status: Mapping[str, Any]) -> str:
 
 
 class Tracking(msgspec.Struct, frozen=True, kw_only=True):
-    """An Application that an object names as its own. If not `certain`, its label is one that other tools use too."""
+    """An Argo CD Application that may manage an object. If not `certain`, other tools use the same label too."""
 
     namespace: str
     application: str
@@ -104,7 +105,7 @@ class Tracking(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_trackings(found: Json, *, namespace: str) -> Iterator[Tracking]:
-    """Yield the Applications that the object may be of; `namespace` has those whose own isn't written down.
+    """Yield the Applications that may manage the object. `namespace` is where an Application without a namespace is.
 
     https://argo-cd.readthedocs.io/en/stable/user-guide/resource_tracking/
     """
@@ -116,13 +117,13 @@ def find_trackings(found: Json, *, namespace: str) -> Iterator[Tracking]:
     ]
     for text, certain in texts:
         if text:
-            # With Applications in any namespace it is theirs and the name; names have no underscores.
+            # Applications outside Argo CD's own namespace are written `<namespace>_<name>`; names have no underscores.
             of, _, name = text.rpartition("_")
             yield Tracking(namespace=of or namespace, application=name, certain=certain)
 
 
 def heals(application: Json, found: Json) -> bool:
-    """Whether Argo CD reverts changes of the object, and isn't configured to ignore the changes of `sluice`.
+    """Return whether Argo CD reverts changes of the object, unless it is configured to ignore those of `sluice`.
 
     https://argo-cd.readthedocs.io/en/stable/user-guide/auto_sync/#automatic-self-healing
     """
@@ -141,7 +142,7 @@ def heals(application: Json, found: Json) -> bool:
 
 
 def find_kustomization(found: Json) -> str | None:
-    """Name Flux's Kustomization that applies the object again and again, None where none does.
+    """Return the name of the Flux Kustomization that keeps reapplying the object; None if there is none.
 
     https://fluxcd.io/flux/components/kustomize/kustomizations/#controlling-the-apply-behavior-of-resources
     """
@@ -152,7 +153,7 @@ def find_kustomization(found: Json) -> str | None:
 
 
 def scales(scaled: Json, target: KubernetesWorkload) -> bool:
-    """Whether a ScaledObject is about the workload."""
+    """Return whether a ScaledObject scales the workload."""
     ref = scaled["spec"].get("scaleTargetRef") or {}
     group = ref.get("apiVersion", "apps/v1").partition("/")[0]
     same = ref.get("name") == target.name and ref.get("kind", "Deployment") == target.kind
@@ -160,7 +161,7 @@ def scales(scaled: Json, target: KubernetesWorkload) -> bool:
 
 
 def check_scaled(scaled: Json, target: KubernetesWorkload) -> None:
-    """Check that the change of the object can be reverted. Raises `BadConsumer`."""
+    """Check that the change of the ScaledObject can be reverted. Raises `BadConsumer`."""
     for number, metadata in _triggers(scaled):
         if metadata.get(NAMED) and metadata.get(BY_VARIABLE):
             raise BadConsumer(
@@ -171,9 +172,9 @@ def check_scaled(scaled: Json, target: KubernetesWorkload) -> None:
 def rewrite_triggers(
     scaled: Json, target: KubernetesWorkload, values: Mapping[str, str], *, old: str, new: str
 ) -> Json:
-    """Make the triggers that name the queue `old` name `new`, both ARNs; others stay as they are.
+    """Make the triggers that name the queue `old` name `new`, both ARNs. Other triggers stay as they are.
 
-    `values` are those of the workload's variables that are rewritten, by name.
+    `values` has the current values of the workload's variables that are rewritten, by name.
     """
     changed = deepcopy(scaled)
     for number, metadata in _triggers(changed):
@@ -187,7 +188,7 @@ def rewrite_triggers(
             try:
                 metadata[NAMED] = rewrite(named, Place(), old=old, new=new, of=_trigger_label(changed, target, number))
             except BadConsumer:
-                continue  # another queue's
+                continue  # the trigger names another queue
     return changed
 
 

@@ -1,7 +1,7 @@
 """Finds the ConfigMap of a workload's volume, and builds the copy that names another queue. Pure.
 
-The ConfigMap is shared with others and stays as it is. A copy belongs to one workload and goes with it; its name is of
-its content, so that whoever makes it again after a crash makes the same. What it is a copy of stands on it.
+The original ConfigMap may be shared and isn't changed. A copy is owned by one workload and is deleted with it. Its name
+is a hash of its content, so that after a crash the same copy is built again. An annotation names the original.
 """
 
 import hashlib
@@ -14,13 +14,13 @@ from sluice.splitting.consumers.targets import KubernetesWorkload, describe_targ
 from sluice.splitting.consumers.temporary_queues import PREFIX
 from sluice.splitting.consumers.workloads import Json, pod_spec
 
-COPY_OF = "sluice-copy-of"  # the annotation that names the ConfigMap that was there first
+COPY_OF = "sluice-copy-of"  # the annotation that names the original ConfigMap
 VOLUME = "sluice-volume"  # the label by which the copies of one volume are found
-CHARACTERS = 20  # of a hash, 80 bits
+CHARACTERS = 20  # hexadecimal digits of a hash, 80 bits
 
 
 def config_map_name(workload: Json, target: KubernetesWorkload) -> str:
-    """Name the ConfigMap that the target's volume is of. Raises `BadConsumer`, also where it is of something else."""
+    """Return the name of the ConfigMap in the target's volume. Raises `BadConsumer`, also for other volumes."""
     volume = _volume(workload, target)
     if volume is None:
         raise BadConsumer(describe_target(target), "there is no such volume")
@@ -33,14 +33,14 @@ def config_map_name(workload: Json, target: KubernetesWorkload) -> str:
 
 
 def root_name(config_map: Json) -> str:
-    """Name the ConfigMap that this one is a copy of: itself, where it is none."""
+    """Return the name of the original of a ConfigMap: its own, if it isn't a copy."""
     metadata = config_map["metadata"]
     root: str = (metadata.get("annotations") or {}).get(COPY_OF, metadata["name"])
     return root
 
 
 def file_text(config_map: Json, target: KubernetesWorkload) -> str:
-    """Read the target's file. Raises `BadConsumer` where it isn't a text of the ConfigMap."""
+    """Return the text of the target's file. Raises `BadConsumer` if the ConfigMap has no such text."""
     text = (config_map.get("data") or {}).get(target.file)
     if text is None:
         is_binary = target.file in (config_map.get("binaryData") or {})
@@ -50,7 +50,7 @@ def file_text(config_map: Json, target: KubernetesWorkload) -> str:
 
 
 def is_temporary(text: str) -> bool:
-    """Whether the text names a queue that is there for the time of sessions."""
+    """Return whether the text names a temporary queue."""
     return PREFIX in text
 
 
@@ -94,7 +94,7 @@ def with_config_map(workload: Json, target: KubernetesWorkload, name: str) -> Js
 
 
 def pod_config_map_name(pod: Json, target: KubernetesWorkload) -> str | None:
-    """Name the ConfigMap that a pod's volume is of, from the pod's spec."""
+    """Return the name of the ConfigMap in a pod's volume, from the pod's spec."""
     volumes = [volume for volume in pod.get("volumes") or [] if volume["name"] == target.volume]
     name: str | None = volumes[0].get("configMap", {}).get("name") if volumes else None
     return name

@@ -1,7 +1,7 @@
 """Rewrites a configured text so that it names another queue of the same account and region. Pure.
 
-Only the queue's name is cut out and another put in: whatever stands around it, spaces and escapes of JSON too, stays
-as it is, so that to put the first name back gives the first text, byte for byte.
+Only the queue's name is replaced. Everything around it stays as it is, including spaces and JSON escapes, so that
+putting the first name back restores the first text, byte for byte.
 """
 
 import json
@@ -14,29 +14,29 @@ from sluice.documents import read_json
 from sluice.errors import BadConsumer
 from sluice.splitting.consumers.targets import Place
 
-EACH = "[]"  # of a path: every item of a list, or value of an object
-GROUP = "queue"  # of a pattern
+EACH = "[]"  # path step: every item of a list, or value of an object
+GROUP = "queue"  # name of the pattern's group that matches the queue
 
-# All of JSON that leads to a string: what opens and closes, and strings, those before a colon being keys.
+# The JSON tokens that locate a string: brackets, and strings. A string before a colon is a key.
 _TOKEN = re.compile(r'[][{}]|(?P<string>"(?:\\.|[^"\\])*")(?P<colon>\s*:)?')
-# One character of a JSON string as it is written: a pair of surrogates is one.
+# One character of a JSON string as it is written. An escaped surrogate pair is one character.
 _WRITTEN = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|[^\\]", re.DOTALL
 )
 
 
 class _Leaf(msgspec.Struct, frozen=True):
-    """A text in which a queue may be named, and where in the configured one each of its characters begins."""
+    """A text that may name a queue, and the position of each of its characters in the configured text."""
 
     value: str
-    starts: Sequence[int]  # one more than there are characters: the end
+    starts: Sequence[int]  # positions of the characters and of the end
 
 
 def rewrite(text: str, place: Place, *, old: str, new: str, of: str) -> str:
     """Replace the queue `old` by `new` wherever this place of the text has its name, ARN or URL. Both are ARNs.
 
-    A text that names `new` already comes back as it is. Raises `BadConsumer`, which says `of` what and where: the text
-    names neither, or both; or the change couldn't be taken back.
+    A text that already names `new` is returned unchanged. Raises `BadConsumer`, whose message begins with `of` and the
+    place, if the text names neither, or both, or if the change couldn't be reverted.
     """
     where = _where(place, of)
     spans, done = _spans(text, place, old, where), _spans(text, place, new, where)
@@ -76,9 +76,9 @@ def _substitute(text: str, spans: Sequence[tuple[int, int]], name: str) -> str:
 
 
 def _spans(text: str, place: Place, arn: str, where: str) -> list[tuple[int, int]]:
-    """Find the spans of the queue's name, as start and end, in order."""
+    """Find the positions of the queue's name, as start and end, in order."""
     account, name = arn.split(":")[-2:]
-    url = re.compile(rf"https?://[^/?#]+/(?:[^?#]+/)?{account}/{re.escape(name)}")  # at whatever endpoint
+    url = re.compile(rf"https?://[^/?#]+/(?:[^?#]+/)?{account}/{re.escape(name)}")  # any endpoint
     spans = set[tuple[int, int]]()
     for leaf in _leaves(text, place.path, where):
         for start, end in _candidates(leaf.value, place.pattern, where):
@@ -113,7 +113,7 @@ def _leaves(text: str, path: Sequence[str], where: str) -> Iterator[_Leaf]:
         read_json(text)
     except ValueError as error:
         raise BadConsumer(where, f"no JSON: {error}") from None
-    steps: list[str] = []  # of the objects and lists that are open here: a key, or `EACH`
+    steps: list[str] = []  # one per open object or list: the current key, or `EACH`
     for token in _TOKEN.finditer(text):
         if token[0] in {"{", "["}:
             steps.append(EACH)

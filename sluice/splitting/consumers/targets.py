@@ -6,10 +6,10 @@ from msgspec import Meta
 
 from sluice.codec import Format, Struct
 
-MAX_STEPS = 32  # of a path
-MAX_PATTERN = 1_024  # characters
-MAX_CONTAINERS = 20  # that are named, of a pod
-MAX_TIMEOUT_S = 86_400  # of a rollout
+MAX_STEPS = 32  # steps in a JSON path
+MAX_PATTERN = 1_024  # characters of a pattern
+MAX_CONTAINERS = 20  # containers of a pod that a target may name
+MAX_TIMEOUT_S = 86_400  # longest `timeout_s` of a rollout, a day
 
 Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=2_048)]
 
@@ -18,8 +18,8 @@ class Place(Struct, frozen=True, kw_only=True):
     """The part of a text that names the queue; the whole text if neither field is set.
 
     `path` leads into JSON: keys, and `[]` for each item of a list or value of an object. `pattern` finds the queue in
-    the text, or in each of the strings that the path leads to: its group `queue`, else its first group, else all that
-    it matches.
+    the text, or in each of the strings that the path leads to: its group `queue`, else its first group, else its whole
+    match.
     """
 
     path: Annotated[tuple[str, ...], Meta(max_length=MAX_STEPS)] = ()
@@ -27,7 +27,7 @@ class Place(Struct, frozen=True, kw_only=True):
 
 
 class LambdaTrigger(Struct, frozen=True, kw_only=True, tag="lambda trigger"):
-    """The event source mapping between the queue and a function: by name or ARN, an alias as in the mapping."""
+    """The event source mapping from the queue to a function, given by name or ARN, with the mapping's alias if any."""
 
     function: Text
 
@@ -41,7 +41,7 @@ class LambdaVariable(Struct, frozen=True, kw_only=True, tag="lambda variable"):
 
 
 class SystemsManagerParameter(Struct, frozen=True, kw_only=True, tag="parameter"):
-    """A parameter of Systems Manager. `refresh_s` is how long its readers may cache it."""
+    """A Systems Manager parameter. `refresh_s` is how long its readers may cache it."""
 
     name: Text
     refresh_s: Annotated[int, Meta(ge=0, le=86_400)] = 0
@@ -49,7 +49,7 @@ class SystemsManagerParameter(Struct, frozen=True, kw_only=True, tag="parameter"
 
 
 class EcsVariable(Struct, frozen=True, kw_only=True, tag="ecs variable"):
-    """An environment variable of a container of a service's tasks."""
+    """An environment variable of a container in an ECS service's tasks."""
 
     cluster: Text
     service: Text
@@ -59,13 +59,14 @@ class EcsVariable(Struct, frozen=True, kw_only=True, tag="ecs variable"):
 
 
 class KubernetesWorkload(Struct, frozen=True, kw_only=True, tag="kubernetes", omit_defaults=True):
-    """A workload's environment variables, or a file of one of its volumes: one of `env`, `env_like`, `volume`.
+    """A Kubernetes workload's environment variables, or a file of one of its volumes: `env`, `env_like` or `volume`.
 
-    `cluster` is EKS's name of it, or a context of a kubeconfig. Without `containers` all of the pod's are meant. `env`
-    is a variable's name, `env_like` a pattern that matches whole names; `fallback` is the value that the variable has
-    in the named containers where nothing sets it that can be read. `file` is a key of the ConfigMap that the `volume`
-    is of. `timeout_s` is how long its pods may take to be replaced. `argo_cd_namespace` has Argo CD's Applications.
-    Where an `agent` changes it, from where its cluster can be reached, `cluster` is what that is told to look after.
+    `cluster` is the name of an EKS cluster, or a context of a kubeconfig; with an `agent`, which makes the changes from
+    inside the cluster's network, it is the cluster name that the agent was started with. `containers` are by default
+    all of the pod's. `env` is a variable's name, `env_like` a pattern that matches whole names; `fallback` is the
+    variable's value in the named containers if it isn't set, or only by a Secret of `envFrom`. `file` is a key of the
+    `volume`'s ConfigMap. `timeout_s` is the limit for replacing the pods. `argo_cd_namespace` has Argo CD's
+    Applications.
     """
 
     cluster: Text
@@ -101,8 +102,8 @@ Target: TypeAlias = LambdaTrigger | LambdaVariable | SystemsManagerParameter | E
 class Consumer(Struct, frozen=True, kw_only=True):
     """A target of a split queue. `original` is its state before any change; only its adapter reads it.
 
-    `at` is the queue that it has been seen at, None where nobody has looked yet, `to` that which it is sent to: while
-    it is on its way it may be at either.
+    `at` is the queue that the consumer was last seen reading, None before the first look. `to` is the queue that it is
+    being moved to: until that is done it may read either queue.
     """
 
     target: Target
@@ -113,7 +114,7 @@ class Consumer(Struct, frozen=True, kw_only=True):
     def next_move(self, wanted: str) -> tuple[str, str] | None:
         """Return the queue to move to and the queue to move from; None if the consumer reads the wanted queue.
 
-        One that is on its way somewhere else comes to an end of it first: no third queue is named meanwhile.
+        A move to another queue is completed or reverted first, so that no third queue is involved.
         """
         if self.at is None or (self.at == wanted and self.to is None):
             return None
@@ -125,8 +126,8 @@ class Consumer(Struct, frozen=True, kw_only=True):
 class Consumers(Struct, frozen=True, kw_only=True):
     """All consumers to re-point for one split queue, in this order.
 
-    `splitter_on`: whether the splitter's trigger has been seen to read the queue, None once it is switched. `held_by`:
-    the invocation that alone may change them until then.
+    `splitter_on`: whether the splitter's trigger was last seen enabled, None while it is being switched. `held_by` is
+    the invocation that alone may change the consumers, until `held_until_ms`.
     """
 
     queue_id: str
@@ -140,7 +141,7 @@ CONSUMERS = Format(kind="consumers", version=1, type=Consumers)
 
 
 def describe_target(target: Target) -> str:
-    """Name a target for an operator, such as `variable QUEUE of function orders`."""
+    """Describe a target to an operator, such as `variable QUEUE of function orders`."""
     match target:
         case LambdaTrigger():
             return f"trigger of function {target.function}"
@@ -156,7 +157,7 @@ def describe_target(target: Target) -> str:
 
 
 def agent_cluster(target: Target) -> str | None:
-    """Name the cluster whose agents change this target; None where the control function does."""
+    """Return the cluster whose agent changes this target; None if the control function changes it."""
     return target.cluster if isinstance(target, KubernetesWorkload) and target.agent else None
 
 

@@ -1,8 +1,8 @@
-"""Temporary queues: what their names say, and what they take over from their originals. Pure: randomness comes in.
+"""Temporary queues: their names, and the attributes and tags that they copy from their originals. Pure.
 
-`sluice-tmp-<random>-<original>` for a session, `sluice-tmp-<random>-main-<original>` for the deployed consumer. The
-random part begins with the deployment's tag, so that a sweep knows this deployment's queues by their names alone. At a
-stage its name stands before all of it, and before the tag.
+A session's queue is named `sluice-tmp-<random>-<original>`, the deployed consumer's
+`sluice-tmp-<random>-main-<original>`. The random part begins with the deployment's tag, by which a sweep recognizes the
+deployment's queues. At a stage, the stage's name precedes the queue's name, and the tag.
 """
 
 import json
@@ -16,13 +16,13 @@ from sluice.stages import add_stage_prefix, is_stage
 PREFIX = "sluice-tmp-"
 MAIN = "main-"
 FIFO_SUFFIX = ".fifo"
-MAX_NAME = 80  # characters, of SQS
+MAX_NAME = 80  # SQS's limit of characters in a queue's name
 TAG_CHARACTERS = 6
 TOKEN_CHARACTERS = 12
-MAX_TAGS = 50  # of SQS
-RESERVED_TAG = "aws:"  # nobody but AWS may set these, CloudFormation's for one
-# Not here: DelaySeconds (the delay was already served), MaximumMessageSize (with a session's mark a message may be more
-# than the original takes), RedriveAllowPolicy, and what SQS reports but doesn't take.
+MAX_TAGS = 50  # SQS's limit of tags per queue
+RESERVED_TAG = "aws:"  # prefix that only AWS may use, for example CloudFormation
+# The attributes that are copied. Omitted are DelaySeconds (the message was delayed already), MaximumMessageSize (the
+# session's attribute may make a message larger), RedriveAllowPolicy, and read-only attributes.
 COPIED = (
     "VisibilityTimeout",
     "MessageRetentionPeriod",
@@ -43,10 +43,9 @@ _TOKEN = re.compile(rf"[a-z0-9]{{{TOKEN_CHARACTERS}}}")
 
 
 def temporary_queue_name(original: str, *, deployment: str, token: str, is_main: bool = False) -> str:
-    """Name a session's queue for the split queue `original`, which is shortened where it is too long.
+    """Return the name of a temporary queue for the split queue `original`, which is shortened if necessary.
 
-    `is_main`: the queue that the deployed consumer reads while `original` is split. Raises ValueError for a `token` or
-    a `deployment` that no name can have.
+    `is_main`: for the deployed consumer instead of a session. Raises ValueError for an invalid `token` or `deployment`.
     """
     if not _TOKEN.fullmatch(token):
         raise ValueError(f"a token is {TOKEN_CHARACTERS} of a-z0-9, not {token!r}")
@@ -56,12 +55,12 @@ def temporary_queue_name(original: str, *, deployment: str, token: str, is_main:
 
 
 def is_ours(name: str, *, deployment: str) -> bool:
-    """Whether a queue of this name is a temporary one of this deployment."""
+    """Return whether a queue of this name is a temporary one of this deployment."""
     return name.startswith(name_prefix(deployment))
 
 
 def name_prefix(deployment: str) -> str:
-    """Give what all names of this deployment's temporary queues begin with. Raises ValueError for no such tag."""
+    """Return the prefix of all names of this deployment's temporary queues. Raises ValueError for an invalid tag."""
     stage, hyphen, tag = deployment.rpartition("-")
     if not _TAG.fullmatch(tag) or (hyphen and not is_stage(stage)):
         raise ValueError(f"a deployment's tag is {TAG_CHARACTERS} of a-z0-9, after its stage, not {deployment!r}")
@@ -71,20 +70,20 @@ def name_prefix(deployment: str) -> str:
 def temporary_attributes(
     original: Mapping[str, str], *, original_name: str, name: str, of_session: bool
 ) -> dict[str, str]:
-    """Choose the attributes to create the queue `name` with, from what `GetQueueAttributes` says of its original.
+    """Select the attributes to create the queue `name` with, from the attributes of its original.
 
-    A session's queue has no redrive policy: what its consumer fails at goes to the deployed one when the session ends,
-    and copies are no dead letters.
+    A session's queue has no redrive policy: when the session ends, the deployed consumer gets the messages that the
+    session's consumer failed at, and copies should not become dead letters.
     """
     copied = {key: original[key] for key in COPIED if original.get(key)}
     copied["MaximumMessageSize"] = str(MAX_MESSAGE_BYTES)
     if not original_name.endswith(FIFO_SUFFIX):
-        # CreateQueue refuses even `false` for a standard queue.
+        # CreateQueue refuses `FifoQueue` for a standard queue, even `false`.
         copied.pop("FifoQueue", None)
     if of_session:
         copied.pop("RedrivePolicy", None)
     if "KmsMasterKeyId" in copied:
-        copied.pop("SqsManagedSseEnabled", None)  # one kind of encryption at a time
+        copied.pop("SqsManagedSseEnabled", None)  # SQS accepts only one kind of encryption
     else:
         copied.pop("KmsDataKeyReusePeriodSeconds", None)
     if "Policy" in copied:
@@ -93,9 +92,9 @@ def temporary_attributes(
 
 
 def rename_in_policy(policy: str, *, original_name: str, name: str) -> str:
-    """Put `name` for `original_name` into the queue ARNs of the statements' resources; nothing else changes.
+    """Replace `original_name` by `name` in the queue ARNs of the statements' resources, and nothing else.
 
-    A policy that isn't JSON, which SQS doesn't let through, is returned as it is.
+    A policy that isn't JSON, which SQS wouldn't accept, is returned unchanged.
     """
     try:
         document = json.loads(policy)
@@ -120,7 +119,7 @@ def _rename_resource(resource: Any, original_name: str, name: str) -> Any:
 
 
 def temporary_tags(original: Mapping[str, str], *, configured: Mapping[str, str]) -> dict[str, str]:
-    """Join the original's tags and the configured ones, which win, also where there are more than a queue can have."""
+    """Merge the original's tags and the configured ones, which take precedence, even if SQS's limit is exceeded."""
     inherited = {key: value for key, value in original.items() if not key.startswith(RESERVED_TAG)}
     merged = dict(configured) | {key: value for key, value in sorted(inherited.items()) if key not in configured}
     return dict(list(merged.items())[:MAX_TAGS])

@@ -1,12 +1,12 @@
 """Finds environment variables of a workload's pods that name a queue, and rewrites them. Pure.
 
-Objects are as the API server gives them, and are never changed: another comes back. A literal is rewritten. What comes
-out of a ConfigMap is shared with others and stays: the variable becomes a literal of this workload, in the place of its
-reference, or before all others where `envFrom` gave it, and is what it was once the literal says what the ConfigMap
-did.
+Objects are as the API server returns them, and aren't modified: functions return changed copies. A literal value is
+rewritten in place. A ConfigMap may be shared and isn't changed: a variable that reads its value from there becomes a
+literal of this workload, in place of its reference, or first in `env` if it was set by `envFrom`. Once the literal
+equals the ConfigMap's value again, the original reference is restored.
 
-Variables are by Kubernetes' own rules: `envFrom` comes first, of which the last one counts, then `env`, in which a
-reference to what isn't there says nothing. Secrets are never read. ConfigMaps are by name, None where there is none.
+Variables follow Kubernetes's own rules: `envFrom` is read first, and its last source counts, then `env`, in which a
+reference to a missing key is ignored. Secrets are never read. `ConfigMaps` are by name, None for a missing one.
 https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/#environment-variables
 """
 
@@ -26,15 +26,16 @@ from sluice.splitting.consumers.temporary_queues import PREFIX
 Json: TypeAlias = dict[str, Any]
 ConfigMaps: TypeAlias = Mapping[str, Json | None]
 
-# Of the workload: what its variables were that are literals now, for whoever comes while they are.
+# The workload's annotation with the original entries of variables that are literals for the time of sessions.
 ANNOTATION = "sluice-originals"
-MAX_TEXT = 16_384  # characters of a value: the registry keeps it
+MAX_TEXT = 16_384  # longest value in characters, since the registry stores it
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """A variable of a container before it is changed: its entry in `env`, None where it has none, and its value.
+    """A variable of a container before any change: `was` is its entry in `env`, None if it has none.
 
-    The value is as a literal has it, `$` doubled where it was no literal. `listed`: the container has an `env` at all.
+    `value` is the value as a literal would have it: `$` is doubled if it wasn't a literal. `listed`: whether the
+    container has a list `env` at all.
     """
 
     container: str
@@ -72,17 +73,17 @@ def pod_spec(workload: Mapping[str, Any]) -> Json:
 
 
 def list_config_maps(workload: Json, target: KubernetesWorkload) -> frozenset[str]:
-    """Name the ConfigMaps out of which variables may come. Raises `BadConsumer` for a container that isn't there."""
+    """List the ConfigMaps from which variables may come. Raises `BadConsumer` for a missing container."""
     return frozenset(name for container in _select_containers(workload, target) for name in config_map_refs(container))
 
 
 def find_entries(
     workload: Json, target: KubernetesWorkload, config_maps: ConfigMaps, *, queue: str
 ) -> tuple[Entry, ...]:
-    """Find the variables that name the queue, an ARN.
+    """Find the variables that name the queue, an ARN. Each container that the target names must have one.
 
-    Each container that the target names has one; where it names none, those that don't are passed over. Raises
-    `BadConsumer`, which says where nothing names the queue, and what isn't read.
+    If the target names no containers, those without such a variable are skipped. Raises `BadConsumer` with the reason,
+    if no variable names the queue or a value can't be read.
     """
     try:
         pattern = re.compile(re.escape(target.env) if target.env is not None else target.env_like or "")
@@ -120,8 +121,8 @@ def point_workload(
 ) -> PointedWorkload:
     """Replace the queue `old` by `new` in the variables. Both are ARNs.
 
-    What others made of a variable stays, but for the queue's name; one that is what it was in all is its old entry
-    again. A variable that names neither, or that isn't a literal any more, is a problem.
+    Changes that others made to a variable are kept; a variable with its original value gets its original entry. A
+    variable that names neither queue, or is no longer a literal, is a problem.
     """
     changed, problems = deepcopy(workload), list[BadConsumer]()
     kept = _read_annotation(workload, target)
@@ -146,7 +147,7 @@ def point_workload(
 
 
 def is_alike(pod: Json, other: Json, entries: Sequence[Entry]) -> bool:
-    """Whether two pods' specs have the same entries for these variables."""
+    """Return whether two pods' specs have the same entries for these variables."""
     return all(
         find_entry(find_container(pod, entry.container), entry.variable)
         == find_entry(find_container(other, entry.container), entry.variable)
@@ -180,7 +181,7 @@ def _variable_label(target: KubernetesWorkload, container: str, variable: str | 
 
 
 def _read_entry(container: Json, variable: str, target: KubernetesWorkload, config_maps: ConfigMaps) -> Entry | None:
-    """Find what a variable is, None where nothing sets it. Raises `BadConsumer` where that can't be read."""
+    """Read a variable's entry and value. Returns None if it isn't set. Raises `BadConsumer` if it can't be read."""
     where = _variable_label(target, container["name"], variable)
     value = read_value(container, variable, config_maps, where=where, with_secrets=target.fallback is None)
     if value is None and target.fallback is not None:
@@ -194,7 +195,7 @@ def _read_entry(container: Json, variable: str, target: KubernetesWorkload, conf
 
 
 def _rewrite_variable(workload: Json, target: KubernetesWorkload, entry: Entry, *, old: str, new: str) -> bool:
-    """Change a variable in place; whether it is a literal then that names a temporary queue."""
+    """Rewrite a variable in place. Returns whether it is now a literal that names a temporary queue."""
     where = _variable_label(target, entry.container, entry.variable)
     container = find_container(pod_spec(workload), entry.container)
     if not container:
@@ -215,11 +216,11 @@ def _rewrite_variable(workload: Json, target: KubernetesWorkload, entry: Entry, 
 
 
 def _replace(container: Json, entry: Entry, made: Json | None) -> None:
-    """Put another entry in the variable's place, or none."""
+    """Replace the variable's entry by `made`, or remove it if that is None."""
     entries: list[Json] = container.setdefault("env", [])
     place = find_index(container, entry.variable)
     if place is None and made is not None:
-        entries.insert(0, made)  # what refers to it by $(NAME) comes after it
+        entries.insert(0, made)  # before variables that refer to it by $(NAME)
     elif place is not None and made is not None:
         entries[place] = made
     elif place is not None:
@@ -229,7 +230,7 @@ def _replace(container: Json, entry: Entry, made: Json | None) -> None:
 
 
 def _read_annotation(workload: Json, target: KubernetesWorkload) -> dict[tuple[str, str], Entry]:
-    """Read the annotation, by container and variable."""
+    """Parse the annotation: original entries by container and variable."""
     text = (workload["metadata"].get("annotations") or {}).get(ANNOTATION, "[]")
     try:
         entries = decode(text, tuple[Entry, ...], of=ANNOTATION)
@@ -239,37 +240,37 @@ def _read_annotation(workload: Json, target: KubernetesWorkload) -> dict[tuple[s
 
 
 def list_containers(pod: Json) -> list[Json]:
-    """List the containers of a pod's spec, first those that run before the others or next to them."""
+    """List the containers of a pod's spec, init containers first."""
     return [*(pod.get("initContainers") or []), *(pod.get("containers") or [])]
 
 
 def find_container(pod: Json, name: str) -> Json:
-    """Find a container by its name, an empty one where there is none."""
+    """Find a container by its name. Returns an empty one if there is none."""
     return next((container for container in list_containers(pod) if container["name"] == name), {})
 
 
 def find_index(container: Json, variable: str) -> int | None:
-    """Find a variable's place in `env`, of several the one that counts: the last."""
+    """Find a variable's index in `env`. Of several entries, the last one counts."""
     entries = container.get("env") or []
     return next((place for place in reversed(range(len(entries))) if entries[place]["name"] == variable), None)
 
 
 def find_entry(container: Json, variable: str) -> Json | None:
-    """Find a variable's entry in `env`."""
+    """Find a variable's entry in `env`; None if there is none."""
     place = find_index(container, variable)
     entry: Json | None = None if place is None else container["env"][place]
     return entry
 
 
 def config_map_refs(container: Json) -> Iterator[str]:
-    """Name the ConfigMaps that the container's variables come out of."""
+    """Yield the names of the ConfigMaps that set the container's variables."""
     refs = [entry.get("valueFrom", {}).get("configMapKeyRef") for entry in container.get("env") or []]
     refs += [source.get("configMapRef") for source in container.get("envFrom") or []]
     return (ref["name"] for ref in refs if ref and ref.get("name"))
 
 
 def list_variables(container: Json, config_maps: ConfigMaps) -> set[str]:
-    """Name the variables that are set, but for those that Secrets set."""
+    """Return the names of all variables, except those that Secrets set."""
     names = {entry["name"] for entry in container.get("env") or []}
     for source in container.get("envFrom") or []:
         config_map = config_maps.get(source.get("configMapRef", {}).get("name", "")) or {}
@@ -280,10 +281,10 @@ def list_variables(container: Json, config_maps: ConfigMaps) -> set[str]:
 def read_value(
     container: Json, variable: str, config_maps: ConfigMaps, *, where: str, with_secrets: bool = True
 ) -> str | None:
-    """Read a variable's value as a literal has it, None where nothing sets it.
+    """Return a variable's value as a literal would have it; None if it isn't set.
 
-    Raises `BadConsumer`, which says `where`, for a variable that comes of anything but a ConfigMap, that is set twice,
-    or that a Secret of `envFrom` may set; the last one only `with_secrets`, else these are passed over.
+    Raises `BadConsumer`, whose message begins with `where`, if the variable is set twice, or by anything but a literal
+    or a ConfigMap, or if a Secret of `envFrom` may set it; without `with_secrets` such Secrets are ignored.
     """
     if sum(env_entry["name"] == variable for env_entry in container.get("env") or []) > 1:
         raise BadConsumer(where, "is set more than once")
@@ -312,5 +313,5 @@ def read_value(
 
 
 def literal(value: str) -> str:
-    """Write a value as a literal, in which Kubernetes would put other variables for `$(NAME)`."""
+    """Escape a value for a literal, in which Kubernetes would expand `$(NAME)`."""
     return value.replace("$", "$$")

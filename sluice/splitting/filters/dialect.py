@@ -1,6 +1,6 @@
-"""The tokens of a pattern: as much of the `regex` library's syntax (version 1) as it takes to find each `$`. Pure.
+"""Splits a pattern into tokens, with enough of the `regex` library's syntax (version 1) to find each `$`. Pure.
 
-The library's parser is not an interface, so this is ours; a property test holds it against that parser.
+The library's own parser isn't a public interface, so this one is Sluice's; a property test compares the two.
 """
 
 import re
@@ -15,7 +15,7 @@ _GROUP = re.compile(
 _COMMENT = re.compile(r"\(\?#(?:\\.|[^)\\])*\)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:[pPN]\{[^}]*\}|.)", re.DOTALL)
 _QUANTIFIER = re.compile(r"(?:[?*+]|\{\d+(?:,\d*)?\}|\{,\d*\})[?+]?")
-MAX_LEVELS = 50  # of groups and classes within each other: the library calls itself about ten times for each
+MAX_LEVELS = 50  # nested groups and classes; the library recurses about ten times for each level
 _SET_OPERATORS = ("||", "~~", "&&", "--")
 
 
@@ -24,20 +24,20 @@ class Kind(Enum):
 
     LITERAL = auto()
     ESCAPE = auto()
-    SET = auto()  # a character class, whole
+    SET = auto()  # a whole character class
     OPEN = auto()
     CLOSE = auto()
     OR = auto()
     QUANTIFIER = auto()
-    START = auto()  # ^
-    END = auto()  # $
-    ANY = auto()  # .
-    FLAGS = auto()  # (?i) and the like: they hold until the group ends
-    SKIPPED = auto()  # comments, and what verbose mode skips
+    START = auto()  # the anchor ^
+    END = auto()  # the anchor $
+    ANY = auto()  # the wildcard .
+    FLAGS = auto()  # (?i) and other flags, which apply until the group ends
+    SKIPPED = auto()  # comments, and white space in verbose mode
 
 
 class Token(msgspec.Struct, frozen=True):
-    """A piece of a pattern. `multiline` and `verbose` are the modes that it stands in."""
+    """A token of a pattern. `multiline` and `verbose` are the modes that apply to it."""
 
     kind: Kind
     text: str
@@ -49,7 +49,7 @@ _SINGLE = {")": Kind.CLOSE, "|": Kind.OR, "^": Kind.START, "$": Kind.END, ".": K
 
 
 def tokens(pattern: str) -> Iterator[Token]:
-    """Yield the pattern's tokens in order; joined, their texts are the pattern. The pattern compiles."""
+    """Yield the tokens of a valid pattern in order. Their texts joined are the pattern."""
     modes = [_Modes()]
     at = 0
     while at < len(pattern):
@@ -79,7 +79,7 @@ class _Modes(msgspec.Struct, frozen=True):
 
 
 def _next(pattern: str, at: int, *, verbose: bool) -> tuple[Kind, int]:
-    """Return the kind of the token that begins here, and its end."""
+    """Return the kind of the token that begins at this position, and its end."""
     character = pattern[at]
     kind, end = _SINGLE.get(character, Kind.LITERAL), at + 1
     if verbose and character.isspace():
@@ -96,7 +96,7 @@ def _next(pattern: str, at: int, *, verbose: bool) -> tuple[Kind, int]:
         comment, group = _COMMENT.match(pattern, at), _GROUP.match(pattern, at)
         if comment:
             kind, end = Kind.SKIPPED, comment.end()
-        elif group:  # a bare parenthesis is one too
+        elif group:  # this also matches a bare parenthesis
             kind, end = Kind.FLAGS if group["end"] == ")" else Kind.OPEN, group.end()
     elif quantifier := _QUANTIFIER.match(pattern, at):
         kind, end = Kind.QUANTIFIER, quantifier.end()
@@ -106,7 +106,7 @@ def _next(pattern: str, at: int, *, verbose: bool) -> tuple[Kind, int]:
 def _class(pattern: str, at: int) -> tuple[int, int]:
     """Return the end of the character class that opens at `at`, and its number of nested levels.
 
-    A `]` in a member's place is a member.
+    A `]` in first position is a member, not the end.
     """
     depth, levels, first = 0, 0, False
     while at < len(pattern):
@@ -135,9 +135,9 @@ def _class(pattern: str, at: int) -> tuple[int, int]:
 
 
 def too_deep_at(pattern: str) -> int | None:
-    """Return the position at which the pattern exceeds `MAX_LEVELS` levels of groups and classes; None if it doesn't.
+    """Return the position at which the pattern exceeds `MAX_LEVELS` levels of groups and classes, if it does.
 
-    The library refuses such patterns only where its caller's stack ends.
+    The library itself refuses such patterns only when the caller's stack is exhausted.
     """
     at, depth = 0, 0
     for token in tokens(pattern):

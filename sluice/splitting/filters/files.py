@@ -1,7 +1,7 @@
-"""Parses and checks filter files, a session's filters by queue, before anything is created. Pure.
+"""Parses and checks filter files, which have a session's filters by queue, before anything is created. Pure.
 
-JSON and YAML are decoded by the caller; here the document becomes values, or an error that names the place. A whole
-`mirrord.json`, which mirrord's users have, counts for its part that is a filter file.
+The caller decodes JSON or YAML. Errors name the place in the document. A whole `mirrord.json` is accepted too, of which
+only the part with queue filters is used.
 """
 
 import json
@@ -25,18 +25,18 @@ from sluice.splitting.filters.values import (
 )
 
 ROOT = "split_queues"
-FEATURE = "feature"  # the part of a `mirrord.json` that has it
+FEATURE = "feature"  # the part of a `mirrord.json` that contains `split_queues`
 WHOLE_ROOT = f"{FEATURE}.{ROOT}"
 
-# A mirrord.json may split the queues of other brokers beside SQS's.
+# A mirrord.json may also split queues of brokers other than SQS.
 OTHER_BROKERS = frozenset(
     ["AzureServiceBus", "BullMQ", "GCPPubSub", "Kafka", "NATS", "NATSPubSub", "RMQ", "RedisPubSub", "Temporal"]
 )
-MAX_NAMES = 20  # of what is left out, in one note
+MAX_NAMES = 20  # ignored parts that a note names
 
-# Who gives a key and no filter has what carries the key as traces do, in `baggage` or wherever. With mirrord, whose
-# marker this is, that is a jq program on all values; a pattern costs a fifteenth, and nothing where the index finds no
-# such text; and `alice` doesn't take what is `alice2`'s.
+# The filter of a session with a key and no filter: messages that carry mirrord's marker in any attribute, such as
+# `baggage`. mirrord itself uses a jq program on all values; a pattern costs a fifteenth of that, and nothing if the
+# index rules the message out. The key `alice` doesn't match `alice2`.
 KEY_FILTER = {"filter": {"metadata": r"mirrord-session={{ key }}(?![\w.@-])"}}
 
 FIELDS = frozenset({"queue_type", "queue_mode", "message_filter", "filter", "jq_filter"})
@@ -49,10 +49,10 @@ _KEY = re.compile(r"\{\{\s*key\s*\}\}")
 
 
 def parse_filters(document: object, *, compile_problem: CompileProblem, key: str | None = None) -> QueueFilters:
-    """Read a decoded filter file: a map by queue id, or a list of entries with `queue_id`; or a whole `mirrord.json`.
+    """Parse a decoded filter file: a map by queue id, or a list of entries with `queue_id`; or a whole `mirrord.json`.
 
-    `queue_type` is SQS and `queue_mode` steal where they aren't given; `{{ key }}` stands for the session's key.
-    Raises `BadFilter` for the first fault found.
+    `queue_type` defaults to SQS and `queue_mode` to steal; `{{ key }}` stands for the session's key. Raises `BadFilter`
+    for the first fault found.
     """
     whole = find_feature(document)
     root = ROOT if whole is None else WHOLE_ROOT
@@ -74,9 +74,9 @@ def parse_filters(document: object, *, compile_problem: CompileProblem, key: str
 
 
 def check_filters(filters: QueueFilters, *, compile_problem: CompileProblem) -> None:
-    """Check the patterns and programs of filters that didn't come from a file; their limits are their types'.
+    """Check the patterns and programs of filters that didn't come from a file. Their types have checked the limits.
 
-    Raises `BadFilter`, with the place that it would have in a file.
+    Raises `BadFilter`, with the place that the fault would have in a file.
     """
     for queue_id, queue_filter in filters.items():
         check(f"{ROOT}.{queue_id}", queue_filter.filter, compile_problem=compile_problem)
@@ -100,7 +100,7 @@ def check(place: str, filter_: Filter, *, compile_problem: CompileProblem) -> No
 
 
 def _check_line(place: str, pattern: str) -> None:
-    """Check a pattern on lines. An empty one matches every line, and is a mistake."""
+    """Check a pattern on lines. An empty one would match every line, so it is refused as a mistake."""
     cause = patterns.problem(pattern, exact_case=True) if pattern else "is empty"
     if cause is not None:
         raise BadFilter(place, f"{pattern[:80]!r} {cause}")
@@ -129,7 +129,7 @@ def _entries(root: str, queues: object, *, passed_over: bool) -> Iterator[tuple[
 
 
 class _Reader(msgspec.Struct, frozen=True):
-    """Reads a queue's fields. `key` is the session's, None if it isn't known yet."""
+    """Parses a queue's fields. `key` is the session's, None if it isn't known yet."""
 
     key: str | None
 
@@ -149,13 +149,13 @@ class _Reader(msgspec.Struct, frozen=True):
         in_lines = {} if lines is None else self._lines(f"{place}.filter", lines)
         of_attributes = tuple((name, self._pattern(f"{place}.message_filter.{name}", named[name])) for name in named)
         jq_filter = None
-        if program is not None:  # in which the key can only stand in a text
+        if program is not None:  # A program can contain the key only in a string.
             text = _text(f"{place}.jq_filter", program)
             jq_filter = self._with_key(f"{place}.jq_filter", text, spelled=lambda key: json.dumps(key)[1:-1])
         return QueueFilter(filter=Filter(attributes=of_attributes, jq=jq_filter, **in_lines), mode=Mode(mode))
 
     def _lines(self, place: str, value: object) -> dict[str, tuple[str, ...]]:
-        """Read patterns on lines: one, or a list of which all or one must be found. Neither lies within another."""
+        """Parse patterns on lines: one, or a list of which all or any must match. Lists can't be nested."""
         fields = _fields(place, value, known=LINE_FORMS)
         if len(fields) != 1:
             raise BadFilter(place, f"has {len(fields)} fields, not one of {', '.join(sorted(LINE_FORMS))}")
@@ -189,7 +189,7 @@ class _Reader(msgspec.Struct, frozen=True):
 
 
 def _fields(place: str, value: object, *, known: Collection[str] | None = None) -> Mapping[str, Any]:
-    """Read a map by name; of a map with `known` names any other is refused."""
+    """Check that a value is a map, and return it. With `known`, other field names are refused."""
     if not isinstance(value, dict):
         raise BadFilter(place, f"is {_kind(value)}, not a map")
     for name in value:
@@ -212,7 +212,7 @@ def _text(place: str, value: object) -> str:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether the text can be sent: JSON and YAML can name a lone surrogate, which is no character."""
+    """Return whether the text can be sent: JSON and YAML can contain a lone surrogate, which isn't a character."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
@@ -222,7 +222,7 @@ def _kind(value: object) -> str:
 
 
 def build_document(options: Iterable[str]) -> dict[str, Any]:
-    """Build the filter file for `--filter QUEUE:ATTRIBUTE=REGEX` options; all options of a queue must match.
+    """Build the filter file for `--filter QUEUE:ATTRIBUTE=REGEX` options. All options of a queue must match.
 
     The queue id ends at the first colon, the name at the first equals sign. Raises `BadFilter`.
     """
@@ -240,19 +240,19 @@ def build_document(options: Iterable[str]) -> dict[str, Any]:
 
 
 def find_feature(document: object) -> Mapping[str, Any] | None:
-    """Return the part of a whole `mirrord.json` that has the filters, or None for any other document."""
+    """Return the part of a whole `mirrord.json` that contains the filters; None for any other document."""
     feature = document.get(FEATURE) if isinstance(document, dict) and ROOT not in document else None
     return feature if isinstance(feature, dict) else None
 
 
 def is_of_another_broker(entry: object) -> bool:
-    """Whether an entry of `split_queues` is about a broker that isn't SQS."""
+    """Return whether an entry of `split_queues` is about a broker other than SQS."""
     queue_type = entry.get("queue_type") if isinstance(entry, dict) else None
     return isinstance(queue_type, str) and queue_type in OTHER_BROKERS
 
 
 def describe_ignored(document: object) -> str | None:
-    """Name the parts of a whole `mirrord.json` that have no effect here; None if there are none."""
+    """Describe the parts of a whole `mirrord.json` that have no effect here. Returns None if there are none."""
     feature = find_feature(document)
     if feature is None or not isinstance(document, dict):
         return None

@@ -1,9 +1,9 @@
 r"""Indexes filters by the literals in their patterns, to find those that a message can match. Pure.
 
-Each filter stands in the index under one condition of its own: an attribute that must be one of some literals, or hold
-one, or just be there. Only filters whose condition a message meets are evaluated. Literals are told of the patterns
-that people write most (`^alice$`, `^(alice|bob)$`, `.*session=alice(,|$)`); of any other, the attribute must be there.
-Patterns on lines stand under a name of their own, which no attribute has.
+Each filter is indexed under one of its conditions: an attribute must equal a literal, contain it, or merely exist. Only
+filters whose condition a message meets are evaluated. Literals are extracted from the most common forms of patterns
+(`^alice$`, `^(alice|bob)$`, `.*session=alice(,|$)`); for any other pattern, the attribute must merely exist. Patterns
+on lines are indexed under a reserved name, which no attribute can have.
 """
 
 import re
@@ -16,32 +16,32 @@ import msgspec
 from sluice.splitting.filters.texts import FilterInput, fold_name
 from sluice.splitting.filters.values import Filter
 
-_Condition = Sequence[tuple[str, "Need"]]  # a name and the need of its text, one of which is met
-LINES = ""  # the name under which patterns on lines stand
+_Condition = Sequence[tuple[str, "Need"]]  # alternatives, of which one must be met: a name, and the need of its text
+LINES = ""  # the reserved name of patterns on lines
 
-# Quantifiers are possessive, so that no pattern takes more than one pass.
+# Possessive quantifiers prevent backtracking, so that each pattern is read in one pass.
 _LITERAL = r"(?:[A-Za-z0-9_ :/@,=~!'\"%&;<>`#-]|\\[!-/:-@\[-`{-~])++"
 _OPAQUE = r"\.[*+]?|\\[dDwWsSbB][*+]?|\((?:\?:|(?!\?))[^()\[\]\\]*+\)[*+?]?"
 _WHOLE = re.compile(rf"\^(?:({_LITERAL})|\((?:\?:)?({_LITERAL}(?:\|{_LITERAL})*+)\))\$")
 _HOLDING = re.compile(rf"\^?(?:{_LITERAL}|{_OPAQUE})*+\$?")
 _PIECE = re.compile(rf"(?P<literal>{_LITERAL})|{_OPAQUE}")
-_TURKISH = str.maketrans("\u0130\u0131", "ii")  # the dialect takes them for i and I; str.casefold doesn't
+_TURKISH = str.maketrans("\u0130\u0131", "ii")  # The dialect equates these with i and I; str.casefold doesn't.
 
 
 class Need(msgspec.Struct, frozen=True):
-    """A necessary condition: a folded text equals (`is_whole`) or contains a literal; an empty one is always met."""
+    """A necessary condition: a folded text equals (`is_whole`) or contains one of the literals, which may be empty."""
 
     literals: tuple[str, ...] = ("",)
     is_whole: bool = False
 
 
 def fold(text: str) -> str:
-    """Fold a text as needs are: characters that the dialect treats as equal to an ASCII character become that one."""
+    """Fold a text like needs: characters that the dialect equates with an ASCII character become that one."""
     return text.lower() if text.isascii() else text.translate(_TURKISH).casefold()
 
 
 def derive_need(pattern: str) -> Need:
-    """Derive a valid pattern's need. Every text in which the pattern is found meets it, but not the reverse."""
+    """Derive a valid pattern's need. Every text in which the pattern is found meets the need, but not the reverse."""
     if whole := _WHOLE.fullmatch(pattern):
         return Need(tuple(map(_unescape, re.findall(_LITERAL, whole[1] or whole[2]))), is_whole=True)
     if not _HOLDING.fullmatch(pattern):
@@ -63,15 +63,15 @@ class _Entries:
 
 
 class Index(msgspec.Struct, frozen=True):
-    """Filters by their needs. Numbers are positions in the sequence from which the index was built."""
+    """Indexes filters by their needs. Filters are numbered by their position in the sequence given to `build`."""
 
     _by_name: Mapping[str, _Entries]
-    _unconditional: Sequence[int]  # filters without patterns: jq alone
+    _unconditional: Sequence[int]  # filters without patterns, only with a jq program
 
     @classmethod
     def build(cls, filters: Sequence[Filter]) -> "Index":
-        """Build the index: once for each version of the sessions."""
-        # The needs that a matching message meets, all of a filter's, so it can be indexed under any one.
+        """Build the index, once for each version of the sessions."""
+        # A matching message meets all conditions of a filter, so the filter can be indexed under any one of them.
         conditions: list[Sequence[_Condition]] = [
             [
                 *([(fold_name(name), derive_need(pattern))] for name, pattern in filter_.attributes),
@@ -82,7 +82,7 @@ class Index(msgspec.Struct, frozen=True):
         crowds = Counter(one for of_filter in conditions for condition in of_filter for one in condition)
 
         def worth(condition: _Condition) -> tuple[int, int]:
-            """Prefer needs that few filters have; of equals, those with longer literals."""
+            """Rank conditions: those that few filters share are best; of equals, those with longer literals."""
             shortest = min(len(literal) for _, need in condition for literal in need.literals)
             return -max(crowds[one] for one in condition), shortest
 
@@ -97,11 +97,11 @@ class Index(msgspec.Struct, frozen=True):
         unconditional = [number for number, of_filter in enumerate(conditions) if not of_filter]
         return cls(by_name, unconditional)
 
-    def candidates(self, sight: FilterInput) -> list[int]:
-        """List the filters that this message can match, in order, each once; it can't match any other."""
+    def candidates(self, filter_input: FilterInput) -> list[int]:
+        """List the filters that this message can match, in order, without repetitions. It can't match any others."""
         candidates = set(self._unconditional)
         for name, entries in self._by_name.items():
-            for text in sight.lines() if name == LINES else sight.texts.get(name, ()):
+            for text in filter_input.lines() if name == LINES else filter_input.texts.get(name, ()):
                 folded = fold(text)
                 candidates.update(entries.equal.get(folded, ()))
                 candidates.update(number for literal, number in entries.holding if literal in folded)

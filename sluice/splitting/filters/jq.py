@@ -1,7 +1,7 @@
 """Builds a jq program's input from a message, and interprets its outputs. Pure: programs run elsewhere.
 
-An endless program holds the interpreter lock and ignores signals and threads, so the shell runs programs in a child
-process that it can kill; compiling and running come in as ports.
+An endless program holds the interpreter lock and ignores signals and threads. So programs run in a child process that
+can be killed; the functions to compile and run a program are passed in as arguments.
 """
 
 import json
@@ -11,24 +11,24 @@ from collections.abc import Callable, Iterable, Mapping
 from sluice.message import Message
 from sluice.splitting.filters.values import MAX_PROGRAM_CHARACTERS
 
-TIME_LIMIT_S = 1.0  # one program on one message
+TIME_LIMIT_S = 1.0  # limit of one program on one message
 
-METADATA = "S3Metadata"  # the field that has it
+METADATA = "S3Metadata"  # the document's field with the metadata of S3 objects
 
-CompileProblem = Callable[[str], str | None]  # why a program doesn't compile, or None where it does
+CompileProblem = Callable[[str], str | None]  # returns the compiler's error, or None
 Decide = Callable[[str, str], bool | None]  # (program, document) to `decision` of its outputs; raises `ProgramTimedOut`
 
 
-class ProgramTimedOut(Exception):  # control flow between the port and the router, no error of Sluice's
+class ProgramTimedOut(Exception):  # control flow between process and router, not a SluiceError
     """A program exceeded its limit of time or memory; its sessions should be cancelled."""
 
 
-class NotRunning(Exception):  # control flow too
-    """The process that runs jq programs can't be started for now, which is no session's fault."""
+class NotRunning(Exception):  # control flow, not a SluiceError
+    """The process for jq programs can't be started now, which is no session's fault."""
 
 
 def problem(program: str, *, compile_problem: CompileProblem) -> str | None:
-    """Return why the program can't be used; None if it can. An empty one, which jq takes for `.`, can't decide."""
+    """Return why the program can't be used; None if it can. jq takes an empty one for `.`, which decides nothing."""
     if not program.strip():
         return "is empty"
     if len(program) > MAX_PROGRAM_CHARACTERS:
@@ -38,12 +38,12 @@ def problem(program: str, *, compile_problem: CompileProblem) -> str | None:
 
 
 def names_metadata(program: str) -> bool:
-    """Whether the program names the metadata of S3 objects. For other programs it isn't fetched."""
+    """Return whether the program mentions the metadata of S3 objects, which is fetched only for such programs."""
     return METADATA in program
 
 
 def decision(outputs: Iterable[object]) -> bool | None:
-    """Find the first boolean among the outputs, read no further than that; None where there is none before an error.
+    """Return the first boolean among the outputs, without reading further. None if there is none before an error.
 
     The jq library's errors are ValueErrors.
     """
@@ -54,9 +54,9 @@ def decision(outputs: Iterable[object]) -> bool | None:
 
 
 def document(message: Message, *, s3_metadata: Mapping[str, str] | None = None) -> str:
-    """Write the message as JSON, as the SQS API shows it; binary values in Base64.
+    """Write the message as JSON, in the form of the SQS API, with binary values in Base64.
 
-    `s3_metadata`, for a program that names it where the queue carries S3 events, is that of the event's object.
+    `s3_metadata` is the metadata of an S3 event's object, for a program that mentions it.
     """
     attributes: dict[str, dict[str, str]] = {}
     for name, value in message.attributes.items():

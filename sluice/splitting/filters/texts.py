@@ -1,12 +1,12 @@
 """A message as filters see it: its attributes' texts by folded name, their lines, and its document for jq. Pure.
 
-Names match without regard to case, so one name can stand for several attributes (`Author` and `author`, or a message's
-own and its envelope's): a pattern is satisfied by any of them. A line is `name: value`, with the name as it was sent.
-Binary attributes have no text, and no line.
+Names match in any case, so one name can stand for several attributes (`Author` and `author`, or a message's own and its
+envelope's); any of them can satisfy a pattern. A line is `name: value`, with the name as it was sent. Binary attributes
+have no text and no line.
 
-Bodies may be notifications: attributes of an SNS envelope count too, and objects of an S3 event have metadata. A body
-that is no such notification has none of them: nothing here raises. The Spark source has envelopes of its own, as it is
-used without this package.
+The body may be a notification: the attributes of an SNS envelope count too, and objects of an S3 event have metadata.
+Other bodies have neither, and raise no error. The Spark source parses envelopes separately, as it doesn't need this
+package.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,12 +20,12 @@ from sluice.documents import read_json
 from sluice.message import Message, Value
 from sluice.splitting.filters import jq
 
-MAX_OBJECTS = 10  # of one event whose metadata is asked for; S3 puts one into each
-Texts = Mapping[str, tuple[str, ...]]  # by folded attribute name
+MAX_OBJECTS = 10  # objects of an event whose metadata is fetched; S3 sends one per event
+Texts = Mapping[str, tuple[str, ...]]  # a message's texts by folded attribute name
 
 
 class S3Object(msgspec.Struct, frozen=True, kw_only=True):
-    """An object that an S3 event is about; the shell asks S3 for its metadata."""
+    """An object that an S3 event is about, whose metadata the splitter fetches."""
 
     bucket: str
     key: str
@@ -35,18 +35,18 @@ class S3Object(msgspec.Struct, frozen=True, kw_only=True):
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     """The envelope of a split queue's bodies: SNS notifications, S3 events, or S3 events in SNS notifications.
 
-    A configured queue and a displayed queue state their envelope in fields of their own.
+    The configuration and the view of a queue have fields of the same names.
     """
 
     sns: bool = False
     s3_event: bool = False
 
     def attributes(self, message: Message) -> Sequence[Mapping[str, Value]]:
-        """Return a message's attributes: its own, and its envelope's."""
+        """Return a message's own attributes, and those of its envelope."""
         return (message.attributes, read_notification_attributes(message.body)) if self.sns else (message.attributes,)
 
     def objects(self, body: str) -> tuple[S3Object, ...]:
-        """Read the objects of an S3 event notification; of a body that is none there are none."""
+        """Return the objects of an S3 event notification; none for any other body."""
         notification = _notification(body) if self.sns else None
         event = _object(notification["Message"] if notification is not None else body)
         records = event.get("Records") if event is not None else None
@@ -57,7 +57,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
             version_id = _at(record, "s3", "object", "versionId")
             if _at(record, "eventSource") == "aws:s3" and isinstance(bucket, str) and isinstance(key, str):
                 version = version_id if isinstance(version_id, str) else None
-                # Keys are form-encoded in events: a space is a plus.
+                # Keys in events are form-encoded: a space is a plus sign.
                 objects.append(S3Object(bucket=bucket, key=unquote_plus(key), version_id=version))
         return tuple(objects)
 
@@ -67,7 +67,10 @@ NO_ENVELOPE = Envelope()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterInput:
-    """One message, prepared once for all sessions. `awaits_metadata` is true until its S3 metadata was requested."""
+    """A message, prepared once for the filters of all sessions.
+
+    `awaits_metadata` is true until its S3 metadata was requested.
+    """
 
     message: Message
     texts: Texts
@@ -98,11 +101,11 @@ class FilterInput:
         return self._lines
 
     def with_metadata(self, found: Mapping[str, str]) -> "FilterInput":
-        """Return the message with the metadata of its S3 objects."""
+        """Return a copy of the message with the metadata of its S3 objects."""
         return replace(self, s3_metadata=found, awaits_metadata=False, _documents={})
 
     def document(self, program: str) -> str:
-        """Return the program's input, built when the first program of its kind needs it."""
+        """Return the program's input, built when the first such program needs it."""
         metadata = jq.names_metadata(program)
         if metadata not in self._documents:
             self._documents[metadata] = jq.document(self.message, s3_metadata=self.s3_metadata if metadata else None)
@@ -119,9 +122,9 @@ def fold_name(name: str) -> str:
 
 
 def read_notification_attributes(body: str) -> Mapping[str, Value]:
-    """Read the attributes of an SNS notification, `{Type, Value}` each; an attribute without both as text is left out.
+    """Return the attributes of an SNS notification, each `{Type, Value}`. Attributes without both as text are omitted.
 
-    A FIFO topic's notification lacks the signature fields, so only what all have is asked for.
+    Only fields that all notifications have are required: a FIFO topic's lack the signature.
     """
     notification = _notification(body)
     if notification is None:
@@ -137,7 +140,7 @@ def read_notification_attributes(body: str) -> Mapping[str, Value]:
 
 
 def _notification(body: str) -> dict[str, Any] | None:
-    # Most bodies are told apart without being decoded.
+    # This quick check excludes most bodies without decoding them.
     if '"Notification"' not in body:
         return None
     notification = _object(body)

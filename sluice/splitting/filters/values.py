@@ -1,7 +1,4 @@
-"""A session's filters by queue, with their limits, and the shares that routing uses. Pure.
-
-How a file says it is in `files`.
-"""
+"""A session's filters by queue, with their limits, and the shares that routing uses. Pure. `files` parses them."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -13,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 from sluice.codec import Struct
 
 EVERY_QUEUE = "*"
-MAX_QUEUES = 100  # of one session, as it is asked for
+MAX_QUEUES = 100  # queues in one session's request
 MAX_SESSIONS = 1_000
 MAX_NAMED_ATTRIBUTES = 64
 MAX_LINE_PATTERNS = 64
@@ -21,12 +18,12 @@ MAX_PATTERN_CHARACTERS = 4_096
 MAX_PROGRAM_CHARACTERS = 16_384
 
 Pattern = Annotated[str, Meta(max_length=MAX_PATTERN_CHARACTERS)]
-Attribute = tuple[str, Pattern]  # a name and the pattern it must have
+Attribute = tuple[str, Pattern]  # an attribute's name, and its pattern
 LinePatterns = Annotated[tuple[Pattern, ...], Meta(min_length=1, max_length=MAX_LINE_PATTERNS)]
 
 
 class Mode(StrEnum):
-    """Whether the session takes the messages that match, or gets copies of them."""
+    """A session's mode: it takes matching messages from the deployed consumer, or gets copies of them."""
 
     STEAL = "steal"
     MIRROR = "mirror"
@@ -36,9 +33,8 @@ class Filter(Struct, frozen=True, kw_only=True):
     """Conditions on a message: each named attribute matches its pattern, and the jq program, if any, returns true.
 
     Patterns on the lines `name: value` of its attributes are further conditions: all of `all_of`, and one of `any_of`.
-    Unset fields aren't written, so that filters stored before these fields existed stay the same.
-
-    Hashable, so that equal filters of several sessions are evaluated once. `attributes` are in the order of the file.
+    Unset fields aren't written, so that filters stored before these fields existed stay the same. Hashable, so that
+    equal filters of several sessions are evaluated once. `attributes` are in the order of the file.
     """
 
     attributes: Annotated[tuple[Attribute, ...], Meta(max_length=MAX_NAMED_ATTRIBUTES)] = ()
@@ -48,12 +44,12 @@ class Filter(Struct, frozen=True, kw_only=True):
 
     @property
     def matches_nothing(self) -> bool:
-        """Whether the filter is empty, so that the session gets no message of the queue."""
+        """Return whether the filter is empty, so that the session gets no message of the queue."""
         return not self.attributes and not self.lines and self.jq is None
 
     @property
     def lines(self) -> tuple[tuple[str, ...], ...]:
-        """Sets of patterns. Of each set, at least one pattern must be found in a line."""
+        """Return sets of patterns. Of each set, at least one pattern must be found in a line."""
         pattern_sets = () if self.all_of is UNSET else tuple((pattern,) for pattern in self.all_of)
         return pattern_sets if self.any_of is UNSET else (*pattern_sets, self.any_of)
 
@@ -65,16 +61,16 @@ class QueueFilter(Struct, frozen=True, kw_only=True):
     mode: Mode = Mode.STEAL
 
 
-QueueFilters = Mapping[str, QueueFilter]  # by queue id, or EVERY_QUEUE
+QueueFilters = Mapping[str, QueueFilter]  # keys: a queue id, or EVERY_QUEUE
 
 
 def select_filter(filters: QueueFilters, queue_id: str) -> QueueFilter | None:
-    """Find the session's filter for a queue: an explicit id wins over `*`. None where the session doesn't name it."""
+    """Find the session's filter for a queue: an explicit id takes precedence over `*`. None if neither is there."""
     return filters.get(queue_id) or filters.get(EVERY_QUEUE)
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """One session's filter for one split queue. `key` is the session's, as its copies carry it.
+    """One session's filter for one split queue. `key` is the session's key, which its copies carry as an attribute.
 
     `since_ms` is the time from which messages are routed to the session.
     """
@@ -88,5 +84,5 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def order(self) -> tuple[int, str]:
-        """The session that started first gets the message."""
+        """Return the sort key of sessions: the one that started first gets a message."""
         return self.started_at_ms, self.session_id

@@ -1,7 +1,7 @@
 """Writes and reads the splitter's log lines about messages routed to sessions. Pure.
 
-Ids, keys and modes, and nothing of what a message says or of where a queue is. What went to nobody but the deployed
-consumer isn't spoken of.
+The lines have ids, keys and modes, but no content of messages and no queue URLs. Messages that went only to the
+deployed consumer aren't logged.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,8 +11,8 @@ from sluice.codec import Struct, convert, decode
 from sluice.errors import Malformed
 from sluice.splitting.filters.values import Mode
 
-EVENT = "MessagesRouted"  # the line's `message`
-MESSAGES_A_LINE = 50  # some 2 KB of ids: a line may have 256 KB, and is paid for by its length
+EVENT = "MessagesRouted"  # value of the field `message` in these lines
+MESSAGES_A_LINE = 50  # about 2 KB of ids; a line may have 256 KB, and costs by its length
 
 
 class Routed(Struct, frozen=True, kw_only=True):
@@ -25,7 +25,7 @@ class Routed(Struct, frozen=True, kw_only=True):
 
 
 class RoutedMessage(Struct, frozen=True, kw_only=True):
-    """One message that was routed to one session, as commands show it."""
+    """A message that was routed to a session, as commands show it."""
 
     at_ms: int
     queue: str
@@ -53,7 +53,7 @@ def lines(routed: Iterable[Routed]) -> Iterator[list[dict[str, Any]]]:
 
 
 def read(text: str, *, at_ms: int) -> Iterator[RoutedMessage]:
-    """Yield the messages of a line of the log; none of one that is about something else."""
+    """Yield the messages of a log line; none if the line is about something else."""
     try:
         document = decode(text, dict[str, Any], of="line")
         if document.get("message") != EVENT:

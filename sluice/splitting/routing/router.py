@@ -1,14 +1,11 @@
-"""Routes a message to the first matching stealing session, and copies to the matching mirroring sessions before it.
+"""Routes a message to the first matching stealing session, and copies to matching mirroring sessions before it. Pure.
 
-Pure.
+Sessions are ordered by start time, then id, and the deployed consumer comes last. A matching mirroring session gets a
+copy, and the message goes on to the next session. A matching stealing session takes the message, and no later one gets
+it. So a mirroring session gets exactly the messages that would have reached the deployed consumer without it.
 
-Each session stands before the deployed consumer in a line of (start time, session id). A message goes down the line: a
-mirroring session that matches gets a copy, and the message goes on; a stealing one that matches takes it, and those
-behind it, the deployed consumer last, never see it. So a mirroring session sees what would have reached the deployed
-consumer without it, and no more.
-
-A copy keeps the body byte for byte, all attributes with their types, the X-Ray trace header, the group. Lost, as SQS
-gives no way to set them, are the original message id and sent time.
+A copy keeps the body byte for byte, all attributes with their types, the X-Ray trace header and the message group. The
+original message id and sent time are lost, as SQS provides no way to set them.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -34,15 +31,15 @@ class FaultKind(StrEnum):
     PATTERN_TIMED_OUT = "pattern timed out"
     PATTERN_FAILED = "pattern can't be used"
     JQ_TIMED_OUT = "jq timed out"
-    JQ_NOT_RUN = "jq can't be run for now"  # by no fault of the session's
-    OVER_BUDGET = "took too long in one batch"  # of which this message was the last
+    JQ_NOT_RUN = "jq can't be run for now"  # no fault of the session: the process can't be started
+    OVER_BUDGET = "took too long in one batch"  # exceeded with this message, whose result still counts
 
 
 class MissingInput(StrEnum):
     """Input without which a message cannot be routed yet."""
 
-    TIME = "time"  # of the batch
-    METADATA = "metadata"  # of S3 objects, which a program asks for
+    TIME = "time"  # the batch's time is up
+    METADATA = "metadata"  # metadata of S3 objects, which a jq program needs
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -53,7 +50,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Recipients(msgspec.Struct, frozen=True, kw_only=True):
-    """The recipients of a message: copies to `mirroring`, in order, and the message to `stealing`, else main.
+    """The recipients of a message: copies to `mirroring`, in order, and the message to `stealing`, else to main.
 
     If something is `missing`, routing is not decided yet.
     """
@@ -66,10 +63,10 @@ class Recipients(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True, kw_only=True)
 class Meter:
-    """Measures the seconds that the filters of one batch use, per group of the router, against their budget.
+    """Measures the time that the filters of one batch use, per group of the router, against their budget.
 
-    No filter is asked from the clock's `until` on. What a filter takes counts for each session that asks for it; the
-    start of what runs programs counts for none, and is tried once.
+    From the clock's `until` on no filter is evaluated. A filter's time counts for each session that has the filter.
+    Starting the process for jq programs counts for no session, and is tried once.
     """
 
     clock: Callable[[], float]
@@ -85,18 +82,18 @@ class Meter:
 
 
 def is_ready() -> None:
-    """Do nothing: the default for programs that need no process to be started."""
+    """Do nothing. This is the default `ready`, for jq programs that need no process."""
 
 
 class _Group(msgspec.Struct, frozen=True, kw_only=True):
-    """Sessions with equal filters, by position in the line: the filter is evaluated once for all of them."""
+    """Sessions with equal filters, by position in the order: the filter is evaluated once for all of them."""
 
     filter: Filter
     positions: tuple[int, ...]
 
 
 class Router(msgspec.Struct, frozen=True, kw_only=True):
-    """One split queue's sessions at one version of the registry, compiled for many messages."""
+    """One split queue's sessions at one version of the registry, prepared for many messages."""
 
     decide: jq.Decide
     ready: Callable[[], None]
@@ -106,15 +103,16 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def build(cls, shares: Iterable[Share], *, decide: jq.Decide, ready: Callable[[], None] = is_ready) -> "Router":
-        """Compiles the sessions' shares, given in any order. Empty filters match nothing and cost nothing.
+        """Build the router from the sessions' shares, in any order. Empty filters match nothing and cost nothing.
 
-        `ready` starts what `decide` needs, before a session's time runs. It raises `jq.NotRunning`.
+        `ready` starts the process that `decide` needs, before a session's time is measured. It raises `jq.NotRunning`.
         """
         line = sorted((share for share in shares if not share.filter.matches_nothing), key=lambda share: share.order)
         positions: dict[Filter, list[int]] = {}
         for position, share in enumerate(line):
             positions.setdefault(share.filter, []).append(position)
-        # In order of their first session, as dicts keep it: `recipients` stops at the first that can't matter.
+        # A dict keeps groups in order of their first session, so `find_recipients` can stop at the first irrelevant
+        # one.
         groups = [
             _Group(filter=filter_, positions=tuple(group_positions)) for filter_, group_positions in positions.items()
         ]
@@ -122,18 +120,18 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
         return cls(decide=decide, ready=ready, _line=line, _groups=groups, _index=index)
 
     def find_recipients(
-        self, sight: FilterInput, *, gone: AbstractSet[str] = NOBODY, meter: Meter | None = None
+        self, filter_input: FilterInput, *, gone: AbstractSet[str] = NOBODY, meter: Meter | None = None
     ) -> Recipients:
-        """Find the message's recipients. Sessions in `gone`, by id, are passed over, as if they weren't there.
+        """Find the message's recipients. Sessions whose ids are in `gone` are skipped, as if they didn't exist.
 
-        Faults are those of filters that had to be evaluated; one that can't match whatever it does has none.
+        Returns faults only of filters that had to be evaluated: filters that can't match the message are not.
         """
-        evaluation = _Evaluation(sight, self.decide)
+        evaluation = _Evaluation(filter_input, self.decide)
         taker = len(self._line)
         matched: list[int] = []
         faulty: dict[int, FaultKind] = {}
         missing: MissingInput | None = None
-        for number in self._index.candidates(sight):
+        for number in self._index.candidates(filter_input):
             group = self._groups[number]
             if group.positions[0] > taker:
                 break
@@ -166,7 +164,7 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def later_than(self, at_ms: int) -> AbstractSet[str]:
-        """Name the sessions to which messages were routed only after this time."""
+        """Return the ids of the sessions to which messages were routed only after this time."""
         return {share.session_id for share in self._line if share.since_ms > at_ms}
 
     def _evaluate(
@@ -199,9 +197,9 @@ _Decided = bool | FaultKind
 
 @dataclass(slots=True)
 class _Evaluation:
-    """Filters on one message; the same pattern on the same attribute, and the same program, are run once."""
+    """Evaluates filters on one message. Equal patterns on the same attribute, and equal programs, are run once."""
 
-    sight: FilterInput
+    filter_input: FilterInput
     decide: jq.Decide
     _of_patterns: dict[tuple[str, str], _Decided] = field(default_factory=dict)
     _of_lines: dict[str, _Decided] = field(default_factory=dict)
@@ -213,7 +211,9 @@ class _Evaluation:
             condition = fold_name(name), pattern
             decided = self._of_patterns.get(condition)
             if decided is None:
-                decided = self._of_patterns[condition] = _search_texts(self.sight.texts.get(condition[0], ()), pattern)
+                decided = self._of_patterns[condition] = _search_texts(
+                    self.filter_input.texts.get(condition[0], ()), pattern
+                )
             if decided is not True:
                 return decided
         for any_of in filter_.lines:
@@ -223,12 +223,12 @@ class _Evaluation:
         return True if filter_.jq is None else self._run_program(filter_.jq)
 
     def _run_program(self, program: str) -> "_Decided | MissingInput":
-        """Run the jq program, once per message. Returns whether it returned true."""
-        if self.sight.awaits_metadata and jq.names_metadata(program):
+        """Run the jq program, once per message. Returns whether its decision is true, or its fault."""
+        if self.filter_input.awaits_metadata and jq.names_metadata(program):
             return MissingInput.METADATA
         if program not in self._of_programs:
             try:
-                self._of_programs[program] = self.decide(program, self.sight.document(program)) is True
+                self._of_programs[program] = self.decide(program, self.filter_input.document(program)) is True
             except jq.ProgramTimedOut:
                 self._of_programs[program] = FaultKind.JQ_TIMED_OUT
             except jq.NotRunning:
@@ -236,11 +236,11 @@ class _Evaluation:
         return self._of_programs[program]
 
     def _search_lines(self, any_of: Iterable[str]) -> _Decided:
-        """Whether one of the patterns is found in a line. A fault is an answer, as a match is."""
+        """Return whether one of the patterns is found in a line. A fault ends the search, as a match does."""
         decided: _Decided = False
         for pattern in any_of:
             if pattern not in self._of_lines:
-                self._of_lines[pattern] = _search_texts(self.sight.lines(), pattern, exact_case=True)
+                self._of_lines[pattern] = _search_texts(self.filter_input.lines(), pattern, exact_case=True)
             decided = self._of_lines[pattern]
             if decided is not False:
                 break
@@ -248,7 +248,7 @@ class _Evaluation:
 
 
 def _search_texts(texts: Iterable[str], pattern: str, *, exact_case: bool = False) -> _Decided:
-    """Whether the pattern is found in one of the texts. The first that takes too long ends it: there may be many."""
+    """Return whether the pattern is found in one of the texts. A time-out ends the search."""
     try:
         return any(patterns.searches(pattern, text, exact_case=exact_case) for text in texts)
     except patterns.PatternFailed:
@@ -267,7 +267,7 @@ def build_session_copy(message: Message, *, key: str, fifo: bool) -> Outgoing:
     attributes = message.attributes
     if len(attributes) < MAX_ATTRIBUTES and SESSION_ATTRIBUTE not in attributes:
         marked = {**attributes, SESSION_ATTRIBUTE: Value("String", key)}
-        # A message of the greatest size has no room for it either.
+        # A message near SQS's size limit has no room for the attribute.
         attributes = marked if message_size(message.body, marked) <= MAX_MESSAGE_BYTES else attributes
     return _build_outgoing(message, attributes, known_as=message.message_id if fifo else None)
 
@@ -275,8 +275,8 @@ def build_session_copy(message: Message, *, key: str, fifo: bool) -> Outgoing:
 def build_returned_message(message: Message, *, key: str, fifo: bool) -> Outgoing:
     """Build the message that returns a session's copy to main, without the session's key.
 
-    It keeps the id by which its queue knew it, the source's message id: where the splitter, which couldn't say that it
-    had sent the copy, sends the message to main, that is suppressed.
+    Its deduplication id is the source's message id, as in the session's queue. If the splitter also sends the message
+    to main, because its send to the session seemed to fail, SQS drops the duplicate.
     """
     marked = message.attributes.get(SESSION_ATTRIBUTE) == Value("String", key)
     kept = {name: value for name, value in message.attributes.items() if not (marked and name == SESSION_ATTRIBUTE)}
@@ -284,11 +284,11 @@ def build_returned_message(message: Message, *, key: str, fifo: bool) -> Outgoin
 
 
 def _build_outgoing(message: Message, attributes: Attributes, *, known_as: str | None) -> Outgoing:
-    """Copy a message. `known_as`, by FIFO queues: a retry is suppressed, two different messages never are."""
+    """Copy a message. `known_as` is the deduplication id in FIFO queues: only retries have the same one."""
     return Outgoing(
         body=message.body,
         attributes=attributes,
-        # Standard queues take a group too, to share fairly between its senders.
+        # Standard queues accept a message group too, for fairness between groups.
         group_id=message.group_id,
         deduplication_id=known_as,
         trace_header=message.trace_header,

@@ -1,6 +1,6 @@
 """Tries a filter on one message, and reports the result of each condition. Pure.
 
-Everything is asked of the router, so that a trial and the splitter can't differ.
+All results come from the router, so that a trial and the splitter can't differ.
 """
 
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ NO = "no"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One condition of a filter: its place in a filter file, its pattern or program, and the answer to it.
+    """A condition of a filter: its place in a filter file, its pattern or program, and its result.
 
-    The answer is yes, no, or what kept it from being either.
+    The result is yes, no, or the fault that prevented either.
     """
 
     place: str
@@ -29,19 +29,19 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """Whether the filter matches the message, and its conditions. An empty filter has none, and matches nothing."""
+    """The result of a filter on a message, and its conditions. An empty filter has none, and matches nothing."""
 
     matches: bool
     conditions: tuple[Condition, ...]
 
 
-def try_filter(filter_: Filter, sight: FilterInput, *, decide: Decide) -> Trial:
+def try_filter(filter_: Filter, filter_input: FilterInput, *, decide: Decide) -> Trial:
     """Try a filter whose patterns and program were checked."""
     conditions = tuple(
-        Condition(place=place, asked=condition, answer=_answer(part, sight, decide))
+        Condition(place=place, asked=condition, answer=_answer(part, filter_input, decide))
         for place, condition, part in _parts(filter_)
     )
-    return Trial(matches=_answer(filter_, sight, decide) == YES, conditions=conditions)
+    return Trial(matches=_answer(filter_, filter_input, decide) == YES, conditions=conditions)
 
 
 def _parts(filter_: Filter) -> Iterator[tuple[str, str, Filter]]:
@@ -55,9 +55,9 @@ def _parts(filter_: Filter) -> Iterator[tuple[str, str, Filter]]:
         yield "jq_filter", filter_.jq, Filter(jq=filter_.jq)
 
 
-def _answer(filter_: Filter, sight: FilterInput, decide: Decide) -> str:
+def _answer(filter_: Filter, filter_input: FilterInput, decide: Decide) -> str:
     alone = Share(session_id="", key="", started_at_ms=0, filter=filter_)
-    recipients = Router.build([alone], decide=decide).find_recipients(sight)
+    recipients = Router.build([alone], decide=decide).find_recipients(filter_input)
     if recipients.faults:
         return recipients.faults[0].kind
     return NO if recipients.stealing is None else YES

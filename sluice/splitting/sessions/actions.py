@@ -1,7 +1,7 @@
 """Actions that are due for sessions and their queues. Pure.
 
-It follows from the state alone, and every action may be done twice: so whoever comes by, after whatever crash, goes on
-where the last one stopped. An action is answered with an event.
+Actions are derived only from the registry's state, and each may be repeated. So after any crash the next invocation
+continues the work. The result of an action is an event.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,30 +13,30 @@ from sluice.splitting.sessions.state import Phase, QueueState, Registry, Split, 
 
 
 class CreateQueue(msgspec.Struct, frozen=True):
-    """Make it like the split's source. Answer with `QueueCreated` or `QueueNotCreated`."""
+    """Create a queue with the attributes of the split's source. Results in `QueueCreated` or `QueueNotCreated`."""
 
     name: str
     queue_id: str
 
 
 class PointConsumer(msgspec.Struct, frozen=True):
-    """Let the deployed consumers read this queue, step by step. The last answer is `ConsumerPointed`."""
+    """Make the deployed consumers read this queue, step by step. The last resulting event is `ConsumerPointed`."""
 
     queue_id: str
     at: str
 
 
 class SwitchSplitter(msgspec.Struct, frozen=True):
-    """Let the splitter read the split's source, or no longer. Answer with `SplitterSwitched`."""
+    """Enable or disable the splitter's trigger from the split's source. Results in `SplitterSwitched`."""
 
     queue_id: str
     on: bool
 
 
 class ReturnLeftovers(msgspec.Struct, frozen=True):
-    """Send the queue's messages to `to`, then delete them from the queue. Answer with `LeftoversReturned`.
+    """Send the queue's messages to `to`, then delete them from the queue. Results in `LeftoversReturned`.
 
-    Where it isn't `final`, somebody may still send to the queue: whether it was empty then means nothing.
+    If the action isn't `final`, splitters may still send to the queue, so finding it empty means nothing yet.
     """
 
     name: str
@@ -45,13 +45,13 @@ class ReturnLeftovers(msgspec.Struct, frozen=True):
 
 
 class DeleteQueue(msgspec.Struct, frozen=True):
-    """Answer with `QueueDeleted`, also where it didn't exist, or with `CleanupFailed`."""
+    """Delete a queue. Results in `QueueDeleted`, also if the queue didn't exist, or in `CleanupFailed`."""
 
     name: str
 
 
 class CountMain(msgspec.Struct, frozen=True):
-    """Answer with `MainCounted`."""
+    """Count the messages of a main queue. Results in `MainCounted`."""
 
     queue_id: str
     name: str
@@ -61,7 +61,7 @@ Action = CreateQueue | PointConsumer | SwitchSplitter | ReturnLeftovers | Delete
 
 
 def due(registry: Registry) -> Iterator[Action]:
-    """Yield everything to be done in this state, all of it safe to do again."""
+    """Yield all actions that are due in this state. All of them may be repeated."""
     for split in registry.splits.values():
         if not split.static:
             yield from _due_of_consumers(registry, split)
@@ -79,31 +79,31 @@ def _due_of_consumers(registry: Registry, split: Split) -> Iterator[Action]:
     if wanted_queue is not None and split.consumer_at != wanted_queue and registry.is_there(split, wanted_queue):
         yield PointConsumer(split.queue_id, wanted_queue)
     if split.wants_splitter or registry.find_consumers(split.queue_id).splitter_on is not False:
-        # Also where it has been seen on: a deployment of the stacks switches it off.
+        # Due even if the trigger was seen enabled, since a deployment of the stacks disables it.
         yield SwitchSplitter(split.queue_id, split.wants_splitter)
 
 
 def _due_of_condemned(registry: Registry, queue: TemporaryQueue) -> Iterator[Action]:
     split, of_session = registry.splits[queue.queue_id], queue.session_id is not None
-    # A main queue is condemned only once every splitter has let go of it.
+    # A main queue is condemned only after every splitter has stopped sending to it.
     is_quiet = queue.quiet_since_ms is not None if of_session else split.consumer_at != queue.name
     has_main = split.main is not None and (split.static or registry.is_there(split, split.main))
-    # From main itself, or where main never came to be, to the source.
+    # Leftovers of main itself go to the source, as do a session's if main was never created.
     home = split.main if of_session and split.main is not None and has_main else split.source
     if not is_quiet:
         if of_session and not queue.mirror and queue.state is QueueState.CREATED:
-            # The deployed consumer needn't wait for splitters at rest to have seen the end.
+            # Returned early, so that the deployed consumer needn't wait for idle splitters to see the session's end.
             yield ReturnLeftovers(queue.name, home, final=False)
     elif queue.mirror or queue.state is not QueueState.CREATED:
-        # A mirroring session's messages were copies: the deployed consumer has had them.
+        # A mirroring session's messages are copies, which the deployed consumer has received.
         yield DeleteQueue(queue.name)
     else:
         yield ReturnLeftovers(queue.name, home)
 
 
 def orphans(existing: Iterable[str], registry: Registry, *, deployment: str) -> list[str]:
-    """List, of the queues that exist, those of this deployment that the registry doesn't know: to be deleted.
+    """List the queues of this deployment that the registry doesn't know, which the caller should delete.
 
-    The queues are to be listed before the registry is read: then a queue that has just been made is known.
+    The caller must list the `existing` queues before it reads the registry, so that new queues are known.
     """
     return [name for name in existing if is_ours(name, deployment=deployment) and name not in registry.queues]

@@ -1,7 +1,7 @@
 """Events of sessions, their queues, the deployed consumers and the splitter's trigger. Pure.
 
-An event is called with the registry and a clock's reading, and gives the registry after it. One that comes late or
-twice changes nothing. What follows from it is in `rules`.
+An event is called with the registry and the current time, and returns the new registry. A late or repeated event
+changes nothing. `rules` derive further transitions from the new state.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from sluice.splitting.sessions.state import (
 )
 
 SETUP_LIMIT_S = 180
-MOVING_SETUP_LIMIT_S = 900  # where a consumer is re-pointed: a service rolls over, a trigger is made
+MOVING_SETUP_LIMIT_S = 900  # if a consumer is re-pointed, for example by a service's roll-over
 HEARTBEAT_LIMIT_S = 30
 
 Event = Callable[[Registry, int], Registry]
@@ -35,7 +35,7 @@ class SessionRefused(BadConfiguration):
 
 
 class SessionRequested(msgspec.Struct, frozen=True, kw_only=True):
-    """A session is asked for, with its queues' names; `main_names` are used where a split has no main queue yet."""
+    """A session was requested, with names for its queues. `main_names` are used for splits without a main queue."""
 
     session_id: str
     key: str
@@ -99,7 +99,7 @@ class SessionRequested(msgspec.Struct, frozen=True, kw_only=True):
             raise SessionRefused("each queue needs a new name")
 
     def _open_split(self, registry: Registry, queue_id: str, now_ms: int) -> Registry:
-        """Give the split a main queue. One that drains, or lets go of main, is taken over as it is."""
+        """Give the split a main queue and make it active. A releasing or draining split keeps its main queue."""
         split = registry.splits[queue_id]
         if split.phase is Phase.ACTIVE:
             return registry
@@ -128,12 +128,12 @@ class SessionStopped(msgspec.Struct, frozen=True):
 
 
 class QueueCreated(msgspec.Struct, frozen=True):
-    """A planned queue is there."""
+    """A planned queue was created."""
 
     name: str
 
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
-        """Take the queue for created."""
+        """Mark the queue as created."""
         queue = registry.queues.get(self.name)
         if queue is None or queue.state is not QueueState.PLANNED:
             return registry
@@ -141,7 +141,7 @@ class QueueCreated(msgspec.Struct, frozen=True):
 
 
 class QueueNotCreated(msgspec.Struct, frozen=True):
-    """A planned queue can't be made: the sessions that wait for it fail."""
+    """A planned queue can't be created, so the sessions that wait for it fail."""
 
     name: str
     reason: str
@@ -159,14 +159,14 @@ class QueueNotCreated(msgspec.Struct, frozen=True):
 
 
 class LeftoversReturned(msgspec.Struct, frozen=True):
-    """A pass over a condemned queue returned messages; `empty` if then none was left, not even in flight."""
+    """A pass over a condemned queue returned messages. `empty`: the queue then had none, not even in flight."""
 
     name: str
     number: int
     empty: bool
 
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
-        """Count the messages, and take the queue for emptied where it is."""
+        """Count the messages, and mark the queue as emptied if it is."""
         queue = registry.queues.get(self.name)
         if queue is None or not queue.condemned:
             return registry
@@ -175,9 +175,10 @@ class LeftoversReturned(msgspec.Struct, frozen=True):
 
 
 class QueueDeleted(msgspec.Struct, frozen=True):
-    """A queue is gone, or never was.
+    """A queue was deleted, or never existed.
 
-    One that somebody else deleted stays: the splitter passes over it, and its session ends by its own limits.
+    A queue that isn't condemned was deleted by somebody else and stays in the registry: the splitter skips it, and its
+    session ends by its own limits.
     """
 
     name: str
@@ -191,13 +192,13 @@ class QueueDeleted(msgspec.Struct, frozen=True):
 
 
 class CleanupFailed(msgspec.Struct, frozen=True):
-    """A condemned queue can't be emptied or deleted for now; it will be tried again."""
+    """A condemned queue can't be emptied or deleted now. The next tick tries again."""
 
     name: str
     reason: str
 
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
-        """Show the first such reason at the session behind why it ended."""
+        """Append the first such failure to the reason why the session ended."""
         queue = registry.queues.get(self.name)
         session = registry.sessions.get(queue.session_id or "") if queue is not None else None
         if session is None or session.status is not Status.CLOSING:
@@ -207,13 +208,13 @@ class CleanupFailed(msgspec.Struct, frozen=True):
 
 
 class MainCounted(msgspec.Struct, frozen=True):
-    """SQS's counts of a draining main queue: visible, in flight and delayed together."""
+    """SQS's counts of a draining main queue: visible, in flight and delayed messages together."""
 
     queue_id: str
     messages: int
 
     def __call__(self, registry: Registry, now_ms: int) -> Registry:
-        """Remember since when main is empty."""
+        """Store since when main is empty."""
         split = registry.splits.get(self.queue_id)
         if split is None or split.phase is not Phase.DRAINING:
             return registry
@@ -225,10 +226,10 @@ class TimePassed(msgspec.Struct, frozen=True):
     """Time has passed since the registry was written."""
 
     def __call__(self, registry: Registry, now_ms: int) -> Registry:
-        """End sessions that have exceeded a limit, and forget splitters that are silent for their lease.
+        """End sessions that have exceeded a limit, and remove splitters that were silent for their lease.
 
-        What splitters have seen counts as the registry came: one that nobody knows of yet may announce itself with the
-        version before, while this change makes the next.
+        Announcements are those read before this change: a new splitter may still announce itself with the previous
+        version, while this change creates the next one.
         """
         registry = registry.with_queues(self._quiet(registry, now_ms))
         for session in registry.sessions.values():
@@ -242,7 +243,7 @@ class TimePassed(msgspec.Struct, frozen=True):
 
     @staticmethod
     def _quiet(registry: Registry, now_ms: int) -> Iterator[TemporaryQueue]:
-        """Find condemned queues to which no splitter sends: every splitter has seen the end of their session."""
+        """Yield condemned queues to which no splitter sends: every splitter has seen the end of their session."""
         for queue in registry.queues.values():
             if queue.session_id is None or not queue.condemned or queue.quiet_since_ms is not None:
                 continue
@@ -252,7 +253,7 @@ class TimePassed(msgspec.Struct, frozen=True):
 
     @staticmethod
     def _overdue(session: Session, now_ms: int, *, setup_limit_s: int) -> Reason | None:
-        """Name the limit that a session has exceeded. While it is set up it is not asked for heartbeats."""
+        """Return the limit that a session has exceeded, if any. Heartbeats are required only once it is ready."""
         age_s = (now_ms - session.started_at_ms) / 1_000
         if session.status not in ALIVE:
             return None
@@ -286,7 +287,7 @@ class ConsumersSeen(msgspec.Struct, frozen=True):
 
 
 class ConsumersSent(msgspec.Struct, frozen=True):
-    """The consumers of a split go to this queue from now on: from here they may be at either."""
+    """The consumers of a split are about to be moved to this queue. From now on they may read either queue."""
 
     queue_id: str
     to: str
@@ -306,14 +307,14 @@ class ConsumersSent(msgspec.Struct, frozen=True):
 
 
 class ConsumerMoved(msgspec.Struct, frozen=True):
-    """One of the consumers reads this queue, and every reader of it does."""
+    """A consumer was moved: all its readers read this queue."""
 
     queue_id: str
     place: int
     at: str
 
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
-        """Remember where it is, unless it has been sent elsewhere meanwhile."""
+        """Store the consumer's queue, unless it is being moved elsewhere in the meantime."""
         known = registry.find_consumers(self.queue_id)
         if self.place >= len(known.consumers) or self.at not in {
             known.consumers[self.place].at,
@@ -326,13 +327,13 @@ class ConsumerMoved(msgspec.Struct, frozen=True):
 
 
 class ConsumerStrayed(msgspec.Struct, frozen=True):
-    """One of the consumers of a split reads the source again, though Sluice hasn't changed it."""
+    """A consumer of a split reads the source again, although Sluice hasn't moved it."""
 
     queue_id: str
     place: int
 
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
-        """Remember where it is: splitters wait until it is back at main, or there would be two orders."""
+        """Store the consumer's queue. Splitters stop until it reads main again: two readers would mix the order."""
         known, split = registry.find_consumers(self.queue_id), registry.splits.get(self.queue_id)
         if split is None or split.consumer_at is None or self.place >= len(known.consumers):
             return registry
@@ -353,7 +354,7 @@ class ConsumerPointed(msgspec.Struct, frozen=True):
     at: str
 
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
-        """Remember where they are; whether splitters forward may follow from it."""
+        """Store the consumers' queue, which decides whether splitters forward messages."""
         split = registry.splits.get(self.queue_id)
         if split is None or split.consumer_at == self.at:
             return registry
@@ -377,13 +378,13 @@ class ConsumerRefused(msgspec.Struct, frozen=True):
 
 
 class SplitterSwitched(msgspec.Struct, frozen=True):
-    """The splitter's trigger has been seen on, or off; None where it is switched now, and may be either."""
+    """The splitter's trigger was seen enabled or disabled; None if it is just being switched, and may be either."""
 
     queue_id: str
     on: bool | None
 
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
-        """Remember which."""
+        """Store the trigger's state."""
         known = registry.find_consumers(self.queue_id)
         if known.splitter_on is self.on:
             return registry
@@ -398,7 +399,7 @@ class ConsumersHeld(msgspec.Struct, frozen=True):
     until_ms: int = 0
 
     def __call__(self, registry: Registry, now_ms: int) -> Registry:
-        """Remember it, unless another was first."""
+        """Store the hold, unless another invocation has one."""
         known = registry.find_consumers(self.queue_id)
         if known.held_by != self.by and (not self.until_ms or (known.held_by and now_ms < known.held_until_ms)):
             return registry

@@ -1,11 +1,11 @@
 """Derives the transitions that follow from the registry's state, and limits them to one write. Pure.
 
-What makes it safe:
-- A queue's name is in the registry before the queue is made, and leaves it after the queue is gone.
-- A splitter first announces itself with the version it has read, then reads the version again, and only then routes by
-  it (again, if it changed). One that hasn't announced itself for `SPLITTER_LEASE_S`, which is more than a batch may
-  take, runs no batch. So once every live splitter has seen a version, nobody routes by an older one.
-- A queue that is no longer routed to is emptied, and deleted only once it has been seen empty after that.
+These rules make it safe:
+- A queue's name is added to the registry before the queue is created, and removed after the queue is deleted.
+- A splitter first announces the version that it has read, then reads the version again, and routes by it only if it is
+  unchanged; otherwise it repeats this. A splitter without an announcement for `SPLITTER_LEASE_S`, longer than any batch
+  takes, runs no batch. So once every live splitter has seen a version, none routes by an older one.
+- A queue to which nothing is routed any more is emptied, and deleted only after it was seen empty.
 """
 
 from collections import Counter
@@ -16,20 +16,20 @@ from msgspec.structs import replace
 from sluice.splitting.sessions.events import Event
 from sluice.splitting.sessions.state import ALIVE, Phase, QueueState, Registry, Session, Split, Status
 
-SPLITTER_READS_WITHIN_MS = 1_500  # a batch begins with a version at most a second old; clocks differ
+SPLITTER_READS_WITHIN_MS = 1_500  # a batch's version is at most a second old; the rest is for different clocks
 # "After you create a queue, you must wait at least one second after the queue is created to be able to use the queue":
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html
 QUEUE_IS_USED_AFTER_MS = 1_200
-DRAIN_QUIET_S = 60  # SQS's counts are right within a minute of the last change
-# Of queues and sessions in one write: a DynamoDB transaction has 100 items, and each of 15 splits may have two.
+DRAIN_QUIET_S = 60  # SQS's counts are correct within a minute of the last change
+# Queues and sessions per write: a DynamoDB transaction has 100 items, and each of 15 splits may add two.
 CHANGES_AT_ONCE = 60
-KEEP_FAILED_S = 3_600  # how long a session that failed to start can be looked at
+KEEP_FAILED_S = 3_600  # how long owners can read why a session failed to start
 
 
 def apply(registry: Registry, event: Event, *, now_ms: int) -> Registry:
-    """Take the event and all that follows from it into the registry. Raises `SessionRefused`."""
+    """Apply the event, and all transitions that follow from it. Raises `SessionRefused`."""
     registry = event(registry, now_ms)
-    while True:  # each rule moves things forward only, so this ends
+    while True:  # this loop ends, since no rule moves a state back
         before = registry
         for rule in RULES:
             registry = rule(registry, now_ms)
@@ -38,7 +38,7 @@ def apply(registry: Registry, event: Event, *, now_ms: int) -> Registry:
 
 
 def make_resources_ready(registry: Registry, now_ms: int) -> Registry:
-    """Route to sessions whose queues are there, and whose consumers read main."""
+    """Start to route to sessions whose queues exist and whose consumers read main."""
     for session in registry.sessions.values():
         if session.status is not Status.STARTING:
             continue
@@ -61,7 +61,7 @@ def make_resources_ready(registry: Registry, now_ms: int) -> Registry:
 
 
 def make_ready(registry: Registry, now_ms: int) -> Registry:
-    """Make those ready whom messages will find: a splitter at rest announces itself with its next batch."""
+    """Mark sessions as ready once messages will reach them. An idle splitter learns of them at its next batch."""
     for session in registry.sessions.values():
         made_ms = now_ms - session.changed_at_ms
         if session.status is not Status.RESOURCES_READY or made_ms < QUEUE_IS_USED_AFTER_MS:
@@ -73,7 +73,7 @@ def make_ready(registry: Registry, now_ms: int) -> Registry:
 
 
 def move_splits(registry: Registry, now_ms: int) -> Registry:
-    """Take each split one phase on, where it is time."""
+    """Move each split to its next phase, if it is due."""
     for split in registry.splits.values():
         match split.phase:
             case Phase.ACTIVE if not _is_used(registry, split) and split.static:
@@ -94,7 +94,7 @@ def move_splits(registry: Registry, now_ms: int) -> Registry:
                 main = registry.queues.get(split.main or "")
                 registry = registry if main is None else registry.with_queues([replace(main, condemned=True)])
             case Phase.RESTORING if split.consumer_at == split.source and split.main not in registry.queues:
-                registry = registry.with_routing_changed()  # a deployment may have given it a main queue meanwhile
+                registry = registry.with_routing_changed()  # a deployment may have configured a main queue
                 moved = replace(split, phase=Phase.IDLE, main=None)
             case _:
                 continue
@@ -103,7 +103,7 @@ def move_splits(registry: Registry, now_ms: int) -> Registry:
 
 
 def _is_used(registry: Registry, split: Split) -> bool:
-    """Whether a session lives, or the queue of one that ended still has to be emptied into main."""
+    """Return whether a live session uses the split, or an ended one's queue still has to be emptied."""
     lives = any(session.status in ALIVE and split.queue_id in session.filters for session in registry.sessions.values())
     return lives or any(
         queue.queue_id == split.queue_id and queue.session_id is not None for queue in registry.queues.values()
@@ -111,15 +111,15 @@ def _is_used(registry: Registry, split: Split) -> bool:
 
 
 def _is_drained(registry: Registry, split: Split, now_ms: int) -> bool:
-    """Whether the consumer has read what is in main, as far as order asks for it: the rest goes back to the source.
+    """Return whether the consumer has read main as far as order requires; the rest is returned to the source.
 
-    Nobody forwards to main any more by then, nor will.
+    At this point no splitter forwards to main any more.
     """
     if not registry.all_have_seen(split.released_at_version, now_ms=now_ms):
         return False
     main = registry.queues.get(split.main or "")
     if main is None or main.state is QueueState.PLANNED:
-        return True  # the first session failed before there was a main queue
+        return True  # the first session failed before main was created
     quiet_s = DRAIN_QUIET_S if split.fifo else 0
     if split.quiet_since_ms is not None and now_ms - split.quiet_since_ms >= quiet_s * 1_000:
         return True
@@ -127,7 +127,7 @@ def _is_drained(registry: Registry, split: Split, now_ms: int) -> bool:
 
 
 def forget(registry: Registry, now_ms: int) -> Registry:
-    """Let sessions go whose queues are gone; those that failed to start stay to be looked at."""
+    """Remove sessions whose queues are deleted. Those that failed to start are kept for a while."""
     owners = {queue.session_id for queue in registry.queues.values()}
 
     def is_over(session: Session) -> bool:
@@ -145,11 +145,11 @@ RULES: tuple[Callable[[Registry, int], Registry], ...] = (make_resources_ready, 
 
 
 def within_a_write(before: Registry, after: Registry, events: Sequence[Event]) -> Registry:
-    """Take as much of the change as one write: whole sessions with their queues, first those the events are about.
+    """Limit the change to one write: whole sessions with their queues, first those that the events are about.
 
-    The other sessions stay as they were: what follows from a state follows again at the next event.
+    The other sessions stay as they were: their transitions follow from the state again at the next event.
     """
-    changed: Counter[str] = Counter()  # items by session id, those of its queues too
+    changed: Counter[str] = Counter()  # changed items by session id, including its queues
     for name in before.queues.keys() | after.queues.keys():
         old, new = before.queues.get(name), after.queues.get(name)
         changed[next(queue.session_id or "" for queue in (new, old) if queue)] += old != new

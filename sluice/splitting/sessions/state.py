@@ -1,7 +1,7 @@
 """The registry of sessions and their queues: its values and queries. Pure.
 
-What is stored of it has a `Format` beside its type. What happens to it is in `events`, what follows in `rules`, and
-what is to be done about it in `actions`.
+Stored types have a `Format` each. `events` change the registry, `rules` derive transitions, and `actions` list due
+work.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ SPLITTER_LEASE_S = 30
 
 
 class Status(StrEnum):
-    """How far a session has come."""
+    """The progress of a session."""
 
     STARTING = "Starting"
     RESOURCES_READY = "ResourcesReady"
@@ -35,42 +35,43 @@ ALIVE = ROUTED | {Status.STARTING}
 
 
 class Reason(StrEnum):
-    """Why a session ended, beside what AWS says."""
+    """The reasons why a session ends, besides errors of AWS."""
 
     STOPPED = "Stopped"
     SETUP_DEADLINE_EXCEEDED = "SetupDeadlineExceeded"
     UNUSED = "Unused"
     TIME_LIMIT_EXCEEDED = "TimeLimitExceeded"
-    FILTER_TIMED_OUT = "FilterTimedOut"  # a jq program, on one message
-    PATTERN_TIMED_OUT = "PatternTimedOut"  # on one message
-    PATTERN_FAILED = "PatternFailed"  # it doesn't compile any more, or takes all memory
-    FILTER_TOO_SLOW = "FilterTooSlow"  # on the messages of a batch together, twice
-    QUEUE_REFUSED = "QueueRefused"  # with SQS's words
-    QUEUE_GONE = "QueueGone"  # somebody has deleted it
+    FILTER_TIMED_OUT = "FilterTimedOut"  # a jq program was too slow on one message
+    PATTERN_TIMED_OUT = "PatternTimedOut"  # a pattern was too slow on one message
+    PATTERN_FAILED = "PatternFailed"  # a pattern no longer compiles, or exhausts the memory
+    FILTER_TOO_SLOW = "FilterTooSlow"  # twice too slow on the messages of a batch together
+    QUEUE_REFUSED = "QueueRefused"  # SQS refused messages; its error is appended
+    QUEUE_GONE = "QueueGone"  # somebody deleted the session's queue
 
 
 class QueueState(StrEnum):
-    """How far a temporary queue has come."""
+    """The state of a temporary queue."""
 
-    PLANNED = "planned"  # recorded; it may or may not be there
+    PLANNED = "planned"  # recorded; the queue may or may not exist
     CREATED = "created"
-    EMPTIED = "emptied"  # no longer routed to, and seen empty since
+    EMPTIED = "emptied"  # nothing is routed to the queue, and it was seen empty since
 
 
 class Phase(StrEnum):
-    """How far a split queue has come. With a static consumer only the first two occur."""
+    """The phase of a split queue. With a static consumer only the first two occur."""
 
-    IDLE = "idle"  # no sessions
+    IDLE = "idle"  # the split has no sessions
     ACTIVE = "active"
-    RELEASING = "releasing"  # the splitter is switched off; what it has read still goes to main
-    DRAINING = "draining"  # the deployed consumer reads main until it is empty, and messages wait at the source
-    RESTORING = "restoring"  # the consumer goes back to the source, and what is left of main too
+    RELEASING = "releasing"  # the splitter is disabled; messages that it has read still go to main
+    DRAINING = "draining"  # the deployed consumer empties main; new messages wait in the source
+    RESTORING = "restoring"  # the consumer, and the rest of main's messages, go back to the source
 
 
 class TemporaryQueue(Struct, frozen=True, kw_only=True):
-    """A queue that was made for sessions. Without a session it is a main queue. `returned` counts messages put back.
+    """A queue that was created for a session; without a session, a main queue.
 
-    `quiet_since_ms`: since when nobody sends to it any more, of a session's queue that is condemned.
+    `returned` counts messages put back. `quiet_since_ms` is the time since which nothing is sent to a condemned
+    session's queue.
     """
 
     name: str
@@ -84,10 +85,10 @@ class TemporaryQueue(Struct, frozen=True, kw_only=True):
 
 
 class Split(Struct, frozen=True, kw_only=True):
-    """A split queue. `main` is the deployed consumer's: the stacks' own with a static consumer, else a temporary one.
+    """A split queue. `main` is the deployed consumer's queue: static and of the stacks, or a temporary one.
 
-    `consumer_at` is the queue that the consumer has been seen to be pointed at, None while it is on its way.
-    `drain_timeout_s` None is no limit.
+    `consumer_at` is the queue that the consumer was last seen reading, None while it is being moved. If
+    `drain_timeout_s` is None, draining has no limit.
     """
 
     queue_id: str
@@ -103,33 +104,33 @@ class Split(Struct, frozen=True, kw_only=True):
 
     @property
     def wanted_consumer_at(self) -> str | None:
-        """The queue that the consumer should read."""
+        """Return the queue that the consumer should read."""
         return self.source if self.phase in {Phase.IDLE, Phase.RESTORING} else self.main
 
     @property
     def forwards(self) -> bool:
-        """Whether a splitter may forward what it reads. It waits until the deployed consumer reads main."""
+        """Return whether a splitter may forward messages: only while the deployed consumer reads main."""
         is_moved = self.main is not None and self.consumer_at == self.main
         return self.static or (self.phase in {Phase.ACTIVE, Phase.RELEASING} and is_moved)
 
     @property
     def wants_splitter(self) -> bool:
-        """Whether a splitter is to read this split's source."""
+        """Return whether a splitter should read this split's source."""
         return self.forwards and self.phase is not Phase.RELEASING
 
     @property
     def fifo(self) -> bool:
-        """Whether its queues keep order."""
+        """Return whether the split's queues are FIFO queues."""
         return self.source.endswith(FIFO_SUFFIX)
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether it is as it was before anybody split it."""
+        """Return whether the split is in its original state, without sessions."""
         return self.phase is Phase.IDLE and (self.static or self.consumer_at == self.source)
 
 
 class Session(Struct, frozen=True, kw_only=True):
-    """A session: who, since when, its filter for each of its queues, and when it was last heard of."""
+    """A session: its owner, start, filter for each of its queues, and last heartbeat."""
 
     session_id: str
     key: str
@@ -151,27 +152,25 @@ TEMPORARY_QUEUES = Format(kind="temporary queue", version=1, type=TemporaryQueue
 
 
 class Sighting(msgspec.Struct, frozen=True):
-    """A splitter's last announcement: the version that it routes by, and when."""
+    """A splitter's last announcement: the version by which it routes, and the time."""
 
     version: int
     at_ms: int
 
     def is_live(self, now_ms: int) -> bool:
-        """Whether the splitter may still be at a batch. One that is silent for its lease runs none."""
+        """Return whether the splitter may still run a batch. One that is silent for its lease runs none."""
         return now_ms - self.at_ms < SPLITTER_LEASE_S * 1_000
 
 
 class Registry(Struct, frozen=True, kw_only=True):
-    """Everything that is known. `version` changes with everything that splitters have to know."""
+    """The state of all splits and sessions. `version` changes with everything that splitters need to know."""
 
     version: int = 0
     splits: Mapping[str, Split] = field(default_factory=dict)
     sessions: Mapping[str, Session] = field(default_factory=dict)
     queues: Mapping[str, TemporaryQueue] = field(default_factory=dict)
-    consumers: Mapping[str, Consumers] = field(default_factory=dict)  # by queue id, of those that are re-pointed
+    consumers: Mapping[str, Consumers] = field(default_factory=dict)  # re-pointed ones, by queue id
     splitters: Mapping[str, Sighting] = field(default_factory=dict)
-
-    # What it says
 
     def list_session_queues(self, session_id: str) -> list[TemporaryQueue]:
         """List the session's queues."""
@@ -182,7 +181,7 @@ class Registry(Struct, frozen=True, kw_only=True):
         return next((queue for queue in self.list_session_queues(session_id) if queue.queue_id == queue_id), None)
 
     def list_shares(self, queue_id: str) -> list[Share]:
-        """List the shares that the splitter of this queue routes by, at this version."""
+        """List the shares by which this queue's splitter routes, at this version."""
         return [
             Share(
                 session_id=session.session_id,
@@ -197,19 +196,17 @@ class Registry(Struct, frozen=True, kw_only=True):
         ]
 
     def all_have_seen(self, version: int, *, now_ms: int) -> bool:
-        """Whether every live splitter routes by this version or a later one."""
+        """Return whether every live splitter routes by this version or a later one."""
         return all(seen.version >= version for seen in self.splitters.values() if seen.is_live(now_ms))
 
     def find_consumers(self, queue_id: str) -> Consumers:
-        """Give what is re-pointed for a split."""
+        """Return the re-pointed consumers of a split; an empty value if there are none."""
         return self.consumers.get(queue_id) or Consumers(queue_id=queue_id)
 
     def is_there(self, split: Split, name: str) -> bool:
-        """Whether a queue that the split's consumer may read exists."""
+        """Return whether a queue that the split's consumer may read exists."""
         queue = self.queues.get(name)
         return name == split.source or (queue is not None and queue.state is QueueState.CREATED)
-
-    # What changes it
 
     def with_session(self, session: Session) -> "Registry":
         """Add or replace the session."""
@@ -220,7 +217,7 @@ class Registry(Struct, frozen=True, kw_only=True):
         return replace(self, splits={**self.splits, split.queue_id: split})
 
     def with_consumers(self, consumers: Consumers) -> "Registry":
-        """Add or replace what is re-pointed for a split."""
+        """Add or replace the re-pointed consumers of a split."""
         return replace(self, consumers={**self.consumers, consumers.queue_id: consumers})
 
     def with_queues(self, queues: Iterable[TemporaryQueue]) -> "Registry":
@@ -228,7 +225,7 @@ class Registry(Struct, frozen=True, kw_only=True):
         return replace(self, queues={**self.queues, **{queue.name: queue for queue in queues}})
 
     def with_routing_changed(self) -> "Registry":
-        """Count the version up: splitters have something to learn."""
+        """Increment the version, so that splitters read the registry again."""
         return replace(self, version=self.version + 1)
 
     def with_ended(self, session: Session, reason: str, *, now_ms: int) -> "Registry":

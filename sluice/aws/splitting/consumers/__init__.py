@@ -1,1 +1,1 @@
-"""Reads and changes, through AWS, the configuration that names the queue of a consumer."""
+"""Adapters that read and change the AWS configuration which names a consumer's queue."""

@@ -1,12 +1,12 @@
-"""Lambda functions: event source mappings between them and queues, the splitter's too, and environment variables.
+"""Re-points Lambda functions: event source mappings from queues, also the splitter's, and environment variables.
 
-A mapping keeps its queue for life, so that another queue needs another mapping, with the settings of the first:
+A mapping can't change its queue, so another queue needs another mapping, with the settings of the first one:
 https://docs.aws.amazon.com/lambda/latest/api/API_UpdateEventSourceMapping.html
-The one that was there is only disabled, and keeps its id. It is off before the other is on: both queues read at once
-would be no order for a FIFO queue's groups. Messages wait meanwhile.
+The original mapping is only disabled, and keeps its id. It is off before the other one is on: if both queues were read
+at once, a FIFO queue's groups would lose their order. In between, messages wait.
 
-A variable's new value holds for invocations that begin after the update; one that runs goes on with the old value, for
-the function's time-out at most. Published versions can't be changed:
+Invocations that begin after an update see a variable's new value. A running one keeps the old value, for the function's
+time-out at most. Published versions can't be changed:
 https://docs.aws.amazon.com/lambda/latest/dg/configuration-versions.html
 """
 
@@ -21,14 +21,14 @@ from sluice.errors import BadConsumer, CallFailed
 from sluice.splitting.consumers.rewriting import check_named, rewrite
 from sluice.splitting.consumers.targets import LambdaTrigger, LambdaVariable, describe_target
 
-if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
+if TYPE_CHECKING:  # only for type hints: boto3-stubs is not in the bundles
     from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_lambda.type_defs import EventSourceMappingConfigurationTypeDef, FunctionConfigurationResponseTypeDef
 
 LATEST = "$LATEST"
 ON, OFF = "Enabled", "Disabled"
-STEADY = {ON: True, OFF: False}  # all other states pass, and in them Lambda refuses to change a mapping
-# Of those that a queue's mapping may have; what is unset is empty, zero or missing.
+STEADY = {ON: True, OFF: False}  # Lambda refuses changes in all other states, which are transient
+# The settings that a mapping from a queue can have. Unset ones are empty, zero or missing.
 COPIED = (
     "BatchSize",
     "FilterCriteria",
@@ -43,7 +43,7 @@ COPIED = (
 
 
 class Mapping(Struct, frozen=True, kw_only=True):
-    """A mapping as it was. `settings` are what `CreateEventSourceMapping` takes."""
+    """The original state of a mapping. `settings` are arguments of `CreateEventSourceMapping`."""
 
     mapping_id: str
     on: bool
@@ -54,13 +54,13 @@ MAPPINGS = Format(kind="event source mapping", version=1, type=Mapping)
 
 
 class LambdaTriggers(msgspec.Struct, frozen=True, kw_only=True):
-    """Through a client. `arn_prefix` is an ARN of the site's queues without the name."""
+    """Re-points the triggers of functions. `arn_prefix` is an ARN of the site's queues without the name."""
 
     client: "LambdaClient"
     arn_prefix: str
 
     def original(self, target: LambdaTrigger, *, queue: str) -> str:
-        """Read the queue's mapping. Raises `BadConsumer`, and `CallFailed`, also while it is changing."""
+        """Read the queue's mapping. Raises `BadConsumer`, and `CallFailed`, also while the mapping is changing."""
         response = self._mapping(target, queue)
         if response is None:
             raise BadConsumer(describe_target(target), f"there is none from {queue}")
@@ -72,15 +72,15 @@ class LambdaTriggers(msgspec.Struct, frozen=True, kw_only=True):
         return MAPPINGS.text(Mapping(mapping_id=response["UUID"], on=response["State"] == ON, settings=settings))
 
     def point(self, target: LambdaTrigger, original: str, *, queue: str, instead_of: str) -> bool:
-        """Switch one queue's mapping off and the other's as the original was; True once both are so.
+        """Disable the mapping of `instead_of`, then give `queue` the original mapping's state. True once both are done.
 
-        Mappings other than the original are deleted when they are switched off. Raises `BadConsumer`, `CallFailed`.
+        Mappings other than the original are deleted instead of disabled. Raises `BadConsumer`, `CallFailed`.
         """
         kept = MAPPINGS.from_text(original)
         return self._is_off(target, kept, instead_of) and self._is_restored(target, kept, queue)
 
     def reads(self, target: LambdaTrigger, *, queue: str) -> bool:
-        """Whether there is a mapping from this queue that is on. Raises `BadConsumer` and `CallFailed`."""
+        """Return whether an enabled mapping from this queue exists. Raises `BadConsumer` and `CallFailed`."""
         response = self._mapping(target, queue)
         return response is not None and response["State"] in {ON, "Enabling", "Creating", "Updating"}
 
@@ -118,7 +118,7 @@ class LambdaTriggers(msgspec.Struct, frozen=True, kw_only=True):
             self.client.update_event_source_mapping(UUID=mapping_id, Enabled=on)
 
     def _mapping(self, target: LambdaTrigger, queue: str) -> "EventSourceMappingConfigurationTypeDef | None":
-        """Find the one mapping from the queue to the function, None where there is none."""
+        """Find the only mapping from the queue to the function. Returns None if there is none."""
         with calls("ListEventSourceMappings"):
             response = self.client.list_event_source_mappings(
                 EventSourceArn=self.arn_prefix + queue, FunctionName=target.function
@@ -129,26 +129,26 @@ class LambdaTriggers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LambdaVariables(msgspec.Struct, frozen=True, kw_only=True):
-    """Through a client. `arn_prefix` is an ARN of the site's queues without the name."""
+    """Re-points functions by their variables. `arn_prefix` is an ARN of the site's queues without the name."""
 
     client: "LambdaClient"
     arn_prefix: str
 
     def original(self, target: LambdaVariable, *, queue: str) -> str:
-        """Read the variable, which names the queue. Raises `BadConsumer` and `CallFailed`."""
+        """Read the value of the variable, which must name the queue. Raises `BadConsumer` and `CallFailed`."""
         value = _variables(target, self._configuration(target))[target.variable]
         check_named(value, target.place, queue=self.arn_prefix + queue, of=describe_target(target))
         return value
 
     def point(self, target: LambdaVariable, *, queue: str, instead_of: str) -> bool:
-        """Let the variable name a queue instead of another; True once new invocations see it.
+        """Make the variable name `queue` instead of `instead_of`. Returns True once new invocations see it.
 
-        Raises `BadConsumer`, and `CallFailed`, also where somebody has changed the function since it was read: to call
-        again is right then.
+        Raises `BadConsumer`, and `CallFailed`, also if the function changed since it was read: then the caller should
+        retry.
         """
         response = self._configuration(target)
         status = response.get("LastUpdateStatus", "Successful")
-        if status == "InProgress":  # a second update would be refused
+        if status == "InProgress":  # Lambda would refuse a second update
             return False
         variables = _variables(target, response)
         old, new = self.arn_prefix + instead_of, self.arn_prefix + queue
@@ -172,7 +172,7 @@ class LambdaVariables(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _variables(target: LambdaVariable, response: "FunctionConfigurationResponseTypeDef") -> dict[str, str]:
-    """Take all the variables, as an update replaces them all. Raises `BadConsumer` where they can't be seen."""
+    """Return all variables, since an update replaces all of them. Raises `BadConsumer` if they can't be read."""
     if response.get("Version", LATEST) != LATEST:
         raise BadConsumer(describe_target(target), "a published version can't be changed")
     environment = response.get("Environment", {})
@@ -185,17 +185,17 @@ def _variables(target: LambdaVariable, response: "FunctionConfigurationResponseT
 
 
 class LambdaSplitterTriggers(msgspec.Struct, frozen=True):
-    """Through a client, which is made when a queue needs it: most sites have none."""
+    """Switches splitters' triggers. The client is created only if a queue needs it: most sites have no such queue."""
 
     client: Callable[[], "LambdaClient"]
 
     def is_on(self, trigger_id: str) -> bool | None:
-        """Whether a mapping is on; None while it changes, when Lambda refuses to change it. Raises `CallFailed`."""
+        """Return whether a mapping is enabled; None while it is changing and can't be updated. Raises `CallFailed`."""
         with calls("GetEventSourceMapping"):
             state = self.client().get_event_source_mapping(UUID=trigger_id)["State"]
         return STEADY.get(state)
 
     def switch(self, trigger_id: str, *, on: bool) -> None:
-        """Begin to switch a mapping. Raises `CallFailed`."""
+        """Begin to enable or disable a mapping. Raises `CallFailed`."""
         with calls("UpdateEventSourceMapping"):
             self.client().update_event_source_mapping(UUID=trigger_id, Enabled=on)

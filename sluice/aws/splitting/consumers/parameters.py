@@ -1,7 +1,7 @@
-"""Parameters of Systems Manager, from which applications read the name of their queue.
+"""Re-points applications that read their queue's name from a Systems Manager parameter.
 
-`PutParameter` has no condition, only a version that it gives: whose version isn't the next one after what was read has
-overwritten somebody, whose value is still in the history, and is written again.
+`PutParameter` isn't conditional, but returns the new version. If that isn't the version after the one that was read,
+the update has overwritten another writer's value, which is still in the history, and is restored from there.
 https://docs.aws.amazon.com/systems-manager/latest/APIReference/API_PutParameter.html
 """
 
@@ -17,26 +17,26 @@ from sluice.splitting.consumers.rewriting import check_named, rewrite
 from sluice.splitting.consumers.targets import SystemsManagerParameter, describe_target
 
 SECURE = "SecureString"
-MAX_WRITES = 5  # of a parameter that others write at the same time
-# Some of these an update without them would lose; a parameter's policies it keeps.
+MAX_WRITES = 5  # attempts to write a parameter that others write too
+# An update must repeat these settings of the parameter, or it would reset some of them. It keeps the policies.
 KEPT = ("AllowedPattern", "DataType", "Description", "Tier", "Type")
 
 
 class Parameters(msgspec.Struct, frozen=True, kw_only=True):
-    """Through a client of Systems Manager. `arn_prefix` is an ARN of the site's queues without the name."""
+    """Re-points by parameters. `arn_prefix` is an ARN of the site's queues without the name."""
 
-    client: Any  # boto3-stubs[ssm] isn't among the packages
+    client: Any  # untyped, as boto3-stubs[ssm] is not installed
     arn_prefix: str
     now_ms: Callable[[], int]
 
     def original(self, target: SystemsManagerParameter, *, queue: str) -> str:
-        """Read the parameter, which names the queue. Raises `BadConsumer` and `CallFailed`."""
+        """Read the value of the parameter, which must name the queue. Raises `BadConsumer` and `CallFailed`."""
         value: str = self._read(target, target.name)["Value"]
         check_named(value, target.place, queue=self.arn_prefix + queue, of=describe_target(target))
         return value
 
     def point(self, target: SystemsManagerParameter, *, queue: str, instead_of: str) -> bool:
-        """Let the parameter name a queue instead of another; True once its readers have had time to see it.
+        """Make the parameter name `queue` instead of `instead_of`. Returns True once its readers' caches have expired.
 
         Raises `BadConsumer` and `CallFailed`.
         """
@@ -47,12 +47,12 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
             return self.now_ms() >= written_ms + target.refresh_s * 1_000
         expected = response["Version"] + 1
         for _ in range(MAX_WRITES):
-            version = self._write(response["Name"], value)  # the target's may be an ARN
+            version = self._write(response["Name"], value)  # `target.name` may be an ARN
             if version == expected:
                 return False
-            # Somebody has written since: it is their value that is to name the queue.
+            # Somebody else wrote in between: take that value, and change only the queue's name in it.
             value = self._read(target, f"{response['Name']}:{version - 1}")["Value"]
-            with suppress(BadConsumer):  # then theirs stays as it is, and the next call says so
+            with suppress(BadConsumer):  # otherwise restore it unchanged: the next call raises
                 value = self._rewritten(target, value, queue=queue, instead_of=instead_of)
             expected = version + 1
         raise CallFailed(
@@ -64,7 +64,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
         return rewrite(value, target.place, old=old, new=new, of=describe_target(target))
 
     def _read(self, target: SystemsManagerParameter, name: str) -> dict[str, Any]:
-        """Read a version. Raises `BadConsumer` for a secret: the registry would hold it for all to read."""
+        """Read a version of the parameter. Raises `BadConsumer` for a secret: the registry would expose its value."""
         with calls("GetParameter"):
             response: dict[str, Any] = self.client.get_parameter(Name=name)["Parameter"]
         if response["Type"] == SECURE:
@@ -74,11 +74,11 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
         return response
 
     def _write(self, name: str, value: str) -> int:
-        """Write the value and keep all else; the version that it became."""
+        """Write the value and keep the other settings. Returns the new version."""
         pages = self.client.get_paginator("describe_parameters").paginate(
             ParameterFilters=[{"Key": "Name", "Option": "Equals", "Values": [name]}]
         )
-        with calls("DescribeParameters"):  # the one that is looked for may come after empty pages
+        with calls("DescribeParameters"):  # the result may follow empty pages
             kept = {
                 key: response[key]
                 for page in pages

@@ -1,9 +1,9 @@
-"""Environment variables of containers that ECS services run.
+"""Re-points ECS services by an environment variable of a container.
 
-A task definition never changes: another value is another revision, to which the service rolls over.
+Revisions of task definitions are immutable, so another value needs another revision, to which the service rolls over.
 https://docs.aws.amazon.com/AmazonECS/latest/developerguide/update-task-definition.html
-Revisions that name temporary queues are tagged, and deregistered when nothing is split any more: else the next
-deployment, which often starts from a family's latest revision, would carry their queues on.
+Revisions that name temporary queues are tagged, and are deregistered after the last session. Otherwise the next
+deployment, which often starts from a family's latest revision, would still name them.
 """
 
 from collections.abc import Mapping
@@ -21,12 +21,12 @@ from sluice.splitting.consumers.targets import EcsVariable, describe_target
 from sluice.splitting.consumers.temporary_queues import PREFIX
 
 TEMPORARY = "sluice-temporary"  # the tag of revisions that name temporary queues
-MAX_TIDIED = 20  # revisions at once
-UNKNOWN = "ClientException"  # what ECS says of a revision that was deleted
+MAX_TIDIED = 20  # task definition revisions deregistered per call
+UNKNOWN = "ClientException"  # ECS's error code for a deleted revision
 
 
 class _Revision(msgspec.Struct, frozen=True, kw_only=True):
-    """A revision of a task definition: `fields` are those of its registration, besides its tags."""
+    """A revision of a task definition: `fields` are the arguments to register it, without tags."""
 
     arn: str
     is_active: bool
@@ -39,23 +39,23 @@ class _Revision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
-    """Through a client of ECS. `arn_prefix` is an ARN of the site's queues without the name."""
+    """Re-points services. `arn_prefix` is an ARN of the site's queues without the name."""
 
-    client: Any  # boto3-stubs[ecs] isn't among the packages
+    client: Any  # untyped, as boto3-stubs[ecs] is not installed
     arn_prefix: str
 
     def original(self, target: EcsVariable, *, queue: str) -> str:
-        """Read the ARN of the service's task definition, which names the queue. Raises `BadConsumer`, `CallFailed`."""
+        """Return the service's task definition by ARN; it must name the queue. Raises `BadConsumer`, `CallFailed`."""
         revision = self._revision(self._service(target)["taskDefinition"])
         value = _variable(target, revision.fields)["value"]
         check_named(value, target.place, queue=self.arn_prefix + queue, of=describe_target(target))
         return revision.arn
 
     def point(self, target: EcsVariable, original: str, *, queue: str, instead_of: str) -> bool:
-        """Run a revision of the service that names another queue; True once no other revision runs.
+        """Run a revision of the service that names `queue`. Returns True once no task of another revision runs.
 
-        Where the original or the family's latest revision is just that, none is registered. Raises `BadConsumer`, and
-        `CallFailed`, also where ECS gave the roll-over up.
+        No revision is registered if the original or the family's latest one already names the queue. Raises
+        `BadConsumer`, and `CallFailed`, also if ECS gave the roll-over up.
         """
         service = self._service(target)
         revision = self._revision(service["taskDefinition"])
@@ -69,14 +69,14 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
                 self.client.update_service(cluster=target.cluster, service=target.service, taskDefinition=arn)
             return False
         primary = next(deployment for deployment in service["deployments"] if deployment["status"] == "PRIMARY")
-        state = primary.get("rolloutState", "COMPLETED")  # behind a Classic Load Balancer it has none
+        state = primary.get("rolloutState", "COMPLETED")  # missing behind a Classic Load Balancer
         if state == "FAILED":
             raise CallFailed("UpdateService", state, primary.get("rolloutStateReason", ""))
         runs_all = primary["runningCount"] == primary["desiredCount"] and not primary["pendingCount"]
         is_complete = len(service["deployments"]) == 1 and state == "COMPLETED" and runs_all
         if not is_complete or self._is_stopping(target, revision.arn):
             return False
-        # The family's latest revisions that name temporary queues are over, but for the one that runs.
+        # Deregister the family's latest revisions if they name temporary queues, except the one that runs.
         for _ in range(MAX_TIDIED):
             latest = self._revision(revision.fields["family"])
             if not latest.is_temporary or latest.arn == revision.arn:
@@ -100,11 +100,11 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
         with calls("DescribeTaskDefinition"):
             response = self.client.describe_task_definition(taskDefinition=arn_or_family, include=["TAGS"])
         definition = response["taskDefinition"]
-        # Whatever a definition can be registered with, also what this program doesn't know of.
+        # Keep all fields that registration accepts, including those that this program doesn't know.
         known = self.client.meta.service_model.operation_model("RegisterTaskDefinition").input_shape.members
         fields = {key: value for key, value in definition.items() if key in known}
         for container in fields["containerDefinitions"]:
-            # ECS gives them in any order.
+            # ECS returns variables in any order; revisions are compared.
             container["environment"] = sorted(container.get("environment", []), key=itemgetter("name"))
         return _Revision(
             arn=definition["taskDefinitionArn"],
@@ -114,7 +114,7 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _find_revision(self, fields: Mapping[str, Any], original: str) -> str | None:
-        """Find a revision that is so already: the original, or one registered before a crash."""
+        """Find an equal revision that exists already: the original, or one registered before a crash."""
         for arn_or_family in (original, fields["family"]):
             try:
                 revision = self._revision(arn_or_family)
@@ -137,7 +137,7 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
         return arn
 
     def _is_stopping(self, target: EcsVariable, arn: str) -> bool:
-        """Whether tasks of other revisions are still stopping: they may still process a message."""
+        """Return whether tasks of other revisions are still stopping: these may still process a message."""
         pages = iter(
             self.client.get_paginator("list_tasks").paginate(
                 cluster=target.cluster, serviceName=target.service, desiredStatus="STOPPED"
@@ -157,7 +157,7 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _variable(target: EcsVariable, fields: Mapping[str, Any]) -> dict[str, str]:
-    """Find the variable among its container's. Raises `BadConsumer` where it isn't set there."""
+    """Find the variable of the target's container. Raises `BadConsumer` if it isn't set there."""
     for container in fields["containerDefinitions"]:
         if container["name"] == target.container:
             for variable in container.get("environment", []):

@@ -1,7 +1,7 @@
 """Dispatches targets to the adapter of their kind, and connects to the EKS clusters of Kubernetes targets.
 
-The function's own role signs in to a cluster. A token is the URL of a request to STS that says who asks, signed for one
-cluster: https://docs.aws.amazon.com/eks/latest/best-practices/identity-and-access-management.html
+The function signs in to a cluster with its own role. A token is a presigned URL of STS's `GetCallerIdentity`, signed
+for one cluster: https://docs.aws.amazon.com/eks/latest/best-practices/identity-and-access-management.html
 """
 
 import base64
@@ -29,16 +29,17 @@ from sluice.splitting.consumers.targets import (
 )
 
 TOKEN_PREFIX = "k8s-aws-v1."  # noqa: S105 - what each begins with
-TOKEN_S = 60  # EKS takes none that says more
+TOKEN_S = 60  # seconds until a token expires; EKS accepts no more
 HEADER = "x-k8s-aws-id"
 SIGNED = "before-sign.sts.GetCallerIdentity"
 
 
 class AwsConsumers(msgspec.Struct, frozen=True, kw_only=True):
-    """Through clients that are made by service, each when a target needs it: most sites have none of most kinds.
+    """Re-points all kinds of targets. `client` creates an AWS client by service, each when a target needs it.
 
-    `arn_prefix` is an ARN of the site's queues without the name. What `original` gave is for its own kind alone.
-    `cluster` connects to a Kubernetes cluster by its name; where it isn't given, the name is EKS's.
+    `arn_prefix` is an ARN of the site's queues without the name. A state that `original` returns is only for targets of
+    the same kind. `cluster` connects to a Kubernetes cluster by its name; by default the name is that of an EKS
+    cluster.
     """
 
     client: Callable[[str], Any]
@@ -47,21 +48,20 @@ class AwsConsumers(msgspec.Struct, frozen=True, kw_only=True):
     cluster: Callable[[str], Api] | None = None
 
     def original(self, target: Target, *, queue: str) -> str:
-        """Read the target's state while it reads this queue. It must be stored before the first call of `point`.
+        """Return the state of a target that reads this queue. Changes nothing. Raises `BadConsumer` and `CallFailed`.
 
-        Changes nothing. Raises `BadConsumer` and `CallFailed`.
+        The caller must store the state before the first call of `point`.
         """
         original: str = self._adapter(target).original(target, queue=queue)
         return original
 
     def point(self, target: Target, original: str, *, queue: str, instead_of: str) -> bool:
-        """Make the target read another queue, in either direction; True once every reader does.
+        """Make the target read another queue, in either direction. Returns True once every reader does.
 
         Raises as `original` does. It never waits: if it returns False or raises, the caller calls again, also after a
-        crash. What others have changed of it meanwhile stays; where they have changed nothing, the way back ends in
-        exactly what it was.
-
-        Variables and parameters are rewritten as they are now: for them the original is what an operator looks at.
+        crash. Changes that others make in the meantime are kept; without any, the way back restores exactly the
+        original state. Variables and parameters are rewritten in their current value; their stored original is only for
+        operators to see.
         """
         adapter = self._adapter(target)
         if isinstance(target, LambdaVariable | SystemsManagerParameter):
@@ -71,7 +71,7 @@ class AwsConsumers(msgspec.Struct, frozen=True, kw_only=True):
         return is_there
 
     def reads(self, target: Target, *, queue: str) -> bool:
-        """Whether the target is configured to read this queue now. Changes nothing. Raises `CallFailed`."""
+        """Return whether the target is configured to read this queue now. Changes nothing. Raises `CallFailed`."""
         try:
             if isinstance(target, LambdaTrigger | KubernetesWorkload):
                 is_read: bool = self._adapter(target).reads(target, queue=queue)
@@ -98,13 +98,13 @@ class AwsConsumers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EksClusters(msgspec.Struct, frozen=True, kw_only=True):
-    """Through clients that are made by service, each when a cluster needs it. Connections are kept, tokens aren't."""
+    """Connects to EKS clusters by name. Caches connections, but no tokens. `client` creates AWS clients by service."""
 
     client: Callable[[str], Any]
     _known: dict[str, Api] = msgspec.field(default_factory=dict)
 
     def __call__(self, cluster: str) -> Api:
-        """Connect to a cluster by its name. Raises `CallFailed`, also while it is being made."""
+        """Connect to a cluster by its name. Raises `CallFailed`, also while the cluster is being created."""
         if cluster not in self._known:
             with calls("DescribeCluster"):
                 description = self.client("eks").describe_cluster(name=cluster)["cluster"]
