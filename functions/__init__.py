@@ -1,1 +1,1 @@
-"""The Lambda functions: a folder each, with its handler and what puts it together."""
+"""Lambda functions: each package has one function's handler and creates its dependencies."""

@@ -1,6 +1,6 @@
-"""Bootstrap of all functions: reading settings, reporting batches, sending operations to each other.
+"""Shared bootstrap of the Lambda functions: reads settings, reports failed messages, sends operations.
 
-Importing this has no side effects. A handler creates its dependencies at its environment's first invocation.
+Importing this module has no side effects. A handler creates its dependencies at its environment's first invocation.
 """
 
 import os
@@ -24,7 +24,7 @@ S = TypeVar("S", bound=Settings)
 
 
 def read_settings(kind: type[S]) -> S:
-    """Read a function's settings from its environment, and what is stored beside that. Raises `BadSetting`."""
+    """Read a function's settings from environment variables and Parameter Store. Raises `BadSetting`."""
     return kind.read(os.environ, read_parameters)
 
 
@@ -35,7 +35,7 @@ def make_reporter(
     kept: Callable[[Message], Message] = lambda message: message,
     again_after_s: tuple[int, ...] = AGAIN_AFTER_S,
 ) -> Reporter:
-    """Make what reports which messages of a batch failed; those that can't succeed go to the dead letters."""
+    """Return a reporter of failed messages. It sends messages that can't succeed to the dead-letter queue."""
     return Reporter(
         dead_letters=DeadLetters(sqs_client(), dead_letters_url, kept),
         executor=executor,
@@ -45,10 +45,10 @@ def make_reporter(
 
 
 def ask(queue_url: str, operation: Operation[Any], *, delay_s: int = 0) -> None:
-    """Ask a function for an operation by the queue that it reads. Raises `QueueGone` or `CallFailed`."""
+    """Send an operation to the function that reads this queue. Raises `QueueGone` or `CallFailed`."""
     SqsQueues(sqs_client(), queue_url).send(queue_url, encode(operation).decode(), delay_s=delay_s)
 
 
 def time_is_left(context: LambdaContext, *, last_ms: int) -> Callable[[], bool]:
-    """Make what says whether an invocation may begin something new: not in its last milliseconds."""
+    """Return a function that tells whether more than `last_ms` of the invocation's time remains."""
     return lambda: context.get_remaining_time_in_millis() > last_ms

@@ -1,1 +1,1 @@
-"""The bridge function."""
+"""The bridge function, which forwards messages over routes to peer sites."""

@@ -1,4 +1,4 @@
-"""Forwards messages over routes: SQS events in, partial batch responses out. The rules are in sluice.federation."""
+"""Forwards the messages of SQS events over routes, and returns those that failed. `sluice.federation` has the logic."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -27,24 +27,24 @@ from sluice.federation.stored import CachedDocument
 from sluice.message import FIFO_SUFFIX, Message
 from sluice.splitting.filters.values import Filter
 
-if TYPE_CHECKING:  # for routes with a filter
+if TYPE_CHECKING:  # jq is only imported for routes with a filter
     from sluice.splitting.jq_runner import JqRunner
 
 SERVICE = "bridge"
-MAX_RECEIVES = 10  # of one message, while others are forwarded: receives during an outage don't count
-SAMPLED_DROPS = 3  # logged of each batch; the metric counts all of them
+MAX_RECEIVES = 10  # per message; receives during an outage of the peer don't count
+SAMPLED_DROPS = 3  # dropped messages that are logged per batch; the metric counts all of them
 NO_ROUTE = "no route reads this queue, or not yet"
 NO_TURN = "too many messages of its route are in line before it"
 NOTED_EVERY_MS = 10_000
-# In an outage the queue's trigger is switched off until the peer is back. That takes some seconds, in which messages
-# are redelivered. Each receive counts if the queue has a redrive policy, so these delays keep receives few.
+# Disabling the queue's trigger in an outage takes some seconds, in which SQS redelivers messages.
+# The delays keep receives few, because each one counts if the queue has a redrive policy.
 AGAIN_AFTER_S = (5, 20, 80)
 
 logger = Logger()
 
 
 class BridgeDependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """Clients and caches that an environment keeps between its batches.
+    """Clients and caches that an environment of the bridge function keeps between batches.
 
     `routes` finds the routes that read a queue, and caches them for each version of the registry.
     """
@@ -56,10 +56,10 @@ class BridgeDependencies(msgspec.Struct, frozen=True, kw_only=True):
     rates: RouteRates
     reporter: Reporter
     sleep: Callable[[float], None] = time.sleep
-    noted_at_ms: dict[str, int] = msgspec.field(default_factory=dict)  # by bridge
+    noted_at_ms: dict[str, int] = msgspec.field(default_factory=dict)  # each bridge's last recorded forward
 
     def forward(self, messages: Sequence[Message], route: Forward, *, queue: str) -> ForwardOutcome:
-        """Forward a batch, after waiting for its turn if the route has a rate, and report the outcome to the link."""
+        """Forward a batch, and report its outcome to the link. A route with a rate waits for the batch's turn first."""
         if route.bridge.rate is not UNSET:
             began_ms = now_ms()
             turn_ms = self.rates.turn_ms(
@@ -85,17 +85,17 @@ class BridgeDependencies(msgspec.Struct, frozen=True, kw_only=True):
                 said = ReportOutage(link=route.link.name, refused=refused, error=str(outcome.outage), at_ms=at_ms)
                 ask(self.settings.ticks_queue_url, said)
             elif outcome.counts["MessagesForwarded"] and at_ms - self.noted_at_ms.get(bridge, 0) >= NOTED_EVERY_MS:
-                self.noted_at_ms[bridge] = at_ms  # evidence that its link is healthy
+                self.noted_at_ms[bridge] = at_ms  # a forward proves that the link works
                 self.forwards.note(bridge, at_ms=at_ms)
         except DestinationFault:
-            # The messages are forwarded already, and the next batch reports its outcome too.
+            # The messages are already forwarded, and the next batch reports the route's state again.
             logger.exception("OutcomeNotTold", bridge=bridge)
         return outcome
 
 
 @cache
 def dependencies() -> BridgeDependencies:
-    """Create the dependencies at the first call; the environment keeps them."""
+    """Create the function's dependencies at the first call. Later calls return the same object."""
     settings = read_settings(BridgeSettings)
     document = DynamoDocument(client=dynamodb_client(), table=settings.table, name=LINKS, new_token=new_id)
 
@@ -115,7 +115,7 @@ def dependencies() -> BridgeDependencies:
 
 
 def start_filter(filter_: Filter) -> Callable[[Message], bool]:
-    """Return a function that tells whether a route's filter matches a message, for one batch."""
+    """Return a function that tells whether a route's filter matches a message of one batch."""
     from sluice.federation.route_filters import make_route_filter  # noqa: PLC0415 - patterns compile where a route has some
 
     jq = programs()
@@ -124,16 +124,16 @@ def start_filter(filter_: Filter) -> Callable[[Message], bool]:
 
 @cache
 def programs() -> "JqRunner":
-    """Return the environment's only runner of jq programs, for filters; it starts with the first program."""
+    """Return the environment's only runner of jq programs, which starts with the first program."""
     from sluice.splitting.jq_runner import JqRunner  # noqa: PLC0415 - for routes with a filter
 
     return JqRunner()
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
-    """Forward a batch. All records of an event are from one queue, which is read by one route or by several."""
+    """Forward an event's messages. They are from one queue, which one or several routes read."""
     made, batch = dependencies(), Batch.parse(event)
-    routes = made.routes.value()(batch.queue)  # empty if they were removed, or don't exist yet
+    routes = made.routes.value()(batch.queue)  # empty before the routes are created and after they are removed
     failures: dict[int, Exception] = {}
     if not routes:
         failures = dict.fromkeys(range(len(batch.messages)), HeldBack(NO_ROUTE))
@@ -145,16 +145,16 @@ def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
 
 
 def publish_outcome(outcome: ForwardOutcome, route: Forward) -> None:
-    """Publish the metrics of a batch, and log its outage and some of its drops."""
+    """Publish the metrics of a forwarded batch, and log its outage and some dropped messages."""
     of_route = {"route": route.bridge.name}
     counts = dict(outcome.counts)
     if counts.get("MessagesForwarded"):
         counts["LagMs"] = outcome.lag_ms
     publish(SERVICE, counts, dimensions=of_route)
     if outcome.lag_ms:
-        publish(SERVICE, {"LagMs": outcome.lag_ms})  # of all routes together, because the alarm can't name routes
+        publish(SERVICE, {"LagMs": outcome.lag_ms})  # without the route, because the alarm covers all routes
     if outcome.outage is not None:
-        publish(SERVICE, {"PeerNotReached": 1})  # an alarm uses this metric
+        publish(SERVICE, {"PeerNotReached": 1})  # the metric of an alarm
         logger.warning("PeerNotReached", route=route.bridge.name, error=str(outcome.outage))
     for drop in list(outcome.drops.values())[:SAMPLED_DROPS]:
         logger.info("MessageDropped", message_id=drop.message_id, reason=drop.reason, route=route.bridge.name)

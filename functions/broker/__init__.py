@@ -1,1 +1,1 @@
-"""The broker function."""
+"""The broker function, which matches clients' offers with proxies."""

@@ -1,4 +1,4 @@
-"""Serves clients' offers over SQS. What happens is in sluice.rendezvous."""
+"""Serves the offers that clients send over SQS. `sluice.rendezvous` has the logic."""
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -21,15 +21,15 @@ from sluice.rendezvous.settings import BrokerSettings
 from sluice.stages import add_stage_prefix
 
 SERVICE = "broker"
-BATCH = 10  # records of an event, each served in a thread of its own
-AT_ONCE = 3  # calls for one of them
-# An offer that fails is stale when it comes again: then its queue is noted, to be swept.
+BATCH = 10  # records per event; each gets its own thread
+AT_ONCE = 3  # concurrent AWS calls per offer
+# An offer that failed is stale when SQS redelivers it. Then the client's queue is recorded for the sweeper.
 OFFER_RECEIVES = 4
 
 
 @cache
 def dependencies() -> tuple[Broker, Reporter]:
-    """Make what this environment keeps, at its first call."""
+    """Create the function's dependencies at the first call. Later calls return the same objects."""
     settings = read_settings(BrokerSettings)
     broker = Broker(
         site=make_dependencies(settings, threads=BATCH * AT_ONCE),
@@ -40,7 +40,7 @@ def dependencies() -> tuple[Broker, Reporter]:
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
-    """Serve a batch of offers."""
+    """Serve the offers of an SQS event, and report the offers that failed."""
     broker, reporter = dependencies()
     batch = Batch.parse(event)
     ends = broker.serve(batch.messages, executor=reporter.executor)
@@ -52,17 +52,17 @@ def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
 
 
 def write_counts() -> None:
-    """Write the counts of offers that this environment still holds back."""
+    """Write the offer counts that this environment has buffered, before the environment ends."""
     if dependencies.cache_info().currsize:
         broker, _ = dependencies()
         broker.site.pacing.flush(at_shutdown=True)
 
 
 def without_description(message: Message) -> Message:
-    """Say of an offer what its dead letter keeps: whose it is, and how long. Its description has addresses."""
+    """Return an offer for the dead letters: only client id and length, as a description has IP addresses."""
     client_id = {name: value for name, value in message.attributes.items() if name == CLIENT_ID}
     return replace(message, body=OFFER_KEPT.format(len(message.body)), attributes=client_id)
 
 
-# At the import, since Lambda takes no registration later.
+# Lambda accepts this registration only while the handler's module is imported.
 call_at_shutdown(write_counts)

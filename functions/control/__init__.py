@@ -1,1 +1,1 @@
-"""The control function."""
+"""The control function, which manages sessions of split queues."""

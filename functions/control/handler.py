@@ -33,16 +33,16 @@ from sluice.splitting.pointing import Pointing
 from sluice.splitting.settings import ControlSettings
 
 SERVICE = "control"
-LAST_MS = 5_000  # before the function's end: nothing new is started
+LAST_MS = 5_000  # no new work starts in the last five seconds of an invocation
 ALPHABET = string.ascii_lowercase + string.digits
 
 logger = Logger()
-client_of = cache(make_client)  # by service; each is created when a target needs it
-clusters = EksClusters(client=client_of)  # queried when a target needs a cluster
+client_of = cache(make_client)  # AWS clients by service, each created when a target needs it
+clusters = EksClusters(client=client_of)  # EKS clusters, queried when a target needs one
 
 
 class ControlDependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """Clients and caches that an environment keeps between its invocations."""
+    """Clients and caches that an environment of the control function keeps between invocations."""
 
     settings: ControlSettings
     known: KnownRegistry
@@ -50,7 +50,7 @@ class ControlDependencies(msgspec.Struct, frozen=True, kw_only=True):
     reporter: Reporter
 
     def control(self, context: LambdaContext) -> Control:
-        """Create the manager of sessions, for one invocation."""
+        """Create the manager of sessions for one invocation."""
         return Control(
             known=self.known,
             queues=self.queues,
@@ -74,7 +74,7 @@ class ControlDependencies(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def performer(self, control: Control) -> Performer:
-        """Create the handler of operations, for the same invocation."""
+        """Create the operation handler for the same invocation as `control`."""
         return Performer(
             control=control, compile_problem=compile_problem, counts=self.known.store.counts, url=self.queues.url
         )
@@ -91,19 +91,19 @@ class ControlDependencies(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def dependencies() -> ControlDependencies:
-    """Create the dependencies at the first call; the environment keeps them."""
+    """Create the function's dependencies at the first call. Later calls return the same object."""
     settings = read_settings(ControlSettings)
     return ControlDependencies(
         settings=settings,
         known=KnownRegistry(DynamoRegistryStore(dynamodb_client(), settings.table)),
         queues=SplitQueues(sqs_client(), settings.dead_letters_url),
-        # All messages change one registry: in parallel their conditional writes would conflict.
+        # One thread: all messages change one registry, and parallel writes would conflict.
         reporter=make_reporter(settings.dead_letters_url, ThreadPoolExecutor(1)),
     )
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:
-    """Serve a batch of the control queue's messages, or one request."""
+    """Serve a batch of the control queue's messages, or one direct request of an operator or the schedule."""
     batch = Batch.try_parse(event)
     if batch is not None:
         return messages(batch, context)
@@ -123,7 +123,7 @@ def messages(batch: Batch, context: LambdaContext) -> BatchResponse:
             # The session ended after the splitter sent its request.
             logger.info("SessionGone", body=message.body)
         except BadSnapshot:
-            raise  # our stored state can't be read: the sender isn't to blame, and the message may be redelivered
+            raise  # the site's own state is unreadable, so the message may be redelivered
         except BadConfiguration as error:
             raise Malformed(str(error)) from error
 
@@ -131,7 +131,7 @@ def messages(batch: Batch, context: LambdaContext) -> BatchResponse:
 
 
 def perform(operation: ControlOperation, context: LambdaContext) -> object:
-    """Apply an operation. If it changes the registry, arm a tick for any session that is still in progress."""
+    """Apply an operation. If the operation changes the registry, arm the next tick."""
     made = dependencies()
     control = made.control(context)
     result = made.performer(control).perform(operation)

@@ -1,1 +1,1 @@
-"""The counters function."""
+"""The counters function, which counts rendezvous events."""

@@ -1,4 +1,4 @@
-"""Counts rendezvous events: a table's stream in, from where it comes again out. What counts is in sluice.rendezvous."""
+"""Counts rendezvous events of a DynamoDB stream, and publishes them. `sluice.rendezvous` has the logic."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ logger = Logger()
 
 @cache
 def dependencies() -> tuple[Counting, DeadLetters]:
-    """Make what this environment keeps, at its first call."""
+    """Create the function's dependencies at the first call. Later calls return the same objects."""
     settings = read_settings(CountersSettings)
     bindings = DynamoChangeLog(
         client=dynamodb_client(), table=settings.federation_table, name=EXCHANGES, new_token=new_id
@@ -52,7 +52,7 @@ def dependencies() -> tuple[Counting, DeadLetters]:
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
-    """Count and publish a batch. Malformed events become dead letters; events of unknown kinds are skipped."""
+    """Count and publish a batch of events. Malformed events become dead letters; unknown kinds are skipped."""
     counting, dead_letters = dependencies()
     records = [read_record(record) for record in event["Records"]]
     counted = counting.count(records)
@@ -74,7 +74,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
 
 
 def send_dead_letters(records: Sequence[StreamRecord], dead_letters: DeadLetters, *, source: str) -> int:
-    """Send malformed events to the dead-letter queue. Returns how many records, from the first, need no redelivery."""
+    """Send malformed events to the dead-letter queue. Returns the number of leading records that are done."""
     for position, record in enumerate(records):
         for bad in record.bad:
             message = Message(message_id=record.sequence_number, body=bad.body)

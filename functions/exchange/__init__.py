@@ -1,1 +1,1 @@
-"""The exchange function."""
+"""The exchange function, which routes published messages to bound queues."""

@@ -1,4 +1,4 @@
-"""Routes published messages: SQS events in, partial batch responses out. The rules are in sluice.federation."""
+"""Routes the messages of SQS events, and returns those that failed. `sluice.federation` has the logic."""
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -25,14 +25,14 @@ from sluice.federation.settings import ExchangeSettings
 from sluice.federation.stored import CachedDocument
 
 SERVICE = "exchange"
-MAX_RECEIVES = 10  # a bound queue may refuse messages for a while
-SAMPLED_DROPS = 3  # logged of each batch; the metric counts all of them
+MAX_RECEIVES = 10  # several, because a bound queue may refuse messages temporarily
+SAMPLED_DROPS = 3  # dropped messages that are logged per batch; the metric counts all of them
 
 logger = Logger()
 
 
 class ExchangeDependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """Clients and caches that an environment keeps between its batches."""
+    """Clients and caches that an environment of the exchange function keeps between batches."""
 
     settings: ExchangeSettings
     table: CachedReplica[RoutingTable]
@@ -44,7 +44,7 @@ class ExchangeDependencies(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def dependencies() -> ExchangeDependencies:
-    """Create the dependencies at the first call; the environment keeps them."""
+    """Create the function's dependencies at the first call. Later calls return the same object."""
     settings = read_settings(ExchangeSettings)
     log = DynamoChangeLog(client=dynamodb_client(), table=settings.table, name=EXCHANGES, new_token=new_id)
     known = DynamoDocument(client=dynamodb_client(), table=settings.table, name=PEERS, new_token=new_id)
@@ -63,7 +63,7 @@ def dependencies() -> ExchangeDependencies:
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
-    """Route a batch. All records of an event are from one ingress queue."""
+    """Route an event's messages, which are all from one ingress queue."""
     made, batch = dependencies(), Batch.parse(event)
     outcome = route(
         batch.messages,
@@ -87,7 +87,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
             made.reporter.bury_copy(batch, copy.position, copy.outgoing, queue=copy.queue, reason=copy.reason)
         except CallFailed as fault:
             failures[copy.position] = fault
-    # The links function learns which queues are missing, and how many copies became dead letters because of each.
+    # The links function is told which queues are missing, and how many copies became dead letters for each.
     copies = [(url.rsplit("/", 1)[1], number) for url, number in outcome.absent.items()]
     for start in range(0, len(copies), MAX_REPORTED):
         said = ReportGone(copies=dict(copies[start : start + MAX_REPORTED]))

@@ -1,1 +1,1 @@
-"""The jobs function."""
+"""The jobs function, which starts and cancels runs of the pipeline's jobs."""

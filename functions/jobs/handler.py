@@ -1,6 +1,6 @@
-"""Looks after the pipeline's job runs: operators' requests and the schedule in, what was done out.
+"""Reconciles the runs of the pipeline's jobs, on a schedule and at operators' requests.
 
-A request and its reply are as `sluice.operations` has them; what may be asked is a `JobsOperation`.
+`sluice.operations` defines the format of a request and its reply; a request is a `JobsOperation`.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ logger = Logger()
 
 @cache
 def dependencies() -> Reconciler:
-    """Make what this environment keeps, at its first call."""
+    """Create the function's dependencies at the first call. Later calls return the same object."""
     settings = read_settings(JobsSettings)
     return Reconciler(
         catalogue=Catalogue(settings),
@@ -43,7 +43,7 @@ def dependencies() -> Reconciler:
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Serve one request; the schedule's is to reconcile."""
+    """Serve one request of an operator, or of the schedule, which reconciles all jobs."""
     try:
         result = dependencies().perform(parse_request(event, JobsOperation))
     except BadConfiguration as error:
@@ -58,13 +58,13 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
 
 
 def gauges(outcomes: Sequence[JobOutcome]) -> Mapping[str, float]:
-    """Say what is wrong, whenever all jobs are reconciled: alarms hold on to it. What is well has no metric."""
+    """Return the metrics of problems that a reconciliation of all jobs found, for alarms. Zeros are left out."""
     down = any(outcome.stream_is_down for outcome in outcomes)
     return +Counter(StreamsDown=int(down), JobsFailed=sum(outcome.failed for outcome in outcomes))
 
 
 def tell(outcome: JobOutcome) -> None:
-    """Count and log what was done, where something was."""
+    """Publish how many runs were started and cancelled, and log the change if there was one."""
     counts = +Counter(RunsStarted=int(outcome.step is JobStep.START), RunsCancelled=len(outcome.cancelled))
     publish(SERVICE, counts, dimensions={"job": outcome.job})
     if counts:

@@ -1,1 +1,1 @@
-"""The links function."""
+"""The links function, which manages exchanges, bindings, links and routes."""

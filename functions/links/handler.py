@@ -1,6 +1,6 @@
 """Manages exchanges, bindings, links and routes: serves operators' requests, peers' messages, ticks and the schedule.
 
-A request is one of `sluice.federation.operations`. A mistake of the caller is returned as a refusal.
+A request is one of `sluice.federation.operations`. A mistake of the caller is returned as an error reply.
 """
 
 import json
@@ -47,20 +47,20 @@ from sluice.operations import build_error_reply, build_reply, parse_request
 from sluice.splitting.filters.values import Filter
 
 SERVICE = "links"
-LAST_MS = 5_000  # before the function's end: nothing new is started
+LAST_MS = 5_000  # no new work starts in the last five seconds of an invocation
 DYNAMIC = "dynamic"  # the document with the state of dynamic routes
 DECLARED = "declared"  # the document with the last applied declaration
-LOOKS = "watch"  # the document with the results of checks of queues
+LOOKS = "watch"  # the document with the results of checks of queues and routes
 BRIDGE_TIMEOUT_S = 30
 VISIBILITY_S = 6 * BRIDGE_TIMEOUT_S
-MAX_RECEIVES = 1_000  # SQS counts no further; the function reports the error before that
-MAX_DELAY_S = 900  # the maximum of SQS
+MAX_RECEIVES = 1_000  # SQS's maximum; the bridge function gives up earlier, and reports the error
+MAX_DELAY_S = 900  # SQS's longest delay
 
 logger = Logger()
 
 
 class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """Clients and caches that an environment keeps between its invocations."""
+    """Clients and caches that an environment of the links function keeps between invocations."""
 
     settings: LinksSettings
     queues: SqsSiteQueues
@@ -106,7 +106,7 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
         settings = self.settings
         dead_letters = settings.fifo_bridge_dead_letters_arn if bridge.fifo else settings.bridge_dead_letters_arn
         attributes = {
-            # The longest by default, because an outage may be long.
+            # By default, queues have SQS's longest retention, because an outage may be long.
             RETENTION: str(MAX_RETENTION_S if bridge.retention_s is UNSET else bridge.retention_s),
             "VisibilityTimeout": str(VISIBILITY_S),
             "RedrivePolicy": json.dumps({"deadLetterTargetArn": dead_letters, "maxReceiveCount": MAX_RECEIVES}),
@@ -114,7 +114,7 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
         key_arn = settings.kms_key_arn
         attributes |= {"SqsManagedSseEnabled": "true"} if key_arn is None else {"KmsMasterKeyId": key_arn}
         if bridge.fifo:
-            # Throughput limits and deduplication ids apply to each message group.
+            # Each message group has its own throughput limit and its own deduplication ids.
             attributes |= {
                 "FifoQueue": "true",
                 "DeduplicationScope": "messageGroup",
@@ -123,7 +123,7 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
         return attributes
 
     def upkeep(self, registrar: LinkService) -> DriftRepair:
-        """Create the check and repair of routes and bindings, for the same invocation."""
+        """Create the check and repair of routes and bindings, for the same invocation as `registrar`."""
         settings = self.settings
         return DriftRepair(
             registrar=registrar,
@@ -137,7 +137,7 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
     def administration(
         self, registrar: LinkService, dynamics: DynamicRouteService, upkeep: DriftRepair
     ) -> OperationHandler:
-        """Create the handler of operations."""
+        """Create the operation handler for the same invocation as `registrar`."""
         settings, here = self.settings, self.settings.here
         urls = (here.control_queue_url, here.ingress_url, here.fifo_ingress_url)
         queue_arns = [settings.arn_prefix + url.rsplit("/", 1)[1] for url in urls]
@@ -155,7 +155,7 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def arm_tick(self, registrar: LinkService, upkeep: DriftRepair) -> None:
-        """Send a delayed tick if the registry or a missing resource has to be checked again and none is due earlier."""
+        """Send a delayed tick if the registry or a missing resource needs a check and no earlier tick is due."""
         at_ms = now_ms()
         times = (registrar.next_tick_ms(registrar.registry()), upkeep.next_check_ms())
         due_at_ms = min((time_ms for time_ms in times if time_ms is not None), default=None)
@@ -169,14 +169,14 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def dependencies() -> LinksDependencies:
-    """Create the dependencies at the first call; the environment keeps them."""
+    """Create the function's dependencies at the first call. Later calls return the same object."""
     settings = read_settings(LinksSettings)
     return LinksDependencies(
         settings=settings,
         queues=SqsSiteQueues(sqs_client(), settings.dead_letters_url, settings.arn_prefix),
         peers=PeerQueues(settings.here.account),
-        # All messages change one registry, and are served in order. A peer's messages are one group, which a failed one
-        # would block for six minutes if it weren't made visible again soon.
+        # One thread, because all messages change one registry and are served in order.
+        # A failed message is soon made visible again, as it would block its peer's message group for six minutes.
         reporter=make_reporter(settings.dead_letters_url, ThreadPoolExecutor(1)),
         documents={
             name: DynamoDocument(client=dynamodb_client(), table=settings.table, name=name, new_token=new_id)
@@ -189,7 +189,7 @@ def dependencies() -> LinksDependencies:
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:
-    """Serve a batch of peers' messages or ticks, or one request."""
+    """Serve a batch of peers' messages, a batch of ticks and reports, or one direct request."""
     batch = Batch.try_parse(event)
     if batch is not None:
         return messages(batch, context)
@@ -200,7 +200,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> Any:
 
 
 def messages(batch: Batch, context: LambdaContext) -> BatchResponse:
-    """Serve peers' messages, in order, or ticks and reports; a malformed message becomes a dead letter."""
+    """Serve peers' messages in order, or ticks and reports. A malformed message becomes a dead letter."""
 
     def serve(message: Message) -> None:
         try:
@@ -209,7 +209,7 @@ def messages(batch: Batch, context: LambdaContext) -> BatchResponse:
             else:
                 perform(message.body, context)
         except BadSnapshot:
-            raise  # our stored state can't be read: the sender isn't to blame, and the message may be redelivered
+            raise  # the site's own state is unreadable, so the message may be redelivered
         except BadConfiguration as error:
             raise Malformed(str(error)) from error
 
@@ -217,7 +217,7 @@ def messages(batch: Batch, context: LambdaContext) -> BatchResponse:
 
 
 def hear(message: Message, context: LambdaContext) -> None:
-    """Serve one message of a peer."""
+    """Process one control message of a peer, and arm the next tick."""
     made, control = dependencies(), decode_control(message.body)
     registrar = made.registrar(context)
     dynamics = DynamicRouteService(registrar=registrar, document=made.documents[DYNAMIC])
@@ -230,7 +230,7 @@ def hear(message: Message, context: LambdaContext) -> None:
 
 
 def perform(request: dict[str, Any] | str, context: LambdaContext) -> object:
-    """Apply an operation. If it changes anything, synchronize dynamic routes, and arm a tick if one is needed."""
+    """Apply an operation. If it changes the site, reconcile dynamic routes and arm the next tick."""
     made, operation = dependencies(), parse_request(request, OPERATIONS)
     registrar = made.registrar(context)
     dynamics, upkeep = (
@@ -241,19 +241,19 @@ def perform(request: dict[str, Any] | str, context: LambdaContext) -> object:
     try:
         return made.administration(registrar, dynamics, upkeep).perform(operation)
     finally:
-        # A sweep that raises for a bad declaration has finished all its other work.
+        # A sweep that raises an error for an invalid declaration has completed all its other work.
         if operation.changes:
             dynamics.sync(heartbeat=sweeps)
             finish(registrar, dynamics, upkeep)
         if sweeps and (registry := registrar.registry()).bridges:
             down = list_down_routes(registry)
-            publish(SERVICE, {"RoutesDown": len(down)})  # an alarm uses this metric
+            publish(SERVICE, {"RoutesDown": len(down)})  # the metric of an alarm
             if down:
                 logger.warning("RoutesDown", routes=down)
 
 
 def finish(registrar: LinkService, dynamics: DynamicRouteService, upkeep: DriftRepair) -> None:
-    """Report what was repaired and which ops were ignored, and arm the next tick."""
+    """Report repairs and ignored messages about dynamic routes, and arm the next tick."""
     for mended in upkeep.repairs:
         logger.warning("Mended", what=mended.what, queue=mended.name, routes=mended.routes, lost=mended.lost)
         publish(SERVICE, {"Mended": 1, "MessagesLost": mended.lost})
@@ -263,7 +263,7 @@ def finish(registrar: LinkService, dynamics: DynamicRouteService, upkeep: DriftR
 
 
 def filter_problem(filter_: Filter) -> str | None:
-    """Return why no route can have this filter, or None if one can."""
+    """Return the reason why routes can't have this filter, or None if they can."""
     from sluice.federation.route_filters import find_filter_problem  # noqa: PLC0415 - patterns and jq compile where a route has some
     from sluice.splitting.jq_runner import compile_problem  # noqa: PLC0415 - see above
 

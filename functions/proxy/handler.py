@@ -1,4 +1,4 @@
-"""The broker's HTTP address: a function URL's event in, a response out. What happens is in sluice.rendezvous."""
+"""Serves HTTP requests of proxies and clients at a function URL. `sluice.rendezvous` has the logic."""
 
 import traceback
 from collections import Counter
@@ -25,8 +25,8 @@ from sluice.rendezvous.volunteers import Volunteers
 from sluice.stages import add_stage_prefix
 
 SERVICE = "proxy"
-AT_ONCE = 2  # calls for one offer
-# Most polls where many proxies are: told to come again later, and nothing else.
+AT_ONCE = 2  # concurrent AWS calls per offer
+# Ends of most polls if there are many proxies. Their counts are published together, not at each invocation.
 SENT_AWAY = frozenset({End.POLL_DEFERRED.value, End.POLL_REFUSED.value})
 
 logger = Logger()
@@ -34,7 +34,7 @@ logger = Logger()
 
 @cache
 def dependencies() -> tuple[BrokerSite, HeldCounts]:
-    """Make what this environment keeps, at its first call."""
+    """Create the function's dependencies at the first call. Later calls return the same objects."""
     settings = read_settings(ProxySettings)
     site = make_dependencies(settings, threads=AT_ONCE)
     mailboxes = DynamoMailboxStore(dynamodb_client(), settings.table)
@@ -58,7 +58,7 @@ def dependencies() -> tuple[BrokerSite, HeldCounts]:
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Serve one request; blocks while a proxy or a client waits."""
+    """Serve one HTTP request. Blocks while the request's proxy or client waits for a match."""
     broker, counts = dependencies()
     try:
         response = broker.serve(HttpRequest.parse(event))
@@ -70,7 +70,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
 
 
 def publish_rest() -> None:
-    """Publish all that this environment still holds back."""
+    """Publish the metrics and counts that this environment has buffered, before the environment ends."""
     if dependencies.cache_info().currsize:
         broker, counts = dependencies()
         lost = broker.site.recorder.publish(at_shutdown=True)
@@ -79,7 +79,7 @@ def publish_rest() -> None:
 
 
 def find_cause(error: BaseException) -> list[str]:
-    """Say what an error is, where it was raised, and what it came from: never its text, which may quote an offer."""
+    """Return an error's type, places and causes. Leaves out the error's text, which may quote an offer."""
     frames = traceback.extract_tb(error.__traceback__)
     names = [getattr(error, name) for name in ("operation", "code") if hasattr(error, name)]
     said = [" ".join([type(error).__name__, *names]), *(f"{frame.filename}:{frame.lineno}" for frame in frames)]
@@ -87,5 +87,5 @@ def find_cause(error: BaseException) -> list[str]:
     return said + (find_cause(earlier) if earlier else [])
 
 
-# At the import, since Lambda takes no registration later.
+# Lambda accepts this registration only while the handler's module is imported.
 call_at_shutdown(publish_rest)

@@ -1,1 +1,1 @@
-"""The splitter function."""
+"""The splitter function, which divides source queues among sessions."""

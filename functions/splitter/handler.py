@@ -1,4 +1,4 @@
-"""Splits source queues: SQS events in, partial batch responses out. Who gets what is in sluice.splitting."""
+"""Splits messages of source queues, and returns those that failed. `sluice.splitting` has the logic."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,14 +25,14 @@ from sluice.splitting.settings import SplitConfig, SplitterSettings
 from sluice.splitting.splitter import CachedRegistry, SessionCircuitBreaker, SplitOutcome, split
 
 SERVICE = "splitter"
-# Receivers may be gone for a while: at two minutes a receive, this is twenty of them.
+# A receiving queue may be missing for a while: ten receives, two minutes apart, take twenty minutes.
 MAX_RECEIVES = 10
 
 logger = Logger()
 
 
 class SplitterDependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """Clients and caches that an environment keeps between its batches. `by_source` is by the source queue's name."""
+    """Clients and caches that an environment keeps between batches. `by_source` has split queues by source queue."""
 
     by_source: Mapping[str, SplitConfig]
     store: DynamoRegistryStore
@@ -43,7 +43,7 @@ class SplitterDependencies(msgspec.Struct, frozen=True, kw_only=True):
     reporter: Reporter
 
     def split(self, messages: Sequence[Message], queue: SplitConfig) -> SplitOutcome:
-        """Forward a batch, and count what sessions got."""
+        """Split a batch among sessions and the main queue, and count each session's messages."""
         began_s = now_s()
         routes = self.seen.routes(queue.queue_id)
         outcome = split(
@@ -60,14 +60,14 @@ class SplitterDependencies(msgspec.Struct, frozen=True, kw_only=True):
             for session_id, number in outcome.forwarded.items():
                 self.store.count(session_id, number, at_ms=now_ms())
         except DestinationFault:
-            # The messages are where they belong: for a count they are not sent again.
+            # The messages are already delivered, so a failed count must not cause a redelivery.
             logger.exception("OutcomeNotTold")
         return outcome
 
 
 @cache
 def dependencies() -> SplitterDependencies:
-    """Make what this environment keeps, at its first call."""
+    """Create the function's dependencies at the first call. Later calls return the same object."""
     settings = read_settings(SplitterSettings)
     store, jq = DynamoRegistryStore(dynamodb_client(), settings.table), JqRunner()
     return SplitterDependencies(
@@ -82,7 +82,7 @@ def dependencies() -> SplitterDependencies:
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
-    """Split a batch: the records of one event are of one source queue."""
+    """Split an event's messages, which are all from one source queue."""
     batch = Batch.parse(event)
     queue = dependencies().by_source[batch.queue]
     outcome = dependencies().split(batch.messages, queue)
@@ -96,7 +96,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
 
 
 def cancel(control_queue_url: str, session_id: str, reason: str) -> None:
-    """Have the control function end a session. What isn't heard there is told again by a later batch."""
+    """Ask the control function to stop a session. If the request isn't delivered, a later batch asks again."""
     logger.warning("SessionCancelled", session=session_id, reason=reason)
     try:
         ask(control_queue_url, StopSession(session_id=session_id, reason=reason))

@@ -1,1 +1,1 @@
-"""The sweeper function."""
+"""The sweeper function, which deletes abandoned queues."""

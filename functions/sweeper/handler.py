@@ -24,12 +24,12 @@ from sluice.rendezvous.sweeper import Sweeper, Swept
 from sluice.stages import add_stage_prefix
 
 SERVICE = "sweeper"
-LAST_MS = 10_000  # before the function's end: a started page of deletions takes seconds
+LAST_MS = 10_000  # no new page of deletions starts in the last ten seconds of an invocation
 
 
 @cache
 def dependencies() -> Sweeper:
-    """Create the dependencies at the first call; the environment keeps them."""
+    """Create the function's dependencies at the first call. Later calls return the same object."""
     settings = read_settings(MeetingSettings)
     return Sweeper(
         site=make_dependencies(settings, threads=1),
@@ -41,9 +41,9 @@ def dependencies() -> Sweeper:
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Sweep once for the schedule, or serve an operator's request.
+    """Delete abandoned queues for the schedule, or serve an operator's request.
 
-    Two sweeps may run at once: a sweep doesn't count a queue that is already gone.
+    Two sweeps may run at the same time: a sweep doesn't count a queue that is already deleted.
     """
     if "op" not in event:
         return asdict(sweep(SweepAnswers(), context))
@@ -57,7 +57,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
 
 
 def sweep(operation: SweepAnswers, context: LambdaContext) -> Swept:
-    """Sweep, and publish how much was deleted."""
+    """Delete abandoned queues, and publish the numbers of deletions."""
     may_go_on = time_is_left(context, last_ms=LAST_MS)
     swept = dependencies().sweep(may_go_on=may_go_on, answers_age_ms=operation.older_than_s * 1000)
     counts = Counter(
@@ -69,5 +69,5 @@ def sweep(operation: SweepAnswers, context: LambdaContext) -> Swept:
             End.OFFER_TIMED_OUT.value: swept.timed_out,
         }
     )
-    publish(SERVICE, +counts)  # without zeros: AWS charges for a metric in each hour in which it is published
+    publish(SERVICE, +counts)  # only numbers above zero, because AWS charges each metric for each hour with a value
     return swept

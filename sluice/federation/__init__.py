@@ -1,7 +1,7 @@
-"""Federation: messages published at one site reach queues bound at others; nothing is lost, and nothing loops.
+"""Federation: messages published at one site reach queues bound at others, without loss and without loops.
 
-Pure rooms: `matching` (exchanges, bindings, which messages they match, what one carries), `links` (links and bridges,
-how they live), `dynamic` (routes that follow what is wanted), `map` (what operators see). Shells: `router` (an
-exchange's messages), `forwarder` (a bridge's), `link_service` (links), `bridge_provisioner` (what bridges need),
-`dynamic_service` (dynamic routes), `operation_handler` (applies `operations`).
+Pure packages: `matching` (exchanges, bindings, message metadata), `links` (links, bridges and their states), `dynamic`
+(routes that follow bindings), `map` (views of all sites), `topology` (files). Shells: `router` (sends to bound queues),
+`forwarder` (sends to peers), `link_service` (links), `bridge_provisioner` (resources of bridges), `dynamic_service`
+(dynamic routes), `operation_handler` (applies `operations`).
 """

@@ -29,18 +29,18 @@ from sluice.federation.matching.bindings import Binding
 from sluice.message import FIFO_SUFFIX, DeadLetter
 from sluice.stages import add_stage_prefix
 
-if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
+if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type checking
     from sluice.aws.dead_letters import DeadLetters
     from sluice.aws.federation.mappings import BridgeMappings
     from sluice.aws.federation.queues import SqsSiteQueues
 
-SITE_TAG = "sluice:site"  # of every queue that is made at run time: whose it is
+SITE_TAG = "sluice:site"  # tag of each queue that is created at run time: the site that owns it
 BRIDGE_QUEUE_PREFIX = "sluice-bridge-"
 FIFO_BATCH = 10
-LEAST_CONCURRENCY = 2  # of an event source mapping
+LEAST_CONCURRENCY = 2  # Lambda's minimum for an event source mapping
 RETENTION = "MessageRetentionPeriod"
-DIFFERS = frozenset({"QueueNameExists", "QueueAlreadyExists"})  # with other attributes: SQS's two names for it
-NAME_CHARACTERS = 24  # of a hash, in a bridge queue's name
+DIFFERS = frozenset({"QueueNameExists", "QueueAlreadyExists"})  # SQS's codes for existing queues with other attributes
+NAME_CHARACTERS = 24  # length of the hash in a bridge queue's name
 
 
 def bridge_queue_name(tag: str, bridge: Bridge, *, stage: str | None = None) -> str:
@@ -50,10 +50,10 @@ def bridge_queue_name(tag: str, bridge: Bridge, *, stage: str | None = None) -> 
 
 
 def choose_scaling(bridges: Sequence[BridgeRecord], queue: str) -> MappingScaling:
-    """Return a mapping's batch size and concurrency: the strictest of the bridges that read the queue."""
+    """Return a mapping's batch size and concurrency: the strictest values of the bridges that read the queue."""
     batch_size, max_concurrency = FIFO_BATCH if queue.endswith(FIFO_SUFFIX) else MAX_SYNC, list[int]()
     for bridge in (record.bridge for record in bridges):
-        rate = MAX_SYNC if bridge.rate is UNSET else bridge.rate  # a batch is a second's at most
+        rate = MAX_SYNC if bridge.rate is UNSET else bridge.rate  # a batch has at most one second's messages
         batch_size = min(batch_size, bridge.sync, rate, max(1, bridge.credit // 2) if bridge.credit else MAX_SYNC)
     for bridge in (record.bridge for record in bridges):
         if bridge.credit:
@@ -76,12 +76,12 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
     queues: "SqsSiteQueues"
     mappings: "BridgeMappings"
     dead_letters: "DeadLetters"
-    bridge_queue_attributes: Callable[[Bridge], Mapping[str, str]]  # of the queue that is made for it
-    readable: Callable[[str], str]  # the name that SQS knows a queue by; raises `BadBinding` for one out of bounds
+    bridge_queue_attributes: Callable[[Bridge], Mapping[str, str]]  # attributes of a new bridge queue
+    readable: Callable[[str], str]  # a queue's SQS name; raises `BadBinding` if routes may not read it
     may_go_on: Callable[[], bool]
 
     def perform(self, due: DueAction, registry: Registry) -> Change:
-        """Run a due action and return the resulting change, also if it failed."""
+        """Run a due action. Returns the change that records the action's result or error."""
         record, name = registry.bridges[due.name], due.name
         try:
             return self._perform(due, record, registry)
@@ -118,16 +118,16 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
             case Action.BURY_LEFTOVERS:
                 return record_count(name, self.tear_down(record, registry))
         if bridge.src_is_local and self.tear_down(record, registry):
-            return record_count(name, 1)  # it isn't empty after all
+            return record_count(name, 1)  # messages have arrived since the last count
         if record.makes_queue:
             self.queues.delete(self.find_queue_name(bridge))
         return remove_bridge(name)
 
     def make_queue(self, bridge: Bridge, registry: Registry) -> str:
-        """Create the bridge's queue, or check that a queue route's exists; return its name. Raises `QueueGone`."""
+        """Create the bridge's queue, or check that a queue route's exists. Returns its name. Raises `QueueGone`."""
         name = self.find_queue_name(bridge)
         if bridge.src_is_queue:
-            self.queues.count(name)  # it has to be there
+            self.queues.count(name)  # raises `QueueGone` if the queue is missing
             self.exchanges.change(mark_feeding_queues(find_feeding_queues(registry) | {name}))
             return name
         tags = {SITE_TAG: self.here.tag, "sluice:bridge": bridge.name}
@@ -137,7 +137,7 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
         except CallFailed as error:
             if error.code not in DIFFERS:
                 raise
-            self.queues.set_attributes(name, select_changeable(attributes))  # it was made before the bridge was changed
+            self.queues.set_attributes(name, select_changeable(attributes))  # the queue has the bridge's former options
         return name
 
     def find_queue_name(self, bridge: Bridge) -> str:
@@ -148,9 +148,9 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def set_binding(self, record: BridgeRecord, registry: Registry, *, bound: bool) -> None:
-        """Binds a static route's queue, or unbinds it. Raises `BadBinding`."""
+        """Bind or unbind a static route's queue. Raises `BadBinding`."""
         bridge = record.bridge
-        queue = record.queue or self.find_queue_name(bridge)  # a route whose queue is gone may be closed
+        queue = record.queue or self.find_queue_name(bridge)  # a closing route's queue may be missing
         if not bound:
             self.unbind(bridge, queue)
             return
@@ -185,15 +185,15 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
             return 0
 
     def tear_down(self, record: BridgeRecord, registry: Registry) -> int:
-        """Remove everything but the queue, and return how many messages are left in it."""
+        """Remove a bridge's bindings and mapping, bury its messages, and return how many messages are left."""
         bridge = record.bridge
         try:
             queue = record.queue or self.find_queue_name(bridge)
         except BadBinding:
-            return 0  # it may not be used, so it never was
+            return 0  # the site may not use the queue, so nothing was created
         if not bridge.src_is_queue:
             self.unbind(bridge, queue)
-        # Another route may go on reading the queue, through the one mapping that a queue and a function have.
+        # Other routes may still read the queue, and a queue has only one mapping for each function.
         others = [record for record in registry.bridges_reading(queue) if record.bridge.name != bridge.name]
         if all(record.closing for record in others):
             self.mappings.delete(queue)
@@ -202,7 +202,7 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
         return self.count(queue) if self.bury(queue, ROUTE_GONE.format(bridge.name)) else 1
 
     def bury(self, queue: str, reason: str) -> bool:
-        """Move the remaining messages to the dead letters; False if time ran out. Raises `CallFailed`."""
+        """Move the queue's messages to the dead letters. Returns False if time ran out. Raises `CallFailed`."""
         with suppress(QueueGone):
             while messages := self.queues.receive_batch(queue):
                 if not self.may_go_on():

@@ -1,7 +1,7 @@
 """Declarations of exchanges, bindings, links and routes, by deployments or operators. Pure.
 
-Sweeps create declared objects that are missing and remove those no longer declared. Objects that were never declared
-stay.
+A sweep creates declared objects that are missing, and removes objects that are no longer declared. Objects that were
+never declared stay.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ class BindingDeclaration(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_binding(cls, binding: Binding, *, queue: str | None = None) -> "BindingDeclaration":
-        """Return a binding's declaration, with the queue's logical name if it is passed."""
+        """Return a binding's declaration. If `queue` is passed, it replaces the binding's queue name."""
         return cls(
             exchange=binding.exchange,
             queue=queue or binding.queue,
@@ -34,13 +34,13 @@ class BindingDeclaration(Struct, frozen=True, kw_only=True):
         )
 
     def binding(self, *, queue: str | None = None) -> Binding:
-        """Return the binding, with the queue's SQS name if it is passed."""
+        """Return the declared binding. If `queue` is passed, it replaces the declared queue name."""
         arguments = from_stored(self.arguments)
         return Binding(exchange=self.exchange, queue=queue or self.queue, key=self.key, arguments=arguments)
 
 
 class Declared(Struct, frozen=True, kw_only=True):
-    """A deployment's declaration, in order."""
+    """The objects that a deployment declares, in the order in which the deployment lists them."""
 
     exchanges: tuple[Exchange, ...] = ()
     bindings: tuple[BindingDeclaration, ...] = ()
@@ -49,7 +49,7 @@ class Declared(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, text: str) -> "Declared":
-        """Parse the JSON of `to_json`. Raises a `BadRoute` that names the place."""
+        """Parse the JSON of `to_json`. Raises a `BadRoute` that names the invalid place."""
         try:
             return decode(text, cls, of="what is declared")
         except (Malformed, BadBinding) as error:
@@ -57,7 +57,7 @@ class Declared(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Declared":
-        """Convert a decoded JSON object. Raises a `BadRoute` that names the place."""
+        """Convert a decoded JSON object. Raises a `BadRoute` that names the invalid place."""
         try:
             return convert(document, cls, of="what is declared")
         except (Malformed, BadBinding) as error:

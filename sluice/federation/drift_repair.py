@@ -1,7 +1,7 @@
-"""Repairs drift: compares the resources of routes and bindings with those that exist.
+"""Repairs drift: compares the recorded resources of routes and bindings with those that exist.
 
-A missing resource is removed from the registry, so that it becomes due again. A deleted bound queue loses its bindings.
-Copies that became dead letters meanwhile are redriven. Everything is idempotent.
+A missing resource is removed from the registry, so that its creation becomes due. A deleted bound queue loses its
+bindings. Copies that became dead letters in the meantime are redriven. Every step is idempotent.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -22,10 +22,10 @@ from sluice.federation.links.watch import GONE_AFTER_MS, UNBOUND_AFTER_MS, WATCH
 from sluice.federation.matching.bindings import SiteBindings
 from sluice.federation.stored import DocumentStore
 
-if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
+if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type checking
     from sluice.aws.documents import DynamoDocument
 
-MAX_CHECKED_QUEUES = 50  # of the bound queues, at one sweep; where there are more, others each time
+MAX_CHECKED_QUEUES = 50  # bound queues per sweep; if there are more, sweeps check them in turn
 SWEEP_MS = 60_000
 AGAIN_MS = 5_000
 
@@ -35,7 +35,7 @@ QUEUE, SETTINGS, MAPPING, BINDING = "queue", "queue's settings", "event source m
 
 
 class Repair(msgspec.Struct, frozen=True, kw_only=True):
-    """A missing resource and its routes. About `lost` messages were lost with it."""
+    """A repaired resource and its routes. About `lost` messages were lost with the resource."""
 
     what: str
     name: str
@@ -44,12 +44,12 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
-    """Repairs drift during one invocation. `declared` are the queues of declared bindings."""
+    """Repairs drift during one invocation. `declared` has the names of queues with declared bindings."""
 
     registrar: LinkService
     document: "DynamoDocument"
     declared: frozenset[str]
-    redrive: Callable[[str], int]  # of dead letters of the queue with this name, back into it: how many
+    redrive: Callable[[str], int]  # moves dead letters back to this queue, and returns their number
     repairs: list[Repair] = msgspec.field(default_factory=list)
 
     def watch(self) -> SiteWatch:
@@ -57,7 +57,7 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
         return self._stored.value()
 
     def sweep(self) -> None:
-        """Check routes' resources, some bound queues in turn, and missing queues. Raises `CallFailed` at the end."""
+        """Check routes' resources, missing queues, and some bound queues in turn. Raises `CallFailed` at the end."""
         registry, bindings, watch = self.registrar.registry(), self.registrar.exchanges.bindings(), self.watch()
         sources = (record for record in registry.bridges.values() if record.bridge.src_is_local and not record.closing)
         read = {record.queue for record in sources if record.queue is not None}
@@ -65,7 +65,7 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
         self._check_queues({*read, *bindings.sample_queues(MAX_CHECKED_QUEUES, turn=turn), *_list_unsettled(watch)})
 
         def prune(watch: SiteWatch) -> SiteWatch:
-            """Remove entries of queues that are neither read nor bound, and of deleted routes."""
+            """Remove the results of queues that are neither read nor bound, and of deleted routes."""
             queues = {
                 name: queue
                 for name, queue in watch.queues.items()
@@ -86,7 +86,7 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
             self._check_queues(names)
 
     def report(self, copies: Mapping[str, int]) -> None:
-        """Record that bound queues didn't exist, and how many copies became dead letters."""
+        """Record that bound queues are missing, and how many copies became dead letters for each."""
         bindings = self.registrar.exchanges.bindings()
         known = {name: number for name, number in copies.items() if bindings.destination(name) is not None}
 
@@ -106,7 +106,7 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
         for name, queue_watch in self.watch().queues.items():
             since_ms = queue_watch.missing_since_ms
             if registry.bridges_reading(name) if since_ms is not None else queue_watch.undelivered:
-                # Dead letters that nobody finds are looked for at growing intervals.
+                # While redrives find no dead letters, the intervals between redrives grow.
                 none_found_ms = (
                     0 if queue_watch.none_found_since_ms is None else now_ms - queue_watch.none_found_since_ms
                 )
@@ -119,12 +119,12 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
     def _stored(self) -> DocumentStore[SiteWatch]:
         return DocumentStore(self.document, WATCH, SiteWatch)
 
-    # Queues
+    # Checks of queues
 
     def _check_queues(self, names: Collection[str]) -> None:
-        """Check whether these queues exist, and react."""
+        """Check whether queues exist. Redrive dead letters of existing queues, and repair missing queues."""
         registry, counts, now_ms = self.registrar.registry(), self._count_messages(names), self.registrar.now_ms()
-        # Only counts of route queues are used; storing the others would write each time.
+        # Counts of other queues than routes' are unused, and storing them would cause a write at each check.
         noted = {
             name: messages if messages is None or registry.bridges_reading(name) else 0
             for name, messages in counts.items()
@@ -133,9 +133,9 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
         bindings = self.registrar.exchanges.bindings()
         for name, messages in counts.items():
             if messages is not None:
-                # Copies that became dead letters while the queue was missing are redriven, one part per check.
+                # Copies that became dead letters while the queue was missing are redriven, one part at each check.
                 if watch.of(name).undelivered:
-                    with suppress(DestinationFault):  # the rest is still there: the next check goes on
+                    with suppress(DestinationFault):  # the next check redrives the rest
                         moved = self.redrive(name)
                         self._stored.change(partial(SiteWatch.record_redriven, name=name, number=moved, now_ms=now_ms))
                 continue
@@ -145,7 +145,7 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
                 self._unbind(name, bindings)
 
     def _count_messages(self, names: Collection[str]) -> Mapping[str, int | None]:
-        """Count the queues' messages: None for a missing queue. A queue whose call failed is left out."""
+        """Count the queues' messages, None for a missing queue. A queue whose count failed is left out."""
         counts: dict[str, int | None] = {}
         for name in sorted(names):
             if not self.registrar.works.may_go_on():
@@ -158,7 +158,7 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
         return counts
 
     def _recreate_queue(self, name: str, registry: Registry, *, now_ms: int) -> None:
-        """Remove a deleted queue from its routes, so that it is created again. Only one invocation wins."""
+        """Remove a deleted queue from its routes, so that it is created again. Only one invocation does this."""
         routes = tuple(record.bridge.name for record in registry.bridges_reading(name) if not record.closing)
         claimed, lost = False, 0
 
@@ -176,10 +176,10 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
         if not claimed:
             return
         try:
-            # It is the gone queue's: Lambda may have switched it off for good.
+            # The mapping belongs to the deleted queue, and Lambda may have disabled it for good.
             self.registrar.works.mappings.delete(name)
         except CallFailed:
-            return  # it is on its way into another state: the looks find the queue missing again
+            return  # the mapping is changing its state; the next check tries again
         error = f"{QueueGone(name)}: it was deleted"
         self.registrar.save_changes(
             [record_resources(route, queue="", mapping="", on=False, error=error) for route in routes]
@@ -195,10 +195,10 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
         self._stored.change(lambda watch: watch.with_queue(name, replace(watch.of(name), undelivered=0, unbound=True)))
         self.repairs.append(Repair(what=BINDING, name=name))
 
-    # Routes
+    # Checks of routes
 
     def _compare_routes(self) -> None:
-        """Record each route's missing or changed resources; its own queue's settings are restored at once."""
+        """Record each route's missing or changed resources, and restore the settings of each route's own queue."""
         registry, bindings = self.registrar.registry(), self.registrar.exchanges.bindings()
         failed: list[CallFailed] = []
         for record in registry.bridges.values():
@@ -210,7 +210,7 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
                 self._compare_queue(record)
                 self._compare_mapping(record)
             except CallFailed as error:
-                failed.append(error)  # it holds up no other route
+                failed.append(error)  # the other routes are still compared
         if failed:
             raise failed[0]
 
@@ -219,14 +219,14 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
         if not record.makes_queue or record.queue is None or record.closing:
             return
         attributes = self.registrar.works.bridge_queue_attributes(record.bridge)
-        # What encrypts a queue that is there stays: its messages need the key that they were encrypted with.
+        # An existing queue's encryption stays, because its messages need the key that encrypted them.
         settings = {name: value for name, value in attributes.items() if name not in ENCRYPTION}
-        with suppress(QueueGone):  # the looks tell
+        with suppress(QueueGone):  # other checks detect a missing queue
             if self.registrar.works.queues.configure(record.queue, settings):
                 self._record_missing(record, SETTINGS)
 
     def _compare_mapping(self, record: BridgeRecord) -> None:
-        """Record that an event source mapping is missing or was switched. Raises `CallFailed`."""
+        """Record that an event source mapping is missing, or was enabled or disabled. Raises `CallFailed`."""
         if record.mapping is None:
             return
         try:

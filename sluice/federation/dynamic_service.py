@@ -1,7 +1,7 @@
 """Runs dynamic routes: turns changes of registry and bindings into queue bindings and ops for peers.
 
-All of it follows from stored state, so any invocation can continue after a crash. Ops that weren't sent are requested
-by the peer after the next heartbeat.
+Everything follows from stored state, so any invocation can continue after a crash. If ops weren't sent, the peer
+requests a snapshot after the next heartbeat.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ from sluice.federation.matching.typed_values import from_stored
 from sluice.federation.operations import PathsView
 from sluice.federation.stored import DocumentStore
 
-if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
+if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type checking
     from sluice.aws.documents import DynamoDocument
 
 
@@ -47,15 +47,15 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
 
     registrar: LinkService
     document: "DynamoDocument"
-    ignored: Counter[str] = msgspec.field(default_factory=Counter)  # ops that changed nothing, by reason
+    ignored: Counter[str] = msgspec.field(default_factory=Counter)  # number of ignored ops, by reason
 
     def hear(self, message: DynamicMessage, *, sender_id: str) -> None:
-        """Process a peer's op; malformed ones are counted. Raises `BadRoute` if the sender isn't a known peer."""
+        """Process a peer's op; a malformed op is only counted. Raises `BadRoute` if the sender isn't a known peer."""
         self.registrar.verify_sender(message.sender, sender_id=sender_id)
         try:
             op = ops.decode_op(bytes(message.said))
         except Malformed:
-            self.ignored[Ignored.MALFORMED] += 1  # of a newer version, perhaps: heartbeats tell what it would have
+            self.ignored[Ignored.MALFORMED] += 1  # a newer release's op, perhaps; heartbeats reveal the difference
             return
         type_ = exchange_type(self.registrar.exchanges.bindings(), op.exchange)
         self.sync(heard={op.exchange: [steps.receive_op(message.sender.tag, op, type_)]})
@@ -70,7 +70,7 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
         for exchange, routes in states.items():
             queues = self._choose_bindings(registry, routes, exchange_type(bound, exchange))
             self.registrar.exchanges.change(bind_exactly(*queues))
-        silent: set[str] = set()  # links over which an op failed: the peer requests the rest later
+        silent: set[str] = set()  # links over which an op failed; the peer requests the rest later
         for sending in sendings:
             record = registry.links.get(sending.link)
             if record is None or sending.link in silent:
@@ -84,11 +84,11 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def routes(self) -> DocumentStore[RoutesByExchange]:
-        """The state of dynamic routes, by exchange."""
+        """The stored state of dynamic routes, by exchange."""
         return DocumentStore(self.document, ROUTES, dict)
 
     def ways(self) -> PathsView:
-        """Return all paths, active or standby. Raises `BadSnapshot`."""
+        """Return all paths of dynamic routes, active and standby. Raises `BadSnapshot`."""
         return PathsView(ways=tuple(way for routes in self.routes.value().values() for way in list_paths(routes)))
 
     def _apply_events(
@@ -125,7 +125,7 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
 
         after = self.routes.change(change)
         self.ignored.update(ignored)
-        # Of an exchange whose last route is gone there is a queue to be unbound, perhaps.
+        # An exchange whose last route was removed may have a bridge queue that has to be unbound.
         return {name: DynamicRoutes(here=registry.here, exchange=name) for name in names} | after, sendings
 
     def _derive_events(
@@ -135,10 +135,10 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
         routes: DynamicRoutes,
         local: ops.BindingAdvertisements,
     ) -> Iterator[DynamicEvent]:
-        """Yield events for the registry's and the bindings' changes since the last run."""
+        """Yield events for the changes of registry and bindings since the last run."""
         now_ms = self.registrar.now_ms()
         pulls = {record.bridge.name: record for record in records if not record.bridge.src_is_local}
-        # One whose queue is being made anew is served all the same: what is wanted over it is known already.
+        # A bridge whose queue is being recreated is still served, because its advertised bindings are known.
         served = {
             record.bridge.name: record
             for record in records
@@ -178,9 +178,9 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
     def _choose_bindings(
         self, registry: Registry, routes: DynamicRoutes, type_: ExchangeType
     ) -> Iterator[tuple[Destination, Sequence[Binding]]]:
-        """Yield each route's queue, with exactly the bindings advertised over it.
+        """Yield each route's queue, with exactly the bindings that are advertised over the route.
 
-        They are one change for all queues: while a path changes, a site is reached by exactly one of them.
+        One change applies all of them, so each site is reached over exactly one queue while a path changes.
         """
         ways = choose_bridges_in_use(routes)
         for name, record in registry.bridges.items():
@@ -197,7 +197,7 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def exchange_type(bound: SiteBindings, exchange: str) -> ExchangeType:
-    """Return an exchange's type; a topic exchange, which takes any key, if it is missing."""
+    """Return the type of an exchange. A missing one counts as a topic exchange, which accepts any key."""
     return next((candidate.type for candidate in bound.exchanges if candidate.name == exchange), ExchangeType.TOPIC)
 
 
@@ -208,7 +208,7 @@ def _collect_local_bindings(registry: Registry, bound: SiteBindings, exchange: s
     for queue, keys in bound.keys_at(exchange).items():
         destination = bound.destination(queue)
         crossing = None if destination is None else destination.crossing
-        # A dynamic route's queue that is being created again is only known by its crossing.
+        # While a dynamic route's queue is being recreated, only its crossing shows what it is for.
         if queue not in dynamic and (crossing is None or crossing.origins is UNSET):
             wants |= {ops.BindingAdvertisement.from_binding(key, from_stored(value)) for key, value in keys.items()}
     return frozenset(wants)

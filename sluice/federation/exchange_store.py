@@ -1,6 +1,6 @@
 """Stores a site's exchanges and bindings; concurrent changes are retried.
 
-A change checks and writes only what it changes, so its cost follows its own size.
+A change reads and writes only the bindings that it affects, so its cost depends on its own size.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,15 +25,15 @@ from sluice.federation.matching.indexes import Arguments, BoundKeys
 from sluice.federation.matching.typed_values import have_same_values, to_stored
 from sluice.federation.stored import MAX_RACES
 
-if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
+if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type checking
     from sluice.aws.change_logs import DynamoChangeLog
 
 P = ParamSpec("P")
-Change = Callable[[SiteBindings], BindingsChange | None]  # None where nothing changes
+Change = Callable[[SiteBindings], BindingsChange | None]  # returns None if nothing changes
 
 
 class ExchangeStore:
-    """The log of bindings, cached between invocations. Not thread-safe.
+    """A store of exchanges and bindings, cached between invocations. Not thread-safe.
 
     Every change raises `BadBinding` if it is invalid.
     """
@@ -43,11 +43,11 @@ class ExchangeStore:
         self.log, self._site = log, CachedReplica(log, SiteBindings)
 
     def bindings(self) -> SiteBindings:
-        """Read the bindings as they stand; they change in place with the next read or change. Raises `BadSnapshot`."""
+        """Return the current bindings. The next read or change updates the object in place. Raises `BadSnapshot`."""
         return self._site.value()
 
     def change(self, change: Change) -> SiteBindings:
-        """Change the bindings, and return them; nothing is written where nothing changes. Raises `TooBusy`."""
+        """Apply a change, and return the bindings. If nothing changes, nothing is written. Raises `TooBusy`."""
         for _ in range(MAX_RACES):
             site = self.bindings()
             made = change(site)
@@ -55,8 +55,8 @@ class ExchangeStore:
                 return site
             stored = CHANGE.pack(made)
             if len(stored) > MAX_CHANGE_BYTES:
-                # A change too large for an item is written as a snapshot, which other readers load. The cache goes
-                # first: were it not written, what is changed here is of no use.
+                # A change too large for an item is written as a snapshot, which other readers load.
+                # The cache is reset first, because its replica would be wrong after a failed write.
                 self._site = CachedReplica(self.log, SiteBindings)
                 after = site.version
                 site.apply(made)
@@ -68,7 +68,7 @@ class ExchangeStore:
         raise TooBusy(f"lost {MAX_RACES} races to write the bindings")
 
     def fold(self) -> bool:
-        """Replace a long log by a snapshot, at a quiet moment; return whether that was done."""
+        """Replace a long log of changes with a snapshot. Returns whether a snapshot was written."""
         site = self.bindings()
         return self.log.is_long and self.log.save(
             b"".join(map(pack, site.pages())), after=site.version, version=site.version
@@ -76,7 +76,7 @@ class ExchangeStore:
 
 
 def _change(make: Callable[Concatenate[SiteBindings, P], BindingsChange | None]) -> Callable[P, Change]:
-    """Turn a function of bindings and arguments into one of the arguments that returns a change."""
+    """Decorate a function of bindings and arguments. A call with the arguments returns a change."""
     return lambda *args, **options: lambda site: make(site, *args, **options)
 
 
@@ -95,7 +95,7 @@ def add_exchange(site: SiteBindings, exchange: Exchange) -> BindingsChange | Non
 
 @_change
 def remove_exchange(site: SiteBindings, name: str) -> BindingsChange:
-    """Remove an exchange that has no bindings and is no other's alternate."""
+    """Remove an exchange that has no bindings and isn't the alternate of another exchange."""
     if site.exchange(name) in STANDARD_EXCHANGES:
         raise BadBinding(f"{name}: every site has this exchange")
     bound = sum(map(len, site.keys_at(name).values()))
@@ -113,7 +113,7 @@ def add_binding(
 ) -> BindingsChange | None:
     """Bind a queue, and update its destination. Idempotent.
 
-    A binding with other arguments is refused unless `replaces`, which swaps them in one change.
+    A binding with other arguments is refused, unless `replaces`: then one change replaces its arguments.
     """
     queues = () if site.destination(binding.queue) == destination else (destination,)
     arguments = to_stored(binding.arguments)
@@ -137,7 +137,7 @@ def update_destination(site: SiteBindings, destination: Destination) -> Bindings
 
 @_change
 def remove_binding(site: SiteBindings, id_: BindingId, *, missing_ok: bool = False) -> BindingsChange | None:
-    """Remove a binding; a missing one is an error unless `missing_ok`."""
+    """Remove a binding. Raises `BadBinding` if the binding is missing, unless `missing_ok`."""
     exchange, queue, key = id_
     keys = site.keys(exchange, queue)
     if key in keys:
@@ -163,7 +163,7 @@ def _build_unbinding(site: SiteBindings, queue: str, gone: Mapping[str, BoundKey
 
 @_change
 def bind_exactly(site: SiteBindings, *wanted: tuple[Destination, Sequence[Binding]]) -> BindingsChange | None:
-    """Replace all bindings of each queue by these, of which no two have the same id; in one change for all queues."""
+    """Replace all bindings of each queue, in one change for all queues. Each queue's new bindings have unique ids."""
     queues, forgotten = list[Destination](), list[str]()
     unbound, bound = dict[str, dict[str, BoundKeys]](), dict[str, dict[str, BoundKeys]]()
     for destination, bindings in wanted:
@@ -171,7 +171,7 @@ def bind_exactly(site: SiteBindings, *wanted: tuple[Destination, Sequence[Bindin
         before = site.keys_by_exchange(queue)
         after: dict[str, dict[str, Arguments]] = {}
         for binding in bindings:
-            if binding.arguments or binding.key not in before.get(binding.exchange, {}):  # most are there, and good
+            if binding.arguments or binding.key not in before.get(binding.exchange, {}):  # known bindings are valid
                 binding.check(site.exchange(binding.exchange).type)
             after.setdefault(binding.exchange, {})[binding.key] = to_stored(binding.arguments)
         if after and site.destination(queue) != destination:
@@ -188,7 +188,7 @@ def bind_exactly(site: SiteBindings, *wanted: tuple[Destination, Sequence[Bindin
 def _add_missing(
     missing: dict[str, dict[str, BoundKeys]], queue: str, some: Mapping[str, BoundKeys], others: Mapping[str, BoundKeys]
 ) -> None:
-    """Add, by exchange and queue, the keys that `others` lack or have with other arguments."""
+    """Add to `missing` the keys of `some` that `others` lack or have with other arguments."""
     for exchange, keys in some.items():
         known = others.get(exchange, {})
         lacking = {
@@ -202,7 +202,7 @@ def _add_missing(
 
 @_change
 def mark_feeding_queues(site: SiteBindings, queues: Iterable[str]) -> BindingsChange | None:
-    """Mark the bound queues that queue routes read."""
+    """Mark exactly these bound queues as read by queue routes."""
     fed = frozenset(queues)
     noted = []
     for queue in sorted(fed ^ site.fed):

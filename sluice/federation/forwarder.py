@@ -45,13 +45,13 @@ from sluice.federation.matching.metadata import (
 )
 from sluice.message import Message, Outgoing
 
-if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
+if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type checking
     from sluice.aws.federation.peers import PeerQueues
 
 
 @dataclass(slots=True)
 class ForwardOutcome:
-    """The result of a batch, by position: failures and drops.
+    """The result of forwarding a batch, with failures and drops by the messages' positions.
 
     `outage` is the error that stopped the batch; the messages that failed because of it are retried.
     """
@@ -60,11 +60,11 @@ class ForwardOutcome:
     drops: Mapping[int, Drop] = field(default_factory=dict)
     outage: PeerUnreachable | PeerRefused | None = None
     counts: Counter[str] = field(default_factory=Counter)
-    lag_ms: int = 0  # of the oldest message that was forwarded, since it came into the bridge's queue
+    lag_ms: int = 0  # how long the oldest forwarded message was in the bridge's queue
 
 
 def split_batch(messages: Sequence[Message], routes: int) -> list[list[int]]:
-    """Divide a batch's positions among the routes; messages of one group go over one route."""
+    """Divide a batch's positions among the routes. Messages of one group go over one route."""
     if routes == 1:
         return [list(range(len(messages)))]
     shares: list[list[int]] = [[] for _ in range(routes)]
@@ -85,9 +85,9 @@ def forward_all(
     executor: Executor,
     lets_over: Callable[[Message], bool] | None = None,
 ) -> ForwardOutcome:
-    """Forward the batch: in order from a FIFO queue, with parallel requests from a standard queue.
+    """Forward a batch: in order from a FIFO queue, with parallel requests from a standard queue.
 
-    `lets_over` is the route's filter. If it raises `HeldBack`, it does so for all later messages as well.
+    `lets_over` is the route's filter. Once it has raised `HeldBack`, it has to do so for all later messages.
     """
     refused: dict[int, SenderFault] = {}
     unasked: dict[int, SluiceError] = {}
@@ -144,17 +144,16 @@ def forward(
     fifo: bool,
     lets_over: Callable[[Message], bool] | None = None,
 ) -> Outgoing | Drop:
-    """Return the message for the peer's ingress and the exchange `dest`, or the reason to drop it.
+    """Return the message for the peer's ingress and the exchange `dest`, or the reason to drop the message.
 
-    If `dest_key` is None the message keeps its key. `lets_over` is called last, with the publisher's own attributes;
-    its errors are raised.
-
+    If `dest_key` is None, the message keeps its key. `lets_over` is called last, with the publisher's own attributes;
+    its errors are passed on.
     The message's metadata is always trusted here: dropping the trace would let opposite queue routes forward a message
     for ever, while a forged trace only stops its own message. Raises `SenderFault`.
     """
     opened = open_attributes(receipt.message.attributes)
     metadata, message_id = complete_metadata(opened.metadata or Metadata(), opened.attributes, receipt)
-    if crossing.origins is UNSET:  # what isn't put there by an exchange has no address to be believed
+    if crossing.origins is UNSET:  # only messages of dynamic routes have valid addresses
         metadata = replace(metadata, to=None, turns=0)
     is_addressed = metadata.to is not None
     reason = find_drop_reason(metadata.trace, crossing, addressed=is_addressed) or metadata.expiry_reason(
@@ -182,7 +181,7 @@ def forward(
 
 @dataclass(slots=True)
 class _PeerSender:
-    """Sends to the route's peer; after the first outage every send fails at once."""
+    """Sends to a route's peer. After the first outage, every send fails without a call."""
 
     route: Forward
     peers: "PeerQueues"
@@ -197,5 +196,5 @@ class _PeerSender:
             self.outage = outage
             raise
         except QueueGone as error:
-            # The peer's ingress may be back. The dispatcher would hand it back as gone, for somebody to route anew.
+            # The peer's ingress may return, so the message has to be retried, unlike after `QueueGone`.
             raise NotDelivered(str(error)) from error

@@ -1,7 +1,7 @@
 """Applies changes to a site's registry of links and bridges, and runs the actions that fall due.
 
-Several invocations may act at once, and one may die half-way. So every action is idempotent, and its result is saved as
-a change.
+Several invocations may run at once, and an invocation may fail at any point. So every action is idempotent, and its
+result is saved as a change.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,19 +32,19 @@ from sluice.federation.links.states import AccessRefused, Intent, LinkEvent, Lin
 from sluice.federation.stored import DocumentStore
 from sluice.splitting.filters.values import Filter
 
-if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
+if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type checking
     from sluice.aws.documents import DynamoDocument
     from sluice.aws.federation.peers import PeerQueues
 
 MAX_ROUNDS = 8
-SOON_MS = 2_000  # while a bridge or a link closes or drains, or a bridge is being changed
-UNFINISHED_MS = 10_000  # while a bridge lacks what AWS didn't let be made
+SOON_MS = 2_000  # until the next tick, while a link or bridge closes, drains or changes
+UNFINISHED_MS = 10_000  # until the next tick, while AWS can't create a bridge's resource
 _PASSING = frozenset({Intent.CLOSED, Intent.DRAINING})
 _AWAITING = frozenset({LinkState.WAITING, LinkState.FAILED, LinkState.CONNECTING})
 
 
 def to_link_update(error: PeerUnreachable | PeerRefused) -> Unreachable | AccessRefused:
-    """Return the link update for a failed call."""
+    """Return the link update that records a failed call to the peer."""
     return AccessRefused(str(error)) if isinstance(error, PeerRefused) else Unreachable(str(error))
 
 
@@ -57,19 +57,19 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
     works: BridgeProvisioner
     peers: "PeerQueues"
     peer_accounts: frozenset[str]
-    known: DocumentStore[dict[str, Peer]]  # by tag
-    peer_role_id: str | None  # of the role that this site has for its peers in other accounts
-    peer_queue_url: Callable[[Peer, str], str]  # from a queue's name
-    filter_problem: Callable[[Filter], str | None]  # why no route can have it, or None
-    last_forwards: Callable[[], Mapping[str, int]]  # by bridge: ms since 1970
-    waiting_since: Callable[[], Mapping[str, int]]  # by queue: since when, at least, it hasn't been empty
+    known: DocumentStore[dict[str, Peer]]  # peers by tag
+    peer_role_id: str | None  # id of this site's role for peers in other accounts
+    peer_queue_url: Callable[[Peer, str], str]  # URL of a peer's queue with this name
+    filter_problem: Callable[[Filter], str | None]  # why routes can't have this filter, or None
+    last_forwards: Callable[[], Mapping[str, int]]  # each bridge's last forward, in ms since the epoch
+    waiting_since: Callable[[], Mapping[str, int]]  # since when each queue has had messages, in ms since the epoch
     now_ms: Callable[[], int]
     jitter: Callable[[], float]
     empty_for_ms: int = EMPTY_FOR_MS
     peer_stages: frozenset[str] = ONLY_UNSTAGED
 
     def registry(self) -> Registry:
-        """Read the registry as it stands. Raises `BadSnapshot`."""
+        """Return the current registry. Raises `BadSnapshot`."""
         return self._stored.value()
 
     @property
@@ -85,7 +85,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
         for _ in range(MAX_ROUNDS):
             followed: list[transitions.Change] = []
             for action in find_due_actions(registry, now_ms=self.now_ms(), empty_for_ms=self.empty_for_ms):
-                # Each action runs once per state of its bridge or link: one that didn't help has to wait.
+                # An action without effect isn't repeated before the state of its bridge or link changes.
                 is_links = action.act in {Action.SEND_HELLO, Action.SEND_PARTING}
                 state = registry.links[action.name].status.state if is_links else registry.bridges[action.name].mapping
                 if (action, state) in done or not self.works.may_go_on():
@@ -104,7 +104,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
         return registry
 
     def save_changes(self, changes: Sequence[transitions.Change]) -> Registry:
-        """Save all of the changes or none. Raises `BadRoute`, `TooBusy`."""
+        """Save either all of the changes or none. Raises `BadRoute`, `TooBusy`."""
 
         def change(registry: Registry) -> Registry:
             for pending in changes:
@@ -120,7 +120,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
             last_ms = max((forwards.get(bridge_record.bridge.name, 0) for bridge_record in bridges), default=0)
             if last_ms > (record.status.last_forward_ms or 0):
                 events.append(transitions.update_link(name, LinkEvent.FORWARDED))
-            queued = 0  # nobody asks what is left, unless the link drains
+            queued = 0  # only a draining link needs the number of messages
             if record.status.draining:
                 queued = sum(bridge_record.bound for bridge_record in bridges)
                 queued += sum(
@@ -128,7 +128,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
                     for bridge_record in bridges
                     if bridge_record.queue is not None
                 )
-            # What was forwarded since was older: so the oldest message has waited for as long, at least.
+            # Older messages were forwarded first, so the oldest one has waited at least since the last forward.
             oldest = [
                 max(since_ms, forwards.get(bridge_record.bridge.name, 0))
                 for bridge_record in bridges
@@ -158,7 +158,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
     # Peers' messages
 
     def hear(self, message: messages.LinkMessage, *, sender_id: str) -> Registry:
-        """Process a peer's message and answer it. Raises `BadRoute` if the sender may not send it.
+        """Process a peer's message and answer it. Raises `BadRoute` if the sender isn't allowed to send the message.
 
         `sender_id` is the sender's id from SQS.
         """
@@ -169,7 +169,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
                 raise BadRoute(f"{sender.tag}: {link[:100]} is a link to {record.link.peer}")
         match message:
             case messages.Hello(served=True):
-                # The peer, which serves our link, learns whether the link still exists here.
+                # The peer serves a link that was declared here, and learns whether the link still exists.
                 ours = link.removesuffix(SERVED_MARK + self.here.tag)
                 is_known = ours in self.registry().links
                 parting = messages.Parting(link=ours, sender=self.here)
@@ -191,7 +191,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
         """Return the sender's verified address. Raises `BadRoute` if the sender isn't the peer with that tag."""
         peer = KnownPeers(self.known.value(), self.peer_role_id).identify(claimed.tag, sender_id=sender_id)
         sender = verify_address(claimed, peer, url_of=self.peer_queue_url)
-        if sender.account == self.here.account:  # what lets other accounts in isn't for its own
+        if sender.account == self.here.account:  # a role is only for peers in other accounts
             sender = replace(sender, role_arn=None, external_id=None)
         return sender
 
@@ -213,7 +213,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
             return self.registry()
         record = registry.links.get(name)
         if record is None:
-            return registry  # a parting has come in between
+            return registry  # the peer closed the link in the meantime
         refused = {pull: reason for pull, reason in reasons.items() if reason is not None}
         bridges = {pull: f"{LinkState.FAILED}: {reason}" for pull, reason in refused.items()} | {
             bridge_record.bridge.name.removesuffix(SERVED_MARK + peer.tag): describe_state(bridge_record, record)
@@ -221,7 +221,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
         }
         try:
             self._tell(record.link, self._build_answer(hello.link, bridges))
-        except (PeerUnreachable, PeerRefused) as error:  # the evidence that a served link has
+        except (PeerUnreachable, PeerRefused) as error:  # a served link's state follows from such errors
             return self.advance([transitions.update_link(name, to_link_update(error))], ticks=False)
         return self.registry()
 
@@ -229,11 +229,11 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
         return messages.HelloAnswer(link=link, sender=self.here, exchanges=self._exchange_types(), bridges=bridges)
 
     def _exchange_types(self) -> Mapping[str, str]:
-        """Return this site's exchanges with their types."""
+        """Return the types of this site's exchanges, by name."""
         return {exchange.name: exchange.type.value for exchange in self.exchanges.bindings().exchanges}
 
     def _reply(self, peer: Address, message: messages.LinkMessage) -> None:
-        """Reply to a site without a link. A lost reply is harmless, because the peer repeats its hello."""
+        """Reply to a peer that may have no link here. A lost reply is harmless, as the peer repeats its hello."""
         with suppress(PeerUnreachable, PeerRefused):
             self._tell(Link.to_peer(peer, name=peer.tag), message)
 
@@ -265,7 +265,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
         return [transitions.record_hello_sent(link)]
 
     def _explain_refusal(self, record: LinkRecord) -> str:
-        """Name the setting that may be missing, because AWS's error names none."""
+        """Return a hint at the setting that may be missing, because AWS's error names none."""
         account, ours = record.endpoint.account, self.here.account
         if account == ours:
             return ""
@@ -279,7 +279,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
             try:
                 self._tell(record.link, messages.Parting(link=link, sender=self.here))
             except PeerUnreachable:
-                return []  # told once it can be
+                return []  # a later action sends the parting
             except PeerRefused:
-                pass  # it will never be told
+                pass  # the link is removed without a parting
         return [transitions.remove_link(link)]

@@ -1,7 +1,7 @@
 """Moves messages between queues, once each: receives, sends, then deletes, ten at a time.
 
-Nothing is lost if the move stops: a message is deleted only when the other queue has it. A new move continues with the
-rest; a FIFO queue drops duplicates for five minutes.
+Nothing is lost if the move stops: a message is deleted only after the target has accepted it. A new move continues with
+the rest; a FIFO queue drops duplicates for five minutes.
 """
 
 from collections import Counter
@@ -13,20 +13,20 @@ from sluice.batches import HELD_BACK, MAX_ENTRIES, Dispatcher, Entry, Send
 from sluice.errors import BadConfiguration, QueueGone
 from sluice.message import FIFO_SUFFIX, Message, Outgoing, drop_contents
 
-if TYPE_CHECKING:  # at run time a move is given its queue, and imports none
+if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type checking
     from sluice.aws.queues import ConsumedQueue
 
-HIDDEN_S = 120  # from everybody else, while a message is on its way, or waits for the move's end
-MAX_FRUITLESS = 5  # receipts in a row of which nothing could be moved
-MAX_REMEMBERED = 100_000  # ids of moved messages: SQS may deliver one again soon after it was deleted
+HIDDEN_S = 120  # seconds for which a message is hidden while it is moved, or waits for the end of the move
+MAX_FRUITLESS = 5  # successive receives of which no message could be moved
+MAX_REMEMBERED = 100_000  # ids of moved messages, because SQS may deliver a message again soon after its deletion
 
 
 class Unmovable(BadConfiguration):
-    """Raised for a message without a target; the text says why."""
+    """A message has no target; the text says why."""
 
 
 class Copy(NamedTuple):
-    """A message as it is sent, and the URL of the queue that gets it."""
+    """A message to send, and the URL of the target queue."""
 
     target: str
     outgoing: Outgoing
@@ -34,11 +34,11 @@ class Copy(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Move:
-    """One move. `goes` returns a message's copy, None to skip it, or raises `Unmovable` to keep it.
+    """A move of messages. `goes` returns a message's copy, None to skip the message, or raises `Unmovable` to keep it.
 
-    With `fifo` no message overtakes another of its group. The move ends after `most` messages, or when nothing is left
-    that was sent by `until_ms`. `stays` has the reasons, by id, of messages that couldn't be sent. A deleted target
-    ends the move unless there are `several`.
+    With `fifo` no message overtakes another one of its group. The move ends after `most` messages, or when all messages
+    that were sent by `until_ms` are moved. `stays` has the reasons, by id, for messages that couldn't be sent. A
+    deleted target ends the move unless there are `several` targets.
     """
 
     source: "ConsumedQueue"
@@ -51,12 +51,12 @@ class Move:
     may_go_on: Callable[[], bool]
     moved: int = 0
     stays: dict[str, str] = field(default_factory=dict)
-    _held: set[str] = field(default_factory=set)  # groups of which a message stays: nothing may overtake it
-    _passed: set[str] = field(default_factory=set)  # that aren't meant
-    _moved_ids: dict[str, None] = field(default_factory=dict)  # the oldest first
+    _held: set[str] = field(default_factory=set)  # groups with a message that stays, which no message may overtake
+    _passed: set[str] = field(default_factory=set)  # ids of skipped messages
+    _moved_ids: dict[str, None] = field(default_factory=dict)  # ids of moved messages, oldest first
 
     def run(self) -> Iterator[int]:
-        """Run the move, and yield the number of moved messages after each batch. Raises `QueueGone`, `CallFailed`."""
+        """Run the move. Yields the number of moved messages after each batch. Raises `QueueGone`, `CallFailed`."""
         kept: list[Message] = []
         fruitless = 0
         try:
@@ -72,7 +72,7 @@ class Move:
                 self._moved_ids |= dict.fromkeys(message.message_id for message in sent)
                 while len(self._moved_ids) > MAX_REMEMBERED:
                     del self._moved_ids[next(iter(self._moved_ids))]
-                # A standard queue may deliver a message twice, also within one answer: its copies go with it.
+                # A standard queue may deliver a message twice, even in one response: all copies are deleted.
                 done = [message for message in received if message.message_id in self._moved_ids]
                 if done:
                     self.source.delete(done)
@@ -93,10 +93,11 @@ class Move:
     def _send_batch(self, messages: Sequence[Message]) -> list[Message]:
         """Send a batch in order, and return the messages that the target accepted.
 
-        For FIFO queues no two of a group go in one request: SQS may refuse the first and accept the second.
+        For FIFO queues no two messages of a group are in one request, because SQS may refuse the first and accept the
+        second.
         """
         rounds: list[list[Entry]] = []
-        before: Counter[str | None] = Counter()  # by group
+        before: Counter[str | None] = Counter()  # number of messages by group
         for position, message in enumerate(messages):
             try:
                 copy = self.goes(message)
@@ -129,7 +130,7 @@ class Move:
 
 
 def copy_to(target: str, message: Message) -> Copy:
-    """Return the copy for the target; its message id is the deduplication id in a FIFO queue."""
+    """Return the copy for a target. Its deduplication id in a FIFO queue is the message's id."""
     fifo = target.endswith(FIFO_SUFFIX)
     return Copy(
         target,

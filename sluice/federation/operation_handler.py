@@ -1,7 +1,7 @@
 """Applies operations of operators, ticks, the bridge function and deployments to a site.
 
-Every request is checked as strictly as the command line's. Each sweep creates declared objects that are missing and
-removes those that are no longer declared; objects that were never declared stay.
+Requests are checked as strictly as on the command line. Each sweep creates declared objects that are missing and
+removes those that are no longer declared. Objects that were never declared stay.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ from sluice.federation.matching.bindings import Binding, Destination
 from sluice.federation.matching.exchanges import Exchange
 from sluice.federation.settings import SiteNames
 
-if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
+if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type checking
     from sluice.aws.documents import DynamoDocument
 
 
@@ -49,19 +49,19 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
     registrar: LinkService
     upkeep: DriftRepair
     names: SiteNames
-    hear_peers: Callable[[], None]  # let what peers send be read: where there are none, it isn't
+    hear_peers: Callable[[], None]  # enables the triggers of queues that peers send to
     peers: tuple[Peer, ...]
     declared: Declared
     applied: "DynamoDocument"
     senders: tuple[str, ...]
-    ways: Callable[[], operations.PathsView]  # of dynamic routes
-    kms_key_arn: str | None = None  # of the key for queues made at run time
+    ways: Callable[[], operations.PathsView]  # returns the paths of dynamic routes
+    kms_key_arn: str | None = None  # key of queues that are created at run time
 
     def perform(self, operation: operations.FederationOperation) -> object:  # noqa: C901, PLR0911, PLR0912 - one case an operation
         """Apply an operation and return its result.
 
-        Raises a `BadConfiguration` for a caller's mistake and `QueueGone` for a missing queue, without a change. Raises
-        what the link service raises.
+        Raises a `BadConfiguration` for a caller's mistake and `QueueGone` for a missing queue; then nothing has
+        changed. Also raises the link service's errors.
         """
         registrar = self.registrar
         match operation:
@@ -86,7 +86,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             case operations.BindQueue():
                 declaration = operation.declaration()
                 queue = self.names.physical(declaration.queue)
-                registrar.works.queues.count(queue)  # it has to be there
+                registrar.works.queues.count(queue)  # raises `QueueGone` if the queue is missing
                 self.bind(declaration, replaces=operation.replaces)
                 return BindingDeclaration.from_binding(declaration.binding(queue=queue))
             case operations.UnbindQueue(exchange=name, queue=queue, key=key):
@@ -119,7 +119,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             case operations.ReportGone(copies=copies):
                 self.upkeep.report(copies)
             case operations.Tick():
-                registrar.advance()  # first: looks may take all the time there is
+                registrar.advance()  # comes first, because checks may use up the time
                 self.upkeep.recheck()
                 registrar.advance(ticks=False)
             case operations.SweepSite():
@@ -136,7 +136,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
     # Views for operators
 
     def view_site(self) -> operations.SiteView:
-        """Return the whole site's view."""
+        """Return the site's objects and their status."""
         registry, bindings = self.registrar.registry(), self.registrar.exchanges.bindings()
         forwards, fed, mends = self.registrar.last_forwards(), find_feeding_queues(registry), self.upkeep.watch().mends
         return operations.SiteView(
@@ -168,10 +168,10 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def view_queues(self) -> operations.QueuesView:
-        """Return the queues that are deployed, bound, or read by routes: not those that routes have of their own."""
+        """Return the queues that are deployed, bound, or read by routes, except queues that routes created."""
         records = sorted(self.registrar.registry().bridges.items())
         made = {record.queue for _, record in records if record.makes_queue}
-        # A queue that is being made anew is known by its name alone.
+        # A bridge queue that is being recreated is only recognized by its name.
         users = (binding.queue for binding in self.registrar.exchanges.bindings() if binding.queue not in made)
         bound = Counter(queue for queue in users if not queue.startswith(BRIDGE_QUEUE_PREFIX))
         read = [(record.queue, name) for name, record in records if record.bridge.src_is_local]
@@ -194,7 +194,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def view_bindings(self, exchange: str | None) -> operations.BindingsView:
-        """Return the bindings of an exchange, or of all. Raises `BadBinding` for one that isn't there."""
+        """Return the bindings of an exchange, or of all exchanges. Raises `BadBinding` if the exchange is missing."""
         bindings = self.registrar.exchanges.bindings()
         bound = bindings if exchange is None else bindings.of(bindings.exchange(exchange).name)
         return operations.BindingsView(version=bindings.version, bindings=tuple(map(self.view_binding, bound)))
@@ -203,10 +203,10 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         """Return a binding with its queue's logical name."""
         return BindingDeclaration.from_binding(binding, queue=self.names.logical_name(binding.queue))
 
-    # Bindings, peers, links, routes
+    # Changes of bindings, peers, links and routes
 
     def bind(self, declaration: BindingDeclaration, *, replaces: bool = False) -> None:
-        """Bind a queue; `replaces` allows an existing binding with other arguments. Raises `BadBinding`."""
+        """Bind a queue. `replaces` allows to replace the arguments of an existing binding. Raises `BadBinding`."""
         queue = self.names.physical(declaration.queue)
         feeds_route = queue in find_feeding_queues(self.registrar.registry())
         destination = Destination(queue=queue, url=self.registrar.works.queues.url(queue), feeds_route=feeds_route)
@@ -279,12 +279,12 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         """Add a route. Raises `BadRoute` or `BadBinding` if it is invalid."""
         self.check_filter(bridge)
         if bridge.src_is_local and bridge.src_is_queue:
-            self.names.readable(bridge.src)  # said at once; of one that is pulled the source says it
+            self.names.readable(bridge.src)  # the source checks pulled routes
         self.registrar.advance([transitions.add_bridge(bridge)])
         self.record_route_tag(bridge)
 
     def change_bridge(self, bridge: Bridge) -> None:
-        """Change a route's options in place. Raises `NotFound`, or `BadRoute` if they are invalid."""
+        """Change a route's options in place. Raises `NotFound`, or `BadRoute` if the options are invalid."""
         if self.record(bridge.name).declared:
             raise BadRoute(f"{bridge.name}: it is declared in cdk.json: change it there, and deploy")
         self.check_filter(bridge)
@@ -305,7 +305,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             self.registrar.advance([transitions.update_link(link, LinkEvent.CLOSE)])
 
     def tell_bridge(self, asked: operations.CommandBridge) -> None:
-        """Send a command to a route. Raises `NotFound`, or `BadRoute` if the command belongs at the peer."""
+        """Send a command to a route. Raises `NotFound`, or `BadRoute` if the peer has to run the command."""
         record = self.record(asked.name)
         if record.served:
             raise BadRoute(f"{asked.name}: the site that it goes to asked for it: {asked.what} it there")
@@ -322,7 +322,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             raise NotFound(f"no such route: {name}")
         return record
 
-    # Declarations
+    # Declarations of the deployment
 
     def sweep(self) -> None:
         """Apply the declaration and run due actions. Raises one `BadConfiguration` with all invalid declarations."""
@@ -330,7 +330,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         try:
             faults += self.declare_peers()
             faults += self.declare()
-        finally:  # what can't be as it is declared holds up nothing else
+        finally:  # invalid declarations don't prevent the other work
             try:
                 self.upkeep.sweep()
             finally:
@@ -340,7 +340,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             raise BadConfiguration("; ".join(map(str, faults)))
 
     def declare(self) -> Sequence[BadConfiguration]:
-        """Create what is declared and remove what no longer is. Returns the errors, which stop nothing else."""
+        """Create declared objects, and remove those no longer declared. Returns the errors, which stop nothing else."""
         content, version = self.applied.load()
         before, declared, change = Declared(), self.declared, self.registrar.exchanges.change
         if content is not None:
@@ -365,10 +365,10 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             *(remove_exchange(exchange.name) for exchange in before.exchanges if exchange.name not in names),
         ]
         for withdrawal in withdrawn:
-            with suppress(BadBinding):  # taken away at run time, or something was bound to it: then that stays
+            with suppress(BadBinding):  # a removed or used object stays as it is
                 change(withdrawal)
         watch = self.upkeep.watch()
-        # A binding that was removed because its queue is gone returns with the queue.
+        # A declared binding that was removed with its deleted queue is restored when the queue exists again.
         restorable = [
             binding for binding in declared.bindings if not watch.of(self.names.physical(binding.queue)).unbound
         ]
@@ -389,7 +389,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         """Create a declared route or change it in place. Raises `BadRoute` if it is invalid."""
         existing = self.registrar.registry().bridges.get(route.name)
         if existing is not None and existing.closing:
-            return  # another of its name is about to go: this one is made with the next sweep after that
+            return  # a route of this name is closing; a sweep after its end creates this one
         if existing is None or existing.bridge.filter != route.filter:
             self.check_filter(route)
         if existing is not None and existing.bridge.can_become(route):
@@ -401,13 +401,13 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
     def declare_peers(self) -> Sequence[BadConfiguration]:
         """Add declared peers and remove those no longer declared. Returns the errors, which stop nothing else."""
         known, declared = self.registrar.known.value(), {peer.tag: peer for peer in self.peers}
-        if known:  # a deployment may have switched it off again
+        if known:  # a deployment may have disabled the triggers
             self.hear_peers()
         faults = _collect_errors(
             partial(self.add_peer, peer) for tag, peer in declared.items() if peer != known.get(tag)
         )
         for tag in [tag for tag, peer in known.items() if peer.declared and tag not in declared]:
-            with suppress(BadRoute):  # one that links of this site go to stays
+            with suppress(BadRoute):  # a peer with links of this site stays
                 self.remove_peer(tag)
         return faults
 

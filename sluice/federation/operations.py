@@ -15,13 +15,13 @@ from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.matching.typed_values import StoredValue
 from sluice.operations import Operation, R
 
-MAX_REPORTED = 1_000  # queues
+MAX_REPORTED = 1_000  # queues in one report
 
-# Results
+# Results of operations
 
 
 class LinkView(Link, frozen=True, kw_only=True):
-    """A link with its status. `served` if the peer declared it."""
+    """A link with its status. `served` is true if the peer declared the link."""
 
     served: bool
     declared: bool
@@ -31,7 +31,7 @@ class LinkView(Link, frozen=True, kw_only=True):
 
     @property
     def is_ending(self) -> bool:
-        """Whether no route can be added to it any more."""
+        """Whether the link is closing, so that no route can be added."""
         return self.status.state is LinkState.CLOSING
 
     def to_link(self) -> Link:
@@ -40,9 +40,9 @@ class LinkView(Link, frozen=True, kw_only=True):
 
 
 class BridgeView(Bridge, frozen=True, kw_only=True):
-    """A bridge with its status. `state` is a link state or the source's report; `reads` is its queue at this site.
+    """A bridge with its status. `state` is a link state or the source's report.
 
-    `mends` counts the repairs of the bridge's resources at this site.
+    `reads` is the bridge's queue at this site. `mends` counts the repairs of the bridge's resources at this site.
     """
 
     served: bool
@@ -59,7 +59,7 @@ class BridgeView(Bridge, frozen=True, kw_only=True):
 
 
 class SiteView(Struct, frozen=True, kw_only=True):
-    """A site's objects and their status. `bindings` is a number; `feeds` are the bindings of queue routes' queues.
+    """A site's objects and their status. `bindings` is their number; `feeds` has the bindings of queue routes' queues.
 
     `declared` is the deployment's declaration, which can't be changed at run time.
     """
@@ -76,23 +76,23 @@ class SiteView(Struct, frozen=True, kw_only=True):
 
     @property
     def tag(self) -> str:
-        """The site's."""
+        """The tag of the site."""
         return self.address.tag
 
     def find_peer(self, tag: str) -> Peer | None:
-        """None where there is none."""
+        """Return the peer with this tag, or None."""
         return next((peer for peer in self.peers if peer.tag == tag), None)
 
     def find_link(self, name: str) -> LinkView | None:
-        """None where there is none."""
+        """Return the link with this name, or None."""
         return next((link for link in self.links if link.name == name), None)
 
     def links_to(self, peer: str) -> list[LinkView]:
-        """Those that were declared here and aren't about to go."""
+        """Return the links to a peer that were declared here and aren't closing."""
         return [link for link in self.links if link.peer == peer and not link.served and not link.is_ending]
 
     def find_bridge(self, name: str) -> BridgeView | None:
-        """None where there is none."""
+        """Return the bridge with this name, or None."""
         return next((bridge for bridge in self.bridges if bridge.name == name), None)
 
 
@@ -103,7 +103,7 @@ class ExchangesView(Struct, frozen=True, kw_only=True):
 
 
 class BindingsView(Struct, frozen=True, kw_only=True):
-    """Bindings at a version of the site's bindings."""
+    """The bindings of a site, or of one exchange, at a version."""
 
     version: int
     bindings: tuple[BindingDeclaration, ...]
@@ -112,7 +112,7 @@ class BindingsView(Struct, frozen=True, kw_only=True):
 class QueueView(Struct, frozen=True, kw_only=True):
     """A queue that may be bound, with its logical and SQS names, number of bindings, and the routes that read it.
 
-    `deployed` if a stack created or adopted it.
+    `deployed` is true if a stack created or adopted the queue.
     """
 
     name: str
@@ -163,7 +163,7 @@ class RedriveResult(Struct, frozen=True, kw_only=True):
     redriven: int
 
 
-# Operations
+# Operations of the links function
 
 
 class ShowSite(Operation[SiteView], frozen=True, kw_only=True, tag="site"):
@@ -171,7 +171,7 @@ class ShowSite(Operation[SiteView], frozen=True, kw_only=True, tag="site"):
 
 
 class ListExchanges(Operation[ExchangesView], frozen=True, kw_only=True, tag="exchanges"):
-    """Lists exchanges only: one read, instead of the several of `ShowSite`."""
+    """Lists the site's exchanges, with a single read; `ShowSite` needs several reads."""
 
 
 class ListQueues(Operation[QueuesView], frozen=True, kw_only=True, tag="queues"):
@@ -185,7 +185,7 @@ class ListBindings(Operation[BindingsView], frozen=True, kw_only=True, tag="bind
 
 
 class ListPaths(Operation[PathsView], frozen=True, kw_only=True, tag="ways"):
-    """Paths of dynamic routes; each origin's best path comes first."""
+    """Lists the paths of dynamic routes; each origin's best path comes first."""
 
 
 class Redrive(Operation[RedriveResult], frozen=True, kw_only=True, tag="redrive"):
@@ -215,8 +215,8 @@ class DeleteExchange(_Change[None], frozen=True, kw_only=True, tag="exchange_del
 class BindQueue(_Change[BindingDeclaration], frozen=True, kw_only=True, tag="bind", omit_defaults=True):
     """Binds a queue. Idempotent.
 
-    A binding with other arguments is refused unless `replaces`, which swaps them in one change. Defaults are omitted on
-    the wire, so sites of older releases accept operations without `replaces`.
+    A binding with other arguments is refused, unless `replaces`: then one change replaces its arguments. Defaults are
+    omitted on the wire, so sites of older releases accept operations without `replaces`.
     """
 
     exchange: str
@@ -236,7 +236,7 @@ class BindQueue(_Change[BindingDeclaration], frozen=True, kw_only=True, tag="bin
 
 
 class UnbindQueue(_Change[None], frozen=True, kw_only=True, tag="unbind"):
-    """Takes a binding away."""
+    """Removes a queue's binding."""
 
     exchange: str
     queue: str
@@ -301,7 +301,7 @@ class CommandBridge(_Change[None], frozen=True, kw_only=True, tag="bridge_tell")
 
 
 class ReportOutage(_Change[None], frozen=True, kw_only=True, tag="outage"):
-    """Reports that forwarding over a link failed at `at_ms`. `refused` if an operator has to fix the cause."""
+    """Reports that forwarding over a link failed at `at_ms`. `refused` means that an operator has to fix the cause."""
 
     link: str
     error: str
@@ -319,7 +319,7 @@ class ReportGone(_Change[None], frozen=True, kw_only=True, tag="gone"):
 
 
 class Tick(_Change[None], frozen=True, kw_only=True, tag="tick"):
-    """Runs the due actions."""
+    """Runs the due actions, and checks missing queues again."""
 
 
 class SweepSite(_Change[None], frozen=True, kw_only=True, tag="sweep"):
@@ -331,5 +331,5 @@ FederationOperation = (
     | BindQueue | UnbindQueue | AddPeer | DeletePeer | AddLink | CloseLink | CommandLink | AddBridge | ChangeBridge
     | CloseBridge | CommandBridge | ReportOutage | ReportGone | Tick | SweepSite
 )  # fmt: skip
-# A union is no type to a type checker.
+# Type checkers accept no union as a type argument.
 OPERATIONS = cast("type[FederationOperation]", FederationOperation)

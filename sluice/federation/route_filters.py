@@ -1,7 +1,7 @@
 """A route's filter, evaluated with the splitter's router. Pure: the clock is an argument.
 
-The bridge function evaluates it, not the exchange function, which would save copies but let a peer's patterns slow down
-all publishing. Imported only for routes with a filter, because its pattern libraries load slowly.
+Filters run in the bridge function. In the exchange function they would save copies, but a peer's patterns could slow
+down all publishing. Only routes with a filter import this module, because its pattern libraries load slowly.
 """
 
 import math
@@ -15,7 +15,7 @@ from sluice.splitting.filters.texts import FilterInput
 from sluice.splitting.filters.values import Filter, Share
 from sluice.splitting.routing.router import FaultKind, Meter, Router, is_ready
 
-BATCH_S = 10.0  # for the filters of one batch: the bridge function has thirty seconds, and is to send, too
+BATCH_S = 10.0  # seconds for a batch's filters; the function has 30 s, which include sending
 OUT_OF_TIME = "its route's filter has had its time in this batch"
 NOT_RUNNING = "what runs jq can't be started for now"
 
@@ -25,9 +25,9 @@ def make_route_filter(
 ) -> Callable[[Message], bool]:
     """Return a function that tells whether the filter matches a message, for one batch, which starts now.
 
-    The clock is monotonic seconds; `ready` starts what `decide` needs. The function raises `HeldBack` if the filter
-    wasn't evaluated; later messages of the batch are held back as well. It raises `NotSifted` if the filter fails on
-    this message.
+    `clock` returns monotonic seconds; `ready` starts what `decide` needs. The function raises `HeldBack` if there was
+    no time for the filter; then later messages of the batch are held back as well. It raises `NotSifted` if the filter
+    fails on this message.
     """
     share = Share(session_id="", key="", started_at_ms=0, filter=filter_)
     router = Router.build([share], decide=decide, ready=ready)

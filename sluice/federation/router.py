@@ -36,13 +36,13 @@ from sluice.federation.matching.metadata import (
 from sluice.federation.matching.typed_values import collect_headers
 from sluice.message import MAX_ATTRIBUTES, Attributes, Message, Outgoing
 
-GONE_AFTER_MS = 5_000  # of answers that a queue doesn't exist
+GONE_AFTER_MS = 5_000  # how long SQS must report a queue as missing until the queue counts as deleted
 
 
 class Ingress(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue that messages are published to, for any exchange or for one.
+    """A queue through which publishers' messages reach one exchange, or any exchange if `exchange` is None.
 
-    `from_links` if only peers send to it; `trusted` if publishers' metadata is trusted.
+    `from_links` is true if only peers send to the queue, and `trusted` if publishers' metadata is trusted.
     """
 
     fifo: bool
@@ -61,25 +61,25 @@ def identify_senders(message: Message, peers: KnownPeers) -> Sequence[Peer]:
 
 @dataclass(slots=True)
 class AbsentQueues:
-    """Caches the queues, by URL, that didn't exist when they were last sent to.
+    """Caches the URLs of queues that were missing when messages were last sent to them.
 
-    SQS also reports a queue as missing during its first second, so one answer is no proof that it was deleted.
+    SQS also reports a queue as missing during its first second, so one answer doesn't prove that it was deleted.
     """
 
     since_ms: dict[str, int] = field(default_factory=dict)
 
     def is_gone(self, url: str, now_ms: int) -> bool:
-        """Record a missing queue; return whether it has been missing for `GONE_AFTER_MS`."""
+        """Record a missing queue. Returns whether it has been missing for `GONE_AFTER_MS`."""
         return now_ms - self.since_ms.setdefault(url, now_ms) >= GONE_AFTER_MS
 
     def mark_present(self, urls: Iterable[str]) -> None:
-        """Remove queues that accepted a message."""
+        """Remove the queues that accepted a message from the missing ones."""
         for url in self.since_ms.keys() & set(urls):
             del self.since_ms[url]
 
 
 class Undeliverable(msgspec.Struct, frozen=True, kw_only=True):
-    """A copy of the message at the position whose queue was deleted."""
+    """A copy whose target queue was deleted, of the message at `position`."""
 
     position: int
     url: str
@@ -87,20 +87,20 @@ class Undeliverable(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def queue(self) -> str:
-        """The queue's name."""
+        """The name of the deleted queue."""
         return self.url.rsplit("/", 1)[1]
 
     @property
     def reason(self) -> str:
-        """Why it is a dead letter."""
+        """The reason for the copy's dead letter."""
         return dead_letter_text(QueueGone(self.url))
 
 
 @dataclass(slots=True)
 class RoutingOutcome:
-    """The result of a batch: failures by position, undeliverable copies and drops.
+    """The result of routing a batch: failures by position, undeliverable copies, and drops.
 
-    `absent` are the URLs of missing queues, each with its number of undeliverable copies.
+    `absent` has the URLs of missing queues, each with its number of undeliverable copies.
     """
 
     failures: Mapping[int, SluiceError] = field(default_factory=dict)
@@ -124,10 +124,9 @@ def route(
 ) -> RoutingOutcome:
     """Send each message of the batch, in order, to the queues that its exchange selects.
 
-    A message from a link must be from one of the `peers`; else it is refused.
-
-    A message is retried once if a queue that may only be new is missing. If the queue was deleted, the copy is
-    undeliverable and the message done: a retry would send the other queues another copy.
+    A message from a link is refused unless it is from one of the `peers`.
+    If a target queue is missing but may be new, the message is retried once. If the queue was deleted, the copy is
+    undeliverable and the message isn't retried: a retry would send another copy to the other queues.
     """
     refused: dict[int, SenderFault] = {}
     drops: list[Drop] = []
@@ -157,11 +156,11 @@ def route(
         for entry in stopped.gone:
             if absent.is_gone(entry.target, now_ms) or messages[entry.position].receive_count > 1:
                 gone.append(Undeliverable(position=entry.position, url=entry.target, outgoing=entry.outgoing))
-            else:  # at once: what follows in its group is held back
+            else:  # fails now, so that later messages of the group are held back
                 dispatcher.fail(entry, QueueGone(entry.target))
         left = stopped.later
     absent.mark_present(entry.target for entry in dispatcher.sent)
-    undeliverable = [copy for copy in gone if copy.position not in dispatcher.failures]  # else it comes again
+    undeliverable = [copy for copy in gone if copy.position not in dispatcher.failures]  # the others are retried
     copies = Counter(copy.url for copy in undeliverable)
     counts = Counter(
         MessagesReceived=len(messages),
@@ -179,7 +178,7 @@ def route(
     )
 
 
-# One message
+# Routing of one message
 
 
 class Copy(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,13 +204,12 @@ def publish(
     senders: Sequence[Peer] | None = None,
     exchange: str | None = None,
 ) -> Published:
-    """Decide what the exchange does with a message; if `exchange` is None, the message names it.
+    """Decide where a message goes. If `exchange` is None, the message names its exchange.
 
-    `senders` are the peers that may have sent it over a link. Metadata is trusted from peers, and from any publisher if
-    `trusted`. Otherwise the claimed trace, id and times are dropped.
-
-    Raises `SenderFault` for a message that can never succeed: its metadata is malformed, its key too long, it is too
-    large with metadata, or its exchange is missing or not open to the peer.
+    `senders` are the peers that may have sent the message over a link. Metadata is trusted from peers, and from any
+    publisher if `trusted`. Otherwise the claimed trace, id and times are dropped.
+    Raises `SenderFault` for a message that can never succeed: its metadata is malformed, its key is too long, the
+    message is too large with metadata, or its exchange is missing or not open to the peer.
     """
     opened = open_attributes(receipt.message.attributes)
     claimed = opened.metadata or Metadata()
@@ -239,12 +237,12 @@ def publish(
 def _address_copies(
     receipt: ReceivedMessage, attributes: Attributes, metadata: Metadata, destinations: Sequence[Destination]
 ) -> Published:
-    """Make each destination's copy; copies on dynamic bridges divide the message's origins among them."""
+    """Return a copy for each destination. Copies on dynamic bridges divide the message's origins among them."""
     message, message_id = receipt.message, metadata.message_id or ""
     is_addressed, is_for_here = metadata.to is not None, metadata.to is None or receipt.site in metadata.to
     unaddressed = replace(metadata, to=None, turns=0)
     sealed = seal_attributes(message.body, attributes, unaddressed)
-    # SQS's ten are the user's again where the message ends its way: a plain consumer knows nothing of `x-qpid`.
+    # A message with ten user attributes gets no `x-qpid` at its final queue, because a plain consumer doesn't need it.
     fills_up = len(attributes) == MAX_ATTRIBUTES and not metadata.headers
     at_the_end = attributes if fills_up else sealed
     copies: list[Copy] = []
@@ -252,11 +250,11 @@ def _address_copies(
     for destination in destinations:
         crossing, held, known_as = destination.crossing, None, message_id
         if crossing is not None and crossing.origins is not UNSET:
-            # Without an address it is for all who haven't had it.
+            # A message without an address is for all origins that aren't in its trace.
             to = crossing.origins.difference(metadata.trace) if metadata.to is None else crossing.origins & metadata.to
             addressed = replace(metadata, to=to)
             if is_addressed and not addressed.to:
-                continue  # other copies are for those
+                continue  # other copies are for the remaining origins
             held = find_drop_reason(metadata.trace, crossing, addressed=is_addressed)
             held = held or (None if addressed.to else DropReason.LOOP)
             carried, known_as = seal_attributes(message.body, attributes, addressed), deduplication_id(addressed)

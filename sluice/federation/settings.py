@@ -1,4 +1,4 @@
-"""Settings of the functions that federate, from their environment variables."""
+"""Settings of the exchange, bridge and links functions, from environment variables and Parameter Store."""
 
 from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
@@ -17,7 +17,7 @@ from sluice.settings import Natural, Settings
 class ExchangeSettings(Settings, frozen=True, kw_only=True):
     """Settings of the exchange function. `site` is the site's tag; `ingresses` are by queue name.
 
-    `peer_role_id` is of the role that peers in other accounts assume, where there is one.
+    `peer_role_id` is the id of the role that peers in other accounts assume, if there is one.
     """
 
     site: str
@@ -29,7 +29,7 @@ class ExchangeSettings(Settings, frozen=True, kw_only=True):
 
 
 class BridgeSettings(Settings, frozen=True, kw_only=True):
-    """Settings of the bridge function. `site` is the site's tag, `account` what it calls its sessions at peers."""
+    """Settings of the bridge function. `site` is the site's tag; `account` also names its sessions at peers."""
 
     site: str
     account: str
@@ -39,7 +39,7 @@ class BridgeSettings(Settings, frozen=True, kw_only=True):
 
 
 class SiteNames(msgspec.Struct, frozen=True, kw_only=True):
-    """The queues that the site may use: deployed ones by logical name, and patterns of names.
+    """The queues that the site may use: deployed queues by logical name, and patterns of names.
 
     Deployed queues in `taken` are read by the site itself, to split or to count messages.
     """
@@ -58,24 +58,24 @@ class SiteNames(msgspec.Struct, frozen=True, kw_only=True):
         raise BadBinding(f"{name}: not a queue that this site may use; there are {known} (federation.queue_names)")
 
     def readable(self, name: str) -> str:
-        """Return the SQS name of a queue that a route may read. Raises `BadBinding` for others."""
+        """Return the SQS name of a queue that a route may read. Raises `BadBinding` if routes may not read it."""
         physical = self.physical(name)
         if self.logical_name(physical) in self.taken:
             raise BadBinding(f"{name}: the site reads it itself, a route would get a part of it")
         return physical
 
     def logical_name(self, physical: str) -> str:
-        """Return a queue's logical name."""
+        """Return a queue's logical name, or its SQS name if it has none."""
         return next((name for name, made in self.queues.items() if made == physical), physical)
 
 
 class LinksSettings(Settings, frozen=True, kw_only=True):
-    """Settings of the links function. `declaration` is what `Declared.to_json` gives.
+    """Settings of the links function. `declaration` is the JSON of `Declared.to_json`.
 
-    `senders` are ids of the roles of this function and of the bridge function. `peer_role_id` is of the role that peers
-    in other accounts assume, where there is one; `kms_key_arn` of the key that queues are made with, if not SQS's own.
-    `accounts` are those whose sites may link to this one, its own included. `stages` are those of peers beside the
-    site's own; an empty one is of sites that have none.
+    `senders` are the ids of the roles of this function and of the bridge function. `peer_role_id` is the id of the role
+    that peers in other accounts assume, if there is one. `kms_key_arn` is the key of new queues, if not SQS's own.
+    `accounts` may have sites that link to this one, the site's own account included. `stages` are permitted stages of
+    peers, besides the site's own; an empty one permits peers without a stage.
     """
 
     STORED: ClassVar[frozenset[str]] = frozenset({"peers", "accounts", "names", "declaration"})
@@ -99,10 +99,10 @@ class LinksSettings(Settings, frozen=True, kw_only=True):
 
     @property
     def declared(self) -> Declared:
-        """The stacks' declaration. Raises `BadRoute`, which names the place."""
+        """The declaration of the deployed stacks. Raises `BadRoute`, which names the invalid place."""
         return Declared.parse(self.declaration)
 
     @property
     def arn_prefix(self) -> str:
-        """The ARN prefix of the site's queues."""
+        """The ARN of the site's queues, without the queue's name."""
         return self.bridge_dead_letters_arn.rsplit(":", 1)[0] + ":"

@@ -8,7 +8,7 @@ from sluice.codec import Format
 from sluice.errors import TooBusy
 from sluice.federation.matching.bindings import CACHED_MS
 
-if TYPE_CHECKING:  # at run time the shell is given its adapters, and imports none
+if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type checking
     from sluice.aws.documents import DynamoDocument
 
 MAX_RACES = 50
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class CachedDocument(Generic[T]):
-    """Caches a document, decoded once a version and at most a second old. `decode` gets None before the first save."""
+    """Caches a document for a second, and decodes each version once. `decode` gets None before the first save."""
 
     document: "DynamoDocument"
     decode: Callable[[bytes | None], T]
@@ -33,7 +33,7 @@ class CachedDocument(Generic[T]):
         if self._value is None or now_ms - self._checked_at_ms >= CACHED_MS:
             if self._value is None or self.document.version() != self._version:
                 content, version = self.document.load()
-                # Both or neither: a value that can't be read is looked at again, and isn't taken for the old one.
+                # The version is set only with its value: after an error in `decode`, the next call loads again.
                 self._value, self._version = self.decode(content), version
             self._checked_at_ms = now_ms
         return self._value
@@ -41,20 +41,20 @@ class CachedDocument(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class DocumentStore(Generic[T]):
-    """A document's value, with optimistic concurrency; `empty` makes the value before the first save."""
+    """A store of a document, with optimistic concurrency. `empty` returns the value before the first save."""
 
     document: "DynamoDocument"
     format: Format[T]
     empty: Callable[[], T]
 
     def value(self) -> T:
-        """Read the value as it stands. Raises `BadSnapshot`."""
+        """Return the current value. Raises `BadSnapshot`."""
         return self._load()[0]
 
     def change(self, change: Callable[[T], T]) -> T:
-        """Change the value, and return it; nothing is written where nothing changes. Raises `TooBusy`, `BadSnapshot`.
+        """Change the value, and return it. Without a change, nothing is written. Raises `TooBusy`, `BadSnapshot`.
 
-        `change` is called again each time that somebody else has written meanwhile.
+        `change` is called again after each conflicting write of another invocation.
         """
         for _ in range(MAX_RACES):
             before, version = self._load()

@@ -1,1 +1,1 @@
-"""The ports of federation, done with SQS and Lambda, and the publisher that `sluice.publish` is."""
+"""Federation's adapters for SQS, Lambda and DynamoDB, and the publisher behind `sluice.publish`."""

@@ -1,4 +1,4 @@
-"""Event source mappings: the bridge function's, and those of what peers send."""
+"""Manages the event source mappings of bridge queues, and of the queues that peers send to."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -11,27 +11,27 @@ from sluice.errors import CallFailed, MappingGone
 from sluice.federation.links.links import MappingScaling
 from sluice.message import FIFO_SUFFIX
 
-if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
+if TYPE_CHECKING:  # boto3-stubs are only installed for the type checker
     from mypy_boto3_lambda import LambdaClient
 
 EXISTS = "ResourceConflictException"
 GONE = "ResourceNotFoundException"
 BUSY = "ResourceInUseException"
-MAX_UNWINDOWED = 10  # messages: a larger batch needs a window
+MAX_UNWINDOWED = 10  # messages; Lambda requires a batching window for larger batches
 WINDOW_S = 1
 
 
 class BridgeMappings(msgspec.Struct, frozen=True, kw_only=True):
-    """Through a boto3 client. `arn_prefix` is an ARN of the site's queues without the name."""
+    """Event source mappings of the bridge function. `arn_prefix` is a queue's ARN without the queue's name."""
 
     client: "LambdaClient"
     function: str
     arn_prefix: str
 
     def create(self, queue: str, pace: MappingScaling, *, on: bool) -> str:
-        """Make a mapping for the queue, or take the one that is there; its id.
+        """Create the queue's mapping, or update the existing one. Returns the mapping's id.
 
-        Raises `CallFailed`, and `MappingGone` for one that went meanwhile.
+        Raises `CallFailed`, or `MappingGone` if the existing mapping is deleted in the meantime.
         """
         options = {name: value for name, value in _pace_options(queue, pace).items() if value}
         try:
@@ -48,15 +48,15 @@ class BridgeMappings(msgspec.Struct, frozen=True, kw_only=True):
             if error.code != EXISTS:
                 raise
             mappings = self._list_mapping_ids(queue)
-            if not mappings:  # one that is being deleted, or isn't listed yet
+            if not mappings:  # the mapping is being deleted, or isn't listed yet
                 raise
         self._update(mappings[0], Enabled=on, **_pace_options(queue, pace))
         return mappings[0]
 
     def pace(self, mapping: str, queue: str, pace: MappingScaling) -> None:
-        """Let the queue's mapping, while it goes on, read with this pace. Raises `MappingGone`, `CallFailed`.
+        """Change batch size and concurrency of the queue's mapping while it runs. Raises `MappingGone`, `CallFailed`.
 
-        One that reads so already is left alone: for some seconds after an update nobody may switch it.
+        An up-to-date mapping isn't updated, because it can't be switched for some seconds after an update.
         """
         with _translate_missing(mapping), calls("GetEventSourceMapping"):
             response = self.client.get_event_source_mapping(UUID=mapping)
@@ -65,11 +65,11 @@ class BridgeMappings(msgspec.Struct, frozen=True, kw_only=True):
             self._update(mapping, **_pace_options(queue, pace))
 
     def switch(self, mapping: str, *, on: bool) -> None:
-        """Enable or disable it. Raises `MappingGone`, `CallFailed`."""
+        """Enable or disable a mapping. Raises `MappingGone`, `CallFailed`."""
         self._update(mapping, Enabled=on)
 
     def is_on(self, mapping: str) -> bool:
-        """Whether it is enabled, or about to be; one about to go is gone. Raises `MappingGone`, `CallFailed`."""
+        """Whether the mapping is or will be enabled; one being deleted is gone. Raises `MappingGone`, `CallFailed`."""
         with _translate_missing(mapping), calls("GetEventSourceMapping"):
             response = self.client.get_event_source_mapping(UUID=mapping)
         if response["State"] == "Deleting":
@@ -77,7 +77,7 @@ class BridgeMappings(msgspec.Struct, frozen=True, kw_only=True):
         return response["State"] in {"Enabled", "Enabling", "Creating", "Updating"}
 
     def delete(self, queue: str) -> None:
-        """Delete the queue's mapping; none is no error. Raises `CallFailed`."""
+        """Delete the queue's mapping if it exists. Raises `CallFailed`."""
         for mapping in self._list_mapping_ids(queue):
             with suppress(MappingGone), _translate_missing(mapping), calls("DeleteEventSourceMapping"):
                 self.client.delete_event_source_mapping(UUID=mapping)
@@ -95,9 +95,9 @@ class BridgeMappings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def switch_on_peer_mappings(client: "LambdaClient", queue_arns: Sequence[str]) -> None:
-    """Enable the mappings of queues that peers send to: stacks create them disabled, as idle polls cost money.
+    """Enable the mappings of queues that peers send to. Stacks create them disabled, because idle polls cost money.
 
-    One that changes just now is left for the next time. Raises `CallFailed`.
+    A mapping that Lambda is changing is skipped until the next call. Raises `CallFailed`.
     """
     for arn in queue_arns:
         with calls("ListEventSourceMappings"):
@@ -114,18 +114,18 @@ def switch_on_peer_mappings(client: "LambdaClient", queue_arns: Sequence[str]) -
 
 
 def _pace_options(queue: str, pace: MappingScaling) -> dict[str, Any]:
-    """Options that let a mapping read so, however it read before."""
-    # An empty configuration takes a limit away.
+    """Return options that replace a mapping's batch size, concurrency and batching window."""
+    # An empty scaling configuration removes the concurrency limit.
     scaling = {} if pace.max_concurrency is None else {"MaximumConcurrency": pace.max_concurrency}
     options: dict[str, Any] = {"BatchSize": pace.batch_size, "ScalingConfig": scaling}
-    if not queue.endswith(FIFO_SUFFIX):  # whose mappings have no window
+    if not queue.endswith(FIFO_SUFFIX):  # FIFO queues' mappings have no batching window
         options["MaximumBatchingWindowInSeconds"] = WINDOW_S if pace.batch_size > MAX_UNWINDOWED else 0
     return options
 
 
 @contextmanager
 def _translate_missing(mapping: str) -> Iterator[None]:
-    """Turn what a call says of a mapping that isn't there into `MappingGone`."""
+    """Raise `MappingGone` if Lambda reports that the mapping doesn't exist."""
     try:
         yield
     except CallFailed as error:

@@ -1,6 +1,6 @@
-"""Peer sites' queues. By the peer's resource policies, or by a role of the peer's.
+"""Sends to peers' queues. Access is granted by a peer's resource policies, or by a role of the peer.
 
-What goes wrong is told apart: what may pass, what somebody has to put right, and what is one message's fault.
+`PeerUnreachable` is transient, `PeerRefused` needs an operator, and `CallFailed` concerns a single message.
 """
 
 import uuid
@@ -18,10 +18,10 @@ from sluice.aws.clients import GONE, MAX_CONNECTIONS, USER_AGENT, FastBatches, e
 from sluice.errors import CallFailed, PeerRefused, PeerUnreachable
 from sluice.federation.links.links import Endpoint, Link
 
-if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
+if TYPE_CHECKING:  # boto3-stubs are only installed for the type checker
     from mypy_boto3_sqs import SQSClient
 
-# A peer that doesn't answer is to be known before a function's time is up.
+# The timeouts are short, so that an unreachable peer is detected before the function's time ends.
 CONFIG = Config(
     max_pool_connections=MAX_CONNECTIONS,
     connect_timeout=2,
@@ -29,7 +29,7 @@ CONFIG = Config(
     retries={"mode": "standard", "total_max_attempts": 2},
     user_agent=USER_AGENT,
 )
-# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/CommonErrors.html, and the service's own.
+# SQS's errors, and https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/CommonErrors.html
 REFUSALS = GONE | {
     "AccessDenied",
     "AccessDeniedException",
@@ -51,16 +51,17 @@ _Key = tuple[str, str | None, str | None, str | None]
 
 
 class PeerQueues(msgspec.Struct, frozen=True):
-    """Clients are kept: one for each region, endpoint and role. Safe for threads once a client is there.
+    """Sends to peers' queues, with a cached client for each region, endpoint and role.
 
-    `account` is the site's own, and the name of its sessions where it assumes a peer's role: peers know it by that.
+    Thread-safe once a client exists. `account` is the site's account. The site names its sessions in peers' roles after
+    the account, so that peers can identify them.
     """
 
     account: str
     _clients: dict[_Key, "SQSClient"] = msgspec.field(default_factory=dict)
 
     def tell(self, link: Link, endpoint: Endpoint, body: str) -> None:
-        """Send to the peer's control queue, in order for each link: it is the group.
+        """Send a control message to the peer. Each link is a message group, so its messages stay in order.
 
         Raises `PeerUnreachable`, `PeerRefused`, `CallFailed`.
         """
@@ -75,12 +76,12 @@ class PeerQueues(msgspec.Struct, frozen=True):
     def send_batch(
         self, link: Link, endpoint: Endpoint, url: str, entries: Sequence[dict[str, Any]]
     ) -> Mapping[str, str]:
-        """Send up to ten entries to the peer's queue; the ids of those that SQS refused, with its reason.
+        """Send up to ten entries to the peer's queue. Returns SQS's reason for each refused entry, by id.
 
         Raises `PeerUnreachable`, `PeerRefused`, `CallFailed`.
         """
         with _translate_errors("SendMessageBatch"):
-            # boto3's type names every field of an entry; `sluice.message` makes them.
+            # boto3's type lists all fields of an entry, but `sluice.message` builds plain dictionaries.
             done = self._client(link, endpoint).send_message_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
         return {failed["Id"]: f"{failed['Code']}: {failed.get('Message', '')}" for failed in done.get("Failed", [])}
 
@@ -98,7 +99,7 @@ class PeerQueues(msgspec.Struct, frozen=True):
 
 
 def _as_role(role_arn: str, external_id: str | None, session_name: str) -> Session:
-    """Return a session whose credentials are the role's, and are renewed before they end."""
+    """Return a session with the role's credentials, which are renewed before they expire."""
     own, session = get_session(), get_session()
     arguments = {"RoleSessionName": session_name} | ({"ExternalId": external_id} if external_id else {})
     fetcher = AssumeRoleCredentialFetcher(
@@ -114,7 +115,7 @@ def _as_role(role_arn: str, external_id: str | None, session_name: str) -> Sessi
 
 @contextmanager
 def _translate_errors(operation: str) -> Iterator[None]:
-    """Turn what a call raises into what it says of the peer."""
+    """Raise the error that describes the peer's state instead of boto3's error."""
     try:
         yield
     except ClientError as error:
@@ -125,7 +126,7 @@ def _translate_errors(operation: str) -> Iterator[None]:
         if code in PASSING or code.startswith("KmsThrottled") or status >= SERVER_ERROR:
             raise PeerUnreachable(f"{operation}: {code}: {message}") from error
         raise CallFailed(operation, code, message) from error
-    except ValueError as error:  # botocore's, of an endpoint that is no URL
+    except ValueError as error:  # botocore's error for an invalid endpoint URL
         raise PeerRefused(f"{operation}: {error}") from error
     except BotoCoreError as error:
         raise PeerUnreachable(f"{operation}: {type(error).__name__}: {error}") from error

@@ -1,7 +1,7 @@
-"""Publishes to a site's exchanges: what `sluice.publish` is.
+"""Publishes messages to a site's exchanges. `sluice.publish` is its public name.
 
-A message goes to the site's ingress queue, with exchange, key and what SQS has no type for in `x-qpid`. All that can be
-known of a message here is checked here, before anything of its batch is sent.
+A message goes to the site's ingress queue. Its attribute `x-qpid` has the exchange, the key, and headers of types that
+SQS lacks. Each message is checked as far as possible before any message of its batch is sent.
 """
 
 import hashlib
@@ -32,15 +32,15 @@ from sluice.federation.matching.metadata import (
 from sluice.federation.matching.typed_values import Headers, TypedValue, parse_attribute
 from sluice.message import FIFO_SUFFIX, NOT_TEXT, Outgoing, Value, is_attribute_name
 
-if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
+if TYPE_CHECKING:  # boto3-stubs are only installed for the type checker
     from mypy_boto3_sqs import SQSClient
 
 INGRESS_VARIABLE = "SLUICE_INGRESS_URL"
-WINDOW = MAX_ENTRIES  # messages that are in memory at once: each may have a megabyte
+WINDOW = MAX_ENTRIES  # messages in memory at once, because each may have a megabyte
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_MessageAttributeValue.html
-MAX_INTEGER = 10**38  # and more digits
+MAX_INTEGER = 10**38  # SQS's limit of a number's digits
 MIN_NUMBER, MAX_NUMBER = 1e-128, 1e126
-_GROUP = re.compile(r"[!-~]{1,128}")  # as SQS takes it
+_GROUP = re.compile(r"[!-~]{1,128}")  # message group ids that SQS accepts
 
 Attribute = str | int | float | bytes | Value
 
@@ -48,10 +48,10 @@ Attribute = str | int | float | bytes | Value
 class Publishing(msgspec.Struct, frozen=True, kw_only=True):
     """A message to be published.
 
-    `headers` are what headers exchanges match: those that SQS has a type for become attributes. `group` is the message
-    group at a FIFO ingress; None is one of the exchange and the key, so what has one key stays in order. A FIFO ingress
-    takes one `deduplication_id` once in five minutes: so what failed may be published again as it is. `trace_header` is
-    of X-Ray; None is the one of the function that publishes, where it is one.
+    Headers exchanges match `headers`, which become attributes if SQS has their type. `group` is the message group at a
+    FIFO ingress; None selects a group for the exchange and key, so messages with one key stay in order. A FIFO ingress
+    accepts each `deduplication_id` once in five minutes, so a failed message can be published again unchanged.
+    `trace_header` is X-Ray's; None selects the header of the publishing Lambda function, if there is one.
     """
 
     exchange: str
@@ -65,7 +65,7 @@ class Publishing(msgspec.Struct, frozen=True, kw_only=True):
     trace_header: str | None = None
 
     def outgoing(self, *, fifo: bool) -> Outgoing:
-        """Make it as SQS takes it. Raises `Malformed` or `TooLarge`, which say what of it can't be."""
+        """Build the SQS message. Raises `Malformed` or `TooLarge`, which name the invalid part."""
         self._check()
         attributes = {name: _attribute(name, value) for name, value in self.attributes.items()}
         typed: dict[str, TypedValue] = {}
@@ -86,7 +86,7 @@ class Publishing(msgspec.Struct, frozen=True, kw_only=True):
             sealed = seal_attributes(self.body, attributes, metadata)
         except (ValueError, TypeError) as error:
             raise Malformed(f"headers: {error}") from None
-        open_attributes(sealed)  # so nothing is published that no site could read
+        open_attributes(sealed)  # raises an error if no site could read the attributes
         of_key = hashlib.sha256(f"{self.exchange}\0{self.key}".encode()).hexdigest()[:32] if fifo else None
         return Outgoing(
             body=self.body,
@@ -97,7 +97,7 @@ class Publishing(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _check(self) -> None:
-        """Check what can be said without reading headers and attributes. Raises `Malformed`."""
+        """Check the message, except headers and attributes. Raises `Malformed`."""
         if not 1 <= len(self.exchange) <= MAX_NAME_CHARACTERS:
             raise Malformed(f"an exchange's name of {len(self.exchange)} characters, not 1 to {MAX_NAME_CHARACTERS}")
         if len(self.key) > MAX_KEY_CHARACTERS:
@@ -115,7 +115,7 @@ class Publishing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _attribute(name: str, value: Attribute) -> Value:
-    """Make the user's attribute, which has to be one as it is. Raises `Malformed`."""
+    """Convert a user's attribute to SQS's form. Raises `Malformed` if SQS has no type for its value."""
     made = value if isinstance(value, Value) else _native(name, value)
     if made is None or name == ATTRIBUTE:
         raise Malformed(f"attribute {name}: {'the name is taken' if name == ATTRIBUTE else 'SQS has none such'}")
@@ -123,7 +123,7 @@ def _attribute(name: str, value: Attribute) -> Value:
 
 
 def _native(name: str, value: TypedValue) -> Value | None:
-    """Make the attribute that reads back as this value; None where SQS has none."""
+    """Return the attribute from which this value can be restored; None if SQS has no type for the value."""
     if name == ATTRIBUTE or not is_attribute_name(name):
         return None
     match value:
@@ -139,26 +139,26 @@ def _native(name: str, value: TypedValue) -> Value | None:
             fits = value == 0 or MIN_NUMBER <= abs(value) <= MAX_NUMBER
         case _:
             return None
-    # Integers come back as such, and floats, which have a point or an exponent, too.
+    # Readers tell floats from integers by a point or exponent, so the written value must keep its type.
     made = Value("Number", repr(value)) if fits else None
     return made if made is not None and type(parse_attribute(made)) is type(value) else None
 
 
 class BadPublishing(SluiceError):
-    """One of several messages that can't be published: nothing from it on was sent."""
+    """One of several messages can't be published. Neither this message nor any later one was sent."""
 
     def __init__(self, place: int, fault: Malformed | TooLarge) -> None:
-        """`place` counts from 0."""
+        """Record the error of the message at the position `place`, counted from 0."""
         super().__init__(f"message {place}: {fault}")
         self.place = place
         self.fault = fault
 
 
 class NotPublished(DestinationFault):
-    """SQS didn't take some of several messages, for now: these, and all from `tried` on, aren't published."""
+    """SQS temporarily refused some of several messages. These, and all from `tried` on, aren't published."""
 
     def __init__(self, failed: Mapping[int, str], *, tried: int) -> None:
-        """`failed` has the reasons by place, from 0; `tried` is how many were sent or failed."""
+        """Record the reasons in `failed`, by position from 0; `tried` counts messages that were sent or failed."""
         first, reason = next(iter(failed.items()))
         super().__init__(f"{len(failed)} of {tried} messages failed, the first is message {first}: {reason}")
         self.failed = failed
@@ -166,37 +166,37 @@ class NotPublished(DestinationFault):
 
 
 class Publisher(msgspec.Struct, frozen=True):
-    """Publishes to one ingress queue, of either kind. Safe for threads."""
+    """Publishes to one ingress queue, standard or FIFO. Thread-safe."""
 
     ingress_url: str
     client: "SQSClient"
 
     @classmethod
     def from_environment(cls) -> "Publisher":
-        """Publish to the queue that variable `SLUICE_INGRESS_URL` names. Raises `BadSetting` where it doesn't."""
+        """Return a publisher for the queue URL in `SLUICE_INGRESS_URL`. Raises `BadSetting` if it isn't set."""
         url = os.environ.get(INGRESS_VARIABLE)
         return cls.at(url) if url else _no_ingress()
 
     @classmethod
     def at(cls, ingress_url: str) -> "Publisher":
-        """Publish with the environment's credentials, in the queue's own region where its URL has one."""
+        """Return a publisher with the environment's credentials and, if the URL names one, the queue's region."""
         return cls(ingress_url, _client(_region(ingress_url)))
 
     @property
     def fifo(self) -> bool:
-        """Whether the ingress keeps order."""
+        """Whether the ingress is a FIFO queue, which keeps messages in order."""
         return self.ingress_url.endswith(FIFO_SUFFIX)
 
     def publish(self, publishing: Publishing) -> str:
-        """Publish one, and return SQS's id of it. Raises `Malformed`, `TooLarge`, `QueueGone`, or `CallFailed`."""
+        """Publish a message, and return SQS's id. Raises `Malformed`, `TooLarge`, `QueueGone`, or `CallFailed`."""
         fields = publishing.outgoing(fifo=self.fifo).fields()
         with calls("SendMessage", queue=self.ingress_url):
             return self.client.send_message(QueueUrl=self.ingress_url, **fields)["MessageId"]
 
     def publish_all(self, publishings: Iterable[Publishing]) -> int:
-        """Publish them in order, ten or 1 MiB a request, and return how many there were.
+        """Publish messages in order, up to ten or 1 MiB in each request, and return their number.
 
-        Stops at the first request that isn't taken whole. Raises `BadPublishing`, `NotPublished`, or `QueueGone`.
+        Stops at the first request of which a message fails. Raises `BadPublishing`, `NotPublished`, or `QueueGone`.
         """
         tried = 0
         for request in self._requests(publishings):
@@ -204,7 +204,7 @@ class Publisher(msgspec.Struct, frozen=True):
             places = [entry.position for entry in request.entries]
             try:
                 with calls("SendMessageBatch", queue=self.ingress_url):
-                    # boto3's type names every field of an entry; `sluice.message` makes them.
+                    # boto3's type lists all fields of an entry, but `sluice.message` builds plain dictionaries.
                     done = self.client.send_message_batch(QueueUrl=self.ingress_url, Entries=request.api())  # type: ignore[arg-type]
             except CallFailed as error:
                 raise NotPublished(dict.fromkeys(places, str(error)), tried=tried) from error
@@ -214,7 +214,7 @@ class Publisher(msgspec.Struct, frozen=True):
         return tried
 
     def _requests(self, publishings: Iterable[Publishing]) -> Iterator[Request]:
-        """Nothing is asked for before it is needed, and what comes before a bad message is sent."""
+        """Yield requests lazily. If a message is invalid, the messages before it are sent before the error."""
         window: list[Entry] = []
         for place, publishing in enumerate(publishings):
             try:
@@ -242,11 +242,11 @@ def publish(
     ingress_url: str | None = None,
     client: "SQSClient | None" = None,
 ) -> str:
-    """Publish one message to an exchange of the site whose ingress queue this is, and return SQS's id of it.
+    """Publish one message to an exchange of the site that has this ingress queue, and return SQS's message id.
 
-    `ingress_url` is output `IngressUrl` of stack `SluiceFederation`, or `FifoIngressUrl`, which keeps the order of each
-    `group`; None is what variable `SLUICE_INGRESS_URL` says. For the rest see `Publishing`. Raises `Malformed` or
-    `TooLarge` for what can't be published, `QueueGone`, `CallFailed`, or `BadSetting`.
+    `ingress_url` is the output `IngressUrl` of the stack `SluiceFederation`, or `FifoIngressUrl`, which keeps the order
+    of each `group`. None selects the environment variable `SLUICE_INGRESS_URL`. `Publishing` describes the other
+    arguments. Raises `Malformed` or `TooLarge` for an invalid message, `QueueGone`, `CallFailed`, or `BadSetting`.
     """
     publishing = Publishing(
         exchange=exchange,
@@ -268,7 +268,7 @@ def _no_ingress() -> NoReturn:
 
 
 def _region(url: str) -> str | None:
-    """From `https://sqs.REGION.amazonaws.com/…`; None for any other address."""
+    """Return the region in `https://sqs.REGION.amazonaws.com/…`; None for any other address."""
     match = re.fullmatch(r"sqs\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?", urlsplit(url).hostname or "")
     return match[1] if match else None
 

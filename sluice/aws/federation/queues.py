@@ -13,19 +13,19 @@ from sluice.federation.moves import Copy, Move, copy_to
 from sluice.message import FIFO_SUFFIX, Message
 
 REDRIVE_POLICY, POLICY = "RedrivePolicy", "Policy"
-WAIT_S = 1  # a poll that doesn't wait asks some servers alone, and may find nothing where there is something
-HELD_S = 30  # how long a dead letter of another queue is held while the rest is looked through
-MAX_LOOKED_AT = 1_000  # of the dead letters, by one call: other queues' are passed over
+WAIT_S = 1  # seconds; short polling asks only some of SQS's servers, and may miss messages
+HELD_S = 30  # seconds for which a redrive hides the dead letters of other queues
+MAX_LOOKED_AT = 1_000  # dead letters that one redrive reads, including those of other queues
 
 
 @dataclass(frozen=True, slots=True)
 class SqsSiteQueues(SplitQueues):
-    """The site's own queues, by name. `arn_prefix` is an ARN of the site's queues without the name."""
+    """The site's own queues, by name. `arn_prefix` is a queue's ARN without the queue's name."""
 
     arn_prefix: str = ""
 
     def arn(self, name: str) -> str:
-        """Return a queue's ARN."""
+        """Return the ARN of the queue with this name."""
         return self.arn_prefix + name
 
     def configure(self, name: str, attributes: Mapping[str, str]) -> bool:
@@ -34,7 +34,7 @@ class SqsSiteQueues(SplitQueues):
             current = self.client.get_queue_attributes(QueueUrl=self.url(name), AttributeNames=["All"])["Attributes"]
 
         def normalize(name: str, known: Mapping[str, str]) -> object:
-            """Return a value that can be compared: SQS reformats redrive policies."""
+            """Return an attribute's value in a comparable form, because SQS reformats redrive policies."""
             value = known.get(name)
             if name != REDRIVE_POLICY or not value:
                 return value
@@ -50,14 +50,15 @@ class SqsSiteQueues(SplitQueues):
             lacking[POLICY] = ""
         if lacking:
             with calls("SetQueueAttributes", queue=name):
-                # boto3's type lists every attribute by name; these names are only known at run time.
+                # boto3's type lists every attribute by name, but these names are only known at run time.
                 self.client.set_queue_attributes(QueueUrl=self.url(name), Attributes=lacking)  # type: ignore[arg-type]
         return bool(lacking)
 
     def redrive(self, queue: str, *, dead_letters_url: str, may_go_on: Callable[[], bool] = lambda: True) -> int:
-        """Put dead letters of the queue back, of a thousand at most; how many. What was tried too often starts anew.
+        """Move dead letters back to the queue, where their receive counts start anew. Returns the number of moved ones.
 
-        Raises `CallFailed` for what SQS refuses, when the others are done: it stays.
+        A call reads at most a thousand dead letters. Raises `CallFailed` at the end if SQS refused some, which stay
+        dead letters.
         """
         looked_at = 0
 
@@ -82,7 +83,7 @@ class SqsSiteQueues(SplitQueues):
 
 
 class DeadLetterQueue(ConsumedQueue):
-    """The queue of dead letters, as the function's role may use it."""
+    """The dead-letter queue, used within the permissions of the function's role."""
 
     def give_back(self, messages: Sequence[Message]) -> None:
-        """Leave messages hidden until their time is out: the role may show none before."""
+        """Do nothing: messages stay hidden for their visibility timeout, which the role isn't allowed to shorten."""

@@ -1,8 +1,8 @@
 """Stores route data that the bridge function's environments share, outside of the registry's versions.
 
-When it last forwarded something is item (`forwards`, bridge). When it may send again is item (`rates`, bridge): a batch
-takes its messages' time of the route's, from the end of what was taken before, or from now on. So of any time no more
-goes over than the rate lets through in it, and one batch: an hour without messages gives nobody a burst.
+Item (`forwards`, bridge) has the time of a bridge's last forward. Item (`rates`, bridge) has the time when a bridge may
+send again: each batch reserves time for its messages, starting when the last reservation ends, or now. So a route
+exceeds its rate by at most one batch in any period, and an idle hour allows no burst.
 """
 
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ from sluice.aws.clients import calls
 from sluice.aws.items import CONDITION_FAILED, attributes, number, query_pages, standing_item, text
 from sluice.errors import CallFailed
 
-if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
+if TYPE_CHECKING:  # boto3-stubs are only installed for the type checker
     from mypy_boto3_dynamodb import DynamoDBClient
 
 FORWARDS = "forwards"
 NOTE_KEPT_S = 30 * 24 * 60 * 60
 RATES = "rates"
-MAX_WAIT_MS = 5_000  # until a turn begins: the bridge function has thirty seconds
+MAX_WAIT_MS = 5_000  # the longest wait for a batch's turn; the bridge function times out after 30 s
 MAX_RACES = 10
 RATE_KEPT_S = 60 * 60
 SECOND_US = 1_000_000
@@ -29,13 +29,13 @@ _AT_ONCE = "SET next_us = :end, expires_at = :expires_at", "attribute_not_exists
 
 
 class Forwards(msgspec.Struct, frozen=True):
-    """In one table, through a client."""
+    """The times of bridges' last forwards, in a DynamoDB table."""
 
     client: "DynamoDBClient"
     table: str
 
     def note(self, bridge: str, *, at_ms: int) -> None:
-        """Note that the bridge has forwarded."""
+        """Record the time at which a bridge forwarded messages."""
         with calls("PutItem"):
             self.client.put_item(
                 TableName=self.table,
@@ -43,7 +43,7 @@ class Forwards(msgspec.Struct, frozen=True):
             )
 
     def last(self) -> Mapping[str, int]:
-        """By bridge, ms since 1970; the last minute may be missing some seconds."""
+        """Return each bridge's last forward, in ms since the epoch. A time may lag by some seconds."""
         pages = query_pages(
             self.client,
             TableName=self.table,
@@ -54,13 +54,13 @@ class Forwards(msgspec.Struct, frozen=True):
 
 
 class RouteRates(msgspec.Struct, frozen=True):
-    """In one table, through a client. Microseconds, as a rate may be thousands."""
+    """The reserved sending times of bridges, in a DynamoDB table. In µs, because a rate may be thousands a second."""
 
     client: "DynamoDBClient"
     table: str
 
     def turn_ms(self, bridge: str, *, messages: int, rate: int, now_ms: int) -> int | None:
-        """Take the time of so many messages; ms since 1970 when it begins, None where that would be too late.
+        """Reserve time for a number of messages. Returns its start in ms since the epoch; None if it is too far away.
 
         Raises `CallFailed`.
         """

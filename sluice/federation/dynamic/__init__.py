@@ -1,1 +1,1 @@
-"""Dynamic routes: what is bound for whom by which way, and what sites tell each other of it. Pure."""
+"""Dynamic routes: how sites advertise bindings to each other, and choose a path to each site. Pure."""

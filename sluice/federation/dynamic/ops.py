@@ -1,7 +1,8 @@
-"""Control messages about dynamic routes. Pure.
+"""Ops: the control messages about dynamic routes. Pure.
 
-A dynamic bridge's destination pulls, its source serves. The destination advertises its bindings, one op per message,
-and the source requests a snapshot after a gap. `bridge` is the destination's name for the bridge.
+The site at a dynamic bridge's destination pulls its messages, and the site at its source serves them. The destination
+advertises its bindings, one per op. The source requests a snapshot if an op is missing. `bridge` is the destination's
+name.
 """
 
 import base64
@@ -22,41 +23,41 @@ from sluice.federation.matching.indexes import MAX_ARGUMENTS, MAX_KEY_CHARACTERS
 from sluice.federation.matching.metadata import MAX_ORIGINS, MAX_TAG_CHARACTERS, MAX_TRACE_TAGS
 from sluice.federation.matching.typed_values import Headers, from_json, to_json
 
-MAX_NAME_CHARACTERS = 512  # of a bridge or an exchange
+MAX_NAME_CHARACTERS = 512  # in the name of a bridge or an exchange
 MAX_NUMBER = 1 << 62
 MAX_PARTS = 64
-PART_BYTES = 240 * 1024  # of base64: with the rest of the message within SQS's former limit
-FULL_PART_BYTES = 1_000 * 1024  # the most that a message holds
-FEW_PARTS = 10  # more than that, and the parts are made larger
-MAX_SNAPSHOT_BYTES = 64 * 1024 * 1024  # of JSON: no hostile snapshot takes all of a function's memory
+PART_BYTES = 240 * 1024  # base64 text of a snapshot's part, within SQS's former message limit
+FULL_PART_BYTES = 1_000 * 1024  # the largest part that fits into an SQS message
+FEW_PARTS = 10  # a snapshot that needs more parts gets larger ones
+MAX_SNAPSHOT_BYTES = 64 * 1024 * 1024  # decoded JSON: a hostile snapshot must not exhaust the memory
 HASH_CHARACTERS = 32
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_CHARACTERS)]
 Number = Annotated[int, Meta(ge=0, le=MAX_NUMBER)]
-Version = tuple[Number, Number]  # an epoch and a number or a sequence
+Version = tuple[Number, Number]  # an epoch, and a sequence or number within the epoch
 Hops = Annotated[int, Meta(ge=1, le=MAX_NUMBER)]
 Tag = Annotated[str, Meta(pattern=rf"\A[A-Za-z0-9_-]{{1,{MAX_TAG_CHARACTERS}}}\Z")]
 Path = Annotated[tuple[Tag, ...], Meta(min_length=1, max_length=MAX_TRACE_TAGS)]
 
 
 class BindingAdvertisement(Struct, frozen=True, kw_only=False, array_like=True, order=True, gc=False):
-    """A binding that is advertised: its key, and its arguments as JSON with sorted names, or ""."""
+    """An advertised binding: its key, and its arguments as JSON with sorted names, or "" without arguments."""
 
     key: Annotated[str, Meta(max_length=MAX_KEY_CHARACTERS)]
     arguments: str = ""
 
     @classmethod
     def from_binding(cls, key: str, arguments: Headers | None = None) -> "BindingAdvertisement":
-        """Build an advertisement; it is equal only for the same key and typed arguments."""
+        """Build an advertisement. Advertisements are equal only if their keys and typed arguments are equal."""
         return cls(key, json.dumps(to_json(arguments), sort_keys=True, separators=(",", ":")) if arguments else "")
 
     @property
     def headers(self) -> dict[str, Any]:
-        """The arguments with their types."""
+        """The binding's arguments with their types."""
         return from_json(json.loads(self.arguments)) if self.arguments else {}
 
     def check(self) -> None:
-        """Check the arguments' encoding. Raises ValueError if `from_binding` didn't write it."""
+        """Check the encoding of the arguments. Raises ValueError unless `from_binding` writes it the same way."""
         if not self.arguments:
             return
         try:
@@ -76,9 +77,10 @@ NO_ADVERTISEMENTS: BindingAdvertisements = frozenset()
 def bindings_for(
     wants: Iterable[BindingAdvertisement], *, exchange: str, type_: ExchangeType, queue: str
 ) -> tuple[Binding, ...]:
-    """Return a bridge queue's bindings for the advertised ones, in order of keys, with unique ids.
+    """Return a bridge queue's bindings for the advertised ones, ordered by key, with unique ids.
 
-    A queue has one binding per key. If arguments decide, the key is a hash of both; else the arguments are left out.
+    A queue has one binding per key. If the exchange compares arguments, the key is a hash of key and arguments.
+    Otherwise the arguments are left out.
     """
     if type_.index_class.follows_arguments:
         hashes = {want: hashlib.sha256(encode(want)).hexdigest()[:HASH_CHARACTERS] for want in sorted(wants)}
@@ -89,9 +91,9 @@ def bindings_for(
 
 
 def is_bindable(want: BindingAdvertisement, type_: ExchangeType) -> bool:
-    """Whether the binding is valid for an exchange of the type."""
+    """Whether the advertised binding is valid for an exchange of this type."""
     if not type_.index_class.follows_arguments:
-        return True  # all that counts is a key
+        return True  # this type of exchange ignores arguments
     try:
         Binding(exchange="", queue="", key=want.key, arguments=want.headers).check(type_)
     except BadBinding:
@@ -102,8 +104,8 @@ def is_bindable(want: BindingAdvertisement, type_: ExchangeType) -> bool:
 class AdvertisedRoute(Struct, frozen=True, kw_only=True, array_like=True):
     """A route to an origin, and the origin's bindings.
 
-    `path` lists the sites from the origin to the advertising site; `hops_left` limits further hops, the next included;
-    `outages` counts the links on the path that are down.
+    `path` lists the sites from the origin to the advertising site. `hops_left` is how many more hops a message may
+    take, the next one included. `outages` counts the links on the path that are down.
     """
 
     path: Path
@@ -116,7 +118,7 @@ class AdvertisedRoute(Struct, frozen=True, kw_only=True, array_like=True):
             raise ValueError("a path has no site twice")
 
 
-AdvertisedRoutes = Annotated[dict[Tag, AdvertisedRoute], Meta(max_length=MAX_ORIGINS)]  # by origin
+AdvertisedRoutes = Annotated[dict[Tag, AdvertisedRoute], Meta(max_length=MAX_ORIGINS)]  # by the origin's tag
 
 
 class _Op(Struct, frozen=True, kw_only=True, tag_field="op"):
@@ -126,7 +128,7 @@ class _Op(Struct, frozen=True, kw_only=True, tag_field="op"):
 
 
 class RouteHello(_Op, frozen=True, kw_only=True, tag="wanted"):
-    """The destination's hello, with the last op's `sequence` and a digest."""
+    """A hello from the destination, with the `sequence` of its last op and a digest of what it advertises."""
 
     number: Number
     sequence: Number
@@ -134,7 +136,7 @@ class RouteHello(_Op, frozen=True, kw_only=True, tag="wanted"):
 
 
 class Bind(_Op, frozen=True, kw_only=True, tag="bind"):
-    """Advertises a path to the origin, and the binding `want` unless it is None."""
+    """Advertises a path to the origin and, unless `want` is None, one binding of the origin."""
 
     sequence: Number
     origin: Tag
@@ -151,7 +153,7 @@ class Bind(_Op, frozen=True, kw_only=True, tag="bind"):
 
 
 class Unbind(_Op, frozen=True, kw_only=True, tag="unbind"):
-    """Withdraws the binding `want`, or the origin itself if it is None."""
+    """Withdraws the binding `want` of an origin or, if `want` is None, the origin itself."""
 
     sequence: Number
     origin: Tag
@@ -163,7 +165,7 @@ class Unbind(_Op, frozen=True, kw_only=True, tag="unbind"):
 
 
 class SnapshotPart(_Op, frozen=True, kw_only=True, tag="snapshot"):
-    """A part, counted from 0, of a snapshot after the op `sequence`."""
+    """A part of a snapshot of the state after the op `sequence`. Parts are counted from 0."""
 
     sequence: Number
     part: Number
@@ -176,7 +178,7 @@ class SnapshotPart(_Op, frozen=True, kw_only=True, tag="snapshot"):
 
 
 class RequestSnapshot(_Op, frozen=True, kw_only=True, tag="ask"):
-    """The source asks for a snapshot."""
+    """Asks the destination for a snapshot."""
 
     number: Number
 
@@ -185,12 +187,12 @@ DynamicOp = RouteHello | Bind | Unbind | SnapshotPart | RequestSnapshot
 
 
 def decode_op(text: str | bytes) -> DynamicOp:
-    """Decode an op. Raises `Malformed`, which names the place."""
-    # A union is no type to a type checker.
+    """Decode a control message about dynamic routes. Raises `Malformed`, which names the invalid place."""
+    # Type checkers accept no union as a type argument.
     return decode(text, cast("type[DynamicOp]", DynamicOp), of="an op")
 
 
-# Digests and snapshots
+# Digests and snapshots of advertised routes
 
 _SNAPSHOT = Format(kind="wants", version=1, type=AdvertisedRoutes, max_bytes=MAX_SNAPSHOT_BYTES)
 
@@ -201,14 +203,14 @@ def compute_digest(reaches: Mapping[str, AdvertisedRoute]) -> str:
 
 
 def snapshot_parts(reaches: dict[str, AdvertisedRoute]) -> list[str]:
-    """Encode routes, compressed, in base64: in at most ten parts unless those exceed a message."""
+    """Encode routes as compressed base64, in at most ten parts unless such a part exceeds an SQS message."""
     text = base64.b64encode(_SNAPSHOT.pack(reaches)).decode()
     size = min(max(PART_BYTES, -(-len(text) // FEW_PARTS)), FULL_PART_BYTES)
     return [text[start : start + size] for start in range(0, len(text), size)]
 
 
 def read_snapshot(parts: Iterable[str]) -> dict[str, AdvertisedRoute]:
-    """Read what `snapshot_parts` wrote. Raises `Malformed`."""
+    """Decode the parts of a snapshot that `snapshot_parts` encoded. Raises `Malformed`."""
     try:
         reaches = _SNAPSHOT.unpack(base64.b64decode("".join(parts), validate=True))
         for origin, reach in reaches.items():

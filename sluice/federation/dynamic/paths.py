@@ -1,23 +1,21 @@
 """Chooses paths of dynamic routes, and the bindings and advertisements that follow from them. Pure.
 
-How each message arrives once, in whatever topology, also while that changes:
+These rules deliver each message once in any topology, even while the topology changes:
 
-- Each site is the *origin* of its own queues' bindings. They are advertised upstream over the bridges that pull, from
-  site to site, with the path that they took.
-- A site that receives an origin over several bridges has one *active* path to it: the one with the fewest links that
-  are down, then the fewest hops, then the first tag of a peer (and of several bridges to one peer the one that allows
-  the most hops, then the first by name). Only that is bound, and only that is advertised upstream. As each site chooses
-  by the same rule, a part of an active path is the active path between its ends.
-- At each site every origin has one active path, so a site's bridges share the origins out among them, and the copies
-  of a message that it sends on share out whom the message is for. Each copy says so, and whoever gets it sends it on
-  for those alone, by the ways of then. So it doesn't matter when a site learns that a way has changed, nor how long a
-  message was under way meanwhile: at any time one copy is for each origin, and it goes on until it is there.
+- Each site is the *origin* of its own queues' bindings. Sites advertise bindings upstream over the bridges that pull,
+  together with the path that the bindings took.
+- A site that receives an origin over several bridges has one *active* path to the origin: the path with the fewest
+  links that are down, then the fewest hops, then the lowest peer tag. Among bridges to one peer, the one that allows
+  the most hops is chosen, then the first by name. Only active paths are bound and advertised upstream. All sites choose
+  by the same rule, so each part of an active path is itself an active path.
+- A site's bridges divide the origins among them, because each origin has one active path. So a message's copies divide
+  the origins, too. Each copy lists its origins, and the next site forwards it only for these, over the paths that are
+  active by then. So at any time one copy is on its way to each origin, even if sites learn of a change late.
+- After links go down, three sites may rely on each other's paths until all have heard of these links. Meanwhile no site
+  has a path to advertise, and each keeps its last path. Copies go back and forth between the sites, and arrive when a
+  site chooses a link that is down again.
 
-- Two sites may each rely on a third one between them, and that on them, until they have heard of each other's links
-  that went down. For that long nobody has a way to tell of, and all keep the one that they had last: copies go to and
-  fro there, and arrive when somebody remembers the link that is down.
-
-A bridge whose link is down counts as the last choice; where there is no other it stays bound, and its queue keeps.
+A bridge whose link is down is the last choice. Without another choice it stays bound, and its queue keeps messages.
 """
 
 from collections.abc import Mapping
@@ -27,13 +25,13 @@ from sluice.federation.dynamic.state import DynamicRoutes, FormerRoute, PulledRo
 from sluice.federation.matching.metadata import MAX_TRACE_TAGS, Sites
 from sluice.federation.operations import PathView
 
-MAX_KEYS = 100  # shown of a way; all are counted
-BridgeByOrigin = Mapping[str, str]  # by origin, the name of the bridge that leads to it
-_Rank = tuple[int, int, str, int, str]  # outages, hops, peer, hops that the bridge lacks, bridge
+MAX_KEYS = 100  # keys that are shown per path; the number of bindings includes all
+BridgeByOrigin = Mapping[str, str]  # for each origin, the name of the bridge that leads to it
+_Rank = tuple[int, int, str, int, str]  # outages, hops, peer's tag, negative hop limit, bridge's name
 
 
 def choose_active_bridges(routes: DynamicRoutes) -> BridgeByOrigin:
-    """Return the active bridge to each known origin."""
+    """Return the name of the active bridge to each known origin."""
     ranks: dict[str, _Rank] = {}
     for name, served in routes.served.items():
         for origin, reach in served.reaches.items():
@@ -45,12 +43,12 @@ def choose_active_bridges(routes: DynamicRoutes) -> BridgeByOrigin:
 
 
 def _rank(name: str, served: ServedRoute, reach: AdvertisedRoute) -> _Rank:
-    """Rank a path, lowest is best. Ranks add up, so every part of a best path is a best path."""
+    """Return a path's rank; the lowest is best. Ranks add up, so every part of a best path is a best path."""
     return reach.outages + (not served.up), len(reach.path), served.peer, -served.max_hops, name
 
 
 def retain_former_routes(before: DynamicRoutes, after: DynamicRoutes) -> dict[str, FormerRoute]:
-    """Return the last paths to remote sites that nobody advertises any more."""
+    """Return the last known paths to remote sites that are no longer advertised."""
     known = dict(before.former)
     for origin, name in choose_active_bridges(before).items():
         reach = before.served[name].reaches[origin]
@@ -63,12 +61,12 @@ def retain_former_routes(before: DynamicRoutes, after: DynamicRoutes) -> dict[st
 
 
 def choose_bridges_in_use(routes: DynamicRoutes) -> BridgeByOrigin:
-    """Return the bridges that messages take: the active ones, or else the former ones."""
+    """Return the bridge over which messages reach each origin: the active one, or else the former one."""
     return {origin: former.bridge for origin, former in routes.former.items()} | dict(choose_active_bridges(routes))
 
 
 def build_advertisement(routes: DynamicRoutes, pull: PulledRoute, ways: BridgeByOrigin) -> dict[str, AdvertisedRoute]:
-    """Return the routes that are advertised to a bridge's source."""
+    """Return the routes that this site advertises to the site at a bridge's source."""
     advertised = {
         routes.here: AdvertisedRoute(path=(routes.here,), hops_left=pull.max_hops, outages=0, wants=routes.local)
     }
@@ -84,16 +82,16 @@ def build_advertisement(routes: DynamicRoutes, pull: PulledRoute, ways: BridgeBy
     return advertised
 
 
-# What others read
+# Queries about paths
 
 
 def find_origins(ways: BridgeByOrigin, name: str) -> Sites:
-    """Return the sites that messages reach over a served bridge."""
+    """Return the sites that messages reach over the served bridge `name`."""
     return frozenset(origin for origin, way in ways.items() if way == name)
 
 
 def collect_advertised_bindings(routes: DynamicRoutes, name: str, ways: BridgeByOrigin) -> BindingAdvertisements:
-    """Return the bindings for a served bridge's queue."""
+    """Return the advertised bindings of all sites that messages reach over a served bridge."""
     reaches = routes.served[name].reaches
     return NO_ADVERTISEMENTS.union(
         *((reaches.get(origin) or routes.former[origin]).wants for origin in find_origins(ways, name))
@@ -101,7 +99,7 @@ def collect_advertised_bindings(routes: DynamicRoutes, name: str, ways: BridgeBy
 
 
 def list_paths(routes: DynamicRoutes) -> list[PathView]:
-    """Return all paths in order of origins, the best first."""
+    """Return all paths in order of origins, with each origin's best path first."""
     best = choose_active_bridges(routes)
     candidates = [
         (origin, _rank(name, served, reach), reach)

@@ -13,7 +13,7 @@ from sluice.federation.matching.metadata import DEFAULT_MAX_HOPS
 
 
 class Ignored(StrEnum):
-    """The reason why an op was ignored."""
+    """A reason to ignore an op."""
 
     UNKNOWN_BRIDGE = "unknown_bridge"
     EPOCH = "epoch"
@@ -27,8 +27,8 @@ class Ignored(StrEnum):
 class PulledRoute(Struct, frozen=True, kw_only=True):
     """A bridge that pulls from `peer` over `link`; this site is its destination and advertises its bindings.
 
-    `epoch` grows each time that the bridge is created; `sequence` counts ops, `number` hellos. `heard` is the version
-    of the peer's last request.
+    `epoch` grows each time that the bridge is created. `sequence` counts the ops that were sent, and `number` the
+    hellos. `heard` is the version of the peer's last request for a snapshot.
     """
 
     bridge: str
@@ -43,7 +43,7 @@ class PulledRoute(Struct, frozen=True, kw_only=True):
 
 
 class PartialSnapshot(Struct, frozen=True, kw_only=True):
-    """An incomplete snapshot; missing parts are None."""
+    """A snapshot of which some parts haven't arrived; these are None."""
 
     version: Version
     parts: tuple[str | None, ...]
@@ -52,8 +52,8 @@ class PartialSnapshot(Struct, frozen=True, kw_only=True):
 class ServedRoute(Struct, frozen=True, kw_only=True):
     """A bridge that `peer` pulls over `link`; this site is its source. `tag` is added to messages' traces.
 
-    `version` is the epoch and sequence of the last applied op, `hello` the epoch and number of the last hello; `number`
-    counts requests. `reaches` expire once the link has been down for `expires_ms`.
+    `version` is the epoch and sequence of the last applied op, `hello` the epoch and number of the last hello. `number`
+    counts requests for snapshots. The advertised routes `reaches` expire once the link has been down for `expires_ms`.
     """
 
     bridge: str
@@ -87,9 +87,9 @@ class FormerRoute(Struct, frozen=True, kw_only=True):
 
 
 class DynamicRoutes(Struct, frozen=True, kw_only=True):
-    """One exchange's dynamic routes at the site `here`. `local` are its own queues' bindings.
+    """One exchange's dynamic routes at the site `here`. `local` has the bindings of the site's own queues.
 
-    `pulls` are by name, `served` by local name, `former` by origin.
+    `pulls` has bridges by name, `served` bridges by local name, and `former` paths by origin.
     """
 
     here: str
@@ -100,11 +100,11 @@ class DynamicRoutes(Struct, frozen=True, kw_only=True):
     former: Mapping[str, FormerRoute] = {}
 
     def with_pull(self, pull: PulledRoute) -> "DynamicRoutes":
-        """With the bridge as it is now."""
+        """Return these routes with the pulling bridge added or replaced."""
         return replace(self, pulls={**self.pulls, pull.bridge: pull})
 
     def with_served(self, served: ServedRoute) -> "DynamicRoutes":
-        """With the bridge as it is now."""
+        """Return these routes with the served bridge added or replaced."""
         return replace(self, served={**self.served, served.name: served})
 
 
@@ -112,7 +112,7 @@ RoutesByExchange = dict[str, DynamicRoutes]
 ROUTES = Format(kind="dynamic routes", version=1, type=RoutesByExchange)
 
 
-# Results of events
+# Results of events of dynamic routes
 
 
 class OutgoingOp(msgspec.Struct, frozen=True):
@@ -123,9 +123,9 @@ class OutgoingOp(msgspec.Struct, frozen=True):
 
 
 class DynamicStep(msgspec.Struct, frozen=True):
-    """The state after an event, the ops to send, and why the event was ignored, if it was.
+    """The state after an event, the ops to send, and the reason if the event was ignored.
 
-    If it `greets`, hellos are sent last.
+    If `greets`, hellos are sent after all other ops.
     """
 
     routes: DynamicRoutes
@@ -134,7 +134,7 @@ class DynamicStep(msgspec.Struct, frozen=True):
     greets: bool = False
 
     def then(self, after: "DynamicStep") -> "DynamicStep":
-        """Combine this step with the one that followed it."""
+        """Return the combination of this step and the next one."""
         return DynamicStep(after.routes, (*self.sendings, *after.sendings), self.ignored or after.ignored)
 
 

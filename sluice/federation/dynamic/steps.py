@@ -1,7 +1,7 @@
 """Events of one exchange's dynamic routes: state changes, and the ops sent to peers. Pure: time is an argument.
 
-Advertisements follow from the state. Heartbeats carry a digest, so a peer that missed an op requests a snapshot: ops
-may be lost, repeated or reordered. A peer's op is applied, or ignored for a reason.
+Advertisements follow from the state. Ops may be lost, repeated or reordered: heartbeats carry a digest, so a peer that
+missed an op requests a snapshot. An op from a peer is either applied, or ignored for a reason.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,9 +16,9 @@ from sluice.federation.links.registry import format_served_name
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.metadata import MAX_ORIGINS
 
-MAX_HEARTBEATS = 2  # in which sites agree on how an origin is reached, or that it isn't
-MAX_ADVERTISEMENTS = 500_000  # of one origin
-MAX_CHANGES = 200  # told one by one; more of them are told as a snapshot
+MAX_HEARTBEATS = 2  # how long a former path is kept, until sites agree on another
+MAX_ADVERTISEMENTS = 500_000  # bindings of one origin
+MAX_CHANGES = 200  # changes that are sent one by one; more are sent as a snapshot
 
 
 def step(routes: state.DynamicRoutes, event: state.DynamicEvent) -> state.DynamicStep:
@@ -38,19 +38,19 @@ P = ParamSpec("P")
 
 
 def _event(make: Callable[Concatenate[state.DynamicRoutes, P], state.DynamicStep]) -> Callable[P, state.DynamicEvent]:
-    """Turn a function of routes and arguments into one of the arguments that returns an event."""
+    """Decorate a function of routes and arguments. A call with the arguments returns an event."""
     return lambda *args, **options: lambda routes: make(routes, *args, **options)
 
 
 @_event
 def set_local_bindings(routes: state.DynamicRoutes, wants: ops.BindingAdvertisements) -> state.DynamicStep:
-    """Set the bindings of the site's own queues, without those of dynamic bridges."""
+    """Set the bindings of the site's own queues, excluding queues of dynamic bridges."""
     return state.DynamicStep(routes if wants == routes.local else replace(routes, local=wants))
 
 
 @_event
 def add_pull(routes: state.DynamicRoutes, pull: state.PulledRoute) -> state.DynamicStep:
-    """Add a bridge that pulls; one with this or a later epoch stays."""
+    """Add a bridge that pulls, unless the bridge is known with this or a later epoch."""
     known = routes.pulls.get(pull.bridge)
     if known is not None and known.epoch >= pull.epoch:
         return state.DynamicStep(routes)
@@ -67,18 +67,18 @@ def remove_pull(routes: state.DynamicRoutes, bridge: str) -> state.DynamicStep:
 
 @_event
 def add_served(routes: state.DynamicRoutes, served: state.ServedRoute) -> state.DynamicStep:
-    """Add a bridge that a peer pulls; one with this or a later epoch stays."""
+    """Add a bridge that a peer pulls, unless the bridge is known with this or a later epoch."""
     known = routes.served.get(served.name)
     if known is not None and known.epoch >= served.epoch:
         return state.DynamicStep(routes)
-    if known is not None:  # what is wanted goes on to be, until the peer says otherwise
+    if known is not None:  # the last advertisements hold until the peer changes them
         served = replace(served, reaches=known.reaches, version=known.version, hello=known.hello)
     return _request_snapshot(routes.with_served(served), served)
 
 
 @_event
 def remove_served(routes: state.DynamicRoutes, name: str) -> state.DynamicStep:
-    """Remove a peer's bridge, by its local name."""
+    """Remove a served bridge, by its local name."""
     return state.DynamicStep(
         replace(routes, served={key: served for key, served in routes.served.items() if key != name})
     )
@@ -99,7 +99,7 @@ def set_link_up(routes: state.DynamicRoutes, link: str, *, up: bool, now_ms: int
 
 @_event
 def handle_heartbeat(routes: state.DynamicRoutes, now_ms: int) -> state.DynamicStep:
-    """Remove expired state, and send heartbeats to the peers."""
+    """Remove expired routes, and have hellos sent to the peers."""
     aged = {origin: replace(former, beats=former.beats + 1) for origin, former in routes.former.items()}
     routes = replace(
         routes, former={origin: former for origin, former in aged.items() if former.beats <= MAX_HEARTBEATS}
@@ -108,22 +108,19 @@ def handle_heartbeat(routes: state.DynamicRoutes, now_ms: int) -> state.DynamicS
         if served.down_since_ms is None or served.expires_ms is None or not served.reaches:
             continue
         if now_ms - served.down_since_ms >= served.expires_ms:
-            # The peer is asked for everything when it comes back.
+            # Because of the reset version, the peer's next hello causes a request for a snapshot.
             routes = routes.with_served(replace(served, reaches={}, version=(0, 0), partial=None))
     return state.DynamicStep(routes, greets=True)
 
 
-# Receiving
+# Control messages from peers
 
 
 @_event
 def receive_op(
     routes: state.DynamicRoutes, peer: str, op: ops.DynamicOp, type_: ExchangeType = ExchangeType.TOPIC
 ) -> state.DynamicStep:
-    """Apply a peer's op; the exchange's type limits valid bindings.
-
-    A gap causes a request for a snapshot.
-    """
+    """Apply a peer's op if the op is valid for this type of exchange. If ops are missing, request a snapshot."""
     pull, served = routes.pulls.get(op.bridge), routes.served.get(format_served_name(op.bridge, peer))
     match op:
         case _ if op.exchange != routes.exchange:
@@ -152,7 +149,7 @@ def _receive_hello(routes: state.DynamicRoutes, served: state.ServedRoute, op: o
         )
     served = replace(served, hello=(op.epoch, op.number))
     version = (op.epoch, op.sequence)
-    if version < served.version:  # it was overtaken by later ops
+    if version < served.version:  # later ops have overtaken this hello
         return state.DynamicStep(routes.with_served(served))
     if version == served.version and op.digest == ops.compute_digest(served.reaches):
         return state.DynamicStep(routes.with_served(replace(served, asked=False)))
@@ -238,7 +235,7 @@ def _receive_part(
     refused = _find_refusal(routes, served, reaches, type_)
     if refused:
         return state.DynamicStep(routes.with_served(served), ignored=refused)
-    # What is as it was stays the same object: comparing it later costs nothing.
+    # Unchanged routes keep their objects, because comparing identical objects costs nothing.
     for origin, known in served.reaches.items():
         reach = reaches.get(origin)
         if reach is not None and reach.wants == known.wants:
@@ -247,11 +244,11 @@ def _receive_part(
     return state.DynamicStep(routes.with_served(replace(served, reaches=reaches, version=partial.version)))
 
 
-# Advertising
+# Control messages to peers
 
 
 def _send_hello(routes: state.DynamicRoutes, pull: state.PulledRoute) -> state.DynamicStep:
-    """Send the source a hello with the digest of the advertised routes."""
+    """Return a step that sends the source a hello with the digest of the advertised routes."""
     pull = replace(pull, number=pull.number + 1)
     op = ops.RouteHello(
         exchange=routes.exchange,
@@ -265,14 +262,14 @@ def _send_hello(routes: state.DynamicRoutes, pull: state.PulledRoute) -> state.D
 
 
 def _request_snapshot(routes: state.DynamicRoutes, served: state.ServedRoute) -> state.DynamicStep:
-    """Request a snapshot from the destination."""
+    """Return a step that requests a snapshot from the destination."""
     served = replace(served, asked=True, number=served.number + 1)
     op = ops.RequestSnapshot(exchange=routes.exchange, bridge=served.bridge, epoch=served.epoch, number=served.number)
     return state.DynamicStep(routes.with_served(served), (state.OutgoingOp(served.link, op),) if served.up else ())
 
 
 def _build_snapshot_ops(routes: state.DynamicRoutes, pull: state.PulledRoute) -> tuple[state.OutgoingOp, ...]:
-    """Build the ops with the snapshot of all advertised routes."""
+    """Build the ops that carry a snapshot of all advertised routes."""
     parts = ops.snapshot_parts(build_advertisement(routes, pull, choose_active_bridges(routes)))
     return tuple(
         state.OutgoingOp(
@@ -292,13 +289,13 @@ def _build_snapshot_ops(routes: state.DynamicRoutes, pull: state.PulledRoute) ->
 
 
 def _advertise_changes(before: state.DynamicRoutes, after: state.DynamicRoutes) -> state.DynamicStep:
-    """Advertise the changes to each peer."""
+    """Return a step that sends the changes of advertised routes to each peer."""
     step_so_far = state.DynamicStep(after)
     best_before, best = choose_active_bridges(before), choose_active_bridges(after)
     for name, pull in after.pulls.items():
         known = before.pulls.get(name)
         if known is None or known.epoch != pull.epoch:
-            continue  # its hello has said it all
+            continue  # the hello of a new bridge leads to a snapshot
         changes = list(
             _diff_routes(build_advertisement(before, known, best_before), build_advertisement(after, pull, best))
         )
@@ -310,7 +307,7 @@ def _advertise_changes(before: state.DynamicRoutes, after: state.DynamicRoutes) 
 
 def _are_advertisements_same(before: state.DynamicRoutes, after: state.DynamicRoutes) -> bool:
     """Whether neither bindings, nor best paths, nor the bridges that pull have changed."""
-    # Comparing what they are, and not whether they are the same, would cost more than it saves.
+    # Objects are compared by identity: comparing their contents would cost more than it saves.
     if before.local is not after.local or before.served.keys() != after.served.keys():
         return False
     pulls = ({name: (pull.up, pull.epoch) for name, pull in routes.pulls.items()} for routes in (before, after))
@@ -321,7 +318,7 @@ def _are_advertisements_same(before: state.DynamicRoutes, after: state.DynamicRo
     )
 
 
-# A change for an origin: without a route it withdraws, without a binding it is about the origin itself.
+# Origin, route and binding. Without a route it is a withdrawal, without a binding it is about the origin itself.
 _AdvertisementChange = tuple[str, ops.AdvertisedRoute | None, ops.BindingAdvertisement | None]
 
 
@@ -344,12 +341,12 @@ def _diff_routes(
 
 
 def _advertise(routes: state.DynamicRoutes, name: str, changes: Sequence[_AdvertisementChange]) -> state.DynamicStep:
-    """Advertise changes one by one, or as a snapshot if they are many; nothing while the link is down."""
+    """Return a step that sends changes one by one, or many as a snapshot; none are sent while the link is down."""
     pull = routes.pulls[name]
     if not changes:
         return state.DynamicStep(routes)
     if not pull.up or len(changes) > MAX_CHANGES:
-        pull = replace(pull, sequence=pull.sequence + 1)  # who has missed it asks at the next hello
+        pull = replace(pull, sequence=pull.sequence + 1)  # the peer notices the gap at the next hello
         return state.DynamicStep(routes.with_pull(pull), _build_snapshot_ops(routes, pull) if pull.up else ())
     sendings = []
     for sequence, (origin, reach, want) in enumerate(changes, pull.sequence + 1):

@@ -1,1 +1,1 @@
-"""Links and bridges: what they are, how they live, what is due. Pure."""
+"""Links and bridges: their declarations, their states, and the actions that are due. Pure."""

@@ -12,29 +12,29 @@ from sluice.federation.links.links import RouteKind
 from sluice.federation.links.registry import BridgeRecord, Registry
 from sluice.federation.links.states import CARRYING, Intent, LinkState
 
-EMPTY_FOR_MS = 60_000  # SQS's counts are right within a minute of the last change
+EMPTY_FOR_MS = 60_000  # SQS's message counts are exact a minute after the last change
 _UNREACHED = frozenset({LinkState.WAITING, LinkState.CONNECTING, LinkState.FAILED})
-_HEARING = CARRYING | {LinkState.CONNECTING, LinkState.PAUSED}  # the peer may be told something
+_HEARING = CARRYING | {LinkState.CONNECTING, LinkState.PAUSED}  # states of links in which hellos are sent
 
 
 class Action(StrEnum):
-    """An action for a link or a bridge; the comment names the change that records its result."""
+    """An action for a link or a bridge. Each comment names the change that records the action's result."""
 
-    SEND_HELLO = "send hello"  # `record_hello_sent`, or also `update_link` where that fails
-    SEND_PARTING = "send parting"  # `remove_link`, whether or not the peer was reached
-    MAKE_QUEUE = "make queue"  # or check that the existing one is there: `record_resources`
-    BIND = "bind"  # `record_resources`
-    UNBIND = "unbind"  # `record_resources`
-    MAKE_MAPPING = "make mapping"  # by which the bridge function reads the queue: `record_resources`
-    SWITCH_MAPPING = "switch mapping"  # `record_resources`
-    REFIT = "refit"  # apply changed options to queue, binding and mapping: `record_refit`
-    COUNT_QUEUE = "count queue"  # `record_count`
-    BURY_LEFTOVERS = "bury leftovers"  # delete the mapping; what is in the queue is dead: `record_count`
-    TEAR_DOWN = "tear down"  # the same, and delete the queue if we made it: `remove_bridge`
+    SEND_HELLO = "send hello"  # recorded by `record_hello_sent` and, after an error, by `update_link`
+    SEND_PARTING = "send parting"  # recorded by `remove_link`, unless the peer is unreachable
+    MAKE_QUEUE = "make queue"  # also checks an existing queue; recorded by `record_resources`
+    BIND = "bind"  # recorded by `record_resources`
+    UNBIND = "unbind"  # recorded by `record_resources`
+    MAKE_MAPPING = "make mapping"  # the trigger of the bridge function; recorded by `record_resources`
+    SWITCH_MAPPING = "switch mapping"  # recorded by `record_resources`
+    REFIT = "refit"  # applies options to queue, binding and mapping; recorded by `record_refit`
+    COUNT_QUEUE = "count queue"  # recorded by `record_count`
+    BURY_LEFTOVERS = "bury leftovers"  # deletes the mapping and buries messages; recorded by `record_count`
+    TEAR_DOWN = "tear down"  # also deletes the queue if this site created it; recorded by `remove_bridge`
 
 
 class DueAction(msgspec.Struct, frozen=True):
-    """An action for the link or bridge `name`; `on` is the desired state of its mapping."""
+    """An action for the link or bridge `name`. `on` is the desired state of the bridge's event source mapping."""
 
     act: Action
     name: str
@@ -42,7 +42,7 @@ class DueAction(msgspec.Struct, frozen=True):
 
 
 def find_due_actions(registry: Registry, *, now_ms: int, empty_for_ms: int = EMPTY_FOR_MS) -> Iterator[DueAction]:
-    """Yield all due actions in this state; all are idempotent."""
+    """Yield all actions that are due in this state of the registry. All actions are idempotent."""
     for name, record in registry.links.items():
         if record.status.state is LinkState.CLOSING:
             if not registry.list_bridges(name):
@@ -71,7 +71,7 @@ def is_unfinished(registry: Registry, name: str) -> bool:
 def _find_due_of_open_bridge(registry: Registry, record: BridgeRecord) -> Iterator[DueAction]:
     name, link = record.bridge.name, registry.links[record.bridge.link]
     takes_in = record.wanted is not Intent.DRAINING and not link.status.draining
-    # What a dynamic route's queue is bound by, its peer says.
+    # The bindings of a dynamic route's queue follow from the peer's advertisements.
     if record.bridge.kind is RouteKind.STATIC and record.bound != takes_in:
         yield DueAction(Action.BIND if takes_in else Action.UNBIND, name)
     on = any(registry.may_flow(reader) for reader in registry.bridges_reading(record.queue or ""))
@@ -91,9 +91,9 @@ def _find_due_of_closing_bridge(registry: Registry, record: BridgeRecord, *, is_
         return DueAction(Action.UNBIND, name)
     is_cut_off = link is not None and link.status.state in _UNREACHED
     if is_cut_off and record.makes_queue and record.on and record.mapping:
-        return DueAction(Action.SWITCH_MAPPING, name, on=False)  # what can't be sent isn't waited for
-    # Exchanges may still have the binding, and functions what they have received: with the queue it would go. And what
-    # isn't known to be there may be: whoever made it has died before saying so, or is about to say so.
+        return DueAction(Action.SWITCH_MAPPING, name, on=False)  # messages can't be sent, so the bridge doesn't wait
+    # The queue stays for a while, because exchanges may have cached its binding, and functions may hold its messages.
+    # A mapping may exist without a record, because an invocation may have failed before recording the mapping.
     waits = record.bridge.src_is_local and (record.makes_queue or record.mapping is None)
     if is_empty or not waits:
         return DueAction(Action.TEAR_DOWN, name)

@@ -1,7 +1,7 @@
-"""Links to peer sites, and bridges (routes) over them: what they are, and which are refused. Pure.
+"""Declarations of links to peer sites and of bridges (routes) over links, and their validation. Pure.
 
-A link and its bridges are declared at one site, `here`. A bridge pulls from the peer unless it is `src_is_local`: then
-it pushes to the peer. Whatever the way, the forwarder is the source's.
+A link and its bridges are declared at one site, `here`. A bridge pulls from the peer, or pushes to the peer if it is
+`src_is_local`. In both directions, the source site forwards the messages.
 """
 
 from collections.abc import Iterable
@@ -18,10 +18,10 @@ from sluice.splitting.filters.values import Filter
 
 MAX_ENDPOINTS = 8
 MAX_EXCLUDES = 64
-MAX_RATE = 10_000  # no function sends more in a second
-MAX_SYNC = 10_000  # an event source mapping's largest batch
-LEAST_RETENTION_S, MAX_RETENTION_S = 60, 14 * 24 * 60 * 60  # SQS's
-MAX_CREDIT = 120_000  # SQS's messages in flight
+MAX_RATE = 10_000  # messages a second; a function can't send more
+MAX_SYNC = 10_000  # Lambda's largest batch of an event source mapping
+LEAST_RETENTION_S, MAX_RETENTION_S = 60, 14 * 24 * 60 * 60  # SQS's limits
+MAX_CREDIT = 120_000  # SQS's limit of messages in flight
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
@@ -56,14 +56,14 @@ class Address(Struct, frozen=True, kw_only=True):
 
     @property
     def endpoint(self) -> Endpoint:
-        """The site's control queue and endpoint."""
+        """Endpoint with the site's control queue."""
         return Endpoint(
             region=self.region, account=self.account, control_queue_url=self.control_queue_url, sqs_url=self.sqs_url
         )
 
 
 class Introduction(Address, frozen=True, kw_only=True):
-    """An address that operators exchange. `senders` are the ids of the site's functions' roles."""
+    """An address that operators pass to other sites. `senders` are the ids of the site's functions' roles."""
 
     senders: tuple[str, ...] = ()
 
@@ -71,8 +71,8 @@ class Introduction(Address, frozen=True, kw_only=True):
 class Link(Struct, frozen=True, kw_only=True):
     """A link to the site with the tag `peer`. `endpoints` are tried in turn.
 
-    Access is by `role_arn`, with `external_id` if the role requires one, or by the peer's resource policies if it is
-    None; there is no secret. A link that isn't `durable` is removed with its last bridge.
+    Access is by `role_arn`, with `external_id` if the role requires one. If `role_arn` is None, access is by the peer's
+    resource policies. There is no secret. A link that isn't `durable` is removed with its last bridge.
     """
 
     name: str
@@ -91,7 +91,7 @@ class Link(Struct, frozen=True, kw_only=True):
 
 
 class RouteKind(StrEnum):
-    """The kind of a bridge's source."""
+    """The kind of a route: for a queue, or a static or dynamic route for an exchange."""
 
     QUEUE = "queue"
     STATIC = "static"
@@ -99,18 +99,15 @@ class RouteKind(StrEnum):
 
 
 class BridgeDeclaration(Struct, frozen=True, kw_only=True):
-    """A route as somebody wants it, from `src` to the exchange `dest`, before it has a name and a link.
+    """A route from `src` to the exchange `dest`, before the route has a name and a link.
 
-    `src` is a queue where `src_is_queue`, else an exchange, to which a bridge queue is bound by `key`: a FIFO queue
-    where `fifo`, which keeps order, and lets a message that comes by several ways within five minutes arrive once.
-    `tag` None is the source site's. `sync` is the batch
-    that is acknowledged at once, `credit` the messages under way, 0 for no limit. `expires_s` is for dynamic routes:
-    how long what is wanted over a link that is down is kept, None for ever. `dest_key` is the key that messages have at
-    the destination, where not their own. `retention_s` is how long the queue that is made keeps a message, where not as
-    long as SQS does. `filter` is what a message must have to go over. `rate` is how many
-    messages go over in a second, at most.
-
-    What a release has added isn't written where it isn't asked for: so a peer of an older one reads the rest.
+    `src` is a queue if `src_is_queue`. Otherwise it is an exchange, to which a bridge queue is bound by `key`. A `fifo`
+    bridge queue keeps messages in order, and drops duplicates within five minutes. `tag` is added to traces; None
+    selects the source site's tag. `sync` is the largest batch, and `credit` the limit of messages in flight; 0 means no
+    limit. While its link is down, a dynamic route keeps advertised bindings for `expires_s`, or for ever if that is
+    None. `dest_key` replaces the messages' keys at the destination. `retention_s` is the bridge queue's retention, by
+    default SQS's longest. `filter` selects the messages to forward, and `rate` limits them per second.
+    Unset fields of later releases are omitted on the wire, so peers of earlier releases can read the rest.
     """
 
     src: str
@@ -134,27 +131,27 @@ class BridgeDeclaration(Struct, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> RouteKind:
-        """The kind of the bridge's source."""
+        """The kind of the route."""
         if self.src_is_queue:
             return RouteKind.QUEUE
         return RouteKind.DYNAMIC if self.dynamic else RouteKind.STATIC
 
 
 class Bridge(BridgeDeclaration, frozen=True, kw_only=True):
-    """A route over a link."""
+    """A route with a name, over a link."""
 
     name: str
     link: str
 
     @property
     def way(self) -> tuple[str, bool, bool, bool, str, str, str]:
-        """The values that no two bridges may share: they would forward every message twice."""
+        """Values that no two bridges may share, because they would forward every message twice."""
         return self.link, self.src_is_local, self.src_is_queue, self.dynamic, self.src, self.dest, self.key
 
     def can_become(self, other: "Bridge") -> bool:
-        """Whether the bridge can be changed into the other in place, keeping its ends and queue.
+        """Whether the bridge can be changed into the other bridge in place, keeping its ends and its queue.
 
-        What was advertised for a dynamic route has to stay the same as well.
+        A dynamic route's advertised properties have to stay the same as well.
         """
         changes_advertisement = self.dynamic and (self.tag, self.max_hops, self.expires_s) != (
             other.tag,
@@ -165,14 +162,14 @@ class Bridge(BridgeDeclaration, frozen=True, kw_only=True):
 
 
 class MappingScaling(msgspec.Struct, frozen=True, kw_only=True):
-    """A mapping's largest batch and its number of concurrent functions; None for no limit."""
+    """An event source mapping's largest batch, and its largest number of concurrent functions or None."""
 
     batch_size: int
     max_concurrency: int | None = None
 
 
 def find_site_tags(bridge: Bridge, link: Link, *, here: str) -> tuple[str, str]:
-    """Return the tags of the sites that the bridge goes from and to."""
+    """Return the tags of the bridge's source site and destination site."""
     return (here, link.peer) if bridge.src_is_local else (link.peer, here)
 
 
@@ -189,7 +186,7 @@ def build_crossing(bridge: Bridge, link: Link, *, here: str) -> Crossing:
 
 
 def check_link(link: Link, *, here: str, existing: Iterable[Link]) -> None:
-    """Check a link against the site's `existing` ones. Raises `BadRoute` if it is invalid."""
+    """Check a link against the site's `existing` links. Raises `BadRoute` if the link is invalid."""
     if not is_tag(link.peer):
         raise BadRoute(f"{link.peer!r} is no site's tag")
     if link.peer == here:
@@ -202,7 +199,7 @@ def check_link(link: Link, *, here: str, existing: Iterable[Link]) -> None:
     for other in existing:
         if link.name == other.name:
             raise BadRoute(f"{link.name}: there is a link of this name")
-        # Several links to one peer are fine; two peers with one tag would take each other's messages for their own.
+        # A peer may have several links. But two peers with one tag would be confused with each other in traces.
         shares_one = any(end.control_queue_url in urls for end in other.endpoints)
         if (link.peer == other.peer) != shares_one:
             raise BadRoute(
@@ -211,7 +208,7 @@ def check_link(link: Link, *, here: str, existing: Iterable[Link]) -> None:
 
 
 def check_bridge(bridge: Bridge, *, links: Iterable[Link], existing: Iterable[Bridge]) -> None:
-    """Check a bridge against the site's `existing` ones. Raises `BadRoute` if it is invalid or a duplicate."""
+    """Check a bridge against the site's `existing` bridges. Raises `BadRoute` if it is invalid or a duplicate."""
     tags = [*sorted(bridge.excludes), *([] if bridge.tag is None else [bridge.tag])]
     wrong_tag = next((tag for tag in tags if not is_tag(tag)), None)
     sync, credit, expires_s = bridge.sync, bridge.credit, bridge.expires_s

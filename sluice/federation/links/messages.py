@@ -17,16 +17,16 @@ MAX_PULLS = 1_000
 
 
 class _ControlMessage(Struct, frozen=True, kw_only=True, tag_field="op"):
-    """A message from `sender` over its link with the name `link`."""
+    """A control message from `sender`, who calls the link `link`."""
 
     link: str
     sender: Address
 
 
 class Hello(_ControlMessage, frozen=True, kw_only=True, tag="hello"):
-    """A hello over a link, with the bridges that it pulls, some of them `paused`.
+    """Greets the peer over a link, and lists the bridges that the link pulls, some of them `paused`.
 
-    `served` if the link was not declared at the sender.
+    `served` is true if the link was not declared at the sender.
     """
 
     served: bool = False
@@ -36,14 +36,14 @@ class Hello(_ControlMessage, frozen=True, kw_only=True, tag="hello"):
 
 
 class HelloAnswer(_ControlMessage, frozen=True, kw_only=True, tag="answer"):
-    """Answers a hello. `exchanges` are types by name, `bridges` states of pulled bridges by name."""
+    """Answers a hello. `exchanges` has types by name, and `bridges` has the states of pulled bridges by name."""
 
     exchanges: Mapping[str, str]
     bridges: Mapping[str, str]
 
 
 class HelloRefusal(_ControlMessage, frozen=True, kw_only=True, tag="refused"):
-    """Refuses a hello."""
+    """Refuses a hello, with the reason."""
 
     reason: str
 
@@ -53,7 +53,7 @@ class Parting(_ControlMessage, frozen=True, kw_only=True, tag="parting"):
 
 
 class DynamicMessage(_ControlMessage, frozen=True, kw_only=True, tag="dynamic"):
-    """Carries an op of `dynamic.ops` in `said`; an op that can't be decoded doesn't end the link."""
+    """Carries an encoded op of `dynamic.ops` in `said`. An op that can't be decoded doesn't end the link."""
 
     said: Raw
 
@@ -61,17 +61,17 @@ class DynamicMessage(_ControlMessage, frozen=True, kw_only=True, tag="dynamic"):
 LinkMessage = Hello | HelloAnswer | HelloRefusal | Parting
 ControlMessage = LinkMessage | DynamicMessage
 
-# A union is no type to a type checker.
+# Type checkers accept no union as a type argument.
 _CONTROL: Format[ControlMessage] = Format(kind="control", version=1, type=cast("type[ControlMessage]", ControlMessage))
 
 
 def encode_control(message: ControlMessage) -> str:
-    """Write a control message's body."""
+    """Encode a control message as a body for SQS."""
     return _CONTROL.text(message)
 
 
 def decode_control(body: str) -> ControlMessage:
-    """Decode a control message. Raises `Malformed`, which names the place.
+    """Decode a control message. Raises `Malformed`, which names the invalid place.
 
     `DynamicMessage.said` stays encoded, so the nesting depth is checked first.
     """

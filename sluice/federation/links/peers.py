@@ -1,6 +1,6 @@
-"""A site's peers and their permissions, declared here and never taken from a message. Pure.
+"""A site's peers and their permissions, configured at this site and never taken from a message. Pure.
 
-SQS tells who sent a message, by the role's id (`SenderId`). A peer's functions have their own roles, or assume this
+SQS names a message's sender by its role's id (`SenderId`). A peer's functions have their own roles, or assume this
 site's role for peers in a session named after their account. A message is accepted if its role and tag belong to one
 peer. Replies go only to queues in that peer's account and region.
 """
@@ -28,7 +28,7 @@ MAX_RULES = 64
 MAX_RULE_CHARACTERS = 512
 EVERYTHING = "*"
 ALL_KEYS = "#"
-ONLY_UNSTAGED = frozenset({""})  # sites without a stage
+ONLY_UNSTAGED = frozenset({""})  # allows only peers without a stage
 
 _ACCOUNT = re.compile(r"\d{12}")
 _REGION = re.compile(r"[a-z]{2}(?:-[a-z]+)+-\d")
@@ -40,12 +40,12 @@ Rules = Annotated[tuple[Annotated[str, Meta(max_length=MAX_RULE_CHARACTERS)], ..
 
 
 class Peer(Struct, frozen=True, kw_only=True):
-    """A site that may link to this one. `senders` are the ids of its functions' roles.
+    """A site that may link to this one. `senders` are the ids of the roles of the site's functions.
 
-    Permissions are patterns of names with `*` and `?`: `pulls` are exchanges to pull from, each with an optional topic
-    pattern after a colon; `pushes` exchanges to publish to; `queues` queues to consume. `tags` are the tags of its
-    routes. `sqs_url` is its SQS endpoint, if not the default. `stage` prefixes its queues' names. `declared` if the
-    deployed configuration lists it.
+    Permissions are patterns of names with `*` and `?`. `pulls` has exchanges to pull from, each with an optional topic
+    pattern after a colon; `pushes` has exchanges to publish to; `queues` has queues to consume. `tags` are the tags of
+    the peer's routes. `sqs_url` is the peer's SQS endpoint, if not the default. `stage` prefixes its queues' names.
+    `declared` is true if the deployed configuration lists the peer.
     """
 
     tag: str
@@ -62,11 +62,11 @@ class Peer(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_introduction(cls, address: Introduction, **rules: tuple[str, ...]) -> "Peer":
-        """Return the peer at this address, with `rules` for `pulls`, `pushes` and `queues`."""
+        """Return the peer at this address, with `rules` as permissions: `pulls`, `pushes` and `queues`."""
         return replace(cls(**pick_shared_fields(address, cls)), **rules)
 
     def merge_rules(self, other: "Peer") -> "Peer":
-        """Return the peer with both peers' rules; a list that would be too long keeps its own."""
+        """Return the peer with both peers' permissions. A list that would become too long stays as it is."""
         rules = {
             name: tuple(dict.fromkeys((*getattr(self, name), *getattr(other, name))))
             for name in ("pulls", "pushes", "queues")
@@ -98,7 +98,7 @@ class Peer(Struct, frozen=True, kw_only=True):
         return f"{self.tag} may not {what} {name}: its peer rule here says {', '.join(rules) or 'nothing'}"
 
 
-KNOWN_PEERS = Format(kind="peers", version=1, type=dict[str, Peer])  # by tag
+KNOWN_PEERS = Format(kind="peers", version=1, type=dict[str, Peer])  # peers by tag
 
 
 def _matches_any(patterns: Iterable[str], name: str) -> bool:
@@ -106,16 +106,16 @@ def _matches_any(patterns: Iterable[str], name: str) -> bool:
 
 
 def describe_unknown_peer(tag: str) -> str:
-    """Return the error for an unknown peer."""
+    """Return the error message for a tag that belongs to no peer."""
     return f"{tag[:100]!r} is no peer of this site: `sluice peer add` makes it one"
 
 
 def check_peer(
     peer: Peer, *, here: str, accounts: Iterable[str], stages: Collection[str] | None = None, existing: Iterable[Peer]
 ) -> None:
-    """Check a peer against the site's `existing` ones. Raises `BadRoute` if it is invalid.
+    """Check a peer against the site's `existing` peers. Raises `BadRoute` if the peer is invalid.
 
-    `stages` are the allowed stages; "" allows sites without a stage. None skips the check.
+    `stages` are the allowed stages; "" allows peers without a stage. None skips the check.
     """
     stage = "" if peer.stage is UNSET else peer.stage
     others = [other for other in existing if other.tag != peer.tag]
@@ -143,7 +143,7 @@ def check_peer(
             raise BadRoute(f"{peer.tag} and {other.tag}: one site has one tag, and these have a role in common")
 
 
-@dataclass(frozen=True)  # no slots: whose is what is found out once, at the first message
+@dataclass(frozen=True)  # no slots, because `by_sender` is cached in the object
 class KnownPeers:
     """A site's peers by tag. `role_id` is the id of this site's role for peers.
 
@@ -162,7 +162,7 @@ class KnownPeers:
 
     @cached_property
     def by_sender(self) -> Mapping[str, Sequence[Peer]]:
-        """Peers by the ids of their roles; by id and session where the role is this site's own."""
+        """Peers by the ids of their roles, and by id and session name for this site's own role."""
         peers_by_sender: dict[str, list[Peer]] = {}
         for peer in self.by_tag.values():
             of_account = () if self.role_id is None else (f"{self.role_id}:{peer.account}",)
@@ -171,7 +171,7 @@ class KnownPeers:
         return peers_by_sender
 
     def identify(self, tag: str, *, sender_id: str) -> Peer:
-        """Return the peer with this tag if the sender is one of its roles. Raises `BadRoute`."""
+        """Return the peer with this tag. Raises `BadRoute` if the sender isn't one of the peer's roles."""
         peer = self.by_tag.get(tag)
         if peer is None:
             raise BadRoute(describe_unknown_peer(tag))
@@ -181,7 +181,7 @@ class KnownPeers:
 
 
 def verify_address(claimed: Address, peer: Peer, *, url_of: Callable[[Peer, str], str]) -> Address:
-    """Return a claimed address after checking that it stays in the peer's account, region and stage.
+    """Return a claimed address after checking that it is in the peer's account, region and stage.
 
     `url_of` builds a peer's queue URL from the queue's name. Raises `BadRoute`.
     """
@@ -213,9 +213,9 @@ def verify_address(claimed: Address, peer: Peer, *, url_of: Callable[[Peer, str]
 
 
 def build_peer_url_function(own_url: str, *, here: str) -> Callable[[Peer, str], str]:
-    """Return what makes URLs of peers' queues, of one of ours: AWS's, or those of the one endpoint that there is.
+    """Return a function that builds URLs of peers' queues, following the form of a queue URL of this site.
 
-    `here` is this site's region.
+    The form is AWS's, or that of the only endpoint of an emulator. `here` is this site's region.
     """
     base = own_url.rsplit("/", 2)[0]
 
@@ -226,6 +226,6 @@ def build_peer_url_function(own_url: str, *, here: str) -> Callable[[Peer, str],
 
 
 def append_peer_tag(trace: Trace, peers: Iterable[Peer]) -> Trace:
-    """Return the trace with the peer's tag appended, unless it already has a tag of one of the peers."""
+    """Return the trace with the peer's tag appended, unless the trace already has a tag of one of the peers."""
     tags = [tag for peer in peers for tag in (peer.tag, *peer.tags)]
     return trace if not tags or not set(tags).isdisjoint(trace) else (*trace, tags[0])

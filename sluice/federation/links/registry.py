@@ -1,8 +1,8 @@
 """A site's links and bridges with their progress. Pure.
 
-A bridge is forwarded by its source. So every hello lists the bridges that the link pulls, and the peer creates a
-pushing bridge for each. Those belong to a *served* link at the peer, which nobody declared there. Bridges that a hello
-no longer lists are closed.
+A bridge's source site forwards its messages. So every hello lists the bridges that the link pulls, and the peer creates
+a pushing bridge for each. These belong to a *served* link at the peer, which isn't declared there. The peer closes
+bridges that a hello no longer lists.
 """
 
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ from sluice.federation.links.states import CARRYING, Intent, LinkState, LinkStat
 from sluice.federation.matching.bindings import Destination
 from sluice.federation.matching.metadata import Crossing
 
-NOT_YET = "not yet: "  # so the error begins of what AWS will do in a minute at most
-SERVED_MARK = "@"  # in the names of links and bridges that a peer asked for: `<name>@<peer's tag>`
+NOT_YET = "not yet: "  # prefix of errors that AWS will resolve within a minute
+SERVED_MARK = "@"  # in names of links and bridges that a peer requested: `<name>@<peer's tag>`
 
 
 class LinkRecord(Struct, frozen=True, kw_only=True):
     """A link with its status. `address` and `exchanges` (types by name) come from the peer's answer.
 
-    `hello_due` if a hello has to be sent; `remote` are the pulled bridges' states from the peer.
+    `hello_due` is true if a hello has to be sent. `remote` has the states of pulled bridges that the peer reported.
     """
 
     link: Link
@@ -38,25 +38,25 @@ class LinkRecord(Struct, frozen=True, kw_only=True):
 
     @property
     def carries(self) -> bool:
-        """Whether messages go over it now."""
+        """Whether messages can be forwarded over the link now."""
         return self.status.state in CARRYING
 
     @property
     def is_ending(self) -> bool:
-        """Whether it is about to go."""
+        """Whether the link is closing."""
         return self.status.state is LinkState.CLOSING
 
     @property
     def endpoint(self) -> Endpoint:
-        """The one in use."""
+        """The endpoint of the peer that is in use."""
         return self.link.endpoints[self.status.endpoint % len(self.link.endpoints)]
 
 
 class BridgeRecord(Struct, frozen=True, kw_only=True):
     """A bridge with its progress. A bridge that pulls has no resources here.
 
-    `queue` is the name of its queue, `mapping` the event source mapping's id; `on` and `bound` are the last known state
-    of the mapping and binding. `changed` if the resources were made with other options.
+    `queue` is the name of the bridge's queue, and `mapping` is the event source mapping's id. `on` and `bound` are the
+    last known states of mapping and binding. `changed` is true if the resources were created with other options.
     """
 
     bridge: Bridge
@@ -72,18 +72,18 @@ class BridgeRecord(Struct, frozen=True, kw_only=True):
     changed: bool | UnsetType = UNSET
 
     def with_options(self, bridge: Bridge) -> "BridgeRecord":
-        """Return the record with new options."""
+        """Return the record with new options, marked as changed if the bridge has resources."""
         has_things = self.bridge.src_is_local and (self.queue is not None or self.bound)
         return replace(self, bridge=bridge, changed=True if has_things else UNSET)
 
     @property
     def closing(self) -> bool:
-        """Whether it is about to go."""
+        """Whether the bridge is closing."""
         return self.wanted is Intent.CLOSED
 
     @property
     def makes_queue(self) -> bool:
-        """Whether its queue is made here, and goes with it."""
+        """Whether the site creates the bridge's queue, and deletes the queue with the bridge."""
         return self.bridge.src_is_local and not self.bridge.src_is_queue
 
 
@@ -95,26 +95,26 @@ class Registry(Struct, frozen=True, kw_only=True):
     bridges: Mapping[str, BridgeRecord] = {}
 
     def list_bridges(self, link: str) -> list[BridgeRecord]:
-        """Return a link's bridges in order of names."""
+        """Return a link's bridges, ordered by name."""
         return [record for _, record in sorted(self.bridges.items()) if record.bridge.link == link]
 
     def bridges_reading(self, queue: str) -> list[BridgeRecord]:
-        """Return the bridges that forward the queue, in order of names; queue routes may share one."""
+        """Return the bridges that forward the queue, ordered by name. Several queue routes may read one queue."""
         return [
             record for _, record in sorted(self.bridges.items()) if record.queue == queue and record.bridge.src_is_local
         ]
 
     def may_flow(self, record: BridgeRecord) -> bool:
-        """Whether the bridge may forward now."""
+        """Whether the bridge may forward messages now."""
         link = self.links[record.bridge.link]
         return link.carries and link.address is not None and record.wanted in {Intent.OPEN, Intent.DRAINING}
 
     def with_link(self, record: LinkRecord) -> "Registry":
-        """With the link as it is now."""
+        """Return a registry with this link added or replaced."""
         return replace(self, links={**self.links, record.link.name: record})
 
     def with_bridge(self, record: BridgeRecord) -> "Registry":
-        """With the bridge as it is now."""
+        """Return a registry with this bridge added or replaced."""
         return replace(self, bridges={**self.bridges, record.bridge.name: record})
 
 
@@ -127,7 +127,7 @@ def format_served_name(name: str, peer: str) -> str:
 
 
 def describe_state(record: BridgeRecord, link: LinkRecord) -> str:
-    """Describe a bridge's state: its own if it has one, else its link's."""
+    """Describe a bridge's state: its own state if it has one, or else its link's state."""
     if record.error is not None:
         state = LinkState.CONNECTING if record.error.startswith(NOT_YET) else LinkState.FAILED
         return f"{state}: {record.error}"
@@ -142,7 +142,7 @@ def describe_state(record: BridgeRecord, link: LinkRecord) -> str:
 
 
 def list_down_routes(registry: Registry) -> list[str]:
-    """Return the bridges that should be operational and aren't, as either end reports."""
+    """Return the bridges that should be operational and aren't, according to either end."""
     resting = {LinkState.OPERATIONAL, LinkState.PAUSED, LinkState.CLOSING}
     return sorted(
         name
@@ -152,7 +152,7 @@ def list_down_routes(registry: Registry) -> list[str]:
 
 
 class Forward(msgspec.Struct, frozen=True, kw_only=True):
-    """A bridge's data for the bridge function."""
+    """The data with which the bridge function forwards messages over a bridge."""
 
     bridge: Bridge
     link: Link
@@ -162,9 +162,9 @@ class Forward(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_forwards(registry: Registry, queue: str) -> list[Forward]:
-    """Return the bridges that can forward the queue now; none if no peer is connected."""
+    """Return the bridges that can forward the queue's messages now; none if no peer is connected."""
     reading = registry.bridges_reading(queue)
-    # A bridge that closes sends what it holds, as long as nobody else does.
+    # A closing bridge forwards its remaining messages if no other bridge forwards the queue.
     sending = [record for record in reading if registry.may_flow(record)] or [
         record for record in reading if record.closing
     ]
@@ -183,7 +183,7 @@ def find_forwards(registry: Registry, queue: str) -> list[Forward]:
 
 
 def bridge_destination(registry: Registry, record: BridgeRecord, *, url: str) -> Destination:
-    """Return a bridge's queue as a destination for bindings."""
+    """Return a bridge's queue as a destination of bindings."""
     link = registry.links[record.bridge.link].link
     return Destination(
         queue=record.queue or "", url=url, crossing=build_crossing(record.bridge, link, here=registry.here)
@@ -191,9 +191,9 @@ def bridge_destination(registry: Registry, record: BridgeRecord, *, url: str) ->
 
 
 def collect_pulls(registry: Registry, link: str) -> tuple[tuple[Bridge, ...], frozenset[str]]:
-    """Return the pulls for a link's hello, and the names of the paused ones.
+    """Return the pulled bridges for a link's hello, and the names of the paused ones.
 
-    A draining link pauses nothing, because the peer drains it. A failed dynamic route isn't pulled.
+    On a draining link no bridge is paused, because the peer drains the link. A failed dynamic route isn't pulled.
     """
     status = registry.links[link].status
     is_paused = status.state is LinkState.PAUSED and not status.draining
@@ -207,7 +207,7 @@ def collect_pulls(registry: Registry, link: str) -> tuple[tuple[Bridge, ...], fr
 
 
 def find_feeding_queues(registry: Registry) -> frozenset[str]:
-    """Return the queues that queue routes read; their messages go on to a peer."""
+    """Return the queues that queue routes read; their messages are forwarded to a peer."""
     return frozenset(
         record.queue
         for record in registry.bridges.values()

@@ -18,16 +18,16 @@ from sluice.codec import Struct
 
 BACK_OFF_MIN_S = 2
 BACK_OFF_MAX_S = 64
-JITTER_SHARE = 0.25  # of a wait, at most, is taken off, so that links don't come back all at once
+JITTER_SHARE = 0.25  # largest reduction of a wait by jitter, so that links don't reconnect all at once
 PROBE_MS = 2 * 60_000
-HEARTBEAT_INTERVAL_MS = 60_000  # of sweeps, which send heartbeats: the other two follow from it
-HEARTBEAT_DUE_MS = HEARTBEAT_INTERVAL_MS * 3 // 4  # after the last one: a sweep may come early
-STALL_CHECK_MS = 2 * HEARTBEAT_INTERVAL_MS  # a link of which nothing was heard for longer is stalled
-ANSWER_TIMEOUT_MS = 60_000  # a peer that hasn't answered for so long is unreachable
+HEARTBEAT_INTERVAL_MS = 60_000  # interval of sweeps, which send heartbeats
+HEARTBEAT_DUE_MS = HEARTBEAT_INTERVAL_MS * 3 // 4  # since the last heartbeat, as a sweep may come early
+STALL_CHECK_MS = 2 * HEARTBEAT_INTERVAL_MS  # a link without any sign of life for longer is stalled
+ANSWER_TIMEOUT_MS = 60_000  # a peer that doesn't answer a hello for longer is unreachable
 
 
 class LinkState(StrEnum):
-    """A link's state, by Qpid's names and two more."""
+    """A link's state. Most names are Qpid's."""
 
     WAITING = "Waiting"
     CONNECTING = "Connecting"
@@ -38,7 +38,7 @@ class LinkState(StrEnum):
     CLOSING = "Closing"
 
 
-CARRYING = frozenset({LinkState.OPERATIONAL, LinkState.STALLED})  # the event source mapping is on
+CARRYING = frozenset({LinkState.OPERATIONAL, LinkState.STALLED})  # states in which the event source mapping is enabled
 _TRYING = CARRYING | {LinkState.CONNECTING}
 _IDLE = frozenset({LinkState.WAITING, LinkState.FAILED})
 
@@ -62,7 +62,7 @@ class LinkStatus(Struct, frozen=True, kw_only=True):
 
 
 class TimePassed(msgspec.Struct, frozen=True, kw_only=True):
-    """A tick. `queued` is the number of messages in a draining link's queues.
+    """A tick, which triggers what is due. `queued` is the number of messages in a draining link's queues.
 
     `waiting_since_ms` is the latest time at which the oldest waiting message can have arrived.
     """
@@ -72,25 +72,25 @@ class TimePassed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unreachable(msgspec.Struct, frozen=True):
-    """A call failed with a transient error, at `at_ms` if that was earlier."""
+    """A failed call with a transient error. `at_ms` is the time of the failure, None if it is current."""
 
     error: str
     at_ms: int | None = None
 
 
 class AccessRefused(msgspec.Struct, frozen=True):
-    """A call was refused (access denied or no such queue), at `at_ms` if that was earlier."""
+    """A refused call (access denied or no such queue). `at_ms` is its time, None if it is current."""
 
     error: str
     at_ms: int | None = None
 
 
 class Command(StrEnum):
-    """Commands of operators for links and routes."""
+    """A command of an operator for a link or a route."""
 
     PAUSE = "pause"
     RESUME = "resume"
-    DRAIN = "drain"  # take in no more, and pause when the queues are empty
+    DRAIN = "drain"  # accept no new messages, and pause when the queues are empty
     RETRY = "retry"
 
 
@@ -98,15 +98,15 @@ class Intent(StrEnum):
     """A route's desired state; its actual state also depends on its resources and link."""
 
     OPEN = "open"
-    PAUSED = "paused"  # what comes is kept
-    DRAINING = "draining"  # nothing more is taken in
-    CLOSED = "closed"  # it goes, once what it holds has
+    PAUSED = "paused"  # the queue keeps new messages
+    DRAINING = "draining"  # the queue gets no new messages
+    CLOSED = "closed"  # the route is removed when its queue is empty
 
 
 class LinkEvent(StrEnum):
-    """Other events of a link."""
+    """An event of a link that is neither a command nor a failure."""
 
-    ANSWERED = "answered"  # by the peer: to the hello or to a heartbeat
+    ANSWERED = "answered"  # the peer answered a hello or a heartbeat
     FORWARDED = "forwarded"
     CLOSE = "close"
 
@@ -123,7 +123,7 @@ def back_off_ms(failures: int, *, jitter: float) -> int:
 def step(  # noqa: C901, PLR0911, PLR0912 - one case a kind of news
     status: LinkStatus, news: LinkUpdate, *, endpoints: int, now_ms: int, jitter: float
 ) -> LinkStatus:
-    """Return the status after an update. `endpoints` is their number, `jitter` is random from 0 to 1."""
+    """Return the link's status after an update. `endpoints` is their number; `jitter` is random, from 0 to 1."""
     state = status.state
     connecting = replace(status, state=LinkState.CONNECTING, due_at_ms=now_ms + ANSWER_TIMEOUT_MS)
     failing = replace(status, endpoint=(status.endpoint + 1) % endpoints, failures=status.failures + 1)
@@ -132,18 +132,18 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case a kind of news
         case Unreachable(at_ms=int(at_ms)) | AccessRefused(at_ms=int(at_ms)) if at_ms < max(
             status.carrying_since_ms, status.last_answer_ms or 0
         ):
-            return status  # it is heard late, or again: the link has been well since
+            return status  # an outdated report: the link has worked since then
         case TimePassed() if state in CARRYING or state is LinkState.PAUSED:
             return _check_heartbeat(status, news, now_ms)
         case TimePassed() if state is LinkState.CONNECTING and now_ms >= status.due_at_ms:
             return replace(waiting, last_error="no answer")
         case TimePassed() if state in _IDLE and now_ms >= status.due_at_ms:
             return connecting
-        case Unreachable(error=error) if state in _TRYING:  # of many batches that report one outage, the first
+        case Unreachable(error=error) if state in _TRYING:  # only the first report of an outage counts
             return replace(waiting, last_error=error)
         case AccessRefused(error=error) if state in _TRYING or state is LinkState.WAITING:
             return replace(failing, state=LinkState.FAILED, due_at_ms=now_ms + PROBE_MS, last_error=error)
-        case LinkEvent.FORWARDED:  # says that a link carries on, but not that it carries: it may be late
+        case LinkEvent.FORWARDED:  # a late report can't reconnect a link
             return replace(status, state=LinkState.OPERATIONAL if state in CARRYING else state, last_forward_ms=now_ms)
         case LinkEvent.ANSWERED if state is LinkState.CONNECTING:
             return replace(
@@ -152,7 +152,7 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case a kind of news
                 failures=0,
                 last_error=None,
                 carrying_since_ms=now_ms,
-                heartbeat_sent_ms=now_ms,  # the hello was one, too
+                heartbeat_sent_ms=now_ms,  # the hello counts as a heartbeat
                 last_answer_ms=now_ms,
             )
         case LinkEvent.ANSWERED:
@@ -170,7 +170,7 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case a kind of news
 
 
 def _check_heartbeat(status: LinkStatus, passed: TimePassed, now_ms: int) -> LinkStatus:
-    """Apply a tick to an operational or paused link; paused links need heartbeats because a pause may get lost."""
+    """Apply a tick to an operational or paused link. A paused link sends heartbeats, as its hello may get lost."""
     if status.state in CARRYING and status.draining and passed.queued == 0:
         return replace(status, state=LinkState.PAUSED)
     state, sent_ms = status.state, status.heartbeat_sent_ms
@@ -186,13 +186,13 @@ def _check_heartbeat(status: LinkStatus, passed: TimePassed, now_ms: int) -> Lin
 
 
 def should_notify_peer(before: LinkStatus, after: LinkStatus, *, served: bool) -> bool:
-    """Whether to send the peer a hello about the change; a `served` link relies on the peer's heartbeats."""
+    """Whether the change needs a hello to the peer. A `served` link relies on the peer's heartbeats."""
     if after.state is LinkState.CONNECTING and before.state is not LinkState.CONNECTING:
         return True
     was_paused, is_paused = before.state is LinkState.PAUSED, after.state is LinkState.PAUSED
     goes_on = {before.state, after.state} <= CARRYING or (was_paused and is_paused)
     beats = goes_on and after.heartbeat_sent_ms != before.heartbeat_sent_ms
     if served:
-        # Its parting may have been lost: whoever has been silent is asked.
+        # The peer's parting may have been lost, so a silent peer is asked whether the link still exists.
         return beats and after.state in {LinkState.STALLED, LinkState.PAUSED}
     return beats or after.draining != before.draining or was_paused is not is_paused

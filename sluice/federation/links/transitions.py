@@ -26,12 +26,12 @@ from sluice.federation.links.states import (
 )
 
 MAX_LINKS_OF_A_PEER = 16
-MAX_NAME_CHARACTERS = 128  # of a peer's link or route: a link's is the group of what is said over it
+MAX_NAME_CHARACTERS = 128  # in a peer's link's or route's name; a link's name is a message group
 NAME = re.compile(rf"[!-~]{{1,{MAX_NAME_CHARACTERS}}}")
 
 
 class Now(NamedTuple):
-    """When a change happens, and a random number from 0 to 1."""
+    """The time of a change in ms since the epoch, and a random number from 0 to 1."""
 
     ms: int
     jitter: float
@@ -53,16 +53,16 @@ def apply(registry: Registry, change: Change, *, now_ms: int, jitter: float) -> 
 
 
 def _change_at(make: Callable[Concatenate[Registry, Now, P], Registry]) -> Callable[P, Change]:
-    """Turn a function of registry, time and arguments into one of the arguments that returns a change."""
+    """Decorate a function of registry, time and arguments. A call with the arguments returns a change."""
     return lambda *args, **options: lambda registry, now: make(registry, now, *args, **options)
 
 
 def _change(make: Callable[Concatenate[Registry, P], Registry]) -> Callable[P, Change]:
-    """Turn a function of registry and arguments into one of the arguments that returns a change."""
+    """Decorate a function of registry and arguments. A call with the arguments returns a change."""
     return lambda *args, **options: lambda registry, _: make(registry, *args, **options)
 
 
-# Resources of bridges
+# Changes of bridges' resources
 
 
 @_change
@@ -75,14 +75,14 @@ def record_resources(
     made_for: Bridge | None = None,
     **things: str | bool,
 ) -> Registry:
-    """Record a bridge's `queue`, `mapping`, `on` and `bound`; fields that aren't passed keep their values.
+    """Record a bridge's `queue`, `mapping`, `on` and `bound`. Fields that aren't passed keep their values.
 
-    An empty queue or mapping is missing. `made_for` is the bridge that a resource was created for.
+    An empty queue or mapping means that the resource is missing. A resource was created for the options of `made_for`.
     """
     registry = _update_bridge(
         registry, bridge, **{name: None if value == "" else value for name, value in things.items()}
     )
-    # Another may have done meanwhile what failed here.
+    # Another invocation may have created the resource that this one failed to create.
     registry = _update_bridge(registry, bridge, error=error if is_unfinished(registry, bridge) else None)
     if made_for is not None and _has_other_options(registry, made_for):
         registry = _update_bridge(registry, bridge, changed=True)
@@ -106,7 +106,7 @@ def record_count(registry: Registry, now: Now, bridge: str, messages: int) -> Re
 
 
 def _has_other_options(registry: Registry, bridge: Bridge) -> bool:
-    """Whether the bridge's options differ from these, so that resources made for them have to be refitted."""
+    """Whether the registered bridge has other options, so that its resources have to be refitted."""
     record = registry.bridges.get(bridge.name)
     return record is not None and bridge != record.bridge
 
@@ -123,12 +123,12 @@ def _update_bridge(registry: Registry, bridge: str, **changes: Any) -> Registry:
 
 
 def _request_hello(registry: Registry, bridge: Bridge) -> Registry:
-    """Request a hello to the peer if the bridge pulls."""
+    """Record that the bridge's link has to send a hello, if the bridge pulls."""
     link = registry.links.get(bridge.link)
     return registry if bridge.src_is_local or link is None else registry.with_link(replace(link, hello_due=True))
 
 
-# Operators' changes
+# Changes that operators request
 
 
 @_change
@@ -139,7 +139,7 @@ def add_link(registry: Registry, link: Link, *, declared: bool = False) -> Regis
         return registry
     if SERVED_MARK in link.name:
         raise BadRoute(f"{link.name}: {SERVED_MARK} is for links that a peer asked for")
-    # A peer's link to here and ours to it are two links between the same sites, as they should be.
+    # A link that the peer declared and a link that this site declared may exist side by side.
     check_link(link, here=registry.here, existing=[link_record.link for link_record in registry.links.values()])
     return registry.with_link(LinkRecord(link=link, declared=declared))
 
@@ -163,7 +163,7 @@ def add_bridge(registry: Registry, bridge: Bridge, *, declared: bool = False) ->
 
 @_change
 def change_bridge(registry: Registry, bridge: Bridge) -> Registry:
-    """Change a bridge's options in place; it stays paused if it was."""
+    """Change a bridge's options in place. A paused bridge stays paused."""
     record = registry.bridges.get(bridge.name)
     if record is None or record.closing:
         raise BadRoute(f"{bridge.name}: no such route, or it is about to go")
@@ -175,7 +175,7 @@ def change_bridge(registry: Registry, bridge: Bridge) -> Registry:
         return registry
     check_bridge(bridge, links=[link_record.link for link_record in registry.links.values()], existing=())
     link = registry.links[bridge.link]
-    if not bridge.src_is_local:  # the peer hasn't said yet how the changed one is
+    if not bridge.src_is_local:  # the peer hasn't reported the changed bridge's state yet
         remote = {name: state for name, state in link.remote.items() if name != bridge.name}
         registry = registry.with_link(replace(link, remote=remote))
     return _request_hello(registry.with_bridge(record.with_options(bridge)), bridge)
@@ -197,12 +197,12 @@ def close_bridge(registry: Registry, name: str) -> Registry:
     return _update_bridge(registry, name, wanted=Intent.CLOSED)
 
 
-# Links
+# Changes of links
 
 
 @_change_at
 def update_link(registry: Registry, now: Now, name: str, news: LinkUpdate) -> Registry:
-    """Apply an update to a link."""
+    """Apply an update to a link, and record whether a hello is due."""
     record = registry.links.get(name)
     if record is None:
         return registry
@@ -234,7 +234,7 @@ def remove_bridge(registry: Registry, now: Now, name: str) -> Registry:
         return registry
     link = record.bridge.link
     registry = replace(registry, bridges={key: other for key, other in registry.bridges.items() if key != name})
-    for other in registry.bridges_reading(record.queue or ""):  # which was read as this one asked, too
+    for other in registry.bridges_reading(record.queue or ""):  # the removed bridge shared their mapping
         registry = _update_bridge(registry, other.bridge.name, changed=True)
     if link in registry.links and not registry.links[link].link.durable and not registry.list_bridges(link):
         return update_link(link, LinkEvent.CLOSE)(registry, now)
@@ -259,7 +259,7 @@ def accept_answer(
     bridges: Mapping[str, str],
     ours: Mapping[str, str],
 ) -> Registry:
-    """Process a peer's answer to a hello: its address, exchanges, and the states of the bridges we pull.
+    """Process a peer's answer to a hello: its address, exchanges, and the states of pulled bridges.
 
     `exchanges` and `ours` map names of exchanges to types.
     """
@@ -275,8 +275,8 @@ def accept_answer(
         bridge = bridge_record.bridge
         if not bridge.dynamic or bridge.src_is_local or bridge_record.closing:
             continue
-        # Where the exchanges differ, bindings of the one mean something else at the other. The peer hears of what
-        # changes: what fails isn't asked for.
+        # If the exchanges' types differ, the route fails, because bindings mean something else at the other site.
+        # The peer gets a new hello, because failed routes aren't pulled.
         remote_type, here, error = exchanges.get(bridge.src), ours.get(bridge.dest), None
         if remote_type is not None and here is not None and remote_type != here:
             ends = f"{bridge.src} is {remote_type} at {peer.tag}, {here} at {registry.here}"
@@ -286,7 +286,7 @@ def accept_answer(
     return update_link(link, LinkEvent.ANSWERED)(registry, now)
 
 
-# Peers' requests
+# Changes that peers request
 
 
 @_change_at
@@ -300,7 +300,7 @@ def accept_hello(
     paused: Container[str] = (),
     draining: bool = False,
 ) -> Registry:
-    """Process a peer's hello over its link, with all pulls that it is allowed."""
+    """Process a peer's hello over its link, with all pulls that the peer is permitted."""
     _check_greeting(registry, link, peer, pulls)
     name = format_served_name(link, peer.tag)
     over = Link.to_peer(peer, name=name)
@@ -309,9 +309,9 @@ def accept_hello(
     if known is not None and not known.is_ending:
         record = replace(known, link=over, address=peer)
     registry = registry.with_link(record)
-    for news in (Command.RETRY, LinkEvent.ANSWERED):  # the peer is there: it has sent us something
+    for news in (Command.RETRY, LinkEvent.ANSWERED):  # the hello proves that the peer is reachable
         registry = update_link(name, news)(registry, now)
-    registry = registry.with_link(replace(registry.links[name], hello_due=False))  # the answer follows anyway
+    registry = registry.with_link(replace(registry.links[name], hello_due=False))  # the peer gets an answer
     served_bridges = {
         format_served_name(pull.name, peer.tag): replace(
             pull, name=format_served_name(pull.name, peer.tag), link=name, src_is_local=True
@@ -349,12 +349,12 @@ def _check_greeting(registry: Registry, link: str, peer: Address, asked: Sequenc
 
 
 def _serve_pull(registry: Registry, bridge: Bridge, wanted: Intent) -> Registry:
-    """Add or update the bridge that pushes what the peer pulls."""
+    """Add or update the bridge that serves a pull of the peer."""
     known = registry.bridges.get(bridge.name)
     if known is None:
         return registry.with_bridge(BridgeRecord(bridge=bridge, served=True, wanted=wanted))
     if known.closing:
-        return registry  # it is made anew with the next hello after it is gone
+        return registry  # a hello after its removal creates the bridge again
     if not known.bridge.can_become(bridge):
         return _update_bridge(registry, bridge.name, wanted=Intent.CLOSED)
     becoming = known if known.bridge == bridge else known.with_options(bridge)

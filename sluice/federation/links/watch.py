@@ -1,6 +1,6 @@
-"""The results of checks of a site's queues and routes: what is missing, since when, and what was repaired. Pure.
+"""The results of checks of a site's queues and routes: missing resources and repairs. Pure.
 
-Kept apart from the registry, which holds the desired state.
+They are stored apart from the registry, which holds the desired state.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,21 +9,21 @@ from msgspec.structs import replace
 
 from sluice.codec import Format, Struct
 
-# SQS says of a queue in its first second that it doesn't exist, so one answer is no proof:
+# SQS may report a queue as missing in its first second, so one report doesn't prove that the queue was deleted:
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html
 GONE_AFTER_MS = 5_000
-# A name is taken for a minute after its queue was deleted: who makes that anew then finds it bound.
+# SQS reserves a deleted queue's name for a minute. A queue that is recreated right after that keeps its bindings.
 UNBOUND_AFTER_MS = 65_000
-# Longer than any of a queue's dead letters is held by who has it in hand, as is one that couldn't be put back.
+# Longer than a redrive, or its failure to move a dead letter, hides any dead letter.
 NOTHING_LEFT_AFTER_MS = 65_000
 
 
 class QueueWatch(Struct, frozen=True, kw_only=True):
-    """A checked queue, with its number of `messages` at the last check.
+    """The checks of a queue, with its number of `messages` at the last check.
 
     `waiting_since_ms` is the first of consecutive checks that found messages, `missing_since_ms` the first of those
     that found no queue. `undelivered` copies became dead letters, and `none_found_since_ms` is the first redrive that
-    found none of them. `unbound` if its bindings were removed with it.
+    found none of them. `unbound` is true if the missing queue's bindings were removed.
     """
 
     messages: int = 0
@@ -37,7 +37,7 @@ class QueueWatch(Struct, frozen=True, kw_only=True):
 class Repairs(Struct, frozen=True, kw_only=True):
     """A route's repairs: their number, and the last one's kind and time.
 
-    `lost` messages were lost with its queues, by the last count; SQS's counts lag by a minute.
+    `lost` messages were lost with the route's queues, by the last count; SQS's counts lag by a minute.
     """
 
     number: int = 0
@@ -53,7 +53,7 @@ class SiteWatch(Struct, frozen=True, kw_only=True):
     mends: Mapping[str, Repairs] = {}
 
     def of(self, queue: str) -> QueueWatch:
-        """Return a queue's check results."""
+        """Return a queue's check results, which are empty for an unknown queue."""
         return self.queues.get(queue, QueueWatch())
 
     def with_queue(self, name: str, queue: QueueWatch) -> "SiteWatch":
@@ -62,7 +62,7 @@ class SiteWatch(Struct, frozen=True, kw_only=True):
         return replace(self, queues=others if queue == QueueWatch() else {**others, name: queue})
 
     def record_counts(self, counts: Mapping[str, int | None], *, now_ms: int) -> "SiteWatch":
-        """Record the number of messages of checked queues, None for a missing queue."""
+        """Record the numbers of messages in checked queues; None means that a queue is missing."""
         watch = self
         for name, messages in counts.items():
             known = self.of(name)
@@ -93,18 +93,18 @@ class SiteWatch(Struct, frozen=True, kw_only=True):
 
     @property
     def waiting_since_ms(self) -> Mapping[str, int]:
-        """Return since when queues haven't been empty, by queue."""
+        """Since when each queue has had messages, in ms since the epoch."""
         return {
             name: since_ms for name, queue in self.queues.items() if (since_ms := queue.waiting_since_ms) is not None
         }
 
     def is_gone(self, name: str, *, after_ms: int, now_ms: int) -> bool:
-        """Whether a queue has been missing for `after_ms`."""
+        """Whether a queue has been missing for at least `after_ms` milliseconds."""
         since_ms = self.of(name).missing_since_ms
         return since_ms is not None and now_ms - since_ms >= after_ms
 
     def record_repair(self, routes: Iterable[str], what: str, *, lost: int = 0, now_ms: int) -> "SiteWatch":
-        """Record a repair of these routes; `lost` counts for the first."""
+        """Record a repair of these routes. The `lost` messages are counted for the first route only."""
         mends = dict(self.mends)
         for place, name in enumerate(routes):
             before = mends.get(name, Repairs())

@@ -43,7 +43,7 @@ class Arrival(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteOutcome:
-    """A message at a route. `held` is why it isn't forwarded, or empty; `waits` if the route forwards nothing now.
+    """A message at a route. `held` is the reason why it isn't forwarded, or empty. `waits` means that it is queued.
 
     `is_sure` is false if the outcome depends on the bindings of a site that wasn't queried, or on the route's filter.
     """
@@ -56,7 +56,7 @@ class RouteOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A message at one exchange: the queues that get a copy, and the routes; `over` are the routes it came by.
+    """A message at one exchange, with the queues and routes that it reaches. `over` has the routes that led there.
 
     `exchange` is the exchange that matched the message: the one it arrived at, or an alternate.
     """
@@ -71,7 +71,7 @@ class Stage:
 def find_destinations(
     topology: Topology, reports: Mapping[str, SiteExchanges], start: Arrival, headers: Headers
 ) -> Sequence[Stage]:
-    """Follow a message from the exchange that it is published to. Returns the nearest stage first."""
+    """Follow a message from the exchange that it is published to. Returns its stages, the nearest first."""
     follower = _Follower(topology=topology, reports=reports, headers=headers)
     over: dict[Arrival, tuple[Route, ...]] = {start: ()}
     traces: dict[Arrival, Trace] = {start: ()}
@@ -93,14 +93,14 @@ def find_destinations(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Follower:
-    """Follows one message."""
+    """Follows one message through the exchanges of all sites."""
 
     topology: Topology
     reports: Mapping[str, SiteExchanges]
     headers: Headers
 
     def stage(self, at: Arrival, trace: Trace, over: Sequence[Route]) -> Stage:
-        """Find the first exchange, of this one and its alternates, with a queue or a route for the message."""
+        """Find the first exchange that has a queue or route for the message, of this exchange and its alternates."""
         site = self.reports.get(at.site)
         is_known = site is not None and at.exchange in site.exchanges
         for exchange in (
@@ -146,7 +146,7 @@ class _Follower:
 
     def _is_needed_downstream(self, route: Route, at: Arrival) -> bool | None:
         """Return whether a site behind a dynamic route has a matching binding; None if that isn't known."""
-        # The source uses the second name.
+        # The source calls the bridge by the second name.
         names = {route.bridge.name, format_served_name(route.bridge.name, route.dest)}
         answer: bool | None = False
         for path in self.reports[at.site].ways if at.site in self.reports else ():

@@ -1,6 +1,6 @@
-"""A topology as text, and as SVG: a box a site, a line for all routes between two sites that are alike. Pure.
+"""Draws a topology as text and as SVG: a box for each site, a line for similar routes between two sites. Pure.
 
-Equal topologies give equal drawings. Kinds of routes are told apart by their lines.
+Equal topologies give equal drawings. The style of a line shows the kind of its routes.
 """
 
 from collections import defaultdict
@@ -18,9 +18,9 @@ from sluice.pictures.graph import draw_graph
 from sluice.pictures.layout import Edge, Node
 from sluice.pictures.svg import CELL_WIDTH, LINE_HEIGHT, Colour, Size, curve, document, shorten, text, text_width
 
-MAX_LABELS = 4  # of one line; what more it has its title tells
-MAX_LABELLED = 200  # lines; of more, only titles tell the keys: nobody could read them, and the layout takes a minute
-MAX_CELLS = 28  # of a label's line, and a site's tag
+MAX_LABELS = 4  # labels of one line; the line's title has all labels
+MAX_LABELLED = 200  # lines; with more, only titles have keys, as labels are unreadable and slow to place
+MAX_CELLS = 28  # characters of a label's line or a site's tag
 _DASHES = {RouteKind.QUEUE: "", RouteKind.STATIC: "", RouteKind.DYNAMIC: "6 4"}
 _WIDTHS = {RouteKind.QUEUE: 3.5, RouteKind.STATIC: 1.5, RouteKind.DYNAMIC: 1.5}
 _COLOURS = {LinkState.OPERATIONAL: Colour.GOOD, LinkState.STALLED: Colour.SLOW, LinkState.FAILED: Colour.BAD}
@@ -31,27 +31,27 @@ _STATES = {
     Colour.QUIET: "waiting, paused or closing",
 }
 _MARGIN = 16
-_SAMPLE = 44  # px of a line in the legend
-_BETWEEN = 24  # px in the legend
+_SAMPLE = 44  # px, length of the legend's sample lines
+_BETWEEN = 24  # px, gap between the legend's samples
 _WARNING_CELLS = 110
 _ARROWS = {RouteKind.QUEUE: "══▶", RouteKind.STATIC: "──▶", RouteKind.DYNAMIC: "┄┄▶"}
 
 
 def as_text(topology: Topology) -> str:
-    """Write each site with the routes that leave it, then warnings. `──▶` static, `┄┄▶` dynamic, `══▶` queue route."""
+    """Return each site with the routes that leave it, then warnings: `──▶` static, `┄┄▶` dynamic, `══▶` queue route."""
     lines = [line for tag in topology.tags for line in list_site_lines(topology, tag)]
     warnings = [f"! {warning}" for warning in list_findings(topology)]
     return "\n".join([*lines, *([""] if warnings else []), *warnings]) + "\n"
 
 
 def format_route_keys(route: Route) -> str:
-    """Say the key that a route takes, and the one that messages have after it."""
+    """Return the key by which a route selects messages, and the new key if the route changes keys."""
     new_key = "" if route.bridge.dest_key is UNSET else f"as {route.bridge.dest_key}"
     return f"{route.bridge.key} {new_key}".strip()
 
 
 def route_title(route: Route) -> str:
-    """Say all of a route in one line."""
+    """Describe a route in one line."""
     bridge = route.bridge
     ends = f"{route.source} {bridge.src} to {route.dest} {bridge.dest}"
     key = f", key {keys}" if (keys := format_route_keys(route)) else ""
@@ -59,7 +59,7 @@ def route_title(route: Route) -> str:
 
 
 def list_site_lines(topology: Topology, tag: str) -> Iterator[str]:
-    """Write a site, and below it the routes that leave it, in columns."""
+    """Yield a line for a site, then lines for the routes that leave the site, in columns."""
     site = topology.sites.get(tag)
     region = "" if site is None or site.region == tag else site.region
     yield f"{tag} (not reached)" if site is None else f"{tag} {region}".rstrip()
@@ -77,9 +77,9 @@ def list_site_lines(topology: Topology, tag: str) -> Iterator[str]:
 
 
 def as_svg(topology: Topology) -> str:
-    """Draw sites from left to right, lines with their keys, a legend, and warnings. Names that are long are shortened.
+    """Draw sites from left to right, routes with their keys, a legend, and warnings. Long names are shortened.
 
-    A box or line tells all of itself as its title.
+    The title of each box or line has the full text.
     """
     edges = tuple(edge for edge, _ in route_edges(topology.routes))
     if len(edges) > MAX_LABELLED:
@@ -102,7 +102,7 @@ def as_svg(topology: Topology) -> str:
 
 
 def site_node(topology: Topology, tag: str) -> Node:
-    """Draw a site as a box, dashed where it wasn't reached."""
+    """Return the box of a site, which is dashed if the site wasn't reached."""
     site = topology.sites.get(tag)
     beside = "not reached" if site is None else site.region
     says = shorten(tag, MAX_CELLS), *([beside] if beside not in {"", tag} else [])
@@ -110,9 +110,9 @@ def site_node(topology: Topology, tag: str) -> Node:
 
 
 def route_edges(routes: Sequence[Route]) -> Iterator[tuple[Edge, Sequence[Route]]]:
-    """Draw routes of one kind and state between two sites as one line; both ways, where the keys are equal.
+    """Yield each line of the drawing with its routes: those of one kind and state between two sites.
 
-    With each line the routes that it stands for.
+    A line has arrows in both directions if the routes of both directions have equal keys.
     """
     alike: defaultdict[tuple[str, str, RouteKind, Colour], list[Route]] = defaultdict(list)
     for route in routes:
@@ -123,7 +123,7 @@ def route_edges(routes: Sequence[Route]) -> Iterator[tuple[Edge, Sequence[Route]
         back = dest, source, kind, colour
         both_ways = labels.get(back) == labels[key]
         if both_ways and source > dest:
-            continue  # it is drawn with the other way
+            continue  # drawn with the opposite direction
         more = len(labels[key]) - MAX_LABELS
         drawn_routes = [*group, *(alike[back] if both_ways else ())]
         edge = Edge(
@@ -147,14 +147,14 @@ def state_colour(route: Route) -> Colour:
 
 
 def label_route(route: Route) -> str:
-    """Say what it takes, and its state where that isn't as it should be: nobody has to tell colours apart."""
+    """Return a route's source and key, and its state unless it is operational, as colours may be unclear."""
     taken = f"{route.bridge.src} {format_route_keys(route)}".rstrip()
     state, label = route.state.partition(":")[0], shorten(taken, MAX_CELLS)
     return label if state == LinkState.OPERATIONAL else f"{label} ({state.lower()})"
 
 
 def _legend(routes: Sequence[Route], *, top: float) -> tuple[list[str], float]:
-    """Draw a sample of each kind and of each state that is there, in a row; with the row's width."""
+    """Return a row of samples of all kinds and states of routes that the drawing has, and the row's width."""
     kinds, colours = {route.bridge.kind for route in routes}, set(map(state_colour, routes))
     samples = [
         *((kind, Colour.QUIET, f"{kind} route") for kind in RouteKind if kind in kinds),

@@ -80,7 +80,7 @@ def list_findings(topology: Topology) -> tuple[Finding, ...]:
 
 
 def list_route_findings(topology: Topology, *, site: str, name: str) -> tuple[Finding, ...]:
-    """Return the second paths, cycles and hop limits that a route causes, by its name at the declaring site.
+    """Return the second paths, cycles and hop limits that the route with this name, at its declaring site, causes.
 
     The route's state shows its other problems.
     """
@@ -113,14 +113,14 @@ def _message_findings(followed: MessageOutcome, start: Stop) -> Iterator[tuple[o
             continue
         if not meeting.first:
             yield frozenset(path_sites(meeting.second)), _cycle_finding(meeting.second)
-        # A queue gets one copy per exchange, so only paths that part at their start count.
+        # A queue gets one copy per exchange, so only paths that separate at their start count.
         elif meeting.first[0] is not meeting.second[0] and start.site != meeting.first[-1].dest.site:
             ends = meeting.first[0].source.site, meeting.first[-1].dest.site
             yield ends, _duplicate_finding(meeting, ends)
     for held in followed.held:
         last = held.way[-1]
         if last.source.is_queue:
-            # A queue route drops what exchanges put there: it becomes a dead letter.
+            # A message that a queue route drops, because it came through exchanges, becomes a dead letter.
             concern = Concern.HOPS if held.reason is DropReason.HOPS else Concern.CYCLE
             queue = f"the queue {last.source.name} at {last.source.site}"
             text = f"{_ARROW.join(path_sites(held.way))}: what comes so to {queue} is dead there"
@@ -165,7 +165,7 @@ def _find_route_problems(topology: Topology, route: Route) -> Iterator[tuple[Con
             yield Concern.NO_EXCHANGE, f"{tag} has no exchange {exchange}, which {route.name} goes {way}"
         types.append(topology.exchange_type(tag, exchange))
     source, dest = types
-    # A direct exchange compares whole keys: the route gets no messages of the pattern.
+    # A direct exchange compares whole keys, so the route gets no messages that match the pattern.
     is_direct = source is not None and source.index_class.follows_keys and not source.index_class.has_patterns
     is_pattern = not {ONE, ANY}.isdisjoint(bridge.key.split(SEPARATOR))
     if is_direct and is_pattern and bridge.kind is RouteKind.STATIC:
@@ -180,7 +180,7 @@ def _find_route_problems(topology: Topology, route: Route) -> Iterator[tuple[Con
 
 
 def _find_missing_permissions(topology: Topology) -> Iterator[Finding]:
-    """Find refused links that have routes: the messages queued for these are kept for two weeks."""
+    """Find refused links that have routes, because messages for these routes wait for at most two weeks."""
     for site in topology.sites.values():
         for link in site.links:
             status = site.statuses.get(link.name, LinkStatus())

@@ -23,7 +23,7 @@ from sluice.federation.matching.metadata import Crossing, DropReason, Trace, app
 from sluice.federation.matching.topics import ANY, ONE, SEPARATOR, advance_places, skip_any
 from sluice.message import FIFO_SUFFIX
 
-MAX_PATTERNS_IN_TRIPLES = 16  # with more patterns, no keys that match three of them are followed
+MAX_PATTERNS_IN_TRIPLES = 16  # with more patterns, sample keys match at most two of them
 MAX_PATTERNS_IN_PAIRS = 200
 ANY_KEY = ""
 
@@ -58,7 +58,7 @@ class Edge:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether the edge is a dynamic route, by which no message arrives that also arrives by another path."""
+        """Whether the edge is a dynamic route, over which no message arrives that arrives by another path."""
         return self.route is not None and self.route.bridge.kind is RouteKind.DYNAMIC
 
     @property
@@ -83,7 +83,7 @@ class DuplicateArrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockedPath:
-    """A message that came by `way` is not put on the route of its last edge."""
+    """A path whose last edge is a route that the message isn't put on, with the reason."""
 
     way: Path
     reason: DropReason
@@ -91,7 +91,7 @@ class BlockedPath:
 
 @dataclass(slots=True)
 class MessageOutcome:
-    """The outcome of one message. `held` leaves out exchanges that were reached by another path."""
+    """The outcome of one message. `held` excludes exchanges that another path reached."""
 
     duplicates: list[DuplicateArrival] = field(default_factory=list)
     held: list[BlockedPath] = field(default_factory=list)
@@ -130,7 +130,7 @@ def _edge_for_key(edge: Edge, key: str | None) -> Edge:
 
 
 def follow_message(graph: Graph, start: Stop) -> MessageOutcome:
-    """Follow a message that is published at `start`, an exchange, or sent to it, a queue."""
+    """Follow a message from `start`: an exchange that it is published to, or a queue that it is sent to."""
     outcome = MessageOutcome()
     ways: dict[Stop, Path] = {start: ()}
     traces: dict[Stop, Trace] = {start: ()}
@@ -235,7 +235,7 @@ def common_key(patterns: Sequence[str]) -> str | None:
     """
     split = [pattern.split(SEPARATOR) for pattern in patterns]
     words = sorted({token for tokens in split for token in tokens} - {ONE, ANY})
-    words.append(max(words, key=len, default="") + "x")  # no pattern has this word: only wildcards match it
+    words.append(max(words, key=len, default="") + "x")  # a word that no pattern has, so that only wildcards match it
     places = tuple(skip_any(tokens, {0}) for tokens in split)
     to_visit, seen = deque([(places, list[str]())]), {places}
     while to_visit:

@@ -1,1 +1,1 @@
-"""Exchanges, bindings and which messages they match. Pure."""
+"""Exchanges, bindings, message metadata, and how bindings match messages. Pure."""

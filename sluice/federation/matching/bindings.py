@@ -26,18 +26,18 @@ from sluice.federation.matching.indexes import (
 from sluice.federation.matching.metadata import Crossing
 from sluice.federation.matching.typed_values import Headers, from_stored, have_same_values, to_stored
 
-if TYPE_CHECKING:  # at run time it is given its adapter, and imports none
+if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type checking
     from sluice.aws.change_logs import DynamoChangeLog
 
-CACHED_MS = 1_000  # what is stored is looked at again after so long
+CACHED_MS = 1_000  # how often the stored version is checked
 BindingId = tuple[str, str, str]
-MAX_CHANGE_BYTES = 380 * 1024  # of a change as it is stored: an item has 400 KB, keys and all
-MAX_PAGE = 1_000  # bindings, or queues, of a snapshot's page: in memory it takes a megabyte
-NO_ARGUMENTS: Arguments = {}  # one for all bindings without any
+MAX_CHANGE_BYTES = 380 * 1024  # an encoded change; a DynamoDB item has at most 400 KB, including its keys
+MAX_PAGE = 1_000  # bindings or queues on a snapshot's page, which takes a megabyte in memory
+NO_ARGUMENTS: Arguments = {}  # shared by all bindings without arguments
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
-    """Binds a queue to an exchange. Identified by exchange, queue and key."""
+    """A binding of a queue to an exchange, identified by exchange, queue and key."""
 
     exchange: str
     queue: str
@@ -63,7 +63,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Destination(Struct, frozen=True, kw_only=True):
-    """A queue that can be bound. `crossing` if a bridge reads it; `feeds_route` if a queue route does."""
+    """A queue that can be bound. `crossing` is set if a bridge reads it, `feeds_route` if a queue route does."""
 
     queue: str
     url: str
@@ -72,7 +72,7 @@ class Destination(Struct, frozen=True, kw_only=True):
 
     @property
     def is_fifo(self) -> bool:
-        """Whether SQS keeps its messages in order."""
+        """Whether the queue is a FIFO queue."""
         return self.url.endswith(".fifo")
 
     @property
@@ -84,7 +84,7 @@ class Destination(Struct, frozen=True, kw_only=True):
 class Bindings(Struct, frozen=True, kw_only=True):
     """A site's exchanges, bound queues, and bindings' arguments by exchange, queue and key.
 
-    Or one page of these: the first page has the exchanges, and each the queues that earlier pages don't have.
+    Also one page of them: a snapshot's first page has the exchanges, and later pages have further queues or bindings.
     """
 
     version: int = 0
@@ -113,20 +113,20 @@ CHANGE = Format(kind="bindings change", version=1, type=BindingsChange)
 
 
 def iter_bound_queues(bound: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str, Any]]:
-    """Iterate over exchange, queue and value of a nested mapping."""
+    """Yield the exchange, queue and value of each entry of a nested mapping."""
     return ((exchange, queue, keys) for exchange, queues in bound.items() for queue, keys in queues.items())
 
 
 def pack(page: Bindings) -> bytes:
-    """Encode bindings or a page of them. Equal bindings give equal bytes."""
+    """Encode bindings, or a page of them. Equal bindings give equal bytes."""
     return _PAGE.pack(page)
 
 
 class BindingsUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """The bindings' changes since a version; they lead to `version`, one by one.
+    """The bindings' changes since a requested version, one for each version up to `version`.
 
-    They start at the requested version. If that is too old, or there was none, they start at `base`, the version of
-    `snapshot`, which is None if the site has none.
+    If the requested version is too old or None, the changes start at `base`, the version of `snapshot`. `snapshot` is
+    None if the site has none.
     """
 
     version: int
@@ -141,7 +141,7 @@ class Replica(Protocol):
     version: int
 
     def apply(self, change: BindingsChange) -> None:
-        """Apply the next version. Raises `BadBinding` if it doesn't follow this one; the replica is unusable then."""
+        """Apply the change to the next version. After a `BadBinding`, the replica doesn't fit and is unusable."""
 
 
 R = TypeVar("R", bound=Replica)
@@ -149,7 +149,7 @@ T = TypeVar("T")
 
 
 def build_replica(snapshot: bytes | None, make: Callable[[Bindings], R], *, version: int | None = None) -> R:
-    """Build a replica from a snapshot, at `version` or the snapshot's. Raises `BadSnapshot`.
+    """Build a replica from a snapshot, with `version` or the snapshot's version. Raises `BadSnapshot`.
 
     `make` gets the first page, or a new site's bindings; only one page is in memory at a time.
     """
@@ -167,7 +167,7 @@ def build_replica(snapshot: bytes | None, make: Callable[[Bindings], R], *, vers
 
 
 def apply_changes(replica: Replica, changes: Iterable[bytes]) -> None:
-    """Apply stored changes, each the next version. Raises `BadSnapshot`; the replica is unusable then."""
+    """Apply stored changes, each to the next version. After a `BadSnapshot` error, the replica is unusable."""
     for stored in changes:
         try:
             replica.apply(CHANGE.unpack(stored))
@@ -180,7 +180,7 @@ def apply_changes(replica: Replica, changes: Iterable[bytes]) -> None:
 class CachedReplica(Generic[R]):
     """Caches a replica, which changes in place: `make` builds it from a snapshot, then changes are applied.
 
-    With a clock the log is checked once a second, without one at each read.
+    With a clock, the log of changes is checked once a second; without a clock, at each read.
     """
 
     log: "DynamoChangeLog"
@@ -196,16 +196,16 @@ class CachedReplica(Generic[R]):
         if replica is not None and self.now_ms is not None and now_ms - self._checked_at_ms < CACHED_MS:
             return replica
         news = self.log.since(None if replica is None else replica.version)
-        self._replica = None  # whatever goes wrong from here on, half of a change is never kept
+        self._replica = None  # an error must not leave a partly applied change in the cache
         if replica is None or news.base is not None:
-            replica = None  # the old one goes before there is a new one: there isn't memory for two
+            replica = None  # frees memory, which doesn't suffice for two replicas
             replica = build_replica(news.snapshot, self.make, version=news.base or 0)
         apply_changes(replica, news.changes)
         self._replica, self._checked_at_ms = replica, now_ms
         return replica
 
     def advance(self, change: bytes) -> R:
-        """Apply the next version, which this program has just written. Raises `BadSnapshot`."""
+        """Apply the change to the next version, which this program has just stored. Raises `BadSnapshot`."""
         replica, self._replica = self._replica, None
         if replica is None:
             return self.value()
@@ -217,7 +217,7 @@ class CachedReplica(Generic[R]):
 class QueueTable(MutableMapping[str, Destination]):
     """Bound queues by name, stored compactly because there may be 100,000.
 
-    The URLs of a site's queues differ only in the queue's name, so for most queues the name is enough.
+    The URLs of a site's queues differ only in the queue's name, so for most queues only the name is stored.
     """
 
     __slots__ = ("_base", "_short")
@@ -254,12 +254,12 @@ class QueueTable(MutableMapping[str, Destination]):
 
 
 class BindingsReplica:
-    """The exchanges and queues that every replica has. Subclasses store the bindings."""
+    """The exchanges and queues of a replica. Subclasses store the bindings."""
 
     __slots__ = ("_exchanges", "_queues", "version")
 
     def __init__(self, bindings: Bindings) -> None:
-        """Load bindings. Raises `BadBinding` if one refers to a missing exchange or queue."""
+        """Load bindings. Raises `BadBinding` if a binding refers to a missing exchange or queue."""
         self.version = bindings.version
         self._exchanges: dict[str, Exchange] = {}
         self._queues = QueueTable()
@@ -272,7 +272,7 @@ class BindingsReplica:
         return self._exchanges[name]
 
     def apply(self, change: BindingsChange) -> None:
-        """Apply the next version, as in `Replica.apply`."""
+        """Apply the change to the next version, as `Replica.apply` describes."""
         self._exchanges.update((exchange.name, exchange) for exchange in change.exchanges)
         for exchange in change.exchanges:
             list_alternates(exchange.name, self._exchanges)
@@ -297,12 +297,12 @@ class BindingsReplica:
 
 
 class RoutingTable(BindingsReplica):
-    """Routes one site's messages."""
+    """A replica that finds the queues for one site's messages."""
 
     __slots__ = ("_indexes", "_ways")
 
     def __init__(self, bindings: Bindings) -> None:
-        """Compile all bindings. Raises `BadBinding` if one refers to a missing exchange or queue."""
+        """Compile all bindings. Raises `BadBinding` if a binding refers to a missing exchange or queue."""
         self._indexes: dict[str, BindingIndex] = {}
         self._ways: dict[str, tuple[BindingIndex, ...]] = {}
         super().__init__(bindings)
@@ -323,7 +323,7 @@ class RoutingTable(BindingsReplica):
         return ()
 
     def apply(self, change: BindingsChange) -> None:
-        """Apply the next version, as in `Replica.apply`."""
+        """Apply the change to the next version, as `Replica.apply` describes."""
         for exchange in change.exchanges:
             self._indexes.setdefault(exchange.name, exchange.type.index_class())
         super().apply(change)
@@ -344,35 +344,35 @@ class RoutingTable(BindingsReplica):
 
 
 class SiteBindings(BindingsReplica):
-    """A replica of all stored bindings."""
+    """A replica with all stored bindings, for changes and views."""
 
     __slots__ = ("_bound", "count")
 
     def __init__(self, bindings: Bindings) -> None:
-        """Load bindings. Raises `BadBinding` if one refers to a missing exchange or queue."""
+        """Load bindings. Raises `BadBinding` if a binding refers to a missing exchange or queue."""
         self._bound: dict[str, dict[str, dict[str, Arguments]]] = {}
-        self.count = 0  # of bindings
+        self.count = 0  # number of bindings
         super().__init__(bindings)
 
-    # Queries
+    # Queries of bindings
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
-        """All of the site's."""
+        """All exchanges of the site."""
         return tuple(self._exchanges.values())
 
     @property
     def queues(self) -> tuple[Destination, ...]:
-        """The queues that are bound."""
+        """All bound queues of the site."""
         return tuple(self._queues.values())
 
     @property
     def fed(self) -> frozenset[str]:
-        """The bound queues that are noted as read by queue routes."""
+        """Names of the bound queues that are marked as read by queue routes."""
         return frozenset(destination.queue for destination in self._queues.values() if destination.feeds_route)
 
     def __iter__(self) -> Iterator[Binding]:
-        """Go through every binding."""
+        """Iterate over all bindings."""
         for exchange in self._bound:
             yield from self.of(exchange)
 
@@ -383,31 +383,31 @@ class SiteBindings(BindingsReplica):
                 yield Binding(exchange=exchange, queue=queue, key=key, arguments=from_stored(arguments))
 
     def destination(self, queue: str) -> Destination | None:
-        """Find the bound queue of this name."""
+        """Return the bound queue with this name, or None."""
         return self._queues.get(queue)
 
     def sample_queues(self, number: int, *, turn: int) -> list[str]:
-        """Return up to `number` bound queues, different ones each turn."""
+        """Return up to `number` bound queues. Successive turns return different queues."""
         turns = -(-len(self._queues) // number)
         start = turn % turns * number if turns else 0
         return list(islice(self._queues, start, start + number))
 
     def keys(self, exchange: str, queue: str) -> BoundKeys:
-        """Find the keys by which a queue is bound to an exchange, with the arguments."""
+        """Return the keys that bind a queue to an exchange, with their arguments."""
         return self.keys_at(exchange).get(queue, {})
 
     def keys_at(self, exchange: str) -> Mapping[str, BoundKeys]:
-        """Find the keys by which queues are bound to an exchange, by queue; none where there is no such exchange."""
+        """Return the keys that bind queues to an exchange, by queue. Empty if there is no such exchange."""
         return self._bound.get(exchange, {})
 
     def keys_by_exchange(self, queue: str) -> Mapping[str, BoundKeys]:
-        """Find the keys by which a queue is bound now, by exchange."""
+        """Return the keys that bind a queue, by exchange."""
         return {exchange: dict(queues[queue]) for exchange, queues in self._bound.items() if queue in queues}
 
     def is_missing(self, binding: Binding) -> bool:
         """Whether the binding still has to be added.
 
-        Raises `BadBinding` if it is invalid, or exists with other arguments.
+        Raises `BadBinding` if the binding is invalid, or exists with other arguments.
         """
         binding.check(self.exchange(binding.exchange).type)
         existing = self.keys(binding.exchange, binding.queue).get(binding.key)
@@ -440,10 +440,10 @@ class SiteBindings(BindingsReplica):
                 bound.setdefault(exchange, {}).setdefault(queue, {})[key] = arguments
             yield Bindings(version=self.version, exchanges=(), bound=bound)
 
-    # Changes
+    # Changes of bindings
 
     def apply(self, change: BindingsChange) -> None:
-        """Apply the next version, as in `Replica.apply`."""
+        """Apply the change to the next version, as `Replica.apply` describes."""
         super().apply(change)
         for name in change.gone_exchanges:
             self._bound.pop(name, None)

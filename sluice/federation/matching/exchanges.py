@@ -1,4 +1,4 @@
-"""Exchanges: what a message is published to. Pure."""
+"""Exchanges, to which producers publish messages, and their types. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _NAME = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MAX_NAME_CHARACTERS}}}")
 
 
 class ExchangeType(StrEnum):
-    """An exchange's type; its index class implements the matching."""
+    """The type of an exchange, which determines how bindings match messages."""
 
     DIRECT = "direct"
     TOPIC = "topic"
@@ -49,7 +49,7 @@ class Exchange(Struct, frozen=True, kw_only=True):
             raise BadBinding(f"an exchange's name is 1 to {MAX_NAME_CHARACTERS} of A-Za-z0-9_.:-, not {self.name!r}")
 
 
-# What every site has, by Qpid's names.
+# The exchanges that every site has, with Qpid's names.
 STANDARD_EXCHANGES = (
     Exchange(name="amq.direct", type=ExchangeType.DIRECT),
     Exchange(name="amq.topic", type=ExchangeType.TOPIC),
@@ -59,9 +59,9 @@ STANDARD_EXCHANGES = (
 
 
 def list_alternates(exchange: str, exchanges: Mapping[str, Exchange]) -> tuple[str, ...]:
-    """Return the exchange, its alternate, that one's alternate, and so on, each once.
+    """Return the exchange, its alternate exchange, the alternate's alternate, and so on, each once.
 
-    Raises `BadBinding` for an alternate that is missing.
+    Raises `BadBinding` if an alternate exchange is missing.
     """
     chain: dict[str, None] = {}
     name: str | None = exchange

@@ -1,7 +1,8 @@
-"""Headers bindings: which messages their arguments match, and an index over many of them. Pure.
+"""Bindings to headers exchanges: conditions on headers, and an index of many bindings. Pure.
 
-`x-match` is `all` or `any`. Every other argument asks a header to have its value, or just to be there where it is void;
-arguments named `qpid.*` are for other ends and ask nothing. `all` that asks nothing matches everything, `any` nothing.
+`x-match` is `all` or `any`. Each other argument is a condition: a header must have the argument's value or, if the
+argument is void, be present. Arguments named `qpid.*` are ignored. Without conditions, `all` matches every message and
+`any` none.
 """
 
 from collections import Counter
@@ -30,14 +31,14 @@ IGNORED_PREFIX = "qpid."
 
 
 class Match(StrEnum):
-    """How many of a binding's conditions have to be met."""
+    """The choice whether all or any of a binding's conditions have to be met."""
 
     ALL = "all"
     ANY = "any"
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
-    """A binding's conditions: headers that `equal` a value, headers that are `present`."""
+    """A binding's conditions: headers that have to `equal` a value, and headers that have to be `present`."""
 
     match: Match
     equal: Mapping[str, Identity]
@@ -64,17 +65,17 @@ def parse_match(arguments: Headers) -> Match:
         raise BadBinding(f"{X_MATCH} must be all or any, not {arguments.get(X_MATCH)!r}") from None
 
 
-_Names = tuple[tuple[str, ...], frozenset[str]]  # that an `all` binding asks for: equal, in order, and present
-_Values = tuple[Any, ...]  # types and values, in turn: in one tuple they take a third of the memory
+_Names = tuple[tuple[str, ...], frozenset[str]]  # names in an `all` binding: sorted names with values, names without
+_Values = tuple[Any, ...]  # alternating types and values: one tuple takes a third of the memory
 _Table = dict[_Values, Members]
 
 
 class HeadersIndex(BindingIndex):
-    """Takes messages whose headers meet a binding's conditions.
+    """Matches messages whose headers meet a binding's conditions.
 
-    `any` bindings stand under each of their conditions. `all` bindings of one shape, the names that they ask for, stand
-    in one table under their values taken together, and a shape stands under the rarest of its names: so a message costs
-    a look-up for each shape whose rarest name it has, however many bindings have that shape.
+    An `any` binding is stored under each of its conditions. The names in an `all` binding are its shape. Bindings of
+    one shape share a table, with their values as keys, and the table is stored under the rarest name of the shape. So a
+    message costs one look-up for each shape whose rarest name it has, however many bindings there are.
     """
 
     __slots__ = ("_any_equal", "_any_present", "_crowds", "_places", "_shapes", "_unconditional")
@@ -84,24 +85,24 @@ class HeadersIndex(BindingIndex):
     def __init__(self) -> None:
         self._any_equal: dict[_Values, Members] = {}
         self._any_present: dict[str, Members] = {}
-        self._unconditional: dict[_Values, Members] = {}  # under one empty key
+        self._unconditional: dict[_Values, Members] = {}  # queues of bindings without conditions, under an empty key
         self._shapes: dict[str, dict[_Names, _Table]] = {}
-        self._places: dict[_Names, str] = {}  # the name that a shape stands under
-        self._crowds: Counter[str] = Counter()  # how many shapes ask for a name
+        self._places: dict[_Names, str] = {}  # header name under which each shape is stored
+        self._crowds: Counter[str] = Counter()  # number of shapes with each header name
 
     @classmethod
     def check(cls, arguments: Headers) -> None:
-        """Check that `x-match` is there. Raises `BadBinding`."""
+        """Check that the arguments have a valid `x-match`. Raises `BadBinding`."""
         parse_match(arguments)
 
     def add(self, member: str, keys: BoundKeys) -> None:
-        """Add the bindings' conditions. Raises `BadBinding`."""
+        """Add bindings of a queue, by their conditions. Raises `BadBinding`."""
         for arguments in keys.values():
             for table, values in self._tables(Conditions.from_arguments(from_stored(arguments))):
                 add_to_table(table, values, member)
 
     def remove(self, member: str, keys: BoundKeys) -> None:
-        """Remove the bindings' conditions. Raises `KeyError` where one isn't there."""
+        """Remove bindings of a queue. Raises `KeyError` if a binding is missing."""
         for arguments in keys.values():
             conditions = Conditions.from_arguments(from_stored(arguments))
             for table, values in self._tables(conditions):
@@ -115,7 +116,7 @@ class HeadersIndex(BindingIndex):
                 self._crowds -= Counter((*shape[0], *shape[1]))
 
     def _tables(self, conditions: Conditions) -> Iterator[tuple[dict[Any, Members], Any]]:
-        """Yield a binding's tables, and its key in each."""
+        """Yield the tables that store a binding, each with the binding's key in the table."""
         if conditions.match is Match.ANY:
             for name, value in conditions.equal.items():
                 yield self._any_equal, (name, *value)
@@ -136,7 +137,7 @@ class HeadersIndex(BindingIndex):
         return self._shapes.setdefault(place, {}).setdefault(shape, {})
 
     def matches(self, publication: Publication) -> set[str]:
-        """Find the members of all bindings that match."""
+        """Return the queues of all bindings that match the message."""
         matched: set[str] = set()
         collect_members(self._unconditional.get((), NO_MEMBERS), matched)
         values = {name: identity(value) for name, value in publication.headers.items()}
@@ -159,7 +160,7 @@ def _shape(conditions: Conditions) -> _Names:
 
 
 def _find_members(table: _Table, shape: _Names, values: Mapping[str, Identity]) -> Members | None:
-    """Return the members for the values of a shape's headers; None if one is missing."""
+    """Return the members for a message's values of a shape's headers; None if a header is missing."""
     equal, present = shape
     key: list[Any] = []
     for name in equal:

@@ -1,7 +1,7 @@
-"""Indexes of one exchange's bindings: what every type of exchange has, and those that need no more than a table. Pure.
+"""Indexes of one exchange's bindings: the base class, and the indexes of direct and fanout exchanges. Pure.
 
-A member is a bound queue's name, in the index as often as the queue is bound. There may be a hundred thousand keys,
-most of them with one member: that is the name itself.
+A member is a bound queue's name, and is in the index once per binding. There may be 100,000 keys, most of them with one
+member, which is stored as a plain string.
 """
 
 from collections import Counter
@@ -18,20 +18,20 @@ MAX_ARGUMENTS = 64
 
 Key = Annotated[str, Meta(max_length=MAX_KEY_CHARACTERS)]
 Arguments = Annotated[Mapping[str, StoredValue], Meta(max_length=MAX_ARGUMENTS)]
-BoundKeys = Mapping[Key, Arguments]  # of one queue at one exchange, with their arguments
+BoundKeys = Mapping[Key, Arguments]  # a queue's keys at one exchange, with their arguments
 Members = str | tuple[str, ...]
 NO_MEMBERS: Members = ()
 
 
 def add_member(members: Members, member: str) -> Members:
-    """Add a member."""
+    """Return the members with one more member."""
     if isinstance(members, str):
         return members, member
     return (*members, member) if members else member
 
 
 def remove_member(members: Members, member: str) -> Members:
-    """Remove a member once. Raises `KeyError` if it is missing."""
+    """Return the members without one occurrence of `member`. Raises `KeyError` if it is missing."""
     if members == member:
         return NO_MEMBERS
     if isinstance(members, str) or member not in members:
@@ -42,7 +42,7 @@ def remove_member(members: Members, member: str) -> Members:
 
 
 def collect_members(members: Members, found: set[str]) -> None:
-    """Add the members to those that were found."""
+    """Add all members to the set `found`."""
     if isinstance(members, str):
         found.add(members)
     else:
@@ -50,12 +50,12 @@ def collect_members(members: Members, found: set[str]) -> None:
 
 
 def add_to_table(table: dict[Any, Members], key: Any, member: str) -> None:
-    """Add a member under a key."""
+    """Add a member under a key of a table."""
     table[key] = add_member(table.get(key, NO_MEMBERS), member)
 
 
 def remove_from_table(table: dict[Any, Members], key: Any, member: str) -> None:
-    """Remove a member under a key, and the key with its last member. Raises `KeyError` if it is missing."""
+    """Remove a member under a key, and the key after its last member. Raises `KeyError` if it is missing."""
     others = remove_member(table.get(key, NO_MEMBERS), member)
     if others == NO_MEMBERS:
         del table[key]
@@ -72,14 +72,14 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BindingIndex:
-    """The bindings of one exchange. Each type of exchange is a subclass, which says what decides, and finds queues.
+    """An index of one exchange's bindings. Each type of exchange has a subclass.
 
-    `takes_all` are the arguments of a binding that takes every message, by whatever key.
+    `match_all_arguments` are the arguments of a binding that matches every message, whatever its key.
     """
 
     __slots__ = ()
     follows_keys: ClassVar[bool] = False
-    has_patterns: ClassVar[bool] = False  # its keys are topic patterns
+    has_patterns: ClassVar[bool] = False  # whether keys are topic patterns
     follows_arguments: ClassVar[bool] = False
     match_all_arguments: ClassVar[Headers] = {}
 
@@ -88,20 +88,20 @@ class BindingIndex:
         """Check a binding's arguments. Raises `BadBinding` if they are invalid."""
 
     def add(self, member: str, keys: BoundKeys) -> None:
-        """Add bindings of a queue; as often as they are added, they have to be removed. Raises `BadBinding`."""
+        """Add bindings of a queue. Bindings that are added twice have to be removed twice. Raises `BadBinding`."""
         raise NotImplementedError
 
     def remove(self, member: str, keys: BoundKeys) -> None:
-        """Remove bindings of a queue. Raises `KeyError` where one isn't there."""
+        """Remove bindings of a queue. Raises `KeyError` if a binding is missing."""
         raise NotImplementedError
 
     def matches(self, publication: Publication) -> set[str]:
-        """Find the members of all bindings that match."""
+        """Return the queues of all bindings that match the message."""
         raise NotImplementedError
 
 
 class DirectIndex(BindingIndex):
-    """Takes messages whose key is the binding's, byte for byte."""
+    """Matches messages whose key equals a binding's key, byte for byte."""
 
     __slots__ = ("_by_key",)
     follows_keys = True
@@ -110,37 +110,37 @@ class DirectIndex(BindingIndex):
         self._by_key: dict[str, Members] = {}
 
     def add(self, member: str, keys: BoundKeys) -> None:
-        """Add the keys."""
+        """Add a queue's keys."""
         for key in keys:
             add_to_table(self._by_key, key, member)
 
     def remove(self, member: str, keys: BoundKeys) -> None:
-        """Remove the keys. Raises `KeyError` where one isn't there."""
+        """Remove a queue's keys. Raises `KeyError` if a key is missing."""
         for key in keys:
             remove_from_table(self._by_key, key, member)
 
     def matches(self, publication: Publication) -> set[str]:
-        """Find the members of the key."""
+        """Return the queues that are bound by the message's key."""
         members: set[str] = set()
         collect_members(self._by_key.get(publication.key, NO_MEMBERS), members)
         return members
 
 
 class FanoutIndex(BindingIndex):
-    """Takes every message."""
+    """Matches every message."""
 
     __slots__ = ("_bindings",)
 
     def __init__(self) -> None:
-        self._bindings: Counter[str] = Counter()  # of each queue
+        self._bindings: Counter[str] = Counter()  # number of bindings by queue
 
     def add(self, member: str, keys: BoundKeys) -> None:
-        """Count the bindings."""
+        """Add bindings of a queue, which are only counted."""
         if keys:
             self._bindings[member] += len(keys)
 
     def remove(self, member: str, keys: BoundKeys) -> None:
-        """Count the bindings no longer. Raises `KeyError` where the queue hasn't so many."""
+        """Remove bindings of a queue. Raises `KeyError` if the queue has fewer bindings."""
         if self._bindings[member] < len(keys):
             raise KeyError(member)
         self._bindings[member] -= len(keys)
@@ -148,5 +148,5 @@ class FanoutIndex(BindingIndex):
             del self._bindings[member]
 
     def matches(self, publication: Publication) -> set[str]:  # noqa: ARG002 - to everyone, whatever it is
-        """Find all members."""
+        """Return all bound queues."""
         return set(self._bindings)

@@ -4,15 +4,15 @@
      "ttl": ms, "headers": {name: value}, "overflow": {name: [data type, text or {"base64": …}]},
      "to": ["SITE2"], "turns": 1}
 
-Every field may be missing. `ttl` is what was left when the message was `stamped`. `headers` are those that SQS has no
-type for. `overflow` holds the user's attributes that find no room beside `x-qpid`. `to` are the sites that a copy on a
-dynamic bridge is for, `turns` how many such bridges it has crossed. The JSON is ASCII, so whatever it quotes is text
-that SQS takes. Attributes come out as they went in, with type and value, byte for byte.
+Every field may be missing. `ttl` is the time that was left when the message was `stamped`. `headers` are those of types
+that SQS lacks. `overflow` holds user attributes for which SQS has no room besides `x-qpid`. `to` are the sites that a
+copy on a dynamic bridge is for, and `turns` counts the dynamic bridges that the copy has crossed. The JSON is ASCII, so
+SQS accepts it. User attributes are restored with type and value, byte for byte.
 
-A message carries the tags of the sites, or bridges, that it has left, oldest first: that decides whether it may go over
-a bridge. A tag is compared whole. On dynamic bridges each copy is *addressed*: it says which sites it is for, and the
-copies that a site sends on share those out among them. So no trace has to stop it, and a copy that finds the way turned
-back goes back.
+A message's trace has the tags of the sites, or bridges, that the message has left, oldest first. The trace decides
+whether the message may cross a bridge. Tags are compared as a whole. On dynamic bridges each copy is *addressed*: the
+copy lists the sites that it is for, and the copies that a site sends divide these sites among them. So a trace needn't
+stop an addressed copy, which may even go back after a path has changed.
 """
 
 import base64
@@ -46,19 +46,19 @@ from sluice.message import (
 from sluice.ulids import ULID, derive_ulid
 
 ATTRIBUTE = "x-qpid"
-# Attributes of a producer that knows nothing of it.
+# Attributes that name exchange and key, for producers that don't write `x-qpid`.
 EXCHANGE_ATTRIBUTE = "exchange"
 KEY_ATTRIBUTE = "routing-key"
-MAX_USER_ATTRIBUTES = MAX_ATTRIBUTES - 1  # that stay attributes on the way
+MAX_USER_ATTRIBUTES = MAX_ATTRIBUTES - 1  # user attributes besides `x-qpid` in a message
 MAX_OVERFLOW = 256
 MAX_HEADERS = 256
-MAX_MS = 1 << 53  # of time and of TTL: what any reader of JSON keeps exactly
-HASH_CHARACTERS = 16  # of what tells a message's copies apart
+MAX_MS = 1 << 53  # times and TTLs, which all JSON readers keep exactly
+HASH_CHARACTERS = 16  # length of the hash that distinguishes a message's copies
 DEFAULT_MAX_HOPS = 8
-MAX_TRACE_TAGS = 64  # no site may ask for more hops than that
+MAX_TRACE_TAGS = 64  # also the largest limit of hops
 MAX_TAG_CHARACTERS = 32
-MAX_ORIGINS = 1_000  # sites that can be reached by one bridge
-MAX_TURNS = 1_000  # bridges that an addressed copy crosses, however often ways turn meanwhile
+MAX_ORIGINS = 1_000  # sites that one bridge leads to
+MAX_TURNS = 1_000  # bridges that an addressed copy may cross, even if paths keep changing
 TAG = f"[A-Za-z0-9_-]{{1,{MAX_TAG_CHARACTERS}}}"
 _TAG = re.compile(TAG)
 
@@ -68,14 +68,14 @@ Sites = frozenset[str]
 
 _NUMBER = re.compile(r"[+-]?(\d{1,128}(\.\d{0,128})?|\.\d{1,128})([eE][+-]?\d{1,10})?")
 
-# Made once: `json.dumps` makes its own anew for each message that asks for anything unusual. It isn't msgspec's, which
-# leaves text as it is: then sites would write bytes that others don't.
+# The encoder is created once, because `json.dumps` creates an encoder at each call with options.
+# msgspec's encoder doesn't escape non-ASCII text, so its bytes would differ from those of other sites.
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
-_PLAIN = msgspec.json.Encoder()  # of ASCII and integers it writes the same, in a tenth of the time
+_PLAIN = msgspec.json.Encoder()  # writes ASCII and integers in the same way, in a tenth of the time
 
 
 class DropReason(StrEnum):
-    """The reason why a message is dropped; each is a metric."""
+    """The reason why a message is dropped. Each reason has its own metric."""
 
     LOOP = "loop"
     HOPS = "hops"
@@ -85,7 +85,7 @@ class DropReason(StrEnum):
 
 
 class Crossing(Struct, frozen=True, kw_only=True):
-    """A bridge's rules for traces: `peer` is the tag of the site behind it, `tag` the one it appends.
+    """A bridge's rules for traces. `peer` is the tag of the site behind the bridge; `tag` is appended to traces.
 
     `origins` are the sites that a dynamic bridge leads to; other bridges have none.
     """
@@ -105,7 +105,7 @@ def is_tag(text: str) -> bool:
 def find_drop_reason(trace: Trace, crossing: Crossing, *, addressed: bool = False) -> DropReason | None:
     """Return why a message with this trace may not cross the bridge; None if it may.
 
-    An addressed copy may return to a site that it has left, because it is for other sites.
+    An addressed copy may return to a site that it has left, because the copy is for other sites.
     """
     if not crossing.excludes.isdisjoint(trace):
         return DropReason.LOOP
@@ -117,7 +117,7 @@ def find_drop_reason(trace: Trace, crossing: Crossing, *, addressed: bool = Fals
 
 
 def append_tag(trace: Trace, crossing: Crossing, *, addressed: bool = False) -> Trace:
-    """Append the bridge's tag to a trace; an addressed copy's trace has no duplicates and not the peer's tag."""
+    """Append the bridge's tag to a trace. An addressed copy's trace has no duplicates, and not the peer's tag."""
     if addressed:
         trace = tuple(tag for tag in trace if tag not in {crossing.peer, crossing.tag})
     return (*trace, crossing.tag)
@@ -126,7 +126,7 @@ def append_tag(trace: Trace, crossing: Crossing, *, addressed: bool = False) -> 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     """Decoded `x-qpid`. `message_id` is `<tag>.<ulid>` of the first exchange; times are ms since the epoch.
 
-    `to` is None if the message is for any site.
+    `to` is None if the message is for all sites.
     """
 
     exchange: str | None = None
@@ -141,7 +141,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     turns: int = 0
 
     def ttl_left_ms(self, now_ms: int) -> int | None:
-        """Return the remaining TTL in ms, at least 0; None if the message has none."""
+        """Return the remaining time to live in ms, at least 0; None if the message has no TTL."""
         if self.ttl_ms is None:
             return None
         since = now_ms if self.stamped_at_ms is None else self.stamped_at_ms
@@ -153,16 +153,16 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenedAttributes(msgspec.Struct, frozen=True, kw_only=True):
-    """A message's user attributes, and its metadata if there is some."""
+    """A message's user attributes, and its metadata if it has any."""
 
     attributes: Attributes
     metadata: Metadata | None
 
 
 class ReceivedMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A received message, with site and time.
+    """A received message, with the receiving site and the time.
 
-    `ulid` is for a message without an id, and equal each time that the message is received.
+    `ulid` is for a message without an id, and is the same each time that the message is received.
     """
 
     message: Message
@@ -172,7 +172,7 @@ class ReceivedMessage(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_message(cls, message: Message, *, site: str, now_ms: int) -> "ReceivedMessage":
-        """Build it from a message, with the ULID of its id and send time."""
+        """Return a message as received at a site. The ULID follows from the message's id and send time."""
         sent_at_ms = now_ms if message.sent_at_ms is None else message.sent_at_ms
         return cls(
             message=message, site=site, ulid=derive_ulid(message.message_id, sent_at_ms=sent_at_ms), now_ms=now_ms
@@ -188,7 +188,7 @@ class Drop(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def complete_metadata(believed: Metadata, attributes: Attributes, receipt: ReceivedMessage) -> tuple[Metadata, str]:
-    """Return the completed metadata and the message's id. Metadata from an exchange is complete already."""
+    """Return metadata without missing fields, and the message's id. Metadata from an exchange is complete already."""
     if believed.message_id is not None and None not in {believed.key, believed.published_at_ms, believed.stamped_at_ms}:
         return believed, believed.message_id
     message_id = believed.message_id or f"{receipt.site}.{receipt.ulid}"
@@ -219,7 +219,7 @@ def attribute_text(attributes: Attributes, name: str) -> str:
 
 def make_outgoing(message: Message, attributes: Attributes, message_id: str, *, fifo: bool, known_as: str) -> Outgoing:
     """Build the outgoing message; `known_as` is its deduplication id in a FIFO queue."""
-    # From a standard queue no order was promised: each message is a group of its own, and none waits for another.
+    # Messages of a standard queue have no order. Each is a group of its own, so that none waits for another.
     return Outgoing(
         body=message.body,
         attributes=attributes,
@@ -232,8 +232,8 @@ def make_outgoing(message: Message, attributes: Attributes, message_id: str, *, 
 def deduplication_id(metadata: Metadata) -> str:
     """Return a copy's deduplication id on its way between sites.
 
-    A message that takes several paths arrives once per exchange and key. Copies for different sites, or after another
-    turn, have different ids.
+    A message that takes several paths arrives once per exchange and key. Copies for different sites, or after different
+    numbers of bridges, have different ids.
     """
     said = f"{metadata.exchange}\0{metadata.key}"
     if metadata.to is not None:
@@ -241,7 +241,7 @@ def deduplication_id(metadata: Metadata) -> str:
     return f"{metadata.message_id}.{hash_destination(said)}"
 
 
-@lru_cache  # a route has one destination, and few addresses
+@lru_cache  # few values: each route has one destination
 def hash_destination(said: str) -> str:
     """Hash a copy's destination."""
     return hashlib.sha256(said.encode()).hexdigest()[:HASH_CHARACTERS]
@@ -250,8 +250,7 @@ def hash_destination(said: str) -> str:
 def seal_attributes(body: str, attributes: Attributes, metadata: Metadata) -> Attributes:
     """Return the attributes to send: the user's, as far as there is room, and `x-qpid`.
 
-    The smallest of those without room go inside, where they take a third more.
-
+    If there are too many, the smallest are stored inside `x-qpid`, where they take a third more.
     Raises `TooLarge` if the message exceeds SQS's limit with metadata, and `ValueError` or `TypeError` for headers
     without a JSON form.
     """
@@ -293,7 +292,7 @@ DataType = Annotated[str, Meta(pattern=r"\A(String|Number|Binary)(\.[^\x00-\x1f\
 
 
 class WireMetadata(msgspec.Struct, frozen=True, kw_only=True):
-    """`x-qpid` as JSON. Other programs write it as well: null means missing, and unknown fields are skipped."""
+    """The JSON of `x-qpid`. Other programs also write it: null means missing, and unknown fields are skipped."""
 
     exchange: Key | None = None
     key: Key | None = None
@@ -309,9 +308,9 @@ class WireMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def open_attributes(attributes: Attributes) -> OpenedAttributes:
-    """Split a message's attributes and metadata. Raises `Malformed` for an invalid `x-qpid`.
+    """Separate a message's user attributes and metadata. Raises `Malformed` for an invalid `x-qpid`.
 
-    Metadata is a claim: the caller decides whether to trust it.
+    Metadata is only a claim of the sender: the caller decides whether to trust it.
     """
     sealed = attributes.get(ATTRIBUTE)
     if sealed is None:
@@ -340,7 +339,7 @@ def open_attributes(attributes: Attributes) -> OpenedAttributes:
 
 
 def _unpack_attribute(name: str, data_type: str, packed: str | Base64) -> Value:
-    """Decode an attribute, and check that SQS would accept it."""
+    """Decode a user attribute from `x-qpid`, and check that SQS would accept it. Raises `Malformed`."""
     content = packed.base64 if isinstance(packed, Base64) else packed
     is_binary = data_type.startswith("Binary")
     if name == ATTRIBUTE or not is_attribute_name(name) or not content or is_binary is not isinstance(content, bytes):

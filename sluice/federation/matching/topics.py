@@ -1,7 +1,8 @@
-"""Topic patterns: which keys they match, and an index over many of them. Pure.
+"""Topic patterns: which keys they match, and an index of many patterns. Pure.
 
-Keys and patterns are split on `.`; an empty token is a token, so `""` has one. In a pattern the token `*` is exactly
-one token and `#` any number of them, none included; within a longer token they are ordinary characters. As in Qpid.
+Keys and patterns are split on `.`. A token may be empty, so `""` has one token. In a pattern, the token `*` matches
+exactly one token, and `#` matches any number of tokens, including none. Within a longer token they are ordinary
+characters. All this is as in Qpid.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,11 +22,11 @@ from sluice.federation.matching.indexes import (
 SEPARATOR = "."
 ONE = "*"
 ANY = "#"
-MAX_KEPT_TOKENS = 4_096  # that an index has in memory once, and not once a pattern
+MAX_KEPT_TOKENS = 4_096  # distinct tokens that an index stores only once
 
 
 def _tokens(pattern: str) -> list[str]:
-    """Split into tokens, of wildcards in a row the `*` first: so patterns for the same keys have the same ones."""
+    """Split a pattern into tokens. In a row of wildcards `*` comes first, so equivalent patterns have equal tokens."""
     tokens = pattern.split(SEPARATOR)
     if ANY not in tokens:
         return tokens
@@ -37,9 +38,9 @@ def _tokens(pattern: str) -> list[str]:
 
 
 def covers(pattern: str, other: str) -> bool:
-    """Whether every key that matches `other`, a pattern too, matches `pattern`."""
+    """Whether every key that matches the pattern `other` also matches `pattern`."""
     tokens = _tokens(pattern)
-    # reached: after how many of the pattern's tokens one may be, past those of `other` so far.
+    # `reached` has the possible positions in `pattern` after the tokens of `other` so far.
     reached = skip_any(tokens, {0})
     for token in _tokens(other):
         reached = advance_places(tokens, reached, token)
@@ -54,7 +55,7 @@ def advance_places(tokens: Sequence[str], reached: frozenset[int], token: str) -
 
 
 def skip_any(tokens: Sequence[str], reached: Iterable[int]) -> frozenset[int]:
-    """Add the positions behind a `#` that matches no token."""
+    """Return the positions, and those behind a `#`, which may match no token."""
     positions = set(reached)
     for place, token in enumerate(tokens):
         if place in positions and token == ANY:
@@ -63,9 +64,10 @@ def skip_any(tokens: Sequence[str], reached: Iterable[int]) -> frozenset[int]:
 
 
 class _Node:
-    """A trie node for patterns with the same first tokens. `after_any` is the child for `#`.
+    """A trie node for patterns with the same first tokens. `after_any` is the child for `#`, `after_one` for `*`.
 
-    Most nodes of a large index have at most one literal child: the first one, `token`, needs no table.
+    Most nodes of a large index have at most one child for a literal, which is stored in `token` and `next`, without a
+    table.
     """
 
     __slots__ = ("after_any", "after_one", "follows_any", "literals", "members", "next", "token")
@@ -74,18 +76,18 @@ class _Node:
         self.follows_any = follows_any
         self.token: str | None = None
         self.next: _Node | None = None
-        self.literals: dict[str, _Node] | None = None  # after the other tokens
+        self.literals: dict[str, _Node] | None = None  # children for all other literals
         self.after_one: _Node | None = None
         self.after_any: _Node | None = None
         self.members: Members = NO_MEMBERS
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing ends here, nor goes on."""
+        """Whether the node has neither members nor children."""
         return self.members == NO_MEMBERS and self.next is self.after_one is self.after_any is None
 
     def child(self, token: str) -> "_Node | None":
-        """Return the child for a token of a pattern."""
+        """Return the child for a pattern's token, or None."""
         if token == ANY:
             return self.after_any
         if token == ONE:
@@ -95,7 +97,7 @@ class _Node:
         return None if self.literals is None else self.literals.get(token)
 
     def add_child(self, token: str) -> "_Node":
-        """Add a child for a token."""
+        """Create and return the child for a token."""
         grown = _Node(follows_any=token == ANY)
         if token == ANY:
             self.after_any = grown
@@ -109,7 +111,7 @@ class _Node:
         return grown
 
     def remove_child(self, token: str) -> None:
-        """Remove the child of a token."""
+        """Remove the child for a token."""
         if token == ANY:
             self.after_any = None
         elif token == ONE:
@@ -124,10 +126,11 @@ class _Node:
 
 
 class TopicIndex(BindingIndex):
-    """Takes messages whose key a binding's pattern matches: a trie of patterns that is walked once for a key.
+    """Matches messages whose key matches a binding's pattern, by a trie of patterns.
 
-    A key's cost follows its tokens and the patterns that begin as it does, not the number of patterns. After each token
-    the walk has a set of nodes, so `#` costs no backtracking, whatever the patterns.
+    One walk through the trie finds all patterns for a key. Its cost depends on the key's tokens and on the patterns
+    that begin with them, not on the number of patterns. The walk has a set of nodes after each token, so `#` needs no
+    backtracking.
     """
 
     __slots__ = ("_root", "_tokens")
@@ -135,10 +138,10 @@ class TopicIndex(BindingIndex):
 
     def __init__(self) -> None:
         self._root = _Node()
-        self._tokens: dict[str, str] = {}  # of the first ones each is in memory once
+        self._tokens: dict[str, str] = {}  # the first distinct tokens, stored once
 
     def add(self, member: str, keys: BoundKeys) -> None:
-        """Add the patterns."""
+        """Add a queue's patterns."""
         for pattern in keys:
             node = self._root
             for token in _tokens(pattern):
@@ -146,7 +149,7 @@ class TopicIndex(BindingIndex):
             node.members = add_member(node.members, member)
 
     def remove(self, member: str, keys: BoundKeys) -> None:
-        """Remove the patterns. Raises `KeyError` where one isn't there."""
+        """Remove a queue's patterns. Raises `KeyError` if a pattern is missing."""
         for pattern in keys:
             node, way = self._root, list[tuple[_Node, str]]()
             for token in _tokens(pattern):
@@ -166,7 +169,7 @@ class TopicIndex(BindingIndex):
         return self._tokens.get(token, token)
 
     def matches(self, publication: Publication) -> set[str]:
-        """Find the members of all patterns that match the key."""
+        """Return the queues of all patterns that match the message's key."""
         matched: set[str] = set()
         reached: list[_Node] = []
         _enter(self._root, reached)
@@ -181,7 +184,7 @@ class TopicIndex(BindingIndex):
 
 
 def _enter(node: _Node, reached: list[_Node]) -> None:
-    """Add a node, and the one behind its `#`, which may match no token."""
+    """Add a node to the reached ones, and the node behind its `#`, which may match no token."""
     reached.append(node)
     if node.after_any is not None:
         reached.append(node.after_any)
@@ -200,15 +203,15 @@ def _advance(here: Iterable[_Node], token: str) -> Iterable[_Node]:
             _enter(literal, reached)
         if node.after_one is not None:
             _enter(node.after_one, reached)
-    # Only what follows a `#` can be reached twice: through the token before it, and by staying.
+    # Only nodes behind a `#` can be reached twice: by the token before them, and by staying there.
     return dict.fromkeys(reached) if again else reached
 
 
 def _select_continuing(reached: Iterable[_Node], found: set[str]) -> list[_Node]:
-    """Return the nodes to continue from; a pattern that ends in `#` has matched already."""
+    """Return the nodes from which the walk continues. Patterns that end in `#` have matched already."""
     carried: list[_Node] = []
     for node in reached:
-        # Nothing but a literal follows a `#`: its tokens are in order.
+        # A `#` is followed by a literal or by nothing, because of the order of wildcards.
         if node.follows_any and node.next is None:
             collect_members(node.members, found)
         else:

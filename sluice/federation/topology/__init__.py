@@ -1,1 +1,1 @@
-"""Topologies as files: what a file says there should be, and how sites get there from what they are. Pure."""
+"""Topology files: the desired state of several sites, and the plan that makes the sites match. Pure."""

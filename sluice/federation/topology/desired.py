@@ -29,7 +29,7 @@ _PLACE = re.compile(r"(?P<cause>.*) - at (?:`key` in )?`\$(?P<place>.*)`", re.DO
 
 
 class PeerPlace(Struct, frozen=True, kw_only=True):
-    """The address of a peer that is no site of the file, as its `sluice link address` shows it."""
+    """The address of a peer that isn't a site of the file, as the peer's `sluice link address` shows it."""
 
     account: str
     region: str
@@ -137,7 +137,7 @@ def parse_topology(document: object) -> DesiredTopology:
         if not is_tag(tag):
             raise BadTopology("sites", f"{tag[:80]!r} is no site's tag")
         site = _convert({**said, **{name: () for name in _LISTS if name in said}}, DesiredSite, place)
-        # Converts entry by entry: the decoder's errors name no keys of maps, and checks of the types name no place.
+        # Entries are converted one by one, because the decoder's errors don't name the place in the file.
         entries = {
             name: tuple(
                 _convert(entry, type_, f"{place}.{name}[{number}]")
@@ -158,7 +158,7 @@ def _convert(document: object, type_: type[T], place: str) -> T:
     try:
         value: T = msgspec.convert(document, type_)
         if isinstance(value, Struct) and not isinstance(value, _Outline):
-            encode(value)  # as requests to sites do
+            encode(value)  # requests to sites encode values in the same way
     except msgspec.ValidationError as error:
         match = _PLACE.fullmatch(str(error))
         cause, within = (match["cause"], match["place"]) if match else (str(error), "")

@@ -14,7 +14,7 @@ from sluice.federation.matching.exchanges import Exchange
 from sluice.operations import Operation
 
 Entry = Peer | Exchange | BindingDeclaration | Link | Bridge
-Key = tuple[str, str]  # kind and name, unique at a site
+Key = tuple[str, str]  # kind and name of an entry, unique at a site
 Entries = Mapping[Key, Entry]
 
 PEER, EXCHANGE, BINDING, LINK, ROUTE = "peer", "exchange", "binding", "link", "route"

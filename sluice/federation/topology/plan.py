@@ -53,7 +53,7 @@ class Act(StrEnum):
 
     ADD = "add"
     CHANGE = "change"
-    REMAKE = "remake"  # removed, and created again by a later step
+    REMAKE = "remake"  # removes an entry that a later step creates again
     REMOVE = "remove"
 
 
@@ -62,16 +62,16 @@ class Stage(IntEnum):
 
     CREATE = 0
     CLEAR = 1  # removes the entries that are created again
-    RECREATE = 2  # creates entries that need the name or the path of a removed one, when no entry is closing
-    CLOSE = 3  # when the routes of the file forward messages
-    REMOVE = 4  # when no entry is closing
+    RECREATE = 2  # creates entries that need a removed one's name or path, when nothing is closing
+    CLOSE = 3  # closes routes and links when the file's routes forward messages
+    REMOVE = 4  # removes the other entries when nothing is closing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedStep:
     """One operation at a site.
 
-    `costs` describes what happens to messages meanwhile, if they aren't forwarded as usual.
+    `costs` describes what happens to messages during the step, if they aren't forwarded as usual.
     """
 
     site: str
@@ -164,7 +164,7 @@ def plan_topology(desired: DesiredTopology, states: Mapping[str, SiteState], *, 
     )
 
 
-# The stage, the order within the stage, and the step.
+# Stage of a step, its order within the stage, and the step.
 ScheduledStep = tuple[Stage, tuple[int, int, str, str], PlannedStep]
 
 
@@ -216,7 +216,7 @@ class _Comparison:
             raise Malformed(f"the same {key[0]} as {self.places[key]}: {key[1]}")
         self.desired[key], self.places[key] = entry, place
 
-    # Conflicts
+    # Checks for conflicts
 
     @cached_property
     def resulting(self) -> Entries:
@@ -225,7 +225,7 @@ class _Comparison:
         return {**STANDARD_ENTRIES, **stays, **self.desired}
 
     def check(self, sites: Mapping[str, "_Comparison"]) -> None:
-        """Record the entries that the site would refuse, or would apply differently from the file."""
+        """Record the entries that the site would refuse, or that would have another effect than in the file."""
         with self.at("exchanges"):
             self.exchanges_in_order()
         done: list[Entry] = []
@@ -334,7 +334,7 @@ class _Comparison:
         if refusal is not None:
             raise BadRoute(f"{route.name}: at {peer}, {refusal}")
 
-    # Steps
+    # Steps of the plan
 
     def leftovers(self) -> Iterator[Leftover]:
         """Yield the entries that stay although the file lacks them."""
@@ -375,7 +375,7 @@ class _Comparison:
         if was is None:
             yield self.schedule_creation(entry, Stage.RECREATE if waits else Stage.CREATE)
         elif isinstance(entry, Bridge) and isinstance(was, Bridge) and entry.link in late_links:
-            if was.link not in late_links:  # otherwise it closes with its link
+            if was.link not in late_links:  # a route of a removed link closes with the link
                 yield self.schedule_removal(was, Stage.CLEAR, Act.REMAKE)
             yield self.schedule_creation(entry, Stage.RECREATE)
         elif isinstance(entry, Bridge) and isinstance(was, Bridge) and differ(was, entry) and was.can_become(entry):

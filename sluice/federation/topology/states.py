@@ -85,7 +85,7 @@ def closing_entries(view: SiteView) -> list[Key]:
 
 
 def idle_routes(view: SiteView, routes: Iterable[str]) -> list[str]:
-    """Return those of the routes that should forward messages and don't, with their states; paused ones should not."""
+    """Return the routes that should forward messages and don't, with their states. Paused routes should not."""
     bridges = [(name, view.find_bridge(name)) for name in routes]
     resting = {LinkState.OPERATIONAL, LinkState.PAUSED}
     return [
