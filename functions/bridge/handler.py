@@ -33,8 +33,8 @@ if TYPE_CHECKING:  # jq is only imported for routes with a filter
 SERVICE = "bridge"
 MAX_RECEIVES = 10  # per message; receives during an outage of the peer don't count
 SAMPLED_DROPS = 3  # dropped messages that are logged per batch; the metric counts all of them
-NO_ROUTE = "no route reads this queue, or not yet"
-NO_TURN = "too many messages of its route are in line before it"
+NO_ROUTE = "no route can forward messages from this queue now"
+NO_TURN = "the route's rate is used up by earlier messages"
 NOTED_EVERY_MS = 10_000
 # Disabling the queue's trigger in an outage takes some seconds, in which SQS redelivers messages.
 # The delays keep receives few, because each one counts if the queue has a redrive policy.

@@ -308,7 +308,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         """Send a command to a route. Raises `NotFound`, or `BadRoute` if the peer has to run the command."""
         record = self.record(asked.name)
         if record.served:
-            raise BadRoute(f"{asked.name}: the site that it goes to asked for it: {asked.what} it there")
+            raise BadRoute(f"{asked.name}: its destination site requested it: {asked.what} it there")
         if asked.what is Command.DRAIN and not record.bridge.src_is_local:
             raise BadRoute(f"{asked.name}: it is pulled: drain its link, or the route at its source")
         is_links = asked.what is Command.RETRY

@@ -16,8 +16,8 @@ from sluice.splitting.filters.values import Filter, Share
 from sluice.splitting.routing.router import FaultKind, Meter, Router, is_ready
 
 BATCH_S = 10.0  # seconds for a batch's filters; the function has 30 s, which include sending
-OUT_OF_TIME = "its route's filter has had its time in this batch"
-NOT_RUNNING = "what runs jq can't be started for now"
+OUT_OF_TIME = "the route's filter ran out of time for this batch"
+NOT_RUNNING = "the jq process can't be started at the moment"
 
 
 def make_route_filter(

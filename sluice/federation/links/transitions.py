@@ -168,9 +168,9 @@ def change_bridge(registry: Registry, bridge: Bridge) -> Registry:
     if record is None or record.closing:
         raise BadRoute(f"{bridge.name}: no such route, or it is about to go")
     if record.served:
-        raise BadRoute(f"{bridge.name}: the site that it goes to asked for it: change it there")
+        raise BadRoute(f"{bridge.name}: its destination site requested it: change it there")
     if not record.bridge.can_become(bridge):
-        raise BadRoute(f"{bridge.name}: what it goes from, to and by stays, and its queue: else it is another route")
+        raise BadRoute(f"{bridge.name}: source, destination, key and queue of a route can't change: add another route")
     if bridge == record.bridge:
         return registry
     check_bridge(bridge, links=[link_record.link for link_record in registry.links.values()], existing=())
@@ -342,7 +342,7 @@ def _check_greeting(registry: Registry, link: str, peer: Address, asked: Sequenc
     pulls = [replace(pull, link=over.name) for pull in asked]
     for pull in pulls:
         if pull.src_is_local:
-            raise BadRoute(f"{pull.name}: it isn't pulled")
+            raise BadRoute(f"{pull.name}: the route isn't pulled, but a hello lists it")
         check_bridge(pull, links=[over], existing=())
     if len({pull.name for pull in pulls}) < len(pulls) or len({pull.way for pull in pulls}) < len(pulls):
         raise BadRoute("a duplicate route is asked for")

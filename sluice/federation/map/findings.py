@@ -123,13 +123,13 @@ def _message_findings(followed: MessageOutcome, start: Stop) -> Iterator[tuple[o
             # A message that a queue route drops, because it came through exchanges, becomes a dead letter.
             concern = Concern.HOPS if held.reason is DropReason.HOPS else Concern.CYCLE
             queue = f"the queue {last.source.name} at {last.source.site}"
-            text = f"{_ARROW.join(path_sites(held.way))}: what comes so to {queue} is dead there"
+            text = f"{_ARROW.join(path_sites(held.way))}: messages on this path become dead letters at {queue}"
             finding = Finding(concern, path_sites(held.way), text, Effect.LOST, path_routes(held.way))
             yield (held.reason, last), finding
         elif held.reason is DropReason.HOPS:
             routes, sites = path_routes(held.way), path_sites(held.way)
             most = routes[-1].bridge.max_hops
-            text = f"{_ARROW.join(sites)}: {routes[-1].name} takes nothing that has been over {most} routes"
+            text = f"{_ARROW.join(sites)}: {routes[-1].name} forwards no message that has crossed {most} routes"
             yield (held.reason, last), Finding(Concern.HOPS, sites, text, Effect.LOST, routes)
 
 

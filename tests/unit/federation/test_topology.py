@@ -271,7 +271,7 @@ def test_opposite_queue_routes_that_bindings_close_leave_dead_letters() -> None:
     # What is sent to the one's queue comes back to the other's, and may not go round again.
     half = Topology.from_sites([site("A", "B", feed), site("B", "A")])
     assert [finding.text for finding in list_findings(half)] == [
-        "B → A → B: what comes so to the queue jobs at A is dead there"
+        "B → A → B: messages on this path become dead letters at the queue jobs at A"
     ]
     assert list_findings(Topology.from_sites([site("A", "B"), site("B", "A")])) == ()
 
