@@ -30,8 +30,8 @@ SETTINGS_FILES = (
     "package-lock.json",
 )
 IGNORED_FOLDERS = frozenset({"__pycache__", "build", "node_modules"})
-SYNTH_PACKAGES = ("aws-cdk-lib", "cdk-nag", "constructs", "jsii")  # what of the environment's packages is in templates
-MIN_CACHED, CACHED_FOR_S = 8, 3600  # the newest, and those that somebody may be deploying
+SYNTH_PACKAGES = ("aws-cdk-lib", "cdk-nag", "constructs", "jsii")  # the cache key has the versions of these packages
+MIN_CACHED, CACHED_FOR_S = 8, 3600  # the cache keeps the newest assemblies, and those that a deployment may be using
 KEY_CHARACTERS = 32
 STACK_ARTIFACT = "aws:cloudformation:stack"
 TOOLKIT = "CDKToolkit"
@@ -48,14 +48,14 @@ class Assembly:
         """A digest of everything that a deployment of the assembly could change."""
         digest = hashlib.sha256()
         for path in sorted(self.folder.glob("*.json")):
-            # The tree is for people and has constructs' paths; assets are named by what is in them.
+            # tree.json is only for display. Assets need no digest, because their names contain hashes of their content.
             if path.name not in {"tree.json", "validation-report.json"}:
                 digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
         return digest.hexdigest()
 
     @cached_property
     def stacks(self) -> Mapping[str, Mapping[str, Any]]:
-        """Read the stacks' properties, by their names, in the order in which they can be deployed."""
+        """The stacks' properties by stack name, in an order in which the stacks can be deployed."""
         artifacts = json.loads((self.folder / "manifest.json").read_text())["artifacts"]
         stacks = (
             (id_, artifact["properties"]) for id_, artifact in artifacts.items() if artifact["type"] == STACK_ARTIFACT
@@ -69,7 +69,7 @@ class Assembly:
 
 
 def assembly_key(context: Mapping[str, str], *, project: Project = PROJECT) -> str:
-    """Return a digest of everything that a synth with this context reads, including the files that it names."""
+    """Return a digest of everything that a synth reads: sources, context, and the files that the context names."""
     python = lambda_python()
     digest = hashlib.sha256(repr((sorted(context.items()), python.version, str(python.path))).encode())
     digest.update(repr([(name, version(name)) for name in SYNTH_PACKAGES]).encode())
@@ -82,7 +82,7 @@ def find(key: str, folder: Path = FOLDER) -> Assembly | None:
     """Find the cached assembly of a key, or None."""
     place = folder / key
     try:
-        os.utime(place)  # it is wanted: others go before it
+        os.utime(place)  # the modification time is the time of the last use
     except FileNotFoundError:
         return None
     return Assembly(place)
@@ -92,7 +92,7 @@ def delete_old(folder: Path = FOLDER) -> None:
     """Delete the assemblies that were not used for long, except the newest few."""
     used_at = dict[Path, float]()
     for place in folder.iterdir():
-        with suppress(FileNotFoundError):  # another process has renamed or deleted it
+        with suppress(FileNotFoundError):  # another process has renamed or deleted the folder
             used_at[place] = place.stat().st_mtime
     for place in sorted(used_at, key=lambda place: used_at[place], reverse=True)[MIN_CACHED:]:
         if time.time() - used_at[place] > CACHED_FOR_S:
@@ -110,5 +110,5 @@ def _synth_inputs(context: Mapping[str, str], project: Project) -> Iterator[Path
     others = [folder / name for folder in dict.fromkeys((project.files, project.workspace)) for name in SETTINGS_FILES]
     others.append(Path.home() / ".cdk.json")
     named = [project.workspace / text for text in context.values() if text]
-    # Most values name no file, and some are too long to name one, of which pathlib would raise an error.
+    # Most context values are not file names, and some are so long that pathlib would raise an error.
     yield from (path for path in (*others, *named) if os.path.isfile(path))  # noqa: PTH113

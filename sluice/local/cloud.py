@@ -26,7 +26,7 @@ LOOPBACK = "127.0.0.1"
 SERVER, REQUEST_LOG = "sluice.local.server", "requests.jsonl"
 READY_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 10
-# Below what Linux, macOS and the BSDs give to outgoing connections.
+# Linux, macOS and the BSDs give outgoing connections higher ports.
 PORTS = range(20_000, 32_000)
 SAVE_TIMEOUT_S = 120  # a cloud that is killed before it has saved its state loses everything since its start
 POLL_S = 0.05
@@ -38,7 +38,7 @@ SERVER_THREADS = 512
 BUILD = PROJECT.build
 # The folder of the command line's cloud. Another cloud at the same time needs another folder.
 FOLDER = Path(os.environ.get("SLUICE_LOCAL_FOLDER") or BUILD / "local")
-# Files in a cloud's folder; all but the first stay when the cloud is stopped.
+# Files in a cloud's folder. Stopping the cloud deletes only cloud.json.
 FILE, LAST_SITES, LAST_DEPLOYED, LAST_PORT, STATE = "cloud.json", "sites.json", "deployed.json", "port", "state"
 
 
@@ -50,8 +50,8 @@ class CloudFailed(SluiceError):
 class Cloud:
     """A running embedded cloud. `sites` are the deployed sites, in the order of their deployment.
 
-    `deployed` has the deployer's record of each site, from which it sees whether a deployment is due. `harsh` are the
-    behaviours of AWS that it imitates, None for none; `keeps_state` is whether it saves its state when it is stopped.
+    `deployed` has a record of each site, from which the deployer sees whether a deployment is due. `harsh` are the
+    imitated behaviours of AWS, None for none. If `keeps_state` is set, the cloud saves its state when it is stopped.
     """
 
     pid: int
@@ -73,7 +73,7 @@ class Cloud:
         return self.folder / REQUEST_LOG
 
     def environment(self, site: Site) -> dict[str, str]:
-        """Return variables with which AWS programs act as root of the site's account and reach nothing else."""
+        """Return variables with which AWS programs act as root user of the site's account, and reach no other cloud."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ACCESS_KEY_ID": site.account,
@@ -86,14 +86,14 @@ class Cloud:
         }
 
     def with_site(self, site: Site, deployed: Mapping[str, str] | None = None) -> "Cloud":
-        """Record a deployment to `site`, with its stamps if they are known, also in the cloud's file."""
+        """Record a deployment to `site`, and its stacks' stamps if known, in a new `Cloud` and in its file."""
         sites = (*(known for known in self.sites if known != site), site)
         cloud = replace(self, sites=sites, deployed={**self.deployed, str(site): deployed or {}})
         _write(cloud)
         return cloud
 
     def is_running(self) -> bool:
-        """Return whether the process runs and answers."""
+        """Return whether the cloud's process runs and answers requests."""
         if not _is_process_running(self.pid):
             return False
         try:
@@ -103,16 +103,16 @@ class Cloud:
             return False
 
     def stop(self) -> None:
-        """Stop the server and its functions, which are in its process session.
+        """Stop the server and its functions, which belong to the server's process session.
 
-        A cloud that keeps its state gets time to save it. Any other is killed at once, as its state is lost anyway.
+        A cloud that keeps its state gets time to save it. Any other cloud is killed at once, as its state is lost.
         """
         if self.keeps_state:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGTERM)
             with contextlib.suppress(TimeoutError):
                 _wait(lambda: not _is_process_running(self.pid), lambda: True, SAVE_TIMEOUT_S)
-        # The server may have ended already, but its functions, even stopped ones, may outlive it.
+        # The server may have ended already, but its functions may outlive it, even frozen ones.
         end_session(self.pid)
         with contextlib.suppress(TimeoutError):
             _wait(lambda: not _is_process_running(self.pid), lambda: True, STOP_TIMEOUT_S)
@@ -132,9 +132,10 @@ def start_cloud(
     """Start a cloud on a free port and wait until it answers.
 
     Both `keep_state` and `save_state` save the state when the cloud is stopped. `keep_state` also restores the last
-    saved state, at the old port if that is free, because queues' URLs contain it; `describe_lost_state` says what can't
-    be restored. With `ends_with_us` the cloud ends with this process, also if that is killed. `harsh` are behaviours
-    of AWS to imitate. `server` is the module to run; a replacement may patch more and then call this one's `main`.
+    saved state, at the old port if that is free, because queues' URLs contain the port; `describe_lost_state` says what
+    can't be restored. With `ends_with_us` the cloud ends with this process, even if that is killed. `harsh` are
+    behaviours of AWS to imitate. `server` is the module to run; another module may add patches and then call `main` of
+    SERVER.
 
     Raises `CloudFailed` with the end of the log if the cloud doesn't start, or if one runs already.
     """
@@ -169,7 +170,7 @@ def start_cloud(
 
 def describe_lost_state(folder: Path = FOLDER) -> str | None:
     """Describe which state of this folder's last cloud can't be restored, or return None if all of it can."""
-    if (folder / FILE).exists():  # Stopping a cloud deletes it.
+    if (folder / FILE).exists():  # stopping a cloud deletes this file
         rest = "the state saved before that is restored" if _has_state(folder) else "nothing is restored"
         return f"the last cloud was not stopped by `sluice local down` and saved nothing: {rest}"
     if not _has_state(folder):
@@ -218,16 +219,16 @@ def clean_environment() -> dict[str, str]:
 
 
 def _free_port(folder: Path) -> int:
-    """Return the port of this folder's last cloud, or a free one if that is taken.
+    """Return the port of this folder's last cloud, or a free port if that one is taken.
 
-    The server binds it a second later. The operating system gives outgoing connections ports of a higher range, so
-    none of these takes it meanwhile, as happened to ports that the system had chosen.
+    The server binds the port a second later. The operating system gives outgoing connections ports of a higher range,
+    so no connection takes the port in between.
     """
     last = folder / LAST_PORT
     ports = random.sample(PORTS, 100)
     for port in (int(last.read_text()), *ports) if last.exists() else ports:
         with socket.socket() as probe, contextlib.suppress(OSError):
-            # As the server does: what its connections leave behind for a minute does not take the port.
+            # The server sets this option, too: old connections in the state TIME_WAIT don't make a port unusable.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((LOOPBACK, port))
             return port
@@ -265,7 +266,7 @@ def _spawn(cloud: Cloud, python: Path, server: str, *, ends_with_us: bool) -> in
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Its functions end with its session, and ctrl-C doesn't reach it.
+            start_new_session=True,  # so that `stop` can end the functions, and ctrl-C doesn't reach the server
         )
     return process.pid
 

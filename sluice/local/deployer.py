@@ -1,7 +1,7 @@
-"""Deploy our stacks to the embedded cloud with the CDK command line: the same synth, bootstrap and deploy as on AWS.
+"""Deploys our stacks to the embedded cloud with the CDK command line: the same synth, bootstrap and deploy as on AWS.
 
-Steps that would change nothing are skipped: an assembly of the same sources and parameters is reused, an environment
-that is bootstrapped stays, and so does a site whose stacks are unchanged since they were deployed from that assembly.
+Steps that would change nothing are skipped. Equal sources and parameters share an assembly, an environment is
+bootstrapped once, and a site is skipped if its stacks haven't changed since that assembly was deployed.
 """
 
 import json
@@ -25,9 +25,9 @@ from sluice.local.cloud import Cloud, clean_environment, tail
 from sluice.local.sites import Site
 
 TIMEOUT_S = 600
-# The templates' validation takes eight seconds to start, only warns, and gives the same warnings as for AWS.
+# CDK's template validation takes eight seconds to start, only warns, and gives the same warnings as for AWS.
 UNATTENDED = {"CDK_DISABLE_CLI_TELEMETRY": "true", "CDK_VALIDATION": "false"}
-CONCURRENT_STACKS = "4"  # independent stacks, except for the state
+CONCURRENT_STACKS = "4"  # stacks depend only on the stack of state, so several are deployed at once
 DEPLOYING_LINE = re.compile(r"(\S+): deploying\.\.\.")
 
 
@@ -63,14 +63,14 @@ def list_stacks(cloud: Cloud, site: Site) -> Mapping[str, DeployedStack]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployer:
-    """Deploys one set of parameters to sites.
+    """Deploys sites with one set of parameters.
 
-    `progress` is called before each step, and `expect` with the change of the expected number of steps as soon as that
-    is known; both from several threads.
+    `progress` is called before each step. `expect` is called with each change of the expected number of steps, as soon
+    as the change is known. Both are called from several threads.
     """
 
     cloud: Cloud
-    context: Mapping[str, object] = field(default_factory=dict)  # on top of cdk.json: parameter to value
+    context: Mapping[str, object] = field(default_factory=dict)  # parameter values that override cdk.json
     progress: Callable[[str], None] = lambda _: None
     expect: Callable[[int], None] = lambda _: None
     cdk: Callable[[], Path] = cdk
@@ -78,7 +78,7 @@ class Deployer:
     assemblies: Path = assemblies.FOLDER
 
     def deploy(self, *sites: Site) -> Cloud:
-        """Synthesize once per stage, then bootstrap and deploy all sites concurrently, each only if that is due.
+        """Synthesize once per stage, then bootstrap and deploy all sites concurrently. Skips steps that are not due.
 
         Returns the cloud with these sites recorded. If a deployment fails, raises its `DeploymentFailed` after the
         others have ended.
@@ -102,7 +102,7 @@ class Deployer:
                 for site in sites
                 if self.cloud.deployed.get(str(site)) != _deployment_record(made[site.stage], stacks[site])
             ]
-            # Bootstrapping is per account and region, whatever the stages.
+            # Sites of one account and region share a bootstrap stack, whatever their stages.
             places = {(site.account, site.region): site for site in due}.values()
             versions = {
                 site: int(stacks[site][TOOLKIT].outputs.get("BootstrapVersion", 0))
@@ -123,7 +123,7 @@ class Deployer:
 
     def assembly(self, stage: str | None = None) -> Assembly:
         """Return the cached assembly of a stage, or synthesize it."""
-        # Bundles for this machine's processor and interpreter, which run the functions.
+        # The bundles have to fit this machine's processor and interpreter, which run the functions.
         at_stage = {"sluice.stage": stage} if stage else {}
         own = {"sluice.architecture": "local", "sluice.operations.dashboard": "true", **at_stage}
         parameters = {**own, **self.context}
@@ -152,7 +152,7 @@ class Deployer:
                 self.progress(f"{site}: deploying {begins[1]}")
 
         environment = clean_environment() | self.cloud.environment(site)
-        # A folder without cdk.json, as everything that these commands need is in the assembly.
+        # The folder has no cdk.json, because everything that these commands need is in the assembly.
         self._run(arguments, environment, log=log, folder=self.cloud.folder, on_line=report_stack)
 
     def _run(

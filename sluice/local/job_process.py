@@ -1,6 +1,6 @@
-"""A job's process: `python -m sluice.local.job_process RECORD COMMAND…`, by `sluice.local.jobs`.
+"""A job's process: `python -m sluice.local.job_process RECORD COMMAND…`, started by `sluice.local.jobs`.
 
-It passes on what asks it to end, and writes the job's exit code beside its record: the one who started it is gone.
+It forwards SIGTERM and SIGINT to the job, and writes the exit code next to the record: the starting program is gone.
 """
 
 import signal
@@ -13,7 +13,7 @@ SUFFIX = ".exit"
 
 
 def main(record: str, *command: str) -> None:
-    """Run the command until it ends."""
+    """Run a job's command until it ends, and write its exit code."""
     job = subprocess.Popen(command)  # noqa: S603 - our own arguments
 
     def pass_on(number: int, _: Any) -> None:

@@ -1,7 +1,7 @@
-"""The pipeline's jobs as local processes: `sluice.pipeline.reconciler.JobRuns` without EMR Serverless.
+"""Runs the pipeline's jobs as local processes: `sluice.pipeline.reconciler.JobRuns` without EMR Serverless.
 
-The same decisions are made about them and they get the same arguments. A run has three files in the site's folder: its
-record, its log, and once it has ended its exit code.
+Jobs get the same arguments as on AWS, and the same code decides when they run. A run has three files in the site's
+folder: its record, its log and, once it has ended, its exit code.
 """
 
 import contextlib
@@ -28,10 +28,10 @@ from sluice.pipeline.runs import Run, RunName, RunState
 from sluice.pipeline.states import DESIRED_STATE, DesiredState
 
 ENTRY_POINT = PROJECT.spark / "sluice_job.py"
-SPARK = PROJECT.spark  # the jobs' packages; of ours they import pure modules
+SPARK = PROJECT.spark  # the jobs' packages, which import only pure modules of `sluice`
 SPARK_PYTHON = "SLUICE_SPARK_PYTHON"
-ENVIRONMENT_MARKERS = "demo", "ready"  # what the Makefile leaves in an environment of Spark's that it has made
-JOBS_FOLDER = "pipeline"  # of a cloud: a folder a site
+ENVIRONMENT_MARKERS = "demo", "ready"  # files that mark Spark environments created by the Makefile
+JOBS_FOLDER = "pipeline"  # folder of local jobs in a cloud's folder, with a folder for each site
 KEPT_RUNS = 20
 CHECK_INTERVAL_S = 0.1
 KILL_TIMEOUT_S = 10.0
@@ -46,11 +46,11 @@ def find_spark_python(given: str | None) -> Path:
 
     Raises `NoSpark`.
     """
-    said = given or os.environ.get(SPARK_PYTHON)
-    if said:
-        if not os.access(said, os.X_OK):
-            raise NoSpark(f"{said} is not an executable Python: set --spark-python, or set {SPARK_PYTHON}")
-        return Path(said)
+    chosen = given or os.environ.get(SPARK_PYTHON)
+    if chosen:
+        if not os.access(chosen, os.X_OK):
+            raise NoSpark(f"{chosen} is not an executable Python: set --spark-python, or set {SPARK_PYTHON}")
+        return Path(chosen)
     pythons = BUILD.glob("spark-*/bin/python")
     made = [
         python for python in pythons if any((python.parents[1] / marker).exists() for marker in ENVIRONMENT_MARKERS)
@@ -79,7 +79,7 @@ def build_command(python: Path, arguments: Sequence[str]) -> list[str]:
 
 
 def job_environment(python: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return a job's environment: ours without AWS settings, `variables`, our packages and Spark's Python."""
+    """Return a job's environment: this process's without AWS settings, `variables`, our packages and Spark's Python."""
     path = os.pathsep.join(
         part for part in (str(SPARK), str(PROJECT.sources), os.environ.get("PYTHONPATH", "")) if part
     )
@@ -110,11 +110,11 @@ class LocalRuns:
     variables: Mapping[str, str]
 
     def all(self, *, now_ms: int) -> Sequence[Run]:  # noqa: ARG002 - the port's: here they are few
-        """See the port."""
+        """List the runs whose records are in the folder."""
         return [self._run(record) for record in self._records()]
 
     def start(self, job: Job, *, token: str) -> str:  # noqa: ARG002 - the port's: who starts is alone
-        """See the port."""
+        """Start a process for the job, and delete the files of old runs."""
         python = find_spark_python(self.given_python)
         ended = [record for record in self._records() if not self._run(record).is_live]
         for old in ended[: -KEPT_RUNS or None]:
@@ -130,13 +130,13 @@ class LocalRuns:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # so that ctrl-C reaches only who started it, and Spark's JVM ends with it
+                start_new_session=True,  # so that ctrl-C doesn't reach the job, and `cancel` can end its JVM, too
             )
         self._write(record, {"name": str(RunName.from_job(job)), "pid": process.pid, "arguments": list(job.arguments)})
         return record.stem
 
     def cancel(self, run_id: str, *, grace_s: int) -> None:
-        """See the port. Returns when it has ended."""
+        """Send SIGTERM to a run, and SIGKILL if it hasn't ended after `grace_s` seconds. Waits for its end."""
         record = self._folder / f"{run_id}.json"
         fields = json.loads(record.read_text())
         self._write(record, fields | {"cancelled": True})
@@ -211,16 +211,16 @@ def end_all(folder: Path, *, grace_s: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class FileDesiredStates:
-    """Keeps what is wanted in a file: `sluice.pipeline.reconciler.DesiredStates`."""
+    """Keeps the desired state of the jobs in a file: `sluice.pipeline.reconciler.DesiredStates`."""
 
     folder: Path
 
     def load(self) -> DesiredState | None:
-        """Read what was asked for last. Raises `BadSnapshot` for what another version has written."""
+        """Read the last saved state; None if there is none. Raises `BadSnapshot` if another version wrote the file."""
         return DESIRED_STATE.from_text(self._file.read_text()) if self._file.exists() else None
 
     def save(self, state: DesiredState) -> None:
-        """Replace what was asked for."""
+        """Replace the saved state."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._file.write_text(DESIRED_STATE.text(state))
 

@@ -1,4 +1,4 @@
-"""The pipeline of a site without EMR Serverless: the same operations, on local processes and folders."""
+"""The pipeline of a site without EMR Serverless: the same operations, applied to local processes and folders."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from sluice.pipeline.reconciler import Reconciler
 from sluice.pipeline.runs import JobStep
 from sluice.pipeline.settings import JobLimits, JobsSettings
 
-CONNECTIONS = 4  # to the embedded cloud, for which long polls are work
-TRIGGER_S = 1  # on EMR Serverless it is longer, which makes larger files
+CONNECTIONS = 4  # few receives at once, because long polls keep the embedded cloud busy
+TRIGGER_S = 1  # shorter than on EMR Serverless, where longer intervals make larger files
 GRACE_S = 60
 HERE = "local"
-MAX_TRIES = 4  # attempts: one ends the running job, the next starts the new one
+MAX_TRIES = 4  # attempts of an operation: one ends the running job, the next starts the new job
 LIMITS = JobLimits(
     streaming=False,
     failed_attempts_per_hour=1,
@@ -33,13 +33,13 @@ LIMITS = JobLimits(
 
 
 def local_landing(folder: Path, *, queue_url: str, reach: SqsEndpoint) -> Landing:
-    """Describe what lands in a local folder: Parquet, the one format that needs no jars."""
+    """Describe a job that lands messages in a local folder, as Parquet, the only format that needs no jars."""
     places = StorageLocations(root=str(folder))
     return Landing(queue_url=queue_url, places=places, reach=reach, trigger_s=TRIGGER_S, connections=CONNECTIONS)
 
 
 def local_settings(folder: Path, *, queue_url: str, ingress_url: str, reach: SqsEndpoint) -> JobsSettings:
-    """Return the settings in the form of the jobs function's."""
+    """Return settings of the type that the jobs function uses, for local processes."""
     landed = local_landing(folder, queue_url=queue_url, reach=reach)
     program = Program(entry_point=str(ENTRY_POINT), environment=HERE, code=code_digest(), places=landed.places)
     return JobsSettings(
@@ -55,14 +55,14 @@ def local_settings(folder: Path, *, queue_url: str, ingress_url: str, reach: Sqs
 
 @dataclass(frozen=True, slots=True)
 class LocalPipeline:
-    """Answers operations like the jobs function, but reconciles at once, as no schedule does it every minute."""
+    """Applies operations like the jobs function, but reconciles at once, because no schedule does so every minute."""
 
     reconciler: Reconciler
     runs: LocalRuns
 
     @classmethod
     def create(cls, runs: LocalRuns, jobs_settings: JobsSettings, now_ms: Callable[[], int]) -> "LocalPipeline":
-        """Create the pipeline of a site's folder."""
+        """Create the pipeline, whose desired state is kept in the runs' folder."""
         desired = FileDesiredStates(runs.folder)
         return cls(Reconciler(catalogue=Catalogue(jobs_settings), runs=runs, desired=desired, now_ms=now_ms), runs)
 
@@ -76,7 +76,7 @@ class LocalPipeline:
             return cast("R", result)
 
     def text(self, run_id: str, *, lines: int) -> str:
-        """Return the end of a run's log."""
+        """Return the last lines of a run's log."""
         log = self.runs.log(run_id)
-        said = log.read_text(errors="replace").splitlines() if log.exists() else []
-        return "\n".join(said[-lines:])
+        log_lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+        return "\n".join(log_lines[-lines:])

@@ -12,19 +12,19 @@ PROCESSES = Path("/proc")
 
 
 def is_running(pid: int, command: str) -> bool:
-    """Return whether this process runs with `command` in its command line; the pid may have been reused."""
+    """Return whether process `pid` has `command` in its command line, because a process id may have been reused."""
     with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)  # If it is our child, this removes the zombie.
+        os.waitpid(pid, os.WNOHANG)  # If the process is our child and has ended, this removes the zombie.
     try:
         os.kill(pid, 0)
         if sys.platform != "linux":
             return True
         process = PROCESSES / str(pid)
-        said, state = (process / "cmdline").read_bytes(), (process / "stat").read_text().rsplit(") ", 1)[1][0]
+        command_line, state = (process / "cmdline").read_bytes(), (process / "stat").read_text().rsplit(") ", 1)[1][0]
     except (ProcessLookupError, FileNotFoundError):
         return False
     # A process that is just starting has no command line yet.
-    return state != "Z" and (not said or command.encode() in said)
+    return state != "Z" and (not command_line or command.encode() in command_line)
 
 
 def end_session(session: int) -> None:

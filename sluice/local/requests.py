@@ -1,7 +1,7 @@
 """A log of SQS requests, one JSON line each, written by the cloud and read by tests and benchmarks.
 
-It includes the triggers' receives and deletes. On AWS a trigger's empty long poll is a request too, about 15 a minute
-when idle; the embedded cloud looks into the queue instead, and empty looks aren't logged.
+The log includes receives and deletes by triggers. On AWS an idle trigger makes about 15 empty long polls a minute,
+which are requests, too. The embedded cloud checks the queue instead, and doesn't log checks of an empty queue.
 """
 
 import json
@@ -16,15 +16,15 @@ BY_CALL = "call"
 
 
 class RequestLog:
-    """The log file. It is thread-safe, and each line is written at once, so it can be read while it grows."""
+    """Writes the log file. Thread-safe; each line is flushed, so that the file can be read while it grows."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file to append, so that a restarted cloud continues it."""
+        """Open the file for appending, so that a restarted cloud continues it."""
         self._file: TextIO = path.open("a", buffering=1)
         self._lock = Lock()
 
     def note(self, *, action: str, queue: str, by: str, status: int = 200) -> None:
-        """Add a line."""
+        """Write one line with these fields."""
         line = {"at_ms": time.time_ns() // 1_000_000, "action": action, "queue": queue, "by": by, "status": status}
         with self._lock:
             self._file.write(json.dumps(line) + "\n")

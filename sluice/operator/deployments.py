@@ -23,9 +23,9 @@ RETAIN_POLICIES = frozenset({"Retain", "RetainExceptOnCreate"})
 # https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-sqs-queue.html
 REPLACEMENT_PROPERTIES = ("QueueName", "FifoQueue")
 STOPPED_STATES = frozenset({"CREATED", "STOPPED", "TERMINATED"})
-GRACE_S = 60  # for a cancelled run to finish its batch
+GRACE_S = 60  # seconds that a cancelled run has to finish its batch
 POLL_INTERVAL_S = 2.0
-MAX_POLLS = 300  # ten minutes in all, which covers a run's grace period
+MAX_POLLS = 300  # polls of the application: ten minutes in all, longer than a run's grace period
 
 Template = Mapping[str, Any]
 
@@ -92,7 +92,7 @@ class NotStopped(SluiceError):
 def end_application(
     connection: Connection, application_id: str, *, now_ms: Callable[[], int], sleep: Callable[[float], None]
 ) -> None:
-    """Cancel an EMR Serverless application's runs, wait for them, stop it, and wait until it has stopped.
+    """Cancel an EMR Serverless application's runs, and wait until they and the application have stopped.
 
     Raises `NotStopped`, `CallFailed`.
     """

@@ -11,9 +11,9 @@ import yaml
 from sluice.documents import MAX_DEPTH, read_json
 from sluice.errors import BadConfiguration
 
-MAX_PAIRS = 1_000  # in one mapping after its merge keys are resolved: the limit of queues
-MAX_BYTES = 2**20  # of a file that is read with line numbers
-MAX_VALUES = 200_000  # in a document, with each alias counted as a copy
+MAX_PAIRS = 1_000  # most pairs of one mapping, merged ones included: as many as there may be queues
+MAX_BYTES = 2**20  # largest file that is read with line numbers
+MAX_VALUES = 200_000  # most values of a document, with each alias counted as a copy
 
 
 class BadFile(BadConfiguration):
@@ -33,10 +33,10 @@ class _Loader(yaml.SafeLoader):
     """
 
     def __init__(self, stream: str) -> None:
-        """Load from a text."""
+        """Load YAML from a text."""
         super().__init__(stream)
         self._depth = 0
-        self._levels: dict[int, int] = {}  # of each node of the document, by its id
+        self._levels: dict[int, int] = {}  # nesting depth within each node, by the node's `id()`
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Compose the next node, or return the node that an alias repeats."""
@@ -59,7 +59,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def compose_document(self) -> yaml.Node | None:
-        """Compose the next document; levels of the previous document's nodes are dropped."""
+        """Compose the next document, and forget the nesting depths in the previous one."""
         self._levels.clear()
         return super().compose_document()
 
@@ -138,7 +138,7 @@ def _single_document(found: list[Any], file: Path) -> dict[str, Any]:
     return found[0]
 
 
-FindLine = Callable[[str], int]  # from a path such as `sites.eu.routes[3].key` to its line, counted from 1
+FindLine = Callable[[str], int]  # finds the line of a path such as `sites.eu.routes[3].key`, counted from 1
 
 
 def read_document_with_lines(file: Path) -> tuple[Any, FindLine]:

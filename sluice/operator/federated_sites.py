@@ -75,7 +75,7 @@ def _invocation_client(name: SiteName) -> Client:
     try:
         return ControlClient.connect(name.connect(), FEDERATION)
     except NotUsable as error:
-        raise NotUsable(f"{name}: {error}") from error  # names the site, as a command may read several
+        raise NotUsable(f"{name}: {error}") from error  # the error names the site, because a command may read several
 
 
 _open_client: ContextVar[OpenClient] = ContextVar("asking", default=_invocation_client)
@@ -83,15 +83,12 @@ _open_client: ContextVar[OpenClient] = ContextVar("asking", default=_invocation_
 
 @contextmanager
 def use_clients(open_client: OpenClient) -> Iterator[None]:
-    """Use these clients for all sites in this context, as the console does for its cached clients."""
+    """Use `open_client` for all sites in this context, as the console does for its cached clients."""
     before = _open_client.set(open_client)
     try:
         yield
     finally:
         _open_client.reset(before)
-
-
-# Discovery of all sites over links
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +104,7 @@ class DiscoveredSites:
 
 
 def discover_sites(names: Iterable[str], *, most: int = MAX_SITES) -> DiscoveredSites:
-    """Read these sites and all that are linked to them, breadth first, until `most` have been read.
+    """Read these sites and all that are linked to them, breadth first, until `most` sites have been read.
 
     Raises an error of these sites themselves; errors of the others are in `not_reached`.
     """
@@ -154,7 +151,7 @@ def _read_ways(opened: OpenSite, view: SiteView) -> Sequence[PathView]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Neighbour:
-    """A linked site. `name` is None if the credentials for the site with the link don't reach it."""
+    """A linked site. `name` is None if the credentials of the site with the link don't reach the linked site."""
 
     tag: str
     account: str
@@ -190,7 +187,7 @@ def _open_neighbour(neighbour: _Neighbour) -> tuple[OpenSite, SiteView]:
 
 
 def _build_map_site(view: SiteView, reached: Iterable[str]) -> MappedSite:
-    """Build a site of the map, without the links and bridges that a readable peer declared and reports itself."""
+    """Build a site of the map, without the links and bridges that a readable peer declared, which that peer reports."""
     links = [link for link in view.links if not (link.served and link.peer in reached)]
     names = {link.name for link in links}
     shown_names = {bridge.src: bridge.reads for bridge in view.bridges if bridge.src_is_queue and bridge.reads}

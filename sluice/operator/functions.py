@@ -20,7 +20,7 @@ SWEEPER = "SluiceRendezvous", "SweeperFunctionName"
 class ControlClient:
     """Invokes a control function synchronously.
 
-    A retry may repeat an operation: of a session that is started twice, the unused one expires.
+    A retry may repeat an operation. If that starts a session twice, the unused session expires.
     """
 
     connection: Connection
@@ -59,7 +59,7 @@ class DeployedFunction:
 
     @classmethod
     def fetch(cls, connection: Connection, name: str) -> "DeployedFunction":
-        """Fetch it by name or ARN. Raises `CallFailed`, or `NotUsable` if its variables can't be decrypted."""
+        """Fetch a function by name or ARN. Raises `CallFailed`, or `NotUsable` if its variables can't be decrypted."""
         with calls("GetFunctionConfiguration"):
             configuration = connection.client("lambda").get_function_configuration(FunctionName=name)
         environment = configuration.get("Environment", {})

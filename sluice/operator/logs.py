@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 from sluice.aws.clients import calls
 
-# Lines may appear this long after their time: CloudWatch Logs needs seconds, and AWS accepts clocks that are up to five
-# minutes off.
+# Lines may be this late: CloudWatch Logs needs seconds, and AWS accepts clocks that are wrong by up to five minutes.
 LATE_MS = 300_000
 
 
@@ -20,23 +19,23 @@ class LogLine(NamedTuple):
 
 @dataclass(slots=True)
 class FunctionLogs:
-    """Reads a function's log group from a start time on. `client` is boto3's `logs` client."""
+    """Reads a function's log group from time `since_ms` on. `client` is boto3's `logs` client."""
 
     client: Any
     log_group: str
     since_ms: int
-    _yielded: dict[object, int] = field(default_factory=dict)  # times by line id, to yield each line once
-    _next_page: Mapping[str, str] = field(default_factory=dict)  # the page token where the last call stopped
+    _yielded: dict[object, int] = field(default_factory=dict)  # times of yielded lines by id, to yield each line once
+    _next_page: Mapping[str, str] = field(default_factory=dict)  # token of the page at which the last call stopped
 
     def new_lines(self, word: str, *, now_ms: int, may_go_on: Callable[[], bool] = lambda: True) -> Iterator[LogLine]:
-        """Yield the lines with this word that no earlier call yielded, in order of time. Raises `CallFailed`.
+        """Yield lines that contain `word` and that no earlier call yielded, in order of time. Raises `CallFailed`.
 
         CloudWatch Logs searches about a mebibyte per request. Further requests are made while `may_go_on` returns true;
         the next call continues where this one stops.
         """
         is_allowed = True
         while is_allowed:
-            # If the request fails, as with an expired token, the next one starts at the first page.
+            # If a request fails, for example because of an expired token, the next call begins at the first page.
             next_page, self._next_page = self._next_page, {}
             with calls("FilterLogEvents"):
                 page = self.client.filter_log_events(

@@ -18,13 +18,13 @@ from sluice.message import Message, Value
 from sluice.operator.documents import BadFile, read_document
 from sluice.splitting.filters.texts import Envelope, FilterInput
 
-MESSAGE_LISTS = ("messages", "records")  # in the output of `aws sqs receive-message`, in a Lambda event
+MESSAGE_LISTS = ("messages", "records")  # the list's name in output of `aws sqs receive-message`, and in a Lambda event
 
 
 class _Value(Struct, frozen=True, rename="camel"):
     data_type: str
     string_value: str | None = None
-    binary_value: bytes | None = None  # Base64
+    binary_value: bytes | None = None  # encoded as Base64
 
     def value(self) -> Value:
         content = self.string_value or "" if self.binary_value is None else self.binary_value
@@ -64,9 +64,8 @@ def parse_filter_input(document: Mapping[Any, Any], file: Path, *, envelope: Env
     except Malformed as error:
         raise BadFile(file, str(error).removeprefix(f"{file}: ")) from error
     message = Message(message_id=fields.message_id, body=fields.body, attributes=attributes, system=fields.attributes)
-    filter_input = FilterInput.from_message(
-        message, envelope=replace(envelope, s3_event=False)
-    )  # the file has the S3 metadata
+    # S3 metadata comes from the file, not from S3.
+    filter_input = FilterInput.from_message(message, envelope=replace(envelope, s3_event=False))
     return filter_input if fields.s3_metadata is None else filter_input.with_metadata(fields.s3_metadata)
 
 

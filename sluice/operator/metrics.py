@@ -11,15 +11,14 @@ from sluice.aws.clients import calls
 from sluice.aws.metrics import NAMESPACE
 from sluice.stages import add_stage_prefix
 
-MAX_QUERIES = 500  # metrics in one request
-MAX_VALUES = 100_800  # in one response
+MAX_QUERIES = 500  # CloudWatch's limit of metrics per request
+MAX_VALUES = 100_800  # CloudWatch's limit of values per response
 PERIOD_S = 60
 LOOK_BACK_MS = 15 * 60_000  # SQS publishes the age of the oldest message every minute, some minutes late
-MAX_ROUTES = 250  # two metrics each, of the 500 in one request
+MAX_ROUTES = 250  # each route has two metrics, and a request at most 500
 K = TypeVar("K")
-Series = Sequence[
-    tuple[int, float]
-]  # start of a period in ms since the epoch, and its value; periods without data are left out
+# The start of each period in milliseconds since the epoch, and its value. Periods without data are left out.
+Series = Sequence[tuple[int, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +39,7 @@ def metrics_per_request(periods: int) -> int:
 def read_series(
     cloudwatch: Any, metrics: Mapping[K, Metric], *, since_ms: int, until_ms: int, period_s: int = PERIOD_S
 ) -> Mapping[K, Series]:
-    """Read metrics, returned by the same keys, the oldest value first. Raises `CallFailed`."""
+    """Read metrics. Returns each metric's series under the same key, the oldest value first. Raises `CallFailed`."""
     series: dict[K, list[tuple[int, float]]] = {name: [] for name in metrics}
     names = list(metrics)
     for start in range(0, len(names), MAX_QUERIES):
@@ -80,7 +79,7 @@ class Lag:
 def read_lags(
     cloudwatch: Any, queues: Mapping[str, str | None], *, now_ms: int, stage: str | None = None
 ) -> Mapping[str, Lag]:
-    """Read routes' lags by route. `queues` has the source queue of each, if it is known. Raises `CallFailed`."""
+    """Read the lags of routes, by route. `queues` has routes' source queues, as far as known. Raises `CallFailed`."""
     namespace = add_stage_prefix(NAMESPACE, stage)
     routes = list(queues)[:MAX_ROUTES]
     if not routes:

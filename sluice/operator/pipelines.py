@@ -20,9 +20,9 @@ from sluice.pipeline.operations import StartBatch, StartLand
 from sluice.stages import add_stage_prefix
 
 STACK = "SluicePipeline"
-MAX_STREAMS = 100  # in one FilterLogEvents request
+MAX_STREAMS = 100  # CloudWatch's limit of log streams per request
 FUNCTION = STACK, "JobsFunctionName"
-QUEUE_VARIABLE = "SLUICE_QUEUE_URL"  # as `sluice split run` sets it
+QUEUE_VARIABLE = "SLUICE_QUEUE_URL"  # `sluice split run` sets this variable
 RUN_LOCAL_FOLDER = BUILD / "pipeline"
 
 
@@ -111,7 +111,7 @@ class BucketFiles:
     bucket: str
 
     def names(self, folder: str, *, after: str = "") -> Sequence[str]:
-        """List names as `Files.names` does, with a request for each thousand."""
+        """List the names in a folder that sort after `after`. Each request returns at most a thousand."""
         prefix = f"{folder}/"
         pages = self.client.get_paginator("list_objects_v2").paginate(
             Bucket=self.bucket, Prefix=prefix, StartAfter=f"{prefix}{after}", Delimiter="/"
@@ -120,7 +120,7 @@ class BucketFiles:
             return [entry["Key"].removeprefix(prefix) for page in pages for entry in page.get("Contents", [])]
 
     def read(self, path: str) -> bytes:
-        """Read a file as `Files.read` does."""
+        """Read an object of the bucket. Raises `CallFailed`."""
         with calls("GetObject"):
             content: bytes = self.client.get_object(Bucket=self.bucket, Key=path)["Body"].read()
         return content
@@ -133,7 +133,7 @@ class FolderFiles:
     root: Path
 
     def names(self, folder: str, *, after: str = "") -> Sequence[str]:
-        """See the port."""
+        """List the names in a folder that sort after `after`."""
         try:
             names = [path.name for path in (self.root / folder).iterdir() if path.is_file()]
         except (FileNotFoundError, NotADirectoryError):
@@ -141,7 +141,7 @@ class FolderFiles:
         return sorted(name for name in names if name > after)
 
     def read(self, path: str) -> bytes:
-        """See the port."""
+        """Read a file. Raises `Malformed` if that fails."""
         try:
             return (self.root / path).read_bytes()
         except OSError as error:

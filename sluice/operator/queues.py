@@ -22,7 +22,7 @@ def queue_url(connection: Connection, name: str) -> str:
     """Return a queue's URL by its URL, its name in cdk.json, or its SQS name. Raises `QueueGone`, `CallFailed`."""
     if name.startswith(("http://", "https://")):
         return name
-    # The description of the stack's output is the queue's name. There may be no stack.
+    # The description of a stack's output is the name of a queue. The stack may not exist.
     with suppress(CallFailed, NotUsable):
         for output in list_outputs(connection, FEDERATION_STACK):
             if output.get("Description") == name and QUEUE_OUTPUT.fullmatch(output["OutputKey"]):

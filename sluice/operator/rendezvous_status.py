@@ -50,7 +50,7 @@ class RendezvousStatus:
     dead_letters: int
     latest_dead_letters: Sequence[RecentDeadLetter]
     waiting: Mapping[Pool, int]
-    recent_offers: Mapping[str, int]  # counts by state
+    recent_offers: Mapping[str, int]  # counts of offers by state
 
 
 def read_status(connection: Connection) -> RendezvousStatus:
@@ -65,7 +65,7 @@ def read_status(connection: Connection) -> RendezvousStatus:
     pools = DynamoProxyPools(dynamodb, deployment.waiting_table_name, random.random)
     minutes, hours = DynamoPaceStore(dynamodb, deployment.waiting_table_name).read_recent_counts(now_ms=at_ms)
     shards = compute_pace(minutes, hours, now_ms=at_ms).shards
-    # Some dead letters, chosen by SQS, which stay in the queue
+    # SQS chooses which dead letters it returns. All of them stay in the queue.
     latest = [
         RecentDeadLetter(
             sent_at_ms=letter.message.sent_at_ms or 0,
@@ -116,7 +116,7 @@ def rendezvous_document(rendezvous: RendezvousStatus) -> dict[str, Any]:
     }
 
 
-# The latest offers in the site's table, until the sweeper deletes them; without addresses and clients
+# Latest offers: the site's table has them until the sweeper deletes them. Addresses and clients are not read.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,11 +23,10 @@ from sluice.operator.site_names import REGION
 
 POLL_S = 0.5
 MAX_NAME_CHARACTERS = 100
-MAX_SITES_CHECKED = 16  # for problems of a new route; each takes about a second
+MAX_SITES_CHECKED = 16  # sites checked for problems of a new route; each takes about a second
 HASH_CHARACTERS = 12
-STUCK_STATES = frozenset(
-    {LinkState.CLOSING, LinkState.FAILED, LinkState.PAUSED}
-)  # a link does not leave these by itself
+# A link stays in these states until an operator intervenes.
+STUCK_STATES = frozenset({LinkState.CLOSING, LinkState.FAILED, LinkState.PAUSED})
 
 _LINK_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.:#*-]")
@@ -44,7 +43,7 @@ class NotOperational(SluiceError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerSite:
-    """The other site. `site` and `view` are None if it wasn't read, `address` if only its tag is known."""
+    """The other site of a link. `site` and `view` are None if it wasn't read, `address` if only its tag is known."""
 
     tag: str
     address: Introduction | None = None
@@ -53,7 +52,7 @@ class PeerSite:
 
     @classmethod
     def find(cls, text: str) -> "PeerSite":
-        """Read the site of this name, or take the tag of one that is linked already."""
+        """Read the site with this name, or use the text as the tag of a site that is linked already."""
         if is_tag(text) and not REGION.fullmatch(text):
             return cls(tag=text)
         site = open_site(text)
@@ -62,7 +61,7 @@ class PeerSite:
 
     @classmethod
     def from_address(cls, address: Introduction) -> "PeerSite":
-        """Take the address that `sluice link address` printed at the peer."""
+        """Use an address that `sluice link address` printed at the peer."""
         return cls(tag=address.tag, address=address)
 
 
@@ -94,9 +93,6 @@ class PeerAccess:
     role_arn: str | None = None
     external_id: str | None = None
     sqs_urls: Sequence[str] = ()
-
-
-# Links
 
 
 def add_link(
@@ -146,7 +142,7 @@ def _link(ends: LinkEnds, name: str, *, durable: bool, access: PeerAccess) -> Li
 
 
 def find_or_add_link(ends: LinkEnds, *, name: str | None, durable: bool) -> str:
-    """Return the name of the link to use, which is added if there is none. Raises `BadRoute` if it is ambiguous."""
+    """Return the name of the link to use, which is added if there is none. Raises `BadRoute` if several links match."""
     existing = _find_link(ends, name)
     if existing is not None:
         return existing
@@ -175,9 +171,6 @@ def delete_link(ends: LinkEnds, *, name: str | None) -> str:
         raise BadRoute(f"no link{named} goes from {ends.view.tag} to {ends.peer.tag}")
     ends.site.client.ask(CloseLink(name=link_name))
     return link_name
-
-
-# Routes
 
 
 def add_route(ends: LinkEnds, declaration: BridgeDeclaration, *, link: str | None) -> Bridge:
@@ -225,7 +218,7 @@ def route_name(bridge: BridgeDeclaration, link: str) -> str:
 
 
 def find_route(ends: LinkEnds, declaration: BridgeDeclaration, *, link: str | None) -> BridgeView:
-    """Find the declared route over this link, or over any. Raises `BadRoute` if there is none or more than one."""
+    """Find a declared route over this link, or over any link for None. Raises `BadRoute` if not exactly one matches."""
     links = {link_view.name for link_view in ends.view.links_to(ends.peer.tag) if link in {None, link_view.name}}
     routes = [route for route in ends.view.bridges if route.link in links and _is_same_route(route, declaration)]
     if len(routes) > 1:
@@ -248,7 +241,7 @@ def _is_same_route(bridge: BridgeView, declaration: BridgeDeclaration) -> bool:
 
 
 def wait_until_operational(site: OpenSite, name: str, *, timeout_s: float) -> BridgeView:
-    """Wait until the route carries messages, and return it; 0 does not wait. Raises `NotOperational`."""
+    """Return the route once it carries messages, or at once if `timeout_s` is 0. Raises `NotOperational`."""
     deadline = time.monotonic() + timeout_s
     while True:
         view = site.view()
@@ -274,9 +267,9 @@ def wait_until_operational(site: OpenSite, name: str, *, timeout_s: float) -> Br
 
 
 def find_problems(ends: LinkEnds, route: Bridge) -> tuple[Finding, ...]:
-    """Find whether a new route duplicates or loses messages, from the sites nearby.
+    """Check, from the sites nearby, whether a new route duplicates or loses messages.
 
-    Returns nothing if they can't be read, because the route has been added and the map shows such problems, too.
+    Returns nothing if the sites can't be read, because the route has been added and the map shows such problems, too.
     """
     try:
         topology = discover_sites([str(ends.site.name)], most=MAX_SITES_CHECKED).topology

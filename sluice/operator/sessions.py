@@ -16,9 +16,9 @@ from sluice.splitting.filters.values import QueueFilters
 from sluice.splitting.operations import AnySession, FindSession, KeepSession, QueueView, StartSession, StopSession
 from sluice.splitting.sessions.state import ALIVE, Status
 
-READY_WITHIN_S = 960.0  # more than the function's own limit, whose error gives the reason
+READY_WITHIN_S = 960.0  # longer than the control function's own limit, whose error gives the reason
 POLL_S = 0.25
-HEARTBEAT_INTERVAL_S = 8.0  # the session expires after three missed heartbeats
+HEARTBEAT_INTERVAL_S = 8.0  # a session expires after three missed heartbeats
 
 
 def current_owner() -> str:
@@ -47,7 +47,7 @@ class OpenSession:
         raise SessionFailed(f"the session has no queue for {queue_id!r}")
 
     def send_heartbeat(self) -> None:
-        """Send one heartbeat. A failed call is ignored, as the next one replaces it."""
+        """Send one heartbeat. A failed heartbeat is ignored, because the next one makes up for it."""
         try:
             session_view = self.client.ask(KeepSession(session_id=self.view.session_id))
         except RequestRefused as error:
@@ -59,7 +59,7 @@ class OpenSession:
                 self._end(session_view.reason or session_view.status)
 
     def send_heartbeats(self, every_s: float = HEARTBEAT_INTERVAL_S) -> None:
-        """Send heartbeats until the session ends, here or elsewhere."""
+        """Send heartbeats until the session ends, whether this program ends it or not."""
         while not self.ended.wait(every_s):
             self.send_heartbeat()
 

@@ -14,13 +14,13 @@ from sluice.local.cloud import Cloud, CloudFailed, find_cloud, require_running
 from sluice.local.sites import DEFAULT_SITE, SITE, Site
 from sluice.stages import STAGE, is_stage
 
-HERE = "."  # as an argument: the site given by the options
+HERE = "."  # argument for the site that the options select
 FIRST_SITE = "first"  # the value of --local without an argument
-PARAMETER_PREFIX = "site_"  # of the options' parameters, as commands have a `site` and a `region` of their own
+PARAMETER_PREFIX = "site_"  # prefix of the options' parameters, because commands have their own `site` and `region`
 
 _REGION = r"[a-z]{2}(?:-[a-z]+)+-\d"
 REGION = re.compile(_REGION)
-# A site's default tag is its region and account; with a stage, the region has no hyphens for lack of room.
+# A site's default tag is its region and account; with a stage, the region has no hyphens, to shorten the tag.
 _NAME = re.compile(rf"({_REGION})-(\d{{12}})")
 _NAME_WITH_STAGE = re.compile(
     rf"({STAGE})-(\d{{12}})([a-z]{{2}})(gov|iso[a-z]?)?((?:north|south)?(?:east|west)?|central)(\d)"
@@ -37,7 +37,7 @@ class OtherAccount(BadConfiguration):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedSiteName:
-    """The parts of a site's name; None for those it leaves out. The account may be one of the embedded cloud."""
+    """The parts of a site's name; None for parts that the name omits. The account may be one of the embedded cloud."""
 
     region: str | None = None
     profile: str | None = None
@@ -108,7 +108,7 @@ class SiteName:
         return (f"{self.profile}@{self.region}" if self.profile and self.region else self.region or HERE) + stage
 
     def peer_name(self, region: str, account: str, *, of_account: str, stage: str | None = None) -> "SiteName | None":
-        """Name a peer of this site, which is `of_account`; None if the same credentials don't reach the peer."""
+        """Return a peer's name. This site has account `of_account`; None if its credentials don't reach the peer."""
         if self.local_account is not None:
             return SiteName(region, local_account=account, stage=stage)
         return SiteName(region, profile=self.profile, stage=stage) if account == of_account else None
@@ -126,12 +126,12 @@ class SiteName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteOptions:
-    """A command's site options. A site's name takes precedence over them, and they over the environment."""
+    """A command's site options. A site's name takes precedence over options, and options over environment variables."""
 
     site: str | None = None
     profile: str | None = None
     region: str | None = None
-    local: str | None = None  # FIRST_SITE without an argument
+    local: str | None = None  # FIRST_SITE if the option has no argument
     stage: str | None = None
 
     @classmethod

@@ -110,7 +110,7 @@ def run_in_thread(task: Callable[[], T]) -> "Future[T]":
 
 
 class SiteClient:
-    """Reads a site for its parts, and makes each call that several of them need only once."""
+    """Reads a site for all parts of its status. Calls that several parts need are made only once."""
 
     def __init__(self, connection: Connection, *, is_local: bool) -> None:
         self.connection = connection
@@ -119,7 +119,7 @@ class SiteClient:
         self._futures: dict[str, Future[Any]] = {}
 
     def outputs(self, stack: str) -> Mapping[str, str]:
-        """Return a stack's outputs, by its name without the stage. Raises `NotDeployed` and as `all_stacks` does."""
+        """Return the outputs of a stack, named without the stage. Raises `NotDeployed` and `all_stacks`' errors."""
         name = add_stage_prefix(stack, self.connection.stage)
         stacks = self.stacks()
         if name in stacks:
@@ -128,7 +128,7 @@ class SiteClient:
         return stored
 
     def stacks(self) -> Mapping[str, StackView]:
-        """Return all stacks of the account and region, by name. Raises as `all_stacks` does."""
+        """Return all stacks of the account and region, by name. Raises `all_stacks`' errors."""
         stacks: Mapping[str, StackView] = self.run_once("stacks", partial(all_stacks, self.connection)).result()
         return stacks
 
@@ -161,7 +161,7 @@ class SiteClient:
         return self.run_once(url, partial(self.read_depth, url))
 
     def read_depth(self, url: str) -> QueueDepth:
-        """Read a queue's depth from the sweeper's status if it has it, else from SQS. Raises `CallFailed`."""
+        """Read a queue's depth: from the sweeper's status if it has the queue, else from SQS. Raises `CallFailed`."""
         with suppress(SluiceError):
             if url in self._sweeper_queue_urls():
                 return self.rendezvous().result().held[url]
@@ -191,14 +191,11 @@ class SiteClient:
         return {"name": bridge.reads}
 
     def run_once(self, name: str, task: Callable[[], T]) -> "Future[T]":
-        """Start a task, or return the future of the one that was started under this name."""
+        """Start a task and return its future; for a name that was used before, return the future of that task."""
         with self._lock:
             if name not in self._futures:
                 self._futures[name] = run_in_thread(task)
             return self._futures[name]
-
-
-# Status of each part
 
 
 def _rendezvous(site: SiteClient) -> Part:

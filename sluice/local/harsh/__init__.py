@@ -1,5 +1,5 @@
 """Behaviours of AWS that the embedded cloud imitates only with `sluice local up --harsh`.
 
-`behaviours` are the settings, `hardening` installs them, and each other module has one service's behaviours. Where
-ministack differs from what AWS always does, `sluice.local.patches` corrects it, harsh or not.
+`behaviours` has the settings, `hardening` installs the behaviours, and each other module has those of one service. What
+AWS always does is not here: `sluice.local.patches` corrects the emulator, ministack, with and without `--harsh`.
 """

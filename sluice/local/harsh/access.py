@@ -14,7 +14,7 @@ import ministack.services.sqs
 from sluice.local.harsh.behaviours import Behaviours
 
 ACCESS_KEY_ID = re.compile(rb"<AccessKeyId>(\w+)</AccessKeyId>")
-# What changes what a role or a user may do, by the parameter that names whom.
+# The actions that change permissions, by the parameter that names the role or user.
 POLICY_CHANGES = {
     "RoleName": ("CreateRole", "PutRolePolicy", "DeleteRolePolicy", "AttachRolePolicy", "DetachRolePolicy"),
     "UserName": ("PutUserPolicy", "DeleteUserPolicy", "AttachUserPolicy", "DetachUserPolicy"),
@@ -25,12 +25,12 @@ NO_ROLE = "The role defined for the function cannot be assumed by Lambda."
 
 
 def change_access_slowly(behaviours: Behaviours) -> Callable[[str], bool]:
-    """Let access keys, roles, and roles' and users' policies act some time after they are made or changed.
+    """Delay the effect of new access keys, new roles, and changed policies of roles and users.
 
-    "A change that you make in IAM … takes time to become visible", so a new key is unknown, a new role can't be had by
-    a function, and policies are as they were. What CloudFormation makes acts at once.
+    On AWS, "a change that you make in IAM … takes time to become visible". Until then a new key is unknown, Lambda
+    can't assume a new role, and old policies apply. Changes by CloudFormation take effect at once.
 
-    Returns what tells, by its name, whether a role of the request's account was changed so that it doesn't act yet.
+    Returns a function that takes a role's name, and returns whether that role of the request's account is changing.
     https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot.html
     """
     iam, evaluator, functions = ministack.services.iam, ministack.core.iam_evaluator, ministack.services.lambda_svc
@@ -76,14 +76,14 @@ def change_access_slowly(behaviours: Behaviours) -> Callable[[str], bool]:
 
 
 def change_queue_policies_slowly(behaviours: Behaviours) -> None:
-    """Let a queue's policy act some time after it is changed; it is read as it was written at once.
+    """Delay the effect of a changed queue policy. Reading the policy returns the new one at once.
 
     A change of a queue's attributes "can take up to 60 seconds for most of the attributes to propagate".
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SetQueueAttributes.html
     """
     sqs = ministack.services.sqs
     dispatch, enforce, policy_of = sqs._dispatch, sqs._enforce_queue_policy, sqs.queue_policy_for_arn  # noqa: SLF001
-    before: dict[str, tuple[float, str]] = {}  # by ARN: until when the old policy acts, and that policy
+    before: dict[str, tuple[float, str]] = {}  # by queue ARN: the old policy, and the time until which it applies
 
     def acting(arn: str, policy: str) -> str:
         until, old = before.get(arn, (0.0, ""))
@@ -113,7 +113,7 @@ def change_queue_policies_slowly(behaviours: Behaviours) -> None:
 
 
 def _delay_policies(parameter: str, gathers: str, delayed: Callable[[], float]) -> Callable[[str], bool]:
-    """Have the old policies of a role or a user act for a while after a change of them. Returns what tells of that."""
+    """Delay the effect of changed policies. Returns a function that tells by name whether a change is pending."""
     handlers, evaluator = ministack.services.iam._IAM_HANDLERS, ministack.core.iam_evaluator  # noqa: SLF001 - no public hook
     gather = getattr(evaluator, gathers)
     before: dict[tuple[str, str], tuple[float, list[Any]]] = {}

@@ -1,4 +1,4 @@
-"""Settings of a harsh cloud, passed to its process as text."""
+"""Settings of the embedded cloud's harsh mode, passed to the cloud's process as text."""
 
 import json
 import re
@@ -7,35 +7,35 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behaviours:
-    """Every behaviour, at AWS's own measure. Delays are in seconds, before `scale`; chances are of one call or message.
+    """All imitated behaviours. Delays are AWS's, in seconds before `scale`; chances are per call or message.
 
-    With the same seed and the same order of calls the same calls are hit.
+    The same seed and the same order of calls give the same faults.
     """
 
     seed: int = 0
-    scale: float = 1.0  # of all delays
+    scale: float = 1.0  # factor for all delays
 
     queue_appears_s: float = 1.0
-    queue_appears_late: float = 1.0  # chance that a new queue isn't there at first
-    queues_there_at_once: str = ""  # pattern of the names of those that are all the same
+    queue_appears_late: float = 1.0  # chance that a new queue is invisible for `queue_appears_s`
+    queues_there_at_once: str = ""  # pattern of the names of queues that are visible at once
     queue_name_taken_s: float = 60.0
-    deleted_queue_takes: float = 0.1  # chance that a deleted queue takes a message, which is lost
+    deleted_queue_takes: float = 0.1  # chance that a deleted queue accepts a message, which is lost
     mapping_changes_s: float = 10.0
-    access_changes_s: float = 10.0  # of keys, roles, and roles' and users' policies
+    access_changes_s: float = 10.0  # delay until changed keys, roles and policies take effect
     queue_policy_acts_s: float = 60.0
-    duplicated: float = 0.02  # chance of a received message to come again
+    duplicated: float = 0.02  # chance that a received message is delivered again
     duplicate_within_s: float = 30.0
-    reordered: float = 0.5  # chance of a receive to take of those that wait in any order
-    short_poll_misses: float = 0.3  # chance of a message that waits
-    throttled: float = 0.01  # chance of a call of SQS, DynamoDB, Lambda or IAM
-    entry_fails: float = 0.01  # chance of an entry of a batch
-    fifo_entry_fails: float = 0.01  # the same, of a batch for a FIFO queue
+    reordered: float = 0.5  # chance that a receive takes waiting messages in random order
+    short_poll_misses: float = 0.3  # chance that a short poll misses a waiting message
+    throttled: float = 0.01  # chance that SQS, DynamoDB, Lambda or IAM refuses a call
+    entry_fails: float = 0.01  # chance that one entry of a batch fails
+    fifo_entry_fails: float = 0.01  # chance that one entry of a batch for a FIFO queue fails
     expired_item_stays_s: float = 172_800.0
-    frozen: bool = True  # functions, between invocations
-    limits: bool = True  # of names, policies, attributes, messages and environments
+    frozen: bool = True  # whether execution environments are frozen between invocations
+    limits: bool = True  # whether AWS's limits on names, policies, messages and variables are enforced
 
     def __post_init__(self) -> None:
-        """Refuse what is no chance and no delay."""
+        """Raise ValueError for a negative delay or a chance outside 0 to 1, `re.error` for a malformed pattern."""
         re.compile(self.queues_there_at_once)
         for name, value in asdict(self).items():
             if name.endswith("_s") or name == "scale":
@@ -46,14 +46,14 @@ class Behaviours:
                 raise ValueError(f"{name} can't be {value}")
 
     def scale_delay(self, delay_s: float) -> float:
-        """Give how long a delay takes in this cloud."""
+        """Return a delay multiplied by `scale`."""
         return delay_s * self.scale
 
     def text(self) -> str:
-        """Write it as `parse` reads it."""
+        """Serialize the settings for `parse`."""
         return json.dumps(asdict(self))
 
     @classmethod
     def parse(cls, text: str) -> "Behaviours":
-        """Read what `text` has written."""
+        """Parse settings that `text` serialized."""
         return cls(**json.loads(text))

@@ -1,4 +1,4 @@
-"""How standard queues deliver: twice, in any order, and not all that a short poll asks for."""
+"""Imitates how standard queues may deliver: duplicates, any order, and short polls that miss messages."""
 
 import time
 from collections.abc import Mapping
@@ -14,14 +14,14 @@ WAIT, DEFAULT_WAIT = "WaitTimeSeconds", "ReceiveMessageWaitTimeSeconds"
 
 
 def deliver_carelessly(behaviours: Behaviours, random: Random) -> None:
-    """Let standard queues, and no FIFO queue, deliver as they may.
+    """Deliver standard queues' messages twice, in any order, or not to a short poll. FIFO queues are unaffected.
 
-    A message "might be delivered more than once" and "out of order": a copy of a received one is received again, also
-    after the first was deleted, and those that wait come in any order.
+    On AWS a message "might be delivered more than once" and "out of order". Here a copy of a received message is
+    received again, even after the original was deleted, and waiting messages are received in random order.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/standard-queues-at-least-once-delivery.html
 
-    A short poll asks "only a subset of the servers" and "might not return all": each message may be missed. A trigger
-    polls long, as does who waits.
+    A short poll asks "only a subset of the servers" and "might not return all" messages, so here it may miss each
+    message. Long polls, such as those of triggers, miss none.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-short-and-long-polling.html
     """
     sqs = ministack.services.sqs
@@ -38,7 +38,7 @@ def deliver_carelessly(behaviours: Behaviours, random: Random) -> None:
     def collect_carelessly(queue: dict[str, Any], wanted: int, visibility_timeout_s: int) -> Any:
         if queue["is_fifo"]:
             return collect(queue, wanted, visibility_timeout_s)
-        # The queue's own list stays as it is: other threads change it meanwhile.
+        # Other threads change the queue's own list meanwhile, so a copy of the list is shuffled.
         messages = list(queue["messages"])
         if polls_short.get():
             messages = [message for message in messages if random.random() >= behaviours.short_poll_misses]
@@ -48,7 +48,7 @@ def deliver_carelessly(behaviours: Behaviours, random: Random) -> None:
         for message in received:
             if not message.get("is_copy") and random.random() < behaviours.duplicated:
                 later_s = random.uniform(0, behaviours.scale_delay(behaviours.duplicate_within_s))
-                # Another server still has the message, and knows nothing of this receive.
+                # The copy imitates a message on another server, which doesn't know of this receive.
                 copy = {"is_copy": True, "receipt_handle": None, "receive_count": message["receive_count"] - 1}
                 queue["messages"].append({**message, **copy, "visible_at": time.time() + later_s})
         return received
@@ -63,5 +63,5 @@ def _is_short(data: Mapping[str, Any], queue_url: str) -> bool:
     try:
         queue = sqs._get_q(data.get("QueueUrl") or queue_url)  # noqa: SLF001 - no public hook
     except sqs._Err:  # noqa: SLF001 - see above
-        return True  # there is none, which the request is told
+        return True  # the queue doesn't exist, which the request itself reports
     return not int(queue["attributes"].get(DEFAULT_WAIT) or 0)

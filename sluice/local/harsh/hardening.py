@@ -1,4 +1,4 @@
-"""Has the cloud of this process do what `Behaviours` say."""
+"""Installs the behaviours that `Behaviours` selects in the cloud of this process."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from sluice.local.patches.expiry import expire_items
 
 
 def harden(behaviours: Behaviours) -> None:
-    """Install every behaviour, once, before the cloud serves. Each wraps those before it."""
+    """Install every behaviour, once, before the cloud serves. Each wraps the ones installed before it."""
     random = Random(behaviours.seed)  # noqa: S311 - chances, not secrets
     delivery.deliver_carelessly(behaviours, random)
     is_changing = access.change_access_slowly(behaviours)
@@ -32,13 +32,13 @@ def harden(behaviours: Behaviours) -> None:
 
 
 def freeze_between_invocations() -> None:
-    """Stop an environment, with all that runs in it, once it has answered, until it is invoked again.
+    """Freeze an execution environment and all its processes after each response, until its next invocation.
 
     "Lambda freezes the execution environment when the runtime and each extension have completed and there are no
-    pending events"; what a function left running goes on when the environment is used again, or never.
+    pending events". What a function left running continues at the environment's next invocation, or never.
     https://docs.aws.amazon.com/lambda/latest/dg/lambda-runtime-environment.html
 
-    `sluice.local.patches.functions.end_environments_whole` has made each a process group.
+    Each environment is a process group, because of `sluice.local.patches.functions.end_environments_whole`.
     """
     worker = ministack.core.lambda_runtime.Worker
     invoke = worker.invoke

@@ -1,4 +1,4 @@
-"""AWS's limits of what is named, attached and sent, where ministack takes any."""
+"""Enforces AWS's limits on names, tags, policies, messages and environment variables, which ministack doesn't check."""
 
 import json
 import re
@@ -39,7 +39,7 @@ QUEUE_ATTRIBUTES = frozenset(
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-policies.html
 POLICY_BYTES, POLICY_STATEMENTS, POLICY_PRINCIPALS, POLICY_CONDITIONS, STATEMENT_ACTIONS = 8192, 20, 50, 10, 7
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html
-MESSAGE_BYTES = 1_048_576  # of one, and of a batch's together, with their attributes' names, types and values
+MESSAGE_BYTES = 1_048_576  # limit of a message, and of a batch, with attributes' names, types and values
 ATTRIBUTES = 10
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html
 ATTRIBUTE_NAME = re.compile(r"(?!\.)(?!.*\.\.)(?!.*\.$)(?!(?i:aws|amazon)\.)[A-Za-z0-9_.-]{1,256}")
@@ -49,9 +49,9 @@ ENVIRONMENT_BYTES = 4096
 
 
 def enforce_queue_limits() -> None:
-    """Refuse what SQS refuses of names, tags, attributes, policies and messages; the pages are at each limit.
+    """Refuse the names, tags, attributes, policies and messages that SQS refuses. AWS's pages are named at each limit.
 
-    A policy counts also where CloudFormation attaches it.
+    A policy that CloudFormation attaches is checked, too.
     """
     sqs, provisioners = ministack.services.sqs, ministack.services.cloudformation.provisioners
     dispatch, send = sqs._dispatch, sqs._act_send_message  # noqa: SLF001 - no public hook
@@ -77,7 +77,7 @@ def enforce_queue_limits() -> None:
 
 
 def enforce_function_limits() -> None:
-    """Refuse a function whose environment variables have more than 4 KB, by API and by CloudFormation.
+    """Refuse a function whose environment variables exceed 4 KB, whether an API call or CloudFormation creates it.
 
     https://docs.aws.amazon.com/lambda/latest/dg/configuration-envvars.html
     """
@@ -87,28 +87,28 @@ def enforce_function_limits() -> None:
     provision, reprovision = table["create"], table["update"]
 
     def create_limited(data: dict[str, Any]) -> Any:
-        fault = _environment_refusal(data)
-        return functions.error_response_json(*fault) if fault else create(data)
+        refusal = _environment_refusal(data)
+        return functions.error_response_json(*refusal) if refusal else create(data)
 
     def update_limited(name: str, data: dict[str, Any]) -> Any:
-        fault = _environment_refusal(data)
-        return functions.error_response_json(*fault) if fault else update(name, data)
+        refusal = _environment_refusal(data)
+        return functions.error_response_json(*refusal) if refusal else update(name, data)
 
     def provision_limited(logical_id: str, properties: dict[str, Any], *rest: Any) -> Any:
-        if fault := _environment_refusal(properties):
-            raise ValueError(fault[1])
+        if refusal := _environment_refusal(properties):
+            raise ValueError(refusal[1])
         return provision(logical_id, properties, *rest)
 
     def reprovision_limited(physical_id: str, old: Any, properties: dict[str, Any], *rest: Any) -> Any:
-        if fault := _environment_refusal(properties):
-            raise ValueError(fault[1])
+        if refusal := _environment_refusal(properties):
+            raise ValueError(refusal[1])
         return reprovision(physical_id, old, properties, *rest)
 
     functions._create_function, functions._update_config = create_limited, update_limited  # noqa: SLF001 - see above
     table["create"], table["update"] = provision_limited, reprovision_limited
 
 
-Refusal = tuple[str, str]  # SQS's code and text
+Refusal = tuple[str, str]  # SQS's error code and message
 
 
 def _raise_first(faults: Iterable[Refusal]) -> None:
@@ -147,7 +147,7 @@ def _tag_refusals(tags: Mapping[str, str]) -> Iterable[Refusal]:
 
 
 def _policy_refusals(text: str) -> Iterable[Refusal]:
-    """Count over the whole policy, as the quotas are written."""
+    """Yield errors of a queue policy. Quotas count over all its statements; only actions are counted per statement."""
     wrong = "InvalidAttributeValue", "Invalid value for the parameter Policy."
     try:
         policy = json.loads(text)
@@ -196,17 +196,17 @@ def _message_refusals(data: Mapping[str, Any]) -> Iterable[Refusal]:
 
 
 def _size(message: Mapping[str, Any]) -> int:
-    """Bytes that count: the body's, and of each attribute the name's, type's and value's."""
+    """Count the bytes of the message body, and of each attribute's name, type and value, as SQS does."""
     size = len(str(message.get("MessageBody", "")).encode("utf-8", "surrogatepass"))
     for name, attribute in (message.get("MessageAttributes") or {}).items():
         value = str(attribute.get("StringValue") or "").encode("utf-8", "surrogatepass")
-        binary = len(str(attribute.get("BinaryValue") or "")) * 3 // 4  # it is base64 here
+        binary = len(str(attribute.get("BinaryValue") or "")) * 3 // 4  # the value is Base64 here
         size += len(name) + len(str(attribute.get("DataType", ""))) + len(value) + binary
     return size
 
 
 def _environment_refusal(properties: Mapping[str, Any]) -> tuple[str, str, int] | None:
-    """Measure the variables as Lambda does, as JSON."""
+    """Return Lambda's error if the environment variables, measured as JSON, exceed the limit; None otherwise."""
     variables = (properties.get("Environment") or {}).get("Variables") or {}
     measured = json.dumps(variables, separators=(",", ":"), ensure_ascii=False)
     if len(measured.encode()) <= ENVIRONMENT_BYTES:

@@ -1,4 +1,4 @@
-"""Event source mappings, whose changes take a while."""
+"""Delays changes of event source mappings, as Lambda does."""
 
 import json
 import time
@@ -11,9 +11,9 @@ import ministack.services.lambda_svc
 from sluice.local.harsh.behaviours import Behaviours
 
 Response = tuple[int, Any, Any]
-REFUSED = 300  # HTTP's status, and above
+REFUSED = 300  # HTTP status codes from 300 on mean that a request failed
 STEADY = frozenset({"Enabled", "Disabled"})
-IN_USE = "Cannot update the event source mapping because it is in use."  # Lambda's own words
+IN_USE = "Cannot update the event source mapping because it is in use."  # Lambda's error message
 NO_QUEUE = (
     "Error occurred while ReceiveMessage. SQS Error Code: AWS.SimpleQueueService.NonExistentQueue. "
     "SQS Error Message: The specified queue does not exist for this wsdl version."
@@ -26,18 +26,18 @@ NOT_ALLOWED = "The provided execution role does not have permissions to call Rec
 def change_slowly(
     behaviours: Behaviours, *, is_there: Callable[[str], bool], is_changing: Callable[[str], bool]
 ) -> None:
-    """Let a mapping be Creating, Updating, Enabling, Disabling and Deleting before it is what was asked for.
+    """Delay changes of event source mappings, which meanwhile have states such as Creating, Updating or Disabling.
 
-    Until then it is as before, so one that is being disabled or deleted still polls, and a change is refused with
-    ResourceInUseException: "you tried to update an event source mapping in the CREATING state, or you tried to delete
-    an event source mapping currently UPDATING".
+    Until a change is done the mapping works as before: one that is being disabled or deleted still polls. Meanwhile
+    another change is refused with ResourceInUseException: "you tried to update an event source mapping in the CREATING
+    state, or you tried to delete an event source mapping currently UPDATING".
     https://docs.aws.amazon.com/lambda/latest/api/API_UpdateEventSourceMapping.html
     "It enters a Deleting state and might not be completely deleted for several seconds."
     https://docs.aws.amazon.com/lambda/latest/api/API_DeleteEventSourceMapping.html
 
-    A mapping to a queue that isn't there is refused, as Lambda tries it, and one of a function whose role doesn't act
-    yet; ministack takes any. `is_there` tells of a queue by its ARN, `is_changing` of a role by its name. What
-    CloudFormation changes is waited for by CloudFormation: it is there at once.
+    Lambda reads the queue of a new mapping. So a mapping is refused if its queue isn't visible yet, or if its
+    function's role has no effect yet; ministack accepts both. `is_there` takes a queue's ARN, `is_changing` a role's
+    name. CloudFormation waits until a change is done, so its changes take effect at once.
     """
     functions = ministack.services.lambda_svc
     create, update, delete = functions._create_esm, functions._update_esm, functions._delete_esm  # noqa: SLF001 - no public hook
@@ -82,11 +82,11 @@ class _PendingChanges:
 
     def __init__(self, behaviours: Behaviours) -> None:
         self._behaviours = behaviours
-        self._due: dict[str, tuple[float, bool]] = {}  # when, and whether the mapping is to be on then
+        self._due: dict[str, tuple[float, bool]] = {}  # when a change is done, and whether the mapping is then enabled
         self._lock = Lock()
 
     def begin(self, response: Response, state: str, *, acts_on: bool) -> Response:
-        """Have the mapping that the response tells of be in this state at first, and poll or not."""
+        """Put the mapping of a successful response into a transitional state, in which it polls only if `acts_on`."""
         if response[0] >= REFUSED:
             return response
         functions = ministack.services.lambda_svc
@@ -98,12 +98,12 @@ class _PendingChanges:
         return (202, *functions.json_response(functions._esm_response(mapping))[1:])  # noqa: SLF001 - see above
 
     def find_mapping(self, mapping_id: str) -> Any:
-        """Give a mapping as it is now, None where there is none."""
+        """Return a mapping in its current state; None if it doesn't exist."""
         self.finish_due()
         return ministack.services.lambda_svc._esms.get(mapping_id)  # noqa: SLF001 - no public hook
 
     def finish_due(self) -> None:
-        """Finish what is due, in every account and region; what nobody here began, as before a restart, at once."""
+        """Finish all due changes in every account and region, and at once those that a previous process began."""
         functions, now = ministack.services.lambda_svc, time.monotonic()
         with self._lock:
             for key, mapping in list(functions._esms._data.items()):  # noqa: SLF001 - no public hook
@@ -122,7 +122,7 @@ class _PendingChanges:
 def _refuse_unreadable(
     data: dict[str, Any], *, is_there: Callable[[str], bool], is_changing: Callable[[str], bool]
 ) -> Response | None:
-    """Refuse a mapping whose queue Lambda can't read yet."""
+    """Return Lambda's error if it can't read the mapping's queue yet; None otherwise."""
     functions, source = ministack.services.lambda_svc, data.get("EventSourceArn", "")
     record = functions._functions.get(functions._resolve_name(data.get("FunctionName", ""))) or {}  # noqa: SLF001 - no public hook
     role = str(record.get("config", {}).get("Role", "")).rsplit("/", 1)[-1]

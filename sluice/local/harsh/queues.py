@@ -1,4 +1,4 @@
-"""Queues that have just been made or deleted."""
+"""Imitates the delays after a queue is created or deleted."""
 
 import re
 import time
@@ -11,25 +11,25 @@ import ministack.services.sqs
 
 from sluice.local.harsh.behaviours import Behaviours
 
-Queue = tuple[str, str, str]  # account, region, name
+Queue = tuple[str, str, str]  # account, region, queue name
 NOT_THERE = "The specified queue does not exist."
 DELETED_RECENTLY = "You must wait 60 seconds after deleting a queue before you can create another with the same name."
 SENDS = frozenset({"SendMessage", "SendMessageBatch"})
 WITHOUT_QUEUE = frozenset({"CreateQueue", "ListQueues"})
-MAX_REMEMBERED = 10_000  # names that are remembered; the oldest are forgotten
+MAX_REMEMBERED = 10_000  # queues whose delays are remembered; the oldest are forgotten
 
 
 def delay_queues(behaviours: Behaviours, random: Random) -> Callable[[str], bool]:
-    """Let a new queue not be there at first, and a deleted one's name be taken.
+    """Hide a new queue at first, and reserve the name of a deleted queue for a while.
 
-    Returns what tells whether a queue of the request's account and region is there, by its ARN.
+    Returns a function that takes the ARN of a queue in the request's region, and returns whether the queue is visible.
 
     "After you create a queue, you must wait at least one second after the queue is created to be able to use the
-    queue": until then it is answered that there is none.
+    queue". Until then requests fail with the error that the queue does not exist.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html
 
     "If you delete a queue, you must wait at least 60 seconds before creating a queue with the same name", and requests
-    that involve it "might succeed" in these 60 seconds: what is sent then is lost.
+    that involve it "might succeed" in these 60 seconds. Messages sent then are lost.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteQueue.html
     """
     sqs = ministack.services.sqs
@@ -52,7 +52,7 @@ def delay_queues(behaviours: Behaviours, random: Random) -> Callable[[str], bool
             is_lost = taken and error.code == "QueueDoesNotExist" and action in SENDS
             if not (is_lost and random.random() < behaviours.deleted_queue_takes):
                 raise
-            # The send is answered as if the queue were there.
+            # The response is the same as if the queue existed, but the message is lost.
             receipts = [_fake_receipt(entry) for entry in data.get("Entries", [data])]
             return receipts[0] if action == "SendMessage" else {"Successful": receipts, "Failed": []}
         is_late = is_new and random.random() < behaviours.queue_appears_late
@@ -72,7 +72,7 @@ def delay_queues(behaviours: Behaviours, random: Random) -> Callable[[str], bool
 
 
 def _request_queue(data: Mapping[str, Any], queue_url: str) -> Queue:
-    """Tell which queue a request is about, by its URL or its name."""
+    """Return the queue that a request names by URL or by name."""
     sqs, responses = ministack.services.sqs, ministack.core.responses
     account, name = sqs._queue_ref_from_urlish(str(data.get("QueueUrl") or queue_url or ""))  # noqa: SLF001
     name = name or str(data.get("QueueName", ""))

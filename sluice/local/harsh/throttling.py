@@ -1,4 +1,4 @@
-"""Calls that are refused now and then, though nothing is wrong with them."""
+"""Fails calls and entries of batches at random, although nothing is wrong with them."""
 
 from random import Random
 from typing import Any
@@ -33,7 +33,7 @@ THROUGHPUT_EXCEEDED = (
 
 
 def throttle(behaviours: Behaviours, random: Random) -> None:
-    """Refuse a call now and then, before anything is done, with the error that its service has for it.
+    """Refuse some calls at random, before they have an effect, with the throttling error of their service.
 
     SQS: RequestThrottled. https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html
     DynamoDB: ProvisionedThroughputExceededException for items, ThrottlingException for tables.
@@ -77,7 +77,7 @@ def throttle(behaviours: Behaviours, random: Random) -> None:
 
 
 def fail_entries(behaviours: Behaviours, random: Random) -> None:
-    """Fail single entries of a batch now and then, by no fault of the sender.
+    """Fail some entries of batches at random, as an error of SQS and not of the sender.
 
     "Because the batch request can result in a combination of successful and unsuccessful actions, you should check for
     batch errors even when the call returns an HTTP status code of 200."

@@ -13,10 +13,10 @@ STATE_READS = 100
 
 
 def name_by_region() -> None:
-    """Generate a physical name from the region too.
+    """Derive physical names of resources from the region, too.
 
-    ministack derives it from stack and logical id, so one stack in two regions names the same role, which is global:
-    the second deployment takes over the first one's. AWS's names end with a random part.
+    ministack derives a name from the stack and the logical id. So a stack's role, which is global, has the same name in
+    two regions, and the second deployment takes over the first one's. AWS's names end with a random part.
     https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-properties-name.html
     """
     provisioners, responses = ministack.services.cloudformation.provisioners, ministack.core.responses
@@ -35,17 +35,17 @@ def name_by_region() -> None:
 
 
 def keep_state_whole(end: Callable[[], None]) -> None:
-    """Save each service's state though triggers are at work, and end the process as soon as it is saved.
+    """Save each service's state even if triggers change it meanwhile, and end the process as soon as it is saved.
 
-    ministack reads a state once; where that changes meanwhile it logs an error and saves nothing of the service, so all
-    queues would be lost. It then waits for running invocations, whose answers nobody can receive any more.
+    ministack reads a state once. If the state changes meanwhile, it logs an error and saves nothing of the service, so
+    all queues would be lost. It then waits for running invocations, although no client can receive their responses.
     """
     app = ministack.app
     save = app.save_all
 
     def read(get_state: Callable[[], Any]) -> Any:
         for _ in range(STATE_READS):
-            with contextlib.suppress(RuntimeError):  # "changed size during iteration"
+            with contextlib.suppress(RuntimeError):  # the state changed while it was read
                 return get_state()
         return get_state()
 

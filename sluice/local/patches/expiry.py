@@ -1,4 +1,4 @@
-"""A patch of DynamoDB's time to live, in place of ministack's own reaper."""
+"""A patch of DynamoDB's time to live, which replaces ministack's own reaper thread."""
 
 import threading
 import time
@@ -7,18 +7,18 @@ from typing import Any
 import ministack.core.responses
 import ministack.services.dynamodb
 
-REAPER = "dynamodb-ttl-reaper"  # ministack's thread
-LOOK_EVERY_S = 60.0  # as ministack's
-# Named as the stream's API has it, and as a function's event has it.
+REAPER = "dynamodb-ttl-reaper"  # name of ministack's thread
+LOOK_EVERY_S = 60.0  # ministack's own interval
+# The first two names are those of the streams API, the others those of a function's event.
 BY_DYNAMODB = {"PrincipalId": "dynamodb.amazonaws.com", "Type": "Service"}
 BY_DYNAMODB |= {"principalId": BY_DYNAMODB["PrincipalId"], "type": BY_DYNAMODB["Type"]}
 
 
 def expire_items(*, stay_s: float = 0.0) -> None:
-    """Remove items `stay_s` after they have expired, and write the removal to the table's stream.
+    """Remove items `stay_s` seconds after they have expired, and write each removal to the table's stream.
 
-    ministack removes them without a record in the stream. AWS writes one, whose `userIdentity` is DynamoDB itself. On
-    AWS reads return expired items until they are removed, which is "within a few days".
+    ministack removes expired items without a record in the stream. AWS writes a record, whose `userIdentity` is
+    DynamoDB. On AWS, reads return expired items until they are removed, which is "within a few days".
     https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/TTL.html
     https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/time-to-live-ttl-streams.html
     """
@@ -39,7 +39,7 @@ def expire_items(*, stay_s: float = 0.0) -> None:
 
 
 class _HiddenSettings(ministack.core.responses.AccountRegionScopedDict):  # type: ignore[misc]  # ministack has no types
-    """ministack's own, but that its reaper, which runs since the import, finds no tables in it."""
+    """Hides ministack's TTL settings from its own reaper thread, which has been running since the import."""
 
     __slots__ = ()
 
@@ -62,7 +62,7 @@ def _reap_table(key: tuple[str, str, str], attribute: str, *, before: float) -> 
 
 
 def _expires_at(attribute: dict[str, str] | None) -> float:
-    """Read a TTL attribute; one that isn't a number never comes."""
+    """Return the time in an item's TTL attribute; infinity if the attribute isn't a number."""
     try:
         return float((attribute or {})["N"])
     except (KeyError, ValueError):

@@ -21,15 +21,15 @@ import ministack.services.cloudformation.provisioners
 import ministack.services.lambda_svc
 import ministack.services.sqs
 
-# Lambda grants an environment with an internal extension half a second. Here everything shares the processors.
+# Lambda gives environments with internal extensions half a second to end. Here all share a busy machine's processors.
 SHUTDOWN_S = 10.0
-PER_REQUEST = 10  # messages that a request to SQS receives or deletes
-PAYLOAD_BYTES = 6_000_000  # that AWS hands a function at most
-RECORD_BYTES = 1_000  # of a record beside its body and attributes, at most
+PER_REQUEST = 10  # messages that one request to SQS receives or deletes
+PAYLOAD_BYTES = 6_000_000  # Lambda's limit for the event of an invocation
+RECORD_BYTES = 1_000  # upper bound for a record without its body and attributes
 
 
 def patch(python: Path) -> None:
-    """Make all patches of this file but `fill_batches`, once: functions run with the interpreter `python`."""
+    """Apply all patches of this module except `fill_batches`, once. Functions run with the interpreter `python`."""
     refuse_second_mappings()
     show_deployed_mappings_as_they_are()
     run_functions_with(python)
@@ -40,7 +40,7 @@ def patch(python: Path) -> None:
 def refuse_second_mappings() -> None:
     """Refuse a second event source mapping between the same queue and function.
 
-    ministack makes it. AWS answers with `ResourceConflictException`.
+    ministack creates the second mapping. AWS answers with `ResourceConflictException`.
     https://docs.aws.amazon.com/lambda/latest/api/API_CreateEventSourceMapping.html
     """
     functions = ministack.services.lambda_svc
@@ -58,9 +58,9 @@ def refuse_second_mappings() -> None:
 
 
 def show_deployed_mappings_as_they_are() -> None:
-    """Show a mapping that CloudFormation made with `Enabled: false` as `Disabled`.
+    """Show a mapping that CloudFormation created with `Enabled: false` as `Disabled`.
 
-    ministack shows every mapping of CloudFormation as `Enabled`. AWS shows whether it is.
+    ministack shows every mapping of CloudFormation as `Enabled`. AWS shows the mapping's actual state.
     https://docs.aws.amazon.com/lambda/latest/api/API_GetEventSourceMapping.html
     """
     handlers = ministack.services.cloudformation.provisioners._RESOURCE_HANDLERS  # noqa: SLF001 - no public hook
@@ -79,8 +79,8 @@ def show_deployed_mappings_as_they_are() -> None:
 def run_functions_with(python: Path) -> None:
     """Run functions with the interpreter `python`.
 
-    ministack runs them with the one that runs itself, which has other packages and may be another version. AWS runs
-    them with the runtime's.
+    ministack runs functions with its own interpreter, which has other packages and may be another version. AWS runs
+    them with the interpreter of the function's runtime.
     https://docs.aws.amazon.com/lambda/latest/dg/lambda-runtimes.html
     """
     runtime = ministack.core.lambda_runtime
@@ -96,7 +96,7 @@ def run_functions_with(python: Path) -> None:
 def isolate_environment_failures() -> None:
     """Fail only the invocation whose execution environment doesn't start.
 
-    ministack lets the error pass, which ends all environments of the function. AWS's environments are independent.
+    ministack doesn't catch the error, which ends all environments of the function. AWS's environments are independent.
     https://docs.aws.amazon.com/lambda/latest/dg/lambda-runtime-environment.html
     """
     worker = ministack.core.lambda_runtime.Worker
@@ -113,11 +113,11 @@ def isolate_environment_failures() -> None:
 
 
 def end_environments_whole() -> None:
-    """End an environment with all its processes, at a time-out and wherever ministack ends one.
+    """End an environment with all its processes, at a time-out and whenever ministack ends an environment.
 
-    ministack ends the process that it started, whose children live on. On AWS a time-out resets the environment as a
-    shutdown does, and nothing that ran in it goes on; one that has registered an extension gets SIGTERM first, and half
-    a second. Here each environment is a process group of its own.
+    ministack ends only the process that it started, and child processes survive. On AWS a time-out resets the
+    environment as a shutdown does, and no process survives. An environment that has registered an extension first gets
+    SIGTERM and half a second. Here each environment is a process group of its own.
     https://docs.aws.amazon.com/lambda/latest/dg/lambda-runtime-environment.html
     """
     runtime = ministack.core.lambda_runtime
@@ -129,7 +129,7 @@ def end_environments_whole() -> None:
             return
         with contextlib.suppress(ProcessLookupError):
             if extensions.has_registered(process.extension_token):
-                os.killpg(process.pid, signal.SIGCONT)  # it may be frozen
+                os.killpg(process.pid, signal.SIGCONT)  # a frozen process wouldn't handle the signal
                 process.terminate()
             else:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -147,10 +147,10 @@ def end_environments_whole() -> None:
 
 
 class ExtensionsApi:
-    """Serves Lambda's Extensions API on a loopback port, as far as an internal extension without events uses it.
+    """Serves Lambda's Extensions API on a loopback port, for internal extensions that receive no events.
 
-    ministack has no such API. An environment's `AWS_LAMBDA_RUNTIME_API` begins with its own token in the path, so one
-    server serves all environments and knows which one registers. It serves until the process ends.
+    ministack has no such API. Each environment's `AWS_LAMBDA_RUNTIME_API` has its own token in the path, so one server
+    serves all environments and knows which one registers. The server runs until the process ends.
     https://docs.aws.amazon.com/lambda/latest/dg/runtimes-extensions-api.html
     """
 
@@ -171,11 +171,11 @@ class ExtensionsApi:
                 self.end_headers()
 
             def do_GET(self) -> None:
-                """Hold the request for the next event, which there is none of, until the environment ends."""
+                """Hold the request for the next event until the environment ends, because there are no events."""
                 self.connection.recv(1)
 
             def log_message(self, *_: object) -> None:
-                """Log nothing."""
+                """Suppress the server's log of requests."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         Thread(target=self._server.serve_forever, daemon=True).start()
@@ -190,7 +190,7 @@ class ExtensionsApi:
 
 
 class _ProcessGroups:
-    """The module `subprocess`, but a process that it starts leads a process group and has an Extensions API."""
+    """Replaces the module `subprocess`: a process that it starts leads a process group and has an Extensions API."""
 
     def __init__(self, extensions: ExtensionsApi) -> None:
         self._extensions = extensions
@@ -208,16 +208,16 @@ class _ProcessGroups:
 
 
 def fill_batches() -> None:
-    """Wait for a full batch of a queue for as long as the mapping's batching window, from the first message on.
+    """Wait for a full batch of a queue during the mapping's batching window, which begins with the first message.
 
     ministack stores `MaximumBatchingWindowInSeconds` and invokes at once. AWS waits until the window ends, the batch is
-    full, or 6 MB have come, and receives ten messages a request.
+    full, or the batch has 6 MB, and receives ten messages per request.
     https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
     """
     sqs, functions = ministack.services.sqs, ministack.services.lambda_svc
     wake, lock, mappings = ministack.core.concurrency.esm_wake, sqs._queues_lock, functions._esms  # noqa: SLF001 - no public hook
     queue_of, receive = sqs._get_q, sqs._receive_messages_for_esm  # noqa: SLF001 - see above
-    began: dict[str, float] = {}  # by the queue's ARN, while a batch is waited for
+    began: dict[str, float] = {}  # by queue ARN: when the wait for a batch began
 
     def receive_full(queue_url: str, max_number: int) -> list[dict[str, Any]]:
         arn = queue_of(queue_url)["attributes"]["QueueArn"]
@@ -246,7 +246,7 @@ def fill_batches() -> None:
         if arn not in began:
             began[arn] = time.monotonic()
             look = Timer(window_s, wake.set)
-            look.daemon = True  # a cloud that is stopped doesn't wait for it
+            look.daemon = True  # so that a stopped cloud doesn't wait for the timer
             look.start()
         return time.monotonic() - began[arn] < window_s
 

@@ -17,7 +17,7 @@ BATCH_ACTIONS = {
 }
 VARIABLE = re.compile(r"\$\{(aws:[A-Za-z/-]+)\}")
 FUNCTION_KEY = "lambda:FunctionArn"
-# By operation, of its fields; of what they name by ARN, the last part.
+# Resources by operation, built from the request's fields. Of an ARN in a field, only the last part is used.
 ECS_RESOURCES = {
     "DescribeServices": "service/{cluster}/{services}",
     "UpdateService": "service/{cluster}/{service}",
@@ -30,7 +30,7 @@ ECS_RESOURCES = {
 
 
 def patch() -> None:
-    """Make all patches of this file, once."""
+    """Apply all patches of this module, once."""
     authorize_batches_as_aws_does()
     read_policy_variables()
     take_loopback_as_secure()
@@ -39,10 +39,10 @@ def patch() -> None:
 
 
 def authorize_batches_as_aws_does() -> None:
-    """Check a batch action as the single one.
+    """Authorize a batch action like the action on a single message.
 
-    ministack asks policies for `sqs:SendMessageBatch` and its like. AWS has no permissions of these names: a batch
-    needs the permission of what it batches.
+    ministack asks policies for `sqs:SendMessageBatch` and similar permissions. AWS has no such permissions: a batch
+    needs the permission of the single action.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-api-permissions-reference.html
     """
     actions = ministack.core.iam_actions
@@ -58,7 +58,7 @@ def authorize_batches_as_aws_does() -> None:
 def read_policy_variables() -> None:
     """Replace variables such as `${aws:PrincipalAccount}` in a policy's conditions by the request's values.
 
-    ministack compares the text of the variable. AWS replaces it; one that the request has no value for matches nothing.
+    ministack compares the text of the variable. AWS replaces it; a variable without a value matches nothing.
     https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_variables.html
     """
     evaluator = ministack.core.iam_evaluator
@@ -70,7 +70,7 @@ def read_policy_variables() -> None:
                 return [substitute(item) for item in value]
             if not isinstance(value, str):
                 return value
-            # A key that the request hasn't stays as it is written: nothing is equal to that.
+            # A variable that has no value in the request keeps its text, which equals nothing.
             return VARIABLE.sub(lambda match: str(key_of(match[1], context) or match[0]), value)
 
         filled = {
@@ -85,8 +85,8 @@ def read_policy_variables() -> None:
 def take_loopback_as_secure() -> None:
     """Evaluate `aws:SecureTransport` as true for requests over loopback.
 
-    ministack serves plain HTTP, so it evaluates the key as false. AWS's endpoints are asked over TLS, so that policies
-    which deny plain HTTP let all requests of an SDK pass.
+    ministack serves plain HTTP, so it evaluates the key as false. SDKs send requests to AWS over TLS, so policies that
+    deny plain HTTP allow them.
     https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_condition-keys.html#condition-keys-securetransport
     """
     pin = ministack.app.pin_request_origin
@@ -98,7 +98,7 @@ def take_loopback_as_secure() -> None:
 
 
 def add_function_condition_key() -> None:
-    """Give requests about an event source mapping the condition key `lambda:FunctionArn`: the mapping's function.
+    """Add the condition key `lambda:FunctionArn`, the mapping's function, to requests about event source mappings.
 
     ministack lacks the key, so statements that limit a role to mappings of certain functions match nothing.
     https://docs.aws.amazon.com/service-authorization/latest/reference/list_awslambda.html
@@ -123,10 +123,10 @@ def add_function_condition_key() -> None:
 
 
 def check_named_resources() -> None:
-    """Check requests to ECS on the service, task or revision that they name, and `GetParameters` on the first one.
+    """Authorize ECS requests by the service, task or revision in them, and `GetParameters` by its first parameter.
 
-    ministack checks the former on the cluster, the latter on `*`. AWS does so for none of these actions: it gives
-    `ListTasks` the cluster as the condition key `ecs:cluster`, and checks `GetParameters` on each parameter.
+    ministack authorizes ECS requests by the cluster, and `GetParameters` by `*`. AWS does neither: it gives `ListTasks`
+    the cluster as the condition key `ecs:cluster`, and checks every parameter of `GetParameters`.
     https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonelasticcontainerservice.html
     https://docs.aws.amazon.com/service-authorization/latest/reference/list_awssystemsmanager.html
     """

@@ -1,6 +1,6 @@
-"""Patches of ministack's CloudWatch: functions' logs, the metrics embedded in them, SQS's, and a log of its requests.
+"""Patches of ministack's CloudWatch: function logs, embedded metrics, SQS metrics, and a log of SQS requests.
 
-What is published is added up second by second: an hour of traffic is no more points than an hour has seconds.
+Values are aggregated by second, so a metric has at most one point per second, however much traffic there is.
 """
 
 import contextlib
@@ -20,11 +20,11 @@ import ministack.services.sqs
 from sluice.local.patches.functions import PER_REQUEST
 from sluice.local.requests import BY_CALL, BY_TRIGGER, RequestLog, action_and_queue
 
-EMBEDDED = '"CloudWatchMetrics"'  # what a line of the format has
+EMBEDDED = '"CloudWatchMetrics"'  # every log line with embedded metrics contains this
 OK = 200
 LOG_TIMEOUT_S, LOOK_EVERY_S = 5.0, 0.001
 SENT, RECEIVED, DELETED = "NumberOfMessagesSent", "NumberOfMessagesReceived", "NumberOfMessagesDeleted"
-# How often an answer has this is how many messages it is about; a body's own quotation marks are escaped there.
+# The number of these markers in a response is its number of messages, because message bodies have escaped quotes.
 RESPONSE_MARKERS = {
     "SendMessage": (SENT, b'"MessageId":'),
     "SendMessageBatch": (SENT, b'"MessageId":'),
@@ -33,10 +33,10 @@ RESPONSE_MARKERS = {
 
 
 def keep_logs_whole() -> None:
-    """Read all that a function logged before it answered.
+    """Read all lines that a function logged before it responded.
 
     ministack waits 50 ms for the first line. On a busy machine a line comes later; it is then logged with the
-    environment's next invocation, or lost if there is none. AWS logs it with the invocation that wrote it.
+    environment's next invocation, or lost if there is none. AWS logs a line with the invocation that wrote it.
     https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs.html
     """
     environments = ministack.core.lambda_runtime.Worker
@@ -62,7 +62,7 @@ def keep_logs_whole() -> None:
 def publish_embedded_metrics() -> None:
     """Publish the metrics that functions log in the embedded metric format.
 
-    ministack publishes only Lambda's own metrics and those of `PutMetricData`. CloudWatch extracts embedded ones.
+    ministack publishes only Lambda's own metrics and those of `PutMetricData`. CloudWatch also has embedded metrics.
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
     """
     functions = ministack.services.lambda_svc
@@ -72,7 +72,7 @@ def publish_embedded_metrics() -> None:
         emit(func, request_id, log_text, *arguments, **named)
         for line in (log_text or "").splitlines():
             if EMBEDDED in line:
-                # What isn't in the format is a line of the log and nothing else, as on AWS.
+                # A line that isn't in the format is only logged, as on AWS.
                 with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
                     _publish(json.loads(line))
 
@@ -85,15 +85,15 @@ def _publish(document: Mapping[str, Any]) -> None:
         for names in directive["Dimensions"]:
             dimensions = {name: str(document[name]) for name in names}
             for metric in directive["Metrics"]:
-                said = document[metric["Name"]]
-                for value in said if isinstance(said, list) else [said]:
+                values = document[metric["Name"]]
+                for value in values if isinstance(values, list) else [values]:
                     add(directive["Namespace"], metric["Name"], float(value), dimensions, at_s=at_s)
 
 
 def count_messages(log: RequestLog) -> None:
-    """Publish how many messages are sent to queues, received and deleted, by requests and by event source mappings.
+    """Publish the numbers of messages that requests and event source mappings send to queues, receive and delete.
 
-    All of it is noted in the log as well; of a mapping what would be a request of Lambda's.
+    The requests are written to `log` as well, including those that Lambda would make for a mapping.
 
     ministack publishes no metrics of SQS. AWS does.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-available-cloudwatch-metrics.html
@@ -130,17 +130,17 @@ def count_messages(log: RequestLog) -> None:
     sqs._receive_messages_for_esm, sqs._delete_messages_for_esm = receive_noted, delete_noted  # noqa: SLF001
 
 
-def _count(action: str, queue: str, asked: bytes, answer: Any) -> None:
-    said = answer if isinstance(answer, bytes) else str(answer or "").encode()
+def _count(action: str, queue: str, request_body: bytes, response_body: Any) -> None:
+    body = response_body if isinstance(response_body, bytes) else str(response_body or "").encode()
     if action in RESPONSE_MARKERS:
         metric, marker = RESPONSE_MARKERS[action]
-        _add(metric, queue, said.count(marker))
+        _add(metric, queue, body.count(marker))
     elif action == "DeleteMessage":
         _add(DELETED, queue, 1)
     elif action == "DeleteMessageBatch":
         with contextlib.suppress(ValueError, AttributeError):
-            failed = json.loads(said or b"{}").get("Failed", [])
-            _add(DELETED, queue, asked.count(b'"ReceiptHandle"') - len(failed))
+            failed = json.loads(body or b"{}").get("Failed", [])
+            _add(DELETED, queue, request_body.count(b'"ReceiptHandle"') - len(failed))
 
 
 def _add(metric: str, queue: str, number: int) -> None:
@@ -149,7 +149,7 @@ def _add(metric: str, queue: str, number: int) -> None:
 
 
 def add(namespace: str, name: str, value: float, dimensions: Mapping[str, str], *, at_s: float) -> None:
-    """Add a value to what this second has, in the account and region that is served."""
+    """Add a value to a metric's point for the second of `at_s`, in the account and region of the request."""
     cloudwatch = ministack.services.cloudwatch
     points = cloudwatch._metric_bucket((namespace, name, cloudwatch._dims_key(dict(dimensions))))  # noqa: SLF001 - no public hook
     second = float(int(at_s))
@@ -169,7 +169,7 @@ def add(namespace: str, name: str, value: float, dimensions: Mapping[str, str], 
 
 
 def patch(log: RequestLog) -> None:
-    """Make all of them."""
+    """Apply all patches of this module."""
     keep_logs_whole()
     publish_embedded_metrics()
     count_messages(log)

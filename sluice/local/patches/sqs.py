@@ -1,4 +1,4 @@
-"""Patches of ministack's SQS: what it refuses, receipt handles, FIFO queues, and who sent a message."""
+"""Patches of ministack's SQS: refused requests, receipt handles, FIFO queues, and sender ids."""
 
 import base64
 import binascii
@@ -25,20 +25,20 @@ Queue = dict[str, Any]
 Request = dict[str, Any]
 Handler = Callable[[Request, str], Any]
 
-VISIBILITY_S = 43_200  # from its receive on
+VISIBILITY_S = 43_200  # the longest visibility timeout, counted from a message's receive
 WAIT_S = 20
 DELAY_S = 900
-FIFO_ID = re.compile(r"[!-~]{1,128}")  # of a group, and for deduplication
+FIFO_ID = re.compile(r"[!-~]{1,128}")  # a message group id or a deduplication id
 NOT_FOR_KIND = "The request include parameter that is not valid for this queue type"
 NOT_CHANGED = "Message does not exist or is not available for visibility timeout change."
-# What a queue has that was made without them, beside those that ministack gives it.
+# Attributes that every new queue has on AWS, besides those that ministack sets.
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SetQueueAttributes.html
 DEFAULTS = {"SqsManagedSseEnabled": "true", "KmsDataKeyReusePeriodSeconds": "300"}
 FIFO_DEFAULTS = {"DeduplicationScope": "queue", "FifoThroughputLimit": "perQueue"}
 
 
 def patch() -> None:
-    """Make all patches of this file, once."""
+    """Apply all patches of this module, once."""
     set_sender_ids()
     keep_traces_of_batches()
     refuse_other_queues()
@@ -52,9 +52,9 @@ def patch() -> None:
 
 
 def set_sender_ids() -> None:
-    """Give a message the `SenderId` of its sender: the id of a user, or of a role with the name of its session.
+    """Set a message's `SenderId` to the id of the user who sent it, or to the role's id and its session's name.
 
-    ministack gives it the account's id. AWS does so only for what the account's root sent.
+    ministack sets the account's id. AWS does so only for messages that the account's root user sent.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html
     """
     build, pin = sqs._build_send_sys_attrs, iam_evaluator.pin_request_caller  # noqa: SLF001 - no public hook
@@ -64,8 +64,8 @@ def set_sender_ids() -> None:
         caller.set(extract_access_key_id(headers, query or {}) or "")
         pin(headers, query)
 
-    def build_with_sender(now: float, said: Any) -> dict[str, str]:
-        attributes: dict[str, str] = build(now, said)
+    def build_with_sender(now: float, system_attributes: Any) -> dict[str, str]:
+        attributes: dict[str, str] = build(now, system_attributes)
         return attributes | {"SenderId": _sender_id(caller.get())}
 
     run = lambda_svc._run_sqs_batch  # noqa: SLF001
@@ -81,7 +81,7 @@ def set_sender_ids() -> None:
 
 
 def _sender_id(key: str) -> str:
-    """Return the id of the user, or of the role with its session's name, whose access key this is, or the account's."""
+    """Return the sender id of an access key: a user's, a role's with its session's name, or else the account's."""
     session, account = sts._sessions.get(key), iam_evaluator.find_iam_access_key_account(key)  # noqa: SLF001
     if session is not None:
         arn = str(session["Arn"])
@@ -102,16 +102,16 @@ def _sender_id(key: str) -> str:
 
 
 def keep_traces_of_batches() -> None:
-    """Keep the trace header of an entry of `SendMessageBatch`.
+    """Keep the trace header of each entry of `SendMessageBatch`.
 
-    ministack drops an entry's `MessageSystemAttributes`, which it keeps for `SendMessage`. AWS keeps both.
+    ministack keeps `MessageSystemAttributes` for `SendMessage`, but drops those of a batch's entries. AWS keeps both.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessageBatchRequestEntry.html
     """
     send, send_batch = sqs._act_send_message, sqs._HANDLERS["SendMessageBatch"]  # noqa: SLF001 - no public hook
     waiting: ContextVar[Iterator[Request] | None] = ContextVar("waiting", default=None)
 
     def send_with_trace(data: Request, queue_url: str) -> Any:
-        entry = next(waiting.get() or iter(()), {})  # a batch's entries are sent in their order
+        entry = next(waiting.get() or iter(()), {})  # the entries of a batch are sent in order
         traced = {name: entry[name] for name in ("MessageSystemAttributes",) if name in entry}
         return send({**data, **traced}, queue_url)
 
@@ -126,10 +126,10 @@ def keep_traces_of_batches() -> None:
 
 
 def refuse_other_queues() -> None:
-    """Refuse to create a queue that exists with other attributes, and a `.fifo` name without the attribute `FifoQueue`.
+    """Refuse to create a queue that exists with other attributes, or a `.fifo` name without the attribute `FifoQueue`.
 
     ministack compares only attributes that the queue was created with, and infers `FifoQueue` from the name. AWS
-    compares all attributes, defaults too, and requires `FifoQueue` for exactly the names that end with `.fifo`.
+    compares all attributes, including defaults, and requires `FifoQueue` exactly if the name ends with `.fifo`.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html
     """
     create: Handler = sqs._HANDLERS["CreateQueue"]  # noqa: SLF001 - no public hook
@@ -152,7 +152,7 @@ def refuse_other_queues() -> None:
 def refuse_messages() -> None:
     """Refuse delays of more than 15 minutes, malformed ids, and a deduplication id for a standard queue.
 
-    ministack takes such messages. AWS answers with `InvalidParameterValue`.
+    ministack accepts such messages. AWS answers with `InvalidParameterValue`.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html
     """
     handler, send = sqs._HANDLERS["SendMessage"], sqs._act_send_message  # noqa: SLF001 - no public hook
@@ -173,9 +173,9 @@ def refuse_messages() -> None:
 
 
 def refuse_receives() -> None:
-    """Refuse visibility timeouts of more than 12 hours and waits of more than 20 seconds.
+    """Refuse receives with visibility timeouts of more than 12 hours or waits of more than 20 seconds.
 
-    ministack takes them. AWS answers with `InvalidParameterValue`.
+    ministack accepts them. AWS answers with `InvalidParameterValue`.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html
     """
     receive: Handler = sqs._HANDLERS["ReceiveMessage"]  # noqa: SLF001 - no public hook
@@ -190,9 +190,9 @@ def refuse_receives() -> None:
 
 
 def encode_handles() -> None:
-    """Put the queue and the message into a receipt handle, for the patches that tell old handles from foreign ones.
+    """Put the queue and the message into each receipt handle, so that patches can tell old handles from foreign ones.
 
-    ministack's handles are random, so one of an earlier receive can't be told from one of another queue. AWS tells.
+    ministack's handles are random, so a message's old handle looks like one of another queue. AWS tells them apart.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteMessage.html
     """
     collect = sqs._collect_msgs  # noqa: SLF001 - no public hook
@@ -211,9 +211,9 @@ def encode_handles() -> None:
 def delete_by_handle() -> None:
     """Accept a handle of an earlier receive or of a deleted message, and refuse an expired one of a FIFO queue.
 
-    ministack refuses a handle that isn't the last one as ReceiptHandleIsInvalid, in a batch too. On AWS the handle of
-    an earlier receive, or of a deleted message, is valid: the request succeeds, and may delete nothing. ministack
-    accepts any handle of a FIFO queue; AWS refuses one whose message is visible or has been received again.
+    ministack refuses every handle but a message's last one with ReceiptHandleIsInvalid, in a batch too. On AWS a handle
+    of an earlier receive, or of a deleted message, is valid: the request succeeds, but may delete nothing. For a FIFO
+    queue ministack accepts every handle; AWS refuses one whose message is visible or has been received again.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteMessage.html
     """
     delete: Handler = sqs._HANDLERS["DeleteMessage"]  # noqa: SLF001 - no public hook
@@ -236,10 +236,10 @@ def delete_by_handle() -> None:
 
 
 def change_visibility_by_handle() -> None:
-    """Change the visibility timeout only of a message in flight, within 12 hours from its receive.
+    """Change the visibility timeout only of a message in flight, up to 12 hours from its receive.
 
-    ministack hides a message that is visible already. On AWS that is no error and changes nothing
-    (https://github.com/localstack/localstack/pull/9632); for a message that is deleted, or received again, AWS answers
+    ministack hides a message that is visible already. On AWS the request succeeds but changes nothing
+    (https://github.com/localstack/localstack/pull/9632). For a message that was deleted or received again, AWS answers
     with `InvalidParameterValue`.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibility.html
     """
@@ -264,10 +264,10 @@ def change_visibility_by_handle() -> None:
 
 
 def receive_whole_groups() -> None:
-    """Receive of a FIFO queue's group as many as there are, before any of the next group.
+    """Receive as many messages as possible from one message group of a FIFO queue before the next group.
 
-    ministack takes them as they were sent. "Amazon SQS first attempts to return as many messages with the same message
-    group ID as possible".
+    ministack receives messages in the order in which they were sent. "Amazon SQS first attempts to return as many
+    messages with the same message group ID as possible".
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/FIFO-queues-understanding-logic.html
     """
     collect = sqs._collect_fifo  # noqa: SLF001 - no public hook
@@ -280,9 +280,9 @@ def receive_whole_groups() -> None:
 
 
 def move_dead_letters_of_free_groups() -> None:
-    """Move to a FIFO queue's dead-letter queue only a message that could be received.
+    """Move only messages that could be received to a FIFO queue's dead-letter queue.
 
-    ministack moves a message while one before it in its group is in flight. On AWS it stays behind that one.
+    ministack moves a message even if an earlier one of its group is in flight. On AWS the message stays behind it.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/FIFO-queues-understanding-logic.html
     """
     sweep = sqs._dlq_sweep  # noqa: SLF001 - no public hook
@@ -301,7 +301,7 @@ def move_dead_letters_of_free_groups() -> None:
 
 
 def _receivable(queue: Queue, now: float) -> list[Message]:
-    """List what of a FIFO queue could be received, by groups: none of one in flight, none behind a delayed one."""
+    """List a FIFO queue's receivable messages, by group: none of a group in flight, none after a delayed message."""
     groups: dict[str, list[Message]] = {}
     for message in queue["messages"]:
         groups.setdefault(message.get("group_id") or "", []).append(message)
@@ -319,20 +319,20 @@ def _queue(data: Mapping[str, Any], queue_url: str, action: str) -> Queue:
 
 
 def _find_message(queue: Queue, handle: str) -> Message | None:
-    """Find the message that a handle is of, if it is there still. Raises SQS's error for what is no handle of it."""
+    """Find the message of a receipt handle; None if it is gone. Raises SQS's error for a handle of another queue."""
     try:
         arn, message_id, _ = base64.b64decode(handle, validate=True).decode().split(" ")
     except (binascii.Error, ValueError):
         arn = message_id = ""
     if arn != queue["attributes"]["QueueArn"]:
         raise _error("ReceiptHandleIsInvalid", "The input receipt handle is invalid.")
-    # The harsh cloud may have copies, of the same id.
+    # In harsh mode the queue may have copies with the same id.
     same = [message for message in queue["messages"] if message["id"] == message_id]
     return next((message for message in same if message["receipt_handle"] == handle), same[0] if same else None)
 
 
 def _handle_batch(do: Handler, action: str, data: Request, queue_url: str) -> dict[str, Any]:
-    """Do a batch's entries one by one, and say which failed."""
+    """Apply an action to each entry of a batch, and report which entries failed."""
     _queue(data, queue_url, action)
     sqs._validate_batch_entries(data.get("Entries", []), f"{action}BatchRequestEntry")  # noqa: SLF001 - no public hook
     done, failed = [], []

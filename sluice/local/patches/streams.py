@@ -23,11 +23,11 @@ REPORTS = "ReportBatchItemFailures"
 def patch() -> None:
     """Read streams as Lambda does.
 
-    ministack has no batching window, lets all other mappings wait for the function, takes a record that is reported as
-    failed as done, and retries for ever. Once it is started again its streams begin anew, but their mappings wait for
-    as many records as there had been. AWS waits for a full batch for as long as the batching window; invokes mappings
-    independently; continues at the first record that is reported as failed; halves a failed batch if the mapping says
-    so; and gives up after the mapping's number of attempts, or at its records' maximum age.
+    ministack has no batching window, blocks all other mappings while the function runs, treats a record that is
+    reported as failed as done, and retries forever. After a restart its streams begin anew, but its mappings first wait
+    for as many records as there had been. AWS waits for a full batch for as long as the batching window; invokes
+    mappings independently; continues at the first record that is reported as failed; halves a failed batch if the
+    mapping says so; and gives up after the mapping's number of attempts, or at its records' maximum age.
     https://docs.aws.amazon.com/lambda/latest/dg/services-ddb-batchfailurereporting.html
     https://docs.aws.amazon.com/lambda/latest/dg/services-dynamodb-eventsourcemapping.html
     """
@@ -48,7 +48,7 @@ def patch() -> None:
 
 @dataclass(slots=True)
 class StreamPoller:
-    """How far one trigger is. `attempts` are those of the batch at its position, `limit` how many records that has."""
+    """Progress of one trigger. `attempts` counts the current batch's retries; `limit` is its size if it was halved."""
 
     mapping: Mapping
     attempts: int = 0
@@ -56,7 +56,7 @@ class StreamPoller:
     waits_since: float | None = None
 
     def read(self) -> bool:
-        """Read on, where there is something: whether a batch was begun, or passed over."""
+        """Read the next batch. Returns whether one was passed to the function, or skipped by the filters."""
         uuid, table = self.mapping["UUID"], self._table()
         now = time.time()
         is_busy = lambdas._esm_inflight.get(uuid, 0) or lambdas._esm_backoff_until.get(uuid, 0) > now  # noqa: SLF001 - no public hook
@@ -82,7 +82,7 @@ class StreamPoller:
         return True
 
     def invoke(self, function: Any, position: int, read: Sequence[Record], matching: Sequence[Record]) -> None:
-        """Hand the function a batch, and move on, or back to what it reports."""
+        """Invoke the function with a batch, then move after the batch, or back to its first failed record."""
         result = lambdas._execute_function(function, {"Records": copy.deepcopy(matching)})  # noqa: SLF001 - no public hook
         failed = _first_failed(result, matching, reports=REPORTS in self.mapping.get("FunctionResponseTypes", []))
         if failed is None:
@@ -94,7 +94,7 @@ class StreamPoller:
         left = read.index(failed)
         condition = self._exceeded_limit(failed)
         if condition is None:
-            # What was reported is where the batch is cut; one that failed whole is cut in the middle.
+            # A batch is halved if the whole invocation failed. Otherwise it is cut at the first failed record.
             is_halved = result.get("error") and self.mapping.get("BisectBatchOnFunctionError") and len(read) > 1
             self.limit = len(read) // 2 if is_halved else self.limit
             self.attempts += 1
@@ -108,7 +108,7 @@ class StreamPoller:
         self._move_to(position + len(read))
 
     def _exceeded_limit(self, failed: Record) -> str | None:
-        """Say for which limit the batch is given up now, in Lambda's words; -1 is none."""
+        """Return Lambda's name for the limit that a failed batch has exceeded, or None. A limit of -1 never applies."""
         attempts, age_s = (self.mapping.get(name) for name in ("MaximumRetryAttempts", "MaximumRecordAgeInSeconds"))
         if attempts is not None and 0 <= int(attempts) <= self.attempts:
             return "RetryAttemptsExhausted"
@@ -117,7 +117,7 @@ class StreamPoller:
         return None
 
     def _table(self) -> str | None:
-        """Find the table whose stream the trigger reads; None of another source, or one that is no more."""
+        """Return the table whose stream the trigger reads; None if the source is no stream or the table is deleted."""
         arn = self.mapping.get("EventSourceArn", "")
         if ":dynamodb:" not in arn or "/stream/" not in arn:
             return None
@@ -130,20 +130,20 @@ class StreamPoller:
             lambdas._dynamodb_stream_positions[self.mapping["UUID"]] = position  # noqa: SLF001 - see above
 
     def _waits_for_more(self, number: int) -> bool:
-        """Whether the batch may still be filled: what comes again, and a full one, doesn't wait."""
+        """Return whether the batching window is still open. Retried batches and full ones don't wait."""
         window_s = self.mapping.get("MaximumBatchingWindowInSeconds") or 0
         if not window_s or self.attempts or number >= self.mapping.get("BatchSize", 100):
             return False
         if self.waits_since is None:
             self.waits_since = time.monotonic()
             look = Timer(window_s, ministack.core.concurrency.esm_wake.set)
-            look.daemon = True  # a cloud that is stopped doesn't wait for it
+            look.daemon = True  # so that a stopped cloud doesn't wait for the timer
             look.start()
         return time.monotonic() - self.waits_since < window_s
 
 
 def _first_failed(result: Record, batch: Sequence[Record], *, reports: bool) -> Record | None:
-    """Find the record from which on the batch comes again: the earliest reported, the first where that is no record."""
+    """Return the record to retry from: the first reported one, or the first after an error or an invalid report."""
     if result.get("error"):
         return batch[0]
     body = result.get("body")
