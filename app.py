@@ -1,7 +1,7 @@
 """The CDK app: reads the parameters in cdk.json, adds the stacks, and runs the checks of every synth.
 
-A synth reads the project's files and its context and nothing else: no environment variable, no AWS call, no clock. The
-same files therefore give the same assembly, which can be deployed to any account and region.
+A synth reads only the project's files and its context: no environment variable, no AWS call, no clock. The same files
+therefore give the same assembly, which can be deployed to any account and region.
 """
 
 import sys
@@ -25,7 +25,7 @@ from stacks.state import StateStack
 
 
 def add_stacks(app: App) -> None:
-    """Add every stack of a site, checked by the rules of AWS Solutions. Raises `BadConfiguration`."""
+    """Add every stack of a site, with cdk-nag's AWS Solutions checks. Raises `BadConfiguration`."""
     parameters = Parameters.from_context(app.node.get_all_context())
     kept = StateStack(app, parameters)
     state, assets = kept.site, Assets(PROJECT)

@@ -1,4 +1,4 @@
-"""Federation: exchange, bridge and links functions."""
+"""The stack of federation: exchange, bridge and links functions."""
 
 from aws_cdk import Stack
 from constructs import Construct
@@ -12,7 +12,7 @@ from stacks import DEFAULT_ID
 
 
 class FederationStack(Stack):
-    """Stack `SluiceFederation`."""
+    """Stack `SluiceFederation`: construct `Exchange`, with the state of stack `SluiceState`."""
 
     def __init__(self, scope: Construct, parameters: Parameters, *, state: SiteState, assets: Assets) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""Operations: dashboards, alarms and the budget."""
+"""The stack of operations: dashboards, alarms and the budget."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from stacks.state import StateStack
 
 
 class OperationsStack(Stack):
-    """Stack `SluiceOperations`."""
+    """Stack `SluiceOperations`: construct `Operations`, which watches the other stacks' constructs."""
 
     def __init__(
         self, scope: Construct, parameters: Parameters, *, state: StateStack, watched: Sequence[SiteConstruct]

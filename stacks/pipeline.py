@@ -1,4 +1,4 @@
-"""The pipeline: jobs on EMR Serverless and the function that starts them."""
+"""The stack of the pipeline: jobs on EMR Serverless and the function that starts them."""
 
 from aws_cdk import Stack
 from constructs import Construct
@@ -14,7 +14,7 @@ from stacks import DEFAULT_ID
 
 
 class PipelineStack(Stack):
-    """Stack `SluicePipeline`."""
+    """Stack `SluicePipeline`: construct `LandingPipeline`, with the state of stack `SluiceState`."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The rendezvous: broker, proxy, sweeper and counters."""
+"""The stack of the rendezvous: broker, proxy, sweeper and counters."""
 
 from aws_cdk import Stack
 from constructs import Construct
@@ -12,7 +12,7 @@ from stacks import DEFAULT_ID
 
 
 class RendezvousStack(Stack):
-    """Stack `SluiceRendezvous`."""
+    """Stack `SluiceRendezvous`: construct `Rendezvous`, with the state of stack `SluiceState`."""
 
     def __init__(self, scope: Construct, parameters: Parameters, *, state: SiteState, assets: Assets) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""Splitting: the splitter and the control function."""
+"""The stack of splitting: the splitter and the control function."""
 
 from aws_cdk import Stack
 from constructs import Construct
@@ -12,7 +12,7 @@ from stacks import DEFAULT_ID
 
 
 class SplittingStack(Stack):
-    """Stack `SluiceSplitting`."""
+    """Stack `SluiceSplitting`: construct `Splitting`, with the state of stack `SluiceState`."""
 
     def __init__(self, scope: Construct, parameters: Parameters, *, state: SiteState, assets: Assets) -> None:
         super().__init__(

@@ -1,6 +1,6 @@
-"""State that outlives the other stacks: tables, buckets, and the queues that hold messages.
+"""The stack of state that outlives the other stacks: tables, buckets, and the queues that hold messages.
 
-A stack's one construct has the id `Default`, which CDK leaves out of logical ids, so a deployed site keeps its
+Each stack has one construct, whose id is `Default`. CDK leaves that id out of logical ids, so a deployed site keeps its
 resources if another construct creates them.
 """
 
@@ -14,7 +14,7 @@ from sluice.stages import add_stage_prefix
 
 
 class StateStack(Stack):
-    """Stack `SluiceState`: what outlives a deployment of functions, tables, and the queues between functions."""
+    """Stack `SluiceState`: tables, buckets and queues, which stay when functions are deployed again."""
 
     def __init__(self, scope: Construct, parameters: Parameters) -> None:
         super().__init__(

@@ -1,8 +1,7 @@
 """Writes a site as one CloudFormation template, to deploy without CDK: `python -m stacks.template FOLDER`.
 
-`make template` writes `sluice.template.json` with its assets as archives beside it. It needs no bootstrap and no
-context: the archives are in a bucket that a parameter of the template names. All other parameters have their values
-from cdk.json.
+`make template` writes `sluice.template.json` with its assets as archives beside it. The template needs no bootstrap and
+no context: a parameter names the bucket that has the archives. All other parameters have their values from cdk.json.
 """
 
 import json
@@ -41,7 +40,7 @@ EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip archive can store
 
 
 class TemplateStack(Stack):
-    """A whole site. The choices of a deployment are CloudFormation parameters."""
+    """A whole site in one stack. The choices of a deployment are CloudFormation parameters."""
 
     def __init__(self, scope: Construct, parameters: Parameters) -> None:
         synthesizer = DefaultStackSynthesizer(
@@ -49,7 +48,7 @@ class TemplateStack(Stack):
         )
         super().__init__(scope, NAME, synthesizer=synthesizer, description="Sluice: a site in one stack")
         CfnParameter(self, "AssetsBucket", description="The bucket, in this region, that has the archives")
-        topic = CfnParameter(self, "AlarmsTopicArn", description="An SNS topic that is told of alarms")
+        topic = CfnParameter(self, "AlarmsTopicArn", description="The SNS topic that alarms notify")
         days = CfnParameter(
             self,
             "LogRetentionDays",
@@ -87,7 +86,7 @@ def write(folder: Path, context: Mapping[str, object] | None = None) -> None:
             source = Path(assembly.directory) / asset["source"]["path"]
             [place] = asset["destinations"].values()
             target = folder / place["objectKey"]
-            if source.suffix == ".json":  # the template itself, as the assembly publishes it
+            if source.suffix == ".json":  # the template itself is an asset, too, and was written above
                 continue
             if asset["source"]["packaging"] == "file":
                 shutil.copy(source, target)

@@ -28,7 +28,7 @@ class Interpreter:
 
 
 def lambda_python() -> Interpreter:
-    """Return the Python that `make setup` installed, or the running one if it couldn't install any."""
+    """Return the Python that `make setup` installed; the running Python if there was none to install."""
     installed = PROJECT.build / f"python-{LAMBDA_VERSION}" / "bin" / f"python{LAMBDA_VERSION}"
     return Interpreter(path=installed, version=LAMBDA_VERSION) if installed.exists() else this_python()
 
@@ -50,7 +50,7 @@ def cdk() -> Path:
 
 @cache
 def modules() -> Path:
-    """Return the folder of package.json's packages; outside a clone npm installs it once. Raises `NotInstalled`."""
+    """Return the folder of package.json's packages. Outside a clone npm installs them once. Raises `NotInstalled`."""
     of_clone = PROJECT.files / "node_modules"
     if PROJECT.is_clone:
         if not (of_clone / "ready").exists():

@@ -1,7 +1,7 @@
-"""The project's locks: what each package is pinned to, the hashes of its files, and the packages that need it.
+"""The project's locks: each package's pinned version, the hashes of its files, and the packages that need it.
 
-`python -m sluice.building.locks --extra EXTRA … PYPROJECT < LOCK` prints the part of a lock that some extras need. It
-runs before anything is installed, so this module uses only the standard library.
+`python -m sluice.building.locks --extra EXTRA … PYPROJECT < LOCK` prints the part of a lock that some extras need. The
+command runs before anything is installed, so this module uses only the standard library.
 """
 
 import argparse
@@ -25,7 +25,7 @@ class NotPinned(BadConfiguration):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
-    """One package of a lock. Its name is normalized; `marker` is its environment marker, empty for none."""
+    """One package of a lock, with a normalized name; `marker` is its environment marker, empty for none."""
 
     name: str
     version: str
@@ -42,7 +42,7 @@ class Pin:
 def resolve_pins(requirements: Collection[str], lock: str, *, without: Collection[str] = ()) -> tuple[Pin, ...]:
     """List the pins of requirements and of their dependencies except `without`, sorted by name.
 
-    `lock` is uv's file, whose comments name the packages that need each. Raises `NotPinned`.
+    `lock` is the text of uv's lock file; comments in it name the packages that need each package. Raises `NotPinned`.
     """
     pins = read_lock(lock)
     required = {normal(requirement_name(requirement)) for requirement in requirements}
@@ -56,7 +56,7 @@ def resolve_pins(requirements: Collection[str], lock: str, *, without: Collectio
 
 
 def read_lock(lock: str) -> Mapping[str, Pin]:
-    """Read all pins, by name."""
+    """Parse a lock's text into its pins, by name."""
     pins: dict[str, Pin] = {}
     for entry in re.split(r"\n(?=[A-Za-z0-9])", lock):
         first, *rest = entry.splitlines() or [""]
@@ -83,7 +83,7 @@ def normal(name: str) -> str:
 
 
 def main() -> None:
-    """Print what a project needs with some of its extras, as the lock on stdin pins it."""
+    """Print the pins of a project and some of its extras, from the lock on stdin."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pyproject", type=Path, help="the project's pyproject.toml")
     parser.add_argument("--extra", action="append", default=[], help="an extra of the project")

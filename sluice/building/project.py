@@ -1,4 +1,4 @@
-"""Finds the files that a deployment is built from: in a clone, or in an installed package, which has them as data.
+"""Finds the files from which a deployment is built: in a clone, or in an installed package, which has copies of them.
 
 Build results are kept in a clone's `build`, or else in the user's cache.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from sluice.errors import BadConfiguration
 
 DISTRIBUTION = "sluice-sqs"
-PACKAGED = "project_files"  # in an installed package: the files at a clone's top
+PACKAGED = "project_files"  # folder of an installed package with copies of a clone's top-level files
 
 
 class NotInstalled(BadConfiguration):
@@ -20,7 +20,7 @@ class NotInstalled(BadConfiguration):
 
 
 def need(extra: str, *modules: str) -> None:
-    """Raise `NotInstalled` if a module is missing that this extra of the package brings."""
+    """Raise `NotInstalled` if one of these modules is missing, which the named extra installs."""
     missing = [module for module in modules if find_spec(module) is None]
     if missing:
         raise NotInstalled(f"{', '.join(missing)} isn't installed: {install_command(extra)}")
@@ -29,8 +29,8 @@ def need(extra: str, *modules: str) -> None:
 def install_command(extra: str) -> str:
     """Return the command that installs an extra of this package.
 
-    No package index has `sluice-sqs`, so in a clone it is `make setup`. An installed package names the file or folder
-    that it was installed from, which its installer recorded (PEP 610), or else its wheel.
+    In a clone the command is `make setup`, because no package index has `sluice-sqs`. Otherwise the command names the
+    file or folder from which the package was installed, which the installer recorded (PEP 610), or else the wheel.
     """
     if PROJECT.is_clone:
         return "make setup"
@@ -47,19 +47,19 @@ def install_command(extra: str) -> str:
 class Project:
     """The folders of one clone or installed package."""
 
-    files: Path  # the files at a clone's top: app.py, stacks, functions, spark, cdk.json, locks
-    sources: Path  # holds the package `sluice`
+    files: Path  # the files at a clone's top, such as app.py, stacks, functions, spark, cdk.json, locks
+    sources: Path  # the folder that contains the package `sluice`
     build: Path
-    workspace: Path  # file names in parameters are relative to it, and its cdk.json has the parameters
+    workspace: Path  # folder of cdk.json, to which file names in parameters are relative
 
     @classmethod
     def clone(cls, folder: Path) -> "Project":
-        """Describe a clone."""
+        """Return the folders of a clone."""
         return cls(files=folder, sources=folder, build=folder / "build", workspace=folder)
 
     @classmethod
     def of_package(cls, package: Path) -> "Project":
-        """Describe the clone or installation of a package. An installation's workspace is the working directory."""
+        """Return the folders of a clone or an installation, whose workspace is the working directory."""
         packaged = package / PACKAGED
         if not packaged.is_dir():
             return cls.clone(package.parent)
@@ -75,17 +75,17 @@ class Project:
 
     @property
     def is_clone(self) -> bool:
-        """Whether `make setup` installs the tools. If not, the first command that needs a tool installs it."""
+        """Whether the package is in a clone, where `make setup` installs the tools; elsewhere commands install them."""
         return self.files == self.sources
 
     @property
     def app(self) -> str:
-        """The shell command of the CDK app, for any working directory."""
+        """The shell command that runs the CDK app, for any working directory."""
         return f"python {shlex.quote(str(self.files / 'app.py'))}"
 
     @property
     def lock(self) -> Path:
-        """The file that pins each Python package."""
+        """The file with the pinned versions of all Python packages."""
         return self.files / "requirements.txt"
 
     @property

@@ -45,16 +45,16 @@ class BundleFailed(BadConfiguration):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A platform that code runs on: the tags whose wheels it takes, or the interpreter on this machine."""
+    """A platform for which code is built: the wheel tags that it accepts, or an interpreter on this machine."""
 
-    machine: Architecture  # never LOCAL
+    machine: Architecture  # ARM64 or X86_64, never LOCAL
     python: str
     wheels: tuple[str, ...] = ()
     interpreter: Path | None = None
 
     @classmethod
     def of(cls, architecture: Architecture) -> "Target":
-        """Describe Lambda, or this machine for LOCAL, with the Python with which the embedded cloud runs functions."""
+        """Return Lambda's platform; for LOCAL this machine's, with the embedded cloud's Python for functions."""
         if architecture is Architecture.LOCAL:
             return cls.here(lambda_python())
         wheels = tuple(f"{tag}_{WHEEL_MACHINES[architecture]}" for tag in GLIBC_TAGS)
@@ -62,13 +62,13 @@ class Target:
 
     @classmethod
     def here(cls, python: Interpreter) -> "Target":
-        """Describe this machine, with one of its interpreters."""
+        """Return this machine's platform, with one of its interpreters."""
         machine = Architecture.ARM64 if platform.machine() in {"arm64", "aarch64"} else Architecture.X86_64
         return cls(machine=machine, python=python.version, interpreter=python.path)
 
     @property
     def name(self) -> str:
-        """The text that stands for the target in a bundle's key."""
+        """The platform's part of a bundle's key."""
         return f"{self.python} {' '.join(self.wheels) or f'{sys.platform} {platform.machine()}'}"
 
 
@@ -82,23 +82,23 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A folder to deploy as it is, and the hash that names its content."""
+    """A folder to deploy as it is, and the hash of its content."""
 
     folder: Path
     key: str
 
 
 def compiler() -> str:
-    """Return the name and version of the compiler."""
+    """Return the name and version of the bytecode compiler."""
     packages = json.loads((PROJECT.files / "package.json").read_text())["devDependencies"]
     return f"pyodide {packages['pyodide']}"
 
 
 def compile_folder(folder: Path, deployed_at: str) -> None:
-    """Put each module's bytecode next to it, with the paths of its deployed files. Raises `BundleFailed`.
+    """Write each module's bytecode next to the module, with the paths of its deployed files. Raises `BundleFailed`.
 
     The compiler is CPython in WebAssembly, from npm: one pinned version on every machine, so that equal sources give
-    equal bytes. Native interpreters differ even within a minor version. Python loads it without checking the sources.
+    equal bytes. Native interpreters differ even within a minor version. Python doesn't check such bytecode.
     """
     done = subprocess.run(  # noqa: S603 - our own arguments
         [node(), COMPILER, folder, deployed_at, modules()],
@@ -119,7 +119,7 @@ class Assets:
     compile: Callable[[Path, str], None] = compile_folder
 
     def bundle(self, *names: str) -> Bundle:
-        """Collect the packages that pyproject.toml lists under these extras."""
+        """Return the bundle of the packages that pyproject.toml lists under these extras."""
         extras = tomllib.loads((self.project.files / "pyproject.toml").read_text())["project"]["optional-dependencies"]
         requirements = [normal(requirement_name(requirement)) for name in names for requirement in extras[name]]
         return Bundle(name="-".join(names), requirements=tuple(requirements))
@@ -141,7 +141,7 @@ class Assets:
         return Built(folder, key)
 
     def code(self, *, beside: Mapping[str, str] | None = None) -> Built:
-        """Build our code for all functions. `beside` maps names in the archive to more files, of the workspace.
+        """Build our code for all functions. `beside` maps names in the archive to additional files of the workspace.
 
         Raises `BundleFailed` for a file that can't be read.
         """
@@ -169,7 +169,7 @@ def files_in(folder: Path) -> Sequence[Path]:
 
 
 def read_shared_modules(project: Project, rooms: Sequence[str]) -> Mapping[str, bytes]:
-    """Read the modules of these subpackages of `sluice` and those at its top, by their paths in archives."""
+    """Read the modules of `sluice` itself and of these subpackages, by their paths in archives."""
     package = project.sources / "sluice"
     paths = [*package.glob("*.py"), *(path for room in rooms for path in (package / room).rglob("*.py"))]
     return {path.relative_to(project.sources).as_posix(): path.read_bytes() for path in paths}
@@ -205,12 +205,12 @@ def install(pins: Sequence[Pin], target: Target, *, into: Path) -> None:
 
 @contextmanager
 def open_new_folder(folder: Path) -> Iterator[Path]:
-    """Open a new folder that becomes `folder` if the block raises nothing. Of two at once, the first wins."""
+    """Create a folder that becomes `folder` unless the block raises. If two are created at once, the first stays."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     new = Path(tempfile.mkdtemp(prefix=".", dir=folder.parent))
     try:
         yield new
-        # Readable whatever the umask: functions run as another user than the builder.
+        # Modes must not depend on the umask, because functions run as another user than the builder.
         for path in (new, *new.rglob("*")):
             path.chmod(0o755 if path.is_dir() else 0o644)
         take_place(new, folder)
@@ -219,14 +219,14 @@ def open_new_folder(folder: Path) -> Iterator[Path]:
 
 
 def write(files: Mapping[str, bytes], folder: Path) -> None:
-    """Write files by their paths in a folder."""
+    """Write files into a folder. Keys are paths in the folder."""
     for path, content in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(content)
 
 
 def content_key(content: Mapping[str, bytes]) -> str:
-    """Hash the names and content of files, without their times and modes."""
+    """Return a hash of the files' names and content, without their times and modes."""
     digest = hashlib.sha256()
     for name, value in sorted(content.items()):
         digest.update(f"{name}\0{len(value)}\0".encode())

@@ -32,16 +32,16 @@ from sluice.bundles.assets import (
 from sluice.parameters import Architecture
 
 PACKAGES = ("sluice_spark", "sluice_jobs")
-ROOMS = ("federation", "pipeline", "rendezvous")  # the subpackages of `sluice` that the packages import from
+ROOMS = ("federation", "pipeline", "rendezvous")  # the subpackages of `sluice` that `PACKAGES` import
 ENTRY_POINT = "sluice_job.py"
-FORMAT = b"tgz 2"  # part of each key: count it up if equal content is packed differently
-OLDER_TAG = "manylinux_2_24"  # of arro3-core's wheel for ARM; functions' layers, whose keys cover their tags, need none
-COMPRESSION = 6  # of 9, which takes at least twice as long and saves half a percent
-MTIME = 0  # a real date would make archives of equal content differ
+FORMAT = b"tgz 2"  # part of each key: increment the number if equal content is packed differently
+OLDER_TAG = "manylinux_2_24"  # for arro3-core on ARM; adding it to layers would change their keys
+COMPRESSION = 6  # level 9 takes at least twice as long and saves half a percent
+MTIME = 0  # a real time would make archives of equal content differ
 
 
 def image_target(architecture: Architecture, python: str) -> Target:
-    """Describe EMR Serverless images, which are Amazon Linux 2023 as Lambda's are; or this machine.
+    """Return the platform of EMR Serverless images, which are Amazon Linux 2023 as Lambda's are; or this machine.
 
     The embedded cloud runs jobs with a Spark that uses the running Python.
     """
@@ -53,18 +53,18 @@ def image_target(architecture: Architecture, python: str) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class SparkAssets:
-    """Builder of a project's files for Spark jobs. Each file's path has its key."""
+    """Builder of a project's files for Spark jobs. Each file's path contains its key."""
 
     project: Project
 
     @property
     def entry_point(self) -> Built:
-        """The script that EMR Serverless starts. It passes its arguments to the package."""
+        """The script that EMR Serverless starts. The script passes its arguments to the jobs' package."""
         script = self.project.spark / ENTRY_POINT
         return Built(script, content_key({ENTRY_POINT: script.read_bytes()}))
 
     def pins(self) -> tuple[Pin, ...]:
-        """List all dependencies of package and jobs, as requirements.txt pins them. Raises `NotPinned`.
+        """List all dependencies of our Spark packages and jobs, as requirements.txt pins them. Raises `NotPinned`.
 
         PySpark isn't listed, because the image has it. The image's other packages are for another Python.
         """
@@ -89,7 +89,7 @@ class SparkAssets:
         return self._pack("code", key, lambda folder: write(files, folder))
 
     def _pack(self, name: str, key: str, fill: Callable[[Path], None]) -> Built:
-        """Pack the files that `fill` puts into a folder, unless that is done already.
+        """Pack the files that `fill` writes into a folder as an archive, unless that archive exists.
 
         Files are in order, without times, owners or the archive's name, so that equal content gives equal bytes.
         """

@@ -1,6 +1,6 @@
-"""Sluice as constructs for somebody's own CDK app: `from sluice.constructs import SplitQueue, Exchange, …`.
+"""Sluice as constructs for your own CDK app: `from sluice.constructs import SplitQueue, Exchange, …`.
 
-What each takes, makes and grants is in its docstring. docs/constructs.md has an example.
+Each construct's docstring describes its arguments and resources. docs/constructs.md has an example.
 """
 
 from sluice.constructs.exchange import Exchange

@@ -26,12 +26,12 @@ METRICS_NAMESPACE = "Sluice"
 SPARK_NAMESPACE = "Sluice/Spark"
 RUNBOOK = "docs/runbook.md"
 # https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/alarm-data-queries.html
-MAX_METRICS = 10  # per alarm
+MAX_METRICS = 10  # CloudWatch's limit per alarm
 DEAD_LETTERS = "DeadLetters"  # suffix of the construct ids of dead-letter queues and their alarms
 
 
 class Capability(StrEnum):
-    """A capability of a site. Each has a composite alarm if alarms have a topic."""
+    """A capability of a site. If alarms notify a topic, each capability has a composite alarm."""
 
     RENDEZVOUS = "Rendezvous"
     SPLITTING = "Splitting"
@@ -43,13 +43,13 @@ class Capability(StrEnum):
 class Rule:
     """The condition of an alarm: `metric` reaches `threshold` in `periods` consecutive periods.
 
-    The alarm's id starts with `name`. `heading` is the runbook's, if several alarms share one. An alarm without a
-    capability notifies by itself, and notifies of its end only if `ends`: dead letters, for example, remain although
-    no more arrive.
+    The alarm's id starts with `name`. `heading` is the runbook's heading if several alarms share one. An alarm without
+    a capability notifies by itself, and notifies of its end only if `ends` is set. For dead letters it is not: they
+    remain even if no more arrive.
     """
 
     name: str
-    text: str  # the problem, and the next step
+    text: str  # the alarm's description: the problem, and the next step
     metric: cloudwatch.IMetric
     threshold: float
     periods: int = 1
@@ -88,7 +88,7 @@ def alarm_description(text: str, heading: str) -> str:
 
 
 def errors_rules(functions: Sequence[lambda_.Function], capability: Capability, *, least: int) -> list[Rule]:
-    """Alarm on failed invocations of a capability's functions. Messages that fail in a batch are not counted there.
+    """Return rules for failed invocations of a capability's functions, which don't include failed messages of a batch.
 
     AWS charges per metric, so callers pass only functions that no other alarm covers.
     """
@@ -112,7 +112,7 @@ def errors_rules(functions: Sequence[lambda_.Function], capability: Capability, 
 
 
 def dead_letters_rule(queue: sqs.IQueue, name: str, description: str, *, least: int) -> Rule:
-    """Alarm on new messages in a dead-letter queue. Their total would keep the alarm active and hide new ones.
+    """Return a rule for new messages in a dead-letter queue. An alarm on the total would stay active and hide new ones.
 
     SQS counts messages that functions send, but not those that it moves there itself:
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-available-cloudwatch-metrics.html
@@ -136,14 +136,14 @@ def all_functions(name: str, statistic: str) -> cloudwatch.Metric:
 def composite(
     scope: Construct, capability: Capability, alarms: Sequence[cloudwatch.IAlarm], *, home: str
 ) -> cloudwatch.CompositeAlarm:
-    """Create the alarm that is active while any of these is. Its rule names them, because ARNs would take more room.
+    """Create an alarm that is active while any of the given alarms is. Its rule has names, which are shorter than ARNs.
 
-    `home` is the prefix of its own name.
+    `home` is the prefix of the composite alarm's name.
     """
     return cloudwatch.CompositeAlarm(
         scope,
         f"{capability}Outage",
-        composite_alarm_name=f"{home}-{capability}Outage",  # a name by CDK would not start with the stage
+        composite_alarm_name=f"{home}-{capability}Outage",  # a generated name lacks the stage's prefix
         alarm_description=alarm_description(
             f"{capability}: at least one alarm is active; the CloudWatch console lists which", capability
         ),
@@ -160,7 +160,7 @@ def ours(
     dimensions: Mapping[str, str] | None = None,
     label: str | None = None,
 ) -> cloudwatch.Metric:
-    """Return a metric that a function of the stage publishes."""
+    """Return a metric that one of the stage's functions publishes."""
     return cloudwatch.Metric(
         namespace=add_stage_prefix(METRICS_NAMESPACE, stage),
         metric_name=name,
@@ -174,7 +174,7 @@ def ours(
 def of_queue(
     queue: sqs.IQueue | str, name: str, *, period: Duration = FIVE_MINUTES, label: str | None = None
 ) -> cloudwatch.Metric:
-    """Return an SQS metric. It is selected by queue name only, because CDK would add an adopted queue's account."""
+    """Return an SQS metric, selected only by queue name: from a queue's construct CDK would also take its account."""
     return cloudwatch.Metric(
         namespace="AWS/SQS",
         metric_name=name,

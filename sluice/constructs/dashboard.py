@@ -1,7 +1,7 @@
-"""Draws a site's dashboard: which metrics, in which order. Alarms are in `operations`.
+"""Creates a site's dashboard. `sluice.constructs.operations` creates the alarms.
 
-Resources that are created at run time, or that no alarm names, are found by a search expression: they are drawn once
-they exist, and no stack has to export their names.
+Search expressions find the metrics of resources that are created at run time, or that no alarm names. They are drawn
+once the resources exist, and no stack has to export names.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,14 +29,14 @@ from sluice.federation.bridge_provisioner import BRIDGE_QUEUE_PREFIX
 from sluice.rendezvous.protocol.ends import End, list_metrics
 from sluice.stages import add_stage_prefix
 
-LAND_QUERY = {"Query": "land", "Source": "0"}  # the land job's one query, and its one source
-WIDTH, HALF, HEIGHT = 24, 12, 6  # in units of a dashboard's grid
+LAND_QUERY = {"Query": "land", "Source": "0"}  # the land job has one query with one source
+WIDTH, HALF, HEIGHT = 24, 12, 6  # units of the dashboard's grid
 VALUE_WIDTH, VALUE_HEIGHT = 4, 4
 ALARMS_A_ROW = 6
 # https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/CloudWatch-Dashboard-Body-Structure.html
-MOST_ALARMS = 100  # in one widget
+MOST_ALARMS = 100  # CloudWatch's limit per widget
 
-UNANSWERED = (End.OFFER_DENIED.value, End.OFFER_TIMED_OUT.value)  # over SQS the sweeper publishes it, minutes later
+UNANSWERED = (End.OFFER_DENIED.value, End.OFFER_TIMED_OUT.value)  # over SQS, these metrics are minutes late
 OFFERS = tuple(name for name in list_metrics("offer") if name not in {*UNANSWERED, End.OFFER_ANONYMOUS})
 POLLS = list_metrics("poll")
 ANSWERS = (*list_metrics("answer"), "RequestsFailed", "EventsNotPublished")
@@ -49,7 +49,7 @@ SPARK_FAULTS = ("numSqsDeletionsFailed", "numRecordsInErrors")
 
 
 def draw(scope: Construct, watched: Watched, *, alarms: Sequence[cloudwatch.IAlarm]) -> cloudwatch.Dashboard:
-    """Draw the dashboard: alarms, then a message's path from its first queue to its table, then errors."""
+    """Create the dashboard: alarms, then a message's path from its first queue to its table, then errors."""
     sections = [("Now", _overview(watched, alarms[:MOST_ALARMS]))]
     if watched.rendezvous is not None:
         sections.append(("Rendezvous", _rendezvous(watched, watched.rendezvous.offers_queue)))
@@ -71,7 +71,7 @@ def draw(scope: Construct, watched: Watched, *, alarms: Sequence[cloudwatch.IAla
 
 
 def create_unanswered_metric(stage: str | None, *, least_offers: int) -> cloudwatch.MathExpression:
-    """Divide offers denied or timed out by all that ended, over SQS and HTTP; zero for fewer than `least_offers`."""
+    """Return the percentage of offers denied or timed out, over SQS and HTTP; zero for fewer than `least_offers`."""
     parts = {
         "sd": ours(End.OFFER_DENIED, "sweeper", stage=stage),
         "pd": ours(End.OFFER_DENIED, "proxy", stage=stage),
@@ -107,7 +107,7 @@ def _graph(
     width: int = HALF,
     alarms_at: Mapping[str, float] | None = None,
 ) -> cloudwatch.GraphWidget:
-    """Draw a graph. `alarms_at` maps the label of a line to the value at which an alarm goes off."""
+    """Create a graph. `alarms_at` maps labels of horizontal lines to alarm thresholds."""
     lines = [
         cloudwatch.HorizontalAnnotation(value=value, label=label, color=cloudwatch.Color.RED)
         for label, value in (alarms_at or {}).items()
@@ -124,7 +124,7 @@ def _value(title: str, metric: cloudwatch.IMetric) -> cloudwatch.SingleValueWidg
 
 
 def _overview(watched: Watched, alarms: Sequence[cloudwatch.IAlarm]) -> list[cloudwatch.IWidget]:
-    """Draw alarms, and the metrics that show whether there is an outage. Missing data means that nothing is wrong."""
+    """Create widgets for alarms and for the main signs of an outage. Missing data means that there is no outage."""
     letters = {f"l{place}": of_queue(dlq.queue, VISIBLE) for place, dlq in enumerate(watched.dead_letters())}
     rows = -(-len(alarms) // ALARMS_A_ROW)
     widgets: list[cloudwatch.IWidget] = [
@@ -146,7 +146,7 @@ def _overview(watched: Watched, alarms: Sequence[cloudwatch.IAlarm]) -> list[clo
 
 
 def _search(what: str, *, statistic: str, label: str = "") -> cloudwatch.MathExpression:
-    """Search for all matching metrics that exist when the dashboard is opened."""
+    """Create a search expression for all matching metrics that exist when the dashboard is opened."""
     return cloudwatch.MathExpression(
         expression=f"SEARCH('{what}', '{statistic}', {int(FIVE_MINUTES.to_seconds())})",
         using_metrics={},
@@ -221,7 +221,7 @@ def _federation(watched: Watched) -> list[cloudwatch.IWidget]:
     stage, late_s = watched.stage, watched.options.bridge_lag_s
     namespace = add_stage_prefix(METRICS_NAMESPACE, stage)
     by_route = f"{{{namespace},route,service}}"
-    # Matches names that have all these words. In quotes they would have to be the whole name:
+    # An unquoted name matches all names that contain its words; a quoted one would have to be the whole name:
     # https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/search-expression-syntax.html
     words = [f"QueueName={word}" for word in add_stage_prefix(BRIDGE_QUEUE_PREFIX, stage).split("-") if word]
     of_bridges = f"{{AWS/SQS,QueueName}} {' '.join(words)}"
@@ -281,7 +281,7 @@ def _pipeline(watched: Watched, pipeline: LandingPipeline) -> list[cloudwatch.IW
 
 def _errors(watched: Watched) -> list[cloudwatch.IWidget]:
     options = watched.options
-    # CloudFormation begins the names of functions with the name of their stack.
+    # Functions' names begin with the name of their stack, because CloudFormation generates them so.
     names = " OR ".join(f"FunctionName={construct.home.name.rpartition('-')[2]}" for construct in watched.constructs)
     at_stage = f"FunctionName={watched.stage} " if watched.stage else ""
     of_functions = f"{{AWS/Lambda,FunctionName}} {at_stage}({names})"

@@ -1,9 +1,9 @@
 """Creates a site's federation: exchanges and their bindings, and the links and routes between sites.
 
 The exchange function reads ingress queues, the bridge function forwards over routes, and the links function manages
-both. This module has every role's statements; no construct grants more. Policies name peer sites' queues by a prefix
-that all sites share: CloudFormation's generated names in our own stacks begin with it, and queues in other stacks are
-named explicitly.
+links and routes. Every role's statements are in this module; no construct grants more. Policies name peer sites' queues
+by a prefix that all sites share: CloudFormation's generated names in our own stacks begin with it, and queues in other
+stacks are named explicitly.
 """
 
 from collections.abc import Mapping, Sequence
@@ -68,15 +68,15 @@ BRIDGE_QUEUE_ACTIONS = (
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-key-management.html
 RECEIVED_WITH, SENT_WITH = ["Decrypt"], ["Decrypt", "GenerateDataKey"]
 QUEUES = f"{AT_RUN_TIME} federation.queue_names says which queues operators bind and read at run time."
-OF_PEERS = "Peer sites' queues: their names end in what CloudFormation adds."
+OF_PEERS = "CloudFormation generates the ends of the names of peer sites' queues and roles."
 
 
 class Exchange(SiteConstruct):
-    """All exchanges of a site: they send published messages to bound queues, here and at linked sites.
+    """All exchanges of a site, which send published messages to bound queues of this site and of linked sites.
 
-    An account and region has one for a stage, as peers know its queues by name. `parameters` are those of section
-    `federation`; exchanges, bindings and queues may be added until the app is synthesized. Raises `BadConfiguration`,
-    with the construct's path.
+    Only one `Exchange` is allowed per stage, account and region, because peers know its queues by name. `parameters`
+    are those of section `federation`. Exchanges, bindings and queues may be added until the app is synthesized. Raises
+    `BadConfiguration`, with the construct's path.
     """
 
     capability = Capability.FEDERATION
@@ -93,7 +93,7 @@ class Exchange(SiteConstruct):
         assets: Assets | None = None,
         **props: Unpack[SiteProps],
     ) -> None:
-        """Create all of it. `state` is another stack's; without it, the state is created here."""
+        """Create all resources of federation. Without another stack's `state`, the state is created here, too."""
         super().__init__(scope, id_, parse_parameters(scope, id_, "federation", parameters, props))
         self.options = self.parameters.federation
         self.state = state or ExchangeState.create(self, self.parameters)
@@ -107,21 +107,21 @@ class Exchange(SiteConstruct):
 
     @property
     def ingress_queue(self) -> sqs.IQueue:
-        """The queue that producers publish to, for any exchange."""
+        """The queue to which producers publish messages for any exchange."""
         return self.state.ingresses[0].queue
 
     @property
     def fifo_ingress_queue(self) -> sqs.IQueue:
-        """The FIFO queue that producers publish to, for any exchange. It keeps the order of each message group."""
+        """The FIFO queue to which producers publish for any exchange. It keeps the order of each message group."""
         return self.state.ingresses[1].queue
 
     @property
     def tag(self) -> str:
-        """The site's name, as peers know it."""
+        """The site's permanent name among its peers."""
         return self.state.site
 
     def declare(self, name: str, type_: str = ExchangeType.TOPIC, *, alternate: str | None = None) -> None:
-        """Declare an exchange: direct, topic, fanout or headers. Unmatched messages go to the `alternate`."""
+        """Declare an exchange: direct, topic, fanout or headers. Unmatched messages go to exchange `alternate`."""
         entry = {"name": name, "type": str(type_)} | ({} if alternate is None else {"alternate": alternate})
         self._declare("exchanges", entry)
 
@@ -146,7 +146,7 @@ class Exchange(SiteConstruct):
         if self.state.bound.get(name, bound).queue_arn != bound.queue_arn:
             raise BadConfiguration(f"{self.node.path}: another queue is bound as {name}: give it another name")
         if not name or construct_id("", name) in {construct_id("", used) for used in self.state.bound if used != name}:
-            raise BadConfiguration(f"{self.node.path}: {name!r} is too like the name of another queue that is bound")
+            raise BadConfiguration(f"{self.node.path}: {name!r} is too similar to another bound queue's name")
         entry: dict[str, Any] = {"exchange": exchange, "queue": name, "key": key}
         self._declare("bindings", entry | ({"arguments": dict(arguments)} if arguments else {}))
         self.state.bound[name] = bound
@@ -157,7 +157,7 @@ class Exchange(SiteConstruct):
             self.key_arns.append(encryption_key.key_arn)
 
     def grant_publish(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let a producer publish, to the standard and the FIFO ingress queue."""
+        """Allow a producer to publish, to the standard and the FIFO ingress queue."""
         return self.ingress_queue.grant_send_messages(grantee).combine(
             self.fifo_ingress_queue.grant_send_messages(grantee)
         )
@@ -178,7 +178,7 @@ class Exchange(SiteConstruct):
         return [queue.queue_arn for queue in self.state.bound.values()] + self.named
 
     def _declare(self, listed: str, entry: Mapping[str, object]) -> None:
-        """Add an entry to a list of the parameters, and validate all parameters again."""
+        """Add an entry to the list parameter `listed`, and validate all parameters again."""
         self._check_open()
         context = self.parameters.model_dump(mode="json", exclude_unset=True)
         of_federation = context.setdefault("federation", {})
@@ -187,7 +187,7 @@ class Exchange(SiteConstruct):
         self.options = self.parameters.federation
 
     def _finish(self) -> None:
-        self.functions = Functions.of(self, self.assets, extras=["functions", "splitter"])  # for filters
+        self.functions = Functions.of(self, self.assets, extras=["functions", "splitter"])  # filters need `splitter`
         self.peer_role = _peer_role(self)
         _exchange(self)
         links = _links(self, _bridge(self))
@@ -214,7 +214,7 @@ class Exchange(SiteConstruct):
 
 
 def _peer_role(made: Exchange) -> iam.Role | None:
-    """Create the role that peers in other accounts assume; None without such peers, or if queue policies admit them."""
+    """Create the role that peers in other accounts assume; None without such peers, or if queue policies allow them."""
     accounts = made.options.peer_accounts
     if not accounts:
         return None
@@ -225,7 +225,7 @@ def _peer_role(made: Exchange) -> iam.Role | None:
                 iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[queue.queue_arn], principals=[*principals])
             )
         return None
-    # A role session's name has to be its account's id. SQS adds it to each message, so it identifies the peer.
+    # The name of a peer's role session is its account's id, which SQS adds to each message. So it identifies the peer.
     conditions = {
         "StringEquals": {
             "sts:ExternalId": made.options.external_id,
@@ -241,7 +241,7 @@ def _peer_role(made: Exchange) -> iam.Role | None:
         assumed_by=iam.PrincipalWithConditions(iam.CompositePrincipal(*principals), conditions),
         allowed=[allow("sqs", ["SendMessage"], *arns)],
     )
-    # The construct writes a statement for each account, and a trust policy holds 2,048 characters:
+    # The construct would write a statement for each account, but a trust policy has at most 2,048 characters:
     # https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html
     trust = iam.PolicyStatement(actions=["sts:AssumeRole"], principals=[*principals], conditions=conditions)
     resource = cast("iam.CfnRole", role.node.default_child)
@@ -318,7 +318,7 @@ def _bridge(made: Exchange) -> lambda_.Function:
 
 def _links(made: Exchange, bridge: lambda_.Function) -> lambda_.Function:
     state = made.state
-    # Peers' queues are read once there are peers. Names have a wildcard, because a role is created before its function.
+    # Triggers of peers' queues are enabled once there are peers. Wildcards match function names, unknown at this point.
     named = (
         made.stack.format_arn(
             service="lambda",
@@ -340,18 +340,18 @@ def _links(made: Exchange, bridge: lambda_.Function) -> lambda_.Function:
             allow("sqs", ["GetQueueAttributes"], *made.bindable, wildcards=QUEUES),
             allow("sqs", CONSUME_ACTIONS, state.links_queue.queue_arn, state.ticks_queue.queue_arn),
             allow("sqs", ["ReceiveMessage", "DeleteMessage", "SendMessage"], state.dead_letters.queue_arn),
-            # Dead letters of bound queues are redriven.
+            # The links function redrives dead letters of bound queues to these queues.
             allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, *made.bindable, wildcards=QUEUES),
             *event_source_mappings([bridge.function_arn, *named]),
             *_kms(made, SENT_WITH),
             *_to_peers(made),
         ],
         failures=state.dead_letters,
-        # A tick arms the next one while a link is retried. Lambda would treat that as a runaway loop:
+        # While a link is retried, each tick sends the next one. Lambda would treat that as a runaway loop:
         # https://docs.aws.amazon.com/lambda/latest/dg/invocation-recursion.html
         recursive_loop=lambda_.RecursiveLoop.ALLOW,
     )
-    # The senders of this site's messages, by which peers recognize them.
+    # Peers recognize this site's messages by the ids of the roles that send them.
     roles = [cast("iam.Role", made.node.find_child(f"{name}Role")).role_id for name in ("Links", "Bridge")]
     function.add_environment("SENDERS", made.stack.to_json_string(roles))
     trigger("Links", function, state.links_queue, enabled=False)
@@ -398,12 +398,12 @@ def _links_settings(made: Exchange, bridge: lambda_.Function) -> LinksSettings:
 
 
 def _kms(made: Exchange, actions: Sequence[str]) -> Sequence[Statement]:
-    """Allow using customers' KMS keys, for queues that are created at run time and for bound queues."""
+    """Allow using customer managed KMS keys, for queues that are created at run time and for bound queues."""
     return [allow("kms", actions, *made.key_arns)] if made.key_arns else []
 
 
 def _to_peers(made: Exchange) -> Sequence[Statement]:
-    """Allow sending to peer sites, in any region, by queue policy or by role."""
+    """Allow sending to peer sites in any region, by queue policy or by assuming the peers' roles."""
     sites = [(account, stage) for account in made.accounts for stage in made.peer_stages]
     queues = [f"arn:{Aws.PARTITION}:sqs:*:{account}:{add_stage_prefix(PEER_QUEUES, stage)}" for account, stage in sites]
     roles = [

@@ -16,16 +16,16 @@ from sluice.parameters.federation import BoundQueueParameters
 from sluice.parameters.values import construct_id, name_with_queue_type
 from sluice.stages import add_stage_prefix
 
-STATE = "SluiceState"  # the stack of ours with the queues that peers send to
+STATE = "SluiceState"  # our own stack, which has the queues that peers send to
 EXCHANGE_TIMEOUT = Duration.seconds(30)
-BRIDGE_TIMEOUT = Duration.seconds(30)  # the default visibility timeout of SQS, because any queue may feed a route
+BRIDGE_TIMEOUT = Duration.seconds(30)  # SQS's default visibility timeout, because any queue may feed a route
 LINKS_TIMEOUT = Duration.seconds(60)
 NO_QUEUES: Mapping[str, sqs.IQueue] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ingress:
-    """A queue that messages are published to. `id` is its construct id; `exchange` None means any exchange."""
+    """A queue that producers or links publish to. `id` is its construct id; `exchange` None means any exchange."""
 
     id: str
     queue: sqs.IQueue
@@ -36,9 +36,9 @@ class Ingress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeState:
-    """Resources that outlive the functions: a site's tag, table and queues.
+    """Resources that outlive federation's functions: the site's tag, table and queues.
 
-    `bound` maps user-chosen names to queues; `taken` are the names of those that the site itself reads.
+    `bound` maps user-chosen names to bindable queues; `taken` has the names of those that the site itself reads.
     """
 
     site: str
@@ -55,7 +55,7 @@ class ExchangeState:
     def create(
         cls, scope: Construct, parameters: Parameters, *, taken: Mapping[str, sqs.IQueue] = NO_QUEUES
     ) -> "ExchangeState":
-        """Create it in `scope`. `taken` maps names to queues that may be bound and that the site itself reads."""
+        """Create the resources in `scope`. `taken` maps names to bindable queues that the site itself reads."""
         federation, keep = parameters.federation, parameters.rendezvous.keep_state
         home = Home.of(scope, STATE, parameters.stage)
         dead_letters = storage.queue(scope, "FederationDeadLetters", keep=keep)
@@ -132,7 +132,7 @@ class ExchangeState:
 
 
 def _default_tag(stage: str | None) -> str:
-    """Name a site by its region and account; with a stage, hyphens are left out to keep the tag short."""
+    """Return the default tag: region and account. With a stage, hyphens are omitted to shorten the tag."""
     if stage is None:
         return f"{Aws.REGION}-{Aws.ACCOUNT_ID}"
     return add_stage_prefix(f"{Aws.ACCOUNT_ID}{Fn.join('', Fn.split('-', Aws.REGION))}", stage)

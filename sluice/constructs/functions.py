@@ -1,4 +1,4 @@
-"""Creation of functions: code and layer, log group, and a role limited to the function's statements.
+"""Creates functions: code and layer, log group, and a role limited to the function's statements.
 
 Every role's statements are listed where its function is created: no construct grants more.
 """
@@ -31,17 +31,17 @@ TRACE_ACTIONS = ("PutTraceSegments", "PutTelemetryRecords")
 RUNTIME = lambda_.Runtime.PYTHON_3_13
 ARCHITECTURES = {Architecture.ARM64: lambda_.Architecture.ARM_64, Architecture.X86_64: lambda_.Architecture.X86_64}
 
-# The maximum of a batch without a batching window, and of a FIFO queue:
+# SQS's limit for batches without a batching window, and for batches of FIFO queues:
 # https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
 SMALL_BATCH = 10
-STREAM_BATCH = 1_000  # of at most 10,000 records; a batch has at most 6 MB
-STREAM_ATTEMPTS = 100  # besides the first: with Lambda's backoff, an hour or more
-STREAM_AGE = Duration.hours(12)  # of the 24 that a stream keeps
+STREAM_BATCH = 1_000  # records per batch; Lambda's limits are 10,000 records and 6 MB
+STREAM_ATTEMPTS = 100  # retries of a batch; with Lambda's backoff they take an hour or more
+STREAM_AGE = Duration.hours(12)  # a stream keeps records for 24 hours
 LEAST_CONCURRENCY = 2  # https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
-AT_RUN_TIME = "These queues are made at run time; the wildcard stands after the prefix that all their names have."
-# Actions of an event source mapping, and the one that makes failed messages visible again soon.
+AT_RUN_TIME = "These queues are created at run time; the wildcard follows the prefix of all their names."
+# Actions that a function needs to consume a queue, and to make failed messages visible again early.
 CONSUME_ACTIONS = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes", "ChangeMessageVisibility")
-STREAM_ACTIONS = ("DescribeStream", "GetRecords", "GetShardIterator")  # of an event source mapping of a stream
+STREAM_ACTIONS = ("DescribeStream", "GetRecords", "GetShardIterator")  # actions for reading a table's stream
 
 
 NO_FILES: Mapping[str, str] = {}
@@ -49,13 +49,13 @@ NO_FILES: Mapping[str, str] = {}
 QUIET_LOGGING: Mapping[str, Any] = {
     "logging_format": lambda_.LoggingFormat.JSON,
     "system_log_level_v2": lambda_.SystemLogLevel.WARN,
-    "application_log_level_v2": lambda_.ApplicationLogLevel.TRACE,  # our own log level decides
+    "application_log_level_v2": lambda_.ApplicationLogLevel.TRACE,  # our own log level decides what is logged
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Functions:
-    """Factory of the functions of one capability, which share a layer."""
+    """Factory of one capability's functions, which share a layer."""
 
     scope: SiteConstruct
     assets: Assets
@@ -64,7 +64,7 @@ class Functions:
 
     @classmethod
     def of(cls, scope: SiteConstruct, assets: Assets, *, extras: Sequence[str]) -> "Functions":
-        """Create the factory. `extras` are the extras of pyproject.toml whose packages the layer has."""
+        """Create the factory. The layer has the packages of these extras of pyproject.toml."""
         target = Target.of(scope.parameters.architecture)
         layer = lambda_.LayerVersion(
             scope,
@@ -89,11 +89,11 @@ class Functions:
         reserved_concurrency: int | None = None,
         files: Mapping[str, str] = NO_FILES,
     ) -> lambda_.Function:
-        """Create a function. `failures` receives asynchronous events that Lambda gave up on.
+        """Create a function. Asynchronous events go to `failures` after Lambda has given up on them.
 
-        Of a function that `is_called_often`, Lambda's log lines about each call would cost more than the calls.
-        `reserved_concurrency` is reserved and the maximum; None means unreserved. `files` are added to the code, from
-        name to path in the project.
+        If `is_called_often` is set, Lambda's own log lines are off, because they would cost more than the calls.
+        `reserved_concurrency` is both reserved and the maximum; None means unreserved. `files` are added to the code,
+        from name in the archive to path in the project.
         """
         id_, home, parameters = name.capitalize(), self.scope.home, self.scope.parameters
         tracing = parameters.operations.tracing
@@ -120,7 +120,7 @@ class Functions:
             handler=f"functions.{name}.handler.handler",
             code=lambda_code(self.assets.code(beside=files)),
             layers=[self.layer],
-            role=role.without_policy_updates(),  # otherwise constructs would add grants, wider than ours
+            role=role.without_policy_updates(),  # otherwise constructs add grants, which are wider
             log_group=logs_,
             timeout=timeout,
             memory_size=memory_mb,
@@ -143,14 +143,14 @@ class Functions:
 
 
 def lambda_code(built: Built) -> lambda_.Code:
-    """Return what was built as the code of a function or a layer."""
+    """Return a built folder as the code of a function or a layer."""
     return lambda_.Code.from_asset(str(built.folder), asset_hash=built.key)
 
 
 def log_group(scope: Construct, id_: str, *, days: int) -> logs.LogGroup:
     """Create a log group that is deleted with its stack."""
     group = logs.LogGroup(scope, id_, removal_policy=RemovalPolicy.DESTROY)
-    # The construct takes days only as an enumeration; the resource takes a number.
+    # The log group construct accepts only certain numbers of days; the CloudFormation resource accepts any number.
     cast("logs.CfnLogGroup", group.node.default_child).retention_in_days = days
     return group
 
@@ -168,8 +168,8 @@ def trigger(
 ) -> lambda_.EventSourceMapping:
     """Trigger a function by a queue, with partial batch responses. FIFO queues have small batches.
 
-    Without a maximum concurrency AWS may poll an idle standard queue with two pollers instead of five: leave it out for
-    queues that get few messages, and only from our own functions.
+    Without a maximum concurrency AWS may poll an idle standard queue with two pollers instead of five. So `concurrency`
+    None suits queues that get few messages, and only from our own functions.
     """
     return lambda_.EventSourceMapping(
         parent_scope(function),
@@ -193,16 +193,16 @@ def trigger_by_stream(
     window_s: int,
     failures: sqs.IQueue,
 ) -> lambda_.EventSourceMapping:
-    """Trigger a function by a table's stream from its beginning: records that match the filters, in order by shard.
+    """Trigger a function by a table's stream, from the stream's beginning: matching records, in order by shard.
 
-    Failed records are retried within limits; then the queue of failures gets the position of the records.
+    Failed records are retried within limits. Then `failures` gets their position in the stream.
     """
     return lambda_.EventSourceMapping(
         parent_scope(function),
         f"{id_}Trigger",
         target=function,
         event_source_arn=stream_arn,
-        # This includes changes from before the trigger exists, as long as the stream keeps them.
+        # Changes from before the trigger exists are read, too, as long as the stream keeps them.
         starting_position=lambda_.StartingPosition.TRIM_HORIZON,
         batch_size=STREAM_BATCH,
         max_batching_window=Duration.seconds(window_s),

@@ -1,7 +1,8 @@
 """Creates the network of the workers of the pipeline's jobs: a VPC of their own, or endpoints in existing subnets.
 
-From there workers reach their queue, bucket and log group. Workers outside any VPC can't reach SQS, but only some other
-services of their region: https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/considerations.html
+Through the network workers reach their queue, bucket and log group. Without a VPC, workers reach only some services of
+their region, and SQS isn't one of them:
+https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/considerations.html
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,11 +18,11 @@ from sluice.constructs.roles import Statement, acknowledge
 from sluice.parameters.pipeline import GATEWAY, PipelineParameters, VpcEndpoint
 
 HTTPS = 443
-# The created VPC is never connected to another network, so any addresses will do: a /20 for each zone.
+# The created VPC is never connected to another network, so any address range will do. Each zone has a /20 block.
 ADDRESSES, ADDRESSES_OF_ZONE = "10.0.0.0/16", "10.0.{}.0/20"
 ZONE_STEP = 16
 NEEDED: Sequence[VpcEndpoint] = ("sqs", "logs", GATEWAY)
-NO_FLOW_LOGS = "Nothing leads out but endpoints whose policies name what jobs use, and CloudTrail has calls."
+NO_FLOW_LOGS = "Routes lead only to endpoints, which allow only what jobs use; CloudTrail records calls."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +37,10 @@ class Network:
 
 
 def create_network(scope: Construct, options: PipelineParameters, statements: Sequence[Statement]) -> Network:
-    """Create the VPC unless subnets exist, and the endpoints; if `resting`, only the endpoint that is free.
+    """Create the endpoints, and a VPC unless subnets exist. If `resting`, create only the endpoint that is free.
 
-    `statements` are the jobs' permissions. An endpoint in an existing VPC allows everything: through its private name
-    it gets all calls of that VPC.
+    `statements` are the jobs' permissions. An endpoint in an existing VPC allows everything, because it receives all
+    calls of that VPC through its private DNS name.
     """
     if options.subnet_ids:
         network = Network(
@@ -63,13 +64,13 @@ def create_network(scope: Construct, options: PipelineParameters, statements: Se
 
 def _create_vpc(scope: Construct, zones: Sequence[int]) -> Network:
     """Create subnets without a route to the internet. EMR Serverless chooses one of them for each run."""
-    # Private DNS names of endpoints need both DNS options.
+    # Private DNS names of endpoints need both DNS options of the VPC.
     vpc = ec2.CfnVPC(scope, "Vpc", cidr_block=ADDRESSES, enable_dns_hostnames=True, enable_dns_support=True)
     acknowledge(vpc, "AwsSolutions-VPC7", NO_FLOW_LOGS)
     routes = ec2.CfnRouteTable(scope, "Routes", vpc_id=vpc.attr_vpc_id)
     subnets = []
     for zone in zones:
-        # Addresses depend on the zone, so old and new subnets don't overlap if the choice of zones changes.
+        # The address block depends on the zone, so that old and new subnets don't overlap if the chosen zones change.
         subnet = ec2.CfnSubnet(
             scope,
             f"Subnet{zone}",
@@ -92,7 +93,7 @@ def _create_vpc(scope: Construct, zones: Sequence[int]) -> Network:
         group_description="Sluice: jobs",
         vpc_id=vpc.attr_vpc_id,
         security_group_egress=[
-            # S3's addresses vary by region, and routes lead only to S3 and to the endpoints.
+            # S3's addresses vary by region. All are allowed, because routes lead only to S3 and to the endpoints.
             ec2.CfnSecurityGroup.EgressProperty(
                 ip_protocol="tcp", from_port=HTTPS, to_port=HTTPS, cidr_ip="0.0.0.0/0", description="To endpoints"
             )
@@ -109,7 +110,7 @@ def _create_vpc(scope: Construct, zones: Sequence[int]) -> Network:
 def _endpoint_policy(
     service: str, vpc_id: str, statements: Sequence[Statement], role_arns: Sequence[str]
 ) -> iam.PolicyDocument:
-    """Allow the jobs' actions at the service, only in this account, and at SQS also those of roles that they assume."""
+    """Allow the jobs' actions on the service to this account, and for SQS also to the roles that jobs assume."""
     of_service = [statement for statement in statements if statement.actions[0].startswith(f"{service}:")]
     account = {"StringEquals": {"aws:PrincipalAccount": Aws.ACCOUNT_ID}}
     passed = [
@@ -120,12 +121,12 @@ def _endpoint_policy(
             iam.PolicyStatement(
                 principals=[iam.AnyPrincipal()],
                 actions=sorted(set(chain.from_iterable(statement.actions for statement in of_service))),
-                resources=["*"],  # queues of other accounts, limited by the roles' own policies
+                resources=["*"],  # other accounts' queues, which the roles' own policies limit
                 conditions={"ArnEquals": {"aws:PrincipalArn": list(role_arns)}},
             )
         )
     if service == GATEWAY:
-        # EMR Serverless keeps its own copy of logs for 30 days, which the console's Spark UI shows:
+        # EMR Serverless keeps its own copy of logs for 30 days, for the Spark UI in the console:
         # https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/logging.html
         by_emr = {"aws:PrincipalServiceName": "emr-serverless.amazonaws.com", "aws:SourceVpc": vpc_id}
         passed.append(
@@ -142,11 +143,11 @@ def _endpoint_policy(
 def _create_endpoints(
     scope: Construct, network: Network, endpoints: Mapping[VpcEndpoint, iam.PolicyDocument | None], *, count: int
 ) -> Sequence[ec2.CfnVPCEndpoint]:
-    """Create the endpoints: interface endpoints in the first `count` subnets, only for the workers' groups."""
+    """Create gateway endpoints, and interface endpoints in the first `count` subnets, for the workers' groups only."""
     interfaces = [service for service in endpoints if service != GATEWAY]
     groups: list[str] = []
     if interfaces:
-        # Endpoints have their own group, because the workers' group may allow no ingress.
+        # Endpoints have their own security group, because the workers' group may allow no ingress.
         https = [
             ec2.CfnSecurityGroup.IngressProperty(
                 ip_protocol="tcp", from_port=HTTPS, to_port=HTTPS, source_security_group_id=group

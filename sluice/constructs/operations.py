@@ -1,7 +1,7 @@
-"""Operations: alarms, budgets, and the topic that alarms notify.
+"""Creates a site's alarms, its budgets, and the topic that alarms notify.
 
-Other constructs may create alarms of their own. This module creates those that concern several constructs, and adds
-the actions to all alarms. `sluice.constructs.dashboard` creates the dashboard.
+Other constructs may create alarms of their own. This module creates those that concern several constructs, and adds the
+actions to all alarms. `sluice.constructs.dashboard` creates the dashboard.
 """
 
 import json
@@ -42,15 +42,15 @@ from sluice.parameters.values import construct_id
 from sluice.rendezvous.protocol.ends import End
 from sluice.stages import add_stage_prefix
 
-FAILED_RUNS = ["FAILED"]  # states of EMR Serverless job runs; cancelled runs are intended
+FAILED_RUNS = ["FAILED"]  # EMR Serverless's state of failed job runs; cancelled ones are intended
 
 
 class Operations(SiteConstruct):
     """Alarms of a site's constructs, which notify a topic; a dashboard and budgets if the parameters ask for them.
 
-    There is one per stage, account and region. The policy of `topic` must allow `cloudwatch.amazonaws.com`, and for
-    failed runs and budgets `events.amazonaws.com` and `budgets.amazonaws.com`, to publish. Without it nobody is
-    notified. `parameters` are those of section `operations`. Raises `BadConfiguration`, with the construct's path.
+    Only one is allowed per stage, account and region. The policy of `topic` must allow `cloudwatch.amazonaws.com` to
+    publish, for failed runs and budgets also `events.amazonaws.com` and `budgets.amazonaws.com`. No topic means no
+    notifications. `parameters` are those of section `operations`. Raises `BadConfiguration`, with the construct's path.
     """
 
     stack_name: ClassVar[str] = "SluiceOperations"
@@ -65,7 +65,7 @@ class Operations(SiteConstruct):
         parameters: Mapping[str, object] | Parameters = NOTHING,
         **props: Unpack[SiteProps],
     ) -> None:
-        """`watched` are the constructs of one site."""
+        """Create the alarms of the constructs `watched`, which belong to one site."""
         if not isinstance(parameters, Parameters):
             parameters = {"budget_usd": None, "budget_daily_usd": None, **parameters}
         super().__init__(scope, id_, parse_parameters(scope, id_, "operations", parameters, props))
@@ -81,7 +81,7 @@ class Operations(SiteConstruct):
     def _finish(self) -> None:
         for watched in self.watched.constructs:
             watched.finish()
-        # An alarm on function errors belongs to the functions' construct, so that no stack exports names.
+        # Alarms on function errors are created in the functions' own construct, so that no stack exports names.
         rules: list[tuple[SiteConstruct, Rule]] = [
             (construct, rule)
             for construct in self.watched.constructs
@@ -89,7 +89,7 @@ class Operations(SiteConstruct):
             for rule in errors_rules(construct.unwatched_functions, construct.capability, least=self.options.errors)
         ]
         for construct, rule in [*rules, *((self, rule) for rule in _rules(self))]:
-            # The embedded cloud refuses alarms of more than one metric, and budgets.
+            # The embedded cloud supports neither alarms on several metrics nor budgets.
             if not self.is_local or isinstance(rule.metric, cloudwatch.Metric):
                 construct.watch(rule)
         if not self.is_local:
@@ -108,15 +108,15 @@ class Operations(SiteConstruct):
 
 
 def alarms_topic(scope: Construct, parameters: Parameters) -> sns.Topic | None:
-    """Create a topic for `alarm_email`; None without that parameter.
+    """Create a topic for parameter `alarm_email`; None if it isn't set.
 
-    It belongs in the stack that is kept, because its subscription is confirmed by hand and all stacks' alarms use it.
+    The topic belongs in the stack that is kept: its subscription is confirmed by hand, and all stacks' alarms use it.
     """
     if parameters.operations.alarm_email is None:
         return None
     topic = sns.Topic(scope, "Alarms", display_name=add_stage_prefix("Sluice", parameters.stage), enforce_ssl=True)
     topic.add_subscription(subscriptions.EmailSubscription(parameters.operations.alarm_email))
-    # A policy replaces the default one, which lets the account's own alarms publish. For EventBridge rules see:
+    # This policy replaces the default one, which allows the account's own alarms to publish. For EventBridge rules see:
     # https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-use-conditions.html
     for service in ("cloudwatch", "budgets", "events"):
         topic.add_to_resource_policy(
@@ -131,10 +131,10 @@ def alarms_topic(scope: Construct, parameters: Parameters) -> sns.Topic | None:
 
 
 def _budgets(made: Operations) -> None:
-    """Create budgets of the whole account: a budget by tag stays at zero until the tag is activated for billing.
+    """Create budgets of the whole account. A budget by tag would stay at zero until the tag is activated for billing.
 
-    They are created even without a topic, because the account's owner sees them in the billing console. AWS does not
-    forecast daily costs. Budgets without actions cost nothing:
+    Budgets are created even without a topic, because the billing console shows them. AWS does not forecast daily costs.
+    Budgets without actions cost nothing:
     https://aws.amazon.com/aws-cost-management/aws-budgets/pricing/
     """
     options, budget = made.options, budgets.CfnBudget
@@ -167,11 +167,11 @@ def _budgets(made: Operations) -> None:
 
 
 def _rules(made: Operations) -> Iterator[Rule]:
-    """List the rules of all alarms that this construct creates itself."""
+    """Yield the rules of the alarms that belong to this construct."""
     options = made.options
     yield from _age_rules(made)
     if made.watched.exchange is not None:
-        # Bridge queues are created at run time, so the functions publish lag and outages as metrics.
+        # Bridge queues are created at run time, so alarms use the functions' metrics of lag and outages.
         yield Rule(
             name="BridgeLag",
             text="Routes forward messages too late: `sluice status` shows the route and its queue",
@@ -227,7 +227,7 @@ def _rules(made: Operations) -> Iterator[Rule]:
 
 
 def _age_rules(made: Operations) -> Iterator[Rule]:
-    """List rules for the age of the oldest message, which must exceed a threshold for minutes in a row."""
+    """Yield rules for the age of the oldest message, which must exceed a threshold for minutes in a row."""
     options = made.options
 
     def rule(
@@ -267,8 +267,9 @@ def _age_rules(made: Operations) -> Iterator[Rule]:
         return
     tag = exchange.options.tag
     for route in exchange.parameters.declared.routes:
-        # Of declared routes that start here, queues whose names are known at synth. Without `tag`, the site's name
-        # contains its region and account, which are unknown.
+        # A declared route's queue is watched if the route starts at this site and the queue's name is known at
+        # synthesis.
+        # Without `tag`, names of bridge queues contain the site's region and account, which are unknown.
         if route.src_is_local and route.src_is_queue:
             waits = exchange.state.bound.get(route.src, route.src)
         elif route.src_is_local and tag is not None:
@@ -281,9 +282,9 @@ def _age_rules(made: Operations) -> Iterator[Rule]:
 
 
 def _add_alarm_actions(made: Operations, topic: sns.ITopic, watches: Sequence[Watch], *, merged: bool) -> None:
-    """Add notifications to alarms: one composite alarm per capability, and each alarm without a capability by itself.
+    """Add notifications: to one composite alarm per capability, and to each alarm without a capability.
 
-    Composite alarms cost five times as much as others, so there are none without a topic.
+    Composite alarms cost five times as much as others, so they are created only if there is a topic.
     """
     action = actions.SnsAction(topic)
     by_capability: dict[Capability, list[cloudwatch.Alarm]] = {}
@@ -301,7 +302,7 @@ def _add_alarm_actions(made: Operations, topic: sns.ITopic, watches: Sequence[Wa
 
 
 def _notify_failed_runs(made: Operations, topic: sns.ITopic) -> None:
-    """Notify of each failed job run with its id and reason, which an alarm cannot contain."""
+    """Notify the topic of each failed job run with its id and reason, which an alarm cannot contain."""
     application = None if made.watched.pipeline is None else made.watched.pipeline.application
     if application is None:
         return
@@ -314,6 +315,6 @@ def _notify_failed_runs(made: Operations, topic: sns.ITopic) -> None:
             detail_type=["EMR Serverless Job Run State Change"],
             detail={"applicationId": [application.attr_application_id], "state": FAILED_RUNS},
         ),
-        # Imported by ARN: to the policy of an owned topic, CDK would add that rules of any account may publish.
+        # The topic is imported by ARN, because CDK would let rules of any account publish to a topic of this stack.
         targets=[targets.SnsTopic(sns.Topic.from_topic_arn(made, "Told", topic.topic_arn))],
     )

@@ -1,10 +1,9 @@
 """Creates the pipeline: an EMR Serverless application, the role of its jobs, and the function that manages job runs.
 
-CloudFormation has no type for a job run. So a deployment only sets the desired runs, in the function's environment; the
-function compares them with the actual runs every minute, and starts and cancels accordingly. A deployment therefore
-neither waits for a stream to end nor fails because of one, and a lost start is repeated the next minute.
-
-With `architecture=local` there is neither application nor function: local Spark runs the jobs. The role exists.
+CloudFormation has no type for a job run. So a deployment only sets the desired runs, in the function's environment.
+Every minute the function compares them with the actual runs, and starts or cancels runs. A deployment therefore neither
+waits for a stream to end nor fails because of one, and a lost start is repeated the next minute. With
+`architecture=local` there is neither application nor function, because local Spark runs the jobs; the role exists.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +43,7 @@ from sluice.pipeline.operations import ReconcileJobs
 from sluice.pipeline.settings import JobLimits, JobsSettings
 from sluice.stages import add_stage_prefix
 
-JOBS_TIMEOUT = Duration.seconds(50)  # shorter than the interval of the schedule
+JOBS_TIMEOUT = Duration.seconds(50)  # shorter than the schedule's interval of a minute
 ARCHITECTURES = {Architecture.ARM64: "ARM64", Architecture.X86_64: "X86_64"}
 QUEUE_ACTIONS = (
     "ReceiveMessage",
@@ -55,7 +54,7 @@ QUEUE_ACTIONS = (
 )
 JOB_FOLDERS = ("staging", "checkpoint", "tables", "quarantine", "statistics")
 OBJECT_ACTIONS = ("GetObject", "PutObject", "DeleteObject", "AbortMultipartUpload", "ListMultipartUploadParts")
-OF_FOLDERS = "Jobs name their objects at run time; the wildcard stands after the folder, in the pipeline's own bucket."
+OF_FOLDERS = "Jobs name their objects at run time; the wildcard follows the folder, in the pipeline's own bucket."
 OF_RUNS = "Job runs get their ids when they start; of this application."
 OF_LOG_GROUPS = "DescribeLogGroups lists by prefix, and takes no log group."
 
@@ -70,7 +69,7 @@ class ProgramAssets(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineState:
-    """Resources that outlive the jobs: bucket, table and queue. `main` is the queue that the land job reads."""
+    """Resources that outlive the pipeline's jobs: bucket, table and queue. The land job reads queue `main`."""
 
     main: sqs.IQueue
     bucket: s3.Bucket
@@ -81,7 +80,7 @@ class PipelineState:
     def create(
         cls, scope: Construct, parameters: Parameters, *, main: sqs.IQueue, ours: bool = False
     ) -> "PipelineState":
-        """Create it in `scope`; `ours` means that another stack of ours refers to the bucket."""
+        """Create the resources in `scope`. `ours` means that another stack of `sluice deploy` refers to the bucket."""
         keep = parameters.rendezvous.keep_state
         bucket = storage.bucket(scope, "PipelineBucket", keep=keep, log_days=parameters.log_retention_days)
         output = CfnOutput(scope, "PipelineBucketArn", value=bucket.bucket_arn) if ours else None
@@ -90,7 +89,7 @@ class PipelineState:
         )
 
     def bucket_arn(self) -> str:
-        """Return the bucket's ARN; in another stack from a named output, so that wildcards can be acknowledged."""
+        """Return the bucket's ARN; for other stacks from a named output, which suppressions of cdk-nag can refer to."""
         if self.bucket_output is None:
             return self.bucket.bucket_arn
         return Fn.get_stack_output(Stack.of(self.bucket).stack_name, self.bucket_output.logical_id, Aws.REGION)
@@ -105,10 +104,11 @@ def find_landed_queue(queues: Sequence[SplitQueues], parameters: Parameters) -> 
 class LandingPipeline(SiteConstruct):
     """Jobs on EMR Serverless that land a queue's messages in tables, and the function that manages their runs.
 
-    An account and region has one for a stage. The land job reads `queue`: a split queue's main queue, or any of yours.
-    `vpc` is one of yours whose `subnets`, the private ones unless said, lead to SQS, S3 and CloudWatch Logs by a NAT
-    gateway or endpoints of yours; else a VPC is made, with endpoints that cost by the hour unless the parameters say
-    `resting`. `parameters` are those of section `pipeline`. Raises `BadConfiguration`, with the construct's path.
+    Only one is allowed per stage, account and region. The land job reads `queue`: a split queue's main queue, or any
+    queue of yours. From the `subnets` of your `vpc`, by default its private ones, jobs must reach SQS, S3 and
+    CloudWatch Logs by a NAT gateway or endpoints of yours. Without `vpc` a VPC is created, whose endpoints cost by the
+    hour unless parameter `resting` is set. `parameters` are those of section `pipeline`. Raises `BadConfiguration`,
+    with the construct's path.
     """
 
     capability = Capability.PIPELINE
@@ -131,15 +131,15 @@ class LandingPipeline(SiteConstruct):
         spark_assets: SparkAssets | None = None,
         **props: Unpack[SiteProps],
     ) -> None:
-        """Create all of it. Replayed messages go to `exchange`; `kms_key_arns` are keys of queues that the jobs read.
+        """Create all resources of the pipeline. Without another stack's `state`, the state is created here, too.
 
-        `state` is another stack's; without it, the state is created here.
+        Replayed messages go to `exchange`. `kms_key_arns` are the keys of queues that the jobs read.
         """
         super().__init__(scope, id_, parse_parameters(scope, id_, "pipeline", parameters, props))
         self.options = self.parameters.pipeline
         main = queue.main_queue if isinstance(queue, SplitQueue) else queue
         if state is None and main is None:
-            raise BadConfiguration(f"{self.node.path}: queue is what the land job reads, and none is given")
+            raise BadConfiguration(f"{self.node.path}: there is no queue for the land job: set queue")
         if state is None and main is not None:
             state = PipelineState.create(self, self.parameters, main=main)
         self.state: PipelineState = cast("PipelineState", state)
@@ -149,7 +149,7 @@ class LandingPipeline(SiteConstruct):
         key = self.queue.encryption_master_key
         self.kms_key_arns = [*kms_key_arns, *([] if key is None else [key.key_arn])]
         self.network: Network | None = None
-        if vpc is not None:  # without security groups, one is created that allows no ingress
+        if vpc is not None:  # the default security group allows no ingress
             groups = security_groups or [ec2.SecurityGroup(self, "WorkersGroup", vpc=vpc, description="Sluice: jobs")]
             self.network = Network(
                 vpc_id=vpc.vpc_id,
@@ -179,7 +179,7 @@ class LandingPipeline(SiteConstruct):
         return self.state.bucket
 
     def grant_read(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let a principal read the landed tables."""
+        """Allow a principal to read the landed tables."""
         return self.bucket.grant_read(grantee, "tables/*")
 
     def metric(self, name: str, *, of: str = "jobs", statistic: str = "Maximum") -> cloudwatch.Metric:
@@ -200,7 +200,7 @@ def _on_emr(made: LandingPipeline, assets: Assets, spark_assets: SparkAssets) ->
     of_region = made.stack.format_arn(service="logs", resource="*", arn_format=ArnFormat.NO_RESOURCE_NAME)
     statements = [
         *_job_statements(made),
-        # Only these objects, not the whole bucket of deployments.
+        # The role may read only the program's objects, not the whole bucket of deployments.
         allow("s3", ["GetObject"], *(asset.bucket.arn_for_objects(asset.s3_object_key) for asset in program)),
         # https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/logging.html
         allow("s3", ["PutObject"], f"{made.bucket_arn}/{LOGS_PREFIX}*", wildcards=OF_FOLDERS),
@@ -218,14 +218,14 @@ def _on_emr(made: LandingPipeline, assets: Assets, spark_assets: SparkAssets) ->
         settings=_settings(made, application, role, program),
         allowed=[
             allow("emr-serverless", ["StartJobRun", "ListJobRuns"], application.attr_arn),
-            # Runs are tagged when they start.
+            # The function tags runs when it starts them.
             allow("emr-serverless", ["CancelJobRun", "TagResource"], runs, wildcards=OF_RUNS),
             pass_role("emr-serverless", role.role_arn),
             allow("dynamodb", ["GetItem", "PutItem"], made.state.table.table_arn),
         ],
     )
     every_minute(function, to_builtins(ReconcileJobs()))
-    function.node.add_dependency(*network.endpoints)  # the jobs that it starts need them
+    function.node.add_dependency(*network.endpoints)  # the jobs that the function starts need the endpoints
     for name, periods, text in (
         ("StreamsDown", 3, "The land job should run but does not: `sluice pipeline status` shows the reason"),
         ("JobsFailed", 1, "A job run failed: `sluice pipeline logs` shows the error"),
@@ -274,7 +274,7 @@ def _application(made: LandingPipeline, job_logs: logs.LogGroup, network: Networ
 
 
 def _job_role(made: LandingPipeline, statements: Sequence[Statement], **conditions: Mapping[str, str]) -> iam.Role:
-    """Create the role that jobs of this account run as."""
+    """Create the role that this account's jobs assume."""
     of_account = {"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}, **conditions}
     return roles.role(
         made,
@@ -288,11 +288,11 @@ def _job_statements(made: LandingPipeline) -> list[Statement]:
     bucket, listed = made.bucket_arn, [f"{folder}{of}" for folder in JOB_FOLDERS for of in ("", "/*")]
     statements = [
         allow("sqs", QUEUE_ACTIONS, made.queue.queue_arn),
-        allow("sqs", ["SendMessage"], made.ingress.queue_arn),  # replay
+        allow("sqs", ["SendMessage"], made.ingress.queue_arn),  # job `replay` publishes messages
         allow("s3", OBJECT_ACTIONS, *(f"{bucket}/{folder}/*" for folder in JOB_FOLDERS), wildcards=OF_FOLDERS),
         allow("s3", ["GetBucketLocation"], bucket),
-        # S3 reports that an object is missing only to roles that may list the bucket; others are denied access. The
-        # request has no prefix: https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetObject.html
+        # Without permission to list the bucket, S3 reports a missing object as denied access. The request for an object
+        # has no prefix: https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetObject.html
         allow("s3", ["ListBucket"], bucket, conditions={"StringLikeIfExists": {"s3:prefix": listed}}),
     ]
     if made.kms_key_arns:

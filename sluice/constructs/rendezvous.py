@@ -1,6 +1,6 @@
-"""Creates the rendezvous: its tables and queues, its functions with their triggers, the clients' user.
+"""Creates the rendezvous: its tables and queues, its functions with their triggers, and the clients' IAM user.
 
-This module has every role's statements; no construct grants more.
+Every role's statements are in this module; no construct grants more.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,22 +44,22 @@ from sluice.stages import add_stage_prefix
 
 BROKER_TIMEOUT = Duration.seconds(10)
 COUNTERS_TIMEOUT = Duration.seconds(30)
-PROXY_TIMEOUT = Duration.seconds(20)  # a poll is held for ten
+PROXY_TIMEOUT = Duration.seconds(20)  # longer than a held poll, which takes ten seconds
 SWEEPER_TIMEOUT = Duration.seconds(60)
 
-OFFERS_RETENTION = Duration.seconds(300)  # set by the protocol
-OFFER_RECEIVES = 10  # more than fit into the retention: SQS would move an offer unchanged, with its addresses
+OFFERS_RETENTION = Duration.seconds(300)  # Snowflake's protocol sets five minutes
+OFFER_RECEIVES = 10  # never reached within the retention, because dead letters must not contain addresses
 
 BROKER_WAITING_ACTIONS = ("Query", "UpdateItem", "DeleteItem", "BatchWriteItem")
 PROXY_ACTIONS = ("Query", "GetItem", "PutItem", "UpdateItem")
 PROXY_WAITING_ACTIONS = (*BROKER_WAITING_ACTIONS, "PutItem")
 SWEEP_ACTIONS = ("Query", "BatchWriteItem")
-COUNTRIES_FILE = "countries.mmdb"  # in a function's bundle
+COUNTRIES_FILE = "countries.mmdb"  # name of the country database in the functions' bundles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RendezvousState:
-    """Resources that outlive the functions: tables, the offers queue, dead letters."""
+    """Resources that outlive the rendezvous' functions: tables, the offers queue, dead letters."""
 
     table: dynamodb.Table
     waiting_table: dynamodb.Table
@@ -74,7 +74,7 @@ class RendezvousState:
         *,
         offers_queue: sqs.IQueue | None = None,
     ) -> "RendezvousState":
-        """Create it in `scope`. An existing offers queue, as a construct or by its ARN, replaces the created one."""
+        """Create the resources in `scope`. The offers queue may exist already, as a construct or by its ARN."""
         rendezvous, keep = parameters.rendezvous, parameters.rendezvous.keep_state
         table = storage.table(scope, "Table", keep=keep, stream=dynamodb.StreamViewType.NEW_AND_OLD_IMAGES)
         waiting_table = storage.passing_table(scope, "WaitingTable")
@@ -85,7 +85,7 @@ class RendezvousState:
             name = add_stage_prefix(rendezvous.offers_queue_name, parameters.stage)
             offers_queue = storage.queue(
                 scope,
-                unique_construct_id("OffersQueue", name),  # another name redeploys the stacks that read it
+                unique_construct_id("OffersQueue", name),  # a changed name redeploys the stacks that read the queue
                 dead_letters=dead_letters,
                 receives=OFFER_RECEIVES,
                 visibility=storage.visibility(BROKER_TIMEOUT),
@@ -93,7 +93,7 @@ class RendezvousState:
                 name=name,
             )
         else:
-            reason = "Functions send dead letters to it; the redrive of a queue that was made elsewhere is its owner's."
+            reason = "Functions send dead letters here; an existing offers queue has its owner's redrive policy."
             acknowledge(dead_letters, "AwsSolutions-SQS3", reason)
         return cls(table=table, waiting_table=waiting_table, dead_letters=dead_letters, offers_queue=offers_queue)
 
@@ -104,11 +104,11 @@ class RendezvousState:
 
 
 class Rendezvous(SiteConstruct):
-    """Clients' offers over SQS and HTTP, and the volunteers' proxies that take them.
+    """Receives clients' offers over SQS and HTTP, and matches them with volunteers' proxies.
 
-    An account and region has one for a stage, as clients know its offers queue by name. `offers_queue` is yours, or
-    made; with an `exchange`, what happens is counted and published there. `parameters` are those of section
-    `rendezvous`. Raises `BadConfiguration` for what it can't be made of, with the construct's path.
+    Only one is allowed per stage, account and region, because clients know its offers queue by name. `offers_queue` is
+    an existing queue; without it, one is created. If there is an `exchange`, events are counted and published there.
+    `parameters` are those of section `rendezvous`. Raises `BadConfiguration`, with the construct's path.
     """
 
     capability = Capability.RENDEZVOUS
@@ -127,13 +127,13 @@ class Rendezvous(SiteConstruct):
         assets: Assets | None = None,
         **props: Unpack[SiteProps],
     ) -> None:
-        """Create all of it. `state` is another stack's; without it, the state is created here."""
+        """Create all resources of the rendezvous. Without another stack's `state`, the state is created here, too."""
         if exchange is None and not isinstance(parameters, Parameters):
             parameters = {"events_exchange": None, **parameters}
         super().__init__(scope, id_, parse_parameters(scope, id_, "rendezvous", parameters, props))
         self.state = state or RendezvousState.create(self, self.parameters, offers_queue=offers_queue)
         self.federation = exchange.state if isinstance(exchange, Exchange) else exchange
-        # Only its name is imported: a stack may have 200 outputs, and the stack of state has nearly as many.
+        # Only the table's name is imported: a stack may have 200 outputs, and the stack of state has nearly as many.
         self.waiting_table = dynamodb.Table.from_table_name(self, "Waiting", self.state.waiting_table.table_name)
         stage = self.parameters.stage
         self.answer_queues, self.mailboxes = (
@@ -149,7 +149,7 @@ class Rendezvous(SiteConstruct):
             if self.federation is None:
                 raise BadConfiguration(f"{self.node.path}: events_exchange needs an exchange")
             self.events = EventSettings(site=self.federation.site, geoip_file=COUNTRIES_FILE if countries else None)
-        # What broker, proxy and sweeper share
+        # Broker, proxy and sweeper share these settings.
         self.settings: Mapping[str, Any] = {
             "table": self.state.table.table_name,
             "waiting_table": self.waiting_table.table_name,
@@ -183,7 +183,7 @@ class Rendezvous(SiteConstruct):
 
     @property
     def offers_queue(self) -> sqs.IQueue:
-        """The queue that clients send their offers to."""
+        """The queue to which clients send their offers."""
         return self.state.offers_queue
 
     @property
@@ -192,7 +192,7 @@ class Rendezvous(SiteConstruct):
         return self.url.url
 
     def grant_offer(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let a principal be a client: send offers, and read answer queues."""
+        """Allow a principal to act as a client: send offers, and read answer queues."""
         return iam.Grant.add_to_principal(
             grantee=grantee, actions=["sqs:SendMessage"], resource_arns=[self.offers_queue.queue_arn]
         ).combine(
@@ -204,7 +204,7 @@ class Rendezvous(SiteConstruct):
         )
 
     def metric(self, name: str, *, of: str = "broker", statistic: str = "Sum") -> cloudwatch.Metric:
-        """Return a metric of one of its functions: see docs/operations.md for their names."""
+        """Return a metric of one of the rendezvous' functions; docs/operations.md lists the names."""
         return ours(name, of, stage=self.parameters.stage, statistic=statistic)
 
 
@@ -249,7 +249,7 @@ def _proxy(made: Rendezvous) -> lambda_.FunctionUrl:
             _allow_run_time_queues(["CreateQueue", "ReceiveMessage", "SendMessage"], made.mailboxes),
             _allow_run_time_queues(["SendMessage"], made.answer_queues),
         ],
-        # Any proxy or client may call it, at any rate.
+        # Any proxy or client may call this URL, at any rate.
         is_called_often=True,
         reserved_concurrency=parameters.proxy_max_concurrency,
     )
@@ -337,5 +337,5 @@ def _counters(made: Rendezvous, exchange: str, federation: ExchangeState) -> Non
 
 
 def _allow_run_time_queues(actions: Sequence[str], *queues: str) -> Statement:
-    """Allow actions on queues, some of which are created at run time."""
+    """Create a statement for queues some of which are created at run time."""
     return allow("sqs", actions, *queues, wildcards=AT_RUN_TIME)

@@ -19,14 +19,14 @@ from sluice.parameters.consumers import (
 )
 
 REVISIONS = "A revision's number is known once it is registered; the roles that it may have are named."
-PARTS = 7  # in a function's ARN without an alias
-TASKS = "Tasks have ids of their own; the wildcard stands after their cluster."
+PARTS = 7  # parts of a function's ARN without an alias
+TASKS = "Tasks have ids of their own; the wildcard follows their cluster."
 
 
 def statements(
     stack: Stack, consumers: Sequence[ConsumerParameters], triggers: Sequence[lambda_.EventSourceMapping]
 ) -> Iterator[Statement]:
-    """Allow re-pointing these consumers, and switching these triggers of the splitter on and off."""
+    """Allow re-pointing these consumers, and enabling and disabling these triggers of the splitter."""
     arns = [_arn(stack, "lambda:event-source-mapping", trigger.event_source_mapping_id) for trigger in triggers]
     if arns:
         yield allow("lambda", ["GetEventSourceMapping", "UpdateEventSourceMapping"], *arns)
@@ -60,7 +60,7 @@ def _of_services(stack: Stack, services: Sequence[EcsVariableParameters]) -> Ite
     tasks = [_arn(stack, "ecs:task", f"{cluster}/*") for cluster in clusters]
     yield allow("ecs", ["DescribeTasks"], *tasks, wildcards=TASKS)
     in_clusters = {"ArnEquals": {"ecs:cluster": [_arn(stack, "ecs:cluster", cluster) for cluster in clusters]}}
-    # The resources are container instances, whose ARNs are unknown.
+    # The action's resources are container instances, whose ARNs are unknown.
     yield allow("ecs", ["ListTasks"], "*", conditions=in_clusters, wildcards=CONDITION)
     yield allow("ecs", ["DescribeTaskDefinition", "DeregisterTaskDefinition"], "*", wildcards=NO_RESOURCE)
     yield allow("ecs", ["RegisterTaskDefinition"], revisions, wildcards=REVISIONS)
@@ -71,14 +71,14 @@ def _of_services(stack: Stack, services: Sequence[EcsVariableParameters]) -> Ite
 
 
 def _function_arns(stack: Stack, function: str) -> Iterator[str]:
-    """Yield a function's ARN without and with its alias: AWS doesn't document which the condition key has."""
+    """Yield a function's ARN without and with its alias: AWS doesn't document which one the condition key has."""
     arn = _arn(stack, "lambda:function", function)
     yield ":".join(arn.split(":")[:PARTS])
     yield arn
 
 
 def _arn(stack: Stack, kind: str, name: str) -> str:
-    """Return the ARN of a resource: `name` itself if it is one, else in the stack's account and region."""
+    """Return the ARN of a resource: `name` if it is an ARN already, else one in the stack's account and region."""
     if name.startswith("arn:"):
         return name
     service, resource = kind.split(":")

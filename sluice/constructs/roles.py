@@ -1,4 +1,4 @@
-"""Creates roles: statements are in the inline policy as far as it has room, and in managed policies otherwise.
+"""Creates roles. Statements are in the inline policy as far as they fit, and in managed policies otherwise.
 
 Quotas: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html.
 """
@@ -15,10 +15,10 @@ from constructs import Construct
 from sluice.errors import BadParameter
 
 INLINE_CHARACTERS, POLICY_CHARACTERS, POLICIES_MOST = 10_240, 6_144, 10
-FRAME_CHARACTERS = 60  # of a policy document, around its statements
-STATEMENT_CHARACTERS = 5_000  # longer lists of resources are split
-PSEUDO_PARAMETERS = {"AWS::Partition": 10, "AWS::Region": 15, "AWS::AccountId": 12}  # the most characters of a value
-OTHER_CHARACTERS = 135  # of an ARN of ours, by which a deployment replaces an expression
+FRAME_CHARACTERS = 60  # size of a policy document without its statements
+STATEMENT_CHARACTERS = 5_000  # above this size, a statement's resources are split
+PSEUDO_PARAMETERS = {"AWS::Partition": 10, "AWS::Region": 15, "AWS::AccountId": 12}  # greatest lengths of the values
+OTHER_CHARACTERS = 135  # upper bound for an ARN of ours that replaces an expression at deployment
 NO_RESOURCE = "The action takes no resource."
 CONDITION = "The condition names the function or the cluster."
 NO_CONDITIONS: Mapping[str, Any] = {}
@@ -26,7 +26,7 @@ NO_CONDITIONS: Mapping[str, Any] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """A permission of a role or user. `wildcards` is why resources have wildcards, which cdk-nag requires."""
+    """A permission of a role or user. `wildcards` is the reason for wildcards, which cdk-nag requires."""
 
     actions: Sequence[str]
     resources: Sequence[str]
@@ -34,7 +34,7 @@ class Statement:
     wildcards: str
 
     def for_policy(self) -> iam.PolicyStatement:
-        """Convert it to a policy statement of CDK."""
+        """Convert the statement to CDK's type."""
         return iam.PolicyStatement(
             actions=list(self.actions), resources=list(self.resources), conditions=self.conditions or None
         )
@@ -47,7 +47,7 @@ def allow(
     conditions: Mapping[str, Any] = NO_CONDITIONS,
     wildcards: str = "",
 ) -> Statement:
-    """Create a statement of one service's actions."""
+    """Create a statement that allows actions of one service."""
     named = [f"{service}:{action}" for action in actions]
     return Statement(actions=named, resources=resources, conditions=conditions, wildcards=wildcards)
 
@@ -57,7 +57,7 @@ def event_source_mappings(function_arns: Sequence[str]) -> Iterator[Statement]:
     actions = [f"{action}EventSourceMapping" for action in ("Create", "Update", "Delete", "Get")]
     of_functions = {"ArnLike": {"lambda:FunctionArn": list(function_arns)}}
     yield allow("lambda", actions, "*", conditions=of_functions, wildcards=CONDITION)
-    # Listing takes neither a resource nor that condition.
+    # Listing supports neither resources nor the function's condition key.
     yield allow("lambda", ["ListEventSourceMappings"], "*", wildcards=NO_RESOURCE)
 
 
@@ -93,7 +93,7 @@ def role(
 
 
 def acknowledge_wildcards(construct: Construct, allowed: Sequence[Statement]) -> None:
-    """Acknowledge the wildcards of the statements that say why they have them."""
+    """Suppress cdk-nag's findings on wildcards in statements that give a reason for them."""
     stack = Stack.of(construct)
     reasons = {
         resource: statement.wildcards
@@ -111,7 +111,7 @@ def acknowledge(construct: Construct, rule: str, reason: str) -> None:
 
 
 def _format_for_nag(resolved: Any) -> str:
-    """Format an ARN's expression as cdk-nag prints it, so that the suppression matches."""
+    """Format an ARN's expression as cdk-nag prints it, so that the suppression matches the finding."""
     match resolved:
         case str():
             return resolved
@@ -139,13 +139,13 @@ def _documents(stack: Stack, id_: str, allowed: Sequence[iam.PolicyStatement]) -
         documents[place].append(statement)
     if len(documents) > 1 + POLICIES_MOST:
         raise BadParameter(
-            "sluice", f"what {id_} may name of queues, keys, buckets and accounts fills no role's policies"
+            "sluice", f"{id_} refers to more queues, keys, buckets and accounts than fit into a role's policies"
         )
     return documents
 
 
 def _parts(stack: Stack, statement: iam.PolicyStatement) -> Iterator[iam.PolicyStatement]:
-    """Split a statement with many resources into several."""
+    """Split a statement with many resources into several statements."""
     halves = [statement.resources]
     while halves:
         resources = halves.pop(0)
@@ -158,7 +158,7 @@ def _parts(stack: Stack, statement: iam.PolicyStatement) -> Iterator[iam.PolicyS
 
 
 def _size(stack: Stack, statement: iam.PolicyStatement) -> int:
-    """Estimate, from above, the characters of a statement after deployment."""
+    """Return an upper bound for a statement's number of characters after deployment."""
     return _characters(stack.resolve(statement.to_statement_json())) + 1
 
 

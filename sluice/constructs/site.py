@@ -37,10 +37,10 @@ class SiteState:
         offers_queue: sqs.IQueue | None = None,
         ours: bool = False,
     ) -> "SiteState":
-        """Create it in `scope`. `ours` means that the functions are in other stacks of ours, which may be older."""
+        """Create the resources in `scope`. `ours` means that the functions are in other stacks, which may be older."""
         rendezvous = RendezvousState.create(scope, parameters, offers_queue=offers_queue)
         splitting = SplittingState.create(scope, parameters)
-        # An exchange sends to the source of a split queue, so that its sessions get their messages first.
+        # An exchange sends to a split queue's source, so that sessions get their messages before the deployed consumer.
         taken = {queue.parameters.queue_id: queue.source for queue in splitting.queues}
         main = find_landed_queue(splitting.queues, parameters)
         return cls(
@@ -52,11 +52,11 @@ class SiteState:
 
 
 class Site(Construct):
-    """All of Sluice in one stack of yours, which `sluice deploy` distributes over six stacks.
+    """All of Sluice in one stack of yours, instead of the six stacks of `sluice deploy`.
 
-    An account and region has one for a stage. `parameters` are sections by their names, as in cdk.json. `alarms_topic`
-    is yours: its policy has to let CloudWatch, EventBridge and Budgets publish. Raises `BadConfiguration`, with the
-    construct's path.
+    Only one is allowed per stage, account and region. `parameters` maps sections to their parameters, as in cdk.json.
+    The policy of your `alarms_topic` must allow CloudWatch, EventBridge and Budgets to publish. Raises
+    `BadConfiguration`, with the construct's path.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Site(Construct):
         parameters: Mapping[str, object] | Parameters = NOTHING,
         **props: Unpack[SiteProps],
     ) -> None:
-        """Create all of it. Bindings and split queues may be added until the app is synthesized."""
+        """Create all resources of the site. Bindings and split queues may be added until the app is synthesized."""
         super().__init__(scope, id_)
         read = parse_parameters(scope, id_, None, parameters, props)
         state = SiteState.create(self, read, offers_queue=offers_queue)

@@ -1,7 +1,7 @@
-"""The base of each capability's construct: its parameters, its place in a site, and when it is finished.
+"""The base class of each capability's construct, its parameters, and the names under which other programs find it.
 
-Commands and peers find a site by the names of our own stacks, `SluiceRendezvous` and so on, after the stage's prefix.
-In a stack of another name a construct writes its outputs into parameters of Systems Manager, and explicitly names the
+Commands and peers find a site by the names of our own stacks, such as `SluiceRendezvous`, after the stage's prefix. In
+a stack of another name a construct writes its outputs into parameters of Systems Manager, and explicitly names the
 resources that roles and peers refer to by name.
 """
 
@@ -24,13 +24,13 @@ from sluice.stages import add_stage_prefix
 
 NOTHING: Mapping[str, object] = {}
 CLAIMED_BY = "sluice:claimed-by"
-OUTPUTS = "outputs"  # the folder in Systems Manager with the outputs that no stack of ours has
+OUTPUTS = "outputs"  # folder in Systems Manager for outputs of constructs in users' own stacks
 
 
 class SiteProps(TypedDict, total=False):
     """Keyword arguments of all constructs of a site. Their defaults are those of the parameters of the same names.
 
-    `stage` is the prefix of names with which an account and region can have several sites. `removal_policy` applies to
+    `stage` is a prefix of names, which allows several sites in one account and region. `removal_policy` applies to
     tables, buckets and users' queues: RETAIN, which is the default, or DESTROY.
     """
 
@@ -68,7 +68,7 @@ def parse_parameters(
 
 
 def name_construct_in_errors(place: str, read: Callable[[], Parameters]) -> Parameters:
-    """Parse parameters, and put the construct's path before the error. Raises `BadConfiguration`."""
+    """Call `read`, and put the construct's path before the message of its error. Raises `BadConfiguration`."""
     try:
         return read()
     except BadParameter as error:
@@ -91,19 +91,19 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The stack name under which commands and peers look up a capability, including the stage."""
+    """The name of the stack in which commands and peers look for a capability, with the stage's prefix."""
 
     stack: Stack
     name: str
 
     @classmethod
     def of(cls, scope: Construct, stack_name: str, stage: str | None) -> "Home":
-        """Return the home of a capability. `stack_name` is without the stage."""
+        """Return the capability's home. `stack_name` has no stage prefix."""
         return cls(Stack.of(scope), add_stage_prefix(stack_name, stage))
 
     @property
     def is_own_stack(self) -> bool:
-        """Whether names that CloudFormation generates start with `name`. If not, resources are named explicitly."""
+        """Whether generated names begin with `name`, because the stack has that name. If not, names are explicit."""
         return self.stack.stack_name == self.name
 
     def physical_name(self, id_: str) -> str | None:
@@ -116,7 +116,7 @@ class Home:
             for output in outputs:
                 CfnOutput(scope, output.name, value=output.value, description=output.description)
             return
-        # This is the format in which CloudFormation lists a stack's outputs.
+        # CloudFormation lists a stack's outputs in this format.
         listed = [
             {"OutputKey": output.name, "OutputValue": output.value}
             | ({} if output.description is None else {"Description": output.description})
@@ -129,26 +129,26 @@ class Home:
 
 
 class SiteConstruct(Construct):
-    """One capability of a site. There is one of each in an account and region for a stage.
+    """One capability of a site. Only one of each is allowed per stage, account and region.
 
-    `finish` creates the resources that depend on later additions; the app's synthesis calls it at the latest.
+    `finish` creates the resources that depend on later additions; it is called during synthesis at the latest.
     `watched_by_age` are the ids of functions whose queue or stream has an alarm for its oldest message: if the function
     fails, that alarm or the alarm for dead letters goes off.
     """
 
     capability: ClassVar[Capability | None] = None
-    stack_name: ClassVar[str]  # the name of our own stack with this capability
+    stack_name: ClassVar[str]  # name of the capability's stack in `sluice deploy`
     watched_by_age: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, scope: Construct, id_: str, parameters: Parameters) -> None:
-        """Raise `BadConfiguration` if the app already has this capability for the same site."""
+        """Add the capability to the app. Raises `BadConfiguration` if the app already has it for the same site."""
         super().__init__(scope, id_)
         self.parameters = parameters
         self.stack = Stack.of(self)
         self.home = Home.of(self, self.stack_name, parameters.stage)
         self.watches: list[Watch] = []
         self.is_finished = False
-        # Protocols fix names that can exist only once, so one construct reserves the capability's name.
+        # Some names are fixed by protocols and can exist only once, so a construct reserves the capability's name.
         stage = Stage.of(self)
         within = self.node.root if stage is None else stage
         claim = f"{self.home.name} in {self.stack.environment}"
@@ -162,7 +162,7 @@ class SiteConstruct(Construct):
         Aspects.of(self).add(_Finishing(self.finish))
 
     def finish(self) -> None:
-        """Create the resources that depend on later additions. Afterwards additions are refused. Idempotent."""
+        """Create the resources that depend on later additions. Afterwards additions raise an error. Idempotent."""
         if not self.is_finished:
             self.is_finished = True
             self._finish()
@@ -173,7 +173,7 @@ class SiteConstruct(Construct):
 
     @property
     def unwatched_functions(self) -> Sequence[lambda_.Function]:
-        """The functions without an alarm for their oldest message. AWS charges for each error metric in an alarm."""
+        """Functions that need an alarm on errors. Alarms on the age of messages show failures of the others."""
         functions = [child for child in self.node.children if isinstance(child, lambda_.Function)]
         return [function for function in functions if function.node.id not in self.watched_by_age]
 
@@ -191,5 +191,5 @@ class _Finishing:
         self._finish = finish
 
     def visit(self, _: IConstruct) -> None:
-        """Finish at the first visit, which is the construct's own."""
+        """Finish the construct at the first visit, which is the visit of the construct itself."""
         self._finish()

@@ -1,7 +1,7 @@
-"""Creates splitting: queues that sessions share, the splitter in the path of each, and the control function.
+"""Creates splitting: queues that sessions share, the splitter that reads each source queue, and the control function.
 
-This module has every role's statements, except those about consumers, in `sluice.constructs.repointing`; no construct
-grants more.
+Every role's statements are in this module, except those about consumers, in `sluice.constructs.repointing`; no
+construct grants more.
 """
 
 from collections.abc import Mapping, Sequence
@@ -63,8 +63,8 @@ TEMPORARY_ACTIONS = (
 class SplitQueues:
     """The source and main queue of a split queue, each created here or existing.
 
-    `id` is the prefix of the ids of its constructs. `main` is None if consumers are re-pointed. `dead_letters` is None
-    unless a FIFO queue has its own dead-letter queue.
+    The ids of its constructs begin with `id`. `main` is None if consumers are re-pointed. `dead_letters` is None unless
+    a FIFO queue has its own dead-letter queue.
     """
 
     id: str
@@ -84,7 +84,7 @@ class SplitQueues:
         source: sqs.IQueue | None = None,
         main: sqs.IQueue | None = None,
     ) -> "SplitQueues":
-        """Create in `scope` the queues that don't exist already, as constructs or by their ARNs."""
+        """Create in `scope` the queues that don't exist yet. Existing ones are given as constructs or by their ARNs."""
         named, keep = (
             construct_id("Split", name_with_queue_type(queue.queue_id, fifo=queue.fifo)),
             parameters.rendezvous.keep_state,
@@ -112,10 +112,10 @@ class SplitQueues:
 
         if source is None:
             source = create_queue("Source")
-        for sender in queue.sender_arns:  # a topic, or a bucket of this account
+        for sender in queue.sender_arns:  # topics, and buckets of this account
             service = sender.split(":")[2]
             conditions = {"ArnEquals": {"aws:SourceArn": sender}}
-            if service == "s3":  # a bucket's ARN doesn't say whose it is
+            if service == "s3":  # a bucket's ARN doesn't contain its account
                 conditions["StringEquals"] = {"aws:SourceAccount": Aws.ACCOUNT_ID}
             source.add_to_resource_policy(
                 iam.PolicyStatement(
@@ -141,7 +141,7 @@ class SplittingState:
 
     @classmethod
     def create(cls, scope: Construct, parameters: Parameters) -> "SplittingState":
-        """Create it in `scope`, with the queues that the parameters list."""
+        """Create the resources in `scope`, with the queues that the parameters list."""
         keep = parameters.rendezvous.keep_state
         table = storage.table(scope, "SplittingTable", keep=keep)
         dead_letters = storage.queue(scope, "SplittingDeadLetters", keep=keep)
@@ -161,9 +161,9 @@ class SplittingState:
 
 
 class Splitting(SiteConstruct):
-    """The functions for all split queues of a site: an account and region has one `Splitting` for a stage.
+    """The functions for all split queues of a site. Only one is allowed per stage, account and region.
 
-    `parameters` are those of section `splitting`. `SplitQueue` adds queues, until the app is synthesized. Raises
+    `parameters` are those of section `splitting`. `SplitQueue` adds queues until the app is synthesized. Raises
     `BadConfiguration`, with the construct's path.
     """
 
@@ -181,7 +181,7 @@ class Splitting(SiteConstruct):
         assets: Assets | None = None,
         **props: Unpack[SiteProps],
     ) -> None:
-        """Create all of it. `state` is another stack's; without it, the state is created here."""
+        """Create all resources of splitting. Without another stack's `state`, the state is created here, too."""
         if not isinstance(parameters, Parameters):
             parameters = {"queues": (), **parameters}
         super().__init__(scope, id_, parse_parameters(scope, id_, "splitting", parameters, props))
@@ -196,7 +196,7 @@ class Splitting(SiteConstruct):
         return self.state.queues
 
     def add(self, queues: SplitQueues) -> None:
-        """Put the splitter into the path of a queue. Raises `BadConfiguration` if it conflicts with another queue."""
+        """Add a queue for the splitter to read. Raises `BadConfiguration` if it conflicts with another queue."""
         self._check_open()
         listed = (*(queue.parameters for queue in self.queues), queues.parameters)
         try:
@@ -212,7 +212,7 @@ class Splitting(SiteConstruct):
     def metric(
         self, name: str, *, of: str = "splitter", queue_id: str | None = None, statistic: str = "Sum"
     ) -> cloudwatch.Metric:
-        """Return a metric of a function, of one queue if `queue_id` names it: see docs/operations.md."""
+        """Return a metric of a function, for one queue if `queue_id` is given; docs/operations.md lists the names."""
         dimensions = {} if queue_id is None else {"queue": queue_id}
         return ours(name, of, stage=self.parameters.stage, statistic=statistic, dimensions=dimensions)
 
@@ -223,7 +223,7 @@ class Splitting(SiteConstruct):
         outputs = [Output(name="ControlFunctionName", value=control.function_name)]
         consumers = [consumer for queue in self.queues for consumer in queue.parameters.consumers]
         in_clusters = any(isinstance(consumer, KubernetesParameters) and not consumer.agent for consumer in consumers)
-        if control.role is not None and in_clusters:  # clusters' access entries name the role
+        if control.role is not None and in_clusters:  # access entries of EKS clusters need the role
             outputs.append(Output(name="ControlRoleArn", value=control.role.role_arn))
         outputs += [
             Output(name="SplitterLogGroupName", value=splitter.log_group.log_group_name),
@@ -234,12 +234,12 @@ class Splitting(SiteConstruct):
 
 
 class SplitQueue(Construct):
-    """One queue whose traffic sessions can share: producers send to its source, the deployed consumer reads its main.
+    """One queue that sessions can share: producers send to its source, the deployed consumer reads its main queue.
 
-    `source_queue` and `main_queue` are yours, or created; only the splitter may read a source of yours. All queues of a
-    site share one `splitting`: without it, it is created here, to be passed to the next queue. `parameters` are the
-    other parameters of an entry of `splitting.queues`; `consumers` among them replace the main queue.
-    Raises `BadConfiguration`, with the construct's path.
+    `source_queue` and `main_queue` are existing queues; without them, queues are created. Only the splitter may read an
+    existing source. All split queues of a site share one `splitting`. Without it, one is created here, to be passed to
+    the next queue. `parameters` are the other parameters of an entry of `splitting.queues`; with `consumers` there is
+    no main queue. Raises `BadConfiguration`, with the construct's path.
     """
 
     def __init__(
@@ -255,15 +255,15 @@ class SplitQueue(Construct):
         parameters: Mapping[str, object] = NOTHING,
         **props: Unpack[SiteProps],
     ) -> None:
-        """Create the queues. `fifo` defaults to that of existing queues; `props` are for a `Splitting` created here."""
+        """Create the queues. `fifo` defaults to existing queues' type; `props` are for a `Splitting` created here."""
         super().__init__(scope, id_)
         if splitting is not None and props:
-            raise BadConfiguration(f"{path(scope, id_)}: splitting is given, and has {', '.join(props)} itself")
+            raise BadConfiguration(f"{path(scope, id_)}: {', '.join(props)} can only be set where splitting is created")
         self.splitting = splitting or Splitting(self, "Splitting", **props)
         queues = [queue for queue in (source_queue, main_queue) if queue is not None]
         kinds = {queue.fifo for queue in queues} | (set() if fifo is None else {fifo})
         if len(kinds) > 1:
-            raise BadConfiguration(f"{self.node.path}: a queue is FIFO and another, or fifo, isn't")
+            raise BadConfiguration(f"{self.node.path}: all queues and fifo must be of one type, FIFO or standard")
         is_fifo = kinds.pop() if kinds else False
         try:
             entry = SplitQueueParameters.model_validate(
@@ -289,25 +289,25 @@ class SplitQueue(Construct):
 
     @property
     def queue_id(self) -> str:
-        """The name by which commands and bindings refer to it."""
+        """The split queue's name in commands and bindings."""
         return self.queues.parameters.queue_id
 
     @property
     def source_queue(self) -> sqs.IQueue:
-        """The queue that producers send to."""
+        """The queue to which producers send."""
         return self.queues.source
 
     @property
     def main_queue(self) -> sqs.IQueue | None:
-        """The queue that the deployed consumer reads; None if consumers are re-pointed, and read the source."""
+        """The queue that the deployed consumer reads; None if consumers are re-pointed, which read the source."""
         return self.queues.main
 
     def grant_send(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let a producer send."""
+        """Allow a producer to send to the source queue."""
         return self.source_queue.grant_send_messages(grantee)
 
     def grant_consume(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let the deployed consumer read the messages that no session takes."""
+        """Allow the deployed consumer to read the messages that no session takes."""
         return (self.main_queue or self.source_queue).grant_consume_messages(grantee)
 
     def metric(self, name: str, *, statistic: str = "Sum") -> cloudwatch.Metric:
@@ -316,7 +316,7 @@ class SplitQueue(Construct):
 
 
 def _existing_queue_field(role: str, queue: sqs.IQueue | None) -> Mapping[str, str]:
-    """Return the field that marks a queue as existing. Its ARN may be unknown before deployment."""
+    """Return the parameter that marks a queue as existing, with a placeholder for an ARN that is still unknown."""
     if queue is None:
         return {}
     arn = f"{UNKNOWN_ARN}.fifo" if queue.fifo else UNKNOWN_ARN
@@ -324,7 +324,7 @@ def _existing_queue_field(role: str, queue: sqs.IQueue | None) -> Mapping[str, s
 
 
 def _splitter(made: Splitting) -> tuple[lambda_.Function, Mapping[str, lambda_.EventSourceMapping]]:
-    """Create the splitter. Returns its triggers too, by queue id."""
+    """Create the splitter. Returns the function, and its triggers by queue id."""
     state, parameters = made.state, made.parameters.splitting
     sources = [queues.source.queue_arn for queues in made.queues]
     mains = [queues.main.queue_arn for queues in made.queues if queues.main is not None]
@@ -356,7 +356,7 @@ def _splitter(made: Splitting) -> tuple[lambda_.Function, Mapping[str, lambda_.E
             window_s=parameters.batching_window_s,
             fifo=queues.parameters.fifo,
             concurrency=parameters.max_concurrency,
-            enabled=not queues.parameters.consumers,  # otherwise the control function enables it
+            enabled=not queues.parameters.consumers,  # the control function enables triggers of re-pointed queues
         )
     return function, triggers
 
@@ -390,7 +390,7 @@ def _control(made: Splitting, triggers: Mapping[str, lambda_.EventSourceMapping]
         ),
         allowed=[*_control_statements(made), *about_consumers],
         failures=state.dead_letters,
-        # A tick arms the next one while sessions live. Lambda would treat that as a runaway loop:
+        # While sessions live, each tick sends the next one. Lambda would treat that as a runaway loop:
         # https://docs.aws.amazon.com/lambda/latest/dg/invocation-recursion.html
         recursive_loop=lambda_.RecursiveLoop.ALLOW,
     )
@@ -402,7 +402,7 @@ def _control(made: Splitting, triggers: Mapping[str, lambda_.EventSourceMapping]
 def _control_statements(made: Splitting) -> list[Statement]:
     state = made.state
     sources = [queues.source.queue_arn for queues in made.queues]
-    # Targets of leftover messages: the main queue, or else a temporary queue, which is drained to the source.
+    # Leftover messages go to the main queue, or without one to a temporary queue, which is drained to the source.
     homes = [(queues.main or queues.source).queue_arn for queues in made.queues]
     if any(queues.main is None for queues in made.queues):
         homes.append(made.temporary_queues)
@@ -413,7 +413,7 @@ def _control_statements(made: Splitting) -> list[Statement]:
         allow("sqs", ["SendMessage"], *homes, state.control_queue.queue_arn, state.dead_letters.queue_arn),
         allow("sqs", CONSUME_ACTIONS, state.control_queue.queue_arn),
         # https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonsqs.html
-        allow("sqs", ["ListQueues"], "*", wildcards="It takes no resource; the sweep of abandoned queues needs it."),
+        allow("sqs", ["ListQueues"], "*", wildcards="ListQueues takes no resource; the sweep needs it."),
         *_kms(made),
     ]
     if sources:
@@ -426,7 +426,7 @@ def _kms(made: Splitting) -> list[Statement]:
 
 
 def _settings(made: Splitting) -> SplitterSettings:
-    """Return the settings that both functions share."""
+    """Return the settings that splitter and control function share."""
     state = made.state
     return SplitterSettings(
         table=state.table.table_name,

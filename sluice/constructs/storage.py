@@ -1,4 +1,4 @@
-"""Tables, buckets and queues as every construct makes them: encrypted, closed to what isn't TLS, kept where said."""
+"""Creates tables, buckets and queues for all constructs: encrypted, accessible only over TLS, and kept if requested."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,11 +11,11 @@ from constructs import Construct
 
 from sluice.constructs.roles import acknowledge
 
-LONGEST = Duration.days(14)  # that SQS keeps anything
+LONGEST = Duration.days(14)  # SQS's longest retention
 TICKS_RETENTION = Duration.hours(1)
 FEW_RECEIVES = 3
-MANY_RECEIVES = 20  # more than the functions' own limits, after which they say why
-LOGS_PREFIX = "logs/"  # of what EMR Serverless writes
+MANY_RECEIVES = 20  # more than the functions' own limits, which give a reason
+LOGS_PREFIX = "logs/"  # prefix of EMR Serverless's logs
 ITEMS: Mapping[str, Any] = {
     "partition_key": dynamodb.Attribute(name="pk", type=dynamodb.AttributeType.STRING),
     "sort_key": dynamodb.Attribute(name="sk", type=dynamodb.AttributeType.STRING),
@@ -25,7 +25,7 @@ ITEMS: Mapping[str, Any] = {
 
 
 def table(scope: Construct, id_: str, *, keep: bool, stream: dynamodb.StreamViewType | None = None) -> dynamodb.Table:
-    """Make a table of items with `pk` and `sk`, which a recovery can bring back."""
+    """Create a table of items with `pk` and `sk`, and with point-in-time recovery."""
     return dynamodb.Table(
         scope,
         id_,
@@ -40,14 +40,14 @@ def table(scope: Construct, id_: str, *, keep: bool, stream: dynamodb.StreamView
 
 
 def passing_table(scope: Construct, id_: str) -> dynamodb.Table:
-    """Make a table of what is gone in minutes, and must be: with what identifies people, and without recovery."""
+    """Create a table without recovery, for personal data that must be gone after minutes."""
     made = dynamodb.Table(scope, id_, **ITEMS, removal_policy=RemovalPolicy.DESTROY)
-    acknowledge(made, "AwsSolutions-DDB3", "What a recovery would bring back is what has to be gone: addresses, keys.")
+    acknowledge(made, "AwsSolutions-DDB3", "A recovery would restore addresses and keys, which must be deleted.")
     return made
 
 
 def removal(*, keep: bool) -> RemovalPolicy:
-    """Say whether what goes from its stack stays in the account."""
+    """Return the removal policy: a resource with `keep` stays in the account when it leaves its stack."""
     return RemovalPolicy.RETAIN if keep else RemovalPolicy.DESTROY
 
 
@@ -64,15 +64,15 @@ def queue(
     name: str | None = None,
     keep: bool = False,
 ) -> sqs.Queue:
-    """Make a queue. With `keep` it stays where it is in no stack any more.
+    """Create a queue. With `keep` it stays in the account when it leaves its stack.
 
-    With `per_group` each group of a FIFO queue has its own limits, and is known by its own ids.
+    With `per_group` each message group of a FIFO queue has its own throughput limit and its own deduplication.
     """
     return sqs.Queue(
         scope,
         id_,
         queue_name=name,
-        fifo=fifo or None,  # CloudFormation refuses even `false` for a standard queue
+        fifo=fifo or None,  # CloudFormation refuses `false` for a standard queue
         deduplication_scope=sqs.DeduplicationScope.MESSAGE_GROUP if per_group else None,
         fifo_throughput_limit=sqs.FifoThroughputLimit.PER_MESSAGE_GROUP_ID if per_group else None,
         retention_period=retention,
@@ -87,7 +87,7 @@ def queue(
 
 
 def visibility(timeout: Duration, window_s: int = 0) -> Duration:
-    """Give what Lambda asks for of a queue: six times its function's timeout, and what a batch waits to be filled.
+    """Return the visibility timeout that Lambda recommends: six times its function's timeout, plus the batching window.
 
     https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
     """
@@ -95,7 +95,7 @@ def visibility(timeout: Duration, window_s: int = 0) -> Duration:
 
 
 def bucket(scope: Construct, id_: str, *, keep: bool, log_days: int) -> s3.Bucket:
-    """Make the bucket of the pipeline's jobs; logs in it go after so many days."""
+    """Create the bucket of the pipeline's jobs. Logs in it expire after `log_days`."""
     made = s3.Bucket(
         scope,
         id_,
@@ -104,10 +104,10 @@ def bucket(scope: Construct, id_: str, *, keep: bool, log_days: int) -> s3.Bucke
         block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
         removal_policy=removal(keep=keep),
         lifecycle_rules=[
-            # Staged segments go when the source's own retention says so: it alone knows which of them are still read.
+            # Segments have no expiration: the Spark source deletes them, because only it knows which are still read.
             s3.LifecycleRule(id="unfinished-uploads", abort_incomplete_multipart_upload_after=Duration.days(1)),
             s3.LifecycleRule(id="logs", prefix=LOGS_PREFIX, expiration=Duration.days(log_days)),
         ],
     )
-    acknowledge(made, "AwsSolutions-S1", "Only the job role and EMR Serverless use it; CloudTrail has who did what.")
+    acknowledge(made, "AwsSolutions-S1", "Only the job role and EMR Serverless use it; CloudTrail records calls.")
     return made

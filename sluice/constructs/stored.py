@@ -14,22 +14,22 @@ from constructs import Construct
 
 from sluice.errors import BadParameter
 
-# The maximum of a standard parameter, which is free:
+# Size limit of a standard parameter, which is free:
 # https://docs.aws.amazon.com/systems-manager/latest/userguide/parameter-store-advanced-parameters.html
 PARAMETER_BYTES = 4_096
-# The maximum of one call: https://docs.aws.amazon.com/systems-manager/latest/APIReference/API_GetParameters.html
+# Limit per call: https://docs.aws.amazon.com/systems-manager/latest/APIReference/API_GetParameters.html
 MOST = 10
 PIECE = re.compile(r"\$\{Token\[[^\]]*\]\}|.", re.DOTALL)  # a token, or a single character between tokens
-TOKEN_BYTES = 160  # more than any ARN or URL of ours, by which a deployment replaces a token
+TOKEN_BYTES = 160  # upper bound for the ARN or URL that replaces a token at deployment
 KEY_CHARACTERS = 12
-OWN = "Parameters are named by their content, which a next deployment changes; the wildcard stands after the function."
+OWN = "Parameters' names depend on their content, which deployments change; the wildcard follows the function's name."
 
 
 def parameters(scope: Construct, home: str, function: str, text: str) -> Sequence[str]:
-    """Store a JSON text in parameters, and return their names in order. An empty text has none. Raises `BadParameter`.
+    """Store a JSON text in parameters, and return their names in order. Raises `BadParameter` if the text is too long.
 
-    Names depend on the content: a deployment changes them together with the function, and an environment that has read
-    the old ones keeps working until it is replaced. `home` is the prefix of the names.
+    An empty text has no parameters. Names begin with `home` and depend on the content: a deployment changes them with
+    the function, and an execution environment that has read the old ones keeps working until it is replaced.
     """
     cut = parts(f"function {function}", text)
     key = hashlib.sha256(json.dumps(Stack.of(scope).resolve(cut)).encode()).hexdigest()[:KEY_CHARACTERS]
@@ -44,15 +44,15 @@ def parameters(scope: Construct, home: str, function: str, text: str) -> Sequenc
         )
         for place, value in enumerate(cut)
     ]
-    return [parameter.ref for parameter in made]  # references, so that the function is created after them
+    return [parameter.ref for parameter in made]  # references, so that the function is created later
 
 
 def parts(who: str, text: str) -> Sequence[str]:
-    """Split a JSON text into values of parameters, each of which fits after a deployment has replaced its tokens.
+    """Split a JSON text into parameter values that still fit after a deployment has replaced their tokens.
 
-    Raises `BadParameter`, which names `who`, if it is too long.
+    Raises `BadParameter`, which names the function `who`, if the text is too long.
     """
-    # SSM treats `{{` as a reference. JSON has it only in strings, where the second brace can be escaped.
+    # SSM treats `{{` as a reference. In JSON `{{` occurs only in strings, where the second brace can be escaped.
     cut, room = list[str](), 0
     for piece in PIECE.findall(text.replace("{{", r"{\u007b")):
         size = TOKEN_BYTES if len(piece) > 1 else len(piece.encode())
@@ -62,10 +62,10 @@ def parts(who: str, text: str) -> Sequence[str]:
         cut[-1] += piece
         room -= size
     if len(cut) > MOST:
-        raise BadParameter("sluice", f"what {who} is told of queues, peers and routes has more than {MOST} times 4 KB")
+        raise BadParameter("sluice", f"{who}: its settings of queues, peers and routes exceed {MOST} times 4 KB")
     return cut
 
 
 def names(stack: Stack, home: str, function: str) -> str:
-    """Return the ARN pattern of a function's parameters, of this deployment and the next."""
+    """Return the ARN pattern of a function's parameters, which also matches those of later deployments."""
     return stack.format_arn(service="ssm", resource="parameter", resource_name=f"{home}/{function}/*")

@@ -1,4 +1,4 @@
-"""The constructs of a site, and those of their queues that alarms and the dashboard cover."""
+"""Lists a site's constructs, and the queues that alarms and the dashboard cover."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ from sluice.constructs.storage import LONGEST
 from sluice.parameters import Parameters
 
 C = TypeVar("C", bound=SiteConstruct)
-# If the land job is started on demand, messages may be old, but must not reach the end of their retention.
+# A land job that runs on demand may leave messages old, but must read them before their retention ends.
 UNSTREAMED_AGE_S = int(LONGEST.to_seconds()) // 2
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedQueue:
-    """A queue with alarms. `name` is the prefix of their ids, `description` is shown to users."""
+    """A queue with alarms. The alarms' ids start with `name`; `description` is shown to users."""
 
     name: str
     queue: sqs.IQueue
@@ -47,14 +47,14 @@ class Watched:
         self.exchange = find(Exchange)
         self.pipeline = find(LandingPipeline)
         is_streaming = self.pipeline is not None and self.pipeline.options.streaming
-        # Seconds from which the age of messages in the land job's queue triggers an alarm
+        # The alarm threshold for the age of the oldest message in the land job's queue, in seconds.
         self.pipeline_age_s = self.options.pipeline_age_s if is_streaming else UNSTREAMED_AGE_S
 
     def sources(self) -> Iterator[WatchedQueue]:
-        """List the source and ingress queues. The offers queue has a rule of its own.
+        """List the source and ingress queues. The offers queue has a separate alarm rule.
 
-        Queues between functions are covered by the functions' errors and throttles. A source queue with re-pointed
-        consumers is read by them while it is not split.
+        Queues between functions are covered by alarms on the functions' errors and throttles. Re-pointed consumers read
+        the source queue while it is not split.
         """
         for queues in [] if self.splitting is None else self.splitting.queues:
             description, reader = f"source of {queues.parameters.queue_id}", "function" if queues.main else "consumer"

@@ -1,1 +1,1 @@
-"""`make demo`: what Sluice does, shown and counted; a module a capability, on the command line's functions."""
+"""`make demo`: runs Sluice's commands on an embedded cloud, and counts the messages that arrive."""

@@ -27,12 +27,12 @@ from sluice.errors import SluiceError
 from sluice.local.cloud import BUILD, clean_environment, find_cloud
 from sluice.local.jobs import SPARK_PYTHON, find_spark_python
 
-FOLDER = BUILD / "demo"  # working folder of the commands
-CLOUD = BUILD / "demo-cloud"  # separate from the cloud of `sluice local up`
+FOLDER = BUILD / "demo"  # working folder of the demo's commands
+CLOUD = BUILD / "demo-cloud"  # the demo's own cloud, not that of `sluice local up`
 TABLE = "landed/tables/messages"
 CLIENTS, BYTES = 12, 20_000
-MINE, OTHERS = 20, 40  # orders
-TRIES = 10  # for clients that find no proxy in time on a busy machine
+MINE, OTHERS = 20, 40  # numbers of orders for the session, and for the table
+TRIES = 10  # runs of the clients, because some may find no proxy in time on a busy machine
 ARRIVED_WITHIN_S = 240.0
 LOOK_EVERY_S = 0.5
 
@@ -57,7 +57,7 @@ NEXT = """[bold]What to try next[/]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciled:
-    """Bytes that clients got back, and ids of orders by place; queue `there` receives every order."""
+    """The demo's results: bytes that clients got back, and ids of orders by place. Queue `there` gets every order."""
 
     bytes_back: int
     there: Sequence[str]  # naming: the site's name in the demo
@@ -76,12 +76,12 @@ class Reconciled:
         return len(self.there) - len(set(self.there)) + ends.total() - len(ends)
 
     def is_right(self) -> bool:
-        """Whether each order arrived exactly once, and session and table have their shares."""
+        """Return whether each order arrived exactly once, and clients, session and table got all of their share."""
         shares = len(self.mine) == MINE, len(self.landed) == OTHERS
         return self.lost == self.duplicates == 0 and all(shares) and self.bytes_back == CLIENTS * BYTES
 
     def rows(self) -> Iterator[tuple[str, str, str]]:
-        """Yield rows of what was sent and what arrived."""
+        """Yield table rows: the kind of data, how much was sent, and how much arrived."""
         yield f"bytes of {CLIENTS} clients, through a proxy and back", f"{CLIENTS * BYTES:,}", f"{self.bytes_back:,}"
         yield "orders over the route, in the queue there", f"{MINE + OTHERS}", f"{len(self.there)}"
         yield "of these split, to the session of user me", f"{MINE}", f"{len(self.mine)}"
@@ -121,19 +121,19 @@ def main(
 
 @contextmanager
 def _typing(out: Console) -> Iterator[Terminal]:
-    """Open a terminal in an empty folder, with its own cloud, which is stopped at the end."""
+    """Open a terminal in an empty folder, with an embedded cloud that is stopped at the end."""
     python = find_spark_python(None)
     left = find_cloud(CLOUD)
-    if left is not None:  # left by a killed demo
+    if left is not None:  # a killed demo has left its cloud running
         left.stop()
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
     ours = {name: value for name, value in clean_environment().items() if not name.startswith("SLUICE_")}
     path = os.pathsep.join([str(Path(sys.executable).parent), ours.get("PATH", os.defpath)])
-    led = {"SLUICE_LOCAL_FOLDER": str(CLOUD), SPARK_PYTHON: str(python), "PATH": path}
+    variables = {"SLUICE_LOCAL_FOLDER": str(CLOUD), SPARK_PYTHON: str(python), "PATH": path}
     sites = {"here": "000000000000/eu-central-1", "there": "111111111111/us-east-1"}
     out.print("[bold]$ " + " ".join(f"{site}={name}" for site, name in sites.items()))
-    terminal = Terminal(FOLDER, {**ours, **led, **sites}, out)
+    terminal = Terminal(FOLDER, {**ours, **variables, **sites}, out)
     try:
         yield terminal
     finally:
@@ -182,11 +182,11 @@ def _run_commands(terminal: Terminal) -> Reconciled:
 
 
 def _run_clients(terminal: Terminal) -> int:
-    """Run clients, again if they find no proxy in five seconds. Returns the number of bytes that came back."""
+    """Run the clients, and repeat those that find no proxy within five seconds. Returns the bytes that came back."""
     written = FOLDER / "clients.json"
     back: list[int] = []
     for _ in range(TRIES):
-        count = CLIENTS - len(back) if back else 1  # the first client alone, while functions cold-start
+        count = CLIENTS - len(back) if back else 1  # only one client at first, while functions cold-start
         several = f" --count {count} --concurrency 4" if count > 1 else ""
         line = f"sluice rendezvous offer --local $here --loopback --bytes {BYTES}{several}"
         terminal.type(f"{line} --json > {written.name}", may_fail=True)

@@ -1,4 +1,4 @@
-"""A terminal that shows commands and runs them in a shell, with their output as it appears."""
+"""A terminal that shows commands, and runs them in a shell."""
 
 import os
 import signal
@@ -41,9 +41,9 @@ class BackgroundCommand:
             raise CommandFailed(f"{self.line}: exit code {code}\n{tail(self.log)}")
 
     def wait_for_ctrl_c(self, announce: Callable[[], None]) -> None:
-        """Announce that ctrl-C ends the wait, and wait for it or for the command's end.
+        """Wait for ctrl-C or the command's end, after `announce` has told the user about ctrl-C.
 
-        Ctrl-C may come as soon as it is announced, so the announcement is part of the wait.
+        A user may press ctrl-C during `announce`, which is therefore part of the wait.
         """
         with suppress(KeyboardInterrupt):
             announce()
@@ -85,15 +85,15 @@ class Terminal:
         """Run a command until the context ends, with its output in file `<name>.log`."""
         self._show(f"{line}   # in another terminal")
         log = self.folder / f"{name}.log"
-        with log.open("wb") as said:
+        with log.open("wb") as output:
             process = subprocess.Popen(  # noqa: S603 - our own lines
                 ["sh", "-c", line],  # noqa: S607 - by the shell that is there
                 cwd=self.folder,
                 env=self.variables,
                 stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                start_new_session=True,  # so that ctrl-C reaches only us, and its child processes end with it
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # so that ctrl-C reaches only us, and we can end its child processes, too
             )
         try:
             yield BackgroundCommand(line, process, log)
@@ -105,7 +105,7 @@ class Terminal:
 
 
 def _end_session(process: "subprocess.Popen[bytes]") -> None:
-    """End a command by SIGINT to its session, and after a while by SIGKILL."""
+    """Send SIGINT to a command's session, and SIGKILL if it doesn't end in time."""
     for number, within_s in ((signal.SIGINT, ENDS_WITHIN_S), (signal.SIGKILL, None)):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)

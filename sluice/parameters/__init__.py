@@ -1,8 +1,8 @@
-"""All parameters of the stacks. Each section has a module in this package; this one parses and checks them together.
+"""All parameters of the stacks. Each section has a module in this package; this module parses and checks them together.
 
 A parameter's field has its name, type with limits, default and description. Values come from context key `sluice` of
 cdk.json, and `-c sluice.<section>.<name>=<value>` overrides them. `sluice.parameters.tables` generates that part of
-cdk.json and the tables in `docs/`. Unknown parameters and invalid values are refused. No constructs here.
+cdk.json and the tables in `docs/`. Unknown parameters and invalid values are refused. Nothing here needs the CDK.
 """
 
 import json
@@ -37,7 +37,7 @@ RetentionDays = Annotated[
 
 
 class Architecture(StrEnum):
-    """Processor architectures of functions. `local` is this machine's, for the embedded cloud."""
+    """Processor architectures of functions. `local` is the architecture of this machine, for the embedded cloud."""
 
     ARM64 = "arm64"
     X86_64 = "x86_64"
@@ -119,13 +119,13 @@ class Parameters(Model):
                     "pipeline.queue_id",
                     f"{queue.queue_id} has consumers, so it has no main queue that the land job could read",
                 )
-        # Both kinds of queues can be bound, and bindings tell them apart by name only.
+        # Split queues and federation's own queues can both be bound, and bindings tell them apart only by name.
         v.check_names("federation.queues", [queue.queue_id for queue in self.splitting.queues] + sorted(queues))
         return self
 
     @property
     def queue_names(self) -> tuple[str, ...]:
-        """`federation.queue_names`, with the stage prepended to patterns of Sluice's own names."""
+        """The patterns of `federation.queue_names`. Patterns of Sluice's own names get the stage as a prefix."""
         own_prefix = f"{OURS}-"
         return tuple(
             add_stage_prefix(pattern, self.stage) if pattern.startswith(own_prefix) else pattern
@@ -176,7 +176,7 @@ def parameter_schemas() -> Mapping[str, Mapping[str, Any]]:
 
 
 def _apply_override(document: dict[str, Any], key: str, value: object) -> None:
-    """Set a parameter that `-c` overrides in the document. Raises `BadParameter` for an unknown key."""
+    """Put a value of option `-c` into the document of parameters. Raises `BadParameter` for an unknown key."""
     if key not in parameter_schemas():
         raise BadParameter(key, f"there is no such parameter; there are {', '.join(parameter_schemas())}")
     *sections, name = key.split(".")[1:]

@@ -1,6 +1,6 @@
-"""The parameters of re-pointed consumers of split queues. This module contains no constructs.
+"""The parameters of split queues' re-pointed consumers, without constructs.
 
-The types and fields are those of `sluice.splitting.consumers.targets`, which also checks their limits.
+`sluice.splitting.consumers.targets` has the same types and fields, and checks their limits.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from sluice.parameters import values as v
 from sluice.parameters.values import Model, param
 from sluice.splitting.consumers.targets import MAX_CONTAINERS, MAX_STEPS, MAX_TIMEOUT_S, Target
 
-MAX_CONSUMERS = 10  # per queue
-MAX_ROLES = 10  # per ECS consumer
+MAX_CONSUMERS = 10  # re-pointed consumers of one queue
+MAX_ROLES = 10  # task roles of one ECS consumer
 
 
 class PlaceParameters(Model):
-    """The place in a value that names the queue. If neither field is set, it is the whole value."""
+    """The part of a value that identifies the queue. If neither field is set, it is the whole value."""
 
     path: tuple[str, ...] = param(
         (),
@@ -33,7 +33,7 @@ class PlaceParameters(Model):
 
 
 class LambdaTriggerParameters(Model):
-    """A Lambda event source mapping between the queue and a function."""
+    """A consumer that reads the queue through a Lambda event source mapping."""
 
     type: Literal["lambda trigger"]
     function: v.AliasName = param(
@@ -42,7 +42,7 @@ class LambdaTriggerParameters(Model):
 
 
 class LambdaVariableParameters(Model):
-    """An environment variable of a function."""
+    """A consumer that reads the queue's name from an environment variable of a Lambda function."""
 
     type: Literal["lambda variable"]
     function: v.FunctionName = param(..., "Name or ARN of the function")
@@ -51,7 +51,7 @@ class LambdaVariableParameters(Model):
 
 
 class SystemsManagerParameters(Model):
-    """A parameter of the Systems Manager Parameter Store."""
+    """A consumer that reads the queue's name from the Systems Manager Parameter Store."""
 
     type: Literal["parameter"]
     name: v.ParameterName = param(..., "Name or ARN of the parameter")
@@ -60,7 +60,7 @@ class SystemsManagerParameters(Model):
 
 
 class EcsVariableParameters(Model):
-    """An environment variable of a container in an ECS service's tasks."""
+    """A consumer that reads the queue's name from an environment variable of a container of an ECS service."""
 
     type: Literal["ecs variable"]
     cluster: v.EcsName = param(..., "Name of the ECS cluster")
@@ -119,5 +119,5 @@ ConsumerParameters: TypeAlias = Annotated[
 
 
 def to_targets(consumers: Sequence[ConsumerParameters]) -> tuple[Target, ...]:
-    """Convert consumers to the form that the functions' settings contain."""
+    """Convert the parameters of consumers to the form that functions' settings have."""
     return tuple(_to_target(consumer) for consumer in consumers)

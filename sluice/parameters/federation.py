@@ -14,19 +14,19 @@ from sluice.federation.links.peers import Peer, check_peer
 from sluice.parameters import values as v
 from sluice.parameters.values import InconsistentParameter, Model, param
 
-DECLARED_MAX_BYTES = 16_000  # as JSON; a share of the 40 KB of site-dependent settings of a function
-MAX_PEER_PLACES = 51  # pairs of account and stage; a role's inline policies name each, in 10,240 characters
+DECLARED_MAX_BYTES = 16_000  # size limit as JSON: a share of the 40 KB for a function's settings
+MAX_PEER_PLACES = 51  # pairs of account and stage: as many as fit into the 10,240 characters of inline policies
 
 
 class Access(StrEnum):
     """How peers in other accounts get permission to send to this site."""
 
-    POLICY = "policy"  # the queues' policies allow the accounts
-    ROLE = "role"  # a role that they assume, with the external id
+    POLICY = "policy"  # the queues' policies allow the peers' accounts
+    ROLE = "role"  # peers assume a role, with the external id
 
 
 class BoundQueueParameters(Model):
-    """One queue for bindings and queue routes. It is created, or adopted by its ARN."""
+    """A queue for bindings and queue routes, which is created, or adopted by its ARN."""
 
     name: v.QueueId = param(..., "Name that bindings use")
     fifo: bool = param(False, "Whether the queue is FIFO")
@@ -48,7 +48,7 @@ class FederationParameters(Model):
         "The site's name towards its peers; do not change it later. It must differ from every peer's. Null: "
         "`<region>-<account>`, with a stage `<stage>-<account><region>`",
     )
-    # A queue's policy has at most 50 principals. One of them is `*`, which is denied without TLS:
+    # A queue's policy has at most 50 principals. One of them is `*`, for the statement that denies access without TLS:
     # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-policies.html
     peer_accounts: tuple[v.Account, ...] = param(
         (), "AWS account ids of peer sites, in addition to the site's own account", max_length=49
@@ -129,9 +129,9 @@ class FederationParameters(Model):
 
     @property
     def known_peers(self) -> tuple[Peer, ...]:
-        """The peers as the functions' settings contain them. Raises `InconsistentParameter`.
+        """The peers in the form that functions' settings have. Raises `InconsistentParameter`.
 
-        The site's own account is unknown before deployment, so one account may be missing from `peer_accounts`.
+        The site's own account is unknown before deployment, so `peer_accounts` may lack one account of the peers.
         """
         try:
             peers = convert(self.peers, tuple[Peer, ...], of="federation.peers")
@@ -151,7 +151,7 @@ class FederationParameters(Model):
 
     @property
     def declared(self) -> Declared:
-        """Exchanges, bindings, links and routes as the functions' settings contain them. Raises `BadRoute`."""
+        """The declarations in the form that functions' settings have. Raises `BadRoute`."""
         return Declared.from_document(
             {name: list(getattr(self, name)) for name in ("exchanges", "bindings", "links", "routes")}
         )

@@ -22,7 +22,7 @@ WORKER_SIZES: Mapping[int, range] = {
     16: range(32, 121, 8),
 }
 VpcEndpoint = Literal["sqs", "sts", "logs", "kms", "s3"]
-GATEWAY: VpcEndpoint = "s3"  # a gateway endpoint, added to route tables; the others are interfaces in subnets
+GATEWAY: VpcEndpoint = "s3"  # S3 has a gateway endpoint in route tables; others have interface endpoints in subnets
 
 
 class JobPython(StrEnum):

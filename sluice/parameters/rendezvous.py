@@ -86,7 +86,7 @@ class RendezvousParameters(Model):
 
     @property
     def bridge_list(self) -> tuple[Bridge, ...]:
-        """The bridges as the functions' settings contain them."""
+        """The bridges in the form that functions' settings have."""
         return v.parse_bridge_list(self.bridges)
 
     @model_validator(mode="after")

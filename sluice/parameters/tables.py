@@ -1,4 +1,4 @@
-"""Write the parameters to section `sluice` of cdk.json and to the parameter tables in the documents.
+"""Writes the parameters to section `sluice` of cdk.json and to the parameter tables in the documents.
 
 `make parameters` runs `python -m sluice.parameters.tables`, and a test checks that the files are current. A table is
 between `<!-- parameters: rendezvous -->` and `<!-- end -->`. Without a section's name it lists the parameters outside
@@ -16,7 +16,7 @@ from sluice.parameters import ROOT, Parameters, json_schema
 from sluice.parameters.values import Model, describe_type
 
 TABLE = re.compile(r"(?P<begin><!-- parameters:(?P<section>[a-z. ]*)-->\n).*?(?P<end><!-- end -->)", re.DOTALL)
-MAX_DEFAULT_CHARACTERS = 40  # Tables refer to cdk.json for longer defaults.
+MAX_DEFAULT_CHARACTERS = 40  # tables refer to cdk.json for longer defaults
 
 
 def main() -> None:
@@ -43,7 +43,7 @@ def render_file(path: Path) -> str:
 
 
 def _to_json(value: Any) -> Any:
-    """Convert a value, or all of a model's, to JSON. Entries of lists keep only the fields that were set."""
+    """Convert a value or a model to JSON. Models in lists keep only the fields that were set."""
     if isinstance(value, Model):
         return {name: _to_json(getattr(value, name)) for name in type(value).model_fields}
     if isinstance(value, tuple):

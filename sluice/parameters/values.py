@@ -1,6 +1,6 @@
 """The types of parameters' values, with the descriptions that errors and the documents print.
 
-Only code that synthesizes stacks imports this: pydantic is in no function's bundle.
+Only code that synthesizes stacks imports this module: pydantic is in no function's bundle.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ PLAIN = re.compile("[A-Za-z0-9]{1,24}")  # names that a construct id contains un
 
 
 class Model(BaseModel):
-    """Base of parameters: immutable, JSON types without conversion, unknown fields refused."""
+    """Base class of parameters: immutable, JSON types without conversion, unknown fields refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -48,7 +48,7 @@ class InconsistentParameter(ValueError):
     """A valid parameter contradicts another one."""
 
     def __init__(self, name: str, cause: str) -> None:
-        """`name` is the parameter's name in its section."""
+        """Create the error. `name` is the parameter's name in its section, `cause` the contradiction."""
         super().__init__(cause)
         self.name = name
 
@@ -102,7 +102,7 @@ def describe_type(schema: Mapping[str, Any]) -> str:
 
 
 def parse_text(text: str, schema: Mapping[str, Any]) -> object:
-    """Parse a command-line value as JSON, unless the JSON schema accepts strings or the value is no JSON."""
+    """Parse a command-line value as JSON. Return the text if the schema accepts strings, or if the text is no JSON."""
     types = {option.get("type") for option in schema.get("anyOf", [schema])}
     if "string" in types and not (text == "null" and "null" in types):
         return text
@@ -142,10 +142,10 @@ def unique_construct_id(kind: str, name: str) -> str:
 
 
 def name_with_queue_type(name: str, *, fifo: bool) -> str:
-    """Mark the names of FIFO queues, so that changing the type gives the queue another construct id.
+    """Mark the names of FIFO queues, so that a queue of the other type gets another construct id.
 
-    A stack refers to another stack's outputs by name. With the same id, its template would not change, and it would
-    not be deployed again to read the replacement queue.
+    A stack refers to another stack's outputs by name. With the same id, its template would not change, and it would not
+    be deployed again to read the replacement queue.
     """
     return f"{name}.fifo" if fifo else name
 
@@ -162,7 +162,7 @@ def check_names(listed: str, names: Iterable[str]) -> None:
         by_id[id_] = name
 
 
-# `--filter` separates the id from the filter with a colon, and `*` stands for every queue.
+# In option `--filter` a colon ends the queue id, and `*` stands for every queue.
 QueueId = Annotated[
     str,
     value_limits(
@@ -231,7 +231,7 @@ ParameterName = Annotated[
         pattern=r"^(arn:aws[a-z-]*:ssm:[a-z0-9-]+:[0-9]{12}:parameter/)?[A-Za-z0-9_./-]{1,1011}$",
     ),
 ]
-# Clusters, services and containers: https://docs.aws.amazon.com/AmazonECS/latest/APIReference/API_CreateService.html
+# Also for services and containers: https://docs.aws.amazon.com/AmazonECS/latest/APIReference/API_CreateService.html
 EcsName = Annotated[
     str, value_limits("1 to 255 letters, digits, hyphens and underscores", pattern="^[A-Za-z0-9_-]{1,255}$")
 ]
@@ -240,12 +240,12 @@ ClusterName = Annotated[
     str,
     value_limits("the name of an EKS cluster", pattern="^[0-9A-Za-z][A-Za-z0-9_-]{0,99}$"),
 ]
-# Also for containers and volumes: https://kubernetes.io/docs/concepts/overview/working-with-objects/names/
+# Also for names of containers and volumes: https://kubernetes.io/docs/concepts/overview/working-with-objects/names/
 NamespaceName = Annotated[
     str,
     value_limits("1 to 63 lowercase letters, digits and hyphens", pattern="^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"),
 ]
-# Also for the keys of a ConfigMap.
+# The keys of a ConfigMap have the same limits as names of Kubernetes objects.
 ObjectName = Annotated[
     str, value_limits("1 to 253 letters, digits, dots, hyphens and underscores", pattern="^[A-Za-z0-9._-]{1,253}$")
 ]

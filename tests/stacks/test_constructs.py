@@ -200,7 +200,7 @@ def test_who_is_granted_offers_may_do_what_clients_do(stack: Stack) -> None:
             lambda stack: SplitQueue(
                 stack, "Split", queue_id="orders", main_queue=aws_sqs.Queue(stack, "Main", fifo=True), fifo=False
             ),
-            "Theirs/Split: a queue is FIFO and another, or fifo, isn't",
+            "Theirs/Split: all queues and fifo must be of one type, FIFO or standard",
         ),
         (
             lambda stack: Rendezvous(stack, "Meeting", removal_policy=RemovalPolicy.SNAPSHOT),
