@@ -1,1 +1,1 @@
-"""The command line: commands of a few lines over functions."""
+"""The command line `sluice`: short commands that call the functions of the other packages."""

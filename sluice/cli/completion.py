@@ -1,6 +1,6 @@
-"""Shell completion of names, read from the site that the command line so far selects.
+"""Completes names in the shell. Names are read from the site that the typed part of the command line selects.
 
-Nothing here prints or raises, and a completion takes at most `DEADLINE_S`.
+A completion prints and raises nothing, and takes at most `DEADLINE_S` seconds.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,23 +29,23 @@ Completion = Callable[[typer.Context, str], list[str]]
 
 
 def complete_from(names: Names) -> Completion:
-    """Return a completion that offers the names starting with the typed word, or none if they can't be read."""
+    """Return a completion that offers the names that start with the typed word; none if reading the names fails."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         results: list[list[str]] = []
 
-        def look() -> None:
+        def read_names() -> None:
             try:
                 with with_options(SiteOptions.from_parameters(ctx.params)):
                     results.append([name for name in names(ctx) if name.startswith(incomplete)])
             except Exception:  # noqa: BLE001, S110 - a completion has nowhere to report an error
                 pass
 
-        # A daemon thread: a slow look-up doesn't keep the program from exiting.
-        looking = Thread(target=copy_context().run, args=(look,), daemon=True)
+        # The thread is a daemon, so that a slow look-up doesn't keep the program from exiting.
+        thread = Thread(target=copy_context().run, args=(read_names,), daemon=True)
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
-            looking.start()
-            looking.join(DEADLINE_S)
+            thread.start()
+            thread.join(DEADLINE_S)
         return results[0] if results else []
 
     return complete
@@ -57,9 +57,9 @@ def _local_sites(_: Any) -> list[str]:
 
 
 def _site_names(ctx: typer.Context) -> list[str]:
-    here = default_region(None)
-    of_profiles = [f"{profile}@{region}" for profile, region in profiles().items() if region]
-    return [*_local_sites(ctx), *([here] if here else []), *of_profiles]
+    own_region = default_region(None)
+    profile_sites = [f"{profile}@{region}" for profile, region in profiles().items() if region]
+    return [*_local_sites(ctx), *([own_region] if own_region else []), *profile_sites]
 
 
 def _open_site(ctx: typer.Context) -> OpenSite:
@@ -82,13 +82,13 @@ complete_local_sites = complete_from(_local_sites)
 
 
 def complete_local(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Complete `--local` with sites of the embedded cloud and with the next argument, as its value is optional."""
+    """Offer the embedded cloud's sites and values of the next argument, because the value of `--local` is optional."""
     arguments: list[Any] = [argument for argument in ctx.command.params if argument.param_type_name == "argument"]
     sources = {argument.name: ctx.get_parameter_source(argument.name) for argument in arguments}
-    left = (argument for argument in arguments if getattr(sources[argument.name], "name", None) != "COMMANDLINE")
-    following = next(left, None)
-    named = [] if following is None else [item.value for item in following.shell_complete(ctx, incomplete)]
-    return list(dict.fromkeys([*complete_local_sites(ctx, incomplete), *named]))
+    missing = (argument for argument in arguments if getattr(sources[argument.name], "name", None) != "COMMANDLINE")
+    following = next(missing, None)
+    values = [] if following is None else [item.value for item in following.shell_complete(ctx, incomplete)]
+    return list(dict.fromkeys([*complete_local_sites(ctx, incomplete), *values]))
 
 
 complete_profiles = complete_from(lambda _: profiles())

@@ -1,4 +1,4 @@
-"""`sluice console`: its options. The console is a package of its own, imported by name only when it is used."""
+"""Defines the command `sluice console`. The package `sluice.console` is imported by its name when the command runs."""
 
 from importlib import import_module
 from typing import Annotated
@@ -19,7 +19,7 @@ Sites = Annotated[
     list[str],
     typer.Argument(
         metavar="SITE",
-        help="Sites to show side by side, written as for --site. With --local by default all of the embedded cloud.",
+        help="Sites to show side by side, written as for --site. Default with --local: all of the embedded cloud.",
         autocompletion=complete_sites,
     ),
 ]
@@ -44,7 +44,7 @@ def console(
 ) -> None:
     """Show sites on one live page, served on loopback with your own credentials until ctrl-C.
 
-    Nothing is deployed for it. The address contains a new secret at each start and is needed to get in.
+    The console deploys nothing. Its address contains a secret, new at each start, without which it refuses requests.
     """
     need("console", "starlette", "uvicorn")
     program, server = import_module(PROGRAM), import_module(SERVER)
@@ -55,7 +55,7 @@ def console(
 
     shown = [site.resolve(text) for text in dict.fromkeys(sites)]
     if sites == [HERE] and site.site is None and site.region is None and site.local == FIRST_SITE:
-        # With only --local, all sites that are deployed to the embedded cloud.
+        # `--local` without further names selects all sites that are deployed to the embedded cloud.
         cloud = find_cloud()
         local_sites = [local for local in cloud.sites if site.stage in {None, local.stage}] if cloud else []
         names = [SiteName(local.region, local_account=local.account, stage=local.stage) for local in local_sites]

@@ -89,10 +89,10 @@ def list_(
         for queue in summaries
         for reason in queue["reasons"]
     ]
-    show_table(("queue", "reason", "letters", "oldest", "from"), rows)
+    show_table(("queue", "reason", "letters", "oldest", "source queues"), rows)
     for queue in summaries:
         if queue["messages"] > queue["looked_at"]:
-            print_note(f"{queue['queue']}: {queue['looked_at']} of about {queue['messages']} were read (--looked-at)")
+            print_note(f"{queue['queue']}: read {queue['looked_at']} of about {queue['messages']}: raise --looked-at")
 
 
 @app.command()
@@ -124,9 +124,10 @@ def show(
         return
     for entry in shown:
         attributes = [(f"  {name}", value) for name, value in entry["attributes"].items()]
-        times = [("died", format_time(entry["died_ms"])), ("receives", entry["receives"])]
-        said = [("id", entry["id"]), ("reason", entry["reason"]), ("said", entry["said"]), ("from", entry["source"])]
-        show_pairs([*said, *times, ("group", entry["group"]), *attributes, ("body", entry["body"]), ("", "")])
+        times = [("failed at", format_time(entry["died_ms"])), ("receive count", entry["receives"])]
+        cause = [("reason", entry["reason"]), ("detail", entry["said"]), ("source queue", entry["source"])]
+        own = [("id", entry["id"]), *cause, *times, ("message group", entry["group"])]
+        show_pairs([*own, *attributes, ("body", entry["body"]), ("", "")])
 
 
 @app.command()
@@ -144,7 +145,7 @@ def redrive(
     ] = 100,
     site: SiteOptions,
 ) -> None:
-    """Redrive dead letters to the queues that they came from. It may be stopped and started again.
+    """Redrive dead letters to the queues that they came from. You may stop the command and start it again.
 
     The order within a message group is kept. Each letter is sent before it is deleted, so an interruption loses none
     and sends at most ten twice. Exit code 1 if some can't be redriven: they stay in the queue, and the reasons are
@@ -155,7 +156,7 @@ def redrive(
     sqs = connection.client("sqs")
     run_move(
         lambda may_go_on: prepare_redrive(sqs, url, selection, most=count, may_go_on=may_go_on),
-        done="letters are back where they came from",
+        done="letters were redriven to the queues that they came from",
         per_second=per_second,
     )
 
@@ -170,16 +171,16 @@ def purge(
     yes: Annotated[bool, typer.Option("--yes", help="Don't ask for confirmation.")] = False,
     site: SiteOptions,
 ) -> None:
-    """Delete the dead letters that are in the queue now. They can't be restored, so it asks for the queue's name."""
+    """Delete the dead letters that are in the queue now, after you have typed its name: they can't be restored."""
     connection = site.connect()
     url, selection = find_queue_url(read_queue_urls(connection), queue), _selection(reason, source, id_)
-    if not yes and typer.prompt(f"These letters can't be brought back. Type {queue} to go on", err=True) != queue:
-        print_note("nothing was thrown away")
+    if not yes and typer.prompt(f"Deleted letters can't be restored. Type {queue} to continue", err=True) != queue:
+        print_note("nothing was deleted")
         raise typer.Exit(1)
     sqs, now_ms = connection.client("sqs"), time.time_ns() // 1_000_000
     run_move(
         lambda may_go_on: prepare_purge(sqs, url, selection, until_ms=now_ms, may_go_on=may_go_on),
-        done="letters are thrown away",
+        done="letters were deleted",
     )
 
 

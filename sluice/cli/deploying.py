@@ -1,4 +1,4 @@
-"""`sluice deploy`, `sluice destroy`: CDK's command line, after a check for messages that would be lost."""
+"""Implements `sluice deploy` and `sluice destroy`: checks that no messages would be lost, then runs CDK."""
 
 import json
 import os
@@ -34,8 +34,8 @@ from sluice.operator.site_names import SiteOptions
 from sluice.pipeline.operations import StopJob
 
 STANDARD_ERROR = 2
-MIN_SHOWN_USD = 0.005  # what is less isn't said
-CONCURRENT_STACKS = "3"  # those that need nothing of each other
+MIN_SHOWN_USD = 0.005  # smaller amounts aren't printed
+CONCURRENT_STACKS = "3"  # stacks without dependencies between them
 
 Context = Annotated[
     list[str] | None,
@@ -62,11 +62,11 @@ app = SiteTyper()
 
 
 class CdkFailed(SluiceError):
-    """A CDK command failed; it has printed the reason on the terminal."""
+    """A CDK command failed; CDK has printed the reason on the terminal."""
 
 
 class QueuesHoldMessages(BadConfiguration):
-    """Queues with messages would be removed; the text names them and what to do."""
+    """Queues that hold messages would be removed; the error's text lists the queues and the options."""
 
 
 @app.command()
@@ -87,7 +87,7 @@ def deploy(*, context: Context = None, remove: Remove = None, approve: Approve =
         check_removals(connection, new_templates, agreed=remove or ())
         if not site.is_local and not any(is_deployed(connection, stack) for stack in new_templates):
             print_note(describe_idle_costs(new_templates, context or []))
-        progress(f"deploying what has changed of {len(new_templates)} stacks")
+        progress(f"deploying the changes of {len(new_templates)} stacks")
         asks = sys.stdin.isatty() if approve is None else approve
         options = ["--concurrency", CONCURRENT_STACKS, "--progress", "events"]
         options += ["--require-approval", "broadening" if asks else "never"]
@@ -120,14 +120,14 @@ def destroy(
         if not force:
             typer.confirm(f"Delete {', '.join(nothing)}?", abort=True)
         with suppress(NotDeployed):
-            # Without the streaming job, which would be started again, all other runs and the application are ended.
+            # The streaming job is stopped first; otherwise it would be restarted while the application is ended.
             application_id = stack_outputs(connection, PIPELINE_STACK).get("ApplicationId")
-            if application_id:  # the embedded cloud has none
+            if application_id:  # the embedded cloud has no application
                 print_note(f"stopping application {application_id} and its runs")
                 ControlClient.connect(connection, FUNCTION).ask(StopJob())
                 end_application(connection, application_id, now_ms=now_ms, sleep=time.sleep)
         with suppress(NotDeployed):
-            # IAM deletes no user that has an access key.
+            # IAM refuses to delete a user that has an access key.
             name = stack_outputs(connection, STACK).get("ClientUserName")
             for key in revoke(ClientUser(connection.client("iam"), name)) if name else ():
                 print_note(f"deleted the clients' access key {key}")
@@ -142,7 +142,7 @@ def _document(connection: Connection, done: str, stacks: Iterable[str]) -> dict[
 
 
 def synthesize(assembly: Path, context: Iterable[str], *, is_local: bool, stage: str | None = None) -> None:
-    """Synthesize the templates into a folder, for a stage if one is given. Raises `CdkFailed`."""
+    """Synthesize the stacks into the folder `assembly`, for a stage if one is given. Raises `CdkFailed`."""
     at_stage = [f"sluice.stage={stage}"] if stage else []
     need("deploy", "aws_cdk")
     # The embedded cloud runs functions with this machine's processor and interpreter.
@@ -152,7 +152,7 @@ def synthesize(assembly: Path, context: Iterable[str], *, is_local: bool, stage:
 
 
 def read_templates(assembly: Path) -> Mapping[str, Mapping[str, Any]]:
-    """Read the templates of a cloud assembly, by their stacks' names."""
+    """Read the CloudFormation templates of a CDK cloud assembly, by stack name."""
     stacks = Assembly(assembly).stacks
     return {
         name: json.loads((assembly / properties["templateFile"]).read_text()) for name, properties in stacks.items()
@@ -166,7 +166,7 @@ def check_removals(
     agreed: Collection[str],
     also_kept: bool = True,
 ) -> None:
-    """Raise `HoldsMessages` where queues would go with messages in them that nobody has agreed to."""
+    """Raise `QueuesHoldMessages` if queues outside `agreed`, retained ones too with `also_kept`, hold messages."""
     removed = [queue for queue in find_removed_queues(connection, wanted) if also_kept or not queue.kept]
     for queue in removed:
         if not queue.messages or queue.name in agreed:
@@ -182,11 +182,11 @@ def check_removals(
 
 
 def describe_idle_costs(templates: Mapping[str, Mapping[str, Any]], context: Sequence[str]) -> str:
-    """Describe the idle cost of a month in US dollars, by parts, in one line.
+    """Describe the monthly idle cost in US dollars, by parts, in one line.
 
-    `templates` are by their stacks' names, `context` are parameters as -c takes them.
+    `templates` are keyed by stack name; `context` has NAME=VALUE texts, as the option `-c` does.
     """
-    from sluice.parameters import Parameters  # noqa: PLC0415 - the project's, which a mere command line may lack
+    from sluice.parameters import Parameters  # noqa: PLC0415 - may be missing if only the command line is installed
 
     configured = json.loads((PROJECT.workspace / "cdk.json").read_text())["context"]
     pipeline = Parameters.from_context(configured | dict(parameter.split("=", 1) for parameter in context)).pipeline
@@ -204,8 +204,8 @@ def _describe_queue(queue: RemovedQueue) -> str:
 
 
 def _run(arguments: Sequence[str], environment: Mapping[str, str], *, aside: bool = False) -> None:
-    """Run CDK; with `aside` its output goes to standard error. Raises `CdkFailed`."""
-    # The app and the command line run with the Python and the Node of this environment.
+    """Run CDK's command line; with `aside`, its output goes to standard error. Raises `CdkFailed`."""
+    # PATH begins with this environment's programs, so that CDK finds its Python and Node.
     path = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
     variables = {**environment, "PATH": path, "CDK_DISABLE_CLI_TELEMETRY": "true"}
     command = [str(cdk()), *arguments, "--no-notices"]

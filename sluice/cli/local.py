@@ -95,7 +95,7 @@ def up(
 
 
 def _resolve_sites(said: SiteOptions, text: str, cloud: Cloud) -> list[Site]:
-    """Return the sites that an argument selects: if nothing names one, all that are deployed, of the given stage."""
+    """Return the sites that an argument selects: without any site's name, all deployed sites, of a stage if given."""
     if text == HERE and said.site is None and said.region is None and said.local in {None, FIRST_SITE}:
         deployed = [deployed_site for deployed_site in cloud.sites if said.stage in {None, deployed_site.stage}]
         return deployed or [replace(DEFAULT_SITE, stage=said.stage)]

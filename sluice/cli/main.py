@@ -22,7 +22,7 @@ class Commands(ShortHelp, TyperGroup):
         super().__init__(**settings | {"commands": LazyCommands()})
 
     def list_commands(self, _: Any) -> list[str]:
-        """Name the commands, in the order of the help."""
+        """List the commands' names, in the order of --help."""
         return list(COMMANDS)
 
     def get_command(self, _: Any, name: str) -> TyperCommand | None:
@@ -40,7 +40,7 @@ class Commands(ShortHelp, TyperGroup):
         try:
             return super().invoke(ctx)
         except (typer.Exit, typer.Abort, TyperException, EOFError, BrokenPipeError):
-            raise  # normal exits, usage errors and a closed pipe are typer's to handle
+            raise  # typer handles normal exits, usage errors and a closed pipe
         except SluiceError as error:
             if debug:
                 show_unexpected_error(error, debug=True)
@@ -91,7 +91,7 @@ def load_command(name: str) -> Any:
     return group
 
 
-# By name: the module of the command or group, and its line in `sluice --help`.
+# For each command or group, its module and its line in `sluice --help`.
 COMMANDS = {
     "status": ("sluice.cli.site_status", "Show the state of a whole site, dead letters included."),
     "console": ("sluice.cli.console", "Show sites on one live page, served on loopback."),
@@ -103,19 +103,19 @@ COMMANDS = {
     "split": ("sluice.cli.splitting.commands", "Queue splitting: receive only the messages that match a filter."),
     "exchange": ("sluice.cli.federation.exchanges", "Exchanges, to which messages are published."),
     "binding": ("sluice.cli.federation.bindings", "Bindings: which messages a queue receives."),
-    "peer": ("sluice.cli.federation.peers", "Peers: who may link to a site, with which permissions."),
+    "peer": ("sluice.cli.federation.peers", "Peers: other sites that may link to a site, with their permissions."),
     "link": ("sluice.cli.federation.links", "Links from a site to its peers, used by routes."),
     "route": ("sluice.cli.federation.routes", "Routes: forward messages from one site to another's exchange."),
-    "queue": ("sluice.cli.federation.queues", "Queues to bind; with add and del, routes from a queue."),
-    "dynamic": ("sluice.cli.federation.dynamic_routes", "Dynamic routes: forward what an exchange has bindings for."),
-    "topology": ("sluice.cli.federation.topology_files", "Exchanges, bindings, links, routes, permissions as files."),
+    "queue": ("sluice.cli.federation.queues", "Queues that can be bound; with add and del, routes from a queue."),
+    "dynamic": ("sluice.cli.federation.dynamic_routes", "Dynamic routes: follow the destination's bindings."),
+    "topology": ("sluice.cli.federation.topology_files", "Files of exchanges, bindings, links, routes, peers."),
     "pipeline": ("sluice.cli.pipeline.commands", "Spark jobs that land the messages of a queue in tables."),
     "dlq": ("sluice.cli.dead_letters", "Dead-letter queues: list, show, redrive and purge."),
     "local": ("sluice.cli.local", "The embedded cloud: AWS emulated on loopback."),
 }  # fmt: skip
 app = typer.Typer(
     cls=Commands,
-    pretty_exceptions_enable=False,  # its tracebacks show the values of variables, secrets included
+    pretty_exceptions_enable=False,  # these tracebacks would show values of variables, secrets included
     help="A serverless switching fabric for Amazon SQS.",
     **SETTINGS,
 )
@@ -143,7 +143,7 @@ def configure(
     ] = False,
 ) -> None:
     """Apply the options that precede the command."""
-    del version  # Its callback has printed it.
+    del version  # `_print_version` has printed the version.
     if debug:
         log_all()
 

@@ -18,7 +18,7 @@ REPORT_INTERVAL_S = 5.0
 
 
 def run_move(make: Callable[[Callable[[], bool]], Move], *, done: str, per_second: int | None = None) -> None:
-    """Run the move that `make` returns, and exit with code 1 if messages stay.
+    """Run the move that `make` returns, and exit with code 1 if messages can't be moved and stay in the queue.
 
     `make` gets a function that returns whether the move may continue. `per_second` limits the average rate. Raises
     `QueueGone` and `CallFailed`, after the summary of what was moved is printed.

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from sluice.cli.terminal import print_note
 
-UNLIMITED_WIDTH = 100_000  # columns: wider than any table
+UNLIMITED_WIDTH = 100_000  # characters, more than any table has
 # Colours of the values in columns with these headings. rich omits colours if standard output is no terminal or NO_COLOR
 # is set.
 STATE_COLUMNS = frozenset({"state", "status"})
@@ -66,7 +66,7 @@ def is_quiet() -> bool:
 
 
 def print_result(document: Any, people: str | Callable[[], object]) -> None:
-    """Print a result: the document as JSON, or for people a note, or whatever the function `people` prints."""
+    """Print a result: with --json the document, with --quiet nothing, else the note or the output of `people`."""
     if is_json():
         show_json(document)
     elif is_quiet():

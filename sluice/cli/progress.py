@@ -34,7 +34,7 @@ class Steps:
 
 @contextmanager
 def steps(total: int, *, lines: bool = False) -> Iterator[Steps]:
-    """Show steps while they are made. `total` is the number expected so far.
+    """Show a command's progress in the context, which calls the yielded object at each step; `total` may grow.
 
     With `lines` each step is a line on a terminal too, because other programs write there at the same time.
     """

@@ -18,8 +18,7 @@ from sluice.operator.site_names import SiteOptions
 from sluice.operator.site_status import Part, SiteClient, SiteReport, read_site
 from sluice.splitting.operations import SessionView
 
-# `sluice pipeline status` shows all of them.
-SHOWN_RUNS = 5
+SHOWN_RUNS = 5  # `sluice pipeline status` shows all runs
 MIN_WATCH_S = 1.0
 
 app = SiteTyper()
@@ -31,7 +30,7 @@ def status(
     site: SiteOptions,
     watch: Annotated[
         float | None,
-        typer.Option(min=MIN_WATCH_S, metavar="SECONDS", help="Refresh every so many seconds until ctrl-C."),
+        typer.Option(min=MIN_WATCH_S, metavar="SECONDS", help="Refresh every SECONDS until ctrl-C."),
     ] = None,
 ) -> None:
     """Show the whole site: rendezvous, split queues, federation, the pipeline, dead letters.
@@ -108,7 +107,7 @@ def _show_federation(part: Part) -> None:
         links = [(link["name"], link["peer"], link["state"], link["error"]) for link in part["links"]]
         show_table(("link", "peer", "state", "error"), links)
     if part["routes"]:
-        columns = ("route", "from", "to", "state", "queue", "oldest message, s", "lag, ms", "last forwarded")
+        columns = ("route", "from", "to", "state", "queue", "oldest message, s", "lag, ms", "last forward")
         rows = [
             (
                 route["name"],

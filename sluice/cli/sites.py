@@ -30,7 +30,7 @@ from sluice.stages import STAGE, is_stage
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# The metavars of arguments that name sites. A command's first such argument is its site.
+# Metavars of the arguments that name sites. The first of these arguments is the command's site.
 SITES = "SITE", "DEST", "SRC", "PEER"
 PLACE = "account", "region", "stage"
 
@@ -65,7 +65,7 @@ Profile = Annotated[
         autocompletion=complete_profiles,
     ),
 ]
-# In the order of --help, by the names of the fields of `SiteOptions`.
+# Options by the names of the fields of `SiteOptions`, in the order of --help.
 OPTIONS: Mapping[str, Any] = {
     "site": Annotated[
         str | None,
@@ -144,13 +144,13 @@ class SiteCommand(PlainCommand):
 
     @property
     def _sites(self) -> Sequence[Any]:
-        """The arguments that name sites."""
+        """The command's arguments that name sites."""
         return [
             argument for argument in self.params if argument.param_type_name == "argument" and argument.metavar in SITES
         ]
 
     def _with_site(self, ctx: Any, args: list[str]) -> list[str]:
-        """Prepend `.` if the first argument should be a site and isn't one."""
+        """Prepend `.`, the site of the options, if the command's first argument should be a site and isn't one."""
         if not self._sites:
             return args
         arguments = [argument for argument in self.params if argument.param_type_name == "argument"]
@@ -188,7 +188,7 @@ class FileCommand(SiteCommand):
 
 
 class SiteGroup(ShortHelp, TyperGroup):
-    """A group of commands."""
+    """A group of commands, which shows help for `-h`, too."""
 
 
 class SiteTyper(typer.Typer):
@@ -211,45 +211,45 @@ class SiteTyper(typer.Typer):
 
         `json` and `quiet` add the options `--json` and `--quiet`.
         """
-        made = cls or SiteCommand
-        register = super().command(name, cls=made, **options)
-        speech = {"quiet": Quiet} if quiet else {}
-        speech |= {"as_json": AsJson} if json else {}
-        common = made.common if issubclass(made, SiteCommand) else ()
+        command_class = cls or SiteCommand
+        register = super().command(name, cls=command_class, **options)
+        output = {"quiet": Quiet} if quiet else {}
+        output |= {"as_json": AsJson} if json else {}
+        common = command_class.common if issubclass(command_class, SiteCommand) else ()
 
         def decorate(callback: F) -> F:
-            register(_with_options(callback, common, speech))
+            register(_with_options(callback, common, output))
             return callback
 
         return decorate
 
 
-def _with_options(callback: Callable[..., Any], common: Sequence[str], speech: Mapping[str, Any]) -> Callable[..., Any]:
-    """Add the output options and the `common` site options to a command's own."""
+def _with_options(callback: Callable[..., Any], common: Sequence[str], output: Mapping[str, Any]) -> Callable[..., Any]:
+    """Wrap a command's function, adding the `output` options and the `common` site options to its own."""
     own = signature(callback)
     site_parameters = [name for name, parameter in own.parameters.items() if parameter.annotation is SiteOptions]
 
     @wraps(callback)
     def at_site(*given: Any, **options: Any) -> Any:
         said = SiteOptions(**{name: options.pop(PARAMETER_PREFIX + name) for name in common})
-        output = {name: options.pop(name, False) for name in ("as_json", "quiet")}
-        with with_options(said), use_output_options(**output):
+        output_options = {name: options.pop(name, False) for name in ("as_json", "quiet")}
+        with with_options(said), use_output_options(**output_options):
             return callback(*given, **options, **dict.fromkeys(site_parameters, said))
 
     kept = [parameter for name, parameter in own.parameters.items() if name not in site_parameters]
     annotations = {PARAMETER_PREFIX + name: OPTIONS[name] for name in common}
-    added = [Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=of) for name, of in speech.items()]
+    added = [Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=of) for name, of in output.items()]
     added += [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=of) for name, of in annotations.items()]
-    at_site.__signature__ = own.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]  # which inspect reads
+    at_site.__signature__ = own.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]  # inspect reads it
     at_site.__annotations__ = {parameter.name: parameter.annotation for parameter in [*kept, *added]}
     return at_site
 
 
 def with_first_site(arguments: list[str]) -> list[str]:
-    """Return the arguments with a value after every `--local`, as its value is optional.
+    """Return the arguments with a value after every `--local`, whose value is optional.
 
-    A following argument is its value if it begins like a site of the embedded cloud. Arguments after `--` are another
-    program's and stay as they are.
+    The argument after `--local` is its value if it begins like a site of the embedded cloud. Arguments after `--` are
+    another program's and stay as they are.
     """
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     said: list[str] = []
@@ -261,7 +261,7 @@ def with_first_site(arguments: list[str]) -> list[str]:
 
 
 def _check_contradictions(ctx: Any, sites: Sequence[Any]) -> None:
-    """Raise `UsageError` if an option contradicts another one, or all sites that are named."""
+    """Raise `UsageError` if an option contradicts another option, or all sites that are named as arguments."""
     options = {PARAMETER_PREFIX + name for name in OPTIONS} & ctx.params.keys()
     said = SiteOptions.from_parameters(
         {name: ctx.params[name] for name in options if ctx.get_parameter_source(name).name == "COMMANDLINE"}
@@ -288,7 +288,7 @@ def _check_contradictions(ctx: Any, sites: Sequence[Any]) -> None:
 
 
 def _local_contradictions(said: SiteOptions, named: Mapping[str, ParsedSiteName]) -> Iterator[tuple[str, str]]:
-    """Yield what contradicts `--local`; if it names a site, all other names must agree with it."""
+    """Yield pairs of contradicting texts; if `--local` names a site, all other site names must agree with it."""
     place = None if said.local == FIRST_SITE else Site.parse(said.local or "")
     local = "--local" if place is None else f"--local {place}"
     if said.profile is not None:

@@ -1,6 +1,6 @@
-"""Terminal basics of every command: `-h`, notes and errors on standard error, and `--debug`.
+"""Terminal functions of every command: `-h`, notes and errors on standard error, and `--debug`.
 
-`sluice --help` imports this and none of the commands, so nothing that takes long to import belongs here.
+`sluice --help` imports this module and none of the commands, so it must not import modules that take long.
 """
 
 import logging
@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-SIGNAL_EXIT_BASE = 128  # plus the signal's number: the exit code of a program ended by it
+SIGNAL_EXIT_BASE = 128  # a program that a signal ends has this exit code plus the signal's number
 # Help is plain text, because rich's boxes take longer to draw than everything else.
 SETTINGS: dict[str, Any] = {
     "no_args_is_help": True,
@@ -22,7 +22,7 @@ SETTINGS: dict[str, Any] = {
 DEBUG_VARIABLE = "SLUICE_DEBUG"
 MASK = "***"
 
-# Secrets by name, as XML, JSON and Python write them; then signatures and tokens in requests' headers.
+# The first pattern finds named secrets as XML, JSON and Python write them, the second signatures and tokens in headers.
 _NAMED_SECRET = re.compile(
     r"((?:secret_?access_?key|session_?token|security-token|external_?id|sqscreds|password)"
     r"['\"]?\s*(?:[:=>]|, )\s*b?['\"]?)"
@@ -31,12 +31,12 @@ _NAMED_SECRET = re.compile(
 )
 _SIGNATURE = re.compile(r"(Signature[=:]\s*|Bearer\s+)[A-Za-z0-9._~+/=-]+")
 _SECRET_VARIABLES = "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "SLUICE_SQSCREDS"
-# In characters. The embedded cloud's secret is the word "test", which must not be masked everywhere.
+# Shorter secrets aren't masked: the embedded cloud's secret is "test", a word that other texts contain.
 _MIN_SECRET_LENGTH = 8
 
 
 class ShortHelp:
-    """A command or group that shows help for `-h` too, also when another program introspects it."""
+    """A command or group that shows help for `-h`, too, and lists it if another program introspects the commands."""
 
     def get_help_option_names(self, _: Any) -> list[str]:
         """Name the options that show help."""
@@ -63,7 +63,7 @@ class MaskedLines(logging.Formatter):
     """Formats log lines and tracebacks with secrets masked."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write a record."""
+        """Format a log record."""
         return mask_secrets(super().format(record))
 
 

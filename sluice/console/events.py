@@ -1,4 +1,4 @@
-"""Streams readings to the pages that follow them. A topic is read while at least one page follows it, once for all.
+"""Streams readings to the pages that follow them. A topic is read while a page follows it, once for all its pages.
 
 Readings run in daemon threads, so that ending the program does not wait for AWS calls, whose time-outs may be minutes.
 """
@@ -17,9 +17,9 @@ from sluice.console.sites import Document
 from sluice.errors import SluiceError
 from sluice.operator.site_status import run_in_thread
 
-READ_INTERVAL_S = 2.0  # between the end of a reading and the start of the next
-KEEPALIVE_S = 15.0  # comments keep proxies from closing an idle stream
-MAX_TOPICS = 32  # for one page
+READ_INTERVAL_S = 2.0  # from the end of a reading to the start of the next
+KEEPALIVE_S = 15.0  # a comment at this interval keeps proxies from closing an idle stream
+MAX_TOPICS = 32  # followed by one page
 
 
 @dataclass(slots=True, eq=False)
@@ -58,16 +58,16 @@ class Feeds:
     _feeds: dict[str, _Feed] = field(default_factory=dict)
     _running_reads: dict[str, "asyncio.Future[str]"] = field(
         default_factory=dict
-    )  # including those whose pages have disconnected
+    )  # also reads of topics whose pages have disconnected
     _ended: bool = False
 
     @property
     def followed(self) -> Sequence[str]:
-        """The topics that are being read."""
+        """The topics that pages follow, which are read repeatedly."""
         return list(self._feeds)
 
     async def follow(self, topics: Sequence[Topic]) -> AsyncGenerator[str]:
-        """Yield events of `text/event-stream`, known readings first, until the page disconnects or `end` is called."""
+        """Yield a page's `text/event-stream` until it disconnects or `end` is called. The last readings come first."""
         if self._ended:
             return
         listener = Listener()
@@ -108,7 +108,7 @@ class Feeds:
             reading.cancel()
 
     async def _run(self, topic: Topic, feed: _Feed) -> None:
-        """Read a topic until it is followed no more, one read at a time, so that reconnecting pages use one thread."""
+        """Read a topic repeatedly until it is cancelled. A read that is still running is awaited, not started twice."""
         name = str(topic)
         while not self._ended:
             if name not in self._running_reads:

@@ -1,7 +1,7 @@
 """Lays out the federation's map for a page, and traces where a message would go.
 
 Peers are read with the caller's own credentials, as by `sluice route map`. Their responses are cached for some seconds,
-and a round without calls left uses the cache.
+and longer if the round's budget of calls is spent.
 """
 
 import threading
@@ -34,13 +34,13 @@ from sluice.pictures.layout import lay_out
 from sluice.pictures.svg import Point, Size
 
 PEER_INTERVAL_S = 10.0
-LONGEST_RATE = "00,000 a minute"  # reserves room in an edge's label
-MAX_LAYOUTS = 4  # for a site: wide and narrow, before and after a change
+LONGEST_RATE = "00,000 a minute"  # reserves space for a rate in a line's label
+MAX_LAYOUTS = 4  # cached per site: wide and narrow, before and after a change
 _LAYOUT_LOCK = threading.Lock()  # the layout engine is not thread-safe
 
 
 class NotReadYet(SluiceError):
-    """The site has not been read yet, for lack of calls in the round."""
+    """The site has not been read yet, because the round's budget of calls was spent."""
 
 
 @dataclass(slots=True)
@@ -67,12 +67,12 @@ class CachingClient:
             result = read_site_view(self.asker)
         elif isinstance(operation, ListPaths):
             result = PathsView(ways=())
-            with suppress(SluiceError):  # without it the map only lacks the paths of dynamic routes
+            with suppress(SluiceError):  # if this fails, the map only lacks the paths of dynamic routes
                 result = self._ask_cached(operation) or result
         else:
             result = self._ask_cached(operation)
         if result is None:
-            raise NotReadYet("it has not been read yet: it follows in a few seconds")
+            raise NotReadYet("not read yet: the console reads this site in a few seconds")
         if isinstance(result, SiteView):
             peers = peer_cache(self.asker)
             peers.views[result.tag], peers.names[result.tag] = result, self.name
@@ -89,7 +89,7 @@ class CachingClient:
         try:
             return clients[name].ask(operation)
         except SluiceError:
-            clients.pop(name, None)  # the site may have been deployed anew
+            clients.pop(name, None)  # the site may have been redeployed
             raise
 
     @property
@@ -104,7 +104,7 @@ class CachingClient:
 
 
 def peer_cache(site: BudgetedSite) -> PeerCache:
-    """Return the map's cache of the site."""
+    """Return the cache that the site's map keeps of its peers."""
     return site.memory.of("map", PeerCache)
 
 
@@ -115,12 +115,12 @@ def read_site_view(site: BudgetedSite) -> SiteView:
 
 
 def discover_peers(site: BudgetedSite) -> DiscoveredSites:
-    """Read the site and all linked sites, as far as the round's calls allow."""
+    """Read the site and all linked sites, within the round's budget of calls."""
     with use_clients(partial(CachingClient, site)):
         return discover_from([OpenSite(site.name, CachingClient(site, site.name))])
 
 
-# The drawing
+# Drawing
 
 
 def draw_map(site: BudgetedSite, sites: DiscoveredSites, *, downwards: bool) -> Document:
@@ -185,7 +185,7 @@ def _box(centre: Point, size: Size) -> Document:
 
 
 def route_document(route: Route) -> Document:
-    """Format a route for the map. At the site `declared_at` it has its name; at the peer it is called `served`."""
+    """Format a route for the map. `name` is its name at the site `declared_at`, `served` its name at the peer."""
     bridge = route.bridge
     declared_at = route.source if bridge.src_is_local else route.dest
     return {
@@ -216,7 +216,7 @@ def list_warnings(sites: DiscoveredSites) -> Sequence[Document]:
     ]
 
 
-# Where a message goes
+# Tracing
 
 
 def trace(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
@@ -265,7 +265,7 @@ def parse_headers(fields: Mapping[str, Any], name: str) -> Headers:
 
 
 def _read_bindings(site: BudgetedSite, sites: DiscoveredSites) -> tuple[dict[str, SiteExchanges], dict[str, str]]:
-    """Read the bindings of all the map's sites concurrently; also return the errors of sites that can't be read."""
+    """Read the bindings of all sites on the map concurrently, by tag. Also returns failed sites' errors, by tag."""
     peers, exchanges, unknown = peer_cache(site), dict[str, SiteExchanges](), dict[str, str]()
     answers = {
         tag: run_in_thread(partial(CachingClient(site, peers.names[tag]).ask_now, ListBindings()))
@@ -279,7 +279,7 @@ def _read_bindings(site: BudgetedSite, sites: DiscoveredSites) -> tuple[dict[str
             unknown[tag] = str(error)
             continue
         view = peers.views[tag]
-        # Bindings of a route's queue are shown as the route.
+        # Bindings of bridge queues are left out, because the map shows them as routes.
         route_queues = {bridge.reads for bridge in view.bridges if not bridge.src_is_queue}
         exchanges[tag] = SiteExchanges(
             exchanges={exchange.name: exchange for exchange in view.exchanges},

@@ -79,7 +79,7 @@ class Moves:
         with self._lock:
             before = self.by_queue.get(queue)
             if before is not None and not before.ended:
-                raise BadRequest(f"letters are moved out of {queue} already: stop that first")
+                raise BadRequest(f"letters of {queue} are being moved already: stop that move first")
             stopped = threading.Event()
             move = make(lambda: not stopped.is_set())
             running = RunningMove(queue=queue, what=what, began_ms=now_ms(), move=move, stopped=stopped)

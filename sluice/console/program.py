@@ -18,7 +18,7 @@ OPENED_WITHIN_S = 30.0
 
 
 def run(names: Sequence[SiteName], options: Options, *, browser: bool, tell: Callable[[str], None]) -> None:
-    """Serve until Ctrl-C; `tell` is called with the address. Raises `PortTaken`."""
+    """Serve until Ctrl-C; before, `tell` is called with the console's address. Raises `PortTaken`."""
     sites = list(map(WatchedSite, names))
     served = ConsoleServer.listen(
         WatchedSites(sites=sites, readers=READERS, questions=QUESTIONS, actions=ACTIONS), options

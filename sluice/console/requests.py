@@ -24,7 +24,7 @@ class Topic:
     reading: str
     site: int = 0
     query: Mapping[str, str] = field(default_factory=dict, hash=False)
-    text: str = ""  # as spelled by the page, which identifies its readings by it
+    text: str = ""  # the page's spelling, by which the page identifies readings
 
     @classmethod
     def parse(cls, text: str) -> "Topic":
@@ -32,7 +32,7 @@ class Topic:
         named, _, query = text.partition("?")
         reading, at, site = named.partition("@")
         if len(text) > MAX_TOPIC or not at or not (site.isascii() and site.isdigit()):
-            raise Malformed(f"no topic: {text[:MAX_TOPIC]!r}")
+            raise Malformed(f"not a topic: {text[:MAX_TOPIC]!r}")
         return cls(reading=reading, site=int(site), query=dict(parse_qsl(query)), text=text)
 
     def __str__(self) -> str:
@@ -47,12 +47,12 @@ class Form(msgspec.Struct, frozen=True):
 
 
 def parse_form(body: bytes) -> Form:
-    """Parse a form's JSON."""
+    """Parse a form from JSON. Raises `BadRequest`."""
     try:
         # msgspec's own decoder would refuse lone surrogates.
         return msgspec.convert(read_json(body), Form)
     except (ValueError, msgspec.ValidationError) as error:
-        raise BadRequest(f"no form: {error}") from None
+        raise BadRequest(f"not a form: {error}") from None
 
 
 def text_field(fields: Mapping[str, Any], name: str, *, default: str | None = None) -> str:

@@ -1,4 +1,4 @@
-"""Access control: admits only a browser on this machine that has the address, and only the console's own pages.
+"""Controls access: admits only browsers on this machine that have the address, and only the console's own pages.
 
 Other users of the machine, and other pages in the browser, can reach loopback, too. So the address contains a random
 token, the Host header has to be this host (against DNS rebinding), and requests have to come from this origin. The
@@ -19,9 +19,9 @@ from sluice.local.cloud import LOOPBACK
 
 TOKEN_BYTES = 24
 STATE_CHANGING_METHODS = frozenset({"POST", "PUT", "PATCH", "DELETE"})
-# Values of `Sec-Fetch-Site`: another port of this host is another origin, but the same site.
+# Values of the header `Sec-Fetch-Site`; "same-site" means another port of this host, which is another origin.
 FOREIGN_SITES = frozenset({"cross-site", "same-site"})
-# Trusted types keep a script from turning text into markup by mistake.
+# Trusted types keep the pages' scripts from turning text into markup by mistake.
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
@@ -64,7 +64,7 @@ class AccessPolicy:
         if host not in self.hosts:
             return HTTPStatus.MISDIRECTED_REQUEST, "another host's name"
         origin = headers.get("origin")
-        # Other sites may link to the page, but can't read it.
+        # A navigation is admitted, because another site that links to the page can't read it.
         fetch = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")
         is_navigation = method == "GET" and fetch == ("navigate", "document")
         is_foreign = headers.get("sec-fetch-site") in FOREIGN_SITES and not is_navigation
@@ -72,7 +72,7 @@ class AccessPolicy:
             return HTTPStatus.FORBIDDEN, "another origin"
         if method in STATE_CHANGING_METHODS and origin is None:
             return HTTPStatus.FORBIDDEN, "no origin"
-        # Comparing in constant time does not reveal how much of the token was right.
+        # The comparison takes constant time, so its duration does not reveal how much of the token was right.
         if not hmac.compare_digest(path.split("/", 2)[1].encode() if "/" in path else b"", self.token.encode()):
             return HTTPStatus.NOT_FOUND, "no such page"
         return None

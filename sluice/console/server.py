@@ -26,7 +26,7 @@ from sluice.local.cloud import LOOPBACK
 from sluice.operator.site_status import run_in_thread
 
 STATIC = Path(__file__).with_name("static")
-MAX_BODY = 4 * 1024 * 1024  # bytes: a message may have 1 MiB, and JSON may escape a byte as six
+MAX_BODY = 4 * 1024 * 1024  # bytes; a form may contain a message of 1 MiB, whose bytes JSON may escape
 SHUTDOWN_TIMEOUT_S = 1
 
 
@@ -76,7 +76,7 @@ class Console:
         """Stream readings of the requested topics."""
         texts = request.query_params.getlist("topic")
         if not texts or len(texts) > MAX_TOPICS:
-            return _error_response(f"from 1 to {MAX_TOPICS} topics", HTTPStatus.BAD_REQUEST)
+            return _error_response(f"1 to {MAX_TOPICS} topics are needed", HTTPStatus.BAD_REQUEST)
         try:
             topics = [Topic.parse(text) for text in texts]
         except Malformed as error:
@@ -90,10 +90,10 @@ class Console:
     async def action(self, request: Request) -> Response:
         """Perform an action, if actions are allowed."""
         if not self.options.allow_actions:
-            return _error_response("read-only: start it with --allow-actions", HTTPStatus.FORBIDDEN)
+            return _error_response("the console is read-only: start it with --allow-actions", HTTPStatus.FORBIDDEN)
         return await self._run(request, self.watching.act)
 
-    async def _run(self, request: Request, what: Callable[[str, int, Mapping[str, Any]], Document]) -> Response:
+    async def _run(self, request: Request, handle: Callable[[str, int, Mapping[str, Any]], Document]) -> Response:
         body = bytearray()
         try:
             async for part in request.stream():
@@ -105,7 +105,7 @@ class Console:
             return _error_response(str(error), HTTPStatus.BAD_REQUEST)
 
         def run() -> str:
-            return to_json(what(request.path_params["name"], form.site, form.fields))
+            return to_json(handle(request.path_params["name"], form.site, form.fields))
 
         try:
             text = await asyncio.wrap_future(run_in_thread(run))
@@ -155,7 +155,7 @@ class ConsoleServer:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((LOOPBACK, options.port))
-            listening.listen()  # requests before `run` wait
+            listening.listen()  # requests that arrive before `run` wait
         except OSError as error:
             listening.close()
             raise PortTaken(f"port {options.port}: {error.strerror}") from error
@@ -167,10 +167,10 @@ class ConsoleServer:
             http="h11",
             ws="none",
             lifespan="off",
-            access_log=False,  # it would contain the token
+            access_log=False,  # the log would contain the token
             log_level="warning",
             server_header=False,
-            proxy_headers=False,  # there is no proxy
+            proxy_headers=False,  # browsers connect directly
             timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
         )
         return cls(console=console, policy=policy, listening=listening, server=Server(config, feeds))

@@ -1,7 +1,7 @@
 """Reads the watched sites with the caller's credentials, in rounds of a second that all pages share.
 
-A round makes at most `CALLS_PER_ROUND` calls to AWS. Control functions come first; items that are read in turn, such as
-queues, are read longest-waiting first. What does not fit into a round is read some rounds later.
+A round makes at most `CALLS_PER_ROUND` calls to AWS. Control functions come first. Of similar items, such as queues,
+those that have waited longest come first. Reads that do not fit into a round are done some rounds later.
 """
 
 import math
@@ -28,12 +28,12 @@ from sluice.stages import add_stage_prefix
 T = TypeVar("T")
 CACHED_S = 1.0
 HERE = SiteName(None)  # the site of the caller's own settings
-CALLS_PER_ROUND = 10  # to AWS
+CALLS_PER_ROUND = 10  # calls to AWS
 STACKS_INTERVAL_S = 60.0  # stacks' outputs change only with a deployment
 ABSENT_INTERVAL_S = 10.0  # a stack that isn't deployed may be deployed soon
 DEPTH_INTERVAL_S = 4.0
-CALLS_RESERVED_BY_DEPTHS = 3  # calls that depths leave to others, as many queues would use up the round
-TURN_KEPT_S = 15.0  # items not requested for this long have no turn
+CALLS_RESERVED_BY_DEPTHS = 3  # calls of a round that reading queues' depths leaves to other reads
+TURN_KEPT_S = 15.0  # items not requested for this long lose their turn
 CACHE_EXPIRY_S = 600.0  # items not requested for this long are evicted
 METRICS_INTERVAL_S = 60.0  # CloudWatch has a value per minute, and charges for each metric read
 LOCAL_METRICS_INTERVAL_S = 2.0
@@ -63,8 +63,8 @@ class SiteCache:
     stacks_at_s: float = -math.inf
     requested_at_s: dict[str, dict[object, float]] = field(
         default_factory=dict
-    )  # of each kind in turn, when it was wanted
-    calls: int = 0  # to AWS, since the beginning
+    )  # when each item was last requested, by kind of item
+    calls: int = 0  # calls to AWS since the console's start
     own: dict[str, Any] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)
     now_s: Callable[[], float] = time.monotonic
@@ -75,7 +75,7 @@ class SiteCache:
             self.calls += 1
 
     def of(self, name: str, make: Callable[[], T]) -> T:
-        """Return a page's state for the site, created by `make`, which must not call AWS under the lock."""
+        """Return a page's state of this name. `make` creates it under the lock, and so must not call AWS."""
         with self.lock:
             if name not in self.own:
                 self.own[name] = make()
@@ -153,7 +153,7 @@ class BudgetedSite(SiteClient):
     ) -> T | None:
         """Return a task's cached result, renewed if it is older than `every_s` and the round has enough calls left.
 
-        None before the first run. Raises the error of the last run.
+        Returns None before the task's first run. Raises the error of the last run.
         """
         now_s = self.memory.now_s()
         known = self.memory.kept.get(name)
@@ -173,20 +173,20 @@ class BudgetedSite(SiteClient):
     # Reads for the parts of a status
 
     def stacks(self) -> Mapping[str, StackView]:
-        """Give all stacks of the account and region, by their names. Raises what `all_stacks` does."""
+        """Return all stacks of the account and region, by name. Raises as `all_stacks` does."""
         if self.memory.stacks is None:
             self.run_once("call for stacks", partial(self.spend, 1)).result()
             self.memory.stacks = super().stacks()
         return self.memory.stacks
 
     def outputs(self, stack: str) -> Mapping[str, str]:
-        """Give the outputs of a stack, by its name without the stage. Raises `NotDeployed`, what `all_stacks` does."""
+        """Return a stack's outputs, by its name without the stage. Raises `NotDeployed` and as `all_stacks` does."""
         known, absent = self.memory.outputs, self.memory.absent
         if stack in absent:
             raise absent[stack].with_traceback(None)
         if stack not in known:
             if add_stage_prefix(stack, self.connection.stage) not in self.stacks():
-                self.run_once(f"call for {stack}", partial(self.spend, 1)).result()  # for what a construct has stored
+                self.run_once(f"call for {stack}", partial(self.spend, 1)).result()  # for outputs in Parameter Store
             try:
                 known[stack] = super().outputs(stack)
             except NotDeployed as error:
@@ -195,20 +195,20 @@ class BudgetedSite(SiteClient):
         return known[stack]
 
     def client(self, where: tuple[str, str]) -> ControlClient:
-        """Find a function that is asked, at once and for one call. Raises `NotUsable`."""
+        """Find a function that the caller invokes at once; one call is spent for that. Raises `NotUsable`."""
         client = super().client(where)
         self._spend_on_function()
         return client
 
     def pipeline(self) -> PipelineClient:
-        """Find the pipeline that is asked, at once and for one call. Raises `NotUsable`."""
+        """Connect to the pipeline, whose function the caller invokes at once with one call. Raises `NotUsable`."""
         pipeline = super().pipeline()
         if not self.is_local:
             self._spend_on_function()
         return pipeline
 
     def jobs_folder(self) -> Path:
-        """Say where a site of the embedded cloud keeps what its jobs do: it is asked for its account once."""
+        """Return the folder of a local site's jobs. Only the first call asks the site for its account."""
         if self._landed is not None:
             return self._landed
         known = self.memory.of("jobs folder", list[Path])
@@ -218,7 +218,7 @@ class BudgetedSite(SiteClient):
         return known[0]
 
     def depth(self, url: str) -> Future[QueueDepth]:
-        """Ask what a queue holds in its turn; `UNKNOWN` where that hasn't come yet."""
+        """Start reading a queue's depth if it is its turn; `UNKNOWN_DEPTH` before the first reading."""
         return self.run_once(url, partial(self._depth, url))
 
     def _depth(self, url: str) -> QueueDepth:
@@ -230,19 +230,19 @@ class BudgetedSite(SiteClient):
         return QueueDepth(visible=UNKNOWN_DEPTH, in_flight=UNKNOWN_DEPTH) if depth is None else depth
 
     def read_depths(self, urls: Iterable[str]) -> list[dict[str, Any]]:
-        """Say of each queue what it holds; null where that isn't known yet. Raises `CallFailed`."""
+        """Read the depth of each queue; null values if it hasn't been read yet. Raises `CallFailed`."""
         return [
             {name: None if value == UNKNOWN_DEPTH else value for name, value in depth.items()}
             for depth in super().read_depths(urls)
         ]
 
     def lags(self, queues: Mapping[str, str | None]) -> Mapping[str, Mapping[str, Any]]:
-        """Say how late routes are, as of the last minute. Raises `CallFailed`."""
+        """Read the lags of routes, at most a minute old. Raises `CallFailed`."""
         return self.read_cached("lags", lambda: super(BudgetedSite, self).lags(queues), every_s=LAG_INTERVAL_S) or {}
 
     @property
     def metrics_every_s(self) -> float:
-        """How old metrics may be."""
+        """The maximum age of cached metrics in seconds."""
         return LOCAL_METRICS_INTERVAL_S if self.is_local else METRICS_INTERVAL_S
 
 
@@ -251,10 +251,10 @@ Reader = Callable[[BudgetedSite, Query], Document]
 
 @dataclass(slots=True)
 class WatchedSite:
-    """One site. Safe for threads.
+    """A watched site. Thread-safe.
 
-    `reach` connects to it, and to its peers, by their names; `landed` is the folder in which the jobs of a local site
-    land. Both are for an embedded cloud that isn't the user's.
+    `reach` connects to the site and its peers by name; `landed` is the folder in which a local site's jobs write. Both
+    are set for an embedded cloud that isn't the user's.
     """
 
     name: SiteName
@@ -267,11 +267,11 @@ class WatchedSite:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is one of the embedded cloud."""
+        """Whether the site is in the embedded cloud."""
         return self.name.local_account is not None
 
     def now(self) -> BudgetedSite:
-        """Give the site as it is asked in this round. Raises a `BadConfiguration` or `CloudFailed`."""
+        """Return the site with the budget of the current round. Raises a `BadConfiguration` or `CloudFailed`."""
         with self._lock:
             now_s = time.monotonic()
             if self._current is None or now_s - self._current_since_s > CACHED_S:
@@ -296,7 +296,7 @@ class WatchedSite:
             return self._current
 
     def forget(self) -> None:
-        """Connect anew the next time: the embedded cloud may be another one by then, or credentials be new."""
+        """Drop the connection, because the embedded cloud or the credentials may be new; `now` connects again."""
         with self._lock:
             self._current = None
             self.memory.stacks_at_s = -math.inf

@@ -25,7 +25,7 @@ from sluice.pipeline.tables import (
 MAX_CACHED_VERSIONS = 200  # versions of a table
 MAX_INITIAL_VERSIONS = 30  # versions read when a table is first seen
 VERSION_FIELDS = ("version", "at_ms", "operation", "rows", "files", "removed_files", "size", "batch")
-MAX_FILE_BYTES = 32 * 1024 * 1024  # of a file whose rows are read
+MAX_FILE_BYTES = 32 * 1024 * 1024  # rows of larger files aren't read
 
 
 @dataclass(slots=True)
@@ -34,14 +34,14 @@ class CachedTable:
 
     folder: str
     versions: dict[int, TableVersion] = field(default_factory=dict)
-    unread: list[int] = field(default_factory=list)  # the newest last
+    unread: list[int] = field(default_factory=list)  # version numbers, the newest last
     _newest: str = ""  # the newest commit's name
     _turn: Lock = field(default_factory=Lock)
 
     def look(self, files: Files) -> None:
         """List the versions that aren't read yet, usually in one request. Raises `CallFailed`."""
         with self._turn:
-            read_to = self._newest  # the newest commit that has no unread one before it
+            read_to = self._newest  # the newest commit that has no unread commit before it
             if self.unread:
                 read_to = commit_name(self.unread[0] - 1) if self.unread[0] else ""
             names = files.names(f"{self.folder}/{LOG_FOLDER}", after=read_to)
@@ -57,7 +57,7 @@ class CachedTable:
         After a failed call the version stays unread; a malformed one is skipped. Raises `CallFailed`, `Malformed`.
         """
         with self._turn:
-            passed_over: Malformed | None = None
+            malformed: Malformed | None = None
             while self.unread and may_read():
                 number = self.unread[-1]
                 try:
@@ -65,19 +65,19 @@ class CachedTable:
                     versions = {**self.versions, number: parse_version(number, content.decode(errors="replace"))}
                     self.versions = {key: versions[key] for key in sorted(versions)[-MAX_CACHED_VERSIONS:]}
                 except Malformed as error:
-                    passed_over = error
+                    malformed = error
                 self.unread.pop()
-            if passed_over is not None:
-                raise passed_over
+            if malformed is not None:
+                raise malformed
 
     @property
     def newest_first(self) -> Sequence[TableVersion]:
-        """The versions that have been read."""
+        """The versions that have been read, the newest first."""
         return list(reversed(self.versions.values()))
 
     @property
     def rows(self) -> int | None:
-        """The number of rows; None if versions are unread or files have been removed."""
+        """The table's number of rows; None if versions are unread or files have been removed."""
         versions = self.newest_first
         is_whole = bool(versions) and not self.unread and len(versions) == versions[0].version + 1
         if not is_whole or any(version.removed_files for version in versions):
@@ -89,7 +89,7 @@ def iceberg_versions(files: Files, folder: str) -> Sequence[TableVersion]:
     """Read the latest snapshots of an Iceberg table in a folder, the newest first. Raises `CallFailed`, `Malformed`."""
     hint = files.read(f"{folder}/{VERSION_HINT}").decode().strip()
     if not hint.isdigit():
-        raise Malformed(f"{folder}: no version of a table: {hint[:80]!r}")
+        raise Malformed(f"{folder}: {hint[:80]!r} is not the version of a table")
     text = files.read(f"{folder}/{METADATA_FOLDER}/v{hint}.metadata.json").decode()
     return list(reversed(parse_snapshots(text, most=MAX_INITIAL_VERSIONS)))
 
@@ -113,7 +113,7 @@ def read_rows(files: Files, table: CachedTable, *, most: int) -> Sequence[Any]:
             rows += _rows(files, table, added)
             if len(rows) >= most:
                 return rows[:most]
-        if version.removed_files:  # a rewrite: rows of the files before would be there twice
+        if version.removed_files:  # a rewrite, which contains the rows of earlier versions
             break
     return rows
 

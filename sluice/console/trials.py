@@ -1,4 +1,4 @@
-"""Tries a message on a queue's sessions as the splitter would."""
+"""Tests which sessions of a queue would get a message, with the splitter's own rules."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -20,8 +20,8 @@ from sluice.splitting.routing.router import Router
 from sluice.splitting.routing.trials import Trial, try_filter
 from sluice.splitting.sessions.state import ROUTED
 
-FILTERS, MESSAGE = Path("filters.yaml"), Path("message.json")  # names of the two texts in error messages
-MAX_LEAVING = 200  # listed sessions that don't match the message
+FILTERS, MESSAGE = Path("filters.yaml"), Path("message.json")  # names of the form's texts in error messages
+MAX_LEAVING = 200  # listed sessions whose filters don't match the message
 UNSTARTED = ""  # the id of a session that has not been started
 
 

@@ -84,7 +84,7 @@ class WatchedSites:
         return _look_up(self.questions, question, "question")(self._site(site).now(), fields)
 
     def act(self, action: str, site: int, fields: Mapping[str, Any]) -> Document:
-        """Perform an action."""
+        """Run an action, which may change the site."""
         return _look_up(self.actions, action, "action")(self._site(site).now(), fields)
 
     def _site(self, number: int) -> WatchedSite:

@@ -1,4 +1,4 @@
-"""WebRTC: session descriptions, and a data channel as a stream of bytes. The only module that uses aiortc."""
+"""WebRTC: session descriptions, and a data channel as a stream of bytes. Only this module uses aiortc."""
 
 import asyncio
 import contextlib
@@ -21,11 +21,11 @@ from sluice.errors import Malformed
 from sluice.rendezvous.protocol.messages import read_sdp
 
 LOOPBACK = "127.0.0.1"
-# Lines but for candidates elsewhere; on Linux all of 127.0.0.0/8 is loopback.
+# Matches all lines of an SDP except candidates outside the loopback, which is 127.0.0.0/8 on Linux. Their form is
 # a=candidate:<foundation> <component> <transport> <priority> <address> <port> …
 OF_LOOPBACK = re.compile(r"(?!a=candidate:)|\S+ \S+ \S+ \S+ 127\.")
 SEND_CHUNK_BYTES = 16 * 1024  # a message size that every WebRTC implementation accepts
-SEND_BUFFER_BYTES = 256 * 1024  # `send` waits above this, as in Snowflake's proxy
+SEND_BUFFER_BYTES = 256 * 1024  # `send` waits while more is buffered, as in Snowflake's proxy
 CLOSE_TIMEOUT_S = 5.0
 
 
@@ -43,7 +43,7 @@ class Network:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelLimits:
-    """Limits for the other end: larger messages or more unread bytes close the channel."""
+    """Limits for the other end: a larger message, or more unread bytes, closes the channel."""
 
     message_bytes: int = 256 * 1024
     unread_bytes: int = 8 * 1024 * 1024
@@ -52,11 +52,11 @@ class ChannelLimits:
 class Channel:
     """A data channel as a stream of bytes: message boundaries have no meaning, as in Snowflake.
 
-    `fault` is the limit that the other end exceeded, if we closed the channel for that.
+    `fault` is the limit that the other end exceeded, if this end closed the channel because of it.
     """
 
     def __init__(self, connection: RTCPeerConnection, channel: RTCDataChannel, limits: ChannelLimits) -> None:
-        """Listen to `channel`; call this in the event loop step that creates it, or the first message may be missed."""
+        """Listen to `channel`. Without an await since the channel was created, no message can be missed."""
         self.fault: str | None = None
         self._connection = connection
         self._channel = channel
@@ -89,7 +89,7 @@ class Channel:
             self._channel.send(data[start : start + SEND_CHUNK_BYTES])
 
     async def receive(self) -> bytes:
-        """Wait for the next bytes, at least one; empty once the channel is closed and everything is read."""
+        """Wait for the next bytes; empty only if the channel is closed and everything has been read."""
         while not self._unread:
             if self._closed:
                 return b""
@@ -122,7 +122,7 @@ class Channel:
         if len(data) > self._limits.message_bytes:
             self.fault = f"a message of more than {self._limits.message_bytes} bytes"
         elif self._unread_bytes + len(data) > self._limits.unread_bytes:
-            # aiortc has no way to slow the other end down.
+            # The channel is closed because aiortc has no way to slow the other end down.
             self.fault = f"more than {self._limits.unread_bytes} unread bytes"
         if self.fault is not None:
             self._channel.close()
@@ -156,7 +156,7 @@ class Peer:
         return Channel(self._connection, self._connection.createDataChannel("snowflake", ordered=True), self._limits)
 
     def first_channel(self) -> asyncio.Future[Channel]:
-        """Return a future of the first channel that the other end opens. Call this before the answer is made."""
+        """Return a future of the first channel that the other end opens. Must be called before `answer`."""
         first: asyncio.Future[Channel] = asyncio.get_running_loop().create_future()
 
         def on_channel(channel: RTCDataChannel) -> None:
@@ -176,7 +176,7 @@ class Peer:
         return await self._describe(await self._connection.createAnswer())
 
     async def accept(self, answer: str) -> None:
-        """Accept the answer to our offer, and connect. Raises `Malformed` if it doesn't fit the offer."""
+        """Accept the answer to this end's offer, and connect. Raises `Malformed` if it doesn't fit the offer."""
         await self._set_remote(answer, kind="answer")
 
     async def close(self) -> None:
@@ -201,14 +201,14 @@ class Peer:
     async def _set_remote(self, text: str, *, kind: str) -> None:
         sdp, description = read_sdp(text), read_json(text)
         if description["type"] != kind:
-            raise Malformed(f"an SDP {description['type']} where an {kind} belongs")
+            raise Malformed(f"SDP {kind}: the type is {description['type']}")
         # m=<media> <port> <protocol> …
         media = [line.removeprefix("m=").split(" ")[0] for line in sdp.splitlines() if line.startswith("m=")]
         if media != ["application"]:
-            # Audio and video would get their own transports, which this class doesn't close.
+            # Audio and video are refused, because they would get own transports, which this class doesn't close.
             raise Malformed(f"SDP {kind}: not one data channel and nothing else")
         if self._network.loopback:
-            # Remove other candidates: a socket on the loopback can't reach them.
+            # Other candidates are removed, because a socket on the loopback can't reach them.
             sdp = "".join(line for line in sdp.splitlines(keepends=True) if OF_LOOPBACK.match(line))
         try:
             await self._connection.setRemoteDescription(RTCSessionDescription(sdp=sdp, type=kind))
@@ -222,8 +222,8 @@ def _gather_on_loopback(connection: RTCPeerConnection, address: str) -> None:
     aioice excludes 127.0.0.1 from its host candidates and has no setting for it. Replacing the method of this agent
     doesn't affect other connections, as replacing aioice's `get_host_addresses` would.
     """
-    channels: Any = connection.sctp  # exists, because both descriptions have a data channel
-    agent = channels.transport.transport.iceGatherer._connection  # noqa: SLF001 - aiortc has no public way to it
+    channels: Any = connection.sctp  # not None, because both descriptions have a data channel
+    agent = channels.transport.transport.iceGatherer._connection  # noqa: SLF001 - aiortc doesn't publish its ICE agent
     gather = agent.get_component_candidates
 
     async def gather_on_loopback(component: int, addresses: list[str]) -> Any:  # noqa: ARG001 - aioice calls it so

@@ -14,7 +14,7 @@ from sluice.peers.methods import Answered, Denied, Lost, RendezvousMethod, offer
 from sluice.rendezvous.protocol.matching import Nat
 from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT
 
-OPEN_TIMEOUT_S = 10.0  # the real client's
+OPEN_TIMEOUT_S = 10.0  # as in Snowflake's client
 ECHO_TIMEOUT_S = 30.0
 
 
@@ -22,7 +22,7 @@ ECHO_TIMEOUT_S = 30.0
 class Connected:
     """An open channel. The caller must close the peer: `async with connected.peer`.
 
-    Seconds count since the offer, with all its candidates, was passed to the method.
+    `answered_s` and `opened_s` are seconds since the offer, with all its candidates, was passed to the method.
     """
 
     peer: Peer
@@ -41,7 +41,7 @@ async def connect(
     open_timeout_s: float = OPEN_TIMEOUT_S,
     clock: Callable[[], float] = time.monotonic,
 ) -> Connected | Denied | Lost:
-    """Make one connection attempt. Only `Connected` leaves a peer open. Raises as `method` does."""
+    """Try once to connect to a proxy. The peer stays open only if it is `Connected`. Raises `method`'s errors."""
     peer = Peer(network, limits or ChannelLimits())
     async with contextlib.AsyncExitStack() as unless_connected:
         unless_connected.push_async_callback(peer.close)
@@ -86,7 +86,7 @@ class AttemptPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """A client's result. Times count from the sending of its offer; `detail` is the broker's error or ours."""
+    """A client's result. Times begin when its offer is sent; `detail` is the broker's or the client's error."""
 
     outcome: AttemptOutcome
     answered_ms: float | None = None

@@ -22,14 +22,14 @@ HTTP_TIMEOUT_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A proxy's session description, as the JSON text of `{type, sdp}`."""
+    """A reply with a proxy's session description, as the JSON text of `{type, sdp}`."""
 
     answer: str
 
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """The broker's error text."""
+    """A reply with the broker's error text."""
 
     error: str
 
@@ -47,7 +47,7 @@ RendezvousMethod = Callable[[str], Awaitable[Reply]]  # takes the offer message,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientTimeouts:
-    """How long and how often a client looks for its answer; the defaults are the real client's."""
+    """How long and how often a client looks for its answer; the defaults are those of Snowflake's client."""
 
     before_lookup_s: float = 1.0
     lookups: int = 5
@@ -62,7 +62,7 @@ def draw_client_id() -> str:
 
 
 def offer_message(offer: str, *, nat: str, fingerprint: str) -> str:
-    """Build the message with an offer, which is the same for every method."""
+    """Build the message that contains an offer; it is the same for every method."""
     return f"{OFFER_VERSION}\n" + json.dumps({"offer": offer, "nat": nat, "fingerprint": fingerprint})
 
 
@@ -73,9 +73,9 @@ def over_sqs(
     draw_id: Callable[[], str] = draw_client_id,
     answer_prefix: str = ANSWER_QUEUE_PREFIX,
 ) -> RendezvousMethod:
-    """Return the method over SQS, which raises `CallFailed`, also for credentials that don't work.
+    """Return the method over SQS. It raises `CallFailed`, for example if the credentials don't work.
 
-    `answer_prefix` is the prefix of answer queues' names, which at a stage differs from the protocol's.
+    `answer_prefix` is the prefix of answer queues' names; at a stage it differs from the protocol's prefix.
     """
     timeouts = patience or ClientTimeouts()
 
@@ -90,7 +90,7 @@ def over_sqs(
             except QueueGone:
                 await asyncio.sleep(timeouts.between_lookups_s)
         else:
-            return Lost("the broker made no answer queue")
+            return Lost("the broker created no answer queue")
         for _ in range(timeouts.receives):
             body = await queues.receive(url, wait_s=timeouts.wait_s)
             if body is not None:
@@ -101,7 +101,7 @@ def over_sqs(
 
 
 def over_http(session: aiohttp.ClientSession, broker_url: str) -> RendezvousMethod:
-    """Return the method over `POST <broker>/client`, which raises `CallFailed` if the broker is unreachable."""
+    """Return the method over `POST <broker>/client`. It raises `CallFailed` if the broker is unreachable."""
     url = broker_url.rstrip("/") + "/client"
 
     async def exchange(message: str) -> Reply:
@@ -132,11 +132,11 @@ async def http_method(deployment: Deployment) -> AsyncIterator[RendezvousMethod]
 
 
 async def post(session: aiohttp.ClientSession, url: str, body: bytes, *, timeout_s: float) -> str:
-    """Post, and return the body of a 200. Raises `CallFailed` otherwise, also over `MAX_REPLY_BYTES`."""
+    """Send a POST request and return a 200 reply's body. Raises `CallFailed` otherwise, and over `MAX_REPLY_BYTES`."""
     operation = f"POST {url}"
     try:
         async with session.post(url, data=body, timeout=aiohttp.ClientTimeout(total=timeout_s)) as response:
-            if response.status != 200:  # noqa: PLR2004 - OK's own name says no more
+            if response.status != 200:  # noqa: PLR2004 - the status code of OK
                 raise CallFailed(operation, str(response.status), response.reason or "")
             reply = b""
             async for chunk in response.content.iter_any():
@@ -149,7 +149,7 @@ async def post(session: aiohttp.ClientSession, url: str, body: bytes, *, timeout
 
 
 def parse_reply(body: str) -> Reply:
-    """Parse a reply. An invalid reply counts as a lost offer, which the client would retry."""
+    """Parse a reply. An invalid reply is `Lost`, because a Snowflake client would retry the offer."""
     try:
         fields = read_object(body, {"answer": str, "error": str})
         if fields.get("error"):

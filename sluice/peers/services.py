@@ -30,15 +30,15 @@ class Service(Protocol):
 
 
 class Echo:
-    """Echoes all bytes. It uses no relay, so it accepts any."""
+    """Echoes all bytes to the client. It uses no relay, so it accepts any relay."""
 
     relay_pattern = "$"
 
-    def refusal(self, relay_url: str) -> str | None:  # noqa: ARG002 - the port's
-        """Return None: the relay isn't used."""
+    def refusal(self, relay_url: str) -> str | None:  # noqa: ARG002 - a parameter of `Service`
+        """Return None, because the relay isn't used."""
         return None
 
-    async def serve(self, channel: Channel, relay_url: str) -> None:  # noqa: ARG002 - the port's
+    async def serve(self, channel: Channel, relay_url: str) -> None:  # noqa: ARG002 - a parameter of `Service`
         """Echo bytes until the client closes. Raises ConnectionError if the channel breaks."""
         while data := await channel.receive():
             await channel.send(data)
@@ -46,9 +46,9 @@ class Echo:
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """Passes bytes to the relay over a WebSocket and back, in binary messages without meaningful boundaries.
+    """Passes bytes to the relay over a WebSocket and back, in binary messages whose boundaries have no meaning.
 
-    `allow_plain` allows `ws://`, unencrypted, `allow_private` private and loopback addresses.
+    `allow_plain` permits unencrypted `ws://` relays, `allow_private` relays with private and loopback addresses.
     """
 
     session: aiohttp.ClientSession
@@ -58,7 +58,7 @@ class Relay:
     allow_private: bool = False
 
     def refusal(self, relay_url: str) -> str | None:
-        """Return the first of our conditions that the relay doesn't meet; None if it meets all."""
+        """Return the first condition that the relay doesn't meet; None if it meets all."""
         try:
             parts = urlsplit(relay_url)
             host = parts.hostname or ""
@@ -68,7 +68,7 @@ class Relay:
             return "the relay is not a WebSocket"
         if parts.scheme != "wss" and not self.allow_plain:
             return "the relay is not encrypted"
-        address = parse_address(host)  # None for a host name, which isn't resolved, as in the real proxy
+        address = parse_address(host)  # None for a host name, which isn't resolved, as in Snowflake
         if not self.allow_private and address is not None and not address.is_global:
             return "the relay's address is private"
         if not host or not RelayPattern.parse(self.relay_pattern).matches(host):
@@ -77,7 +77,7 @@ class Relay:
 
     async def serve(self, channel: Channel, relay_url: str) -> None:
         """Pass bytes until either end closes. Raises ConnectionError or `aiohttp.ClientError` if one breaks."""
-        # The real proxy also tells the relay the client's address, in `?client_ip=`, for the bridge's country counts.
+        # Snowflake's proxy also passes the client's address to the relay, in `?client_ip=`, for counts by country.
         async with asyncio.timeout(RELAY_CONNECT_TIMEOUT_S):
             socket = await self.session.ws_connect(relay_url, max_msg_size=RELAY_MESSAGE_BYTES)
 

@@ -22,18 +22,18 @@ from sluice.rendezvous.protocol.messages import read_object
 
 POLL_VERSION = "1.3"
 ANSWER_VERSION = "1.3"
-POLL_TIMEOUT_S = 30.0  # the broker holds a poll for 10 s
+POLL_TIMEOUT_S = 30.0  # the broker holds a poll for 10 s at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolunteerLimits:
     """Limits of a proxy. `capacity` is its number of concurrent clients.
 
-    `pause_s` caps the broker's NextPoll, except after a refused poll, which the broker would refuse again.
+    `pause_s` caps the broker's NextPoll, except after a refused poll, because an earlier poll would be refused again.
     """
 
     capacity: int = 10
-    open_timeout_s: float = 20.0  # the real proxy's
+    open_timeout_s: float = 20.0  # as in Snowflake's proxy
     connection_s: float = 3600.0
     pause_s: float = 20.0
     pause_after_failure_s: float = 5.0
@@ -41,7 +41,7 @@ class VolunteerLimits:
 
 
 class VolunteerStep(StrEnum):
-    """The kind of an event, in the order of a client's life."""
+    """The kinds of events, in the order in which they can happen to a client."""
 
     POLLED = "polled"
     POLL_FAILED = "poll failed"
@@ -61,7 +61,7 @@ class VolunteerStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VolunteerEvent:
-    """An event; `detail` is for people. `sid` identifies the poll, and so the client that it returned."""
+    """An event of a proxy. `sid` identifies the poll, and so the client that the poll returned."""
 
     what: VolunteerStep
     sid: str
@@ -84,9 +84,9 @@ def draw_sid() -> str:
 
 @dataclass(slots=True)
 class Volunteer:
-    """A proxy of the broker that serves `/proxy` and `/answer` below `broker_url`.
+    """A proxy that polls a broker at `/proxy` and posts answers to `/answer`, below `broker_url`.
 
-    `counts` has the number of events of each kind, `clients` the number of clients being served.
+    `counts` has the number of events of each kind; `clients` is the number of clients that are being served.
     """
 
     session: aiohttp.ClientSession
@@ -102,7 +102,7 @@ class Volunteer:
     clients: int = 0
 
     async def run(self) -> None:
-        """Poll and serve until cancelled; closes every connection before it returns."""
+        """Poll and serve clients until cancelled, then close every connection."""
         free = asyncio.Semaphore(self.limits.capacity)
 
         def release_slot(_: asyncio.Task[None]) -> None:
@@ -161,7 +161,7 @@ class Volunteer:
                 channel = peer.first_channel()
                 if await self._answer(match, peer):
                     await self._serve_channel(match, channel)
-        except Exception as error:  # noqa: BLE001 - reported: what one client or relay provokes mustn't end the others
+        except Exception as error:  # noqa: BLE001 - an error of one client or relay must not end the others
             self._record(VolunteerStep.BROKEN, match.sid, f"{type(error).__name__}: {error}")
 
     async def _answer(self, match: ClientMatch, peer: Peer) -> bool:
@@ -206,7 +206,7 @@ class Volunteer:
 
 @asynccontextmanager
 async def serving(volunteers: Iterable[Volunteer]) -> AsyncIterator[None]:
-    """Run the volunteers within the context; closes every connection at its end."""
+    """Run the volunteers within the context, and close every connection at its end."""
     running = [asyncio.create_task(volunteer.run()) for volunteer in volunteers]
     try:
         yield

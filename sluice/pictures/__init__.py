@@ -1,1 +1,1 @@
-"""Drawings: boxes and lines laid out in layers, written as SVG for light and dark. Pure."""
+"""Drawings: boxes and lines laid out in layers, and written as SVG with a light and a dark scheme. Pure."""

@@ -1,7 +1,7 @@
-"""Positions of boxes, lines and labels in layers, by Sugiyama's method, which `grandalf` implements.
+"""Places boxes, lines and labels in layers, by Sugiyama's method, which `grandalf` implements.
 
-Sizes are computed for the widest font, so the layout doesn't depend on the fonts. A label is a vertex of its line,
-so that nothing else is drawn there.
+Sizes are computed for the widest font, so the layout doesn't depend on fonts. Labels are laid out as vertices, as boxes
+are, so that nothing else is drawn in their places.
 """
 
 from collections import defaultdict
@@ -16,8 +16,8 @@ from grandalf.layouts import SugiyamaLayout, VertexViewer
 from sluice.pictures.svg import LINE_HEIGHT, Colour, Point, Size, text_width
 
 _APART = 22  # px between neighbouring boxes and lines
-_BETWEEN_LAYERS = 36  # px, in which lines bend
-_HEAD = 9  # px, an arrow's head
+_BETWEEN_LAYERS = 36  # px between layers, where lines bend
+_HEAD = 9  # px, the length of an arrow's head
 _MARGIN = 16
 _INSIDE = 12  # px between a box and its text
 LABEL_GAP = 3  # px between a label and lines
@@ -35,13 +35,13 @@ class Node:
 
     @property
     def size(self) -> Size:
-        """The size that the text needs."""
+        """The size of the box, which has room for the text."""
         return Size(max(map(text_width, self.says)) + 2 * _INSIDE, LINE_HEIGHT * len(self.says) + _INSIDE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """A line from one node to another, with arrows at its end, or at both."""
+    """A line from one node to another, with an arrow at its end, or at both ends."""
 
     source: str
     dest: str
@@ -54,7 +54,7 @@ class Edge:
 
     @property
     def label(self) -> Size | None:
-        """The size of the label; None without one."""
+        """The size of the line's label; None if it has no text."""
         if not self.says:
             return None
         return Size(max(map(text_width, self.says)) + 8, LINE_HEIGHT * len(self.says) + 2 * LABEL_GAP)
@@ -62,9 +62,9 @@ class Edge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedLine:
-    """A line's Bézier curves: the first point, then three to a curve. `label` is its label's centre, if any.
+    """A line's Bézier curves: `points` are the first point, then three points per curve.
 
-    `heads` has the start and the tip of each arrow head.
+    `label` is the centre of the line's label, if any. `heads` has the start and the tip of each arrow's head.
     """
 
     points: tuple[Point, ...]
@@ -74,7 +74,7 @@ class PlacedLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Centres of the boxes, and the lines in the order of the edges."""
+    """The positions of a graph: centres of the boxes by name, and lines in the order of the edges."""
 
     size: Size
     boxes: Mapping[str, Point]
@@ -82,7 +82,7 @@ class Layout:
 
 
 class _Stop(graphs.Vertex):  # type: ignore[misc]  # grandalf has no types
-    """A box, or a label. In its `view`, x and w are along a layer, y and h from one layer to the next."""
+    """A box, or a label. In its `view`, x and w are along the layer, y and h across the layers."""
 
     def __init__(self, size: Size, *, downwards: bool) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class _Stop(graphs.Vertex):  # type: ignore[misc]  # grandalf has no types
 
 
 class _Piece(graphs.Edge):  # type: ignore[misc]  # grandalf has no types
-    """A part of a line, from stop to stop. Grandalf sets its points: one in each layer from the one to the other."""
+    """A part of a line, between two stops. grandalf sets its points: one in each layer between the stops."""
 
     points: Sequence[Point]
 
@@ -105,7 +105,7 @@ class _Piece(graphs.Edge):  # type: ignore[misc]  # grandalf has no types
 
 
 def lay_out(nodes: Mapping[str, Node], edges: Sequence[Edge], *, downwards: bool = False) -> Layout:
-    """Lay out the graph from left to right, or downwards, without overlapping boxes and labels.
+    """Lay out a graph from left to right, or downwards, so that boxes and labels don't overlap.
 
     Not thread-safe: grandalf has global state, and sets the interpreter's recursion limit.
     """
@@ -146,26 +146,26 @@ def lay_out(nodes: Mapping[str, Node], edges: Sequence[Edge], *, downwards: bool
 
 
 def _sort_layers(component: graphs.graph_core, chains: Sequence[Sequence[_Piece]]) -> SugiyamaLayout:
-    """Rank boxes and labels that lines connect, and sort each layer so that few lines cross."""
+    """Assign a connected component's boxes and labels to layers, and sort each layer so that few lines cross."""
     component.get_scs_with_feedback()
-    # All pieces of a line that closes a cycle are inverted, so that its label is between its boxes.
+    # If a line closes a cycle, all its pieces are inverted, so that the label stays between the boxes.
     turned = [piece for chain in chains if any(piece.feedback for piece in chain) for piece in chain]
     layout = SugiyamaLayout(component)
     layout.xspace = _APART
-    layout.dw = layout.dh = 1  # px, of a line that passes a layer
+    layout.dw = layout.dh = 1  # px, the size of a line where it crosses a layer
     layout.init_all(inverted_edges=[piece for piece in turned if piece in component.sE], optimize=True)
     layout.draw(_ROUNDS)
     return layout
 
 
 def _place(layouts: Sequence[SugiyamaLayout]) -> dict[float, float]:
-    """Place unconnected parts side by side, in common layers. Returns half of each layer's thickness by its centre."""
+    """Place separate components side by side, in common layers. Returns half of each layer's height, by its centre."""
     start = 0.0
     for layout in layouts:
         views = [vertex.view for layer in layout.layers for vertex in layer]
-        moved = start - min(view.xy[0] - view.w / 2 for view in views)
+        shift = start - min(view.xy[0] - view.w / 2 for view in views)
         for view in views:
-            view.xy = view.xy[0] + moved, 0.0
+            view.xy = view.xy[0] + shift, 0.0
         start = max(view.xy[0] + view.w / 2 for view in views) + _APART
     halves: dict[float, float] = {}
     end = -_BETWEEN_LAYERS
@@ -183,11 +183,11 @@ def _place(layouts: Sequence[SugiyamaLayout]) -> dict[float, float]:
 
 
 def _spread_ends(paths: Sequence[list[Point]], edges: Sequence[Edge], stops: Mapping[str, _Stop]) -> None:
-    """Spread the ends of lines along the sides of boxes, in an order in which they don't cross."""
+    """Spread the ends of lines along the sides of boxes, in an order in which the lines don't cross there."""
     sides: defaultdict[tuple[str, bool], list[tuple[list[Point], int, float]]] = defaultdict(list)
     for path, edge in zip(paths, edges, strict=True):
-        for name, end, beside in ((edge.source, 0, 1), (edge.dest, -1, -2)):
-            sides[name, path[beside][1] > path[end][1]].append((path, end, path[beside][0]))
+        for name, end, next_ in ((edge.source, 0, 1), (edge.dest, -1, -2)):
+            sides[name, path[next_][1] > path[end][1]].append((path, end, path[next_][0]))
     for (name, _), ends in sides.items():
         view = stops[name].view
         for number, (path, end, _) in enumerate(sorted(ends, key=itemgetter(2)), start=1):
@@ -197,18 +197,18 @@ def _spread_ends(paths: Sequence[list[Point]], edges: Sequence[Edge], stops: Map
 def _route(
     path: Sequence[Point], layers: Mapping[float, float], source: _Stop, dest: _Stop, *, both_ways: bool
 ) -> tuple[list[Point], list[tuple[Point, Point]]]:
-    """Route a line that bends only between layers, so that it passes boxes straight. Returns points and arrow heads."""
-    way = 1 if path[-1][1] > path[0][1] else -1
-    knots = [(along, across + end * way * layers[across]) for along, across in path for end in (-1, 1)]
+    """Route a line so that it bends only between layers, never between boxes. Returns points and arrow heads."""
+    sign = 1 if path[-1][1] > path[0][1] else -1
+    knots = [(along, across + end * sign * layers[across]) for along, across in path for end in (-1, 1)]
     (first, top), (last, bottom) = path[0], path[-1]
-    tail = first, top + way * source.view.h / 2
-    tip = last, bottom - way * dest.view.h / 2
-    starts = tail[0], tail[1] + way * _HEAD * both_ways
-    ends = tip[0], tip[1] - way * _HEAD
-    knots[:2] = [starts, max(starts, knots[1], key=lambda knot: way * knot[1])]
-    knots[-2:] = [min(ends, knots[-2], key=lambda knot: way * knot[1]), ends]
-    points = [starts]
+    tail = first, top + sign * source.view.h / 2
+    tip = last, bottom - sign * dest.view.h / 2
+    start = tail[0], tail[1] + sign * _HEAD * both_ways
+    end = tip[0], tip[1] - sign * _HEAD
+    knots[:2] = [start, max(start, knots[1], key=lambda knot: sign * knot[1])]
+    knots[-2:] = [min(end, knots[-2], key=lambda knot: sign * knot[1]), end]
+    points = [start]
     for (along, across), (next_along, next_across) in pairwise(dict.fromkeys(knots)):
         middle = (across + next_across) / 2
         points += [(along, middle), (next_along, middle), (next_along, next_across)]
-    return points, [(ends, tip), *([(starts, tail)] if both_ways else [])]
+    return points, [(end, tip), *([(start, tail)] if both_ways else [])]

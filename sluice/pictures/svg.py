@@ -1,6 +1,6 @@
-"""Self-contained SVG, without scripts, fonts or links. One file has both the light and the dark scheme.
+"""Writes self-contained SVG, without scripts, fonts or links. A file contains a light and a dark colour scheme.
 
-Colours are names; a renderer without colour schemes shows the light one.
+Colours are named by meaning; a renderer that doesn't support colour schemes shows the light scheme.
 """
 
 import math
@@ -18,22 +18,22 @@ FONT_SIZE = 12  # px
 LINE_HEIGHT = 17
 CELL_WIDTH = 0.605 * FONT_SIZE  # px, for the widest fixed-width fonts
 _FONTS = "ui-monospace, 'SF Mono', Menlo, Consolas, 'DejaVu Sans Mono', monospace"
-_HEAD_WIDTH = 3.5  # px, to each side of an arrow's head
+_HEAD_WIDTH = 3.5  # px, half of the width of an arrow's head
 
 Point = tuple[float, float]
-"""x to the right, y down, in px."""
+"""A point in px: x to the right, y down."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """In px."""
+    """A width and a height in px."""
 
     width: float
     height: float
 
 
 class Colour(StrEnum):
-    """A colour, by its meaning."""
+    """Colours, named by their meaning."""
 
     PAPER = "paper"
     BOX = "box"
@@ -77,7 +77,7 @@ DARK: Mapping[Colour, str] = {
 
 
 def document(size: Size, parts: Iterable[str], *, title: str) -> str:
-    """Build the document of this size from its elements."""
+    """Build an SVG document of this size from its elements."""
     width, height = round(size.width), round(size.height)
     sheet = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     head_lines = [
@@ -99,7 +99,7 @@ def text(
     anchor: str = "middle",
     bold: bool = False,
 ) -> str:
-    """Write a line of text with its baseline at a point."""
+    """Return a line of text, as an SVG element with its baseline at a point."""
     weight = ' font-weight="bold"' if bold else ""
     return (
         f'<text class="{colour}" x="{at[0]:.1f}" y="{at[1]:.1f}" text-anchor="{anchor}" fill="currentColor"{weight}>'
@@ -119,14 +119,14 @@ def box(centre: Point, size: Size, *, dashed: bool = False, colour: Colour = Col
 
 
 def curve(points: Iterable[Point], *, width: float, dash: str = "") -> str:
-    """Draw Bézier curves in the colour of the group."""
+    """Draw Bézier curves in the colour of the surrounding group."""
     first, *others = [f"{x:.1f},{y:.1f}" for x, y in points]
     pattern = f' stroke-dasharray="{dash}"' if dash else ""
     return f'<path d="M{first} C{" ".join(others)}" fill="none" stroke="currentColor" stroke-width="{width}"{pattern}/>'
 
 
 def head(start: Point, tip: Point) -> str:
-    """Draw an arrow's head, from the end of its line to its tip, in the colour of the group."""
+    """Draw an arrow's head from the end of its line to the tip, in the colour of the surrounding group."""
     (x, y), (tip_x, tip_y) = start, tip
     length = math.dist(start, tip) or 1.0
     aside_x, aside_y = (tip_y - y) / length * _HEAD_WIDTH, (x - tip_x) / length * _HEAD_WIDTH
@@ -135,7 +135,7 @@ def head(start: Point, tip: Point) -> str:
 
 
 def text_width(content: str) -> float:
-    """Return the maximum width of a text, in px."""
+    """Return the width of a text in px, in the widest of the fonts."""
     return CELL_WIDTH * cell_len(NOT_TEXT.sub("\ufffd", content))
 
 

@@ -32,9 +32,9 @@ QUARANTINED: Mapping[str, Any] = {
 OPENED = {
     "#/overview": [],
     "#/rendezvous": [],
-    "#/splitting?session=00000005-lin": ["With a filter of yours", "Who takes it?"],
+    "#/splitting?session=00000005-lin": ["With your own filter", "Who takes it?"],
     "#/federation": ["go from here?"],
-    "#/pipeline": ["Look at the newest"],
+    "#/pipeline": ["Read the newest"],
     "#/dead-letters?queue=federation": [],
     "#/log": [],
 }

@@ -108,7 +108,7 @@ def test_a_purge_wants_the_queues_name_typed(look: Looking, sites: RecordedSites
     expect(button).to_be_disabled()
     page.keyboard.type("n")
     page.keyboard.press("Enter")
-    expect(page.locator(".notice")).to_have_text("They are thrown away.")
+    expect(page.locator(".notice")).to_have_text("The letters are being deleted.")
     assert asked(sites, "purge") == [{"queue": "federation", "typed": "federation", "reasons": []}]
 
 
@@ -121,10 +121,10 @@ def test_a_purge_that_is_thought_better_of_throws_nothing_away(look: Looking, si
 
 
 def test_what_a_command_would_refuse_is_said_in_its_words(look: Looking, sites: RecordedSites) -> None:
-    sites.answers["redrive"] = BadRequest("letters are moved out of federation already: stop that first")
+    sites.answers["redrive"] = BadRequest("letters of federation are being moved already: stop that move first")
     page = look.at(PAGE, allow_actions=True)
     page.get_by_role("button", name="Redrive all").click()
-    expect(page.locator(".notice.bad")).to_have_text("letters are moved out of federation already: stop that first")
+    expect(page.locator(".notice.bad")).to_have_text("letters of federation are being moved already: stop that move first")
 
 
 def test_a_move_is_followed_and_can_be_stopped(look: Looking, sites: RecordedSites) -> None:
@@ -139,9 +139,9 @@ def test_a_move_is_followed_and_can_be_stopped(look: Looking, sites: RecordedSit
     }
     sites.documents["dead-letters"]["moves"] = [move | {"ended": False, "error": ""}]
     page = look.at(PAGE, allow_actions=True)
-    expect(page.get_by_role("status").filter(has_text="30 put back")).to_have_text("30 put back, 2 stay; goes on…")
+    expect(page.get_by_role("status").filter(has_text="30 redriven")).to_have_text("30 redriven, 2 stay; running…")
     page.get_by_role("button", name="Stop").click()
-    expect(page.locator(".notice")).to_have_text("It stops after this batch.")
+    expect(page.locator(".notice")).to_have_text("The move stops after the current batch.")
     assert asked(sites, "stop-move") == [{"queue": "federation"}]
 
 
@@ -270,11 +270,11 @@ def test_ten_thousand_letters_are_told_and_drawn_by_the_fifty(look: Looking, sit
     sites.documents["dead-letters"]["queues"][2] |= {"visible": 10_000, "in_flight": 0}
     sites.answers["dead-letters"] = looked([letter(number) for number in range(1_000)])
     page = look.at(PAGE)
-    expect(page.get_by_role("status").filter(has_text="looked at")).to_have_text(
-        "1,000 of about 10,000 were looked at."
+    expect(page.get_by_role("status").filter(has_text="letters were read")).to_have_text(
+        "1,000 of about 10,000 letters were read."
     )
     expect(page.locator(".letters > li")).to_have_count(50)
-    page.get_by_role("button", name="After").click()
+    page.get_by_role("button", name="Next").click()
     expect(page.locator(".letters > li").first).to_have_attribute("data-key", "letter-50")
     page.get_by_role("button", name="Look at 10,000").click()
     expect(page.get_by_role("button", name="Look again")).to_be_enabled()

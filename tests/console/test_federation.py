@@ -95,8 +95,8 @@ def test_a_key_is_followed_on_the_map(look: Looking, sites: RecordedSites) -> No
     page.get_by_role("button", name="go from here?").click()
     told = page.get_by_role("status", name="Where it goes")
     expect(told).to_contain_text("invoices")
-    expect(told).to_contain_text("over orders-to-ap: stays: loop")
-    expect(told).to_contain_text("Not known: eu-west-1-555555555555: not asked")
+    expect(told).to_contain_text("over orders-to-ap: not forwarded: loop")
+    expect(told).to_contain_text("Unknown at eu-west-1-555555555555: not asked")
     expect(the_map(page).locator(".line.on")).to_have_count(1)
     assert sites.asked == [("trace-key", 0, {"exchange": "orders", "key": "order.us.new", "headers": ""})]
     page.get_by_role("button", name="Clear").click()

@@ -73,7 +73,7 @@ def test_of_a_thousand_sessions_some_are_shown_and_each_is_found(look: Looking, 
     expect(table).to_have_count(11)
     expect(page.get_by_role("searchbox")).to_be_focused()
     page.get_by_role("searchbox").fill("")
-    page.get_by_role("button", name="After").click()
+    page.get_by_role("button", name="Next").click()
     expect(table.first).to_contain_text("owner-50")
 
 
@@ -129,7 +129,7 @@ def test_of_a_body_of_a_mib_a_part_is_shown_as_text_and_all_of_it_is_tried(look:
         "more": 0,
     }
     page = look.at("#/pipeline", width=380, allow_actions=True)
-    page.get_by_role("button", name="Look at the newest").click()
+    page.get_by_role("button", name="Read the newest").click()
     page.locator(".letters summary").click()
     assert len(page.locator(".letters pre").text_content() or "") > len(shown)
     unhurt(page)

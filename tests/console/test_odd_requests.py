@@ -36,7 +36,7 @@ def asked(served: ConsoleServer, body: str) -> tuple[int, dict[str, object]]:
 def test_what_is_no_form_is_refused_with_the_reason(served: ConsoleServer, sites: RecordedSites, body: str) -> None:
     status, said = asked(served, body)
     assert status == 400
-    assert str(said["error"]).startswith("no form: ")
+    assert str(said["error"]).startswith("not a form: ")
     assert not sites.asked
 
 

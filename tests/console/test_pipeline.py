@@ -59,7 +59,7 @@ def quarantined(reason: str) -> dict[str, Any]:
 def test_the_quarantine_is_looked_at(look: Looking, sites: RecordedSites) -> None:
     sites.answers["quarantine"] = {"rows": [quarantined('x-qpid: "exchange": 5')], "more": 7}
     page = look.at("#/pipeline")
-    page.get_by_role("button", name="Look at the newest").click()
+    page.get_by_role("button", name="Read the newest").click()
     letters = page.get_by_role("list", name="Quarantined messages")
     letters.locator("summary").click()
     expect(letters.locator("pre")).to_contain_text("<b>no markup</b>\n… and 12 characters more")
@@ -70,7 +70,7 @@ def test_a_message_that_was_quarantined_twice_stays_there_twice(look: Looking, s
     rows = [quarantined("unreadable"), quarantined("again")]
     sites.answers["quarantine"] = {"rows": rows, "more": 0}
     page = look.at("#/pipeline")
-    page.get_by_role("button", name="Look at the newest").click()
+    page.get_by_role("button", name="Read the newest").click()
     shown = page.get_by_role("list", name="Quarantined messages").locator("strong")
     expect(shown).to_have_text(["unreadable", "again"])
     sites.documents["pipeline"]["queue"]["visible"] = 77
@@ -81,7 +81,7 @@ def test_a_message_that_was_quarantined_twice_stays_there_twice(look: Looking, s
 def test_what_cant_be_looked_at_says_what_is_missing(look: Looking, sites: RecordedSites) -> None:
     sites.answers["quarantine"] = BadConfiguration("looking at rows needs pyarrow")
     page = look.at("#/pipeline")
-    page.get_by_role("button", name="Look at the newest").click()
+    page.get_by_role("button", name="Read the newest").click()
     expect(page.get_by_role("alert")).to_contain_text("needs pyarrow")
 
 

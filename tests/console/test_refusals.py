@@ -118,7 +118,7 @@ def test_a_change_without_an_origin_is_refused(served: ConsoleServer) -> None:
 def test_an_action_is_refused_where_the_console_only_shows(served: ConsoleServer, sites: RecordedSites) -> None:
     said = answer(served, "actions/purge", method="POST", body='{"site": 0}', headers={"Origin": origin(served)})
     assert said.status == 403
-    assert json.loads(said.read()) == {"error": "read-only: start it with --allow-actions"}
+    assert json.loads(said.read()) == {"error": "the console is read-only: start it with --allow-actions"}
     assert not sites.asked
 
 

@@ -51,7 +51,7 @@ def test_messages_flow_to_sessions_and_main(look: Looking) -> None:
 def test_a_queue_without_sessions_goes_to_main(look: Looking) -> None:
     page = look.at("#/splitting?queue=orders.fifo")
     assert flows(page) == ["main: 620 left · the deployed consumer's"]
-    expect(page.get_by_role("region", name="Sessions")).to_contain_text("Nobody has a session")
+    expect(page.get_by_role("region", name="Sessions")).to_contain_text("There is no session")
 
 
 def test_what_cant_be_counted_says_why(look: Looking, sites: RecordedSites) -> None:
@@ -76,13 +76,13 @@ def test_a_message_is_tried_and_each_session_says_why(look: Looking, sites: Reco
     sites.answers["try-message"] = VERDICT
     page = look.at("#/splitting")
     page.get_by_label("Message, as the SQS API").fill('{"Body": "hi"}')
-    page.get_by_text("With a filter of yours").click()
+    page.get_by_text("With your own filter").click()
     page.get_by_label("A filter file").fill("split_queues: {}")
     page.get_by_role("button", name="Who takes it?").click()
     answer = page.get_by_role("region", name="Answer")
     expect(answer.get_by_role("status")).to_have_text("Your filter takes it.")
     expect(answer.get_by_role("listitem").first).to_contain_text("message_filter.user")
-    expect(answer).to_contain_text("3 more leave it.")
+    expect(answer).to_contain_text("3 more sessions leave it.")
     expect(answer).to_contain_text("Not asked: noor@laptop (Starting).")
     asked = {"queue": "pipeline", "message": '{"Body": "hi"}', "filters": "split_queues: {}", "key": ""}
     assert sites.asked == [("try-message", 0, asked)]

@@ -254,12 +254,12 @@ def test_a_letter_is_looked_at_put_back_and_thrown_away(deployed: Deployed, page
     # What SQS fails of a batch by its own fault stays, and is moved again.
     redrive = letter.get_by_role("button", name="Redrive this")
     said = until(lambda: letters.move(redrive.click), lambda said: bool(re.match("[1-9]", said)))
-    assert "put back" in said
+    assert "redriven" in said
     # It goes back to the exchange, and dies again: under another id.
     assert until(letters.look, lambda ids: bool(ids - before)) - before
 
     def left_after_a_purge() -> set[str]:
-        assert "thrown away" in letters.move(letters.purge)
+        assert "deleted" in letters.move(letters.purge)
         return letters.look()
 
     assert not until(left_after_a_purge, lambda left: not left)

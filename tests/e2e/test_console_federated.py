@@ -70,7 +70,7 @@ def test_the_map_has_peers_routes_states_and_rates_and_a_key_is_followed_over_it
     page.get_by_label("with the key").fill("my-key")
     page.get_by_role("button", name="go from here?").click()
     told = page.get_by_role("status", name="Where it goes")
-    expect(told).to_contain_text(f"→ {b0.tag} over {static}: goes over")
+    expect(told).to_contain_text(f"→ {b0.tag} over {static}: forwarded")
     expect(told.locator(".chip")).to_have_text([queue])
     expect(page.locator(".map .line.on")).to_have_attribute("data-key", f"{b1.tag} {b0.tag} static good")
 

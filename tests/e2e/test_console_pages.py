@@ -91,5 +91,5 @@ def test_the_pipelines_page_says_what_should_run(page: Page) -> None:
     landing = page.get_by_role("region", name="Landing")
     expect(landing).to_contain_text("The stream should be stopped")
     expect(page.get_by_role("alert")).to_have_count(0)
-    page.get_by_role("button", name="Look at the newest").click()
+    page.get_by_role("button", name="Read the newest").click()
     expect(page.get_by_text("It is empty.")).to_be_visible()

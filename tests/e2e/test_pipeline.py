@@ -65,10 +65,10 @@ def test_the_console_shows_what_is_landed_quarantined_and_reckoned(deployed: Dep
         expect(run.locator(".badge")).to_have_text("SUCCESS")
         expect(page.get_by_role("link", name="Messages")).to_contain_text(f"{PART} rows")
         expect(page.locator("[data-stat=Quarantined] dd")).to_have_text("1")
-        expect(page.get_by_role("img", name="Rows landed, a minute")).to_be_visible()
+        expect(page.get_by_role("img", name="Rows landed per minute")).to_be_visible()
         rows = watched.read(Topic(reading="pipeline"))["minutes"]
         assert sum(each["rows"] for each in rows) == PART
-        page.get_by_role("button", name="Look at the newest").click()
+        page.get_by_role("button", name="Read the newest").click()
         page.get_by_role("list", name="Quarantined messages").locator("summary").click()
         expect(page.get_by_role("list", name="Quarantined messages").locator("pre")).to_have_text("of [address]")
 

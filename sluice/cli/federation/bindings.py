@@ -1,4 +1,4 @@
-"""`sluice binding`: which queues of a site get what of its exchanges."""
+"""Implements `sluice binding`: binds queues of a site to its exchanges, and lists the bindings."""
 
 import json
 from typing import Annotated
@@ -18,10 +18,10 @@ from sluice.operator.messages import parse_typed_values
 
 app = SiteTyper()
 
-Exchange = Annotated[str, typer.Argument(help="As `exchange list` shows it.", autocompletion=complete_exchanges)]
+Exchange = Annotated[str, typer.Argument(help="Name of the exchange.", autocompletion=complete_exchanges)]
 Queue = Annotated[
     str,
-    typer.Argument(metavar="QUEUE", help="By its name in cdk.json, or in SQS.", autocompletion=complete_bound_queues),
+    typer.Argument(metavar="QUEUE", help="A queue's name in cdk.json or SQS.", autocompletion=complete_bound_queues),
 ]
 Key = Annotated[
     str,
@@ -43,25 +43,25 @@ def add(
         typer.Option(
             "--argument",
             metavar="NAME=VALUE",
-            help="As JSON where it is a scalar, else a text; NAME alone is void. x-match=all or any for headers.",
+            help="VALUE is a JSON scalar, else text; NAME alone is void. Headers exchanges: x-match=all or any.",
         ),
     ] = None,
     create: Annotated[
         bool, typer.Option("--create", help="Create the queue if it doesn't exist, as `queue create` does.")
     ] = False,
 ) -> None:
-    """Bind a queue. The same binding again changes nothing; with other arguments it is refused."""
+    """Bind a queue to an exchange. Repeating a binding changes nothing; with other arguments it is refused."""
     arguments = parse_typed_values(argument or [], option="--argument")
     binding = BindingDeclaration.from_binding(Binding(exchange=exchange, queue=queue, key=key, arguments=arguments))
     opened = open_site(site)
     if create:
         require_exchange(opened, exchange)
         ensure_queue(opened, queue)
-    made = retry_until_found(
+    bound = retry_until_found(
         queue, lambda: opened.client.ask(BindQueue.from_declaration(binding)), within_s=FOUND_WITHIN_S * create
     )
     said = f"{queue} is bound to {exchange}" + (f" by {key}" if key else "")
-    print_result(made, said)
+    print_result(bound, said)
 
 
 @app.command("del", quiet=True)
@@ -78,7 +78,7 @@ def delete(site: SiteText, exchange: Exchange, queue: Queue, key: Key = "") -> N
 def list_bindings(
     site: SiteText,
     exchange: Annotated[
-        str | None, typer.Argument(help="One exchange's; else all.", autocompletion=complete_exchanges)
+        str | None, typer.Argument(help="An exchange. Default: all.", autocompletion=complete_exchanges)
     ] = None,
 ) -> None:
     """List a site's bindings, including those of the bridge queues of its routes."""

@@ -21,11 +21,11 @@ from sluice.operator.federated_sites import open_site
 
 app = SiteTyper()
 
-WAY_COLUMNS = ("exchange", "wanted by", "way", "state", "bindings", "keys")
-SHOWN_KEYS = 5  # as many as fit a line
+WAY_COLUMNS = ("exchange", "origin", "path", "state", "bindings", "keys")
+SHOWN_KEYS = 5  # so that a row fits on a line
 
 Exchange = Annotated[
-    str, typer.Argument(help="The exchange, of one name at both sites.", autocompletion=complete_exchanges)
+    str, typer.Argument(help="The exchange, with the same name at both sites.", autocompletion=complete_exchanges)
 ]
 
 
@@ -39,7 +39,7 @@ def add(
     options: RouteOptions,
     standard: Annotated[bool, typer.Option("--standard", help="Use a standard bridge queue, without order.")] = False,
 ) -> None:
-    """Forward from SRC what the bindings of DEST's exchange match, as they change. Creates the link if needed."""
+    """Forward SRC's messages that match the current bindings of DEST's exchange. Creates the link if needed."""
     declaration = options.declaration(src=exchange, dest=exchange, dynamic=True, fifo=not standard)
     add_and_show_route(dest, src, declaration, options)
 

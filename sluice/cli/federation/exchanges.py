@@ -1,4 +1,4 @@
-"""`sluice exchange`: a site's exchanges."""
+"""Implements `sluice exchange`: creates, deletes and lists a site's exchanges."""
 
 from typing import Annotated
 
@@ -13,14 +13,14 @@ from sluice.operator.federated_sites import open_site
 
 app = SiteTyper()
 
-ExchangeName = Annotated[str, typer.Argument(help="As `exchange list` shows it.", autocompletion=complete_exchanges)]
+ExchangeName = Annotated[str, typer.Argument(help="Name of the exchange.", autocompletion=complete_exchanges)]
 
 
 @app.command(quiet=True)
 def add(
     site: SiteText,
-    name: Annotated[str, typer.Argument(help="1 to 127 of A-Za-z0-9_.:-")],
-    type_: Annotated[ExchangeType, typer.Argument(metavar="TYPE", help=f"{', '.join(ExchangeType)}.")],
+    name: Annotated[str, typer.Argument(help="Its name: 1 to 127 characters of A-Za-z0-9_.:-")],
+    type_: Annotated[ExchangeType, typer.Argument(metavar="TYPE", help=f"Its type: {', '.join(ExchangeType)}.")],
     *,
     alternate: Annotated[
         str | None, typer.Option(metavar="EXCHANGE", help="Exchange that gets messages that no binding matches.")
@@ -38,7 +38,7 @@ def delete(site: SiteText, name: ExchangeName) -> None:
     opened = open_site(site)
     opened.client.ask(DeleteExchange(name=name))
     document = {"site": str(opened.name), "exchange": name, "done": "deleted"}
-    print_result(document, f"{name} is gone from {opened.name}")
+    print_result(document, f"{name} was deleted from {opened.name}")
 
 
 @app.command("list")

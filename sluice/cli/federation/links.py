@@ -1,4 +1,4 @@
-"""`sluice link`: links between sites."""
+"""Implements `sluice link`: creates, lists, controls and closes links between sites."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ app = SiteTyper()
 LinkOption = Annotated[
     str | None, typer.Option("--link", metavar="NAME", help="Name of the link, if it isn't the peer's tag.")
 ]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="As `link list` shows it.", autocompletion=complete_links)]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the link.", autocompletion=complete_links)]
 Here = Annotated[str, typer.Argument(metavar="DEST", help="Site that owns the link.", autocompletion=complete_sites)]
 Durable = Annotated[
     bool, typer.Option("--durable/--no-durable", "-d", help="Keep the link when its last route is deleted.")
@@ -32,29 +32,29 @@ Durable = Annotated[
 def add(
     dest: Here,
     src: Annotated[
-        str | None, typer.Argument(metavar="SRC", help="Its peer; or --address.", autocompletion=complete_sites)
+        str | None, typer.Argument(metavar="SRC", help="The peer, if not --address.", autocompletion=complete_sites)
     ] = None,
     *,
     address: AddressOption = None,
     link: LinkOption = None,
     durable: Durable = True,
     role_arn: Annotated[
-        str | None, typer.Option(help="The peer's role to assume.", show_default="what its address says")
+        str | None, typer.Option(help="The peer's role to assume.", show_default="from the peer's address")
     ] = None,
     external_id: Annotated[
-        str | None, typer.Option(help="External ID that the role requires.", show_default="what its address says")
+        str | None, typer.Option(help="External ID that the role requires.", show_default="from the peer's address")
     ] = None,
     sqs_url: Annotated[
-        list[str] | None, typer.Option(metavar="URL", help="SQS endpoint of the peer; several are tried in turn.")
+        list[str] | None, typer.Option(metavar="URL", help="SQS endpoint of the peer; repeatable, tried in turn.")
     ] = None,
 ) -> None:
-    """Link a site to a peer. Routes make their links themselves: this is for what they don't know.
+    """Link a site to a peer. Routes create their links themselves; use this for a role, an endpoint or an --address.
 
-    Where both sites are named, each becomes a peer of the other. By --address the peer's operator has to let this site
-    be one: `sluice peer add` there.
+    If both sites are named, each becomes a peer of the other. With --address, the peer's operator has to add this site
+    as a peer there, with `sluice peer add`.
     """
     if (src is None) == (address is None):
-        raise typer.BadParameter("either SRC or --address")
+        raise typer.BadParameter("give either SRC or --address")
     peer = PeerSite.find(src) if src is not None else PeerSite.from_address(read_address(address or Path()))
     access = PeerAccess(role_arn=role_arn, external_id=external_id, sqs_urls=tuple(sqs_url or ()))
     ends = LinkEnds.with_peer(dest, peer)
@@ -66,7 +66,7 @@ def add(
 def delete(
     dest: Here,
     src: Annotated[
-        str, typer.Argument(metavar="SRC", help="Its peer: the site, or its tag.", autocompletion=complete_peers)
+        str, typer.Argument(metavar="SRC", help="The peer: a site, or its tag.", autocompletion=complete_peers)
     ],
     *,
     link: LinkOption = None,
@@ -75,14 +75,14 @@ def delete(
     ends = LinkEnds.with_peer(dest, PeerSite.find(src))
     name = delete_link(ends, name=link)
     document = {"site": str(ends.site.name), "link": name, "done": "closing"}
-    print_result(document, f"{name} is about to go from {ends.site.name}")
+    print_result(document, f"{name} is closing at {ends.site.name}")
 
 
 @app.command("list")
 def list_links(site: SiteText) -> None:
-    """List a site's links with their states. Those with an @ in the name were made by their peer."""
+    """List a site's links with their states. Links with an @ in the name were created by their peer."""
     links = open_site(site).view().links
-    columns = ("link", "peer", "state", "answered", "forwarded", "error")
+    columns = ("link", "peer", "state", "last answer", "last forward", "last error")
     rows: list[tuple[object, ...]] = []
     for link in links:
         status = link.status
@@ -96,7 +96,7 @@ def list_links(site: SiteText) -> None:
 def show_address(site: SiteText) -> None:
     """Print the site's address as JSON, for the operator of another site to pass to `link add --address`.
 
-    It holds no secret, except the external id where the site asks for one. With or without --json it is the same.
+    The address contains no secret, except the external id if the site requires one. --json doesn't change the output.
     """
     show_json(open_site(site).view().address)
 
@@ -104,19 +104,19 @@ def show_address(site: SiteText) -> None:
 def add_control_commands(
     app: SiteTyper, ask: Callable[[str, Command], Operation[None]], *, thing: str, argument: Any, helps: Sequence[str]
 ) -> None:
-    """Add the commands that tell a link or a route something, each with its help, in the order of `Command`."""
+    """Add `pause`, `resume`, `drain` and `retry` of a link or a route; `helps` is in the order of `Command`."""
 
-    def add_tell(what: Command, help_: str) -> None:
-        def tell_it(site: SiteText, name: str) -> None:
+    def add_command(command: Command, help_: str) -> None:
+        def send_command(site: SiteText, name: str) -> None:
             opened = open_site(site)
-            opened.client.ask(ask(name, what))
-            print_result({"site": str(opened.name), thing: name, "done": what.value}, f"{name}: {what.value}")
+            opened.client.ask(ask(name, command))
+            print_result({"site": str(opened.name), thing: name, "done": command.value}, f"{name}: {command.value}")
 
-        tell_it.__annotations__["name"] = argument  # which typer reads
-        app.command(what.value, quiet=True, help=help_)(tell_it)
+        send_command.__annotations__["name"] = argument  # typer reads the annotations
+        app.command(command.value, quiet=True, help=help_)(send_command)
 
-    for what, help_ in zip(Command, helps, strict=True):
-        add_tell(what, help_)
+    for command, help_ in zip(Command, helps, strict=True):
+        add_command(command, help_)
 
 
 add_control_commands(

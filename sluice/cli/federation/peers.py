@@ -1,4 +1,4 @@
-"""`sluice peer`: which sites may link to a site, and what each of them may."""
+"""Implements `sluice peer`: the sites that may link to a site, with their permissions."""
 
 import sys
 from pathlib import Path
@@ -19,19 +19,19 @@ from sluice.operator.federated_sites import open_site
 app = SiteTyper()
 
 AddressOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="The peer's address, from `sluice link address`; - is stdin.")
+    Path | None, typer.Option(metavar="FILE", help="File that `sluice link address` printed; - is standard input.")
 ]
 
 
 class BadAddress(BadConfiguration):
-    """A file that has no site's address."""
+    """The file doesn't contain a site's address."""
 
 
 @app.command(quiet=True)
 def add(
     site: SiteText,
     peer: Annotated[
-        str | None, typer.Argument(metavar="PEER", help="The peer; or --address.", autocompletion=complete_sites)
+        str | None, typer.Argument(metavar="PEER", help="The peer, if not --address.", autocompletion=complete_sites)
     ] = None,
     *,
     address: AddressOption = None,
@@ -39,25 +39,25 @@ def add(
         list[str] | None,
         typer.Option(
             metavar="EXCHANGE[:KEYS]",
-            help="Exchanges (and keys) that the peer may pull from: patterns.",
+            help="Pattern of exchanges (and keys) that the peer may pull from; repeatable.",
             show_default="all",
         ),
     ] = None,
     push: Annotated[
         list[str] | None,
-        typer.Option(metavar="EXCHANGE", help="Exchanges that the peer may push to: a pattern.", show_default="all"),
+        typer.Option(metavar="EXCHANGE", help="Pattern of exchanges that it may push to.", show_default="all"),
     ] = None,
     queue: Annotated[
         list[str] | None,
-        typer.Option(metavar="QUEUE", help="Queues that the peer may consume from: a pattern.", show_default="none"),
+        typer.Option(metavar="QUEUE", help="Pattern of queues that it may consume from.", show_default="none"),
     ] = None,
     nothing: Annotated[
-        bool, typer.Option("--nothing", help="Grant only what the other options name; by default all exchanges.")
+        bool, typer.Option("--nothing", help="Grant only the permissions of the other options.")
     ] = False,
 ) -> None:
-    """Allow a site to link to this one, with these permissions. Running it again replaces the permissions."""
+    """Allow another site to link to this one. Repeating the command replaces the peer's permissions."""
     if (peer is None) == (address is None):
-        raise typer.BadParameter("either PEER or --address")
+        raise typer.BadParameter("give either PEER or --address")
     at = open_site(peer).view().address if peer is not None else read_address(address or Path())
     by_default = () if nothing else ("*",)
     declared = Peer.from_introduction(
@@ -71,20 +71,20 @@ def add(
 @app.command("del", quiet=True)
 def delete(
     site: SiteText,
-    tag: Annotated[str, typer.Argument(metavar="TAG", help="The peer's.", autocompletion=complete_peers)],
+    tag: Annotated[str, typer.Argument(metavar="TAG", help="The peer's tag.", autocompletion=complete_peers)],
 ) -> None:
     """Remove a peer and the routes it requested. Messages in their queues are forwarded first."""
     opened = open_site(site)
     opened.client.ask(DeletePeer(name=tag))
     document = {"site": str(opened.name), "peer": tag, "done": "deleted"}
-    print_result(document, f"{tag} is no peer of {opened.name} any more")
+    print_result(document, f"{tag} is no longer a peer of {opened.name}")
 
 
 @app.command("list")
 def list_peers(site: SiteText) -> None:
     """List a site's peers with their accounts, regions and permissions."""
     peers = open_site(site).view().peers
-    columns = ("peer", "account", "region", "pulls", "pushes", "takes from")
+    columns = ("peer", "account", "region", "may pull from", "may push to", "may consume from")
     rows: list[tuple[str, ...]] = []
     for peer in peers:
         rules = (", ".join(rule) or "nothing" for rule in (peer.pulls, peer.pushes, peer.queues))
@@ -93,11 +93,11 @@ def list_peers(site: SiteText) -> None:
 
 
 def read_address(file: Path) -> Introduction:
-    """Read what `sluice link address` printed elsewhere; `-` is standard input. Raises `BadAddress`."""
+    """Read a file with the output of `sluice link address`; `-` is standard input. Raises `BadAddress`."""
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text()
         return decode(text, Introduction, of="an address")
     except OSError as error:
         raise BadAddress(f"{file}: {error.strerror}") from error
     except (UnicodeError, Malformed) as error:
-        raise BadAddress(f"{file}: is no site's address, as `sluice link address` prints it: {error}") from error
+        raise BadAddress(f"{file} is not a site's address, as `sluice link address` prints it: {error}") from error

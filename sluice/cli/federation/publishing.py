@@ -1,4 +1,4 @@
-"""`sluice publish` and `sluice consume`: a message into a site's exchange, messages out of its queues."""
+"""Implements `sluice publish` and `sluice consume`: sends messages to an exchange, and receives those of a queue."""
 
 import sys
 import time
@@ -32,7 +32,7 @@ app = SiteTyper()
 
 
 class NoBody(BadConfiguration):
-    """There is nothing to publish."""
+    """The message to publish has no body."""
 
 
 @app.command()
@@ -44,22 +44,22 @@ def publish(
     *,
     header: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="As JSON where it is a scalar, else a text; NAME alone is void."),
+        typer.Option(metavar="NAME=VALUE", help="Header; VALUE is a JSON scalar, else text. NAME alone is void."),
     ] = None,
     attribute: Annotated[
-        list[str] | None, typer.Option(metavar="NAME[:TYPE]=VALUE", help="String, Number, or Binary in base64.")
+        list[str] | None, typer.Option(metavar="NAME[:TYPE]=VALUE", help="TYPE: String, Number or base64 Binary.")
     ] = None,
     ttl: Annotated[
         float | None, typer.Option(min=0.001, help="Seconds after which an undelivered message is dropped.")
     ] = None,
     fifo: Annotated[bool, typer.Option("--fifo", help="Keep the order of each group.")] = False,
     group: Annotated[
-        str | None, typer.Option(help="The message group.", show_default="with --fifo one of exchange and key")
+        str | None, typer.Option(help="The message group.", show_default="with --fifo, one per exchange and key")
     ] = None,
     count: Annotated[int, typer.Option(min=1, max=MAX_COUNT, help="Number of copies to publish.")] = 1,
 ) -> None:
     """Publish a message to an exchange of a site. If the exchange doesn't exist, nothing is published."""
-    headers, made = (
+    headers, attributes = (
         parse_typed_values(header or [], option="--header"),
         parse_attributes(attribute or [], option="--attribute"),
     )
@@ -68,21 +68,21 @@ def publish(
     connection = name.connect()
     outputs, output = stack_outputs(connection, STACK), FIFO_INGRESS if fifo else INGRESS
     if output not in outputs:
-        raise NotUsable(f"stack {STACK} has no output {output}: it is still being made; `make deploy`")
+        raise NotUsable(f"stack {STACK} has no output {output}: finish its deployment with `make deploy`")
     publisher = Publisher(outputs[output], connection.client("sqs"))
-    # What is published to an exchange that isn't there becomes a dead letter. Who may send to the ingress may publish,
-    # also if the site can't be asked: then a note says so.
+    # A message to an unknown exchange would become a dead letter. Users who may only send to the ingress can't query
+    # the site: they get a note, and the message is published without this check.
     try:
         require_exchange(open_named(name), exchange)
     except (CallFailed, RequestRefused, Malformed) as error:
-        print_note(f"{name} can't be asked whether it has an exchange {exchange}: {error}")
+        print_note(f"not checked whether {name} has an exchange {exchange}: {error}")
     publishings = (
         Publishing(
             exchange=exchange,
             key=key,
             body=text,
             headers=headers,
-            attributes=made,
+            attributes=attributes,
             ttl_ms=None if ttl is None else round(ttl * 1000),
             group=group,
         )
@@ -98,7 +98,7 @@ def _standard_input() -> str:
     try:
         return sys.stdin.read()
     except UnicodeDecodeError as error:
-        raise NoBody(f"standard input: no UTF-8 text: {error}") from error
+        raise NoBody(f"standard input is not UTF-8 text: {error}") from error
 
 
 @app.command()
@@ -106,18 +106,18 @@ def consume(
     site: SiteText,
     queue: Annotated[
         str,
-        typer.Argument(help="By its name in cdk.json, or in SQS, or its URL.", autocompletion=complete_bound_queues),
+        typer.Argument(help="A queue's URL, or name in cdk.json or SQS.", autocompletion=complete_bound_queues),
     ],
     *,
     count: Annotated[
-        int | None, typer.Option(min=1, max=MAX_COUNT, help="How many at most.", show_default="all")
+        int | None, typer.Option(min=1, max=MAX_COUNT, help="Maximum number of messages.", show_default="all")
     ] = None,
-    wait: Annotated[float, typer.Option(min=0, help="Seconds without a message after which it stops.")] = 2,
+    wait: Annotated[float, typer.Option(min=0, help="Stop after this many seconds without a message.")] = 2,
     keep: Annotated[bool, typer.Option("--keep", help="Print the messages but leave them in the queue.")] = False,
 ) -> None:
-    """Print and delete messages of a queue. With --json, one object per line.
+    """Print messages of a queue and delete them. With --json, one object per line.
 
-    Exit code 1 if there were fewer than --count.
+    Exit code 1 if there were fewer messages than --count.
     """
     connection = SiteName.parse(site).connect()
     consumer = ConsumedQueue(connection.client("sqs"), queue_url(connection, queue))
@@ -130,7 +130,7 @@ def consume(
             else:
                 typer.echo(message.body)
             shown += 1
-            # Printed, then deleted: what comes twice is better than what never comes.
+            # A message is deleted after it is printed: after a crash it is printed twice, rather than never.
             if keep:
                 kept.append(message)
             else:
@@ -138,7 +138,7 @@ def consume(
     finally:
         consumer.give_back(kept)
     if count is not None and shown < count:
-        print_note(f"{shown} of {count} messages, and none for {wait:g} s")
+        print_note(f"only {shown} of {count} messages: no more arrived within {wait:g} s")
         raise typer.Exit(1)
 
 
@@ -157,7 +157,7 @@ def _receive_messages(consumer: "ConsumedQueue", count: int | None, *, wait_s: f
 
 
 def message_document(message: Message) -> dict[str, Any]:
-    """Say a message, for programs; where its `x-qpid` can't be read the error, and its attributes as they are."""
+    """Format a message for `--json`; if its `x-qpid` is malformed, with the error and all attributes as headers."""
     error: dict[str, str] = {}
     try:
         opened = open_attributes(message.attributes)

@@ -39,11 +39,11 @@ from sluice.operator.federated_sites import OpenSite, open_site
 from sluice.operator.queues import queue_url
 from sluice.operator.site_names import SiteName
 
-MAX_NAME_CHARACTERS = 80  # the limit of SQS
-FOUND_WITHIN_S = 60  # SQS usually takes a second
+MAX_NAME_CHARACTERS = 80  # SQS's limit
+FOUND_WITHIN_S = 60  # SQS usually finds a new queue within a second
 POLL_S = 0.5
-MOVE_WAIT_S = 2  # how long a receive waits before the queue counts as empty
-# As for the stacks' bindable queues: kept for 14 days, and a visibility timeout that is long enough for a route.
+MOVE_WAIT_S = 2  # a queue without a message for this long counts as empty
+# As for the stacks' bindable queues: 14 days of retention, and a visibility timeout that is long enough for a route.
 ATTRIBUTES = {"MessageRetentionPeriod": "1209600", "VisibilityTimeout": "30"}
 FIFO_ATTRIBUTES = {
     "FifoQueue": "true",
@@ -57,7 +57,7 @@ _WILDCARDS = re.compile(r"[*?]")
 _NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.fifo)?")
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="One of federation.queue_names; ending in .fifo, it is FIFO.")
+    str, typer.Argument(metavar="NAME", help="Its name, which matches federation.queue_names; for FIFO, ends in .fifo.")
 ]
 
 
@@ -65,7 +65,7 @@ app = SiteTyper()
 
 
 class BadQueue(BadConfiguration):
-    """A queue that can't be created, or must not be deleted."""
+    """The queue can't be created, or must not be deleted."""
 
 
 @app.command(quiet=True)
@@ -98,7 +98,7 @@ def ensure_queue(site: OpenSite, name: str) -> None:
 
 
 def retry_until_found(queue: str, ask: Callable[[], T], *, within_s: float) -> T:
-    """Call `ask` until it finds the queue, for at most `within_s` seconds: SQS finds a new queue after a delay."""
+    """Repeat `ask` for at most `within_s` seconds while SQS doesn't find the queue, which may be new."""
     deadline = time.monotonic() + within_s
     while True:
         try:
@@ -111,11 +111,13 @@ def retry_until_found(queue: str, ask: Callable[[], T], *, within_s: float) -> T
 
 def _check_name(name: str, view: QueuesView) -> None:
     if not _NAME.fullmatch(name) or len(name) > MAX_NAME_CHARACTERS:
-        raise BadQueue(f"{name!r} is no queue's name: 1 to {MAX_NAME_CHARACTERS} of A-Za-z0-9_-, and .fifo at the end")
+        raise BadQueue(
+            f"{name!r} is not a queue's name: use 1 to {MAX_NAME_CHARACTERS} of A-Za-z0-9_-; FIFO names end in .fifo"
+        )
     if not any(fnmatchcase(name, pattern) for pattern in view.patterns):
         patterns = ", ".join(view.patterns) or "none"
         raise BadQueue(
-            f"{name}: {view.address.tag} may use no queue of this name; federation.queue_names has {patterns}"
+            f"{name}: {view.address.tag} may not use a queue of this name; federation.queue_names has {patterns}"
         )
 
 
@@ -123,21 +125,21 @@ def _check_name(name: str, view: QueuesView) -> None:
 def delete(
     site: SiteText,
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="By its name in SQS.", autocompletion=complete_bound_queues)
+        str, typer.Argument(metavar="NAME", help="The queue's name in SQS.", autocompletion=complete_bound_queues)
     ],
     *,
     force: Annotated[
         bool, typer.Option("--force", help="Unbind the queue first, and delete it even if it holds messages.")
     ] = False,
 ) -> None:
-    """Delete a queue. A bound or non-empty queue needs --force; SQS's message counts are a minute late."""
+    """Delete a queue. A bound or non-empty queue needs --force; SQS's message counts may be a minute old."""
     opened = open_site(site)
     view = opened.client.ask(ListQueues())
     known = view.find_queue(name) or QueueView(name=name, queue=name, deployed=False, bindings=0, routes=())
     if known.deployed:
-        raise BadQueue(f"{known.name} is deployed: take it out of cdk.json, and deploy")
+        raise BadQueue(f"{known.name} is deployed: remove it from cdk.json, and deploy")
     if known.routes:
-        raise BadQueue(f"{known.name} is read by {', '.join(known.routes)}: take that away first")
+        raise BadQueue(f"{known.name} is read by routes: delete {', '.join(known.routes)} first")
     queues = _queues(opened, view)
     if not known.bindings:
         _check_name(name, view)
@@ -149,21 +151,21 @@ def delete(
                 opened.client.ask(UnbindQueue(exchange=binding.exchange, queue=binding.queue, key=binding.key))
     queues.delete(known.queue)
     document = {"site": str(opened.name), "queue": name, "done": "deleted"}
-    print_result(document, f"{name} is gone from {opened.name}")
+    print_result(document, f"{name} was deleted from {opened.name}")
 
 
 def _check_empty(queue: QueueView, queues: SplitQueues) -> None:
     """Check that the queue has no bindings and no messages. Raises `BadQueue`, or `QueueGone`."""
     if queue.bindings:
-        raise BadQueue(f"{queue.name} has {queue.bindings} bindings: unbind it first, or --force")
+        raise BadQueue(f"{queue.name} has {queue.bindings} bindings: delete them first, or use --force")
     messages = queues.count(queue.queue)
     if messages:
-        raise BadQueue(f"{queue.name} holds {messages} messages, which go with it: consume them first, or --force")
+        raise BadQueue(f"{queue.name} holds {messages} messages: consume them first, or use --force to delete them too")
 
 
 @app.command("list")
 def list_queues(site: SiteText) -> None:
-    """List the queues that can be bound: those deployed, and those with names of federation.queue_names."""
+    """List the queues that can be bound: deployed ones, and those whose names match federation.queue_names."""
     opened = open_site(site)
     view = opened.client.ask(ListQueues())
     queues = _queues(opened, view)
@@ -188,12 +190,12 @@ def list_queues(site: SiteText) -> None:
                 "routes": list(queue.routes),
             }
         )
-    columns = ("queue", "fifo", "deployed", "messages", "bindings", "read by")
+    columns = ("queue", "fifo", "deployed", "messages", "bindings", "read by routes")
     cells = [
         (
             row["name"],
             *("yes" if row[name] else "" for name in ("fifo", "deployed")),
-            "it is gone" if row["messages"] is None else row["messages"],
+            "doesn't exist" if row["messages"] is None else row["messages"],
             row["bindings"],
             ", ".join(row["routes"]),
         )
@@ -203,7 +205,7 @@ def list_queues(site: SiteText) -> None:
 
 
 def _queues(site: OpenSite, view: QueuesView) -> SplitQueues:
-    """Return a client of the site's queues, by name."""
+    """Return a client that finds the site's queues by name."""
     return SplitQueues(site.name.connect().client("sqs"), view.address.ingress_url)
 
 
@@ -211,39 +213,39 @@ def _queues(site: OpenSite, view: QueuesView) -> SplitQueues:
 
 
 class BadMove(BadConfiguration):
-    """A move that isn't possible."""
+    """The messages can't be moved between these queues."""
 
 
 @app.command(quiet=True)
 def move(
     site: SiteText,
-    src: Annotated[str, typer.Argument(metavar="SRC-QUEUE", help="By its name in cdk.json, or in SQS, or its URL.")],
-    dest: Annotated[str, typer.Argument(metavar="DEST-QUEUE", help="The same.")],
+    src: Annotated[str, typer.Argument(metavar="SRC-QUEUE", help="A queue's URL, or name in cdk.json or SQS.")],
+    dest: Annotated[str, typer.Argument(metavar="DEST-QUEUE", help="Another queue, written as SRC-QUEUE.")],
     *,
     to: Annotated[
         str | None,
-        typer.Option(metavar="SITE", help="Where DEST-QUEUE is.", show_default="SITE", autocompletion=complete_sites),
+        typer.Option(metavar="SITE", help="DEST-QUEUE's site.", show_default="SITE", autocompletion=complete_sites),
     ] = None,
     count: Annotated[
-        int | None, typer.Option(min=1, max=MAX_MOVED, help="How many at most.", show_default="all")
+        int | None, typer.Option(min=1, max=MAX_MOVED, help="Maximum number of messages.", show_default="all")
     ] = None,
     what_is_there: Annotated[
         bool, typer.Option("--what-is-there", help="Move only messages sent before the start, by this machine's clock.")
     ] = False,
 ) -> None:
-    """Move messages from a queue to another, of this site or one more, until there are none. It may be stopped.
+    """Move messages from a queue to another one, at this or another site, until the queue is empty. You may stop it.
 
     Exit code 1 if messages can't be sent: they stay in the queue, and the reasons are printed.
     """
     if count is not None and what_is_there:
-        raise typer.BadParameter("--count goes without --what-is-there")
+        raise typer.BadParameter("--count and --what-is-there exclude each other: use one of them")
     here = SiteName.parse(site).connect()
     dest_site = here if to is None else SiteName.parse(to).connect()
     source, target = queue_url(here, src), queue_url(dest_site, dest)
     if source == target:
-        raise BadMove(f"{src} and {dest} are one queue")
+        raise BadMove(f"{src} and {dest} are the same queue: name another one")
     if source.endswith(FIFO_SUFFIX) and not target.endswith(FIFO_SUFFIX):
-        print_note(f"{dest} is a standard queue: the order isn't kept there")
+        print_note(f"{dest} is a standard queue: it doesn't keep the messages' order")
     until_ms = time.time_ns() // 1_000_000 if what_is_there else None
 
     def make(may_go_on: Callable[[], bool]) -> Move:
@@ -286,6 +288,6 @@ def delete_route(
     link: LinkOption = None,
     del_empty_link: DelEmptyLink = False,
 ) -> None:
-    """Delete a queue route. Messages in the queue stay there."""
+    """Delete a queue route. Messages in its source queue stay there."""
     declaration = BridgeDeclaration(src=src_queue, dest=dest_exchange, src_is_queue=True, src_is_local=src_local)
     remove_route(dest, src, declaration, link=link, del_empty_link=del_empty_link)

@@ -35,7 +35,7 @@ from sluice.operator.routes import (
 from sluice.splitting.filters.values import Filter
 
 FIELDS = {field.name: field for field in fields(BridgeDeclaration)}
-THE_ROUTE = "route"  # the queue name under which the splitter's reader finds a route's filter
+THE_ROUTE = "route"  # a queue id for `read_filters`, which reads filters by queue
 EVERY_KIND = frozenset(RouteKind)
 PUSH = typer.Option("--src-local", "-s", help="Push: SRC, not DEST, owns the link and the route.")
 
@@ -44,17 +44,17 @@ class FieldOption(NamedTuple):
     """An option that sets a field of `BridgeDeclaration`: its typer option, and the kinds of routes that have it."""
 
     field: str
-    typer_option: Any  # typer doesn't export the class
+    typer_option: Any  # typer doesn't export its class of options
     kinds: frozenset[RouteKind] = EVERY_KIND
 
     def build_parameter(self, name: str, *, changes: bool = False) -> Parameter:
-        """Return a command's parameter; without a default if it `changes` a route."""
-        field, says = FIELDS[self.field], copy(self.typer_option)
+        """Return the option as a command's parameter, which has no default if the command `changes` a route."""
+        field, option = FIELDS[self.field], copy(self.typer_option)
         [type_] = (member for member in get_args(field.type) or [field.type] if member not in {UnsetType, NoneType})
         default = type_() if field.default is UNSET else field.default
         if changes:
-            default, says.show_default = None, True
-        return _keyword_parameter(name, Annotated[type_ if default is not None else type_ | None, says], default)
+            default, option.show_default = None, True
+        return _keyword_parameter(name, Annotated[type_ if default is not None else type_ | None, option], default)
 
     def value(self, argument: Any) -> Any:
         """Return the field's value: UNSET if the field is optional and the argument is empty."""
@@ -65,11 +65,11 @@ def _keyword_parameter(name: str, annotation: Any, default: Any = None) -> Param
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-# The keys are the parameters' names, in the order of the help.
+# Options by the names of their parameters, in the order of --help.
 OPTIONS: Mapping[str, FieldOption] = {
     "expires": FieldOption(
         "expires_s",
-        typer.Option(min=1, metavar="SECONDS", help="Drop the binding advertisements after the link is down so long."),
+        typer.Option(min=1, metavar="SECONDS", help="Drop DEST's bindings after the link was down this long."),
         kinds=frozenset({RouteKind.DYNAMIC}),
     ),
     "src_local": FieldOption("src_is_local", PUSH, kinds=EVERY_KIND - {RouteKind.DYNAMIC}),
@@ -81,7 +81,7 @@ OPTIONS: Mapping[str, FieldOption] = {
         "credit", typer.Option(min=0, max=MAX_CREDIT, help="Maximum messages in flight; 0 is no limit.")
     ),
     "max_hops": FieldOption(
-        "max_hops", typer.Option(min=1, max=MAX_TRACE_TAGS, help="Maximum sites that a message may have passed.")
+        "max_hops", typer.Option(min=1, max=MAX_TRACE_TAGS, help="Maximum hops of a message, this route's included.")
     ),
     "dest_key": FieldOption(
         "dest_key",
@@ -97,27 +97,29 @@ OPTIONS: Mapping[str, FieldOption] = {
     "ttl": FieldOption(
         "retention_s",
         typer.Option(
-            metavar="SECONDS", help="Seconds the bridge queue keeps a message; 0 is 14 days.", show_default="14 days"
+            metavar="SECONDS", help="Retention of messages in the bridge queue; 0 is 14 days.", show_default="14 days"
         ),
         kinds=EVERY_KIND - {RouteKind.QUEUE},
     ),
 }
-# The options that an existing route can change, in the order of `route change`; "" or 0 takes away what isn't required.
+# The options of `route change`, in the order of --help. "" or 0 removes an optional value.
 CHANGEABLE = ("dest_key", "ack", "credit", "max_hops", "rate", "ttl")
 
 TagArgument = Annotated[
     str | None, typer.Argument(metavar="TAG", help="Tag appended to traces; default: the source's.")
 ]
 ExcludesArgument = Annotated[
-    str | None, typer.Argument(metavar="EXCLUDES", help="TAG,TAG: skip messages whose trace has one of them.")
+    str | None, typer.Argument(metavar="EXCLUDES", help="TAG,TAG: skip messages whose trace has one of these tags.")
 ]
-ChangedTag = Annotated[str | None, typer.Option(help='Tag appended to traces; "" is the source\'s.')]
+ChangedTag = Annotated[str | None, typer.Option(help='Tag appended to traces; "" restores the source\'s.')]
 ChangedExcludes = Annotated[
     str | None, typer.Option(metavar="TAG,TAG", help="Skip messages whose trace has one of these tags.")
 ]
 LinkOption = Annotated[
     str | None,
-    typer.Option("--link", metavar="NAME", help="Link to use if the peer has several; or the name of a new one."),
+    typer.Option(
+        "--link", metavar="NAME", help="Name of an existing link to use if there are several, or of a new one."
+    ),
 ]
 Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait until the route is Operational; 0 doesn't wait.")]
 SrcLocal = Annotated[bool, PUSH]
@@ -154,10 +156,12 @@ class RouteOptions:
 
     @classmethod
     def from_arguments(cls, arguments: dict[str, Any]) -> "RouteOptions":
-        """Remove the options from a command's arguments; an option that wasn't given sets no field."""
+        """Remove the options from a command's arguments; an option without a value sets no field."""
         tag, excludes = arguments.pop("tag"), arguments.pop("excludes")
-        said = {name: arguments.pop(name) for name in OPTIONS if name in arguments}
-        fields = {OPTIONS[name].field: OPTIONS[name].value(value) for name, value in said.items() if value is not None}
+        values = {name: arguments.pop(name) for name in OPTIONS if name in arguments}
+        fields = {
+            OPTIONS[name].field: OPTIONS[name].value(value) for name, value in values.items() if value is not None
+        }
         if tag is not None:
             fields["tag"] = tag or None
         if excludes is not None:
@@ -170,10 +174,10 @@ class RouteOptions:
 
 
 def with_route_options(kind: RouteKind | None) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add all options of a kind of routes to a command; None adds the options that change a route.
+    """Decorate a command with the options of a kind of routes; None stands for the options of `route change`.
 
-    The command gets the parsed options as its parameter `options`. Its own options keep their places: those before
-    `options` come first, those after it come before the link's name and the timeout.
+    The command gets the parsed options as its parameter `options`. In --help they are in this parameter's place, and
+    `--link` and `--timeout` follow the command's own options.
     """
     if kind is None:
         tags = {"tag": ChangedTag, "excludes": ChangedExcludes}
@@ -215,7 +219,7 @@ def with_route_options(kind: RouteKind | None) -> Callable[[Callable[..., None]]
 
 
 def read_filter(patterns: Sequence[str], program: str | None) -> Filter | UnsetType:
-    """Read a route's filter as `split start` reads a queue's; UNSET if none is given. Raises `BadFilter`."""
+    """Read a route's filter in the form of `split start`'s options; UNSET without options. Raises `BadFilter`."""
     if not patterns and program is None:
         return UNSET
     for pattern in patterns:
@@ -235,7 +239,7 @@ def add_and_show_route(dest: str, src: str, declaration: BridgeDeclaration, opti
     try:
         route = add_route(ends, declaration, link=options.link)
     except DuplicateRoute:
-        if is_quiet():  # as qpid-route does, so that a script can be run again
+        if is_quiet():  # As with qpid-route, a script can be run again.
             return
         raise
     warnings = [str(finding) for finding in find_problems(ends, route)]
@@ -261,8 +265,8 @@ def remove_route(
 
 
 def report_closing(site: OpenSite, routes: Sequence[str]) -> None:
-    """Print the routes of a site that are closing."""
+    """Print which routes of a site are closing."""
     document = {"site": str(site.name), "routes": routes, "done": "closing"}
     if is_json() or routes:
-        said = "\n".join(f"{name} is about to go from {site.name}" for name in routes)
+        said = "\n".join(f"{name} is closing at {site.name}" for name in routes)
         print_result(document, said)

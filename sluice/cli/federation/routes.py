@@ -43,7 +43,7 @@ Exchange = Annotated[
 ]
 Key = Annotated[str, typer.Argument(metavar="KEY", help="Binding key at SRC, as in a queue's binding.")]
 DestExchange = Annotated[str | None, typer.Option(metavar="NAME", help="Exchange at DEST, if its name differs.")]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="As `route list` shows it.", autocompletion=complete_routes)]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the route.", autocompletion=complete_routes)]
 
 
 @app.command(quiet=True)
@@ -86,7 +86,7 @@ def change(
         bool, typer.Option("--no-filter", help="Remove the filter: forward all messages with the key.")
     ] = False,
 ) -> None:
-    """Change a route's options in place: its queue stays, and messages published meanwhile are forwarded once."""
+    """Change a route's options in place. Its bridge queue stays, and no message is lost or forwarded twice."""
     opened = open_site(site)
     shown = _find_own_route(opened.view(), name, "change it")
     new_filter = read_filter(patterns or (), jq)
@@ -103,7 +103,7 @@ def delete(
     src: Annotated[
         str,
         typer.Argument(
-            metavar="SRC", help="The other site, or its tag; alone, a route's name.", autocompletion=complete_routes
+            metavar="SRC", help="The other site, its tag, or a route's name.", autocompletion=complete_routes
         ),
     ],
     exchange: Annotated[
@@ -122,7 +122,7 @@ def delete(
     """
     if exchange is None:
         site = open_site(dest)
-        name = _find_own_route(site.view(), src, "take it away").name
+        name = _find_own_route(site.view(), src, "delete it").name
         site.client.ask(operations.CloseBridge(name=name, del_empty_link=del_empty_link))
         report_closing(site, [name])
         return
@@ -130,13 +130,13 @@ def delete(
     remove_route(dest, src, declaration, link=link, del_empty_link=del_empty_link)
 
 
-def _find_own_route(view: operations.SiteView, name: str, what: str) -> operations.BridgeView:
-    """Find one of the site's own routes; `what` completes the error. Raises `BadRoute` for any other route."""
+def _find_own_route(view: operations.SiteView, name: str, remedy: str) -> operations.BridgeView:
+    """Find one of the site's own routes. Raises `BadRoute` for another route, with a `remedy` at the peer."""
     shown = view.find_bridge(name)
     if shown is None:
         raise BadRoute(f"no such route at {view.tag}: {name}")
     if shown.served:
-        raise BadRoute(f"{name}: it is pulled by {name.rpartition('@')[2]}: {what} there")
+        raise BadRoute(f"{name} is pulled by {name.rpartition('@')[2]}: {remedy} there")
     return shown
 
 
@@ -157,7 +157,7 @@ def flush(site: SiteText, *, del_empty_link: DelEmptyLink = False) -> None:
 
 @app.command("list")
 def list_routes(site: SiteText) -> None:
-    """List a site's routes with their states. Those with an @ in the name are pulled by their peer."""
+    """List a site's routes with their states. Routes with an @ in the name are pulled by their peer."""
     opened = open_site(site)
     view = opened.view()
     if is_json():
@@ -168,13 +168,13 @@ def list_routes(site: SiteText) -> None:
         source, dest = find_route_ends(view, shown)
         cells = (shown.name, shown.kind.value, f"{source} {shown.src}", f"{dest} {shown.dest}", shown.key, shown.state)
         rows.append((*cells, format_time(shown.last_forward_ms), shown.error))
-    show_table(("route", "kind", "from", "to", "key", "state", "forwarded", "error"), rows)
+    show_table(("route", "kind", "from", "to", "key", "state", "last forward", "error"), rows)
     if any(shown.dynamic and shown.src_is_local for shown in view.bridges):
         show_table(WAY_COLUMNS, [way_row(way) for way in opened.client.ask(operations.ListPaths()).ways])
 
 
 def find_route_ends(view: operations.SiteView, shown: operations.BridgeView) -> tuple[str, str]:
-    """Return the tags of the source and the destination; the peer's is `?` if its link is gone."""
+    """Return the tags of a route's source and destination; the peer's is `?` if the link no longer exists."""
     link = view.find_link(shown.link)
     if link is not None:
         return find_site_tags(shown, link, here=view.tag)
@@ -183,11 +183,11 @@ def find_route_ends(view: operations.SiteView, shown: operations.BridgeView) -> 
 
 @app.command("map")
 def map_routes(
-    sites: Annotated[list[str], typer.Argument(metavar="SITE", help="Where to begin.", autocompletion=complete_sites)],
+    sites: Annotated[list[str], typer.Argument(metavar="SITE", help="First sites.", autocompletion=complete_sites)],
     *,
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the map to this file as SVG.")] = None,
 ) -> None:
-    """Draw the routes of all sites that links reach from these, and warn of lost or duplicated messages.
+    """Draw the routes of sites and of all sites linked to them, and warn of lost or duplicated messages.
 
     Credentials of one account can't query a site in another account: name that site too, with its profile.
     """
@@ -209,7 +209,7 @@ def map_routes(
 
 
 def map_document(walked: DiscoveredSites) -> dict[str, Any]:
-    """Say what was found, for programs."""
+    """Return the map's JSON document: sites, routes, findings, sites that weren't reached, and advertised paths."""
     topology = walked.topology
     return {
         "sites": [
@@ -256,7 +256,7 @@ def status(site: SiteText, name: Name) -> None:
         ("from", f"{source} {'queue' if shown.src_is_queue else 'exchange'} {shown.src}"),
         ("to", f"{dest} exchange {shown.dest}"),
         ("key", shown.key),
-        ("key there", "messages' own" if shown.dest_key is UNSET else shown.dest_key),
+        ("key at destination", "the message's own" if shown.dest_key is UNSET else shown.dest_key),
         ("filter", None if shown.filter is UNSET else encode(shown.filter).decode()),
         ("state", shown.state),
         ("error", shown.error),
@@ -264,10 +264,10 @@ def status(site: SiteText, name: Name) -> None:
         ("link's last error", None if link is None else link.status.last_error),
         ("reads", shown.reads),
         ("last forward", format_time(shown.last_forward_ms)),
-        ("mended", describe_repairs(shown.mends)),
+        ("repaired", describe_repairs(shown.mends)),
         ("tag", shown.tag or f"{source}, the source's"),
         ("excludes", ", ".join(sorted(shown.excludes))),
-        ("acknowledges", f"{shown.sync} at once"),
+        ("acknowledges", f"in batches of {shown.sync}"),
         ("credit", shown.credit or "no limit"),
         ("rate", "no limit" if shown.rate is UNSET else f"{shown.rate} messages a second"),
         ("max hops", shown.max_hops),
@@ -277,10 +277,10 @@ def status(site: SiteText, name: Name) -> None:
 
 
 def describe_repairs(mends: Repairs) -> str | None:
-    """Describe how often a route was repaired, the last repair, and what was lost; None if it never was."""
+    """Describe how often a route was repaired, the last repair, and lost messages; None without a repair."""
     if not mends.number:
         return None
-    often = "once" if mends.number == 1 else f"{mends.number} times, the last time"
+    often = "once:" if mends.number == 1 else f"{mends.number} times, the last time"
     lost = f"; about {mends.lost} messages were lost with its queue" if mends.lost else ""
     return f"{often} its {mends.last}, {format_time(mends.last_ms)}{lost}"
 

@@ -24,7 +24,7 @@ from sluice.operator.documents import BadFile, read_document_with_lines
 from sluice.operator.federated_sites import OpenSite, open_named
 from sluice.operator.site_names import BadSiteName, SiteName
 
-SCHEMA = "topology.schema.json"  # in this file's folder; `sluice topology schema` prints it
+SCHEMA = "topology.schema.json"  # a file in this folder, which `sluice topology schema` prints
 TIMEOUT_S = 300.0  # a route closes when its queue has been empty for a minute
 EXIT_CHANGES = 2  # the exit code of a plan with steps, as in `terraform plan -detailed-exitcode`
 
@@ -37,10 +37,10 @@ Prune = Annotated[bool, typer.Option("--prune", help="Delete entries of the site
 @app.command()
 def export(
     sites: Annotated[
-        list[str], typer.Argument(metavar="SITE", help="Each as --site has it.", autocompletion=complete_sites)
+        list[str], typer.Argument(metavar="SITE", help="Sites, written as for --site.", autocompletion=complete_sites)
     ],
 ) -> None:
-    """Print the topology of sites, for a file: equal sites give equal files.
+    """Print the topology of sites as a file. Equal topologies give equal files.
 
     Queues, routes requested by peers, and pauses are not exported.
     """
@@ -57,7 +57,7 @@ def export(
 
 @app.command(cls=FileCommand)
 def plan(file: File, *, prune: Prune = False) -> None:
-    """Show what `apply` would do, at which site, in which order.
+    """Show the steps of `apply` with their sites, in order.
 
     Exit code 0: nothing to do; 2: there are changes; 1: the file can't be applied.
     """
@@ -96,7 +96,7 @@ def apply(
     if made.conflicts:
         raise typer.Exit(1)
     if made.is_destructive and not yes:
-        typer.confirm("Take away, or remake, what the plan says?", abort=True, err=True)
+        typer.confirm("Delete or recreate the entries that the plan names?", abort=True, err=True)
     for step in TopologyApplier(sites=read.sites, plan=read.plan, timeout_s=timeout).steps(made):
         said = f"done: {step.site}: {step.act} {step.what} {step.name}"
         print_result(_step_document(step), said)
@@ -104,7 +104,7 @@ def apply(
 
 @app.command(cls=PlainCommand, json=False)
 def schema() -> None:
-    """Print the JSON schema of files, for editors: export names it as `topology.schema.json` beside the file."""
+    """Print the JSON schema of topology files, for editors. Save it as `topology.schema.json` beside the files."""
     typer.echo(files(__package__).joinpath(SCHEMA).read_text(encoding="utf-8"), nl=False)
 
 
@@ -144,7 +144,7 @@ class TopologyFile:
 
 
 def fetch_state(site: OpenSite) -> SiteState:
-    """Fetch what a plan compares with a file. Raises the errors of the requests."""
+    """Fetch a site's state, which a plan compares with the file. Raises the errors of the requests."""
     return SiteState(
         at=str(site.name),
         view=site.view(),
@@ -202,7 +202,7 @@ MAX_PLANS = 10  # the second plan is empty unless another operator changes the s
 
 
 class TopologyIncomplete(SluiceError):
-    """A topology that hasn't come about. What was done stays: the same command goes on from there."""
+    """The sites don't match the file yet. Finished steps stay: repeat the command to continue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,25 +221,25 @@ class TopologyApplier:
         If a step has another result than planned, the rest is planned again. No entry is deleted that the `agreed` plan
         didn't delete. Raises `TopologyIncomplete`, or a site's refusal of a step; finished steps are not undone.
         """
-        going = {step.entry for step in agreed.steps if step.is_destructive}
+        confirmed = {step.entry for step in agreed.steps if step.is_destructive}
         plan = agreed
         for _ in range(MAX_PLANS):
-            if plan.conflicts or any(step.is_destructive and step.entry not in going for step in plan.steps):
-                raise TopologyIncomplete("somebody else has changed these sites meanwhile: apply it again")
+            if plan.conflicts or any(step.is_destructive and step.entry not in confirmed for step in plan.steps):
+                raise TopologyIncomplete("another operator has changed these sites meanwhile: apply the file again")
             if not plan.stages:
                 return
             yield from self.run_stages(plan)
             plan = self.plan()
-        raise TopologyIncomplete("it is still not as the file says: apply it again")
+        raise TopologyIncomplete("the sites still differ from the file: apply the file again")
 
     def run_stages(self, plan: TopologyPlan) -> Iterator[PlannedStep]:
         """Apply the steps, up to the first one that no longer fits the sites."""
         for stage in plan.stages:
             match stage.stage:
                 case Stage.RECREATE | Stage.REMOVE:
-                    self.wait("about to go", self.closing)
+                    self.wait("closing", self.closing)
                 case Stage.CLOSE:
-                    self.wait("not Operational, so nothing was taken away", lambda: self.idle(plan))
+                    self.wait("not Operational, so nothing was deleted", lambda: self.idle(plan))
                     self.sleep(BINDINGS_REFRESH_S)
             for step in stage.steps:
                 client = self.sites[step.site].client
@@ -248,25 +248,27 @@ class TopologyApplier:
                 except RequestRefused:
                     if self.plan().steps[:1] == [step]:
                         raise
-                    return  # obsolete, or its entry is gone: a link can close with its last route
+                    return  # The step is obsolete or its entry is gone: a link can close with its last route.
                 yield step
 
     def wait(self, what: str, left: Callable[[], list[str]]) -> None:
-        """Wait until `left` returns nothing. Raises `TopologyIncomplete`, which lists the rest, at the deadline."""
+        """Wait until `left` returns an empty list. Raises `TopologyIncomplete` with the last list at the deadline."""
         deadline_s = self.now_s() + self.timeout_s
         while rest := left():
             if self.now_s() >= deadline_s:
-                raise TopologyIncomplete(f"after {self.timeout_s:g} s still {what}: {'; '.join(rest)}: apply it again")
+                raise TopologyIncomplete(
+                    f"after {self.timeout_s:g} s still {what}: {'; '.join(rest)}: apply the file again"
+                )
             self.sleep(POLL_S)
 
     def closing(self) -> list[str]:
-        """Return all entries of the sites that are closing."""
+        """Return the closing links and routes of all sites."""
         return [
             f"{what} {name} at {tag}" for tag, site in self.sites.items() for what, name in closing_entries(site.view())
         ]
 
     def idle(self, plan: TopologyPlan) -> list[str]:
-        """Return the routes of the file that don't forward messages."""
+        """Return the file's routes that aren't Operational, and so forward no messages."""
         return [
             f"{route} at {tag}"
             for tag, site in self.sites.items()

@@ -38,7 +38,7 @@ SparkPython = Annotated[
         help="For local jobs: a Python with PySpark. Default: SLUICE_SPARK_PYTHON, or build/spark-*.",
     ),
 ]
-BUSY = "busy"  # `JobStep.BUSY`, whose module is too slow to import for --help
+BUSY = "busy"  # equals `JobStep.BUSY`, whose module takes too long to import for --help
 STEP_TEXTS: Mapping[str, str] = {
     "start": "started as {run}",
     "keep": "already running: {reason}",
@@ -70,7 +70,7 @@ def start(
     spark_python: SparkPython = None,
     site: SiteOptions,
 ) -> None:
-    """Start a job: land runs until it is stopped, the others once. A job that already runs is left alone.
+    """Start a job: land runs until you stop it, other jobs run once. A job that already runs is left alone.
 
     A running job whose code or settings have changed is stopped first, within its grace period, and restarted. A batch
     job isn't started while a run of it with other arguments is active: the exit code is 1.
@@ -83,7 +83,7 @@ def start(
 
 @app.command()
 def stop(job: JobName = LAND, *, site: SiteOptions) -> None:
-    """Stop a job's runs, each after its current batch. land stays stopped, also over deployments, until started."""
+    """Stop a job's runs after their current batches. land stays stopped, even over deployments, until you start it."""
     operation: StopJob = parse_request({"op": "stop", "job": job}, StopJob)
     _print_outcome(_pipeline(site).ask(operation))
 

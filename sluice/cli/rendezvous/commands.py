@@ -24,9 +24,9 @@ if TYPE_CHECKING:  # aiortc is an extra, which may not be installed
     from sluice.peers.channels import Network
 
 MAX_OFFERS = 100_000
-MAX_AT_ONCE = 32  # the number of threads for the client's SQS calls
+MAX_AT_ONCE = 32  # clients' SQS calls use this many threads
 MAX_BYTES = 64 * 1024 * 1024
-MAX_PROXIES = 100  # the number of connections of one HTTP session
+MAX_PROXIES = 100  # an HTTP session has this many connections
 MAX_CLIENTS = 1_000
 # The broker asks for 20 s between polls, which is too long for trying things out locally.
 LOOPBACK_POLL_INTERVAL_S = 1.0
@@ -36,7 +36,7 @@ OFFER_STATE_LABELS = {
     OPEN: "not answered",
     End.OFFER_REFUSED.state: "malformed",
 }
-MAX_REASON = 160  # characters shown; `sluice dlq show` prints all of it
+MAX_REASON = 160  # characters; `sluice dlq show` prints the whole reason
 
 app = SiteTyper()
 
@@ -94,7 +94,7 @@ def creds(
         "kept": list(rotation.kept),
     }
     print_result(document, lambda: _show_credentials(deployment, user.name, rotation))
-    if rotation.fault:  # An old key was not deleted. The new one is already printed, and would otherwise be lost.
+    if rotation.fault:  # An old key was not deleted. This is raised last, so that the new key is printed anyway.
         raise rotation.fault
 
 
@@ -157,9 +157,9 @@ def proxy(
         typer.Option(help="NAT type that the proxy reports.", show_default="unknown, on loopback unrestricted"),
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option("--for", min=0, metavar="SECONDS", help="Stop after so many seconds.")
+        float | None, typer.Option("--for", min=0, metavar="SECONDS", help="Stop after this many seconds.")
     ] = None,
-    offers: Annotated[int | None, typer.Option(min=1, help="Stop when so many clients have been served.")] = None,
+    offers: Annotated[int | None, typer.Option(min=1, help="Stop when this many clients have been served.")] = None,
     broker_url: Annotated[
         str | None,
         typer.Option(metavar="URL", help="Poll this broker instead of the site's; needs no AWS credentials."),

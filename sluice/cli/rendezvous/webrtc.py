@@ -97,9 +97,9 @@ async def serve(
     seconds: float | None,
     clients: int | None,
 ) -> None:
-    """Run proxies and print their events until `seconds` are over or `clients` were served; None means no such limit.
+    """Run proxies and print their events until `seconds` are over or `clients` were served; None means no limit.
 
-    ctrl-C and SIGTERM end it early, with all channels closed.
+    ctrl-C and SIGTERM stop the proxies early and close all channels.
     """
     report = ProxyRunReport(clients=clients)
     async with aiohttp.ClientSession() as session:
@@ -116,7 +116,7 @@ async def serve(
 
 
 class ProxyRunReport:
-    """Prints each event on a line and knows when enough clients were served."""
+    """Prints each event on a line, and counts served clients until there are enough."""
 
     def __init__(self, *, clients: int | None) -> None:
         """Create the report in the volunteers' event loop. `clients` is None for no limit."""

@@ -1,7 +1,7 @@
-"""An agent that re-points consumers in clusters that the control function can't reach, with an operator's kubeconfig.
+"""Re-points consumers in clusters that the control function can't reach, with an operator's kubeconfig.
 
-It takes its steps from the control function, which has stored them before, and keeps no state itself, so that another
-agent, or the same one after a crash, continues where it stopped.
+The control function stores the steps, and the agent applies them. The agent keeps no state, so that another agent, or
+the same one after a crash, continues where it stopped.
 """
 
 import time
@@ -28,7 +28,7 @@ from sluice.splitting.operations import (
     TakeSteps,
 )
 
-MAX_STEP_S = 70.0  # the longest time of a step, with all its requests
+MAX_STEP_S = 70.0  # the longest that a step takes, with all its requests
 BUSY_INTERVAL_S, IDLE_INTERVAL_S = 1.0, 5.0  # seconds until the next call, with and without pending steps
 
 
@@ -59,7 +59,7 @@ class Agent:
     ask: Callable[[Operation[R]], R]
 
     now_s: Callable[[], float] = time.time  # wall clock, which continues while the machine sleeps
-    _said: dict[str, str] = field(default_factory=dict)  # the last printed line, by consumer
+    _last_lines: dict[str, str] = field(default_factory=dict)  # the last printed line, by consumer
 
     @classmethod
     def create(cls, client: ControlClient, contexts: Mapping[str, str], *, kubeconfig: str | None) -> "Agent":
@@ -78,13 +78,13 @@ class Agent:
         return cls(name=f"agent-{new_id()}", clusters=tuple(contexts), consumers=consumers, ask=client.ask)
 
     def look(self) -> float:
-        """Apply the pending steps and return the seconds to wait before the next call. Failures are only noted."""
+        """Apply the pending steps and return the seconds to wait before the next call. Failed calls are printed."""
         asked_s = self.now_s()
         try:
             taken = self.ask(TakeSteps(agent=self.name, clusters=self.clusters))
             if not taken.steps:
                 return IDLE_INTERVAL_S
-            until_s = asked_s + taken.held_s - MAX_STEP_S  # A step must end before its lease does.
+            until_s = asked_s + taken.held_s - MAX_STEP_S  # A step must end before this agent's lease does.
             reports = tuple(self._report(step) for step in taken.steps if self.now_s() < until_s)
             if reports:
                 self.ask(ReportSteps(agent=self.name, reports=reports))
@@ -94,7 +94,7 @@ class Agent:
         return BUSY_INTERVAL_S
 
     def _report(self, step: ConsumerStep) -> StepReport:
-        """Take a step, and print how it went. Returns its report."""
+        """Apply a step, print the consumer's outcome if it has changed, and return the step's report."""
         outcome: Outcome = "waits"
         text = code = ""
         try:
@@ -113,8 +113,8 @@ class Agent:
             outcome, text, code = "failed", str(error), error.code
         name, reason = describe_target(step.target), text if outcome in {"refused", "failed"} else ""
         said = f"{name}: {outcome}, {step.queue}{': ' if reason else ''}{reason}"
-        if self._said.get(name) != said:  # once until it changes
-            self._said[name] = said
+        if self._last_lines.get(name) != said:
+            self._last_lines[name] = said
             document = {"consumer": name, "outcome": outcome, "queue": step.queue, "reason": reason or None}
             print_result(document, said)
         return StepReport(

@@ -152,8 +152,8 @@ def register(
         _check_adopted(site.connect(), adopted, addition)
     if dry_run:
         rows = list(plan_adoption(queue_id, adopted, fifo=fifo, senders=sender or (), keys=addition.keys))
-        planned_ = {"planned": [{"what": what, "how": how} for what, how in rows]}
-        print_result(planned_, lambda: show_table(("would be created", "how"), rows))
+        document = {"planned": [{"what": what, "how": how} for what, how in rows]}
+        print_result(document, lambda: show_table(("would be created", "how"), rows))
         return
     cdk_json.write_text(json.dumps(addition.document, indent=2) + "\n")
     said = f"{queue_id} was added to cdk.json: deploy it with `make deploy`, or `sluice local up`"
@@ -235,7 +235,7 @@ def start(
     time_limit: TimeLimit = None,
     site: SiteOptions,
 ) -> None:
-    """Start a session, print its queues, and keep it until ctrl-C: without a heartbeat it ends within 30 s."""
+    """Start a session, print its queues, and send its heartbeats until ctrl-C; without them it ends within 30 s."""
     queue_filters = read_filters(filter_file, filters or [], jq=jq or [], mirror=mirror or [], key=key)
     client = _client(site)
     _exit_on_sigterm()
@@ -252,7 +252,7 @@ def start(
 
 
 def _exit_on_sigterm() -> None:
-    """Exit through `SystemExit` on SIGTERM, so that a session is stopped even if it isn't ready yet."""
+    """Exit through `SystemExit` on SIGTERM, so that the session is stopped, even if it isn't ready yet."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(SIGNAL_EXIT_BASE + number))
 
 
@@ -319,7 +319,7 @@ def stop(
     *,
     site: SiteOptions,
 ) -> None:
-    """Stop sessions, also other people's. Messages that they haven't read return to the deployed consumer."""
+    """Stop sessions, even of other users. Messages that they haven't read return to the deployed consumer."""
     client = _client(site)
     ended = [client.ask(StopSession(session_id=session_id)) for session_id in session_ids]
     said = "\n".join(f"{ended_session.session_id}: {ended_session.status}" for ended_session in ended)
@@ -383,13 +383,13 @@ def run(
     connection = site.connect()
     client = ControlClient.connect(connection)
     serve = None if function is None else _load_handler(connection, function, handler, batch_size)
-    led = {} if serve else {**remove_aws_variables(os.environ), **program_variables(connection)}
+    environment = {} if serve else {**remove_aws_variables(os.environ), **program_variables(connection)}
     _exit_on_sigterm()
     with open_session(
         client, queue_filters, owner=current_owner(), key=key, time_limit_s=time_limit, progress=print_note
     ) as opened:
         if serve is None:
-            code = run_program(command or [], {**led, **queue_variables(opened, queue or [])}, opened)
+            code = run_program(command or [], {**environment, **queue_variables(opened, queue or [])}, opened)
         else:
             code = serve(opened)
     if opened.reason:
@@ -417,7 +417,7 @@ def agent(
 ) -> None:
     """Re-point consumers in clusters that Lambda can't reach, until ctrl-C.
 
-    It serves consumers with `agent: true` whose `cluster` is named here. With --json each step is a line.
+    The agent serves consumers with `agent: true` in the clusters of --cluster. With --json each step is a line.
     """
     need("kubernetes", "kubernetes")
     from sluice.cli.splitting.agents import Agent, parse_clusters  # noqa: PLC0415 - kubernetes is an extra

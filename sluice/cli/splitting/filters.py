@@ -1,4 +1,4 @@
-"""A session's filters from the command line, as a file in JSON or YAML or as options, checked before any call."""
+"""Reads a session's filters from a JSON or YAML file, or from options, and checks them before any call to AWS."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,8 +22,8 @@ def read_filters(
 ) -> QueueFilters:
     """Read and check the filters that start a session. Raises `BadFilter`, which names the place.
 
-    `key` replaces `{{ key }}` in filters; without filters it selects the messages of every queue that carry it. Parts
-    of the file that have no effect are reported by `say`.
+    `key` replaces `{{ key }}` in filters; without filters, the session gets every queue's messages with this key.
+    Parts of the file that have no effect are reported by `say`.
     """
     if file is not None:
         conflicting = [option for option, value in (("--filter", options), ("--jq", jq), ("--mirror", mirror)) if value]

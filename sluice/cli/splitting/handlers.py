@@ -1,4 +1,4 @@
-"""Invoke a function's handler locally with a session's messages, as Lambda would, and delete what it has processed.
+"""Invokes a function's handler locally with a session's messages, as Lambda would, and deletes the processed ones.
 
 The handler runs in this process and thread, so that a debugger stops in it. Failed messages are redelivered after the
 queue's visibility timeout, as with Lambda.
@@ -26,7 +26,7 @@ from sluice.operator.functions import DeployedFunction
 from sluice.operator.queues import queue_arn
 from sluice.operator.sessions import OpenSession
 
-# Each queue's long poll. The other queues wait meanwhile, and the session's end is noticed that late.
+# Seconds of a queue's long poll. Meanwhile the other queues wait, and the session's end isn't noticed.
 POLL_S = 1
 RETRY_AFTER_S = 5.0
 
@@ -39,12 +39,12 @@ class BadHandler(BadConfiguration):
 
 
 class BadResponse(Exception):
-    """The handler's response is malformed, for which Lambda fails the whole batch."""
+    """The handler's response is malformed, so the whole batch fails, as in Lambda."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """The handler's context argument. The time-out is only reported, never enforced: a debugger may stop in it."""
+    """The handler's context argument. The time-out isn't enforced, because a debugger may stop in the handler."""
 
     function_name: str
     invoked_function_arn: str
@@ -59,7 +59,7 @@ class Context:
     _began_s: float = field(default_factory=time.monotonic)
 
     def get_remaining_time_in_millis(self) -> int:
-        """Return what is left of the function's time-out, at least 0."""
+        """Return the milliseconds until the function's time-out, at least 0."""
         return max(0, int((self._began_s + self.timeout_s - time.monotonic()) * 1_000))
 
 
@@ -75,16 +75,16 @@ class LocalFunction:
         """Set the function's environment variables, then import its code, preferring the working directory.
 
         `handler` defaults to the deployed one. The code's own AWS calls go to the connection's site. Raises
-        `BadHandler`, and whatever the import raises.
+        `BadHandler`, and any error of the import.
         """
         deployed = DeployedFunction.fetch(connection, name)
-        led = {**remove_aws_variables(os.environ), **deployed.variables, **program_variables(connection)}
+        environment = {**remove_aws_variables(os.environ), **deployed.variables, **program_variables(connection)}
         os.environ.clear()
-        os.environ.update(led)
-        where = handler or deployed.handler or ""
-        module, _, attribute = where.replace("/", ".").rpartition(".")  # Lambda's notation may contain a folder.
+        os.environ.update(environment)
+        path = handler or deployed.handler or ""
+        module, _, attribute = path.replace("/", ".").rpartition(".")  # Lambda's notation may contain a folder.
         if not module:
-            raise BadHandler(f"--handler: {where!r} is not MODULE.FUNCTION")
+            raise BadHandler(f"--handler: {path!r} is not MODULE.FUNCTION")
         sys.path.insert(0, os.getcwd())  # noqa: PTH109 - sys.path takes text
         function = getattr(importlib.import_module(module), attribute, None)
         if not callable(function):
@@ -104,7 +104,7 @@ class LocalFunction:
             timeout_s=self.deployed.timeout_s,
         )
         try:
-            # Copied through JSON as Lambda does: a response that JSON can't represent is an error there too.
+            # As in Lambda, event and response are converted to JSON and back, so a response without JSON is an error.
             response = self.handler(json.loads(json.dumps({"Records": records})), context)
             failed = parse_batch_response(json.loads(json.dumps(response)), {record["messageId"] for record in records})
         except Exception:  # noqa: BLE001 - any error of the handler fails the batch
@@ -121,9 +121,9 @@ class LocalFunction:
 
 
 def parse_batch_response(response: object, ids: Collection[str]) -> Collection[str]:
-    """Parse a partial batch response to the ids of the failed messages, none if it reports none.
+    """Return the ids of the failed messages in a handler's response; none if it isn't a partial batch response.
 
-    Raises `BadResponse` for a response for which Lambda fails the whole batch:
+    Raises `BadResponse` in the cases in which Lambda fails the whole batch:
     https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-errorhandling.html
     """
     failures = response.get("batchItemFailures") if isinstance(response, dict) else None
@@ -150,7 +150,7 @@ def serve(function: LocalFunction, queues: Sequence["EventQueue"], opened: OpenS
                 if done:
                     queue.delete(done)
             except QueueGone:
-                opened.send_heartbeat()  # If the machine has slept, the session has expired and its queues are deleted.
+                opened.send_heartbeat()  # notices if the session has expired, for example while the machine slept
                 if not opened.ended.is_set():
                     raise
             except CallFailed as error:
@@ -166,7 +166,7 @@ def serve(function: LocalFunction, queues: Sequence["EventQueue"], opened: OpenS
 
 @dataclass(frozen=True, slots=True)
 class EventQueue:
-    """A queue that is polled as Lambda polls it for a function. Methods raise `QueueGone` or `CallFailed`."""
+    """A queue that is polled as Lambda does for a function. Methods raise `QueueGone` or `CallFailed`."""
 
     queue: ConsumedQueue
     arn: str
@@ -189,7 +189,7 @@ class EventQueue:
 
 
 def build_record(received: Mapping[str, Any], *, arn: str, region: str) -> Record:
-    """Convert a message of `ReceiveMessage` to a record of a Lambda event.
+    """Convert a message from SQS's `ReceiveMessage` to a record of a Lambda event.
 
     https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html
     """
@@ -211,7 +211,7 @@ def build_record(received: Mapping[str, Any], *, arn: str, region: str) -> Recor
 
 
 def _attribute(value: Mapping[str, Any]) -> dict[str, Any]:
-    spelled: dict[str, Any] = {"stringListValues": [], "binaryListValues": [], "dataType": value["DataType"]}
+    common: dict[str, Any] = {"stringListValues": [], "binaryListValues": [], "dataType": value["DataType"]}
     if "BinaryValue" in value:
-        return {"binaryValue": base64.b64encode(value["BinaryValue"]).decode(), **spelled}
-    return {"stringValue": value["StringValue"], **spelled}
+        return {"binaryValue": base64.b64encode(value["BinaryValue"]).decode(), **common}
+    return {"stringValue": value["StringValue"], **common}

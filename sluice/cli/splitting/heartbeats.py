@@ -1,4 +1,4 @@
-"""A session's heartbeats from a separate process, because a debugger stops all threads of the program's own."""
+"""Sends a session's heartbeats from a separate process, because a debugger stops all threads of the main process."""
 
 import select
 import subprocess
@@ -13,13 +13,13 @@ from sluice.operator.functions import ControlClient
 from sluice.operator.sessions import HEARTBEAT_INTERVAL_S
 from sluice.splitting.operations import KeepSession
 
-PACKAGES = Path(__file__).parents[3]  # where `sluice` is
+PACKAGES = Path(__file__).parents[3]  # the folder that contains the package `sluice`
 
 
 @contextmanager
 def heartbeat_process(client: ControlClient, session_id: str, *, environment: Mapping[str, str]) -> Iterator[None]:
-    """Send heartbeats from another process with this environment. It ends with us, also if we are killed."""
-    # It starts outside the working directory, whose files could shadow modules, and in its own session, without ctrl-C.
+    """Send heartbeats from another process with this environment, until the context ends or this process is killed."""
+    # The process starts outside the working directory, whose files could shadow modules, and doesn't get ctrl-C.
     keeper = subprocess.Popen(  # noqa: S603 - our own arguments
         [sys.executable, "-m", __name__, client.function, session_id],
         cwd=PACKAGES,
@@ -45,9 +45,9 @@ def send_heartbeats(client: ControlClient, session_id: str, *, ends_within: Call
 
 
 if __name__ == "__main__":
-    _, function, kept = sys.argv
+    _, function, kept_session = sys.argv
     send_heartbeats(
         ControlClient(connect_user(), function),
-        kept,
+        kept_session,
         ends_within=lambda seconds: bool(select.select([sys.stdin], [], [], seconds)[0]),
     )

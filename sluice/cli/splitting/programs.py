@@ -1,4 +1,4 @@
-"""Run a program on a session's queues: its environment variables, forwarded signals and end."""
+"""Runs a program on a session's queues: sets its environment variables, forwards signals and terminates it."""
 
 import os
 import signal
@@ -21,26 +21,26 @@ def queue_variables(opened: OpenSession, queues: Sequence[str]) -> Mapping[str, 
     """Return the environment variables with the session's queues, from `[VARIABLE=]QUEUE` options.
 
     VARIABLE holds the queue's URL, and a second variable its name: ORDERS_NAME for ORDERS_URL or ORDERS. A VARIABLE
-    that ends in _NAME holds only the name. Explicit variables override second ones of other options.
+    that ends in _NAME holds only the name. A variable from an option overrides the second variable of another option.
 
-    Raises `SessionFailed` for a queue that isn't in the session, and if several are and none is chosen.
+    Raises `SessionFailed` for a queue that isn't in the session, and if no option chooses one of several queues.
     """
     if not queues:
         queues = [queue.queue_id for queue in opened.view.queues]
         if len(queues) > 1:
             raise SessionFailed("the session has several queues: assign each to a variable with --queue VARIABLE=QUEUE")
-    said, beside = dict[str, str](), dict[str, str]()
+    chosen, second = dict[str, str](), dict[str, str]()
     for option in queues:
         variable, _, queue_id = option.rpartition("=")
         variable = variable or DEFAULT_VARIABLE
         url = opened.queue_url(queue_id)
         name = url.rsplit("/", 1)[1]
         if variable.endswith(NAME):
-            said[variable] = name
+            chosen[variable] = name
         else:
-            said[variable] = url
-            beside[variable.removesuffix(URL) + NAME] = name
-    return beside | said
+            chosen[variable] = url
+            second[variable.removesuffix(URL) + NAME] = name
+    return second | chosen
 
 
 def run_program(command: Sequence[str], environment: Mapping[str, str], opened: OpenSession) -> int:
@@ -63,7 +63,7 @@ def run_program(command: Sequence[str], environment: Mapping[str, str], opened: 
                     program.kill()
                     program.wait()
     if program.returncode and not opened.ended.is_set():
-        opened.send_heartbeat()  # If the machine has slept, the queue is deleted, which the program may notice first.
+        opened.send_heartbeat()  # notices if the program failed because the session had expired
     return program.returncode if program.returncode >= 0 else SIGNAL_EXIT_BASE - program.returncode
 
 
@@ -79,12 +79,12 @@ def run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) ->
 
 @contextmanager
 def _forward_signals(program: "subprocess.Popen[bytes]") -> Iterator[None]:
-    def pass_on(number: int, _: Any) -> None:
-        # A terminal sends ctrl-C to the program itself, which is in the foreground too.
+    def forward(number: int, _: Any) -> None:
+        # A terminal sends ctrl-C directly to the program, which is in the foreground, too.
         if number != signal.SIGINT or not os.isatty(0):
             program.send_signal(number)
 
-    before = {number: signal.signal(number, pass_on) for number in FORWARDED_SIGNALS}
+    before = {number: signal.signal(number, forward) for number in FORWARDED_SIGNALS}
     try:
         yield
     finally:

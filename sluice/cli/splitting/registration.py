@@ -1,4 +1,4 @@
-"""Add queues that can be split to cdk.json, from which the stacks read them."""
+"""Adds queues that can be split to cdk.json, from which the stacks read them."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -15,7 +15,7 @@ class BadRegistration(BadConfiguration):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """A cdk.json with one more queue, not written yet. `keys` are KMS key ARNs, `window_s` is the batching window."""
+    """The content of cdk.json with one more queue. `keys` are KMS key ARNs, `window_s` is the batching window."""
 
     document: Mapping[str, Any]
     window_s: int
@@ -23,9 +23,8 @@ class Registration:
 
 
 def add_queue(cdk_json: Path, queue: Mapping[str, Any]) -> Registration:
-    """Add the queue, validated as at synthesis. Raises `BadRegistration` or `BadParameter`."""
-    # CDK's library takes seconds to import, but its parameters are plain Python.
-    from sluice.parameters import Parameters  # noqa: PLC0415 - the project's, which a mere command line may lack
+    """Add a queue to cdk.json's content, and validate it as CDK would. Raises `BadRegistration`, `BadParameter`."""
+    from sluice.parameters import Parameters  # noqa: PLC0415 - may be missing if only the command line is installed
 
     try:
         document = json.loads(cdk_json.read_text())
@@ -40,7 +39,7 @@ def add_queue(cdk_json: Path, queue: Mapping[str, Any]) -> Registration:
 
 
 def build_section(queues: Collection[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Build the section of cdk.json with these queues, validated as at synthesis. Raises `BadParameter`."""
+    """Build the section of cdk.json with these queues, and validate it as CDK would. Raises `BadParameter`."""
     from sluice.parameters import ROOT, Parameters  # noqa: PLC0415 - see above
 
     section = {"splitting": {"queues": [dict(queue) for queue in queues]}}

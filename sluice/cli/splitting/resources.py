@@ -1,7 +1,7 @@
-"""mirrord's custom resources, read as queues that can be split: what `splitting.queues` can say of them. Pure.
+"""Converts mirrord's custom resources to entries of the parameter `splitting.queues`. Pure.
 
-A resource says how a workload finds its queues' names; which queues these are only the cluster knows. What can't be
-taken over is a note.
+A resource tells where a workload finds its queues' names, but only the cluster knows the names. Fields that can't be
+converted are reported as notes.
 """
 
 import re
@@ -19,7 +19,8 @@ from sluice.errors import BadConfiguration, Malformed
 REGISTRY = "MirrordWorkloadQueueRegistry"
 SPLIT_CONFIG = "MirrordSplitConfig"
 PROPERTY_LIST = "MirrordPropertyList"
-LIST_KIND = "List"  # what kubectl puts several into
+UNKNOWN_PLACE = "a place that the resource doesn't name"
+LIST_KIND = "List"  # the kind in which kubectl wraps several resources
 
 _URL = re.compile(r"https://sqs\.([a-z0-9-]+)\.amazonaws\.com/([0-9]{12})/([A-Za-z0-9_-]{1,80}(?:\.fifo)?)")
 _BOOLEANS = {"true": True, "false": False}
@@ -28,12 +29,12 @@ T = TypeVar("T")
 
 
 class BadResource(BadConfiguration):
-    """A resource that can't be read; nothing is imported."""
+    """A resource can't be converted; nothing is imported."""
 
 
 @dataclass(slots=True)
 class ImportedQueues:
-    """The entries of `splitting.queues` by id, and what was to be said on the way."""
+    """The converted entries of `splitting.queues` by queue id, and notes for the user."""
 
     queues: dict[str, dict[str, Any]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -95,7 +96,7 @@ class _Source(Struct, frozen=True, rename="camel"):
         if self.env or self.env_like:
             return f"variable {self.env}" if self.env else f"the variables like {self.env_like}"
         at = self.volume or self.pod_file or {}
-        return f"file {at.get('file') or at.get('path')}" if at else "where its resource doesn't say"
+        return f"file {at.get('file') or at.get('path')}" if at else UNKNOWN_PLACE
 
     @property
     def may_be_several(self) -> bool:
@@ -130,27 +131,27 @@ class _PropertyList(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Queue:
-    """A queue as either kind of resource describes it. `options` are in the words of `splitting.queues`."""
+    """A queue from either kind of resource. `options` has fields of an entry of `splitting.queues`."""
 
     queue_id: str
     kind: str
     workload: str
     namespace: str
-    containers: tuple[str, ...]  # that are meant where a source names none
+    containers: tuple[str, ...]  # for sources that name no containers
     sources: tuple[_Source, ...]
     options: Mapping[str, Any]
 
 
 def import_queues(documents: Iterable[object], *, cluster: str | None = None, by_agent: bool = False) -> ImportedQueues:
-    """Read the resources among the documents, in order. Raises `BadResource`, which names the place.
+    """Convert mirrord's resources among the documents, in order. Raises `BadResource`, which names the place.
 
-    With a cluster the workloads in it are consumers that are re-pointed.
+    With `cluster`, the workloads become consumers that are re-pointed in this cluster.
     """
     result = ImportedQueues()
     resources: list[_Resource] = []
     for document in documents:
         items = document.get("items") if isinstance(document, dict) and document.get("kind") == LIST_KIND else None
-        # Between two lines of dashes there may be nothing.
+        # YAML reads nothing between two lines of dashes as None.
         listed = items if isinstance(items, list) else [] if document is None else [document]
         resources += [
             _convert(item, _Resource, of=f"resource {number}") for number, item in enumerate(listed, len(resources))
@@ -167,13 +168,13 @@ def import_queues(documents: Iterable[object], *, cluster: str | None = None, by
             queues = _read_split_config(resource, lists, result.notes)
         else:
             if resource.kind != PROPERTY_LIST:
-                result.notes.append(f"{resource.title}: nothing of it is about SQS queues")
+                result.notes.append(f"{resource.title}: skipped, as it contains no SQS queues")
             continue
         for queue in queues:
             consumers = [] if cluster is None else list(_consumers(queue, cluster, by_agent=by_agent))
             _add(result, queue, consumers, at=resource.title)
     if not result.queues:
-        raise BadResource(f"there is no SQS queue of a {REGISTRY} or a {SPLIT_CONFIG}")
+        raise BadResource(f"the files contain no SQS queue of a {REGISTRY} or a {SPLIT_CONFIG}")
     return result
 
 
@@ -231,7 +232,7 @@ def _read_split_config(
 
 
 def _read_properties(resource: _Resource, notes: list[str]) -> Mapping[str, Any]:
-    """Read a queue's options from the texts that a property list has."""
+    """Read a queue's options from a property list, in which all values are texts."""
     options: dict[str, Any] = {}
     for property_ in _convert(resource.spec, _PropertyList, of=resource.title).properties:
         at = f"{resource.title}: property {property_.name}"
@@ -246,15 +247,15 @@ def _read_properties(resource: _Resource, notes: list[str]) -> Mapping[str, Any]
                 raise BadResource(f"{at}: {error}") from error
             options["tags"] = _convert(decoded, dict[str, str], of=at)
         else:
-            notes.append(f"{at} isn't taken over")
+            notes.append(f"{at} isn't converted")
     return options
 
 
 def _consumers(queue: _Queue, cluster: str, *, by_agent: bool) -> Iterator[dict[str, Any]]:
-    """Say what of the workload is to be re-pointed. Raises `BadResource` for what can't be."""
+    """Yield a consumer to re-point for each source of the queue's name. Raises `BadResource` if that is impossible."""
     for source in queue.sources:
         if source.pod_file is not None:
-            raise BadResource(f"{queue.queue_id}: {source.words} isn't of a ConfigMap's volume: leave out --cluster")
+            raise BadResource(f"{queue.queue_id}: {source.words} isn't in a ConfigMap's volume: leave out --cluster")
         volume = source.volume or {}
         containers = [] if volume else source.containers or list(queue.containers)
         fields_ = {
@@ -265,7 +266,7 @@ def _consumers(queue: _Queue, cluster: str, *, by_agent: bool) -> Iterator[dict[
             "containers": containers,
             "env": source.env,
             "env_like": source.env_like,
-            "fallback": source.fallback if source.env and containers else None,  # it is for containers by name
+            "fallback": source.fallback if source.env and containers else None,  # valid only with named containers
             "volume": volume.get("name") or volume.get("volume"),
             "file": volume.get("file"),
             "place": {
@@ -279,12 +280,12 @@ def _consumers(queue: _Queue, cluster: str, *, by_agent: bool) -> Iterator[dict[
 
 
 def parse_path(selector: str | None) -> list[str]:
-    """Read `.queues.[].url`, or `.queues[].url`, as the steps of a path."""
+    """Split a selector like `.queues.[].url` or `.queues[].url` into the steps of a path."""
     return [step for step in (selector or "").replace("[]", ".[]").split(".") if step]
 
 
-def _add(found: ImportedQueues, queue: _Queue, consumers: Sequence[Mapping[str, Any]], *, at: str) -> None:
-    """Add the entry that stands for the queue. What it leaves open is for whoever deploys it."""
+def _add(result: ImportedQueues, queue: _Queue, consumers: Sequence[Mapping[str, Any]], *, at: str) -> None:
+    """Add a queue's entry, and notes on what the operator has to complete before the deployment."""
     fallbacks = [source.fallback for source in queue.sources if source.fallback]
     urls = [url for url in map(_URL.fullmatch, fallbacks) if url]
     entry: dict[str, Any] = {
@@ -294,29 +295,31 @@ def _add(found: ImportedQueues, queue: _Queue, consumers: Sequence[Mapping[str, 
         "existing_source_queue_arn": f"arn:aws:sqs:{':'.join(urls[0].groups())}" if len(urls) == 1 else None,
         "consumers": list(consumers) or None,
     }
-    # What is as it is without being said isn't said.
+    # Default values are left out.
     entry = {name: value for name, value in entry.items() if value is not None and value is not False and value != {}}
-    if found.queues.setdefault(queue.queue_id, entry) != entry:
+    if result.queues.setdefault(queue.queue_id, entry) != entry:
         raise BadResource(
-            f"{at}: {queue.queue_id} is another queue already: here an id is one queue's, not a workload's"
+            f"{at}: {queue.queue_id} is the id of another queue already: use a different id for each queue"
         )
-    read_from = " and ".join(source.words for source in queue.sources) or "where its resource doesn't say"
-    then = "it is re-pointed while the queue is split" if consumers else "let it be the main queue's"
-    found.notes.append(f"{queue.queue_id}: {queue.kind} {queue.workload} has the queue's name from {read_from}: {then}")
+    read_from = " and ".join(source.words for source in queue.sources) or UNKNOWN_PLACE
+    then = "it is re-pointed while the queue is split" if consumers else "set it to the main queue's name"
+    result.notes.append(
+        f"{queue.queue_id}: {queue.kind} {queue.workload} has the queue's name from {read_from}: {then}"
+    )
     if len(queue.sources) > 1 or any(source.may_be_several for source in queue.sources):
-        found.notes.append(f"{queue.queue_id}: may be several queues: each needs an entry and an id of its own")
+        result.notes.append(f"{queue.queue_id}: may be several queues: add an entry with its own id for each")
     if "existing_source_queue_arn" not in entry:
-        known = f" but for the name {fallbacks[0]}" if fallbacks else ""
-        found.notes.append(
-            f"{queue.queue_id}: its resource doesn't say which queue it is{known}: "
-            "adopt it by existing_source_queue_arn (and fifo), or have one made"
+        known = f", except its name {fallbacks[0]}" if fallbacks else ""
+        result.notes.append(
+            f"{queue.queue_id}: the resource doesn't tell which queue it is{known}: "
+            "set existing_source_queue_arn (and fifo) to adopt it, or let the deployment create one"
         )
 
 
 def _note_unknown_fields(given: Mapping[str, Any], type_: type[Struct], *, at: str, notes: list[str]) -> None:
-    """Name the fields that the type doesn't have."""
+    """Add a note for each field that the type doesn't have."""
     unknown = sorted(given.keys() - {field_.encode_name for field_ in fields(type_)})
-    notes += [f"{at}.{name} isn't taken over" for name in unknown]
+    notes += [f"{at}.{name} isn't converted" for name in unknown]
 
 
 def _convert(value: object, type_: type[T], *, of: str) -> T:

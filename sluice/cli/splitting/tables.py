@@ -84,5 +84,5 @@ def new_messages(logs: FunctionLogs, *, session: str | None, queue_id: str | Non
 def format_message(message: RoutedMessage) -> str:
     """Format a routed message as a line for people."""
     at = time.strftime("%H:%M:%S", time.localtime(message.at_ms / 1000))
-    who = message.session if message.key == message.session else f"{message.session} ({message.key})"
-    return f"{at}  {message.queue}  {message.mode:<6}  {who}  {message.message}"
+    session = message.session if message.key == message.session else f"{message.session} ({message.key})"
+    return f"{at}  {message.queue}  {message.mode:<6}  {session}  {message.message}"

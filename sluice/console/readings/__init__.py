@@ -1,1 +1,1 @@
-"""Builds the documents of the pages, with the functions behind the commands' `--json`."""
+"""Builds the documents that the pages show, with the functions behind the commands' `--json`."""

@@ -14,9 +14,9 @@ from sluice.rendezvous.counts.statistics import OFFERS, Counts, total
 from sluice.rendezvous.protocol.ends import OPEN, End, list_outcomes
 from sluice.times import MINUTE_MS, day_start_ms, format_day
 
-CHARTED_MINUTES = 60  # that are drawn
+CHARTED_MINUTES = 60  # the period of the charts
 STATISTICS_INTERVAL_S = 5.0
-MAX_METRICS = 100  # queues, routes
+MAX_METRICS = 100  # the number of queues, and of routes, that are counted
 SPLITTER_METRICS = ("MessagesRead", "MessagesUnmatched", "MessagesForwarded", "MessagesMirrored")
 EXCHANGE_METRICS = ("MessagesReceived", "MessagesRouted")
 
@@ -40,13 +40,13 @@ def count_offers(counts: Counts | None) -> Mapping[str, int] | None:
 
 
 def read_part_metrics(site: BudgetedSite, status: Document) -> Mapping[str, Series] | None:
-    """Read today's metrics of the parts that the status has; None where they aren't known yet. Raises `CallFailed`."""
+    """Read today's metrics of the deployed parts; None if they haven't been read yet. Raises `CallFailed`."""
     metrics = dict(_part_metrics(site, status))
     return read_cached_series(site, "overview", metrics, minutes=CHARTED_MINUTES, of_today=True)
 
 
 def _part_metrics(site: BudgetedSite, status: Document) -> Iterator[tuple[str, Metric]]:
-    """Name the metrics of the parts that there are."""
+    """Yield the metrics of the deployed parts, each with a name that begins with the part."""
     if status["rendezvous"]:
         for name in (End.OFFER_MATCHED.value, End.OFFER_WAITING.value, End.OFFER_REFUSED.value):
             yield f"rendezvous {name}", own_metric(site, name, service="broker")
@@ -69,7 +69,7 @@ def _part_metrics(site: BudgetedSite, status: Document) -> Iterator[tuple[str, M
 
 
 def build_counters(status: Document, offers: Mapping[str, int] | None, series: Mapping[str, Series] | None) -> Document:
-    """Count each part's messages in and out, today and per minute; null for what isn't known."""
+    """Count each part's messages in and out, today and per minute; unknown counts are null."""
     at_ms = now_ms()
     counters: dict[str, Any] = {}
     if status["rendezvous"]:
@@ -112,7 +112,7 @@ def sum_depths(status: Document) -> Mapping[str, Mapping[str, int | None]]:
 
 
 def _queues(status: Document) -> Iterator[tuple[str, Sequence[Mapping[str, Any]]]]:
-    """Go through the parts that there are, each with the queues that its functions, or its job, read."""
+    """Yield each deployed part with the queues that its functions, or its job, read."""
     if part := status["rendezvous"]:
         yield "rendezvous", [part["offers_queue"]]
     if part := status["federation"]:
@@ -129,7 +129,7 @@ def _sum(queues: Sequence[Mapping[str, Any]], name: str) -> int | None:
 
 
 def _offers(status: Document, offers: Mapping[str, int] | None) -> dict[str, Any]:
-    """Count received and answered offers. Open offers are added, as the statistics have only those that have ended."""
+    """Count received and answered offers. Open offers are added, because the statistics contain only ended ones."""
     if offers is None:
         return {"in": None, "out": None, "denied": None, "timed_out": None, "open": None}
     is_open = status["rendezvous"]["recent_offers"].get(OPEN, 0)
@@ -143,7 +143,7 @@ def _offers(status: Document, offers: Mapping[str, int] | None) -> dict[str, Any
 
 
 def sum_today(series: Mapping[str, Series] | None, prefixes: Sequence[str], at_ms: int) -> int | None:
-    """Add up what metrics with such names have of today; None where they aren't known."""
+    """Sum today's values of the metrics whose names begin with `prefixes`; None if they are unknown."""
     if series is None:
         return None
     since_ms = day_start_ms(format_day(at_ms))
@@ -157,7 +157,7 @@ def _minutes_document(
 
 
 def sum_by_minute(series: Mapping[str, Series] | None, prefixes: Sequence[str], at_ms: int) -> Sequence[float] | None:
-    """Add up metrics minute by minute, the last minute last; None where they aren't known."""
+    """Sum the metrics whose names begin with `prefixes`, for each charted minute in order; None if unknown."""
     if series is None:
         return None
     values = [0.0] * CHARTED_MINUTES

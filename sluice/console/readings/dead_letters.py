@@ -1,6 +1,6 @@
-"""Page *Dead letters*: the queues with what is moved out of them; letters are looked at when somebody asks for it.
+"""Page *Dead letters*: the dead-letter queues with their moves, and on request the letters of a queue.
 
-To look at a letter is to receive it: so no page does it by itself, again and again, as it does all else.
+Letters are only listed on request, unlike other data: each listing receives them and raises their receive counts.
 """
 
 from collections.abc import Mapping
@@ -35,19 +35,19 @@ MAX_CHARACTERS = 500  # characters of a body, and of an attribute, in a list
 
 
 def read(site: BudgetedSite, _: Query) -> Document:
-    """List the queues, what they hold, and the moves out of them. Raises `NotUsable`, `CallFailed`."""
+    """Read the queues' depths, and the progress of moves out of them. Raises `NotUsable`, `CallFailed`."""
     urls = queue_urls(site)
     queues = [{"queue": name, **held} for name, held in zip(urls, site.read_depths(urls.values()), strict=True)]
     return {"queues": queues, "moves": _moves(site).documents()}
 
 
 def queue_urls(site: BudgetedSite) -> Mapping[str, str]:
-    """Find the queues by their names."""
+    """Return the URLs of the dead-letter queues, by name."""
     return parse_queue_urls(output(site.outputs(OPERATIONS_STACK), OPERATIONS_STACK, "DeadLetterUrls"))
 
 
 def list_letters(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
-    """Look at letters: of what they died, and those that are meant, cut to a length that a list has room for."""
+    """Summarize a queue's letters by reason, and list the selected ones with shortened bodies and attributes."""
     url = find_queue_url(queue_urls(site), text_field(fields, "queue"))
     selection = parse_selection(fields)
     most = number_field(fields, "looked_at", least=1, most=MAX_LOOKED_AT, default=DEFAULT_LOOKED_AT)
@@ -60,24 +60,24 @@ def list_letters(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
 
 
 def show_letter(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
-    """Show one letter, whole, with addresses masked. Raises `BadRequest` where it isn't found any more."""
+    """Return a complete letter, with addresses masked. Raises `BadRequest` if it isn't found any more."""
     url = find_queue_url(queue_urls(site), text_field(fields, "queue"))
     selection = DeadLetterSelection(ids=frozenset({text_field(fields, "id")}))
     most = number_field(fields, "looked_at", least=1, most=MAX_LOOKED_AT, default=DEFAULT_LOOKED_AT)
     letters = filter(selection.includes, peek_letters(site.connection.client("sqs"), url, most=most))
     for letter in letters:
         return dead_letter_document(letter)
-    raise BadRequest("this letter isn't there any more, or is being looked at by somebody else")
+    raise BadRequest("this letter has left the queue, or another user is reading it: try again in a minute")
 
 
 def shorten_letter(letter: DeadLetter) -> Document:
-    """Write a letter for a list; `body_characters` says how long what can be shown of its body is."""
+    """Format a letter for a list; `body_characters` is the length of its body before shortening."""
     document, body = dead_letter_document(letter, most=MAX_CHARACTERS), letter.message.body
     return {**document, "body_characters": len(document["body"] if has_description(body) else body)}
 
 
 def parse_selection(fields: Mapping[str, Any]) -> DeadLetterSelection:
-    """Read which letters are meant. Raises `BadRequest` for a reason that is none."""
+    """Parse a form's selection of letters. Raises `BadRequest` for an unknown reason."""
     try:
         reasons = frozenset(map(Reason, text_list_field(fields, "reasons")))
     except ValueError as error:
@@ -89,11 +89,11 @@ def parse_selection(fields: Mapping[str, Any]) -> DeadLetterSelection:
     )
 
 
-# What may be done
+# Actions
 
 
 def redrive(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
-    """Put letters back where they came from, beside what else the page does; `read` says how far it is."""
+    """Start redriving letters to their source queues in the background; `read` returns the progress."""
     queue, url, selection = _parse_target(site, fields)
     sqs = site.connection.client("sqs")
     return _moves(site).begin(
@@ -102,10 +102,10 @@ def redrive(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
 
 
 def purge(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
-    """Throw letters away, of those that are there now; who wants that has typed the queue's name."""
+    """Start deleting letters that are in the queue now. Raises `BadRequest` if the user hasn't typed its name."""
     queue, url, selection = _parse_target(site, fields)
     if text_field(fields, "typed") != queue:
-        raise BadRequest(f"these letters can't be brought back: type {queue} to go on")
+        raise BadRequest(f"deleted letters can't be restored: type {queue} to continue")
     sqs, until_ms = site.connection.client("sqs"), now_ms()
     return _moves(site).begin(
         queue, "purge", lambda may_go_on: prepare_purge(sqs, url, selection, until_ms=until_ms, may_go_on=may_go_on)
@@ -113,7 +113,7 @@ def purge(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
 
 
 def _parse_target(site: BudgetedSite, fields: Mapping[str, Any]) -> tuple[str, str, DeadLetterSelection]:
-    """Read which queue is meant, with its URL, and which of its letters."""
+    """Parse a form's queue and selection of letters, and find the queue's URL."""
     queue = text_field(fields, "queue")
     return queue, find_queue_url(queue_urls(site), queue), parse_selection(fields)
 
@@ -123,8 +123,8 @@ def _moves(site: BudgetedSite) -> Moves:
 
 
 def stop_move(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
-    """Stop the move out of a queue, after the batch that is under way."""
+    """Stop the move out of a queue after its current batch. Raises `NoSuchQueue` if no move is running."""
     queue = text_field(fields, "queue")
     if not _moves(site).stop(queue):
-        raise NoSuchQueue(f"nothing is moved out of {queue}")
+        raise NoSuchQueue(f"no letters of {queue} are being moved")
     return {"queue": queue}

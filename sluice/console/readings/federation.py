@@ -1,4 +1,4 @@
-"""Page *Federation*: the map of all sites, this one's routes and links with their rates, exchanges and bindings."""
+"""Page *Federation*: the map of all sites, and the page's site with its routes, links, exchanges and bindings."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -25,17 +25,17 @@ from sluice.operator.functions import FEDERATION
 from sluice.operator.metrics import Series
 from sluice.times import MINUTE_MS
 
-MINUTES = 15  # of which messages are counted
-MAX_COUNTED = 200  # routes: each is a metric, and CloudWatch takes money for each that it gives
-MAX_BINDINGS = 2_000  # that a page is told
+MINUTES = 15  # the period in which messages are counted
+MAX_COUNTED = 200  # routes; each has a metric, and CloudWatch charges for each metric read
+MAX_BINDINGS = 2_000  # sent to a page
 BINDINGS_INTERVAL_S = 6.0
 MAX_EXCHANGES = 1_000
 
 
 def read(site: BudgetedSite, query: Query) -> Document:
-    """Read it. What can't be read of it is null, with the reason in `troubles`. Raises `NotUsable`, `CallFailed`."""
+    """Read the page's data; unreadable data are null, with reasons in `troubles`. Raises `NotUsable`, `CallFailed`."""
     view, troubles = read_site_view(site), dict[str, str]()
-    # Its own functions come before peers', which take what the round has left.
+    # The site's own functions are invoked before the peers', which get the round's remaining calls.
     ask = partial(site.read_cached, "bindings", lambda: site.client(FEDERATION).ask(ListBindings()), calls=0)
     bindings = try_reading(troubles, "bindings", lambda: ask(every_s=BINDINGS_INTERVAL_S))
     sites = try_reading(troubles, "the map", lambda: discover_peers(site))
@@ -71,14 +71,14 @@ def read(site: BudgetedSite, query: Query) -> Document:
 
 
 def read_rates(site: BudgetedSite, _: Query) -> Document:
-    """Read what a site's routes forwarded, for the map of another one. Raises `NotUsable`, `CallFailed`."""
+    """Read a site's forwarded messages by route, for another site's map. Raises `NotUsable`, `CallFailed`."""
     view = read_site_view(site)
     series = _read_forwarded(site, view) or {}
     return {"tag": view.tag, "routes": {name: _minutes(counted) for name, counted in series.items()}}
 
 
 def _route(site: BudgetedSite, view: SiteView, route: BridgeView, series: Mapping[str, Series]) -> dict[str, Any]:
-    """Say a route with the queue that it reads here; `queue` is null where its messages wait at its peer."""
+    """Format a route with the queue that it reads at this site; `queue` is null if its messages wait at the peer."""
     link = view.find_link(route.link)
     here = (view.tag, "?") if route.src_is_local else ("?", view.tag)
     source, dest = here if link is None else find_site_tags(route, link, here=view.tag)
@@ -103,14 +103,14 @@ def _route(site: BudgetedSite, view: SiteView, route: BridgeView, series: Mappin
 
 
 def _read_forwarded(site: BudgetedSite, view: SiteView) -> Mapping[str, Series] | None:
-    """Read what each route forwarded; None where that isn't known yet. Raises `CallFailed`."""
+    """Read the forwarded messages of each route; None if they haven't been read yet. Raises `CallFailed`."""
     names = [bridge.name for bridge in view.bridges[:MAX_COUNTED]]
     metrics = {name: own_metric(site, "MessagesForwarded", service="bridge", route=name) for name in names}
     return read_cached_series(site, "routes", metrics, minutes=MINUTES) if metrics else {}
 
 
 def _minutes(series: Series) -> list[int]:
-    """Count each of the last minutes, the newest last."""
+    """Sum a series for each of the last `MINUTES` minutes, the newest last."""
     now = now_ms() // MINUTE_MS
     counts = dict.fromkeys(range(now - MINUTES + 1, now + 1), 0)
     for at_ms, value in series:
@@ -125,15 +125,15 @@ def _minutes(series: Series) -> list[int]:
 def send_command(
     operation: type[CommandBridge | CommandLink], site: BudgetedSite, fields: Mapping[str, Any]
 ) -> Document:
-    """Pause, resume, drain or retry a route or a link. Raises what the command raises."""
+    """Pause, resume, drain or retry a route or a link. Raises the errors of the command."""
     name, command = text_field(fields, "name"), text_field(fields, "what")
     if command not in set(Command):
-        raise BadRequest(f"what: {command[:80]!r} is none of {', '.join(Command)}")
+        raise BadRequest(f"what: {command[:80]!r} is not one of {', '.join(Command)}")
     site.client(FEDERATION).ask(operation(name=name, what=Command(command)))
     return {"name": name, "done": command}
 
 
 def redrive_route(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
-    """Put a route's dead letters back into its queue. Raises what the command raises."""
+    """Redrive a route's dead letters into its queue. Raises the errors of `sluice route redrive`."""
     redriven = site.client(FEDERATION).ask(Redrive(name=text_field(fields, "name")))
     return {"redriven": redriven.redriven}

@@ -17,14 +17,14 @@ from sluice.operator.logs import FunctionLogs, LogLine
 from sluice.rendezvous.protocol.addresses import mask_addresses
 from sluice.stages import add_stage_prefix
 
-FUNCTION_PREFIX = "Sluice"  # what names of functions begin with, at a stage after its own
+FUNCTION_PREFIX = "Sluice"  # the prefix of functions' names, after the stage's prefix
 SERVICE_VARIABLE = "POWERTOOLS_SERVICE_NAME"
 GROUPS_INTERVAL_S = 600.0
 LINES_INTERVAL_S = 3.0
 LOOK_BACK_MS = 15 * 60_000
 TRACE_LOOK_BACK_MS = 60 * 60_000
-STRUCTURED = "level"  # a word that each line of the functions' own log has, and no other
-MAX_LINES = 500  # kept of a tail
+STRUCTURED = "level"  # a word that only the structured lines of the functions contain
+MAX_LINES = 500  # kept in a tail
 MAX_TAILS = 20
 MAX_TRACE = 200  # characters
 MAX_FIELD = 4_000  # characters
@@ -33,26 +33,26 @@ STANDARD_FIELDS = frozenset({"level", "location", "message", "timestamp", "servi
 
 @dataclass(slots=True)
 class Tail:
-    """The last lines with a word, of all functions."""
+    """The last lines that contain a word, from the logs of all functions."""
 
     since_ms: int
     lines: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=MAX_LINES))
     logs: dict[str, FunctionLogs] = field(default_factory=dict)
 
     def note(self, service: str, logs: FunctionLogs, word: str, *, may_go_on: Callable[[], bool]) -> None:
-        """Add the lines that a function has said since it was asked last, as far as the calls go."""
+        """Add a function's lines since the last call, while `may_go_on` permits further requests."""
         for line in logs.new_lines(word, now_ms=now_ms(), may_go_on=may_go_on):
             self.lines.append(line_document(service, line))
 
 
 @dataclass(slots=True)
 class Tails:
-    """By word; of many the oldest go."""
+    """Tails by word. The oldest one is removed if there are more than `MAX_TAILS`."""
 
     by_word: dict[str, Tail] = field(default_factory=dict)
 
     def of(self, word: str, *, since_ms: int) -> Tail:
-        """Give the tail of a word, from some time on where it is new."""
+        """Return the tail of a word; a new tail begins at `since_ms`."""
         if word not in self.by_word:
             while len(self.by_word) >= MAX_TAILS:
                 del self.by_word[next(iter(self.by_word))]
@@ -61,9 +61,9 @@ class Tails:
 
 
 def read(site: BudgetedSite, query: Query) -> Document:
-    """Read the lines that are kept, the newest first, and those that came; functions are asked by turns.
+    """Read new lines, from the functions in turn, and return all kept lines, the newest first.
 
-    `trace` is a trace's id, or any other word. Raises `BadRequest`, and `CallFailed` where no function can be listed.
+    The query's `trace` is a trace id or any word. Raises `BadRequest`, and `CallFailed` if listing functions fails.
     """
     trace = query.get("trace", "")
     if len(trace) > MAX_TRACE or '"' in trace:
@@ -86,7 +86,7 @@ def read(site: BudgetedSite, query: Query) -> Document:
 
 
 def log_groups(connection: Connection) -> Mapping[str, str]:
-    """Find the log group of each of the site's functions, by what a function calls itself. Raises `CallFailed`."""
+    """Find the log groups of the site's functions, by the functions' service names. Raises `CallFailed`."""
     prefix = add_stage_prefix(FUNCTION_PREFIX, connection.stage)
     functions = [function for page in connection.pages("lambda", "list_functions") for function in page["Functions"]]
     return {
@@ -98,7 +98,7 @@ def log_groups(connection: Connection) -> Mapping[str, str]:
 
 
 def line_document(service: str, line: LogLine) -> Mapping[str, Any]:
-    """Write a line: its level, what happened, and the fields beside; one that isn't structured is its text alone."""
+    """Format a line with its level, event and fields; a line that isn't structured has only its text as event."""
     try:
         record = read_json(line.text)
     except ValueError:

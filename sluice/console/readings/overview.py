@@ -20,8 +20,8 @@ from sluice.operator.alarms import list_deployments, read_alarm_changes, read_al
 from sluice.operator.site_status import read_site
 from sluice.times import HOUR_MS
 
-FUNCTIONS = 4  # that the parts of a status are asked through
-LOCAL_FUNCTIONS = 3  # of the pipeline it is a folder
+FUNCTIONS = 4  # invoked for a site's status
+LOCAL_FUNCTIONS = 3  # a local pipeline is read from a folder, not from a function
 ALARMS_INTERVAL_S = 15.0
 LOCAL_ALARMS_INTERVAL_S = 5.0
 HISTORY_INTERVAL_S = 60.0
@@ -29,7 +29,7 @@ MAX_SHOWN = 50
 
 
 def read(site: BudgetedSite, _: Query) -> Document:
-    """Read all of it. What can't be read says why in `troubles`. Raises `NotUsable` where no part can be asked."""
+    """Read the page's data; unreadable data are null, with reasons in `troubles`. Raises `NotUsable` without any."""
     site.reserve_calls(LOCAL_FUNCTIONS if site.is_local else FUNCTIONS)
     status = to_document(read_site(site).document)
     troubles: dict[str, str] = {}
@@ -53,7 +53,7 @@ def read(site: BudgetedSite, _: Query) -> Document:
 def _recent_changes(
     site: BudgetedSite, status: Document, troubles: dict[str, str], *, since_ms: int
 ) -> Sequence[Mapping[str, Any]]:
-    """List what changed since then, newest first: deployments, alarms, sessions and runs that began."""
+    """List changes since a time, the newest first: deployments, alarms, started sessions and started runs."""
     alarm_changes = try_reading(
         troubles,
         "alarms' history",

@@ -1,4 +1,4 @@
-"""Page *Pipeline*: runs, how landing goes, tables with their versions."""
+"""Page *Pipeline*: runs, landed rows by minute, and tables with their versions."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,23 +20,23 @@ from sluice.pipeline.tables import Files, TableVersion
 from sluice.rendezvous.protocol.addresses import mask_addresses
 from sluice.times import MINUTE_MS
 
-CHARTED_MINUTES = 60  # of landing that are drawn
+CHARTED_MINUTES = 60  # the period of the chart of landed rows
 TABLES_INTERVAL_S = 20.0
 LOCAL_TABLES_INTERVAL_S = 2.0
 SHOWN_VERSIONS = 20
 SHOWN_RUNS = 20
-MAX_ROWS = 200  # of the quarantine
-MAX_BODY = 20_000  # characters of a body that are shown
+MAX_ROWS = 200  # quarantined messages
+MAX_BODY = 20_000  # characters
 QUARANTINE = "quarantine"
-# Tables' folders, as the jobs name them in the places that they are told.
+# The tables' folders, relative to the folder or bucket in which the jobs write.
 QUARANTINED, HOURLY, MESSAGES = "quarantine/quarantine", "statistics/hourly", "tables/messages"
 
 
 def read(site: BudgetedSite, _: Query) -> Document:
-    """Read it. What can't be read of it is null, with the reason in `troubles`. Raises `NotDeployed`, `CallFailed`."""
+    """Read the page's data; unreadable data are null, errors in `troubles`. Raises `NotDeployed`, `CallFailed`."""
     outputs, troubles = site.outputs(STACK), dict[str, str]()
     view: PipelineView = site.pipeline().ask(ShowPipeline())
-    files = try_reading(troubles, "what is landed", lambda: open_landed_files(site))
+    files = try_reading(troubles, "landed files", lambda: open_landed_files(site))
     [queue] = site.read_depths([output(outputs, STACK, "QueueUrl")])
     tables = (files and try_reading(troubles, "tables", lambda: read_tables(site, files, outputs))) or {}
     return {
@@ -50,17 +50,17 @@ def read(site: BudgetedSite, _: Query) -> Document:
 
 
 def open_landed_files(site: BudgetedSite) -> Files:
-    """Give what the jobs have written. Raises `NotDeployed`, `NotUsable`."""
+    """Open the files that the jobs have written. Raises `NotDeployed`, `NotUsable`."""
     if site.is_local:
         return FolderFiles(site.jobs_folder())
     return BucketFiles(site.connection.client("s3"), output(site.outputs(STACK), STACK, "BucketName"))
 
 
-# What is landed
+# Tables
 
 
 def count_landed(versions: Sequence[TableVersion], *, at_ms: int) -> Sequence[Document]:
-    """Count the rows and the batches of each of the last minutes, the newest last. Rewritten files don't count."""
+    """Count landed rows and batches for each charted minute, in order. Versions that remove files don't count."""
     rows, batches = Counter[int](), Counter[int]()
     for version in versions:
         if not version.removed_files:
@@ -76,7 +76,7 @@ def count_landed(versions: Sequence[TableVersion], *, at_ms: int) -> Sequence[Do
 def read_tables(
     site: BudgetedSite, files: Files, outputs: Mapping[str, str]
 ) -> Mapping[str, tuple[Sequence[TableVersion], int | None]]:
-    """Read each table's versions, the newest first, and its number of rows, None where that isn't known."""
+    """Read each table's versions, the newest first, and its number of rows; None if that is unknown."""
     tables: dict[str, tuple[Sequence[TableVersion], int | None]] = {}
     for name, folder in (("messages", MESSAGES), (QUARANTINE, QUARANTINED), ("hourly", HOURLY)):
         if name == "messages" and outputs.get("TableFormat") == TableFormat.ICEBERG:
@@ -92,7 +92,7 @@ def read_tables(
 
 
 def read_table(site: BudgetedSite, files: Files, name: str, folder: str, *, in_full: bool = False) -> CachedTable:
-    """Give a table as it is known after a look at what is new: as far as the round's calls go, unless `in_full`."""
+    """Return a table after reading its new versions, within the round's budget of calls unless `in_full`."""
     table = site.memory.of(f"table {name}", lambda: CachedTable(folder))
     every_s, cost = (LOCAL_TABLES_INTERVAL_S, 0) if site.is_local else (TABLES_INTERVAL_S, 1)
     site.read_cached(("table", name), lambda: table.look(files), every_s=every_s, calls=cost)
@@ -104,7 +104,7 @@ def read_table(site: BudgetedSite, files: Files, name: str, folder: str, *, in_f
 
 
 def quarantine(site: BudgetedSite, _: Mapping[str, Any]) -> Document:
-    """Show what couldn't be landed, the newest first, without addresses and session descriptions.
+    """Return messages that couldn't be landed, the newest first, with addresses and session descriptions masked.
 
     Raises `BadConfiguration`, `CallFailed`, `Malformed`.
     """
@@ -140,17 +140,17 @@ def _format_quarantined(row: Mapping[str, Any]) -> Document:
 
 
 def start_job(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
-    """Start a job, as `sluice pipeline start`. Raises what the command raises."""
+    """Start a job, as `sluice pipeline start` does. Raises the command's errors."""
     parameters = {name: value for name, value in fields.items() if name != "job" and value not in (None, "")}
     return to_document(site.pipeline().ask(parse_start_operation(text_field(fields, "job", default=LAND), parameters)))
 
 
 def stop_job(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
-    """End a job's runs, as `sluice pipeline stop`. Raises what the command raises."""
+    """Stop a job's runs, as `sluice pipeline stop` does. Raises the command's errors."""
     operation: StopJob = parse_request({"op": "stop", "job": text_field(fields, "job", default=LAND)}, StopJob)
     return to_document(site.pipeline().ask(operation))
 
 
 def drain(site: BudgetedSite, _: Mapping[str, Any]) -> Document:
-    """Land what the queue holds, then stop. Raises what the command raises."""
+    """Land the queue's messages, then stop, as `sluice pipeline drain` does. Raises the command's errors."""
     return to_document(site.pipeline().ask(DrainQueue()))

@@ -1,4 +1,4 @@
-"""Page *Rendezvous*: `sluice rendezvous status --json`, and beside it who came today, and who waits."""
+"""Page *Rendezvous*: the document of `sluice rendezvous status --json`, today's statistics, and the latest offers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -26,12 +26,12 @@ from sluice.rendezvous.protocol.pace import Pace, compute_pace
 
 LATEST_INTERVAL_S = 5.0
 POLL_RATE_INTERVAL_S = 10.0
-MAX_SHOWN = 50  # of the last offers
+MAX_SHOWN = 50  # latest offers
 POLL_METRICS = (*list_metrics("poll"), End.ANSWER_TOO_LATE.value)
 
 
 def read(site: BudgetedSite, _: Query) -> Document:
-    """Read all of it. What can't be read says why in `troubles`. Raises `NotUsable`, `CallFailed`."""
+    """Read the page's data; unreadable data are null, with reasons in `troubles`. Raises `NotUsable`, `CallFailed`."""
     deployment = read_deployment(site.connection, site.outputs(STACK))
     status = rendezvous_document(build_status(site.rendezvous().result(), deployment, region=site.connection.region))
     troubles: dict[str, str] = {}
@@ -46,7 +46,7 @@ def read(site: BudgetedSite, _: Query) -> Document:
         return compute_pace(*store.read_recent_counts(now_ms=at_ms), now_ms=at_ms)
 
     ask_pace = partial(site.read_cached, "pace", read_pace, every_s=POLL_RATE_INTERVAL_S, calls=2)
-    pace = try_reading(troubles, "how many poll", ask_pace)
+    pace = try_reading(troubles, "poll rates", ask_pace)
     latest = try_reading(troubles, "the last offers", lambda: _read_latest_offers(site, deployment))
     return {
         "status": status,
@@ -60,7 +60,7 @@ def read(site: BudgetedSite, _: Query) -> Document:
 
 
 def _today(counts: Counts | None) -> Document | None:
-    """Count today's offers and polls; what is told apart by several labels stands under each."""
+    """Count today's offers and polls by label: each offer counts once by country, by NAT and by method."""
     if counts is None:
         return None
     offers = {
@@ -84,7 +84,7 @@ def _today(counts: Counts | None) -> Document | None:
 
 
 def _pools(waiting: Mapping[str, int], pace: Pace | None) -> Sequence[Document]:
-    """Say of each pool how many polls are held now, and how many proxies there are by the last minutes' counts."""
+    """Return each pool's held polls, and its number of proxies as estimated from the last minutes' polls."""
     pools = []
     for pool in Pool:
         pool_rates = None if pace is None else pace.of(pool)
@@ -101,7 +101,7 @@ def _pools(waiting: Mapping[str, int], pace: Pace | None) -> Sequence[Document]:
 
 
 def _read_latest_offers(site: BudgetedSite, deployment: Deployment) -> Sequence[LatestOffer] | None:
-    """Read the shards by turns; None until one is known."""
+    """Read the latest offers from the table's shards in turn; None until one shard has been read."""
     client = site.connection.client("dynamodb")
     known = [
         site.read_cached_in_turn(
@@ -118,7 +118,7 @@ def _read_latest_offers(site: BudgetedSite, deployment: Deployment) -> Sequence[
 
 
 def answer_latency(latest: Sequence[LatestOffer]) -> Document:
-    """Say how long the latest offers waited for their answer."""
+    """Return how long the latest offers waited for their answers, in milliseconds."""
     took = [offer.answered_ms for offer in latest if offer.answered_ms is not None]
     return {
         "answered": len(took),

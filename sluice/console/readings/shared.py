@@ -25,16 +25,16 @@ def try_reading(troubles: dict[str, str], name: str, task: Callable[[], T]) -> T
 
 
 def own_metric(site: BudgetedSite, name: str, **dimensions: str) -> Metric:
-    """Name a metric that the site's functions publish."""
+    """Return a metric that the site's functions publish, in its stage's namespace."""
     return Metric(namespace=add_stage_prefix(NAMESPACE, site.connection.stage), name=name, dimensions=dimensions)
 
 
 def read_cached_series(
     site: BudgetedSite, kind: str, metrics: Mapping[str, Metric], *, minutes: int, of_today: bool = False
 ) -> Mapping[str, Series] | None:
-    """Read the last minutes of metrics by name, from the cache if they are recent; None until all are known.
+    """Read the last minutes of metrics by name, from the cache if they are recent; None until all have been read.
 
-    `of_today`: all of today too, in UTC. Raises `CallFailed`.
+    `of_today` extends the period to the start of today, in UTC. Raises `CallFailed`.
     """
     names, at_ms = list(metrics), now_ms()
     since_ms = at_ms - minutes * MINUTE_MS

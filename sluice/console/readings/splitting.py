@@ -12,10 +12,10 @@ from sluice.operator.metrics import Metric
 from sluice.operator.sessions import session_document
 from sluice.splitting.operations import ShowSplitting, SplittingView, StopSession
 
-MINUTES = 15  # of which messages are counted
-MAX_COUNTED = 100  # queues; so many sessions too: each is a metric, and CloudWatch takes money for each that it gives
+MINUTES = 15  # the period in which messages are counted
+MAX_COUNTED = 100  # queues, and sessions; each has a metric, and CloudWatch charges for each metric read
 QUEUE_METRICS = {"read": "MessagesRead", "main": "MessagesUnmatched", "mirrored": "MessagesMirrored"}
-Counts = Mapping[tuple[str, str], int]  # by queue id, and what of it: one of `OF_QUEUES`, or a session's id
+Counts = Mapping[tuple[str, str], int]  # by queue id, and a key of `QUEUE_METRICS` or a session's id
 
 
 def read(site: BudgetedSite, _: Query) -> Document:
@@ -27,7 +27,7 @@ def read(site: BudgetedSite, _: Query) -> Document:
     }
     try:
         counts, uncounted = _counts(site, view), None
-    except CallFailed as error:  # to read metrics is a permission of its own
+    except CallFailed as error:  # reading metrics needs a separate permission
         counts, uncounted = None, str(error)
     return {
         "queues": [
@@ -57,24 +57,24 @@ def read(site: BudgetedSite, _: Query) -> Document:
 
 
 def stop_session(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
-    """End a session, whoever started it. Raises what `sluice split stop` raises."""
+    """Stop a session of any user. Raises the errors of `sluice split stop`."""
     stopped = site.client(SPLITTING).ask(StopSession(session_id=text_field(fields, "session_id")))
     return session_document(stopped)
 
 
 def read_splitting(site: BudgetedSite) -> SplittingView:
-    """Ask for queues and sessions, once a round. Raises `NotUsable`, `CallFailed`."""
+    """Read queues and sessions, once per round. Raises `NotUsable`, `CallFailed`."""
     view: SplittingView = site.run_once("splitting", lambda: site.client(SPLITTING).ask(ShowSplitting())).result()
     return view
 
 
 def _counts(site: BudgetedSite, view: SplittingView) -> Counts | None:
-    """Count what the last minutes had; None where that isn't known yet. Raises `CallFailed`."""
+    """Count the messages of the last minutes; None if they haven't been read yet. Raises `CallFailed`."""
     metrics: dict[str, Metric] = {}
     for queue in view.queues[:MAX_COUNTED]:
         for what, name in QUEUE_METRICS.items():
             metrics[f"{queue.queue_id}\n{what}"] = own_metric(site, name, service="splitter", queue=queue.queue_id)
-    # Sessions beyond the limit only show the total that the control function counts.
+    # For sessions beyond the limit, the page only shows the total that the control function counts.
     for session in sorted(view.sessions, key=lambda session: -session.messages)[:MAX_COUNTED]:
         dimensions = {"service": "splitter", "session": session.session_id}
         for own in session.queues:

@@ -1,16 +1,16 @@
-// The frame around the pages: which one is shown, of which site, and whether it is live.
+// Draws the frame around the pages: their navigation, the choice of a site, and the state of the connection.
 //
 // A page's address is `#/NAME?site=SITE&…`. Its module has
-//   topics(place)   what it follows, as `READING@SITE`, with `?name=value` after it
-//   render(place)   what it shows, as nodes; called when the place or a reading changes
-// and a place has `sites`, `site` (one of them), `query` (URLSearchParams), `actions` (whether any are allowed),
-// `readings` (by topic: `document` or `error`), `go(changes)`, `href(name, changes)`, `notice(text, kind)`, `redraw()`,
-// `done(doing, said)`.
+//   topics(place)   returns the topics that it follows: `READING@SITE`, with an optional query `?name=value`
+//   render(place)   returns the nodes that it shows; called when the place or a reading changes
+// and a place has `sites`, `site` (one of them), `query` (URLSearchParams), `actions` (whether they are allowed),
+// `readings` (by topic: `document` or `error`), `go(changes)`, `buildHref(name, changes)`, `redraw()`, and
+// `report(promise, text)`.
 
 import { el, show } from "./dom.js";
 import { follow } from "./stream.js";
 
-// In the navigation's order. Each is a module of `pages/` that is loaded once somebody opens it.
+// The pages in the navigation's order. A page's module in `pages/` is loaded when the page is first opened.
 const PAGES = ["Overview", "Rendezvous", "Splitting", "Federation", "Pipeline", "Dead letters", "Log"].map((title) => ({
   title,
   name: title.toLowerCase().replace(" ", "-"),
@@ -21,12 +21,12 @@ const NOTICE_MS = 8_000;
 const main = document.getElementById("main");
 const state = { watched: null, page: null, module: null, place: null, close: null, topics: "" };
 
-function address() {
+function parseAddress() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
   return { name: path || PAGES[0].name, query: new URLSearchParams(query ?? "") };
 }
 
-function href(name, changes = {}) {
+function buildHref(name, changes = {}) {
   const query = new URLSearchParams();
   const site = state.place?.query.get("site");
   if (site && !("site" in changes)) query.set("site", site);
@@ -37,9 +37,9 @@ function href(name, changes = {}) {
   return `#/${name}${text ? `?${text}` : ""}`;
 }
 
-function placed(name, query) {
-  const sites = state.watched.sites.map((each, number) => ({ ...each, number }));
-  const site = sites.find((each) => each.name === query.get("site")) ?? sites[0];
+function buildPlace(name, query) {
+  const sites = state.watched.sites.map((watched, number) => ({ ...watched, number }));
+  const site = sites.find((candidate) => candidate.name === query.get("site")) ?? sites[0];
   const kept = state.place && state.page?.name === name ? state.place.readings : new Map();
   return {
     sites,
@@ -47,7 +47,7 @@ function placed(name, query) {
     query,
     actions: state.watched.actions,
     readings: kept,
-    href,
+    buildHref,
     go: (changes, { replace = false } = {}) => {
       const next = new URLSearchParams(query);
       for (const [key, value] of Object.entries(changes)) {
@@ -62,15 +62,14 @@ function placed(name, query) {
         location.hash = hash;
       }
     },
-    notice,
-    done,
+    report,
     redraw: draw,
   };
 }
 
 async function route() {
-  const { name, query } = address();
-  const page = PAGES.find((each) => each.name === name);
+  const { name, query } = parseAddress();
+  const page = PAGES.find((candidate) => candidate.name === name);
   const isNew = page !== state.page;
   if (!page) {
     state.close?.();
@@ -80,11 +79,11 @@ async function route() {
     return;
   }
   const module = await import(`./pages/${page.name}.js`);
-  if (address().name !== name) return; // somebody has gone on meanwhile
-  state.place = placed(name, query);
+  if (parseAddress().name !== name) return; // the user has opened another page meanwhile
+  state.place = buildPlace(name, query);
   Object.assign(state, { page, module });
   document.title = `${page.title} · Sluice`;
-  frame();
+  drawFrame();
   const topics = module.topics(state.place);
   if (isNew || topics.join() !== state.topics) {
     state.close?.();
@@ -92,7 +91,7 @@ async function route() {
     state.topics = topics.join();
     if (isNew) main.replaceChildren();
     draw();
-    state.close = follow(topics, told, live);
+    state.close = follow(topics, receiveReading, showConnection);
   } else {
     draw();
   }
@@ -101,9 +100,9 @@ async function route() {
   state.shown = true;
 }
 
-function told(reading) {
+function receiveReading(reading) {
   const before = state.place.readings.get(reading.topic);
-  // What fails now was there a moment ago: that stays, with what is wrong.
+  // If a reading fails, the page keeps the topic's last document and shows the error.
   state.place.readings.set(reading.topic, { document: before?.document, error: null, ...reading, atMs: Date.now() });
   draw();
 }
@@ -118,48 +117,48 @@ function draw() {
   }
 }
 
-function frame() {
+function drawFrame() {
   const { sites, site } = state.place;
   show(
     document.getElementById("pages"),
     el("ul", {}, PAGES.map((page) =>
-      el("li", { "data-key": page.name }, el("a", { href: href(page.name), "aria-current": page === state.page ? "page" : null }, page.title)),
+      el("li", { "data-key": page.name }, el("a", { href: buildHref(page.name), "aria-current": page === state.page ? "page" : null }, page.title)),
     )),
   );
-  // On a narrow screen the pages are a strip that scrolls by itself.
+  // On a narrow screen, the navigation is a strip that scrolls to the current page.
   document.querySelector("#pages [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   const choose = (event) => state.place.go({ site: event.target.value });
   show(
     document.getElementById("chooser"),
     sites.length > 1
       ? el("label", { class: "field" }, el("span", { class: "quiet" }, "Site"),
-          el("select", { onchange: choose }, sites.map((each) =>
-            el("option", { value: each.name, selected: each === site }, each.name))))
+          el("select", { onchange: choose }, sites.map((option) =>
+            el("option", { value: option.name, selected: option === site }, option.name))))
       : el("span", { class: "quiet" }, site?.name ?? "no site"),
   );
   const select = document.querySelector("#chooser select");
   if (select) select.value = site.name;
 }
 
-function live(kind) {
+function showConnection(kind) {
   const node = document.getElementById("live");
   node.dataset.state = kind;
   show(node, LIVE[kind], state.watched?.actions ? "" : " · read-only");
 }
 
-function notice(text, kind = "note") {
+function showNotice(text, kind = "note") {
   const node = el("p", { class: `notice ${kind}` }, text);
   document.getElementById("notices").append(node);
   setTimeout(() => node.remove(), NOTICE_MS);
 }
 
-// Waits for what is done, and says how it went: `said` is a text, or makes one of the answer, or is nothing.
-async function done(doing, said = null) {
+// Awaits an action and shows a notice of its result: `text` is the notice, a function of the answer, or null for none.
+async function report(promise, text = null) {
   try {
-    const answer = await doing;
-    if (said) notice(typeof said === "function" ? said(answer) : said);
+    const answer = await promise;
+    if (text) showNotice(typeof text === "function" ? text(answer) : text);
   } catch (error) {
-    notice(error.message, "bad");
+    showNotice(error.message, "bad");
   }
 }
 
@@ -168,11 +167,11 @@ async function begin() {
     event.preventDefault();
     main.focus();
   });
-  live("connecting");
+  showConnection("connecting");
   try {
     state.watched = await (await fetch("watched")).json();
   } catch {
-    live("connecting");
+    showConnection("connecting");
     setTimeout(begin, 2_000);
     return;
   }

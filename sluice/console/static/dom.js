@@ -1,22 +1,22 @@
-// Elements out of values. Text is text: nothing here makes markup of a string, and the page's policy forbids it.
+// Creates elements from values. Strings become text nodes, never markup, which the page's security policy forbids.
 
 const SVG = "http://www.w3.org/2000/svg";
 const HANDLERS = Symbol("handlers");
 
 /**
- * Makes an element. `attributes` by their names; `onclick` and the like are listeners, true is an attribute without a
- * value, and null, undefined and false are none. Children are nodes, texts, numbers, or lists of them; null is none.
+ * Creates an element. `attributes` are keyed by name: functions such as `onclick` become listeners, true an attribute
+ * without a value; null, undefined and false are left out. Children are nodes, texts, numbers, lists of these, or null.
  */
 export function el(name, attributes = {}, ...children) {
-  return filled(document.createElement(name), attributes, children);
+  return fillElement(document.createElement(name), attributes, children);
 }
 
-/** Makes an element of a drawing. */
+/** Creates an SVG element, like `el`. */
 export function svg(name, attributes = {}, ...children) {
-  return filled(document.createElementNS(SVG, name), attributes, children);
+  return fillElement(document.createElementNS(SVG, name), attributes, children);
 }
 
-function filled(node, attributes, children) {
+function fillElement(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) {
       listen(node, name.slice(2), value);
@@ -24,11 +24,11 @@ function filled(node, attributes, children) {
       node.setAttribute(name, value === true ? "" : String(value));
     }
   }
-  node.append(...children.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false));
+  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
   return node;
 }
 
-// A listener is looked up when the event comes: so an element that stays can be given that of the one it stands for.
+// The handler is looked up when an event arrives, so that an element that stays on the page can get a new handler.
 function listen(node, type, handler) {
   node[HANDLERS] ??= {};
   if (!(type in node[HANDLERS])) {
@@ -38,12 +38,12 @@ function listen(node, type, handler) {
 }
 
 /**
- * Has a container show these nodes, and keeps of what it shows all that is the same: focus, selection, scroll positions
- * and what somebody types stay. Children with a `data-key` are told apart by it, others by their place.
+ * Makes a container show these nodes, and keeps its unchanged elements, so that focus, selection, scroll positions and
+ * typed text stay. Children with a `data-key` are matched by this key, other children by their position.
  */
 export function show(container, ...nodes) {
   const wanted = document.createDocumentFragment();
-  wanted.append(...nodes.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false));
+  wanted.append(...nodes.flat(Infinity).filter((node) => node !== null && node !== undefined && node !== false));
   matchChildren(container, wanted);
 }
 
@@ -55,16 +55,16 @@ function matchChildren(old, wanted) {
   let place = old.firstChild;
   for (const next of [...wanted.childNodes]) {
     const key = next.dataset?.key;
-    let standing = key === undefined ? place : keyed.get(key);
-    keyed.delete(key); // another child with this key is another one
-    if (key === undefined && standing?.dataset?.key !== undefined) standing = null;
-    if (!standing || !isAlike(standing, next)) {
+    let existing = key === undefined ? place : keyed.get(key);
+    keyed.delete(key); // a second child with the same key is a new element
+    if (key === undefined && existing?.dataset?.key !== undefined) existing = null;
+    if (!existing || !isAlike(existing, next)) {
       old.insertBefore(next, place);
       continue;
     }
-    if (standing === place) place = place.nextSibling;
-    else old.insertBefore(standing, place);
-    match(standing, next);
+    if (existing === place) place = place.nextSibling;
+    else old.insertBefore(existing, place);
+    matchNode(existing, next);
   }
   while (place) {
     const gone = place;
@@ -77,19 +77,19 @@ function isAlike(one, other) {
   return one.nodeType === other.nodeType && one.nodeName === other.nodeName && one.dataset?.key === other.dataset?.key;
 }
 
-function match(old, wanted) {
+function matchNode(old, wanted) {
   if (old.nodeType === Node.TEXT_NODE) {
     if (old.data !== wanted.data) old.data = wanted.data;
     return;
   }
   for (const { name } of [...old.attributes]) {
-    // Whether something is open is up to whoever looks at it.
+    // The attribute `open` stays, because the user opens and closes elements.
     if (!wanted.hasAttribute(name) && name !== "open") old.removeAttribute(name);
   }
   for (const { name, value } of wanted.attributes) {
     if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   }
   for (const [type, handler] of Object.entries(wanted[HANDLERS] ?? {})) listen(old, type, handler);
-  if (old.hasAttribute("data-kept")) return; // what its page fills by itself
+  if (old.hasAttribute("data-kept")) return; // the page's own code fills this element
   matchChildren(old, wanted);
 }

@@ -1,25 +1,25 @@
-// Readings as they come. Nothing is asked for while nobody looks: a page in the background follows nothing.
+// Receives readings from the console's server. A page in the background is disconnected, so that nothing is read for it.
 
 /**
- * Follows topics until it is closed. `told` gets each reading: its topic, and a document or an error. `changed` gets
- * "live", "connecting" or "paused".
+ * Follows topics until the returned function is called. `onReading` gets each reading: its topic, and a document or an
+ * error. `onState` gets "live", "connecting" or "paused".
  */
-export function follow(topics, told, changed) {
+export function follow(topics, onReading, onState) {
   let source = null;
   const open = () => {
-    changed("connecting");
+    onState("connecting");
     const query = topics.map((topic) => `topic=${encodeURIComponent(topic)}`).join("&");
     source = new EventSource(`events?${query}`);
-    source.onopen = () => changed("live");
+    source.onopen = () => onState("live");
     source.onerror = () => {
-      changed("connecting");
-      // The browser tries again by itself, but not after an answer that is no stream.
-      if (source.readyState === EventSource.CLOSED) again();
+      onState("connecting");
+      // The browser reconnects by itself, except after a response that isn't an event stream.
+      if (source.readyState === EventSource.CLOSED) reopenLater();
     };
-    source.onmessage = (event) => told(JSON.parse(event.data));
+    source.onmessage = (event) => onReading(JSON.parse(event.data));
   };
   let timer = null;
-  const again = () => {
+  const reopenLater = () => {
     clearTimeout(timer);
     timer = setTimeout(() => { close(); open(); }, 2_000);
   };
@@ -28,36 +28,36 @@ export function follow(topics, told, changed) {
     source?.close();
     source = null;
   };
-  const seen = () => {
+  const followVisibility = () => {
     if (document.hidden) {
       close();
-      changed("paused");
+      onState("paused");
     } else if (!source) {
       open();
     }
   };
-  document.addEventListener("visibilitychange", seen);
-  if (topics.length) seen();
-  else changed("live");
+  document.addEventListener("visibilitychange", followVisibility);
+  if (topics.length) followVisibility();
+  else onState("live");
   return () => {
-    document.removeEventListener("visibilitychange", seen);
+    document.removeEventListener("visibilitychange", followVisibility);
     close();
   };
 }
 
-/** Asks a question of a site: a document, or an Error with the command's own words. */
+/** Asks a question about a site. Returns a document, or throws an Error with the same text as the command's error. */
 export function ask(question, site, fields) {
   return post(`questions/${encodeURIComponent(question)}`, site, fields);
 }
 
-/** Does something to a site, where that is allowed: as `ask`. */
+/** Runs an action on a site, if actions are allowed. Returns and throws as `ask` does. */
 export function act(action, site, fields) {
   return post(`actions/${encodeURIComponent(action)}`, site, fields);
 }
 
 async function post(path, site, fields) {
   const response = await fetch(path, { method: "POST", body: JSON.stringify({ site, fields }) });
-  const said = await response.json();
-  if (!response.ok) throw new Error(said.error);
-  return said;
+  const answer = await response.json();
+  if (!response.ok) throw new Error(answer.error);
+  return answer;
 }

@@ -1,4 +1,4 @@
-// How numbers and times are said, everywhere the same.
+// Formats numbers and times, in the same way on all pages.
 
 const NUMBER = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const FRACTION = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
@@ -6,15 +6,15 @@ const UNITS = [["d", 86_400], ["h", 3_600], ["min", 60], ["s", 1]];
 
 export const NOTHING = "–";
 
-export function number(value) {
+export function formatNumber(value) {
   return value === null || value === undefined ? NOTHING : NUMBER.format(value);
 }
 
-export function fraction(value) {
+export function formatFraction(value) {
   return value === null || value === undefined ? NOTHING : FRACTION.format(value);
 }
 
-export function bytes(value) {
+export function formatBytes(value) {
   if (value === null || value === undefined) return NOTHING;
   for (const [unit, size] of [["MiB", 1_048_576], ["KiB", 1_024]]) {
     if (value >= size) return `${FRACTION.format(value / size)} ${unit}`;
@@ -22,29 +22,29 @@ export function bytes(value) {
   return `${NUMBER.format(value)} bytes`;
 }
 
-/** Says how long, in the largest unit that fits. */
-export function duration(seconds) {
+/** Formats a duration in the largest fitting unit. */
+export function formatDuration(seconds) {
   if (seconds === null || seconds === undefined) return NOTHING;
-  const [unit, size] = UNITS.find(([, each]) => Math.abs(seconds) >= each) ?? UNITS.at(-1);
+  const [unit, size] = UNITS.find(([, unitSize]) => Math.abs(seconds) >= unitSize) ?? UNITS.at(-1);
   return `${FRACTION.format(Math.round((seconds / size) * 10) / 10)} ${unit}`;
 }
 
-export function milliseconds(value) {
+export function formatMilliseconds(value) {
   if (value === null || value === undefined) return NOTHING;
-  return value < 1_000 ? `${NUMBER.format(value)} ms` : duration(value / 1_000);
+  return value < 1_000 ? `${NUMBER.format(value)} ms` : formatDuration(value / 1_000);
 }
 
-/** Says how long ago, or nothing. */
-export function ago(atMs, nowMs = Date.now()) {
-  return atMs === null || atMs === undefined || atMs === 0 ? NOTHING : `${duration(Math.max(0, nowMs - atMs) / 1_000)} ago`;
+/** Formats how long ago a time was; a dash if there is none. */
+export function formatAge(atMs, nowMs = Date.now()) {
+  return atMs === null || atMs === undefined || atMs === 0 ? NOTHING : `${formatDuration(Math.max(0, nowMs - atMs) / 1_000)} ago`;
 }
 
-/** Says when, in UTC as the commands do. */
-export function clock(atMs) {
+/** Formats a time in UTC, as the commands do; a dash if there is none. */
+export function formatTime(atMs) {
   return atMs === null || atMs === undefined || atMs === 0 ? NOTHING : `${new Date(atMs).toISOString().slice(0, 19).replace("T", " ")}Z`;
 }
 
-/** Gives the id of a trace's header: all that a message meets on its way has it. */
-export function traceOf(header) {
+/** Returns the trace id of an X-Ray header. Log lines of all functions that handle a message contain this id. */
+export function parseTraceId(header) {
   return /Root=([^;]+)/.exec(header)?.[1] ?? header;
 }

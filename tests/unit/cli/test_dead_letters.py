@@ -194,7 +194,7 @@ def test_a_redrive_that_dies_between_sending_and_deleting_loses_nothing(queues: 
 def test_letters_are_thrown_away_by_who_types_the_name(queues: Any) -> None:
     bury(queues, "a", reason="Malformed: x")
     bury(queues, "b", reason="CallFailed: x")
-    assert "nothing was thrown away" in dlq("purge", "splitting", typed="federation\n", code=1).stderr
+    assert "nothing was deleted" in dlq("purge", "splitting", typed="federation\n", code=1).stderr
     assert told("list")[0]["messages"] == 2
     dlq("purge", "splitting", "--reason", "Malformed", typed="splitting\n")
     assert told("purge", "splitting", "--yes") == {"moved": 1, "stays": {}, "stopped": False}

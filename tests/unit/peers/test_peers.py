@@ -308,7 +308,7 @@ async def test_a_denied_client_gets_the_brokers_words() -> None:
 async def test_a_client_without_an_answer_queue_is_lost_after_five_lookups() -> None:
     queues = ScriptedQueues(missing=99)
     outcome = await connect(through(queues), network=ON_LOOPBACK)
-    assert outcome == Lost("the broker made no answer queue")
+    assert outcome == Lost("the broker created no answer queue")
     assert queues.lookups == 5
 
 

@@ -1,55 +1,55 @@
-// Every site's four parts as one picture: what goes in and out, what they hold, what died, and what is wrong.
+// Overview of all sites: for each part the messages in and out, waiting, in flight and dead; alarms and changes.
 
 import { el } from "../dom.js";
-import { badge, facts, spark, stat, stats, table, trouble, troubles } from "../widgets.js";
-import { ago, clock, number } from "../words.js";
+import { drawBadge, drawFacts, drawSpark, drawStat, drawStats, drawTable, drawTrouble, drawTroubles } from "../widgets.js";
+import { formatAge, formatNumber, formatTime } from "../words.js";
 
-const topic = (site) => `overview@${site.number}`;
+const buildTopic = (site) => `overview@${site.number}`;
 const PARTS = [
-  { name: "rendezvous", title: "Rendezvous", detail: rendezvous,
-    goesIn: "Offers in", goesOut: "Answered out" },
-  { name: "federation", title: "Federation", detail: federation,
+  { name: "rendezvous", title: "Rendezvous", drawDetail: drawRendezvous,
+    goesIn: "Offers in", goesOut: "Answers out" },
+  { name: "federation", title: "Federation", drawDetail: drawFederation,
     goesIn: "Published in", goesOut: "Copies out" },
-  { name: "splitting", title: "Splitting", detail: splitting,
-    goesIn: "Read in", goesOut: "Passed on out" },
-  { name: "pipeline", title: "Pipeline", detail: pipeline,
-    goesIn: "Queued in", goesOut: "Taken out" },
+  { name: "splitting", title: "Splitting", drawDetail: drawSplitting,
+    goesIn: "Read in", goesOut: "Sent out" },
+  { name: "pipeline", title: "Pipeline", drawDetail: drawPipeline,
+    goesIn: "Queued in", goesOut: "Landed out" },
 ];
 
 export function topics({ sites }) {
-  return sites.map(topic);
+  return sites.map(buildTopic);
 }
 
 export function render(place) {
   return [
-    el("p", { class: "quiet" }, "In and out are of today, in UTC; waiting, in flight and dead are of now."),
+    el("p", { class: "quiet" }, "In and out count the messages of today, in UTC. Waiting, in flight and dead are the current numbers."),
     el("div", { class: "sites", "data-key": "sites" }, place.sites.map((site) => {
-      const reading = place.readings.get(topic(site));
+      const reading = place.readings.get(buildTopic(site));
       return el("section", { class: "site", "data-key": site.name, "aria-label": `Site ${site.name}` },
         el("h2", {}, site.name),
-        trouble(reading),
-        reading?.document ? whole(reading.document, place, site) : null);
+        drawTrouble(reading),
+        reading?.document ? drawSite(reading.document, place, site) : null);
     })),
   ];
 }
 
-function whole(found, place, site) {
+function drawSite(found, place, site) {
   return [
-    alarms(found),
+    drawAlarms(found),
     el("div", { class: "flow", "data-key": "flow" }, PARTS.map((part, at) => [
       at ? el("span", { class: "arrow", "aria-hidden": "true", "data-key": `to ${part.name}` }) : null,
-      card(part, found, place, site),
+      drawPart(part, found, place, site),
     ])),
-    el("div", { class: "cards", "data-key": "beside" }, changes(found, site)),
-    troubles(found),
+    el("div", { class: "cards", "data-key": "beside" }, drawChanges(found, site)),
+    drawTroubles(found),
   ];
 }
 
-function card({ name, title, detail, goesIn, goesOut }, found, place, site) {
+function drawPart({ name, title, drawDetail, goesIn, goesOut }, found, place, site) {
   const part = found.status[name];
   const counters = found.counters[name];
   const holds = found.holds[name];
-  const heading = el("h3", {}, el("a", { href: place.href(name, { site: site.name }) }, title));
+  const heading = el("h3", {}, el("a", { href: place.buildHref(name, { site: site.name }) }, title));
   const absent = found.status.absent?.[name];
   const failed = found.status.failed?.[name];
   return el("article", { class: "card part", "data-key": name, "data-part": name, "aria-label": title },
@@ -57,55 +57,55 @@ function card({ name, title, detail, goesIn, goesOut }, found, place, site) {
     absent ? el("p", { class: "quiet" }, absent) : null,
     failed ? el("p", { class: "error", role: "alert" }, failed) : null,
     part ? [
-      stats(
-        stat(goesIn, counters?.in ?? null, { name: "in" }), stat(goesOut, counters?.out ?? null, { name: "out" }),
-        stat("Waiting", holds?.waiting, { name: "waiting" }),
-        stat("In flight", holds?.in_flight, { name: "in-flight" }),
-        stat("Dead", holds?.dead, { name: "dead", kind: holds?.dead ? "bad" : "" })),
-      counters?.minutes?.in ? spark("The last hour, minute by minute", [
+      drawStats(
+        drawStat(goesIn, counters?.in ?? null, { name: "in" }), drawStat(goesOut, counters?.out ?? null, { name: "out" }),
+        drawStat("Waiting", holds?.waiting, { name: "waiting" }),
+        drawStat("In flight", holds?.in_flight, { name: "in-flight" }),
+        drawStat("Dead", holds?.dead, { name: "dead", kind: holds?.dead ? "bad" : "" })),
+      counters?.minutes?.in ? drawSpark("The last hour, minute by minute", [
         { name: goesIn, values: counters.minutes.in, kind: "in" }, { name: goesOut, values: counters.minutes.out, kind: "out" }]) : null,
-      detail(part, counters, found),
+      drawDetail(part, counters, found),
     ] : null);
 }
 
-function rendezvous(part, counters) {
-  const waiting = Object.entries(part.waiting_proxies).map(([pool, count]) => `${number(count)} ${pool}`).join(", ");
-  return facts(["proxies", waiting], ["denied", counters?.denied ?? null], ["timed out", counters?.timed_out ?? null], ["open now", counters?.open ?? null]);
+function drawRendezvous(part, counters) {
+  const waiting = Object.entries(part.waiting_proxies).map(([pool, count]) => `${formatNumber(count)} ${pool}`).join(", ");
+  return drawFacts(["proxies", waiting], ["denied", counters?.denied ?? null], ["timed out", counters?.timed_out ?? null], ["open now", counters?.open ?? null]);
 }
 
-function federation(part, counters) {
+function drawFederation(part, counters) {
   const down = part.routes.filter((route) => route.state !== "Operational").length;
   return [
-    facts(["exchanges", part.exchanges.length], ["bindings", part.bindings], ["forwarded", counters?.forwarded ?? null],
+    drawFacts(["exchanges", part.exchanges.length], ["bindings", part.bindings], ["forwarded", counters?.forwarded ?? null],
       ["routes", part.routes.length], down ? ["not operational", down] : null),
-    el("ul", { class: "states" }, part.links.map((link) => el("li", { "data-key": link.name }, link.peer, " ", badge(link.state)))),
+    el("ul", { class: "states" }, part.links.map((link) => el("li", { "data-key": link.name }, link.peer, " ", drawBadge(link.state)))),
   ];
 }
 
-function splitting(part, counters) {
+function drawSplitting(part, counters) {
   const held = part.queues.map((queue) => queue.main.visible);
-  const main = held.includes(null) ? null : held.reduce((all, each) => all + each, 0);
-  return facts(["to sessions", counters?.to_sessions ?? null], ["to main", counters?.to_main ?? null], ["mirrored", counters?.mirrored ?? null],
+  const main = held.includes(null) ? null : held.reduce((all, depth) => all + depth, 0);
+  return drawFacts(["to sessions", counters?.to_sessions ?? null], ["to main", counters?.to_main ?? null], ["mirrored", counters?.mirrored ?? null],
     ["queues", part.queues.length], ["sessions", part.sessions.length], ["waiting in main", main]);
 }
 
-function pipeline(part) {
+function drawPipeline(part) {
   const running = part.runs.filter((run) => run.state.toLowerCase() === "running").length;
-  return [facts(["runs", part.runs.length], ["running", running]), el("p", {}, "land should be ", badge(part.wanted))];
+  return [drawFacts(["runs", part.runs.length], ["running", running]), el("p", {}, "desired state of land: ", drawBadge(part.wanted))];
 }
 
-function alarms(found) {
+function drawAlarms(found) {
   if (!found.alarms?.length) return null;
   return el("div", { class: "error alarms", role: "alert", "data-key": "alarms" },
-    el("strong", {}, `${number(found.alarms.length)} ${found.alarms.length === 1 ? "alarm" : "alarms"}`),
+    el("strong", {}, `${formatNumber(found.alarms.length)} ${found.alarms.length === 1 ? "alarm" : "alarms"}`),
     el("ul", {}, found.alarms.map((alarm) =>
-      el("li", { "data-key": alarm.name }, el("strong", {}, alarm.name), `, ${ago(alarm.since_ms)}: ${alarm.about}`))));
+      el("li", { "data-key": alarm.name }, el("strong", {}, alarm.name), `, ${formatAge(alarm.since_ms)}: ${alarm.about}`))));
 }
 
-function changes(found, site) {
+function drawChanges(found, site) {
   return el("section", { class: "card", "data-key": "changes", "aria-label": `What changed in the last hour at ${site.name}` },
     el("h3", {}, "What changed in the last hour"),
-    table("What changed in the last hour", [{ name: "When" }, { name: "Part" }, { name: "What" }],
-      found.changes.map((each) => [el("time", { datetime: new Date(each.at_ms).toISOString() }, clock(each.at_ms).slice(11)), each.part.replace("_", " "), each.what]),),
-    el("p", { class: "quiet" }, found.alarms_watched === null ? "" : `${number(found.alarms_watched)} alarms watch this site; ${number(found.alarms?.length ?? 0)} are on.`));
+    drawTable("What changed in the last hour", [{ name: "When" }, { name: "Part" }, { name: "What" }],
+      found.changes.map((change) => [el("time", { datetime: new Date(change.at_ms).toISOString() }, formatTime(change.at_ms).slice(11)), change.part.replace("_", " "), change.what]),),
+    el("p", { class: "quiet" }, found.alarms_watched === null ? "" : `${formatNumber(found.alarms_watched)} alarms watch this site; ${formatNumber(found.alarms?.length ?? 0)} are on.`));
 }

@@ -1,132 +1,132 @@
-// Split queues: where their messages go, whose sessions there are, and who would take a message.
+// Split queues: the flow of their messages, their sessions, and a test of which session would take a message.
 
-import { colour, redrawnWhenResized, room, sankey, swatch } from "../charts.js";
+import { drawSankey, drawSwatch, measureRoom, pickColour, redrawOnResize } from "../charts.js";
 import { el } from "../dom.js";
 import { act, ask } from "../stream.js";
-import { asking, badge, ofReading, paged, pair, section, since, stat, stats, table, tabs } from "../widgets.js";
-import { ago, clock, number } from "../words.js";
+import { askFor, definePage, drawAge, drawBadge, drawPair, drawSection, drawStat, drawStats, drawTable, drawTabs, paginate } from "../widgets.js";
+import { formatAge, formatNumber, formatTime } from "../words.js";
 
-const MAX_FLOWS = 12; // sessions that are drawn; the others are one flow
+const MAX_FLOWS = 12; // sessions with their own flow; the other sessions are drawn as one flow
 const EXAMPLE = JSON.stringify({ Body: "hello", MessageAttributes: { user: { DataType: "String", StringValue: "me" } } }, null, 2);
 const MAIN_COLOUR = "var(--quiet)";
 
 const state = { message: EXAMPLE, filters: "", key: "", found: null, wrong: null, busy: false, of: null, place: null };
-redrawnWhenResized(() => state.place?.redraw());
+redrawOnResize(() => state.place?.redraw());
 
-export const { topics, render } = ofReading("splitting", whole);
+export const { topics, render } = definePage("splitting", drawPage);
 
-function whole(place, found) {
+function drawPage(place, found) {
   state.place = place;
   if (!found.queues.length) {
-    return section("No queue", el("p", {}, "No queue can be split yet: ", el("code", {}, "sluice split register"), " adds one."));
+    return drawSection("No queue", el("p", {}, "No queue can be split yet: ", el("code", {}, "sluice split register"), " adds one."));
   }
-  const queue = found.queues.find((each) => each.queue_id === place.query.get("queue")) ?? found.queues[0];
+  const queue = found.queues.find((candidate) => candidate.queue_id === place.query.get("queue")) ?? found.queues[0];
   if (state.of !== `${place.site.name} ${queue.queue_id}`) {
     Object.assign(state, { of: `${place.site.name} ${queue.queue_id}`, found: null, wrong: null });
   }
-  const sessions = found.sessions.filter((each) => each.queues.some((own) => own.queue_id === queue.queue_id) || asked(each, queue.queue_id));
-  const colours = new Map(sessions.map((each, at) => [each.session_id, colour(at)]));
+  const sessions = found.sessions.filter((session) => session.queues.some((own) => own.queue_id === queue.queue_id) || findFilter(session, queue.queue_id));
+  const colours = new Map(sessions.map((session, at) => [session.session_id, pickColour(at)]));
   return [
-    queues(place, found, queue),
-    picture(place, found, queue, sessions, colours),
-    one(place, found),
-    list(place, found, queue, sessions, colours),
-    el("div", { class: "cards two" }, tester(place, queue, colours), answer(place, colours)),
+    drawQueues(place, found, queue),
+    drawFlows(place, found, queue, sessions, colours),
+    drawSession(place, found),
+    drawSessions(place, found, queue, sessions, colours),
+    el("div", { class: "cards two" }, drawTester(place, queue, colours), drawAnswer(place, colours)),
   ];
 }
 
-function queues(place, found, chosen) {
-  return tabs("Split queues", found.queues.map((queue) => {
-    const many = found.sessions.filter((each) => each.queues.some((own) => own.queue_id === queue.queue_id)).length;
+function drawQueues(place, found, chosen) {
+  return drawTabs("Split queues", found.queues.map((queue) => {
+    const many = found.sessions.filter((session) => session.queues.some((own) => own.queue_id === queue.queue_id)).length;
     return {
-      key: queue.queue_id, name: queue.queue_id, href: place.href("splitting", { queue: queue.queue_id }),
-      current: queue === chosen, note: `${number(many)} ${many === 1 ? "session" : "sessions"}`,
+      key: queue.queue_id, name: queue.queue_id, href: place.buildHref("splitting", { queue: queue.queue_id }),
+      current: queue === chosen, note: `${formatNumber(many)} ${many === 1 ? "session" : "sessions"}`,
     };
   }));
 }
 
 // The picture
 
-function picture(place, found, queue, sessions, colours) {
+function drawFlows(place, found, queue, sessions, colours) {
   const period = `last ${found.minutes} min`;
-  return section("Who takes what",
-    stats(
-      stat("Waiting at the source", queue.source.visible),
-      stat("In flight", queue.source.in_flight),
-      stat("Waiting at main", queue.main.visible),
-      stat(`Read, ${period}`, queue.counted.read),
-      stat("Sessions", sessions.length)),
+  return drawSection("Who takes what",
+    drawStats(
+      drawStat("Waiting at the source", queue.source.visible),
+      drawStat("In flight", queue.source.in_flight),
+      drawStat("Waiting at main", queue.main.visible),
+      drawStat(`Read, ${period}`, queue.counted.read),
+      drawStat("Sessions", sessions.length)),
     found.uncounted ? el("p", { class: "error" }, `Messages can't be counted: ${found.uncounted}`) : null,
-    sankey({
-      label: `Messages of ${queue.queue_id} in the ${period}: ${targets(place, queue, sessions, colours).map((each) => `${each.name} ${each.note}`).join("; ")}`,
-      source: { name: queue.queue_id, note: amount(queue.counted.read, "read") },
-      targets: targets(place, queue, sessions, colours),
-      width: room(),
+    drawSankey({
+      label: `Messages of ${queue.queue_id} in the ${period}: ${buildTargets(place, queue, sessions, colours).map((target) => `${target.name} ${target.note}`).join("; ")}`,
+      source: { name: queue.queue_id, note: formatAmount(queue.counted.read, "read") },
+      targets: buildTargets(place, queue, sessions, colours),
+      width: measureRoom(),
     }),
     el("p", { class: "quiet" },
-      "The first session in line whose filter matches takes a message; a mirroring one gets a copy (dashed); the rest goes to main."),
-    queue.rules.length ? el("p", { class: "quiet" }, `Sessions must keep to: ${queue.rules.join("; ")}.`) : null);
+      "The first session whose filter matches takes a message. Mirroring sessions get copies (dashed). Other messages go to the main queue."),
+    queue.rules.length ? el("p", { class: "quiet" }, `Policies for sessions: ${queue.rules.join("; ")}.`) : null);
 }
 
-function targets(place, queue, sessions, colours) {
+function buildTargets(place, queue, sessions, colours) {
   const flows = sessions.map((session) => {
-    const mode = modeOf(session, queue);
+    const mode = findMode(session, queue);
     const value = session.counted[queue.queue_id];
     return {
       key: session.session_id, name: session.owner || session.session_id, value, colour: colours.get(session.session_id),
-      dashed: mode === "mirror", note: `${amount(value, mode === "mirror" ? "copied" : "taken")} · ${session.status}`,
-      href: place.href("splitting", { queue: queue.queue_id, session: session.session_id }),
+      dashed: mode === "mirror", note: `${formatAmount(value, mode === "mirror" ? "copied" : "taken")} · ${session.status}`,
+      href: place.buildHref("splitting", { queue: queue.queue_id, session: session.session_id }),
     };
   });
   const drawn = flows.length > MAX_FLOWS ? [...flows].sort((one, other) => (other.value ?? -1) - (one.value ?? -1)).slice(0, MAX_FLOWS) : flows;
-  const others = flows.filter((each) => !drawn.includes(each));
+  const others = flows.filter((flow) => !drawn.includes(flow));
   const rest = others.length
-    ? [{ key: "others", name: `${number(others.length)} other sessions`, colour: MAIN_COLOUR, value: sum(others), note: amount(sum(others), "taken") }]
+    ? [{ key: "others", name: `${formatNumber(others.length)} other sessions`, colour: MAIN_COLOUR, value: addValues(others), note: formatAmount(addValues(others), "taken") }]
     : [];
-  const main = { key: "main", name: "main", value: queue.counted.main, colour: MAIN_COLOUR, note: `${amount(queue.counted.main, "left")} · the deployed consumer's` };
+  const main = { key: "main", name: "main", value: queue.counted.main, colour: MAIN_COLOUR, note: `${formatAmount(queue.counted.main, "left")} · the deployed consumer's` };
   return [...drawn, ...rest, main];
 }
 
-function amount(value, what) {
-  return value === null || value === undefined ? "not counted" : `${number(value)} ${what}`;
+function formatAmount(value, what) {
+  return value === null || value === undefined ? "not counted" : `${formatNumber(value)} ${what}`;
 }
 
-function sum(flows) {
-  return flows.reduce((all, each) => all + (each.value ?? 0), 0);
+function addValues(flows) {
+  return flows.reduce((all, flow) => all + (flow.value ?? 0), 0);
 }
 
-function modeOf(session, queue) {
-  return session.queues.find((each) => each.queue_id === queue.queue_id)?.mode ?? asked(session, queue.queue_id)?.mode ?? "steal";
+function findMode(session, queue) {
+  return session.queues.find((own) => own.queue_id === queue.queue_id)?.mode ?? findFilter(session, queue.queue_id)?.mode ?? "steal";
 }
 
-function asked(session, queueId) {
+function findFilter(session, queueId) {
   return Object.hasOwn(session.filters, queueId) ? session.filters[queueId] : session.filters["*"];
 }
 
 // Sessions
 
-function list(place, found, queue, sessions, colours) {
-  const page = paged(place, sessions, (each) => [each.session_id, each.owner, each.key, each.status].join("\n"),
-    (many) => `${many} of ${number(sessions.length)}, in the order in which they are asked`);
+function drawSessions(place, found, queue, sessions, colours) {
+  const page = paginate(place, sessions, (session) => [session.session_id, session.owner, session.key, session.status].join("\n"),
+    (many) => `${many} of ${formatNumber(sessions.length)}, in the order in which they are asked`);
   const columns = [{ name: "Owner" }, { name: "State" }, { name: "Mode" }, { name: "Filter" }, { name: `${found.minutes} min`, number: true },
-    { name: "In all", number: true }, { name: "Returned", number: true }, { name: "Began" }, { name: "Heartbeat" }];
+    { name: "Total", number: true }, { name: "Returned", number: true }, { name: "Started" }, { name: "Last heartbeat" }];
   const rows = page.shown.map((session) => {
-    const own = session.queues.find((each) => each.queue_id === queue.queue_id);
+    const own = session.queues.find((candidate) => candidate.queue_id === queue.queue_id);
     return [
-      el("span", { class: "named" }, swatch(colours.get(session.session_id)),
-        el("a", { href: place.href("splitting", { queue: queue.queue_id, session: session.session_id, find: page.sought, from: page.from || null }), "aria-label": `${session.owner}, session ${session.session_id}` }, session.owner || session.session_id)),
-      badge(session.status), own?.mode ?? "steal", el("code", { class: "brief" }, filterText(asked(session, queue.queue_id))),
+      el("span", { class: "named" }, drawSwatch(colours.get(session.session_id)),
+        el("a", { href: place.buildHref("splitting", { queue: queue.queue_id, session: session.session_id, find: page.sought, from: page.from || null }), "aria-label": `${session.owner}, session ${session.session_id}` }, session.owner || session.session_id)),
+      drawBadge(session.status), own?.mode ?? "steal", el("code", { class: "brief" }, formatFilter(findFilter(session, queue.queue_id))),
       session.counted[queue.queue_id] ?? "–", session.messages, own?.returned ?? 0,
-      since(session.started_at_ms), el("span", { class: "nowrap" }, ago(session.heartbeat_at_ms)),
+      drawAge(session.started_at_ms), el("span", { class: "nowrap" }, formatAge(session.heartbeat_at_ms)),
     ];
   });
-  return section("Sessions",
+  return drawSection("Sessions",
     page.find,
-    table("Sessions", columns, rows, { empty: "Nobody has a session: all messages go to main.", key: (_, at) => page.shown[at].session_id }),
+    drawTable("Sessions", columns, rows, { empty: "There is no session: all messages go to the main queue.", key: (_, at) => page.shown[at].session_id }),
     page.pager);
 }
 
-function filterText(queueFilter) {
+function formatFilter(queueFilter) {
   const filter = queueFilter?.filter;
   if (!filter) return "";
   const parts = (filter.attributes ?? []).map(([name, pattern]) => `${name} =~ ${pattern}`);
@@ -138,81 +138,81 @@ function filterText(queueFilter) {
 
 // One session, with its queues
 
-function one(place, found) {
+function drawSession(place, found) {
   const id = place.query.get("session");
   if (!id) return null;
-  const session = found.sessions.find((each) => each.session_id === id);
-  const close = el("a", { class: "button", href: place.href("splitting", { queue: place.query.get("queue"), find: place.query.get("find"), from: place.query.get("from") }) }, "Close");
-  if (!session) return section("Session", el("p", {}, `Session ${id} has ended.`), close);
-  return section("Session",
+  const session = found.sessions.find((candidate) => candidate.session_id === id);
+  const close = el("a", { class: "button", href: place.buildHref("splitting", { queue: place.query.get("queue"), find: place.query.get("find"), from: place.query.get("from") }) }, "Close");
+  if (!session) return drawSection("Session", el("p", {}, `Session ${id} has ended.`), close);
+  return drawSection("Session",
     el("dl", { class: "about" },
-      pair("Session", el("code", {}, session.session_id)), pair("Key", el("code", {}, session.key)), pair("Owner", session.owner),
-      pair("State", [badge(session.status), session.reason ? ` ${session.reason}` : ""]), pair("Began", clock(session.started_at_ms)),
-      pair("Heartbeat", ago(session.heartbeat_at_ms)), pair("Messages", number(session.messages))),
+      drawPair("Session", el("code", {}, session.session_id)), drawPair("Key", el("code", {}, session.key)), drawPair("Owner", session.owner),
+      drawPair("State", [drawBadge(session.status), session.reason ? ` ${session.reason}` : ""]), drawPair("Started", formatTime(session.started_at_ms)),
+      drawPair("Last heartbeat", formatAge(session.heartbeat_at_ms)), drawPair("Messages", formatNumber(session.messages))),
     el("h3", {}, "Filters"),
-    el("dl", { class: "about" }, Object.entries(session.filters).map(([queueId, each]) => pair(queueId, [el("code", {}, filterText(each)), ` (${each.mode ?? "steal"})`]))),
+    el("dl", { class: "about" }, Object.entries(session.filters).map(([queueId, queueFilter]) => drawPair(queueId, [el("code", {}, formatFilter(queueFilter)), ` (${queueFilter.mode ?? "steal"})`]))),
     el("h3", {}, "Queues"),
-    el("dl", { class: "pairs" }, session.queues.map((each) => pair(each.queue_id, each.url ? el("code", {}, each.url) : "not there yet"))),
+    el("dl", { class: "pairs" }, session.queues.map((own) => drawPair(own.queue_id, own.url ? el("code", {}, own.url) : "not created yet"))),
     el("div", { class: "row" },
-      place.actions ? el("button", { type: "button", class: "danger", onclick: () => stop(place, session) }, "Stop session") : null,
+      place.actions ? el("button", { type: "button", class: "danger", onclick: () => stopSession(place, session) }, "Stop session") : null,
       close));
 }
 
-function stop(place, session) {
-  place.done(act("stop-session", place.site.number, { session_id: session.session_id }),
-    (ended) => `${session.owner}'s session: ${ended.status}. What it hasn't read goes back.`);
+function stopSession(place, session) {
+  place.report(act("stop-session", place.site.number, { session_id: session.session_id }),
+    (ended) => `${session.owner}'s session: ${ended.status}. Messages that it hasn't read return to the deployed consumer.`);
 }
 
 // The tester
 
-function tester(place, queue, colours) {
+function drawTester(place, queue, colours) {
   const field = (name) => (event) => { state[name] = event.target.value; };
-  return section("Try a message",
-    el("form", { onsubmit: (event) => { event.preventDefault(); attempt(place, queue); } },
-      el("div", { class: "labelled" }, el("label", { for: "try-message" }, "Message, as the SQS API or a function's event has it"),
+  return drawSection("Try a message",
+    el("form", { onsubmit: (event) => { event.preventDefault(); tryMessage(place, queue); } },
+      el("div", { class: "labelled" }, el("label", { for: "try-message" }, "Message, in the form of the SQS API or of a Lambda event"),
         el("textarea", { id: "try-message", spellcheck: "false", oninput: field("message"), "data-kept": true }, state.message)),
-      el("details", {}, el("summary", {}, "With a filter of yours"),
-        el("div", { class: "labelled" }, el("label", { for: "try-filters" }, "A filter file, which stands last in line"),
+      el("details", {}, el("summary", {}, "With your own filter"),
+        el("div", { class: "labelled" }, el("label", { for: "try-filters" }, "A filter file, which is asked after all sessions"),
           el("textarea", { id: "try-filters", spellcheck: "false", oninput: field("filters"), "data-kept": true, placeholder: `split_queues:\n  ${queue.queue_id}:\n    message_filter: {user: "^me$"}` }, state.filters)),
         el("label", { class: "field" }, "Key ", el("input", { type: "text", id: "try-key", oninput: field("key") })),
         el("p", { class: "quiet" }, el("code", {}, "sluice split start -f FILE"), " starts a session with it.")),
       el("div", { class: "row" }, el("button", { class: "main", type: "submit", disabled: state.busy }, state.busy ? "Asking…" : "Who takes it?"))));
 }
 
-function attempt(place, queue) {
+function tryMessage(place, queue) {
   const fields = { queue: queue.queue_id, message: state.message, filters: state.filters, key: state.key };
-  return asking(place, state, "found", () => ask("try-message", place.site.number, fields));
+  return askFor(place, state, "found", () => ask("try-message", place.site.number, fields));
 }
 
 const VERDICTS = {
   takes: ["Takes it", "good"], "gets a copy": ["Gets a copy", "good"],
-  "too late": ["Would, but another one takes it first", "busy"], leaves: ["Leaves it", "over"],
+  "too late": ["Matches, but another session takes it first", "busy"], leaves: ["Leaves it", "over"],
 };
 
-function answer(place, colours) {
-  if (state.wrong) return section("Answer", el("p", { class: "error", role: "alert" }, state.wrong));
+function drawAnswer(place, colours) {
+  if (state.wrong) return drawSection("Answer", el("p", { class: "error", role: "alert" }, state.wrong));
   const found = state.found;
-  if (!found) return section("Answer", el("p", { class: "quiet" }, "Each session's answer to the message, and to each of its conditions, stands here once you ask."));
-  const taker = found.sessions.find((each) => each.session_id === found.taker);
-  return section("Answer",
-    el("p", { role: "status" }, el("strong", {}, taker ? `${named(taker)} takes it.` : "No session takes it: it goes to main.")),
-    el("ol", { class: "verdicts" }, found.sessions.map((session) => verdict(session, colours))),
-    found.left_out ? el("p", { class: "quiet" }, `${number(found.left_out)} more leave it.`) : null,
+  if (!found) return drawSection("Answer", el("p", { class: "quiet" }, "After a test, this section shows each session's answer to the message, and the results of its conditions."));
+  const taker = found.sessions.find((candidate) => candidate.session_id === found.taker);
+  return drawSection("Answer",
+    el("p", { role: "status" }, el("strong", {}, taker ? `${nameSession(taker)} takes it.` : "No session takes it: it goes to the main queue.")),
+    el("ol", { class: "verdicts" }, found.sessions.map((session) => drawVerdict(session, colours))),
+    found.left_out ? el("p", { class: "quiet" }, `${formatNumber(found.left_out)} more sessions leave it.`) : null,
     found.not_routed.length
-      ? el("p", { class: "quiet" }, `Not asked: ${found.not_routed.map((each) => `${each.owner} (${each.status})`).join(", ")}.`)
+      ? el("p", { class: "quiet" }, `Not asked: ${found.not_routed.map((session) => `${session.owner} (${session.status})`).join(", ")}.`)
       : null);
 }
 
-function named(session) {
+function nameSession(session) {
   return session.session_id === "" ? "Your filter" : session.owner || session.session_id;
 }
 
-function verdict(session, colours) {
-  const [said, kind] = VERDICTS[session.verdict];
+function drawVerdict(session, colours) {
+  const [text, kind] = VERDICTS[session.verdict];
   return el("li", { "data-key": session.session_id },
-    el("p", { class: "named" }, swatch(colours.get(session.session_id) ?? "var(--accent)"), el("strong", {}, named(session)), el("span", { class: `badge ${kind}` }, said)),
+    el("p", { class: "named" }, drawSwatch(colours.get(session.session_id) ?? "var(--accent)"), el("strong", {}, nameSession(session)), el("span", { class: `badge ${kind}` }, text)),
     session.conditions.length
-      ? el("ul", { class: "conditions" }, session.conditions.map((each) =>
-          el("li", {}, el("span", { class: each.answer === "yes" ? "yes" : "no" }, each.answer), " ", el("code", {}, each.place), " ", el("code", { class: "quiet" }, each.asked))))
-      : el("p", { class: "quiet" }, "Its filter is empty, and takes nothing."));
+      ? el("ul", { class: "conditions" }, session.conditions.map((condition) =>
+          el("li", {}, el("span", { class: condition.answer === "yes" ? "yes" : "no" }, condition.answer), " ", el("code", {}, condition.place), " ", el("code", { class: "quiet" }, condition.asked))))
+      : el("p", { class: "quiet" }, "The filter is empty, so the session takes no messages."));
 }

@@ -379,7 +379,7 @@ def test_a_route_that_a_peer_pulls_is_the_peers_to_delete(sites: Sites) -> None:
     sites.run("route", "add", WEST, EAST, "amq.topic", "a")
     [name] = [each["name"] for each in sites.json("route", "list", EAST)]
     assert name == "from-EAST:amq.topic:amq.topic:a@WEST"
-    assert "pulled by WEST: take it away there" in sites.run("route", "del", EAST, name, code=1).stderr
+    assert "pulled by WEST: delete it there" in sites.run("route", "del", EAST, name, code=1).stderr
 
 
 def test_flushing_takes_all_of_a_sites_own_routes_away(sites: Sites) -> None:
@@ -423,7 +423,7 @@ def test_routes_are_shown_for_people_and_for_programs(sites: Sites) -> None:
     assert [each["name"] for each in sites.json("route", "list", WEST)] == [name]
     status = sites.run("route", "status", WEST, name).stdout
     assert all(
-        text in status for text in ("static, pulled", "EAST exchange amq.topic", "TAG", "at run time", "10 at once")
+        text in status for text in ("static, pulled", "EAST exchange amq.topic", "TAG", "at run time", "batches of 10")
     )
     assert sites.json("route", "status", WEST, name)["tag"] == "TAG"
     assert "no such route at WEST: x" in sites.run("route", "status", WEST, "x", code=1).stderr
@@ -440,7 +440,7 @@ def test_a_route_says_what_of_it_was_made_anew(sites: Sites) -> None:
         site.upkeep().sweep()
         sites.world.at_ms += 60_000
     status = " ".join(sites.run("route", "status", EAST, name).stdout.split())
-    assert "once its queue, 2023-" in status
+    assert "once: its queue, 2023-" in status
     assert "about 1 messages were lost with its queue" in status
     assert sites.json("route", "status", EAST, name)["mends"]["lost"] == 1
 
@@ -606,7 +606,7 @@ def test_an_address_goes_from_operator_to_operator_as_a_file(sites: Sites, tmp_p
 def test_a_file_without_an_address_is_named(sites: Sites, tmp_path: Path, text: str) -> None:
     file = tmp_path / "east.json"
     file.write_text(text)
-    assert f"{file}: is no site's address" in sites.run("link", "add", WEST, "--address", str(file), code=1).stderr
+    assert f"{file} is not a site's address" in sites.run("link", "add", WEST, "--address", str(file), code=1).stderr
     assert "No such file" in sites.run("link", "add", WEST, "--address", str(file) + "x", code=1).stderr
 
 

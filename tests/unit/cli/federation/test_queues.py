@@ -87,9 +87,9 @@ def test_a_queue_is_made_with_the_sites_tag_and_once_more_changes_nothing(site: 
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("somebody-elses", "EAST may use no queue of this name; federation.queue_names has sluice-queue-*"),
-        ("sluice-queue-*", "is no queue's name"),
-        ("sluice-queue-" + "x" * 68, "is no queue's name"),
+        ("somebody-elses", "EAST may not use a queue of this name; federation.queue_names has sluice-queue-*"),
+        ("sluice-queue-*", "is not a queue's name"),
+        ("sluice-queue-" + "x" * 68, "is not a queue's name"),
     ],
 )
 def test_what_the_site_may_not_use_is_neither_made_nor_deleted(site: OfMoto, name: str, reason: str) -> None:
@@ -114,20 +114,20 @@ def test_queues_are_listed_with_what_they_hold_and_who_reads_them(site: OfMoto) 
 def test_a_queue_that_is_bound_or_holds_messages_is_deleted_only_by_force(site: OfMoto) -> None:
     site.sluice("binding", "add", REGION, "amq.topic", NAME, "order.#", "--create")
     site.sluice("binding", "add", REGION, "amq.fanout", NAME)
-    assert "has 2 bindings: unbind it first, or --force" in site.sluice("queue", "delete", REGION, NAME, code=1).stderr
+    assert "has 2 bindings: delete them first, or use --force" in site.sluice("queue", "delete", REGION, NAME, code=1).stderr
     site.queues.send_batch(NAME, [{"Id": "0", "MessageBody": "m"}])
     site.sluice("binding", "del", REGION, "amq.topic", NAME, "order.#")
     site.sluice("binding", "del", REGION, "amq.fanout", NAME)
-    assert "holds 1 messages, which go with it" in site.sluice("queue", "delete", REGION, NAME, code=1).stderr
+    assert "holds 1 messages: consume them first" in site.sluice("queue", "delete", REGION, NAME, code=1).stderr
     site.sluice("binding", "add", REGION, "amq.fanout", NAME)
-    assert site.sluice("queue", "delete", REGION, NAME, "--force").stderr == f"{NAME} is gone from {REGION}\n"
+    assert site.sluice("queue", "delete", REGION, NAME, "--force").stderr == f"{NAME} was deleted from {REGION}\n"
     assert set(site.listed()) == {"orders"}
     assert json.loads(site.sluice("binding", "list", REGION, "--json").stdout) == []
     assert "no such queue" in site.sluice("queue", "delete", REGION, NAME, code=1).stderr
 
 
 def test_a_queue_that_is_deployed_or_read_by_a_route_is_not_deleted(site: OfMoto) -> None:
-    assert "is deployed: take it out of cdk.json" in site.sluice("queue", "delete", REGION, "orders", code=1).stderr
+    assert "is deployed: remove it from cdk.json" in site.sluice("queue", "delete", REGION, "orders", code=1).stderr
     site.sluice("queue", "create", REGION, NAME)
     peer = Endpoint(region=REGION, account="123456789012", control_queue_url="https://sqs.WEST/control.fifo")
     site.ask(AddPeer(peer=Peer(tag="WEST", account=peer.account, region=REGION)))
@@ -136,7 +136,7 @@ def test_a_queue_that_is_deployed_or_read_by_a_route_is_not_deleted(site: OfMoto
     site.ask(AddBridge(bridge=route))
     for force in ((), ("--force",)):
         said = site.sluice("queue", "delete", REGION, NAME, *force, code=1).stderr
-        assert f"{NAME} is read by r: take that away first" in said
+        assert f"{NAME} is read by routes: delete r first" in said
     assert site.listed()[NAME]["routes"] == ["r"]
 
 
@@ -170,5 +170,5 @@ def test_what_a_queue_holds_is_moved_to_another_in_order(site: OfMoto) -> None:
     said = json.loads(site.sluice(*move, "--what-is-there", "--json").stdout)
     assert said == {"moved": 6, "stays": {}, "stopped": False}
     assert [each.body for each in site.queues.receive_batch("sluice-queue-new.fifo")] == [f"{n}" for n in range(10)]
-    assert "are one queue" in site.sluice("queue", "move", REGION, source, source, code=1).stderr
+    assert "are the same queue" in site.sluice("queue", "move", REGION, source, source, code=1).stderr
     assert "no such queue" in site.sluice("queue", "move", REGION, site.queues.url("nothing"), target, code=1).stderr

@@ -318,7 +318,7 @@ def test_what_replaces_something_carries_before_that_goes(sites: Four) -> None:
     ]
     sites[REGIONS["WEST"]].peers.unreachable.add("EAST")
     with pytest.raises(
-        TopologyIncomplete, match="still not Operational, so nothing was taken away: s: Waiting at WEST"
+        TopologyIncomplete, match="still not Operational, so nothing was deleted: s: Waiting at WEST"
     ):
         sites.apply(desired)
     assert set(sites[REGIONS["WEST"]].bridges()) == {"r", "s"}
@@ -495,7 +495,7 @@ def test_a_changed_file_is_planned_applied_and_then_there_is_nothing_to_do(sites
     [step, _] = json.loads(sites.run("topology", "plan", str(file), "--json", code=2).stdout)["steps"]
     assert (step["site"], step["act"], step["change"]) == ("WEST", "remake", 'key "a.#" → "b.#"')
     assert step["asks"] == {"op": "bridge_del", "name": "r", "del_empty_link": False}
-    assert "Take away, or remake" in sites.run("topology", "apply", str(file), code=1).stderr
+    assert "Delete or recreate" in sites.run("topology", "apply", str(file), code=1).stderr
     assert sites[REGIONS["WEST"]].bridges()["r"].key == "a.#"
     assert sites.run("topology", "apply", str(file), "--yes").stderr.splitlines()[-1] == "done: WEST: add route r"
     assert sites[REGIONS["WEST"]].bridges()["r"].key == "b.#"
@@ -520,7 +520,7 @@ def test_what_somebody_else_adds_meanwhile_is_not_taken_away_unasked(sites: Four
     steps = sites.applying(topology()).steps(sites.plan(topology()))
     next(steps)
     sites[REGIONS["EAST"]].ask(AddExchange(name="new", type=ExchangeType.TOPIC))
-    with pytest.raises(TopologyIncomplete, match="somebody else has changed these sites meanwhile"):
+    with pytest.raises(TopologyIncomplete, match="another operator has changed these sites meanwhile"):
         list(steps)
     assert "new" in {each.name for each in sites[REGIONS["EAST"]].ask(ShowSite()).exchanges}
 

@@ -55,7 +55,7 @@ spec:
 """
 FROM_A_VARIABLE = (
     "meme-queue: Deployment meme-app has the queue's name from variable INCOMING_MEME_QUEUE_NAME: "
-    "let it be the main queue's"
+    "set it to the main queue's name"
 )
 
 
@@ -124,7 +124,7 @@ def test_a_file_that_is_no_config_maps_cant_be_repointed() -> None:
         "targetRef": {"kind": "Deployment", "name": "app"},
         "queues": [{"id": "q", "kind": "sqs", "appConfig": {"queue": [{"podFile": {"path": "/etc/queue"}}]}}],
     }
-    with pytest.raises(BadResource, match="file /etc/queue isn't of a ConfigMap's volume"):
+    with pytest.raises(BadResource, match="file /etc/queue isn't in a ConfigMap's volume"):
         import_queues([{"kind": "MirrordSplitConfig", "metadata": {"name": "r"}, "spec": spec}], cluster="shop")
 
 
@@ -148,8 +148,8 @@ def test_a_newer_resource_is_read_with_its_property_list() -> None:
         }
     ]
     assert found.notes == [
-        "MirrordPropertyList meme-queue-options: property colour isn't taken over",
-        "MirrordSplitConfig meme-app-split: spec.ttl isn't taken over",
+        "MirrordPropertyList meme-queue-options: property colour isn't converted",
+        "MirrordSplitConfig meme-app-split: spec.ttl isn't converted",
         FROM_A_VARIABLE,
         "MirrordSplitConfig meme-app-split: spec.queues.1: views is of kind kafka, not sqs",
     ]
@@ -161,9 +161,9 @@ def test_a_newer_resource_is_read_with_its_property_list() -> None:
         ({"nameSource": {"regexPattern": "^QUEUE_"}}, "the variables like ^QUEUE_"),
         ({"nameSource": {"regexPattern": "^QUEUE_"}}, "may be several queues"),
         ({"nameSource": {"envVar": "Q"}, "namesFromJsonMap": True}, "may be several queues"),
-        ({"nameSource": {"envVar": "Q"}, "fallbackName": "memes.fifo"}, "but for the name memes.fifo"),
-        ({"colour": "blue"}, "spec.queues.q.colour isn't taken over"),
-        ({}, "where its resource doesn't say"),
+        ({"nameSource": {"envVar": "Q"}, "fallbackName": "memes.fifo"}, "except its name memes.fifo"),
+        ({"colour": "blue"}, "spec.queues.q.colour isn't converted"),
+        ({}, "a place that the resource doesn't name"),
     ],
 )
 def test_what_a_resource_leaves_open_is_said(queue: dict[str, Any], said: str) -> None:
@@ -180,7 +180,7 @@ def test_a_list_of_kubectls_is_its_items() -> None:
     other = {"kind": "Deployment", "metadata": {"name": "app"}, "spec": {}}
     found = import_queues([None, {"kind": "List", "items": [entry_of({}), other, entry_of({})]}])
     assert list(found.queues) == ["q"]
-    assert "Deployment app: nothing of it is about SQS queues" in found.notes
+    assert "Deployment app: skipped, as it contains no SQS queues" in found.notes
 
 
 def test_a_property_list_that_isnt_there_is_said() -> None:
@@ -203,7 +203,7 @@ def test_a_property_list_that_isnt_there_is_said() -> None:
         ({"kind": "MirrordPropertyList", "spec": {"properties": [{"name": "sns", "value": "yes"}]}}, "property sns: "),
         ({"kind": "MirrordPropertyList", "spec": {"properties": [{"name": "tags", "value": "{"}]}}, "property tags: "),
         ({"kind": "MirrordPropertyList", "spec": {"properties": [{"name": "tags", "value": "[]"}]}}, "property tags: "),
-        ({"kind": "Deployment", "spec": {}}, "there is no SQS queue"),
+        ({"kind": "Deployment", "spec": {}}, "the files contain no SQS queue"),
     ],
 )
 def test_a_fault_is_refused_with_its_place(document: object, place: str) -> None:
@@ -212,7 +212,7 @@ def test_a_fault_is_refused_with_its_place(document: object, place: str) -> None
 
 
 def test_an_id_of_two_queues_is_refused() -> None:
-    with pytest.raises(BadResource, match="q is another queue already"):
+    with pytest.raises(BadResource, match="q is the id of another queue already"):
         import_queues([entry_of({}), entry_of({"sns": True})])
 
 
