@@ -124,7 +124,9 @@ def test_what_a_command_would_refuse_is_said_in_its_words(look: Looking, sites: 
     sites.answers["redrive"] = BadRequest("letters of federation are being moved already: stop that move first")
     page = look.at(PAGE, allow_actions=True)
     page.get_by_role("button", name="Redrive all").click()
-    expect(page.locator(".notice.bad")).to_have_text("letters of federation are being moved already: stop that move first")
+    expect(page.locator(".notice.bad")).to_have_text(
+        "letters of federation are being moved already: stop that move first"
+    )
 
 
 def test_a_move_is_followed_and_can_be_stopped(look: Looking, sites: RecordedSites) -> None:

@@ -81,7 +81,7 @@ OPTIONS: Mapping[str, FieldOption] = {
         "credit", typer.Option(min=0, max=MAX_CREDIT, help="Maximum messages in flight; 0 is no limit.")
     ),
     "max_hops": FieldOption(
-        "max_hops", typer.Option(min=1, max=MAX_TRACE_TAGS, help="Maximum hops of a message, this route's included.")
+        "max_hops", typer.Option(min=1, max=MAX_TRACE_TAGS, help="Maximum hops of a message, this one included.")
     ),
     "dest_key": FieldOption(
         "dest_key",

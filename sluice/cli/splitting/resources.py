@@ -1,7 +1,6 @@
 """Converts mirrord's custom resources to entries of the parameter `splitting.queues`. Pure.
 
-A resource tells where a workload finds its queues' names, but only the cluster knows the names. Fields that can't be
-converted are reported as notes.
+Resources tell where workloads find queues' names, which only the cluster knows. Unconverted fields are noted.
 """
 
 import re

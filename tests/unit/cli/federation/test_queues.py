@@ -114,7 +114,10 @@ def test_queues_are_listed_with_what_they_hold_and_who_reads_them(site: OfMoto) 
 def test_a_queue_that_is_bound_or_holds_messages_is_deleted_only_by_force(site: OfMoto) -> None:
     site.sluice("binding", "add", REGION, "amq.topic", NAME, "order.#", "--create")
     site.sluice("binding", "add", REGION, "amq.fanout", NAME)
-    assert "has 2 bindings: delete them first, or use --force" in site.sluice("queue", "delete", REGION, NAME, code=1).stderr
+    assert (
+        "has 2 bindings: delete them first, or use --force"
+        in site.sluice("queue", "delete", REGION, NAME, code=1).stderr
+    )
     site.queues.send_batch(NAME, [{"Id": "0", "MessageBody": "m"}])
     site.sluice("binding", "del", REGION, "amq.topic", NAME, "order.#")
     site.sluice("binding", "del", REGION, "amq.fanout", NAME)

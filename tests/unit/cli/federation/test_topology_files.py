@@ -317,9 +317,7 @@ def test_what_replaces_something_carries_before_that_goes(sites: Four) -> None:
         ("remove", "WEST", "EAST"),
     ]
     sites[REGIONS["WEST"]].peers.unreachable.add("EAST")
-    with pytest.raises(
-        TopologyIncomplete, match="still not Operational, so nothing was deleted: s: Waiting at WEST"
-    ):
+    with pytest.raises(TopologyIncomplete, match="still not Operational, so nothing was deleted: s: Waiting at WEST"):
         sites.apply(desired)
     assert set(sites[REGIONS["WEST"]].bridges()) == {"r", "s"}
     sites[REGIONS["WEST"]].peers.unreachable.clear()
