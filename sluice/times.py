@@ -16,12 +16,16 @@ def iso(at_ms: int) -> str:
 
 
 def parse_time_ms(text: str) -> int:
-    """Parse an ISO 8601 time to milliseconds since 1970; without an offset the time is UTC. Raises `Malformed`."""
+    """Parse an ISO 8601 time to milliseconds since 1970; without an offset the time is UTC.
+
+    Raises `Malformed`, also for a time whose year in UTC isn't 1 to 9999: it could be neither formatted nor compared.
+    """
     try:
         time = datetime.fromisoformat(text)
-    except ValueError as error:
+        time = time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+    except (ValueError, OverflowError) as error:
         raise Malformed(f"no time: {error}") from None
-    return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
+    return (time - _EPOCH) // timedelta(milliseconds=1)
 
 
 def format_day(at_ms: int) -> str:

@@ -176,13 +176,15 @@ def parameter_schemas() -> Mapping[str, Mapping[str, Any]]:
 
 
 def _apply_override(document: dict[str, Any], key: str, value: object) -> None:
-    """Put a value of option `-c` into the document of parameters. Raises `BadParameter` for an unknown key."""
+    """Put a value of option `-c` into the document of parameters. Raises `BadParameter`."""
     if key not in parameter_schemas():
         raise BadParameter(key, f"there is no such parameter; there are {', '.join(parameter_schemas())}")
     *sections, name = key.split(".")[1:]
     target = document
     for section in sections:
         target = target.setdefault(section, {})
+        if not isinstance(target, dict):
+            raise BadParameter(f"{ROOT}.{section}", "it is not an object, so -c can't set a parameter in it")
     target[name] = v.parse_text(value, parameter_schemas()[key]) if isinstance(value, str) else value
 
 

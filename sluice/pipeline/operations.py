@@ -136,6 +136,6 @@ def _moment(name: str, text: str) -> datetime:
     """Parse a time as the job does; a time without an offset is UTC."""
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
         raise ValueError(f"{name}: {text!r} is not a time as 2026-11-21T14:00:00Z") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

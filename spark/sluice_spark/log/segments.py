@@ -10,6 +10,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import accumulate
 
@@ -198,37 +199,46 @@ def parse_header(content: pa.Buffer | bytes) -> Header:
     content = pa.py_buffer(content)
     if bytes(memoryview(content)[:6]) != b"ARROW1":
         raise UnknownFormat("not an Arrow file")
+    with _refuse_damaged():
+        return _check_schema(pa.ipc.read_schema(content.slice(_MAGIC_BYTES)))
+
+
+@contextmanager
+def _refuse_damaged() -> Iterator[None]:
+    """Turn what Arrow and json raise for damaged files, an OSError among them, into UnknownFormat."""
     try:
-        schema = pa.ipc.read_schema(content.slice(_MAGIC_BYTES))
-    except (pa.ArrowInvalid, IndexError) as error:
-        raise UnknownFormat("not an Arrow file that begins with its schema") from error
-    return _check_schema(schema)
+        yield
+    except (pa.ArrowException, OSError, IndexError, ValueError, TypeError) as error:
+        raise UnknownFormat(f"a damaged segment: {error}") from error
 
 
 def read_rows(content: pa.Buffer) -> pa.Table:
-    """Read all rows of a segment."""
-    with pa.ipc.open_file(content) as reader:
+    """Read all rows of a segment. Raises UnknownFormat."""
+    with _refuse_damaged(), pa.ipc.open_file(content) as reader:
         _check_schema(reader.schema)
         return reader.read_all()
 
 
 def read_batches(content: pa.Buffer, low: int, high: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows [low, high), reading only the record batches that contain some of them."""
+    """Yield the rows [low, high), reading only the record batches that contain some of them. Raises UnknownFormat."""
     begin = 0
-    with _open_column("receive_count", content) as counts, pa.ipc.open_file(content) as reader:
+    with _refuse_damaged():
+        counts, reader = _open_column("receive_count", content), pa.ipc.open_file(content)
         _check_schema(reader.schema)
-        for number in range(reader.num_record_batches):
+    for number in range(reader.num_record_batches):
+        with _refuse_damaged():
             end = begin + counts.get_batch(number).num_rows
             first, last = max(low, begin), min(high, end)
-            if first < last:
-                yield reader.get_batch(number).replace_schema_metadata(None).slice(first - begin, last - first)
-            begin = end
+            batch = reader.get_batch(number) if first < last else None
+        if batch is not None:
+            yield batch.replace_schema_metadata(None).slice(first - begin, last - first)
+        begin = end
 
 
 def read_message_ids(content: pa.Buffer) -> Sequence[str]:
     """Read only the message ids of all rows."""
     parse_header(content)
-    with _open_column("message_id", content) as reader:
+    with _refuse_damaged(), _open_column("message_id", content) as reader:
         ids: Sequence[str] = reader.read_all().column("message_id").to_pylist()
         return ids
 
