@@ -242,7 +242,7 @@ def _pipeline(counts: Counts, parameters: Parameters) -> Iterator[Limit]:
 def _table(known: Sequence[Limit]) -> str:
     heads = " | ".join(f"at {rate:,}" for rate in RATES)
     rows = [
-        f"| limit | there is | a message takes | met at | {heads} | what to do |",
+        f"| limit | available | a message takes | reached at | {heads} | what to do |",
         "|---|---:|---:|---:|---|---|---|",
     ]
     for limit in known:

@@ -69,7 +69,7 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True, kw_only=True)
 class DynamoChangeLog:
-    """A value in a table. `new_token` returns a unique text of at most 36 characters. Not safe for threads.
+    """A value in a table. `new_token` returns a unique text of at most 36 characters. Not thread-safe.
 
     All methods raise `CallFailed`.
     """

@@ -76,7 +76,7 @@ class FastBatches:
     botocore validates and encodes each field by its service model, and decodes the response in the same way. This class
     uses msgspec instead, between botocore's own events, with a connection for each thread; botocore still signs. A
     failed attempt is handed to botocore as its own first attempt, so only botocore decides about retries and errors.
-    Safe for threads, like the clients.
+    Thread-safe, like the clients.
     """
 
     def __init__(self, client: "SQSClient") -> None:
@@ -183,41 +183,41 @@ def _session() -> Session:
 
 @cache
 def sqs_client() -> "SQSClient":
-    """Return the environment's SQS client; safe for threads."""
+    """Return the environment's SQS client; thread-safe."""
     return FastBatches.install(make_client("sqs"))
 
 
 @cache
 def dynamodb_client() -> "DynamoDBClient":
-    """Return the environment's DynamoDB client; safe for threads."""
+    """Return the environment's DynamoDB client; thread-safe."""
     client: DynamoDBClient = make_client("dynamodb")
     return client
 
 
 @cache
 def quick_sqs_client() -> "SQSClient":
-    """Return the environment's SQS client with short timeouts, for callers that retry themselves; safe for threads."""
+    """Return the environment's SQS client with short timeouts, for callers that retry themselves; thread-safe."""
     client: SQSClient = make_client("sqs", config=ONCE)
     return client
 
 
 @cache
 def holding_sqs_client() -> "SQSClient":
-    """Return the environment's SQS client for receives of up to ten seconds; safe for threads."""
+    """Return the environment's SQS client for receives of up to ten seconds; thread-safe."""
     client: SQSClient = make_client("sqs", config=HOLDING)
     return client
 
 
 @cache
 def quick_dynamodb_client() -> "DynamoDBClient":
-    """Return the environment's DynamoDB client with short timeouts, for requests with a deadline; safe for threads."""
+    """Return the environment's DynamoDB client with short timeouts, for requests with a deadline; thread-safe."""
     client: DynamoDBClient = make_client("dynamodb", config=QUICK)
     return client
 
 
 @cache
 def lambda_client() -> "LambdaClient":
-    """Return the environment's Lambda client; safe for threads."""
+    """Return the environment's Lambda client; thread-safe."""
     client: LambdaClient = make_client("lambda")
     return client
 

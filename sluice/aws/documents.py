@@ -30,7 +30,7 @@ MAX_READS = 10  # attempts, if the value is replaced while its parts are read
 
 @dataclass(slots=True, kw_only=True)
 class DynamoDocument:
-    """A value in a table. `new_token` returns a unique text. Not safe for threads."""
+    """A value in a table. `new_token` returns a unique text. Not thread-safe."""
 
     client: "DynamoDBClient"
     table: str

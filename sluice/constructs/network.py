@@ -37,7 +37,7 @@ class Network:
 
 
 def create_network(scope: Construct, options: PipelineParameters, statements: Sequence[Statement]) -> Network:
-    """Create the endpoints, and a VPC unless subnets exist. If `resting`, create only the endpoint that is free.
+    """Create the endpoints, and a VPC unless subnets exist. If `resting`, create only S3's, which is free.
 
     `statements` are the jobs' permissions. An endpoint in an existing VPC allows everything, because it receives all
     calls of that VPC through its private DNS name.

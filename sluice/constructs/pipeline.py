@@ -80,7 +80,7 @@ class PipelineState:
     def create(
         cls, scope: Construct, parameters: Parameters, *, main: sqs.IQueue, ours: bool = False
     ) -> "PipelineState":
-        """Create the resources in `scope`. `ours` means that another stack of `sluice deploy` refers to the bucket."""
+        """Create the resources in `scope`. With `ours`, the bucket's ARN is a stack output, for our other stacks."""
         keep = parameters.rendezvous.keep_state
         bucket = storage.bucket(scope, "PipelineBucket", keep=keep, log_days=parameters.log_retention_days)
         output = CfnOutput(scope, "PipelineBucketArn", value=bucket.bucket_arn) if ours else None

@@ -119,7 +119,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             case operations.ReportGone(copies=copies):
                 self.upkeep.report(copies)
             case operations.Tick():
-                registrar.advance()  # comes first, because checks may use up the time
+                registrar.advance()  # first, because the checks may use up the invocation's time
                 self.upkeep.recheck()
                 registrar.advance(ticks=False)
             case operations.SweepSite():

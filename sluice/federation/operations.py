@@ -15,7 +15,7 @@ from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.matching.typed_values import StoredValue
 from sluice.operations import Operation, R
 
-MAX_REPORTED = 1_000  # queues in one report
+MAX_REPORTED = 1_000  # deleted queues in one `ReportGone`
 
 # Results of operations
 

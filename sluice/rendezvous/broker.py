@@ -73,7 +73,7 @@ PROMISED_MS = 8_000  # after an offer was sent; its client reads its queue until
 
 
 class RendezvousDependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """Dependencies of a rendezvous function, shared by the invocations of one environment; safe for threads.
+    """Dependencies of a rendezvous function, shared by the invocations of one environment; thread-safe.
 
     `executor` runs independent calls concurrently, `sleep` takes seconds, `random` draws in [0, 1).
     """
@@ -134,7 +134,7 @@ class RendezvousDependencies(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class Matchmaker:
-    """Finds proxies for the offers of one batch, at most `offers_due` offers. Safe for threads."""
+    """Finds proxies for the offers of one batch, at most `offers_due` offers. Thread-safe."""
 
     site: RendezvousDependencies
     offers_due: int = 1
@@ -237,7 +237,7 @@ def mailbox_message(offer: OpenOffer, poll_id: str) -> str:
 
 
 class Broker(msgspec.Struct, frozen=True, kw_only=True):
-    """Serves offers that arrive over SQS; safe for threads."""
+    """Serves offers that arrive over SQS; thread-safe."""
 
     site: RendezvousDependencies
     bridges: Mapping[bytes, Bridge]

@@ -46,7 +46,7 @@ class Backlog:
 
 
 class EventRecorder(msgspec.Struct, frozen=True, kw_only=True):
-    """Records events and publishes them; safe for threads.
+    """Records events and publishes them; thread-safe.
 
     `hash_of` and `country_of` take an address, which is never stored. `publisher` returns how many events it could not
     publish, and raises nothing. Without one, events are discarded.

@@ -28,7 +28,7 @@ TOLD_LATE_MS = 5_000  # delay of a row, by different clocks and eventually consi
 
 @dataclass(slots=True, kw_only=True)
 class Pacing:
-    """The counts of one named environment; safe for threads. `log` gets the errors of reads and writes."""
+    """The counts of one named environment; thread-safe. `log` gets the errors of reads and writes."""
 
     environment: InitVar[str]
     store: "DynamoPaceStore"
@@ -156,7 +156,7 @@ class Pacing:
 class AddressCooldowns:
     """The cooldowns that one environment knows: from its own polls, and as other environments published them.
 
-    Addresses are the first digits of a hash. Not safe for threads. Environments publish cooldowns in rows of many,
+    Addresses are the first digits of a hash. Not thread-safe. Environments publish cooldowns in rows of many,
     every few seconds, and don't query the table for each address. So several environments may each start a cooldown of
     an address that polls in a burst. The address gains nothing: before it gets an offer the table confirms its cooldown
     (`confirm`), and when the environments read each other's rows, the cooldowns add up.

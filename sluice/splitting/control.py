@@ -73,7 +73,7 @@ class NoSuchSession(BadConfiguration):
 
 @dataclass(slots=True)
 class KnownRegistry:
-    """Caches the registry for an environment of the control function, with one read per invocation. Not for threads.
+    """Caches the registry for an environment of the control function, with one read per invocation. Not thread-safe.
 
     The cached state is kept for the next step and for the next invocation. An invocation first reads the revision; if
     that is unchanged, it reads only heartbeats and splitters, which aren't part of a revision. After a write that

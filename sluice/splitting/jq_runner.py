@@ -28,7 +28,7 @@ VARIABLES = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
 
 @dataclass(slots=True)
 class JqRunner:
-    """One child process, started for the first program. Not for threads."""
+    """One child process, started for the first program. Not thread-safe."""
 
     time_limit_s: float = TIME_LIMIT_S
     _child: "subprocess.Popen[bytes] | None" = None
@@ -96,7 +96,7 @@ def start_child() -> "subprocess.Popen[bytes]":
 
 
 def compile_problem(program: str) -> str | None:
-    """Compile a program. Returns the compiler's error; None if it compiles within its limits. Not for threads."""
+    """Compile a program. Returns the compiler's error; None if it compiles within its limits. Not thread-safe."""
     return _runner().problem(program)
 
 

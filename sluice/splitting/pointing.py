@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
 # Errors that need an operator, so the sessions fail; on the way back to the source they are retried instead. The last
 # three are a Kubernetes API server's.
 DENIED = frozenset({"AccessDenied", "AccessDeniedException", "Forbidden", "Unauthorized", "Invalid"})
-HELD_MS = 100_000  # longer than the function's limit of 60 s, for different clocks and late effects
+HELD_MS = 100_000  # longer than the function's limit of 60 s, for clock skew and late effects
 
 Warn = Callable[[str, str, str], None]  # log event, queue id of the split, reason
 

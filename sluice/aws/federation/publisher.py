@@ -155,7 +155,7 @@ class BadPublishing(SluiceError):
 
 
 class NotPublished(DestinationFault):
-    """SQS temporarily refused some of several messages. These, and all from `tried` on, aren't published."""
+    """SQS temporarily refused the messages in `failed`. Nor are those from position `tried` on published."""
 
     def __init__(self, failed: Mapping[int, str], *, tried: int) -> None:
         """Record the reasons in `failed`, by position from 0; `tried` counts messages that were sent or failed."""

@@ -122,7 +122,10 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
         return standing is None or text(standing, "poll_id") != proxy.poll_id or not number(standing, "answers_until")
 
     def _close_poll(self, proxy: WaitingProxy, values: dict[str, Any], *, over_ms: int) -> Item | None:
-        """Store the outcome of a poll, once. Returns the stored outcome if there is one already, else None."""
+        """Store the outcome of a poll, once. Returns the stored outcome if there is one already, else None.
+
+        An earlier poll's outcome is replaced if its answer was due before `over_ms`.
+        """
         is_free = "attribute_not_exists(answers_until) OR (answers_until < :over AND poll_id <> :poll_id)"
         item = _match_key(proxy.sid) | attributes(values)
         return write_if(self.client, self.table, item, is_free, {":over": over_ms, ":poll_id": proxy.poll_id})

@@ -37,7 +37,7 @@ SideBySide = Callable[[Callable[[Given], Done], Iterable[Given]], Iterable[Done]
 
 @dataclass(slots=True)
 class DynamoStatisticsStore:
-    """Stores the statistics in one table. Not for threads. Reads raise `CallFailed`.
+    """Stores the statistics in one table. Not thread-safe. Reads raise `CallFailed`.
 
     `side_by_side` maps a function over writes to different items, and may run them concurrently.
     """

@@ -114,7 +114,7 @@ class SplitQueues(QueuesByName):
 
 @dataclass(frozen=True)
 class S3Metadata:
-    """Reads the metadata of S3 objects, with one `HeadObject` per object; safe for threads."""
+    """Reads the metadata of S3 objects, with one `HeadObject` per object; thread-safe."""
 
     _lock: Lock = field(default_factory=Lock)
 

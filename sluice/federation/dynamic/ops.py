@@ -122,6 +122,8 @@ AdvertisedRoutes = Annotated[dict[Tag, AdvertisedRoute], Meta(max_length=MAX_ORI
 
 
 class _Op(Struct, frozen=True, kw_only=True, tag_field="op"):
+    """A message of a dynamic route between two sites. `epoch` grows each time that the bridge is created."""
+
     exchange: Name
     bridge: Name
     epoch: Number

@@ -53,7 +53,7 @@ class End(StrEnum):
         reply: str = "",
         status: int = 200,
     ) -> Self:
-        """Create the member from one line of the table."""
+        """Create the member from the columns of its line above."""
         end = str.__new__(cls, metric)
         end._value_ = metric
         end.kind, end.event, end.state, end.reply, end.status = kind, event, state, reply, status

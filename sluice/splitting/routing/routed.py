@@ -11,7 +11,7 @@ from sluice.codec import Struct, convert, decode
 from sluice.errors import Malformed
 from sluice.splitting.filters.values import Mode
 
-EVENT = "MessagesRouted"  # value of the field `message` in these lines
+EVENT = "MessagesRouted"  # value of the field `message` in the splitter's log lines
 MESSAGES_A_LINE = 50  # about 2 KB of ids; a line may have 256 KB, and costs by its length
 
 

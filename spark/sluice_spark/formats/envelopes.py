@@ -108,7 +108,7 @@ def _s3(envelope: Mapping[str, Any], outer: Mapping[str, str], choice: S3Choice)
 
 
 def read_object_facts(record: Any) -> dict[str, str]:
-    """Return the facts of one record of a notification. Raises ValueError for any other value."""
+    """Return event, bucket, key and, if present, size, eTag, version and time of an S3 record. Raises ValueError."""
     try:
         event = str(record["eventName"]).removeprefix(PREFIX)
         bucket, s3_object = str(record["s3"]["bucket"]["name"]), record["s3"]["object"]

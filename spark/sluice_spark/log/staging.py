@@ -156,7 +156,8 @@ class StagedLog:
         self.log, self.deduplicator, self._next = Log(first=start.segment), Deduplicator(), FIRST
         if not numbers:
             return
-        needed = range(max(numbers.start, start.segment - 1), numbers.stop)  # the segment before `start` has the totals
+        # The segment before `start` has the totals of messages, bytes and failed deletions up to `start`.
+        needed = range(max(numbers.start, start.segment - 1), numbers.stop)
         headers = segments.read_headers(self.store, needed)
         before = Totals(messages=headers[0].messages_before, size=headers[0].size_before)
         whole = Log(first=needed.start, before=before)
