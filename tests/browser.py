@@ -24,11 +24,11 @@ WITHIN_MS = 30_000  # other suites may have the processors
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
+def chromium(*flags: str) -> Iterator[Browser]:
     """Runs the browser. While it does, this thread has an event loop: `asyncio.run` doesn't go beside it."""
     assert CHROMIUM.exists(), "there is no browser: make build/chromium/ready"
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, *flags])
         try:
             yield browser
         finally:

@@ -20,9 +20,10 @@ from hypothesis import HealthCheck, settings
 
 from sluice.building.project import PROJECT
 from sluice.federation.bridge_provisioner import BRIDGE_QUEUE_PREFIX
-from sluice.local.cloud import LOOPBACK, Cloud, start_cloud
+from sluice.local.cloud import Cloud, start_cloud
 from sluice.local.deployer import Deployer
 from sluice.local.harsh.behaviours import Behaviours
+from sluice.local.origins import LOOPBACK
 from sluice.local.sites import DEFAULT_SITE
 from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT
 from tests import mirrord

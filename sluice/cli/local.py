@@ -125,7 +125,10 @@ def status() -> None:
 
 @app.command(cls=CloudCommand)
 def env(which: SiteArgument, *, site: SiteOptions) -> None:
-    """Print the environment variables with which AWS programs reach a site: `eval "$(sluice local env)"`."""
+    """Print the environment variables with which AWS programs reach a site: `eval "$(sluice local env)"`.
+
+    The keys are valid until the embedded cloud is stopped.
+    """
     cloud = require_running(find_cloud())
     variables = cloud.environment(_resolve_sites(site, which, cloud)[0])
     lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]

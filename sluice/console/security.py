@@ -15,12 +15,10 @@ from typing import Any
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sluice.local.cloud import LOOPBACK
+from sluice.local.origins import LOOPBACK, Refusal, check_origin
 
 TOKEN_BYTES = 24
 STATE_CHANGING_METHODS = frozenset({"POST", "PUT", "PATCH", "DELETE"})
-# Values of the header `Sec-Fetch-Site`; "same-site" means another port of this host, which is another origin.
-FOREIGN_SITES = frozenset({"cross-site", "same-site"})
 # Trusted types keep the pages' scripts from turning text into markup by mistake.
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
@@ -53,24 +51,12 @@ class AccessPolicy:
         """The console's address, which contains the token."""
         return f"http://{LOOPBACK}:{self.port}/{self.token}/"
 
-    @property
-    def hosts(self) -> frozenset[str]:
-        """The allowed values of the Host header."""
-        return frozenset({f"{LOOPBACK}:{self.port}", f"localhost:{self.port}"})
-
-    def check(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[HTTPStatus, str] | None:
+    def check(self, method: str, path: str, headers: Mapping[str, str]) -> Refusal | None:
         """Return the status and the reason of a refusal; None if admitted. Names of headers are in lower case."""
-        host = headers.get("host", "")
-        if host not in self.hosts:
-            return HTTPStatus.MISDIRECTED_REQUEST, "another host's name"
-        origin = headers.get("origin")
-        # A navigation is admitted, because another site that links to the page can't read it.
-        fetch = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")
-        is_navigation = method == "GET" and fetch == ("navigate", "document")
-        is_foreign = headers.get("sec-fetch-site") in FOREIGN_SITES and not is_navigation
-        if is_foreign or origin not in {None, f"http://{host}"}:
-            return HTTPStatus.FORBIDDEN, "another origin"
-        if method in STATE_CHANGING_METHODS and origin is None:
+        refusal = check_origin(method, headers, own_port=self.port)
+        if refusal is not None:
+            return refusal
+        if method in STATE_CHANGING_METHODS and "origin" not in headers:
             return HTTPStatus.FORBIDDEN, "no origin"
         # The comparison takes constant time, so its duration does not reveal how much of the token was right.
         if not hmac.compare_digest(path.split("/", 2)[1].encode() if "/" in path else b"", self.token.encode()):

@@ -22,7 +22,7 @@ from sluice.console.security import AccessPolicy, GuardedApp, new_token
 from sluice.console.sites import Document
 from sluice.console.watching import WatchedSites
 from sluice.errors import BadConfiguration, BadRequest, Malformed, SluiceError
-from sluice.local.cloud import LOOPBACK
+from sluice.local.origins import LOOPBACK
 from sluice.operator.site_status import run_in_thread
 
 STATIC = Path(__file__).with_name("static")

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import random
+import secrets
 import shutil
 import signal
 import socket
@@ -18,11 +19,11 @@ from pathlib import Path
 from sluice.building.project import PROJECT, need
 from sluice.errors import SluiceError
 from sluice.local.harsh.behaviours import Behaviours
+from sluice.local.origins import LOOPBACK
 from sluice.local.processes import end_session, is_running
 from sluice.local.runtime import install_lambda_python, runtime_python
 from sluice.local.sites import Site
 
-LOOPBACK = "127.0.0.1"
 SERVER, REQUEST_LOG = "sluice.local.server", "requests.jsonl"
 READY_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 10
@@ -30,7 +31,7 @@ STOP_TIMEOUT_S = 10
 PORTS = range(20_000, 32_000)
 SAVE_TIMEOUT_S = 120  # a cloud that is killed before it has saved its state loses everything since its start
 POLL_S = 0.05
-SECRET_ACCESS_KEY = "test"  # noqa: S105 - of every account's root in ministack; it protects nothing
+SECRET_BYTES = 30
 LOG_TAIL_LINES = 20
 # Each proxy function holds a server thread for up to ten seconds while it polls.
 SERVER_THREADS = 512
@@ -52,11 +53,13 @@ class Cloud:
 
     `deployed` has a record of each site, from which the deployer sees whether a deployment is due. `harsh` are the
     imitated behaviours of AWS, None for none. If `keeps_state` is set, the cloud saves its state when it is stopped.
+    `secret` is the secret access key of every account's root, drawn at each start.
     """
 
     pid: int
     endpoint: str
     folder: Path
+    secret: str = field(repr=False)
     sites: tuple[Site, ...] = ()
     deployed: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
     harsh: Behaviours | None = None
@@ -77,7 +80,7 @@ class Cloud:
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ACCESS_KEY_ID": site.account,
-            "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": self.secret,
             "AWS_REGION": site.region,
             "AWS_DEFAULT_REGION": site.region,
             "AWS_CONFIG_FILE": os.devnull,
@@ -153,10 +156,16 @@ def start_cloud(
         with contextlib.suppress(FileNotFoundError):
             deployed = json.loads((folder / LAST_DEPLOYED).read_text())
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
-    endpoint = f"http://{LOOPBACK}:{_free_port(folder)}"
-    keeps = keep_state or save_state
+    folder.chmod(0o700)  # it has the secret, and the keys that the cloud gives out
     cloud = Cloud(
-        pid=0, endpoint=endpoint, folder=folder, sites=sites, deployed=deployed, harsh=harsh, keeps_state=keeps
+        pid=0,
+        endpoint=f"http://{LOOPBACK}:{_free_port(folder)}",
+        folder=folder,
+        secret=secrets.token_urlsafe(SECRET_BYTES),
+        sites=sites,
+        deployed=deployed,
+        harsh=harsh,
+        keeps_state=keep_state or save_state,
     )
     cloud = replace(cloud, pid=_spawn(cloud, python, server, ends_with_us=ends_with_us))
     _write(cloud)
@@ -192,6 +201,7 @@ def find_cloud(folder: Path = FOLDER) -> Cloud | None:
         pid=fields["pid"],
         endpoint=fields["endpoint"],
         folder=folder,
+        secret=fields.get("secret", ""),
         sites=tuple(Site(**site) for site in fields["sites"]),
         deployed=fields.get("deployed", {}),
         harsh=Behaviours.parse(fields["harsh"]) if fields.get("harsh") else None,
@@ -253,6 +263,7 @@ def _spawn(cloud: Cloud, python: Path, server: str, *, ends_with_us: bool) -> in
         "STATE_DIR": str(cloud.folder / STATE),
         "S3_DATA_DIR": str(cloud.folder / "s3"),
         "TMPDIR": str(cloud.folder / "tmp"),
+        "AWS_SECRET_ACCESS_KEY": cloud.secret,  # not as an argument, which other users of the machine see
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         "AWS_EC2_METADATA_DISABLED": "true",
@@ -275,6 +286,7 @@ def _write(cloud: Cloud) -> None:
     fields = {
         "pid": cloud.pid,
         "endpoint": cloud.endpoint,
+        "secret": cloud.secret,
         "sites": [asdict(site) for site in cloud.sites],
         "deployed": cloud.deployed,
         "harsh": cloud.harsh.text() if cloud.harsh else "",

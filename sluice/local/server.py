@@ -13,7 +13,7 @@ import ministack.app
 
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.harsh.hardening import harden
-from sluice.local.patches import cloud, functions, iam, metrics, sqs, streams
+from sluice.local.patches import access, cloud, functions, iam, metrics, sqs, streams
 from sluice.local.patches.expiry import expire_items
 from sluice.local.processes import end_session
 from sluice.local.requests import RequestLog
@@ -32,6 +32,7 @@ def main(runtime_python: str, request_log: str, harsh: str = "", parent: str = "
 
     if parent:
         threading.Thread(target=end_with_parent, daemon=True).start()
+    access.patch(os.environ["AWS_SECRET_ACCESS_KEY"])
     iam.patch()
     cloud.name_by_region()
     functions.patch(Path(runtime_python))

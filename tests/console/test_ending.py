@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pytest
 
 from sluice.cli.terminal import SIGNAL_EXIT_BASE
-from sluice.local.cloud import LOOPBACK
+from sluice.local.origins import LOOPBACK
 from tests.browser import serving
 from tests.console.conftest import RecordedSites
 

@@ -18,7 +18,8 @@ from benchmarks.units import READ, WRITE, read_units
 from sluice.aws.connections import connect_environment
 from sluice.aws.deployment import stack_outputs
 from sluice.aws.federation.publisher import Publisher, Publishing
-from sluice.local.cloud import LOOPBACK, CloudFailed, describe_lost_state, find_cloud, start_cloud
+from sluice.local.cloud import CloudFailed, describe_lost_state, find_cloud, start_cloud
+from sluice.local.origins import LOOPBACK
 from sluice.local.requests import BY_TRIGGER
 from sluice.local.sites import DEFAULT_SITE
 from tests.deployed import Deployed

@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from sluice.local.cloud import LOOPBACK
+from sluice.local.origins import LOOPBACK
 
 CHUNK = 65_536
 

@@ -21,6 +21,8 @@ import ministack.services.cloudformation.provisioners
 import ministack.services.lambda_svc
 import ministack.services.sqs
 
+from sluice.local.origins import LOOPBACK, check_origin
+
 # Lambda gives environments with internal extensions half a second to end. Here all share a busy machine's processors.
 SHUTDOWN_S = 10.0
 PER_REQUEST = 10  # messages that one request to SQS receives or deletes
@@ -150,14 +152,27 @@ class ExtensionsApi:
     """Serves Lambda's Extensions API on a loopback port, for internal extensions that receive no events.
 
     ministack has no such API. Each environment's `AWS_LAMBDA_RUNTIME_API` has its own token in the path, so one server
-    serves all environments and knows which one registers. The server runs until the process ends.
+    serves all environments and knows which one registers. Any other token, and a browser, is refused. The server runs
+    until the process ends.
     https://docs.aws.amazon.com/lambda/latest/dg/runtimes-extensions-api.html
     """
 
     def __init__(self) -> None:
-        registered = self._registered = set[str]()
+        registered, started = self._registered, self._started = set[str](), set[str]()
 
         class Handler(BaseHTTPRequestHandler):
+            def parse_request(self) -> bool:
+                """Parse the request and return whether to serve it; if not, the answer has been sent."""
+                if not super().parse_request():
+                    return False
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                refusal = check_origin(self.command, headers)
+                if refusal is None and self.path[1:].partition("/")[0] not in started:
+                    refusal = HTTPStatus.NOT_FOUND, "no such environment"
+                if refusal is not None:
+                    self.send_error(*refusal)
+                return refusal is None
+
             def do_POST(self) -> None:
                 token, _, path = self.path[1:].partition("/")
                 if path != "2020-01-01/extension/register":
@@ -177,12 +192,13 @@ class ExtensionsApi:
             def log_message(self, *_: object) -> None:
                 """Suppress the server's log of requests."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer((LOOPBACK, 0), Handler)
         Thread(target=self._server.serve_forever, daemon=True).start()
 
     def address(self, token: str) -> str:
-        """Return the value of `AWS_LAMBDA_RUNTIME_API` for the environment with this token."""
-        return f"127.0.0.1:{self._server.server_port}/{token}"
+        """Admit the environment with this token, and return its `AWS_LAMBDA_RUNTIME_API`."""
+        self._started.add(token)
+        return f"{LOOPBACK}:{self._server.server_port}/{token}"
 
     def has_registered(self, token: str) -> bool:
         """Return whether this environment has an extension."""

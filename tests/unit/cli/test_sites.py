@@ -29,7 +29,7 @@ LOCAL_EU, LOCAL_US, LOCAL_DEV = Site(ZERO, EU), Site(ONE, US), Site(ZERO, EU, "d
 
 
 def cloud(*sites: Site) -> Cloud:
-    return Cloud(pid=1, endpoint="http://127.0.0.1:1", folder=Path(), sites=sites)
+    return Cloud(pid=1, endpoint="http://127.0.0.1:1", secret="s", folder=Path(), sites=sites)
 
 
 RUNNING = cloud(LOCAL_EU, LOCAL_US, LOCAL_DEV)

@@ -48,7 +48,7 @@ class Clouds:
     cloud: Cloud = field(init=False)
 
     def __post_init__(self) -> None:
-        self.cloud = Cloud(pid=1, endpoint="http://127.0.0.1:1", folder=self.folder)
+        self.cloud = Cloud(pid=1, endpoint="http://127.0.0.1:1", secret="s", folder=self.folder)
 
     def stacks(self, *_: object) -> Mapping[str, DeployedStack]:
         found = {"SluiceState": DeployedStack(stamp=f"{self.version}", outputs={})}

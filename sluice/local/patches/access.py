@@ -1,0 +1,123 @@
+"""Patches of whom ministack serves: it is for any program and any page that reaches its port."""
+
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+import ministack.app
+import ministack.core.iam_evaluator
+import ministack.core.lambda_runtime
+import ministack.core.responses
+import ministack.services.lambda_svc
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sluice.local.origins import check_origin
+
+FUNCTION_URLS = "/_aws/lambda-url/"
+# A custom resource's answer, at a URL that only its function knows, as AWS's presigned one.
+# https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/crpg-ref-requesttypes-create.html
+RESPONSES = "/_ministack/cfn-response/"
+READY = "/_ministack/ready"
+AUTH_TYPE = "lambda:FunctionUrlAuthType"
+
+
+def patch(secret: str) -> None:
+    """Make all patches of this file, once. The server's `AWS_SECRET_ACCESS_KEY` is the secret, too."""
+    require_signatures()
+    draw_function_keys(secret)
+    refuse_browsers()
+
+
+def require_signatures() -> None:
+    """Serve a request only if its signature proves a key, also that of an account's root, or if it is to an open URL.
+
+    ministack takes any signature of an account's root, and serves its administration, CORS preflights and some services
+    before it looks for one. Its own check of the others' signatures is made here for all, once in a request.
+    https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv.html
+    """
+    app, evaluator = ministack.app, ministack.core.iam_evaluator
+    take_response = app._handle_post_body_shortcuts  # noqa: SLF001 - no public hook
+
+    async def serve_readiness(method: str, path: str, headers: Any, query: Any, request_id: str) -> Any:  # noqa: ARG001 - ministack's own signature
+        return app._handle_ready_request(path, request_id)  # noqa: SLF001 - see above
+
+    def is_open_url(host: str, path: str) -> bool:
+        url = app._parse_lambda_url(host, path)  # noqa: SLF001 - see above
+        return url is not None and app._function_url_auth_target(url[0])[1].get(AUTH_TYPE) == "NONE"  # noqa: SLF001
+
+    async def authenticate(method: str, path: str, headers: dict[str, str], body: bytes, *rest: Any) -> Any:
+        query, request_id = rest
+        if method == "PUT" and path.startswith(RESPONSES):
+            return await take_response(method, path, headers, body, *rest)
+        if is_open_url(headers.get("host", ""), path):
+            return None
+        signed = evaluator._signed_request.get()  # noqa: SLF001 - see above
+        if signed is None:
+            failure = evaluator.AuthError("MissingAuthenticationToken", "Request is missing Authentication Token")
+        elif signed.s3_scoped:
+            return app._get_module("s3")._verify_presigned_sigv4(method, path, headers, query)  # noqa: SLF001 - see above
+        else:
+            failure = evaluator.authenticate(signed.access_key_id, ministack.core.responses.get_account_id())
+        if not isinstance(failure, evaluator.AuthError):
+            return None
+        routing = app._routing_params(method, path, headers, body, query)  # noqa: SLF001 - see above
+        service = app.detect_service(method, path, headers, routing)
+        return app._credential_failure(service, "", request_id, failure, headers)  # noqa: SLF001 - see above
+
+    # Of whom it returns True, no signature is checked.
+    evaluator._is_root_key = lambda _: False  # noqa: SLF001 - see above
+    app._handle_pre_body_request, app._handle_post_body_shortcuts = serve_readiness, authenticate  # noqa: SLF001
+
+
+def draw_function_keys(secret: str) -> None:
+    """Make functions' keys of the secret, too.
+
+    ministack hashes the ARNs of function and role, so whoever knows these could sign as the function. Of the role's ARN
+    it otherwise takes the last part only, so that the path can have the secret.
+    """
+    runtime, functions = ministack.core.lambda_runtime, ministack.services.lambda_svc
+    derive: Callable[[Mapping[str, Any]], dict[str, str]] = runtime.execution_credentials
+
+    def derive_with_secret(config: Mapping[str, Any]) -> dict[str, str]:
+        path, _, name = config.get("Role", "").rpartition("/")
+        return derive({**config, "Role": f"{path}/{secret}/{name}"})
+
+    runtime.execution_credentials = functions.execution_credentials = derive_with_secret
+
+
+def refuse_browsers() -> None:
+    """Refuse what a browser sends for any page, and ministack's administration, before ministack sees it."""
+    ministack.app.app = Guard(ministack.app.app)
+
+
+class Guard:
+    """An ASGI app that admits only requests that programs of this machine may make, and answers without CORS."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse the request or pass it on."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": HTTPStatus.FORBIDDEN})
+            return
+        path: str = scope["path"]
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        refusal = check_origin(scope["method"], headers)
+        if refusal is None and path.startswith("/_ministack/") and not path.startswith((RESPONSES, READY)):
+            refusal = HTTPStatus.FORBIDDEN, "the emulator's administration is closed"
+        if refusal is not None:
+            await PlainTextResponse(f"{refusal[1]}\n", status_code=refusal[0])(scope, receive, send)
+            return
+
+        async def send_without_cors(message: Message) -> None:
+            if message["type"] == "http.response.start" and not path.startswith(FUNCTION_URLS):
+                kept = [head for head in message["headers"] if not head[0].lower().startswith(b"access-control-")]
+                message = {**message, "headers": kept}
+            await send(message)
+
+        await self._app(scope, receive, send_without_cors)
