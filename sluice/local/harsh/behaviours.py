@@ -32,13 +32,14 @@ class Behaviours:
     fifo_entry_fails: float = 0.01  # chance that one entry of a batch for a FIFO queue fails
     expired_item_stays_s: float = 172_800.0
     frozen: bool = True  # whether execution environments are frozen between invocations
+    account_concurrency: int = 1_000  # functions that an account may run at once in a region
     limits: bool = True  # whether AWS's limits on names, policies, messages and variables are enforced
 
     def __post_init__(self) -> None:
         """Raise ValueError for a negative delay or a chance outside 0 to 1, `re.error` for a malformed pattern."""
         re.compile(self.queues_there_at_once)
         for name, value in asdict(self).items():
-            if name.endswith("_s") or name == "scale":
+            if name.endswith("_s") or name in {"scale", "account_concurrency"}:
                 fits = value >= 0
             else:
                 fits = name == "seed" or isinstance(value, bool | str) or 0 <= value <= 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import ministack.core.lambda_runtime
 
-from sluice.local.harsh import access, delivery, limits, mappings, queues, throttling
+from sluice.local.harsh import access, concurrency, delivery, limits, mappings, queues, throttling
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.patches.expiry import expire_items
 
@@ -21,6 +21,7 @@ def harden(behaviours: Behaviours) -> None:
     access.change_queue_policies_slowly(behaviours)
     is_there = queues.delay_queues(behaviours, random)
     mappings.change_slowly(behaviours, is_there=is_there, is_changing=is_changing)
+    concurrency.limit_concurrency(behaviours.account_concurrency)
     throttling.fail_entries(behaviours, random)
     throttling.throttle(behaviours, random)
     expire_items(stay_s=behaviours.scale_delay(behaviours.expired_item_stays_s))
