@@ -9,6 +9,7 @@ from botocore.exceptions import ClientError
 from sluice.aws.connections import Connection
 from tests.harsh.conftest import THERE_AT_ONCE, eventually, made
 from tests.harsh.functions import deploy_function
+from tests.harsh.stacks import Template, deploy
 
 
 @pytest.fixture(scope="module")
@@ -99,3 +100,37 @@ def test_a_mapping_to_a_queue_that_is_not_there_yet_is_refused(sqs: Any, functio
         functions.create_event_source_mapping(
             EventSourceArn=existing.replace(THERE_AT_ONCE + "sibling", "never"), FunctionName=function
         )
+
+
+@pytest.mark.parametrize(
+    ("attributes", "options"),
+    [
+        ({}, {"BatchSize": 11}),
+        ({}, {"BatchSize": 10_001, "MaximumBatchingWindowInSeconds": 1}),
+        ({"FifoQueue": "true"}, {"BatchSize": 11}),
+        ({"FifoQueue": "true"}, {"BatchSize": 10, "MaximumBatchingWindowInSeconds": 1}),
+    ],
+    ids=["no window", "too large", "FIFO", "FIFO window"],
+)
+def test_a_mapping_with_a_batch_that_lambda_does_not_fill_is_refused(
+    account: Connection, sqs: Any, function: str, attributes: dict[str, str], options: dict[str, int]
+) -> None:
+    name = f"batches{'.fifo' if attributes else ''}"
+    source = arn(sqs, made(sqs, name, **attributes))
+    with pytest.raises(ClientError, match="InvalidParameterValueException"):
+        account.client("lambda").create_event_source_mapping(EventSourceArn=source, FunctionName=function, **options)
+    properties = {"EventSourceArn": source, "FunctionName": function, **options}
+    stack = "-".join(["mapping", *map(str, [*attributes, *options.values()])])
+    mapping = {"Type": "AWS::Lambda::EventSourceMapping", "Properties": properties}
+    assert deploy(account, stack, Template(resources={"Mapping": mapping})) == "ROLLBACK_COMPLETE"
+
+
+def test_a_larger_batch_needs_a_window(sqs: Any, functions: Any, function: str) -> None:
+    source = arn(sqs, made(sqs, "windowed"))
+    uuid = functions.create_event_source_mapping(
+        EventSourceArn=source, FunctionName=function, BatchSize=10_000, MaximumBatchingWindowInSeconds=1
+    )["UUID"]
+    eventually(lambda: functions.get_event_source_mapping(UUID=uuid)["State"] == "Enabled")
+    with pytest.raises(ClientError, match="MaximumBatchingWindowInSeconds"):
+        functions.update_event_source_mapping(UUID=uuid, MaximumBatchingWindowInSeconds=0)
+    functions.update_event_source_mapping(UUID=uuid, MaximumBatchingWindowInSeconds=0, BatchSize=10)

@@ -1,11 +1,14 @@
 """A harsh cloud's queues: just made, just deleted."""
 
+import time
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
+from sluice.aws.connections import Connection
 from tests.harsh.conftest import eventually, made
+from tests.harsh.stacks import Template, deploy, ended, reasons
 
 
 def test_a_new_queue_is_not_there_at_first(sqs: Any) -> None:
@@ -58,3 +61,14 @@ def test_a_message_is_deleted_by_an_earlier_handle_without_an_error(sqs: Any) ->
     assert [(each["Id"], each["Code"]) for each in done["Failed"]] == [("wrong", "ReceiptHandleIsInvalid")]
     with pytest.raises(ClientError, match="ReceiptHandleIsInvalid"):
         sqs.delete_message(QueueUrl=url, ReceiptHandle="no handle")
+
+
+def test_a_stack_does_not_get_a_deleted_queues_name_at_once_either(account: Connection) -> None:
+    named = {"Type": "AWS::SQS::Queue", "Properties": {"QueueName": "of-a-stack"}}
+    template = Template(resources={"Named": named, "Other": {"Type": "AWS::SQS::Queue"}})
+    assert deploy(account, "first", template) == "CREATE_COMPLETE"
+    account.client("cloudformation").delete_stack(StackName="first")
+    eventually(lambda: ended(account, "first"))
+    assert deploy(account, "second", template) == "ROLLBACK_COMPLETE"
+    assert any("QueueDeletedRecently" in reason for reason in reasons(account, "second"))
+    eventually(lambda: deploy(account, f"later-{time.monotonic_ns()}", template) == "CREATE_COMPLETE")

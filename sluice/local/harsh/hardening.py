@@ -30,6 +30,7 @@ def harden(behaviours: Behaviours) -> None:
     if behaviours.limits:
         limits.enforce_queue_limits()
         limits.enforce_function_limits()
+        limits.enforce_mapping_limits()
 
 
 def freeze_between_invocations() -> None:

@@ -46,6 +46,8 @@ ATTRIBUTE_NAME = re.compile(r"(?!\.)(?!.*\.\.)(?!.*\.$)(?!(?i:aws|amazon)\.)[A-Z
 ATTRIBUTE_TYPE = re.compile(r"(?=.{1,256}$)(?:String|Number|Binary)(?:\..*)?")
 # https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
 ENVIRONMENT_BYTES = 4096
+# https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
+BATCH, FIFO_BATCH = 10_000, 10
 
 
 def enforce_queue_limits() -> None:
@@ -105,6 +107,39 @@ def enforce_function_limits() -> None:
         return reprovision(physical_id, old, properties, *rest)
 
     functions._create_function, functions._update_config = create_limited, update_limited  # noqa: SLF001 - see above
+    table["create"], table["update"] = provision_limited, reprovision_limited
+
+
+def enforce_mapping_limits() -> None:
+    """Refuse a queue's mapping whose batches Lambda can't fill, by API and by CloudFormation.
+
+    "When you set BatchSize to a value greater than 10, you must set MaximumBatchingWindowInSeconds to at least 1", and
+    FIFO queues have neither. https://docs.aws.amazon.com/lambda/latest/api/API_CreateEventSourceMapping.html
+    """
+    functions, provisioners = ministack.services.lambda_svc, ministack.services.cloudformation.provisioners
+    create, update = functions._create_esm, functions._update_esm  # noqa: SLF001 - no public hook
+    table = provisioners._RESOURCE_HANDLERS["AWS::Lambda::EventSourceMapping"]  # noqa: SLF001 - see above
+    provision, reprovision = table["create"], table["update"]
+
+    def create_limited(data: dict[str, Any]) -> Any:
+        fault = _batch_refusal(data)
+        return functions.error_response_json(*fault) if fault else create(data)
+
+    def update_limited(mapping_id: str, data: dict[str, Any]) -> Any:
+        fault = _batch_refusal({**(functions._esms.get(mapping_id) or {}), **data})  # noqa: SLF001 - see above
+        return functions.error_response_json(*fault) if fault else update(mapping_id, data)
+
+    def provision_limited(logical_id: str, properties: dict[str, Any], *rest: Any) -> Any:
+        if fault := _batch_refusal(properties):
+            raise ValueError(fault[1])
+        return provision(logical_id, properties, *rest)
+
+    def reprovision_limited(physical_id: str, old: Any, properties: dict[str, Any], *rest: Any) -> Any:
+        if fault := _batch_refusal(properties):
+            raise ValueError(fault[1])
+        return reprovision(physical_id, old, properties, *rest)
+
+    functions._create_esm, functions._update_esm = create_limited, update_limited  # noqa: SLF001 - see above
     table["create"], table["update"] = provision_limited, reprovision_limited
 
 
@@ -203,6 +238,24 @@ def _size(message: Mapping[str, Any]) -> int:
         binary = len(str(attribute.get("BinaryValue") or "")) * 3 // 4  # the value is Base64 here
         size += len(name) + len(str(attribute.get("DataType", ""))) + len(value) + binary
     return size
+
+
+def _batch_refusal(properties: Mapping[str, Any]) -> tuple[str, str, int] | None:
+    """Apply the limits of queues' batches; other sources have others."""
+    source = str(properties.get("EventSourceArn", ""))
+    size = int(properties.get("BatchSize") or FIFO_BATCH)
+    window_s = int(properties.get("MaximumBatchingWindowInSeconds") or 0)
+    if ":sqs:" not in source:
+        return None
+    if source.endswith(".fifo") and (window_s or size > FIFO_BATCH):
+        text = f"A FIFO queue's BatchSize is at most {FIFO_BATCH}, and it has no MaximumBatchingWindowInSeconds."
+    elif size > BATCH:
+        text = f"BatchSize is at most {BATCH}."
+    elif size > FIFO_BATCH and not window_s:
+        text = f"MaximumBatchingWindowInSeconds must be greater than 0 if BatchSize is greater than {FIFO_BATCH}."
+    else:
+        return None
+    return "InvalidParameterValueException", text, 400
 
 
 def _environment_refusal(properties: Mapping[str, Any]) -> tuple[str, str, int] | None:

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import ministack.core.responses
+import ministack.services.cloudformation.provisioners
 import ministack.services.sqs
 
 from sluice.local.harsh.behaviours import Behaviours
@@ -68,7 +69,34 @@ def delay_queues(behaviours: Behaviours, random: Random) -> Callable[[str], bool
         return exists and time.monotonic() >= appear_at.get((account, region, name), 0)
 
     sqs._dispatch = dispatch_later  # noqa: SLF001 - see above
+    _delay_stacks(behaviours, free_at)
     return is_there
+
+
+def _delay_stacks(behaviours: Behaviours, free_at: dict[Queue, float]) -> None:
+    """Refuse stacks, too, the names of deleted queues.
+
+    AWS generates a new name each time where a template has none. ministack doesn't: these names are free at once.
+    """
+    table = ministack.services.cloudformation.provisioners._RESOURCE_HANDLERS["AWS::SQS::Queue"]  # noqa: SLF001 - no public hook
+    create, delete = table["create"], table["delete"]
+
+    def provision_later(logical_id: str, properties: dict[str, Any], *rest: Any) -> Any:
+        if time.monotonic() < free_at.get(_own_queue(str(properties.get("QueueName"))), 0):
+            raise ValueError(f"QueueDeletedRecently: {DELETED_RECENTLY}")
+        return create(logical_id, properties, *rest)
+
+    def remove(physical_id: str, properties: dict[str, Any]) -> Any:
+        until = time.monotonic() + behaviours.scale_delay(behaviours.queue_name_taken_s)
+        _remember(free_at, _own_queue(physical_id.rsplit("/", 1)[-1]), until)
+        return delete(physical_id, properties)
+
+    table["create"], table["delete"] = provision_later, remove
+
+
+def _own_queue(name: str) -> Queue:
+    responses = ministack.core.responses
+    return responses.get_account_id(), responses.get_region(), name
 
 
 def _request_queue(data: Mapping[str, Any], queue_url: str) -> Queue:
