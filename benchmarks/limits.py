@@ -11,6 +11,7 @@ from benchmarks.pool_costs import BROKER_S, QUICK_S
 from benchmarks.prices import Used
 from benchmarks.quotas import quota, quotas
 from sluice.aws.rendezvous.offers import SHARDS
+from sluice.operator.accounts import RESERVES
 from sluice.parameters import Parameters
 
 RATES = (1_000, 100_000)  # a second
@@ -60,7 +61,7 @@ def tables(counts: Counts, parameters: Parameters) -> Mapping[str, str]:
 def _rendezvous(used: Used, parameters: Parameters) -> Iterator[Limit]:
     rendezvous = parameters.rendezvous
     broker_calls = used["lambda_calls"] - PROXY_CALLS
-    proxies = rendezvous.proxy_max_concurrency or quota("account_concurrency")
+    proxies = rendezvous.proxy_max_concurrency or RESERVES["sluice.rendezvous.proxy_max_concurrency"]
     yield Limit(
         what="brokers at once",
         there=rendezvous.broker_max_concurrency,

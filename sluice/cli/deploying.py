@@ -5,11 +5,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial, reduce
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,14 +25,33 @@ from sluice.cli.progress import steps
 from sluice.cli.sites import SiteTyper
 from sluice.cli.terminal import print_note
 from sluice.costs import SiteTemplates, land_job_resources, load_cost_table
-from sluice.errors import BadConfiguration, SluiceError
+from sluice.errors import BadConfiguration, CallFailed, SluiceError
 from sluice.local.assemblies import Assembly
-from sluice.operator.deployments import RemovedQueue, end_application, find_removed_queues, is_deployed
+from sluice.operator.accounts import (
+    ACCOUNT_CONCURRENCY,
+    RESERVES,
+    AccountLacks,
+    Concurrency,
+    check_emr,
+    check_function_urls,
+    check_vpcs,
+)
+from sluice.operator.deployments import (
+    RemovedQueue,
+    end_application,
+    find_removed_queues,
+    find_taken_names,
+    is_deployed,
+)
 from sluice.operator.functions import ControlClient
 from sluice.operator.pipelines import FUNCTION
 from sluice.operator.pipelines import STACK as PIPELINE_STACK
 from sluice.operator.site_names import SiteOptions
 from sluice.pipeline.operations import StopJob
+from sluice.stages import add_stage_prefix
+
+if TYPE_CHECKING:
+    from sluice.parameters import Parameters
 
 STANDARD_ERROR = 2
 MIN_SHOWN_USD = 0.005  # smaller amounts aren't printed
@@ -58,6 +78,10 @@ Approve = Annotated[
     ),
 ]
 
+Force = Annotated[
+    bool, typer.Option("--force", help="Deploy although a check of the account found that it would fail.")
+]
+
 app = SiteTyper()
 
 
@@ -70,23 +94,29 @@ class QueuesHoldMessages(BadConfiguration):
 
 
 @app.command()
-def deploy(*, context: Context = None, remove: Remove = None, approve: Approve = None, site: SiteOptions) -> None:
+def deploy(
+    *, context: Context = None, remove: Remove = None, approve: Approve = None, force: Force = False, site: SiteOptions
+) -> None:
     """Deploy all stacks of this clone to a site.
 
     If a queue that holds messages would be removed, nothing is deployed and the queue is named: drain it first, or
     confirm with --remove. A queue that CloudFormation retains counts as removed, because nothing would read it any
-    more. Before the first deployment the site's monthly idle cost is printed.
+    more. Before the first deployment the site's monthly idle cost is printed, and the account is checked for what
+    would make it fail. Concurrent executions are reserved as far as the account has them.
     """
     connection = site.connect()
     with TemporaryDirectory(prefix="sluice-cdk-") as folder, steps(3, lines=True) as progress:
-        assembly = Path(folder)
+        assembly, context = Path(folder), context or []
+        context = [*reserve_concurrency(connection, context), *context]
         progress("synthesizing the stacks")
-        synthesize(assembly, context or [], is_local=site.is_local, stage=connection.stage)
+        synthesize(assembly, context, is_local=site.is_local, stage=connection.stage)
         new_templates = read_templates(assembly)
         progress("checking which queues would be removed")
         check_removals(connection, new_templates, agreed=remove or ())
         if not site.is_local and not any(is_deployed(connection, stack) for stack in new_templates):
-            print_note(describe_idle_costs(new_templates, context or []))
+            print_note(describe_idle_costs(new_templates, context))
+            check_account(connection, new_templates, context, force=force)
+            wait_for_names(connection, new_templates, now_ms=now_ms, sleep=time.sleep)
         progress(f"deploying the changes of {len(new_templates)} stacks")
         asks = sys.stdin.isatty() if approve is None else approve
         options = ["--concurrency", CONCURRENT_STACKS, "--progress", "events"]
@@ -181,15 +211,81 @@ def check_removals(
         )
 
 
+def reserve_concurrency(connection: Connection, context: Sequence[str]) -> Sequence[str]:
+    """Return parameters, as -c takes them, that reserve concurrent executions as far as the account has them.
+
+    Parameters in `context`, and numbers in cdk.json, stay as they are. Raises `AccountLacks`, `CallFailed`.
+    """
+    concurrency, option_names = Concurrency.fetch(connection), {parameter.partition("=")[0] for parameter in context}
+    parameters = read_parameters(context)
+    configured: dict[str, Any] = {name: reduce(getattr, name.split(".")[1:], parameters) for name in RESERVES}
+    default_reserves = {
+        name: number for name, number in RESERVES.items() if configured[name] is None and name not in option_names
+    }
+    reserved = concurrency.reserve(configured, default_reserves)
+    chosen = [f"{name}={number}" for name, number in reserved.items()]
+    if ACCOUNT_CONCURRENCY not in option_names:
+        chosen.append(f"{ACCOUNT_CONCURRENCY}={concurrency.limit}")
+    if default_reserves:
+        _, held = read_parameters([*chosen, *context]).held_proxies
+        print_note(concurrency.describe(reserved, region=connection.region, held=held))
+    return chosen
+
+
+def check_account(
+    connection: Connection, templates: Collection[str], context: Sequence[str], *, force: bool = False
+) -> None:
+    """Raise `AccountLacks` if the account or the region lacks what the stacks need; with `force` only say so."""
+    pipeline = read_parameters(context).pipeline
+    checks: list[Callable[[Connection], None]] = [check_function_urls]
+    if add_stage_prefix(PIPELINE_STACK, connection.stage) in templates:
+        checks += [partial(check_emr, worker_vcpu=pipeline.worker_vcpu), *([] if pipeline.vpc_id else [check_vpcs])]
+    for check in checks:
+        try:
+            check(connection)
+        except CallFailed as error:
+            print_note(f"not checked: {error}")
+        except AccountLacks as lack:
+            if not force:
+                raise AccountLacks(f"nothing was changed: {lack}; deploy all the same with --force") from lack
+            print_note(str(lack))
+
+
+def wait_for_names(
+    connection: Connection,
+    templates: Mapping[str, Mapping[str, Any]],
+    *,
+    now_ms: Callable[[], int],
+    sleep: Callable[[float], None],
+) -> None:
+    """Wait until SQS gives the names of queues that were deleted with the site's last deployment, and say so."""
+    try:
+        taken = find_taken_names(connection, templates, now_ms=now_ms)
+    except CallFailed as error:
+        print_note(f"not checked: {error}")
+        return
+    if taken:
+        wait_s = max(taken.values())
+        names = ", ".join(sorted(taken))
+        print_note(f"waiting {wait_s:.0f} s: SQS gives no deleted queue's name again for a minute: {names}")
+        sleep(wait_s)
+
+
+def read_parameters(context: Iterable[str]) -> "Parameters":
+    """Read the parameters of cdk.json, and on top of them those of `context`, as -c takes them."""
+    need("deploy", "pydantic")
+    from sluice.parameters import Parameters  # noqa: PLC0415 - may be missing if only the command line is installed
+
+    configured = json.loads((PROJECT.workspace / "cdk.json").read_text())["context"]
+    return Parameters.from_context(configured | dict(parameter.partition("=")[::2] for parameter in context))
+
+
 def describe_idle_costs(templates: Mapping[str, Mapping[str, Any]], context: Sequence[str]) -> str:
     """Describe the monthly idle cost in US dollars, by parts, in one line.
 
     `templates` are keyed by stack name; `context` has NAME=VALUE texts, as the option `-c` does.
     """
-    from sluice.parameters import Parameters  # noqa: PLC0415 - may be missing if only the command line is installed
-
-    configured = json.loads((PROJECT.workspace / "cdk.json").read_text())["context"]
-    pipeline = Parameters.from_context(configured | dict(parameter.split("=", 1) for parameter in context)).pipeline
+    pipeline = read_parameters(context).pipeline
     workers = land_job_resources(vcpu=pipeline.worker_vcpu, memory_gb=pipeline.worker_memory_gb)
     table = load_cost_table()
     usd = table.usd_by_part(SiteTemplates(templates).month(land_job=workers if pipeline.streaming else {}))

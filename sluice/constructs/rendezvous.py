@@ -229,6 +229,7 @@ def _broker(made: Rendezvous) -> None:
 
 def _proxy(made: Rendezvous) -> lambda_.FunctionUrl:
     state, parameters = made.state, made.parameters.rendezvous
+    held_min, held_max = made.parameters.held_proxies
     function = made.functions.make(
         "proxy",
         timeout=PROXY_TIMEOUT,
@@ -237,8 +238,8 @@ def _proxy(made: Rendezvous) -> lambda_.FunctionUrl:
             **made.settings,
             bridges=parameters.bridge_list,
             allowed_relay_pattern=RelayPattern.parse(parameters.allowed_relay_pattern),
-            held_proxies_min=parameters.held_proxies_min,
-            held_proxies_max=parameters.held_proxies_max,
+            held_proxies_min=held_min,
+            held_proxies_max=held_max,
             trusts_forwarded=parameters.trusted_proxy,
             events=made.events,
         ),

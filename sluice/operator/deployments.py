@@ -1,7 +1,8 @@
-"""Finds queues that a deployment would remove, and stops the Spark application before its stack is deleted."""
+"""Finds queues that a deployment would remove or can't create yet; stops a Spark application before it is deleted."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from sluice.aws.clients import calls
@@ -22,6 +23,11 @@ RETAIN_POLICIES = frozenset({"Retain", "RetainExceptOnCreate"})
 # CloudFormation replaces a queue when one of these properties changes.
 # https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-sqs-queue.html
 REPLACEMENT_PROPERTIES = ("QueueName", "FifoQueue")
+# SQS says 60 s; Terraform's provider saw that it may take ten more.
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteQueue.html
+# https://github.com/hashicorp/terraform-provider-aws/pull/3148
+NAME_TAKEN_S = 70.0
+DELETION_LASTS = timedelta(hours=1)  # from a stack's deletion time to the deletion of its last queue, at most
 STOPPED_STATES = frozenset({"CREATED", "STOPPED", "TERMINATED"})
 GRACE_S = 60  # seconds that a cancelled run has to finish its batch
 POLL_INTERVAL_S = 2.0
@@ -52,16 +58,24 @@ def is_deployed(connection: Connection, stack: str) -> bool:
     return True
 
 
+def read_template(connection: Connection, stack: str) -> Template | None:
+    """Return the template of a deployed stack, None if it isn't deployed. Raises `NotUsable`, `CallFailed`."""
+    if not is_deployed(connection, stack):
+        return None
+    client: CloudFormationClient = connection.client("cloudformation")
+    with calls("GetTemplate"):
+        # boto3 decodes the template because CDK writes it as JSON.
+        template: Template = client.get_template(StackName=stack, TemplateStage="Processed")["TemplateBody"]
+    return template
+
+
 def find_removed_queues(connection: Connection, templates: Mapping[str, Template]) -> Iterable[RemovedQueue]:
     """Compare deployed stacks with their new templates, by stack name. Raises `NotUsable`, `CallFailed`."""
-    client: CloudFormationClient = connection.client("cloudformation")
     sqs: SQSClient = connection.client("sqs")
     for stack, template in templates.items():
-        if not is_deployed(connection, stack):
+        deployed = read_template(connection, stack)
+        if deployed is None:
             continue
-        with calls("GetTemplate"):
-            # boto3 decodes the template because CDK writes it as JSON.
-            deployed: Template = client.get_template(StackName=stack, TemplateStage="Processed")["TemplateBody"]
         pages = connection.pages("cloudformation", "list_stack_resources", StackName=stack)
         for resource in (summary for page in pages for summary in page["StackResourceSummaries"]):
             id_, url = resource["LogicalResourceId"], resource.get("PhysicalResourceId", "")
@@ -79,6 +93,34 @@ def find_removed_queues(connection: Connection, templates: Mapping[str, Template
             messages = sum(int(attributes[name]) for name in COUNTS)
             kept = before.get("DeletionPolicy" if after is None else "UpdateReplacePolicy") in RETAIN_POLICIES
             yield RemovedQueue(stack=stack, name=url.rsplit("/", 1)[-1], messages=messages, kept=kept)
+
+
+def find_taken_names(
+    connection: Connection, templates: Mapping[str, Template], *, now_ms: Callable[[], int]
+) -> Mapping[str, float]:
+    """Return the names of queues to be created that SQS doesn't give yet, with the seconds until it does.
+
+    These are names in `templates` that queues of the same stacks had before the stacks were deleted. Raises
+    `CallFailed`.
+    """
+    names = {
+        stack: {resource.get("Properties", {}).get("QueueName") for resource in template["Resources"].values()}
+        for stack, template in templates.items()
+    }
+    taken: dict[str, float] = {}
+    now = datetime.fromtimestamp(now_ms() / 1000, UTC)
+    stacks = connection.pages("cloudformation", "list_stacks", StackStatusFilter=["DELETE_COMPLETE"])
+    for deleted in (summary for page in stacks for summary in page["StackSummaries"]):
+        queue_names = names.get(deleted["StackName"], set())
+        if not queue_names or now - deleted.get("DeletionTime", now) > DELETION_LASTS:
+            continue
+        events = connection.pages("cloudformation", "describe_stack_events", StackName=deleted["StackId"])
+        for event in (event for page in events for event in page["StackEvents"]):
+            name = event.get("PhysicalResourceId", "").rsplit("/", 1)[-1]
+            left_s = NAME_TAKEN_S - (now - event["Timestamp"]).total_seconds()
+            if event["ResourceStatus"] == "DELETE_COMPLETE" and name in queue_names and left_s > 0:
+                taken[name] = max(left_s, taken.get(name, 0))
+    return taken
 
 
 # EMR Serverless deletes an application only if it is stopped.

@@ -124,6 +124,14 @@ class Parameters(Model):
         return self
 
     @property
+    def held_proxies(self) -> tuple[int, int]:
+        """Fewest and most polls to hold: answers, and without a reservation other functions too, need the rest."""
+        rendezvous, account = self.rendezvous, self.operations.account_concurrency
+        reserved = rendezvous.proxy_max_concurrency
+        most = max(1, account // 2 if reserved is None else reserved * 2 // 3)
+        return min(rendezvous.held_proxies_min, most), min(rendezvous.held_proxies_max, most)
+
+    @property
     def queue_names(self) -> tuple[str, ...]:
         """The patterns of `federation.queue_names`. Patterns of Sluice's own names get the stage as a prefix."""
         own_prefix = f"{OURS}-"

@@ -81,7 +81,10 @@ class OperationsParameters(Model):
         le=100,
     )
     account_concurrency: int = param(
-        1_000, "The account's limit of concurrent executions, as Service Quotas shows it", ge=10, le=1_000_000
+        1_000,
+        "The account's limit of concurrent executions, as Service Quotas shows it. `sluice deploy` sets it to that",
+        ge=10,
+        le=1_000_000,
     )
 
     @model_validator(mode="after")

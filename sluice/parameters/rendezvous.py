@@ -46,7 +46,8 @@ class RendezvousParameters(Model):
     held_proxies_max: int = param(
         200,
         "Most proxy polls to hold open at once. Each occupies one concurrent execution of the proxy function for "
-        "ten seconds",
+        "ten seconds, so at most two thirds of its reservation, or without one half of "
+        "`operations.account_concurrency`, are held",
         ge=1,
         le=10_000,
     )
@@ -57,10 +58,10 @@ class RendezvousParameters(Model):
     )
     broker_max_concurrency: v.Concurrency = param(10, "Most concurrent executions of the broker function")
     proxy_max_concurrency: v.ReservedConcurrency | None = param(
-        300,
+        None,
         "Concurrent executions reserved for the proxy function, which is also its limit, so that a flood of polls "
         "cannot starve other functions. AWS requires that 100 of the account's stay unreserved. Null: no "
-        "reservation and no limit",
+        "reservation and no limit, but `sluice deploy` [reserves what the account allows](deploy.md#new-accounts)",
     )
     broker_memory_mb: v.Memory = param(512, "Memory of the broker function, in MB")
     proxy_memory_mb: v.Memory = param(256, "Memory of the proxy function, in MB")
@@ -94,7 +95,4 @@ class RendezvousParameters(Model):
         least, most = self.held_proxies_min, self.held_proxies_max
         if least > most:
             raise InconsistentParameter("held_proxies_min", f"{least} is more than held_proxies_max, {most}")
-        reserved = self.proxy_max_concurrency
-        if reserved is not None and reserved < most:
-            raise InconsistentParameter("proxy_max_concurrency", f"{reserved} is less than held_proxies_max, {most}")
         return self

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from sluice.aws.clients import now_ms
 from sluice.aws.connections import Connection, connect_environment
 from sluice.cli import deploying
 from sluice.cli.main import app
 from sluice.local.cloud import Cloud
 from sluice.local.sites import Site
+from sluice.operator.deployments import NAME_TAKEN_S
 from tests.deployed import send_all
 
 REGION = "eu-central-1"
@@ -46,7 +48,7 @@ class Clone:
     """A clone whose CDK notes what it is asked; what it would deploy is `wanted`."""
 
     def __init__(self, folder: Path, account: Connection) -> None:
-        self.folder = folder
+        self.folder, self.connection = folder, account
         self.sqs = account.client("sqs")
         self.cloudformation = account.client("cloudformation")
         self.iam = account.client("iam")
@@ -122,6 +124,65 @@ def test_what_a_month_costs_is_said_before_a_first_deployment_alone(clone: Clone
     assert "land job $" in said
     clone.deployed(Orders={})
     assert "a month" not in clone.sluice("deploy").stderr
+
+
+def test_what_the_account_allows_is_reserved_unless_something_else_is_said(clone: Clone) -> None:
+    proxies, account = (
+        "sluice.rendezvous.proxy_max_concurrency",
+        "--context=sluice.operations.account_concurrency=1000",
+    )
+    clone.wants(Orders={})
+    said = clone.sluice("deploy").stderr
+    assert f"reserves 300 of the account's 1,000 concurrent executions ({proxies}=300)" in said
+    assert {f"--context={proxies}=300", account} <= set(clone.asked[-2])
+    said = clone.sluice("deploy", "-c", f"{proxies}=null").stderr
+    assert "reserves" not in said
+    assert account in clone.asked[-2]
+    assert [each for each in clone.asked[-2] if proxies in each] == [f"--context={proxies}=null"]
+    refused = clone.sluice("deploy", "-c", f"{proxies}=901")
+    assert (refused.exit_code, len(clone.asked)) == (1, 4)
+    assert "only 900 of the account's 1,000 concurrent executions can be reserved, as 100 must stay" in refused.stderr
+
+
+def test_what_the_site_has_reserved_it_reserves_again(clone: Clone) -> None:
+    properties = {
+        "Role": "arn:aws:iam::000000000000:role/any",
+        "Runtime": "python3.13",
+        "Handler": "index.handler",
+        "Code": {"ZipFile": "handler = print"},
+        "ReservedConcurrentExecutions": 900,
+    }
+    resources = {"Proxy": {"Type": "AWS::Lambda::Function", "Properties": properties}}
+    clone.cloudformation.create_stack(StackName="SluiceRendezvous", TemplateBody=json.dumps({"Resources": resources}))
+    clone.cloudformation.get_waiter("stack_create_complete").wait(StackName="SluiceRendezvous")
+    clone.wants()
+    assert "reserves 300 of the account's 1,000" in clone.sluice("deploy").stderr
+
+
+def test_a_region_without_function_urls_is_refused_before_anything_is_made(clone: Clone) -> None:
+    clone.wants()
+    refused = CliRunner().invoke(app, ["deploy", "--region", "eu-south-2"])
+    assert (refused.exit_code, [each[0] for each in clone.asked]) == (1, ["synth"])
+    assert "nothing was changed: eu-south-2 has no URLs for Lambda functions" in refused.stderr
+    assert CliRunner().invoke(app, ["deploy", "--region", "eu-south-2", "--force"]).exit_code == 0
+    assert clone.asked[-1][0] == "deploy"
+
+
+def test_a_deleted_sites_names_are_waited_for(clone: Clone, capsys: pytest.CaptureFixture[str]) -> None:
+    offers = {"Properties": {"QueueName": "snowflake-broker"}}
+    clone.deployed(Offers=offers, Orders={})
+    clone.cloudformation.delete_stack(StackName=STACK)
+    clone.cloudformation.get_waiter("stack_delete_complete").wait(StackName=STACK, WaiterConfig={"Delay": 1})
+    templates = {STACK: json.loads(template(Offers=offers, Orders={}))}
+    slept: list[float] = []
+    deploying.wait_for_names(clone.connection, templates, now_ms=now_ms, sleep=slept.append)
+    assert "SQS gives no deleted queue's name again for a minute: snowflake-broker" in capsys.readouterr().err
+    [wait_s] = slept
+    assert 0 < wait_s <= NAME_TAKEN_S
+    deploying.wait_for_names(
+        clone.connection, templates, now_ms=lambda: now_ms() + round(NAME_TAKEN_S * 1000), sleep=slept.append
+    )
+    assert slept == [wait_s]
 
 
 @pytest.mark.parametrize(("said", "asks"), [([], "never"), (["--approve"], "broadening"), (["--no-approve"], "never")])

@@ -124,14 +124,13 @@ def test_throttles_are_of_all_functions_that_share_the_accounts_pool(templates: 
     assert "Dimensions" not in throttles
 
 
-def test_concurrency_near_its_limit_is_an_alarm(synth: Synth, templates: Templates) -> None:
+def test_concurrency_near_its_limit_is_an_alarm(synth: Synth, templates: Templates, otherwise: Templates) -> None:
     account = alarms(templates.operations)["AccountConcurrency"]
     assert (account["MetricName"], account["Threshold"]) == ("ClaimedAccountConcurrency", 800)
-    assert alarms(templates.rendezvous)["ProxyConcurrency"]["Threshold"] == 240
-    given = {f"{KEY}.account_concurrency": 3000, f"{KEY}.concurrency_percent": 50}
-    changed = synth(**given, **{"sluice.rendezvous.proxy_max_concurrency": "null"})
+    assert "ProxyConcurrency" not in alarms(templates.rendezvous)
+    assert alarms(otherwise.rendezvous)["ProxyConcurrency"]["Threshold"] == 200
+    changed = synth(**{f"{KEY}.account_concurrency": 3000, f"{KEY}.concurrency_percent": 50})
     assert alarms(changed.operations)["AccountConcurrency"]["Threshold"] == 1500
-    assert "ProxyConcurrency" not in alarms(changed.rendezvous)
 
 
 def test_events_that_wait_in_the_tables_stream_have_an_alarm(templates: Templates) -> None:

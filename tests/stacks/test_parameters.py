@@ -233,6 +233,25 @@ def test_the_command_lines_text_is_read_as_the_parameters_type() -> None:
     assert read.rendezvous.offers_queue_name == "12"
 
 
+@pytest.mark.parametrize(
+    ("reserved", "account", "held"),
+    [
+        (None, 1_000, (100, 200)),
+        (None, 50, (25, 25)),
+        (None, 10, (5, 5)),
+        (300, 10, (100, 200)),
+        (75, 175, (50, 50)),
+        (1, 1_000, (1, 1)),
+    ],
+)
+def test_held_polls_leave_executions_to_answers_and_to_other_functions(
+    reserved: int | None, account: int, held: tuple[int, int]
+) -> None:
+    rendezvous = {"proxy_max_concurrency": reserved, "held_proxies_min": 100}
+    context = {"sluice": {"rendezvous": rendezvous, "operations": {"account_concurrency": account}}}
+    assert Parameters.from_context(context).held_proxies == held
+
+
 def test_bridges_stay_as_they_are_given() -> None:
     other = BRIDGE | {"fingerprint": "cd" * 32}
     assert list(Parameters.from_context(nested("bridges", [BRIDGE, other])).rendezvous.bridges) == [BRIDGE, other]
@@ -284,7 +303,6 @@ MANY_BRIDGES = [BRIDGE | {"fingerprint": f"{number:040x}"} for number in range(4
         ("proxy_max_concurrency", 0),
         ("proxy_max_concurrency", 10_001),
         ("proxy_max_concurrency", "none"),
-        ("proxy_max_concurrency", 199),  # fewer than polls that are held
         ("broker_memory_mb", 127),
         ("proxy_memory_mb", 10_241),
         ("sweeper_memory_mb", "256 MB"),

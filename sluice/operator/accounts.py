@@ -1,0 +1,131 @@
+"""Looks at an account before a deployment: what its functions can reserve, and what would make the deployment fail."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sluice.aws.clients import calls
+from sluice.aws.connections import Connection
+from sluice.aws.deployment import STACK
+from sluice.errors import BadConfiguration, CallFailed
+from sluice.operator.deployments import read_template
+from sluice.stages import add_stage_prefix
+
+# What `sluice deploy` reserves, by the parameter of each function that anybody may call.
+RESERVES: Mapping[str, int] = {"sluice.rendezvous.proxy_max_concurrency": 300}
+ACCOUNT_CONCURRENCY = "sluice.operations.account_concurrency"
+# "You can reserve up to the Unreserved account concurrency value minus 100."
+# https://docs.aws.amazon.com/lambda/latest/dg/configuration-concurrency.html
+STAYS_UNRESERVED = 100
+LEAST_PART = 0.25  # of these reserves: as a reserve is also a limit, a smaller one does more harm than a flood
+USUAL_CONCURRENCY = 1_000  # https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
+# https://docs.aws.amazon.com/lambda/latest/dg/urls-configuration.html
+WITHOUT_FUNCTION_URLS = frozenset(
+    {
+        "ap-east-2", "ap-south-2", "ap-southeast-4", "ap-southeast-5", "ap-southeast-6", "ap-southeast-7", "ca-west-1",
+        "eu-central-2", "eu-south-2", "il-central-1", "me-central-1",
+    }
+)  # fmt: skip
+# Service Quotas' own names
+VPCS, VCPUS = "VPCs per Region", "Max concurrent vCPUs per account"
+LEAST_WORKERS = 2  # a driver and an executor
+
+
+class AccountLacks(BadConfiguration):
+    """The account or the region lacks something that the site needs; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Concurrency:
+    """Concurrent executions of an account in a region.
+
+    `available` is what the site's functions can reserve together, which includes what they have reserved.
+    """
+
+    limit: int
+    available: int
+
+    @classmethod
+    def fetch(cls, connection: Connection) -> "Concurrency":
+        """Ask Lambda and CloudFormation. Raises `CallFailed`."""
+        client = connection.client("lambda")
+        with calls("GetAccountSettings"):
+            limits = client.get_account_settings()["AccountLimit"]
+        deployed = read_template(connection, add_stage_prefix(STACK, connection.stage)) or {"Resources": {}}
+        functions = (resource.get("Properties", {}) for resource in deployed["Resources"].values())
+        own = sum(int(function.get("ReservedConcurrentExecutions", 0)) for function in functions)
+        available = limits["UnreservedConcurrentExecutions"] + own - STAYS_UNRESERVED
+        return cls(limit=limits["ConcurrentExecutions"], available=max(0, available))
+
+    def reserve(self, configured: Mapping[str, int | None], wanted: Mapping[str, int]) -> Mapping[str, int]:
+        """Return what to reserve by parameter: all that is `wanted`, an equal part of each, or nothing.
+
+        `configured` are the parameters of all reserves. Raises `AccountLacks` if these alone are too many.
+        """
+        fixed = {parameter: number for parameter, number in configured.items() if number is not None}
+        left = self.available - sum(fixed.values())
+        if fixed and left < 0:
+            listed = ", ".join(f"{parameter}={number}" for parameter, number in fixed.items())
+            raise AccountLacks(
+                f"nothing was changed: only {self.available} of the account's {self.limit:,} concurrent executions can "
+                f"be reserved, as {STAYS_UNRESERVED} must stay unreserved: {listed} is more. Set it to less or to "
+                "null, or request a higher quota for Lambda's concurrent executions in Service Quotas"
+            )
+        part = min(1.0, left / sum(wanted.values())) if wanted else 0
+        return {name: int(number * part) for name, number in wanted.items()} if part >= LEAST_PART else {}
+
+    def describe(self, reserved: Mapping[str, int], *, region: str, held: int) -> str:
+        """Say in one line what is reserved, and what it means; `held` is how many polls are held at most."""
+        polls = f"at most {held} proxy polls are held at a time"
+        if reserved:
+            listed = ", ".join(f"{parameter}={number}" for parameter, number in reserved.items())
+            return (
+                f"reserves {sum(reserved.values())} of the account's {self.limit:,} concurrent executions ({listed}): "
+                f"a flood of requests to the broker's URL leaves the others to other functions; {polls}"
+            )
+        return (
+            f"reserves none of the account's {self.limit:,} concurrent executions, as {STAYS_UNRESERVED} must stay "
+            f"unreserved: a flood of requests to the broker's URL can stop all functions of the account in {region}; "
+            f"{polls}. Request {USUAL_CONCURRENCY:,} concurrent executions for Lambda in Service Quotas, then deploy "
+            "again"
+        )
+
+
+def check_function_urls(connection: Connection) -> None:
+    """Raise `AccountLacks` if the region's functions can't have URLs."""
+    if connection.region in WITHOUT_FUNCTION_URLS:
+        raise AccountLacks(f"{connection.region} has no URLs for Lambda functions, and the broker has one")
+
+
+def check_emr(connection: Connection, *, worker_vcpu: int) -> None:
+    """Raise `AccountLacks` if EMR Serverless isn't in the region or runs no job there, and `CallFailed`."""
+    client = connection.client("emr-serverless")
+    try:
+        with calls("ListApplications"):
+            client.list_applications(maxResults=1)
+    except CallFailed as error:
+        if error.code != "EndpointConnectionError":
+            raise
+        raise AccountLacks(f"{connection.region} has no EMR Serverless, which runs the pipeline's jobs") from error
+    quota, least = _fetch_quota(connection, "emr-serverless", VCPUS), worker_vcpu * LEAST_WORKERS
+    if quota is not None and quota < least:
+        raise AccountLacks(
+            f"EMR Serverless has {quota:g} vCPUs in this account, and a job run needs {least}: request more of "
+            f"`{VCPUS}` in Service Quotas"
+        )
+
+
+def check_vpcs(connection: Connection) -> None:
+    """Raise `AccountLacks` if the region has as many VPCs as it may have, and `CallFailed`."""
+    quota = _fetch_quota(connection, "vpc", VPCS)
+    existing = sum(len(page["Vpcs"]) for page in connection.pages("ec2", "describe_vpcs"))
+    if quota is not None and existing >= quota:
+        raise AccountLacks(
+            f"{connection.region} has {existing} VPCs and may have {quota:g}, and the pipeline needs one: name one in "
+            f"sluice.pipeline.vpc_id, or request more of `{VPCS}` in Service Quotas"
+        )
+
+
+def _fetch_quota(connection: Connection, service: str, name: str) -> float | None:
+    """Return a quota by its name; None if Service Quotas doesn't list it."""
+    pages = connection.pages("service-quotas", "list_service_quotas", ServiceCode=service)
+    return next((quota["Value"] for page in pages for quota in page["Quotas"] if quota["QuotaName"] == name), None)
