@@ -46,11 +46,10 @@ LOOK_EVERY_S = 1.0
 END_WITHIN_S = 10.0
 RANDOM_BYTES = 2
 BUCKET = "AWS::S3::Bucket"
-# Nothing is kept, and what the account has once isn't reserved.
+# Nothing is kept.
 PARAMETERS: Mapping[str, str] = {
     "sluice.log_retention_days": "1",
     "sluice.rendezvous.keep_state": "false",
-    "sluice.rendezvous.proxy_max_concurrency": "null",
     "sluice.operations.budget_usd": "null",
     "sluice.federation.queues": f'[{{"name":"{ORDERS}","fifo":true}},{{"name":"{PLAIN}"}}]',
 }
@@ -60,7 +59,18 @@ ON_CLOUD: Mapping[str, str] = {
     "sluice.splitting.counts_settle_s": "0",
     "sluice.federation.counts_settle_s": "3",
 }
-WITHOUT_PIPELINE: Mapping[str, str] = {"sluice.pipeline.queue_id": "none", "sluice.splitting.queues": "[]"}
+# As they are deployed side by side, only the other stage reserves concurrent executions.
+LESSER: Mapping[str, str] = {
+    "sluice.pipeline.queue_id": "none",
+    "sluice.splitting.queues": "[]",
+    "sluice.rendezvous.proxy_max_concurrency": "null",
+}
+# A second deployment changes triggers that are in use.
+CHANGED: Mapping[str, str] = {
+    f"sluice.{section}.{name}": value
+    for section in ("splitting", "federation")
+    for name, value in (("max_concurrency", "5"), ("batch_size", "50"))
+}
 # By a run's limits, and by twice of what it is expected to do: both stages' fifteen triggers and thirty alarms as long
 # as a run may take; a driver and four executors, which take some minutes to start and end, for a quarter of an hour;
 # two endpoints, for whom a part of an hour is a whole one.
@@ -225,8 +235,10 @@ class Stages:
             raise NotReady(f"these have the stages' names, and would be deleted: {', '.join(taken)}")
 
     def deploy(self) -> None:
-        """Deploy both, side by side. Raises `CommandFailed`."""
-        self._sluice("deploy", lambda site: ["--no-approve", *self._context(site)])
+        """Deploy both, side by side, with the defaults and then with changed triggers. Raises `CommandFailed`."""
+        for changed in ({}, CHANGED):
+            contexts = {site: ["--no-approve", *self._context(site, changed)] for site in self.both}
+            self._sluice("deploy", contexts.__getitem__)
 
     def bill(self) -> Bill:
         """Count what both have used by now, times the prices."""
@@ -286,11 +298,12 @@ class Stages:
 
     # The command line
 
-    def _context(self, site: SmokeSite) -> list[str]:
+    def _context(self, site: SmokeSite, changed: Mapping[str, str] = CHANGED) -> list[str]:
         parameters = {
             **PARAMETERS,
             "sluice.federation.peer_stages": f'["{self.here.stage}","{self.there.stage}"]',
-            **({} if site is self.here else WITHOUT_PIPELINE),
+            **changed,
+            **({} if site is self.here else LESSER),
             **(ON_CLOUD if self.cloud else {}),
         }
         return [f"--context={name}={value}" for name, value in parameters.items()]
