@@ -13,8 +13,9 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from sluice.aws.connections import Connection, connect_environment
-from sluice.local.cloud import LOOPBACK, start_cloud
+from sluice.local.cloud import start_cloud
 from sluice.local.harsh.behaviours import Behaviours
+from sluice.local.origins import LOOPBACK
 from sluice.local.sites import DEFAULT_SITE, Site
 from tests.harsh.conftest import eventually
 from tests.harsh.functions import deploy_function
