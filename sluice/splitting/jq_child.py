@@ -3,12 +3,14 @@
 Each line of its input is JSON, `[program, document]`; each line of its output is the decision: `true`, `false` or
 `null`. With `null` as document, the program is only compiled: the output is `null`, or the compiler's error. Compiled
 programs are cached. The process's memory is limited, since jq evaluates constants when it compiles, and has no limit of
-its own. It ends with its parent, even while an endless program keeps it from noticing the end of its input.
+its own. It can open no file, since a program's `import` reads any that ends in `.json` or `.jq`. It ends with its
+parent, even while an endless program keeps it from noticing the end of its input.
 """
 
 import ctypes
 import json
 import os
+import re
 import resource
 import signal
 import sys
@@ -19,6 +21,9 @@ from sluice.splitting.filters.jq import decision
 
 COMPILED = 1_000  # cached programs: as many as there may be sessions
 MEMORY_BYTES = 128 * 2**20  # Python and jq need a tenth of this; the functions have two and four times as much
+OPEN_FILES = 3  # standard input, output and error, which are open already
+# jq's errors about modules, whether or not there is such a file: a program must not learn that either.
+MODULE_ERROR = re.compile("module not found|error loading data file|may not traverse to parent directories")
 PR_SET_PDEATHSIG = 1  # https://man7.org/linux/man-pages/man2/PR_SET_PDEATHSIG.2const.html
 
 
@@ -34,6 +39,7 @@ def main(parent: int) -> None:
     # Imported after the limits are set, so that they also cover what jq allocates while it is loaded.
     import jq  # noqa: PLC0415 - see above
 
+    resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
     compiled = lru_cache(maxsize=COMPILED)(jq.compile)
     for line in sys.stdin:
         program, document = json.loads(line)
@@ -50,7 +56,8 @@ def _problem(compiled: Any, program: str) -> str | None:
     try:
         compiled(program)
     except ValueError as error:
-        return str(error).strip().splitlines()[0]
+        first = str(error).strip().splitlines()[0]
+        return "it imports a module: filters can't read files" if MODULE_ERROR.search(first) else first
     return None
 
 

@@ -98,6 +98,15 @@ def test_a_program_does_not_see_the_functions_variables(runner: JqRunner, monkey
         assert runner(program, "{}") is False
 
 
+@pytest.mark.parametrize("program", ['import "{0}" as $data {{search: "{1}"}}; $data[0]', 'include "{0}" {{search: "{1}"}}; true'])
+@pytest.mark.parametrize("name", ["there", "missing"])
+def test_a_program_reads_no_file_and_learns_nothing_of_it(tmp_path: Path, program: str, name: str) -> None:
+    for ending in ("json", "jq"):
+        (tmp_path / f"there.{ending}").write_text("true" if ending == "json" else "def f: true;")
+    assert compile_problem(program.format(name, tmp_path)) == "it imports a module: filters can't read files"
+    assert compile_problem(".import == true and .include") is None
+
+
 @pytest.mark.parametrize("program", ["halt", '"x" | halt_error', "input", "debug | empty", "stderr | empty"])
 def test_what_a_program_does_besides_deciding_harms_nobody(runner: JqRunner, program: str) -> None:
     assert runner(program, "{}") is None
