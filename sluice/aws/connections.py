@@ -143,18 +143,24 @@ def program_variables(connection: Connection) -> Mapping[str, str]:
 
     On AWS the program gets only temporary credentials. Those of a role, of single sign-on or of a web identity are
     passed on as they are, until they expire. A user's own keys are exchanged for a session token of STS, which is valid
-    for twelve hours and can't call IAM; the keys themselves are passed on only if STS refuses. A profile's name isn't
-    passed on, because it has another meaning in each SDK, and in some none.
+    for twelve hours and can't call IAM. A profile's name isn't passed on, because it has another meaning in each SDK,
+    and in some none.
 
-    Raises `NoConnection` without credentials.
+    Raises `NoConnection` without credentials, and if STS gives no session token.
     """
     frozen = _credentials(connection)
     keys = {"AccessKeyId": str(frozen.access_key), "SecretAccessKey": str(frozen.secret_key)}
     if frozen.token:
         keys["SessionToken"] = str(frozen.token)
     elif not connection.endpoint_url:
-        with suppress(CallFailed), calls("GetSessionToken"):
-            keys = connection.client("sts").get_session_token()["Credentials"]
+        try:
+            with calls("GetSessionToken"):
+                keys = connection.client("sts").get_session_token()["Credentials"]
+        except CallFailed as error:
+            raise NoConnection(
+                f"STS gives no session token for these keys ({error}), and the program would get the keys themselves: "
+                "they don't expire. Log in with credentials that do, for example by `aws sso login`"
+            ) from error
     variables = {
         "AWS_ACCESS_KEY_ID": keys["AccessKeyId"],
         "AWS_SECRET_ACCESS_KEY": keys["SecretAccessKey"],

@@ -110,12 +110,18 @@ def test_credentials_that_end_are_handed_on_as_they_are() -> None:
     assert (led["AWS_ACCESS_KEY_ID"], led["AWS_SESSION_TOKEN"]) == ("id", "token")
 
 
-def test_where_sts_gives_no_token_the_keys_themselves_are_the_only_way(caller: pytest.MonkeyPatch) -> None:
+def test_where_sts_gives_no_token_no_program_gets_the_keys_themselves(caller: pytest.MonkeyPatch) -> None:
     caller.setenv("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:1")
     caller.setenv("AWS_MAX_ATTEMPTS", "1")
+    with pytest.raises(NoConnection, match="STS gives no session token.*they don't expire.*aws sso login"):
+        program_variables(connect_user(profile="production", region=REGION))
+
+
+@mock_aws
+def test_a_program_follows_the_endpoint_of_a_service_that_the_connection_follows(caller: pytest.MonkeyPatch) -> None:
+    caller.setenv("AWS_ENDPOINT_URL_SQS", "http://127.0.0.1:1")
     led = program_variables(connect_user(profile="production", region=REGION))
-    assert (led["AWS_ACCESS_KEY_ID"], led.get("AWS_SESSION_TOKEN")) == ("prod", None)
-    assert led["AWS_ENDPOINT_URL_STS"] == "http://127.0.0.1:1"  # the connection follows it too
+    assert led["AWS_ENDPOINT_URL_SQS"] == "http://127.0.0.1:1"
 
 
 def test_a_profiles_own_endpoint_is_followed_by_what_it_starts() -> None:
