@@ -167,7 +167,15 @@ class Rendezvous(SiteConstruct):
             allow("sqs", ["SendMessage"], self.offers_queue.queue_arn),
             _allow_run_time_queues(["ReceiveMessage", "GetQueueUrl"], self.answer_queues),
         ]
-        statements = [statement.for_policy() for statement in allowed]
+        # Any user's key can draw sessions from STS, which outlive the key by up to 36 hours; clients need none.
+        # https://docs.aws.amazon.com/IAM/latest/UserGuide/id_credentials_temp_control-access_disable-perms.html
+        no_sessions = iam.PolicyStatement(
+            effect=iam.Effect.DENY,
+            actions=["sqs:*"],
+            resources=["*"],
+            conditions={"Null": {"aws:TokenIssueTime": "false"}},
+        )
+        statements = [*(statement.for_policy() for statement in allowed), no_sessions]
         policy = iam.Policy(self, "ClientPolicy", users=[self.client_user], statements=statements)
         acknowledge_wildcards(policy, allowed)
         outputs = {

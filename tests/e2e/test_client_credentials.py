@@ -46,6 +46,21 @@ def test_a_client_may_send_offers_and_read_answers_and_nothing_else(
     assert refused is ((operation, queue) not in ALLOWED)
 
 
+def test_a_session_drawn_from_the_clients_key_may_do_nothing_and_so_ends_with_the_key(
+    client: Any, queues: dict[str, str], deployed: Deployed
+) -> None:
+    """STS gives any user a session, which outlives the key by up to 36 hours: a revoked key must end those, too."""
+    credentials = ClientCredentials.parse(deployed.client_sqscreds)
+    key = boto3.Session(credentials.access_key_id, credentials.secret_key, region_name=deployed.region)
+    drawn = key.client("sts", endpoint_url=deployed.endpoint).get_session_token(DurationSeconds=129_600)["Credentials"]
+    session = boto3.Session(drawn["AccessKeyId"], drawn["SecretAccessKey"], drawn["SessionToken"], deployed.region)
+    theirs = session.client("sqs", endpoint_url=deployed.endpoint)
+    for operation, queue in sorted(ALLOWED):
+        given = arguments(operation, queues[queue], deployed)
+        assert not is_refused(client, operation, given)
+        assert is_refused(theirs, operation, given), operation
+
+
 def is_refused(client: Any, operation: str, parameters: dict[str, Any]) -> bool:
     """Whether IAM says no; any other error means that it said yes."""
     try:

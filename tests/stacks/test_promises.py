@@ -318,10 +318,17 @@ def test_every_function_has_a_role_of_its_own_that_only_lambda_takes(templates: 
 def test_clients_may_send_offers_and_read_answers_and_nothing_else(templates: Templates) -> None:
     policy = templates.one("AWS::IAM::Policy")  # no other policy exists
     assert [text(user) for user in policy["Users"]] == [f"{{{id_}}}" for id_ in templates.of_type("AWS::IAM::User")]
-    assert allowed(policy["PolicyDocument"]["Statement"]) == pairs(
+    *given, sessions = policy["PolicyDocument"]["Statement"]
+    assert allowed(given) == pairs(
         ({"sqs:SendMessage"}, {f"{OFFERS}.Arn"}),
         ({"sqs:ReceiveMessage", "sqs:GetQueueUrl"}, {ANSWERS}),
     )
+    assert sessions == {
+        "Effect": "Deny",
+        "Action": "sqs:*",
+        "Resource": "*",
+        "Condition": {"Null": {"aws:TokenIssueTime": "false"}},
+    }
 
 
 def test_no_access_key_is_in_a_template(templates: Templates) -> None:
@@ -384,7 +391,7 @@ def test_an_adopted_queue_isnt_made_again(adopting: Templates) -> None:
 def test_an_adopted_queue_is_consumed_and_open_to_clients(adopting: Templates) -> None:
     assert trigger_queues(adopting)[ADOPTED]["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
     assert ("sqs:DeleteMessage", ADOPTED) in allowed(statements_of(adopting, "Broker"))
-    client = allowed(adopting.one("AWS::IAM::Policy")["PolicyDocument"]["Statement"])
+    client = allowed(adopting.one("AWS::IAM::Policy")["PolicyDocument"]["Statement"][:-1])
     assert ("sqs:SendMessage", ADOPTED) in client
     url = text(adopting.rendezvous["Outputs"]["OffersQueueUrl"]["Value"])
     assert url == "https://sqs.eu-central-1.{AWS::URLSuffix}/123456789012/their-offers"
