@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 
 from benchmarks import rest
-from benchmarks.counts import BATCH_S, Counts, count
+from benchmarks.counts import BATCH_S, UNANSWERED, Counts, count
 from benchmarks.limits import tables as limit_tables
 from benchmarks.pool_costs import BROKER_S, QUICK_S
 from benchmarks.prices import MONTH_H, Used, price_list, times, together
@@ -36,6 +36,7 @@ IDLE_MOST_USD = 5.0
 # Each kind of message, as people call it.
 MESSAGES = {
     "rendezvous": "rendezvous under load: an offer, the poll that takes it from the table, its answer",
+    UNANSWERED: "offer over HTTP that finds no proxy, and is held until its client gives up",
     "exchanged": "message through an exchange",
     "exchanged_fifo": "the same, in order",
     "bridged": "message over a bridge",

@@ -17,7 +17,7 @@ from benchmarks.counting_cloud import start_counting, unit_log
 from benchmarks.federation import OVER_ROUTES, OverRoute
 from benchmarks.pool_costs import BROKER_KB, BROKER_S, METRICS_KB, QUICK_S
 from benchmarks.prices import Used, times, together
-from benchmarks.simulated import Load, Steady, steady
+from benchmarks.simulated import Load, Steady, Unanswered, steady, unanswered
 from benchmarks.spark_source import Measured, memory_sqs, runs, spark_python
 from benchmarks.units import READ, WRITE, Units, read_units
 from benchmarks.ways import FUNCTIONS
@@ -31,6 +31,7 @@ from tests.sqs_requests import SqsRequest, read_requests
 
 BATCH_S = 0.05  # that a warm function takes to send ten messages on; assumed
 PROXY_CALLS = 2  # a poll, an answer
+UNANSWERED = "unanswered_http"
 REST_S = 190.0  # of which the last minutes count: first calls make what isn't there yet
 REST_MINUTES = 2
 LANDED_BYTES = 1024
@@ -66,6 +67,7 @@ def count(parameters: Parameters, *, progress: Progress) -> Counts:
     """Count everything anew, in some eight minutes. Spark's environment is built where there is none."""
     progress("rendezvous")
     rendezvous = _met(steady(Load), parameters)
+    without_proxy = _unanswered(unanswered(), parameters)
     progress("messages through the splitter")
     split = _split(parameters)
     landed, land_msgs_per_s = _landed(parameters, progress=progress)
@@ -73,7 +75,7 @@ def count(parameters: Parameters, *, progress: Progress) -> Counts:
     minute, metrics = _at_rest(progress=progress)
     return Counts(
         on=datetime.now(tz=UTC).date(),
-        messages={"rendezvous": rendezvous, **over_routes, "split": split, "landed": landed},
+        messages={"rendezvous": rendezvous, UNANSWERED: without_proxy, **over_routes, "split": split, "landed": landed},
         minute=minute,
         metrics=metrics,
         land_msgs_per_s=round(land_msgs_per_s),
@@ -204,6 +206,18 @@ def _met(found: Steady, parameters: Parameters) -> Used:
         "lambda_calls": found.broker_calls + PROXY_CALLS,
         "lambda_gb_s": gb_s + PROXY_CALLS * QUICK_S * rendezvous.proxy_memory_mb / 1024,
         "logs_gb": _logged_gb(found.broker_calls) + PROXY_CALLS * METRICS_KB / 1e6,
+    }
+
+
+def _unanswered(found: Unanswered, parameters: Parameters) -> Used:
+    """Say what an offer over HTTP takes that finds no proxy: it occupies the client function as long as it waits."""
+    return {
+        "sqs_standard": found.sqs,
+        "dynamodb_writes": found.writes,
+        "dynamodb_reads": found.reads,
+        "lambda_calls": 1,
+        "lambda_gb_s": found.held_s * parameters.rendezvous.client_memory_mb / 1024,
+        "logs_gb": METRICS_KB / 1e6,
     }
 
 

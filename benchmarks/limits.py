@@ -6,7 +6,7 @@ What a message takes was counted (`benchmarks.counts`), quotas are AWS's (`quota
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.counts import BATCH_S, LANDED_BYTES, PROXY_CALLS, Counts
+from benchmarks.counts import BATCH_S, LANDED_BYTES, PROXY_CALLS, UNANSWERED, Counts
 from benchmarks.pool_costs import BROKER_S, QUICK_S
 from benchmarks.prices import Used
 from benchmarks.quotas import quota, quotas
@@ -45,7 +45,7 @@ def limits(counts: Counts, parameters: Parameters) -> Mapping[str, Sequence[Limi
     """All that are known, by capability."""
     messages = counts.messages
     return {
-        "rendezvous": list(_rendezvous(messages["rendezvous"], parameters)),
+        "rendezvous": list(_rendezvous(counts, parameters)),
         "splitting": list(_splitting(messages["split"], parameters)),
         "federation": list(_federation(parameters)),
         "pipeline": list(_pipeline(counts, parameters)),
@@ -58,8 +58,8 @@ def tables(counts: Counts, parameters: Parameters) -> Mapping[str, str]:
     return found | {"quotas": _quotas()}
 
 
-def _rendezvous(used: Used, parameters: Parameters) -> Iterator[Limit]:
-    rendezvous = parameters.rendezvous
+def _rendezvous(counts: Counts, parameters: Parameters) -> Iterator[Limit]:
+    rendezvous, used = parameters.rendezvous, counts.messages["rendezvous"]
     broker_calls = used["lambda_calls"] - PROXY_CALLS
     proxies = rendezvous.proxy_max_concurrency or RESERVES["sluice.rendezvous.proxy_max_concurrency"]
     yield Limit(
@@ -67,6 +67,12 @@ def _rendezvous(used: Used, parameters: Parameters) -> Iterator[Limit]:
         there=rendezvous.broker_max_concurrency,
         each=broker_calls * BROKER_S,
         remedy="`rendezvous.broker_max_concurrency`, to 1,000",
+    )
+    yield Limit(
+        what="offers over HTTP at once, without proxies",
+        there=rendezvous.client_max_concurrency or quota("account_concurrency"),
+        each=counts.messages[UNANSWERED]["lambda_gb_s"] * 1024 / rendezvous.client_memory_mb,
+        remedy="`rendezvous.client_max_concurrency`",
     )
     yield Limit(
         what="requests to the broker's URL",

@@ -5,7 +5,8 @@ the embedded cloud, where a busy machine makes a difference; here it makes none,
 """
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from tests.simulation.kernel.faults import CALM
 from tests.simulation.kernel.world import run
 from tests.simulation.scenarios.rendezvous import Rendezvous
-from tests.simulation.scenarios.rendezvous_callers import Callers, Method
+from tests.simulation.scenarios.rendezvous_callers import Method
 from tests.simulation.scenarios.rendezvous_watch import TABLE, WAITING
 
 KINDS = (WRITE, READ)
@@ -62,10 +63,12 @@ class Tally:
     calls: Counter[str] = field(default_factory=Counter)  # of functions
     answered: int = 0
     polls: int = 0
+    offers: int = 0
+    offered_s: float = 0.0
 
     def copy(self) -> "Tally":
         """As it is now."""
-        return Tally(Counter(self.sqs), dict(self.units), Counter(self.calls), self.answered, self.polls)
+        return replace(self, sqs=Counter(self.sqs), units=dict(self.units), calls=Counter(self.calls))
 
 
 class CountedSqs:
@@ -88,6 +91,8 @@ class CountedSqs:
 class Load(Rendezvous):
     """Offers at a steady rate, random in time, to volunteers who answer at once and poll when they are told to."""
 
+    method = Method.SQS
+
     faults = CALM
     rate = 3.0
     volunteers = 400
@@ -107,7 +112,7 @@ class Load(Rendezvous):
         world.models["sqs"] = CountedSqs(world.sqs, self.tally)
         self._deploy(held_min=RENDEZVOUS.held_proxies_min)
         self.watch.stream.batch = STREAM_BATCH
-        self.callers = Callers(world=world, watch=self.watch, proxy=self.proxy, offers_url=self.offers.url)
+        self.callers = self.make_callers()
         world.sqs.observers.append(self.watch.observe)
         for number in range(self.volunteers):
             name = f"volunteer-{number}"
@@ -115,7 +120,7 @@ class Load(Rendezvous):
         after_s, number = 60.0, 0
         while (after_s := after_s + world.chance.expovariate(self.rate)) < self.faulty_s:
             name, number = f"client-{number}", number + 1
-            world.spawn(name, partial(self.callers.client, name, "unknown", Method.SQS), after_s=after_s)
+            world.spawn(name, partial(self._offer, name), after_s=after_s)
         self.began: Tally | None = None
         self.ended: Tally | None = None
         world.scheduler.at(world.now + KNOWN_AFTER_S, self._begin)
@@ -129,12 +134,12 @@ class Load(Rendezvous):
         assert self.began is not None
         assert self.ended is not None
         sqs = self.ended.sqs - self.began.sqs
-        units = {key: number - self.began.units.get(key, 0.0) for key, number in self.ended.units.items()}
+        units = self._units()
         brokers = self.ended.calls["broker"] - self.began.calls["broker"]
         answered, polls = self.ended.answered - self.began.answered, self.ended.polls - self.began.polls
         idle_receives = sqs["mailbox receive_message"] - sqs["mailbox send_message"]
         idle_looks = max(1 - answered / polls, 0.0) * units.get(("waiting", READ), 0.0)
-        own = {kind: sum(units[key] for key in units if key[0] not in COUNTED and key[1] == kind) for kind in KINDS}
+        own = own_units(units)
         # Each call of the broker is a trigger's receive and delete, which no client makes.
         return Steady(
             answered=answered,
@@ -144,6 +149,17 @@ class Load(Rendezvous):
             reads=(own[READ] - idle_looks) / answered,
             broker_calls=brokers / answered,
         )
+
+    def _units(self) -> dict[tuple[str, str], float]:
+        assert self.began is not None
+        assert self.ended is not None
+        return {key: number - self.began.units.get(key, 0.0) for key, number in self.ended.units.items()}
+
+    def _offer(self, name: str) -> None:
+        began_at = self.world.now
+        self.callers.client(name, "unknown", self.method)
+        self.tally.offers += 1
+        self.tally.offered_s += self.world.now - began_at
 
     def _volunteer(self, name: str) -> None:
         number = 0
@@ -171,3 +187,44 @@ class Load(Rendezvous):
     def _note(self) -> None:
         for function in self.world.lambdas.functions.values():
             self.tally.calls[function.name] = function.made
+
+
+def own_units(units: Mapping[tuple[str, str], float]) -> Mapping[str, float]:
+    """Add up units by kind, without those that count events."""
+    return {kind: sum(units[key] for key in units if key[0] not in COUNTED and key[1] == kind) for kind in KINDS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unanswered:
+    """Requests, units and seconds of the client function for each offer over HTTP for which there is no proxy."""
+
+    sqs: float
+    writes: float
+    reads: float
+    held_s: float
+
+
+class UnansweredLoad(Load):
+    """Offers over HTTP at a steady rate, where no proxy polls."""
+
+    method = Method.HTTP
+    volunteers = 0
+
+    def unanswered(self) -> Unanswered:
+        """Say what came of it."""
+        assert self.began is not None
+        assert self.ended is not None
+        offers, own = self.ended.offers - self.began.offers, own_units(self._units())
+        return Unanswered(
+            sqs=(self.ended.sqs - self.began.sqs).total() / offers,
+            writes=own[WRITE] / offers,
+            reads=own[READ] / offers,
+            held_s=(self.ended.offered_s - self.began.offered_s) / offers,
+        )
+
+
+def unanswered() -> Unanswered:
+    """Run such a load. Raises `Failed` where something doesn't hold of what the simulation watches."""
+    load = run(UnansweredLoad, SEED).scenario
+    assert isinstance(load, UnansweredLoad)
+    return load.unanswered()

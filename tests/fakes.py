@@ -64,6 +64,7 @@ class FakePools:
         return [proxy for proxy in list(self.proxies.values()) if proxy.pool is pool and proxy.waits_until_ms > now_ms]
 
     def profiles(self, pool: Pool, *, now_ms: int, shards: int) -> Sequence[Profile]:
+        self.questions += 1
         here = [proxy for proxy in self.proxies.values() if proxy.pool is pool and proxy.waits_until_ms > now_ms]
         return [proxy.profile for proxy in here]
 
@@ -298,6 +299,7 @@ class FakeStatisticsStore:
     days: dict[str, statistics.Counts] = field(default_factory=lambda: defaultdict(Counter))
     marks: set[tuple[str, str, str]] = field(default_factory=set)
     failing: str = ""
+    reads: int = 0
 
     def add(self, tallies: Sequence[Tally]) -> None:
         if self.failing:
@@ -311,9 +313,11 @@ class FakeStatisticsStore:
                     self.days[tally.day][count] += 1
 
     def totals(self) -> statistics.Counts:
+        self.reads += 1
         return Counter(self.counts)
 
     def of_day(self, day: str) -> statistics.Counts:
+        self.reads += 1
         return Counter(self.days.get(day, Counter()))
 
 

@@ -57,10 +57,14 @@ class StackView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """The outputs of a site's rendezvous stack. `broker_url` is the base of `/proxy`, `/answer` and `/client`."""
+    """The outputs of a site's rendezvous stack.
+
+    `broker_url` is the base of `/proxy` and `/answer`, `client_url` that of `/client` and `/amp/client/`.
+    """
 
     offers_queue_url: str
     broker_url: str
+    client_url: str
     client_user_name: str
     table_name: str
     dead_letters_url: str
@@ -72,7 +76,8 @@ def read_deployment(connection: Connection, outputs: Mapping[str, str] | None = 
     stack_values = stack_outputs(connection, STACK) if outputs is None else outputs
     keys = {field.name: "".join(map(str.capitalize, field.name.split("_"))) for field in fields(Deployment)}
     values = {name: output(stack_values, STACK, key) for name, key in keys.items()}
-    return Deployment(**values | {"broker_url": reachable(values["broker_url"], connection.endpoint_url)})
+    urls = {name: reachable(values[name], connection.endpoint_url) for name in ("broker_url", "client_url")}
+    return Deployment(**values | urls)
 
 
 def reachable(function_url: str, endpoint_url: str | None) -> str:

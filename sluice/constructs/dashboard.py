@@ -74,12 +74,12 @@ def create_unanswered_metric(stage: str | None, *, least_offers: int) -> cloudwa
     """Return the percentage of offers denied or timed out, over SQS and HTTP; zero for fewer than `least_offers`."""
     parts = {
         "sd": ours(End.OFFER_DENIED, "sweeper", stage=stage),
-        "pd": ours(End.OFFER_DENIED, "proxy", stage=stage),
+        "cd": ours(End.OFFER_DENIED, "client", stage=stage),
         "st": ours(End.OFFER_TIMED_OUT, "sweeper", stage=stage),
-        "pt": ours(End.OFFER_TIMED_OUT, "proxy", stage=stage),
+        "ct": ours(End.OFFER_TIMED_OUT, "client", stage=stage),
         "a": ours(End.ANSWER_DELIVERED, "proxy", stage=stage),
     }
-    unanswered = "(FILL(sd, 0) + FILL(pd, 0) + FILL(st, 0) + FILL(pt, 0))"
+    unanswered = "(FILL(sd, 0) + FILL(cd, 0) + FILL(st, 0) + FILL(ct, 0))"
     offers = f"({unanswered} + FILL(a, 0))"
     return cloudwatch.MathExpression(
         expression=f"IF({offers} >= {least_offers}, 100 * {unanswered} / {offers}, 0)",
@@ -163,7 +163,7 @@ def _sluice_metrics(
 
 def _rendezvous(watched: Watched, offers: sqs.IQueue) -> list[cloudwatch.IWidget]:
     stage = watched.stage
-    over_http = [ours(name, "proxy", stage=stage, label=f"{name}, HTTP") for name in UNANSWERED]
+    over_http = [ours(name, "client", stage=stage, label=f"{name}, HTTP") for name in UNANSWERED]
     return [
         _graph("Offers", *_sluice_metrics(OFFERS, "broker", stage), stacked=True),
         _graph("Offers denied or timed out", *_sluice_metrics(UNANSWERED, "sweeper", stage), *over_http, stacked=True),
@@ -173,7 +173,11 @@ def _rendezvous(watched: Watched, offers: sqs.IQueue) -> list[cloudwatch.IWidget
             alarms_at={"Unanswered": watched.options.unanswered_percent},
         ),
         _graph("Polls", *_sluice_metrics(POLLS, "proxy", stage), stacked=True),
-        _graph("Answers and requests", *_sluice_metrics(ANSWERS, "proxy", stage)),
+        _graph(
+            "Answers and requests",
+            *_sluice_metrics(ANSWERS, "proxy", stage),
+            ours("RequestsFailed", "client", stage=stage, label="RequestsFailed, HTTP clients"),
+        ),
         _graph(
             "Offers queue",
             of_queue(offers, VISIBLE, label="waiting"),

@@ -44,6 +44,7 @@ from sluice.stages import add_stage_prefix
 
 BROKER_TIMEOUT = Duration.seconds(10)
 COUNTERS_TIMEOUT = Duration.seconds(30)
+CLIENT_TIMEOUT = Duration.seconds(20)  # longer than an offer waits, which is six seconds
 PROXY_TIMEOUT = Duration.seconds(20)  # longer than a held poll, which takes ten seconds
 SWEEPER_TIMEOUT = Duration.seconds(60)
 
@@ -149,7 +150,7 @@ class Rendezvous(SiteConstruct):
             if self.federation is None:
                 raise BadConfiguration(f"{self.node.path}: events_exchange needs an exchange")
             self.events = EventSettings(site=self.federation.site, geoip_file=COUNTRIES_FILE if countries else None)
-        # Broker, proxy and sweeper share these settings.
+        # Broker, client, proxy and sweeper share these settings.
         self.settings: Mapping[str, Any] = {
             "table": self.state.table.table_name,
             "waiting_table": self.waiting_table.table_name,
@@ -157,6 +158,7 @@ class Rendezvous(SiteConstruct):
             "stage": stage,
         }
         self.url = _proxy(self)
+        self.client_url = _client(self)
         _broker(self)
         sweeper = _sweeper(self)
         if events_exchange is not None and self.federation is not None:
@@ -181,6 +183,7 @@ class Rendezvous(SiteConstruct):
         outputs = {
             "OffersQueueUrl": self.offers_queue.queue_url,
             "BrokerUrl": self.function_url,
+            "ClientUrl": self.client_url.url,
             "ClientUserName": self.client_user.user_name,
             "TableName": self.state.table.table_name,
             "DeadLettersUrl": self.state.dead_letters.queue_url,
@@ -196,7 +199,7 @@ class Rendezvous(SiteConstruct):
 
     @property
     def function_url(self) -> str:
-        """The broker's URL, for proxies and for clients over HTTP."""
+        """The broker's URL, for proxies; `client_url` is that for clients over HTTP."""
         return self.url.url
 
     def grant_offer(self, grantee: iam.IGrantable) -> iam.Grant:
@@ -244,7 +247,6 @@ def _proxy(made: Rendezvous) -> lambda_.FunctionUrl:
         memory_mb=parameters.proxy_memory_mb,
         settings=ProxySettings(
             **made.settings,
-            bridges=parameters.bridge_list,
             allowed_relay_pattern=RelayPattern.parse(parameters.allowed_relay_pattern),
             held_proxies_min=held_min,
             held_proxies_max=held_max,
@@ -258,7 +260,7 @@ def _proxy(made: Rendezvous) -> lambda_.FunctionUrl:
             _allow_run_time_queues(["CreateQueue", "ReceiveMessage", "SendMessage"], made.mailboxes),
             _allow_run_time_queues(["SendMessage"], made.answer_queues),
         ],
-        # Any proxy or client may call this URL, at any rate.
+        # Any proxy may call this URL, at any rate.
         is_called_often=True,
         reserved_concurrency=parameters.proxy_max_concurrency,
     )
@@ -276,6 +278,27 @@ def _proxy(made: Rendezvous) -> lambda_.FunctionUrl:
             )
         )
     # Volunteers have no credentials: the protocol's broker is open to all.
+    return function.add_function_url(auth_type=lambda_.FunctionUrlAuthType.NONE)
+
+
+def _client(made: Rendezvous) -> lambda_.FunctionUrl:
+    state, parameters = made.state, made.parameters.rendezvous
+    function = made.functions.make(
+        "client",
+        timeout=CLIENT_TIMEOUT,
+        memory_mb=parameters.client_memory_mb,
+        settings=BrokerSettings(**made.settings, bridges=parameters.bridge_list, events=made.events),
+        files=made.country_files,
+        allowed=[
+            allow("dynamodb", ["PutItem", "UpdateItem"], state.table.table_arn),
+            allow("dynamodb", BROKER_WAITING_ACTIONS, made.waiting_table.table_arn),
+            _allow_run_time_queues(["CreateQueue", "ReceiveMessage", "SendMessage"], made.mailboxes),
+        ],
+        # Anybody may call it, at any rate, and holds it for seconds: not the proxies' reserve.
+        is_called_often=True,
+        reserved_concurrency=parameters.client_max_concurrency,
+    )
+    # Clients over HTTP have no credentials.
     return function.add_function_url(auth_type=lambda_.FunctionUrlAuthType.NONE)
 
 

@@ -11,7 +11,10 @@ from sluice.operator.deployments import read_template
 from sluice.stages import add_stage_prefix
 
 # What `sluice deploy` reserves, by the parameter of each function that anybody may call.
-RESERVES: Mapping[str, int] = {"sluice.rendezvous.proxy_max_concurrency": 300}
+RESERVES: Mapping[str, int] = {
+    "sluice.rendezvous.proxy_max_concurrency": 300,
+    "sluice.rendezvous.client_max_concurrency": 50,
+}
 ACCOUNT_CONCURRENCY = "sluice.operations.account_concurrency"
 # "You can reserve up to the Unreserved account concurrency value minus 100."
 # https://docs.aws.amazon.com/lambda/latest/dg/configuration-concurrency.html

@@ -105,6 +105,7 @@ def rendezvous_document(rendezvous: RendezvousStatus) -> dict[str, Any]:
     return {
         "region": rendezvous.region,
         "broker_url": deployment.broker_url,
+        "client_url": deployment.client_url,
         "offers_queue": {"url": deployment.offers_queue_url, **to_document(rendezvous.offers_queue)},
         "waiting_proxies": dict(rendezvous.waiting),
         "recent_offers": dict(rendezvous.recent_offers),

@@ -63,7 +63,13 @@ class RendezvousParameters(Model):
         "cannot starve other functions. AWS requires that 100 of the account's stay unreserved. Null: no "
         "reservation and no limit, but `sluice deploy` [reserves what the account allows](deploy.md#new-accounts)",
     )
+    client_max_concurrency: v.ReservedConcurrency | None = param(
+        None,
+        "Concurrent executions reserved for the client function, which is also its limit. Each offer over HTTP "
+        "occupies one until it is answered, at most six seconds. Null: as for the proxy function",
+    )
     broker_memory_mb: v.Memory = param(512, "Memory of the broker function, in MB")
+    client_memory_mb: v.Memory = param(256, "Memory of the client function, in MB")
     proxy_memory_mb: v.Memory = param(256, "Memory of the proxy function, in MB")
     sweeper_memory_mb: v.Memory = param(256, "Memory of the sweeper function, in MB")
     counters_memory_mb: v.Memory = param(256, "Memory of the counters function, in MB")

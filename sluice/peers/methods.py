@@ -100,9 +100,9 @@ def over_sqs(
     return exchange
 
 
-def over_http(session: aiohttp.ClientSession, broker_url: str) -> RendezvousMethod:
-    """Return the method over `POST <broker>/client`. It raises `CallFailed` if the broker is unreachable."""
-    url = broker_url.rstrip("/") + "/client"
+def over_http(session: aiohttp.ClientSession, client_url: str) -> RendezvousMethod:
+    """Return the method over `POST <client URL>/client`. It raises `CallFailed` if the broker is unreachable."""
+    url = client_url.rstrip("/") + "/client"
 
     async def exchange(message: str) -> Reply:
         return parse_reply(await post(session, url, message.encode(), timeout_s=HTTP_TIMEOUT_S))
@@ -126,9 +126,9 @@ async def sqs_method(
 
 @asynccontextmanager
 async def http_method(deployment: Deployment) -> AsyncIterator[RendezvousMethod]:
-    """Open the HTTP method at the deployment's broker URL."""
+    """Open the HTTP method at the deployment's client URL."""
     async with aiohttp.ClientSession() as session:
-        yield over_http(session, deployment.broker_url)
+        yield over_http(session, deployment.client_url)
 
 
 async def post(session: aiohttp.ClientSession, url: str, body: bytes, *, timeout_s: float) -> str:

@@ -1,6 +1,7 @@
 """The broker's HTTP interface: routes, the protocol's status codes and headers, and offers over HTTP.
 
-A client's request stays open until its answer arrives, at most as long as a client over SQS would wait.
+Proxies and clients have a URL each, of a function each. A client's request stays open until its answer arrives, at most
+as long as a client over SQS would wait, so a few offers a second without answers occupy all executions of a function.
 """
 
 import base64
@@ -38,12 +39,15 @@ if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
     from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 
 AMP_PREFIX = "/amp/client/"
-ROUTES = frozenset({"/proxy", "/answer", "/client", "/debug", "/metrics", "/prometheus", "/robots.txt"})
+ROBOTS = "/robots.txt"
+ROUTES = frozenset({"/proxy", "/answer", "/client", "/debug", "/metrics", "/prometheus", ROBOTS})
 # Browsers' proxies need the first header on every response. The second is Snowflake's, for compatibility.
 CORS = {"Access-Control-Allow-Origin": "*", "Access-Control-Allow-Headers": "Origin, X-Session-ID"}
 AMP_MAX_AGE_S = 15
 LOGGED_DAYS = 7  # days in `/metrics`
 ON_ITS_WAY_MS = 1_000  # time for the last accepted answer to arrive
+# Anybody may request a page of statistics, at any rate, and to make one takes several queries.
+PAGE_KEPT_MS = 10_000
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,15 +93,17 @@ def match_route(path: str) -> str | None:
     return path if path in ROUTES else None
 
 
-class BrokerSite(msgspec.Struct, frozen=True, kw_only=True):
-    """Serves one request at a time. `trusts_forwarded`: take addresses from headers that a reverse proxy sets."""
+Handler = Callable[[HttpRequest], HttpResponse]
+
+
+class HttpSite(msgspec.Struct, frozen=True, kw_only=True):
+    """Serves one request at a time, of the routes that a subclass has."""
 
     site: RendezvousDependencies
-    mailbox: Mailbox
-    volunteers: Volunteers
-    bridges: Mapping[bytes, Bridge]
-    statistics: "DynamoStatisticsStore"
-    trusts_forwarded: bool = False
+
+    def handlers(self) -> Mapping[str | None, Handler]:
+        """Return the handlers by route."""
+        raise NotImplementedError
 
     def serve(self, request: HttpRequest) -> HttpResponse:
         """Answer a request; blocks while a proxy or a client waits. Raises the errors of requests to AWS.
@@ -106,19 +112,31 @@ class BrokerSite(msgspec.Struct, frozen=True, kw_only=True):
         """
         if request.method == "OPTIONS":
             return HttpResponse(status=200)
-        handlers: Mapping[str | None, Callable[[], HttpResponse]] = {
-            "/proxy": lambda: self.proxy(request),
-            "/answer": lambda: self.answer(request),
-            "/client": lambda: self.client(request),
-            AMP_PREFIX: lambda: self.amp_client(request),
-            "/debug": self.debug,
-            "/metrics": self.metrics,
-            "/prometheus": self.prometheus,
-            "/robots.txt": lambda: HttpResponse(status=200, body="User-agent: *\nDisallow: /\n"),
-        }
-        handler = handlers.get(match_route(request.path))
-        response = HttpResponse(status=404) if handler is None else handler()
+        if request.path == ROBOTS:
+            response = HttpResponse(status=200, body="User-agent: *\nDisallow: /\n")
+        else:
+            handler = self.handlers().get(match_route(request.path))
+            response = HttpResponse(status=404) if handler is None else handler(request)
         return replace(response, body="") if request.method == "HEAD" else response
+
+
+class ProxySite(HttpSite, frozen=True, kw_only=True):
+    """Serves proxies and the statistics. `trusts_forwarded`: take addresses from headers that a reverse proxy sets."""
+
+    volunteers: Volunteers
+    statistics: "DynamoStatisticsStore"
+    trusts_forwarded: bool = False
+    _pages: dict[str, tuple[int, HttpResponse]] = msgspec.field(default_factory=dict)  # with the time of each
+
+    def handlers(self) -> Mapping[str | None, Handler]:
+        """Return the handlers by route."""
+        return {
+            "/proxy": self.proxy,
+            "/answer": self.answer,
+            "/debug": self.page,
+            "/metrics": self.page,
+            "/prometheus": self.page,
+        }
 
     def proxy(self, request: HttpRequest) -> HttpResponse:
         """Serve a proxy's poll, and hold it if necessary."""
@@ -141,6 +159,46 @@ class BrokerSite(msgspec.Struct, frozen=True, kw_only=True):
     def _address(self, request: HttpRequest) -> str:
         forwarded = find_forwarded_address(request.headers) if self.trusts_forwarded else None
         return forwarded or request.address
+
+    def page(self, request: HttpRequest) -> HttpResponse:
+        """Return a page of statistics, at most `PAGE_KEPT_MS` old."""
+        now_ms, path = self.site.now_ms(), request.path
+        if path not in self._pages or now_ms - self._pages[path][0] >= PAGE_KEPT_MS:
+            pages = {"/debug": self.debug, "/metrics": self.metrics, "/prometheus": self.prometheus}
+            self._pages[path] = now_ms, pages[path]()
+        return self._pages[path][1]
+
+    def debug(self) -> HttpResponse:
+        """Return the page with the number of waiting proxies by type and NAT."""
+        return HttpResponse(status=200, body=debug_page(self._waiting()))
+
+    def _waiting(self) -> list[Profile]:
+        now_ms, shards = self.site.now_ms(), self.site.pacing.shards()
+        return [profile for pool in Pool for profile in self.site.pools.profiles(pool, now_ms=now_ms, shards=shards)]
+
+    def metrics(self) -> HttpResponse:
+        """Return the logs of the past days that have counts, the earliest first."""
+        now_ms = self.site.now_ms()
+        days = [format_day(now_ms - ago * DAY_MS) for ago in range(LOGGED_DAYS, 0, -1)]
+        counted = ((day, self.statistics.of_day(day)) for day in days)
+        return HttpResponse(status=200, body="".join(daily_log(day, counts) for day, counts in counted if counts))
+
+    def prometheus(self) -> HttpResponse:
+        """Return the counts in Prometheus's format."""
+        available = Counter((profile.type, str(profile.nat)) for profile in self._waiting())
+        page = exposition(self.statistics.totals(), available)
+        return HttpResponse(status=200, body=page, headers={"Content-Type": CONTENT_TYPE})
+
+
+class ClientSite(HttpSite, frozen=True, kw_only=True):
+    """Serves clients over HTTP and AMP caches."""
+
+    mailbox: Mailbox
+    bridges: Mapping[bytes, Bridge]
+
+    def handlers(self) -> Mapping[str | None, Handler]:
+        """Return the handlers by route."""
+        return {"/client": self.client, AMP_PREFIX: self.amp_client}
 
     def client(self, request: HttpRequest) -> HttpResponse:
         """Serve a client's offer. Old clients send only the description and get only the answer, or a status."""
@@ -195,27 +253,6 @@ class BrokerSite(msgspec.Struct, frozen=True, kw_only=True):
         if message is None:
             return End.OFFER_TIMED_OUT, End.OFFER_TIMED_OUT.reply
         return End.OFFER_MATCHED, message["answer"]
-
-    def debug(self) -> HttpResponse:
-        """Return the page with the number of waiting proxies by type and NAT."""
-        return HttpResponse(status=200, body=debug_page(self._waiting()))
-
-    def _waiting(self) -> list[Profile]:
-        now_ms, shards = self.site.now_ms(), self.site.pacing.shards()
-        return [profile for pool in Pool for profile in self.site.pools.profiles(pool, now_ms=now_ms, shards=shards)]
-
-    def metrics(self) -> HttpResponse:
-        """Return the logs of the past days that have counts, the earliest first."""
-        now_ms = self.site.now_ms()
-        days = [format_day(now_ms - ago * DAY_MS) for ago in range(LOGGED_DAYS, 0, -1)]
-        counted = ((day, self.statistics.of_day(day)) for day in days)
-        return HttpResponse(status=200, body="".join(daily_log(day, counts) for day, counts in counted if counts))
-
-    def prometheus(self) -> HttpResponse:
-        """Return the counts in Prometheus's format."""
-        available = Counter((profile.type, str(profile.nat)) for profile in self._waiting())
-        page = exposition(self.statistics.totals(), available)
-        return HttpResponse(status=200, body=page, headers={"Content-Type": CONTENT_TYPE})
 
 
 def debug_page(waiting: Iterable[Profile]) -> str:

@@ -32,7 +32,7 @@ class CountersSettings(TableSettings, frozen=True, kw_only=True):
 
 
 class MeetingSettings(TableSettings, frozen=True, kw_only=True):
-    """Settings that broker, proxy and sweeper have. Without `events` no event is published.
+    """Settings that broker, client, proxy and sweeper have. Without `events` no event is published.
 
     `waiting_table` has the offers and polls that wait, and no point-in-time recovery. New queues are named after the
     `stage`.
@@ -44,7 +44,7 @@ class MeetingSettings(TableSettings, frozen=True, kw_only=True):
 
 
 class BrokerSettings(MeetingSettings, frozen=True, kw_only=True):
-    """Settings of the broker function."""
+    """Settings of the functions that take offers: the broker and the client function."""
 
     bridges: tuple[Bridge, ...]
 
@@ -52,7 +52,6 @@ class BrokerSettings(MeetingSettings, frozen=True, kw_only=True):
 class ProxySettings(MeetingSettings, frozen=True, kw_only=True):
     """Settings of the proxy function. `trusts_forwarded`: take addresses from headers that a reverse proxy sets."""
 
-    bridges: tuple[Bridge, ...]
     allowed_relay_pattern: RelayPattern
     held_proxies_min: Natural
     held_proxies_max: Natural

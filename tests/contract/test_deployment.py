@@ -14,6 +14,7 @@ from sluice.errors import CallFailed
 OUTPUTS = {
     "OffersQueueUrl": "https://sqs.eu-central-1.amazonaws.com/123456789012/snowflake-broker",
     "BrokerUrl": "https://abcdef.lambda-url.eu-central-1.on.aws/",
+    "ClientUrl": "https://ghijkl.lambda-url.eu-central-1.on.aws/",
     "ClientUserName": "clients",
     "TableName": "t",
     "DeadLettersUrl": "https://sqs.eu-central-1.amazonaws.com/123456789012/dead",
@@ -68,6 +69,7 @@ def test_every_output_is_read() -> None:
     assert read_deployment(connection(deployed(OUTPUTS))) == Deployment(
         offers_queue_url=OUTPUTS["OffersQueueUrl"],
         broker_url=OUTPUTS["BrokerUrl"],
+        client_url=OUTPUTS["ClientUrl"],
         client_user_name="clients",
         table_name="t",
         dead_letters_url=OUTPUTS["DeadLettersUrl"],
@@ -78,6 +80,7 @@ def test_every_output_is_read() -> None:
 def test_the_broker_of_the_embedded_cloud_is_where_it_can_be_called() -> None:
     found = read_deployment(connection(deployed(OUTPUTS), endpoint_url="http://127.0.0.1:4566/"))
     assert found.broker_url == "http://127.0.0.1:4566/_aws/lambda-url/abcdef/"
+    assert found.client_url == "http://127.0.0.1:4566/_aws/lambda-url/ghijkl/"
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/_aws/lambda-url/abcdef/", "https://broker.example/"])

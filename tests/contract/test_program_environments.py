@@ -113,7 +113,7 @@ def test_credentials_that_end_are_handed_on_as_they_are() -> None:
 def test_where_sts_gives_no_token_no_program_gets_the_keys_themselves(caller: pytest.MonkeyPatch) -> None:
     caller.setenv("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:1")
     caller.setenv("AWS_MAX_ATTEMPTS", "1")
-    with pytest.raises(NoConnection, match="STS gives no session token.*they don't expire.*aws sso login"):
+    with pytest.raises(NoConnection, match=r"STS gives no session token.*they don't expire.*aws sso login"):
         program_variables(connect_user(profile="production", region=REGION))
 
 

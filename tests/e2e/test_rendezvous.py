@@ -66,7 +66,7 @@ def test_an_offer_is_answered_and_bytes_come_back_through_webrtc(deployed: Deplo
             )
             serving = asyncio.create_task(volunteer.run())
             try:
-                exchange = over_sqs(queues) if method == "sqs" else over_http(session, deployed.broker_url)
+                exchange = over_sqs(queues) if method == "sqs" else over_http(session, deployed.deployment.client_url)
                 return await through_the_first_channel(deployed, exchange, b"there and back")
             finally:
                 serving.cancel()
@@ -223,7 +223,7 @@ def test_the_amp_cache_method_replies_in_a_page(deployed: Deployed) -> None:
         request = base64.urlsafe_b64encode(offer_body("5").encode()).decode().rstrip("=")
         async with (
             aiohttp.ClientSession() as session,
-            session.get(f"{deployed.broker_url}amp/client/0pad/{request}") as response,
+            session.get(f"{deployed.deployment.client_url}amp/client/0pad/{request}") as response,
         ):
             assert (response.status, response.headers["Cache-Control"]) == (200, "max-age=15")
             return await response.text()
@@ -238,10 +238,12 @@ def test_the_amp_cache_method_replies_in_a_page(deployed: Deployed) -> None:
     [("proxy", b"no JSON"), ("proxy", b'{"Sid":"x","Version":"2.0"}'), ("answer", b"{}"), ("client", b"x" * 100_001)],
 )
 def test_a_malformed_request_is_a_400_with_an_empty_body(deployed: Deployed, path: str, body: bytes) -> None:
+    url = deployed.deployment.client_url if path == "client" else deployed.broker_url
+
     async def answered() -> tuple[int, bytes]:
         async with (
             aiohttp.ClientSession() as session,
-            session.post(deployed.broker_url + path, data=body) as response,
+            session.post(url + path, data=body) as response,
         ):
             assert response.headers["Access-Control-Allow-Origin"] == "*"
             return response.status, await response.read()

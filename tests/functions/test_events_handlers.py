@@ -292,7 +292,7 @@ def test_the_counters_are_imported_without_any_environment() -> None:
 
 def test_a_cold_start_imports_nothing_of_publishing_no_database_of_countries_and_no_boto3() -> None:
     code = (
-        "import sys, functions.proxy.handler, functions.broker.handler\n"
+        "import sys, functions.proxy.handler, functions.client.handler, functions.broker.handler\n"
         "print([name for name in ('sluice.aws.federation.publisher', 'maxminddb', 'boto3') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env={}, capture_output=True, text=True)

@@ -13,6 +13,7 @@ from botocore.compat import HTTPHeaders
 from moto.core.botocore_stubber import MockRawResponse
 
 from functions.broker import handler as broker
+from functions.client import handler as client
 from functions.proxy import handler as proxy
 from functions.sweeper import handler as sweeper
 from sluice.aws.clients import now_ms, quick_sqs_client
@@ -32,7 +33,7 @@ OFFER = "1.0\n" + json.dumps({"offer": json.dumps({"type": "offer", "sdp": "v=0"
 
 @pytest.fixture(autouse=True)
 def fresh_environments() -> None:
-    for module in (broker, proxy, sweeper):
+    for module in (broker, client, proxy, sweeper):
         module.dependencies.cache_clear()
 
 
@@ -138,6 +139,14 @@ def test_a_poll_is_answered_over_http_and_counted(
     assert metrics(capsys) == {"PollsDeferred": 1.0}
 
 
+def test_an_offer_over_http_is_refused_at_its_own_url_and_counted(
+    surroundings: Surroundings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    response = call(client.handler, http_event("POST", "/client", "1.0\n{}"))
+    assert (response["statusCode"], json.loads(response["body"])) == (200, {"error": "no supplied offer"})
+    assert metrics(capsys) == {"OffersRefused": 1.0}
+
+
 def test_a_request_that_fails_is_a_503_and_its_cause_is_logged(
     surroundings: Surroundings, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -202,7 +211,7 @@ def test_a_missing_setting_is_named_at_the_first_call(
         call(broker.handler, surroundings.event(surroundings.offers_url))
 
 
-@pytest.mark.parametrize("name", ["broker", "proxy", "sweeper"])
+@pytest.mark.parametrize("name", ["broker", "client", "proxy", "sweeper"])
 def test_a_handler_is_imported_without_any_environment(name: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", f"import functions.{name}.handler"],

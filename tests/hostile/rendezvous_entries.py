@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from functions.broker import handler as broker
+from functions.client import handler as client
 from functions.counters import handler as counters
 from functions.proxy import handler as proxy
 from sluice.aws.dead_letters import DeadLetters
@@ -20,7 +21,7 @@ from sluice.message import Value
 from sluice.rendezvous.broker import Broker
 from sluice.rendezvous.counting import Counting
 from sluice.rendezvous.event_recorder import HeldCounts
-from sluice.rendezvous.http import BrokerSite
+from sluice.rendezvous.http import ClientSite, ProxySite
 from sluice.rendezvous.mailbox import Mailbox
 from sluice.rendezvous.protocol.matching import Pool, WaitingProxy
 from sluice.rendezvous.protocol.messages import (
@@ -87,7 +88,7 @@ class Rendezvous(Meeting):
     def broker(self) -> tuple[Broker, Reporter]:
         return Broker(site=self.dependencies(), bridges=BRIDGES), reporter(self.client)
 
-    def site(self) -> BrokerSite:
+    def sites(self) -> tuple[ProxySite, ClientSite]:
         site, mailboxes, statistics = self.dependencies(), cast("Any", FakeMailboxStore()), cast("Any", self.statistics)
         mailbox = Mailbox(site, mailboxes)
         volunteers = Volunteers(
@@ -97,7 +98,8 @@ class Rendezvous(Meeting):
             held_min=4,
             held_max=10,
         )
-        return BrokerSite(site=site, mailbox=mailbox, volunteers=volunteers, bridges=BRIDGES, statistics=statistics)
+        proxies = ProxySite(site=site, volunteers=volunteers, statistics=statistics)
+        return proxies, ClientSite(site=site, mailbox=mailbox, bridges=BRIDGES)
 
     def take(self, queue: str, *messages: dict[str, Any]) -> list[str]:
         """What the broker function makes of a batch, beside what clients and proxies get."""
@@ -105,10 +107,15 @@ class Rendezvous(Meeting):
             return list(became(broker.handler(event(*messages), CONTEXT), self.client))
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """What the proxy function answers."""
-        made = self.site(), HeldCounts(names=frozenset(), now_ms=self.clock)
-        with put_together(proxy, made):
-            response = proxy.handler(dict(request), CONTEXT)
+        """What the client function answers to an offer, and the proxy function to all else."""
+        proxies, clients = self.sites()
+        counts = HeldCounts(names=frozenset(), now_ms=self.clock)
+        if str(request.get("rawPath", "")).startswith(("/client", "/amp")):
+            with put_together(client, (clients, counts)):
+                response = client.handler(dict(request), CONTEXT)
+        else:
+            with put_together(proxy, (proxies, counts)):
+                response = proxy.handler(dict(request), CONTEXT)
         assert len(as_json(response)) < MAX_RESPONSE_BYTES
         return response
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from functions.broker import handler as broker
+from functions.client import handler as client
 from functions.proxy import handler as proxy
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
 from tests.functions.conftest import CONTEXT, Surroundings
@@ -19,7 +20,7 @@ HOSTILE = ["1.0\n" + "[" * 10_000, "\u20ac" * 1_000, '1.0\n{"offer": "\\ud800"}'
 
 @pytest.fixture(autouse=True)
 def _forgotten() -> None:
-    for function in (broker, proxy):
+    for function in (broker, client, proxy):
         function.dependencies.cache_clear()
 
 
@@ -40,13 +41,13 @@ def test_every_client_of_a_batch_with_hostile_offers_has_a_reply(surroundings: S
 def test_hostile_requests_have_their_status_and_leave_no_address(surroundings: Surroundings) -> None:
     statuses = []
     with logged() as log:
-        for path, body in (
-            ("/proxy", b"[" * 10_000),
-            ("/proxy", b'{"Sid": "192.0.2.77", "Version": "2", "NAT": "203.0.113.77"}'),
-            ("/answer", b"a=candidate " + ADDRESSES[3].encode()),
-            ("/client", DESCRIPTION.encode()),
-            ("/client", b"1.0\n" + DESCRIPTION.encode()),
+        for function, path, body in (
+            (proxy, "/proxy", b"[" * 10_000),
+            (proxy, "/proxy", b'{"Sid": "192.0.2.77", "Version": "2", "NAT": "203.0.113.77"}'),
+            (proxy, "/answer", b"a=candidate " + ADDRESSES[3].encode()),
+            (client, "/client", DESCRIPTION.encode()),
+            (client, "/client", b"1.0\n" + DESCRIPTION.encode()),
         ):
-            statuses.append(proxy.handler(request("POST", path, body), CONTEXT)["statusCode"])
+            statuses.append(function.handler(request("POST", path, body), CONTEXT)["statusCode"])
     assert statuses == [400, 400, 400, 503, 200]
     assert addresses_in(log.text) == []

@@ -24,5 +24,5 @@ def programs() -> Programs:
 @pytest.fixture
 def servers(deployed: Deployed) -> Iterator[Servers]:
     """STUN, NAT probe, AMP cache and relay; the relay where the deployed bridge list has it."""
-    with Servers(deployed.relay_port, deployed.broker_url) as running:
+    with Servers(deployed.relay_port, deployed.deployment.client_url) as running:
         yield running

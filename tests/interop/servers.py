@@ -97,11 +97,11 @@ class RelayServer:
 class AmpCache:
     """Gets what a cache's URL says, `/c/s/<host>/<path>`, from the broker, whatever the host."""
 
-    def __init__(self, broker_url: str) -> None:
-        self._broker_url = broker_url.rstrip("/")
+    def __init__(self, client_url: str) -> None:
+        self._client_url = client_url.rstrip("/")
 
     async def get(self, request: web.Request) -> web.Response:
-        url = f"{self._broker_url}/{request.match_info['path']}"
+        url = f"{self._client_url}/{request.match_info['path']}"
         async with aiohttp.ClientSession() as session, session.get(url) as response:
             return web.Response(status=response.status, body=await response.read(), content_type="text/html")
 
@@ -112,7 +112,7 @@ class Servers:
     The relay's port is an argument, as the deployed bridge list names it, and where the cache gets the broker's pages.
     """
 
-    def __init__(self, relay_port: int, broker_url: str) -> None:
+    def __init__(self, relay_port: int, client_url: str) -> None:
         self.relay = RelayServer()
         self._probe = NatProbe()
         self._relay_port = relay_port
@@ -122,7 +122,7 @@ class Servers:
         self.stun_url = ""
         self.probe_url = ""
         self.cache_address = ""  # host and port
-        self._cache = AmpCache(broker_url)
+        self._cache = AmpCache(client_url)
 
     def relay_received(self, data: bytes, *, within_s: float) -> None:
         """Fails the test where these bytes don't come over one connection in that time."""

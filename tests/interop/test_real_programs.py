@@ -48,7 +48,7 @@ def start_real_client(
     """Starts the real client, which begins a rendezvous at once; over SQS unless told otherwise."""
     methods = {
         "sqs": ["-sqsqueue", aws_queue_url(deployed), "-sqscreds", deployed.client_sqscreds],
-        "http": ["-url", deployed.broker_url],
+        "http": ["-url", deployed.deployment.client_url],
         "ampcache": [
             "-url",
             "https://broker.test/",

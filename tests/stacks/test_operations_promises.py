@@ -206,7 +206,7 @@ def test_the_unanswered_rate_is_of_enough_offers_that_ended_over_both_ways(templ
         for each in metrics.values()
         if (stat := each.get("MetricStat"))
     }
-    unanswered = {(name, f) for name in ("OffersDenied", "OffersTimedOut") for f in ("sweeper", "proxy")}
+    unanswered = {(name, f) for name in ("OffersDenied", "OffersTimedOut") for f in ("sweeper", "client")}
     assert asked == {(*each, "Sum") for each in unanswered | {("AnswersDelivered", "proxy")}}
 
 

@@ -20,7 +20,7 @@ from tests.stacks.conftest import CONTEXT, Resource, Templates
 
 Synth = Callable[..., Templates]
 
-FUNCTIONS = ("Broker", "Counters", "Proxy", "Sweeper")
+FUNCTIONS = ("Broker", "Client", "Counters", "Proxy", "Sweeper")
 TABLES = ("Table", "SplittingTable")
 MATCH = {f"dynamodb:{action}" for action in ("Query", "UpdateItem", "DeleteItem", "BatchWriteItem")}
 SWEEP = {"dynamodb:Query", "dynamodb:BatchWriteItem"}
@@ -285,6 +285,15 @@ def test_the_broker_may_do_exactly_this(templates: Templates) -> None:
     )
 
 
+def test_the_client_function_may_do_exactly_this(templates: Templates) -> None:
+    assert allowed(statements_of(templates, "Client")) == pairs(
+        ({"dynamodb:PutItem", "dynamodb:UpdateItem"}, {"Table.Arn"}),
+        (MATCH, {WAITING_TABLE}),
+        ({"sqs:CreateQueue", "sqs:ReceiveMessage", "sqs:SendMessage"}, {MAILBOXES}),
+        (WRITE_LOGS, {"ClientLogs.Arn"}),
+    )
+
+
 def test_the_proxy_may_do_exactly_this(templates: Templates) -> None:
     assert allowed(statements_of(templates, "Proxy")) == pairs(
         ({f"dynamodb:{action}" for action in ("Query", "GetItem", "PutItem", "UpdateItem")}, {"Table.Arn"}),
@@ -411,9 +420,9 @@ def test_functions_are_told_what_they_need_and_nothing_else(templates: Templates
     }
     own = {
         "Broker": {"BRIDGES", "EVENTS"} | MEETING_VARIABLES,
+        "Client": {"BRIDGES", "EVENTS"} | MEETING_VARIABLES,
         "Counters": {"EXCHANGE", "INGRESS_URL", "SITE", "FEDERATION_TABLE"},
         "Proxy": {
-            "BRIDGES",
             "ALLOWED_RELAY_PATTERN",
             "HELD_PROXIES_MIN",
             "HELD_PROXIES_MAX",
@@ -437,7 +446,13 @@ def test_functions_run_with_the_limits_that_are_asked_for(otherwise: Templates) 
         for name in FUNCTIONS
         for function in [otherwise.one("AWS::Lambda::Function", name)]
     }
-    assert limits == {"Broker": (1024, 10), "Counters": (512, 30), "Proxy": (300, 20), "Sweeper": (200, 60)}
+    assert limits == {
+        "Broker": (1024, 10),
+        "Client": (150, 20),
+        "Counters": (512, 30),
+        "Proxy": (300, 20),
+        "Sweeper": (200, 60),
+    }
     assert trigger_queues(otherwise)["OffersQueuemybroker"]["ScalingConfig"] == {"MaximumConcurrency": 7}
 
 
@@ -447,10 +462,8 @@ def reserved(templates: Templates) -> dict[str, int]:
     return {name: number for name, number in known.items() if number is not None}
 
 
-def test_whoever_floods_the_brokers_url_takes_no_other_functions_share(
-    templates: Templates, otherwise: Templates
-) -> None:
-    assert reserved(otherwise) == {"Proxy": 250}
+def test_whoever_floods_a_url_takes_no_other_functions_share(templates: Templates, otherwise: Templates) -> None:
+    assert reserved(otherwise) == {"Client": 40, "Proxy": 250}
     assert reserved(templates) == {}  # a new account refuses any
 
 
@@ -481,9 +494,12 @@ def test_what_calls_itself_by_no_queue_is_stopped_as_a_loop(templates: Templates
     assert not [each for each in templates.of_type("AWS::Lambda::Function").values() if "RecursiveLoop" in each]
 
 
-def test_the_broker_url_is_open_to_all(templates: Templates) -> None:
-    url = templates.one("AWS::Lambda::Url")
-    assert (url["AuthType"], text(url["TargetFunctionArn"])) == ("NONE", "Proxy.Arn")
+def test_the_urls_of_proxies_and_clients_are_open_to_all(templates: Templates) -> None:
+    urls = templates.of_type("AWS::Lambda::Url").values()
+    assert {(url["AuthType"], text(url["TargetFunctionArn"])) for url in urls} == {
+        ("NONE", "Client.Arn"),
+        ("NONE", "Proxy.Arn"),
+    }
     open_to_all = [
         grant for grant in templates.of_type("AWS::Lambda::Permission").values() if grant["Principal"] == "*"
     ]
@@ -502,8 +518,8 @@ def test_the_sweeper_runs_every_minute_and_its_failures_are_dead_lettered(templa
 
 
 def test_programs_find_these_outputs(templates: Templates) -> None:
-    outputs = {"OffersQueueUrl", "BrokerUrl", "ClientUserName", "TableName", "DeadLettersUrl", "WaitingTableName"}
-    assert set(templates.rendezvous["Outputs"]) == {*outputs, "SweeperFunctionName"}
+    outputs = {"OffersQueueUrl", "BrokerUrl", "ClientUrl", "ClientUserName", "TableName", "WaitingTableName"}
+    assert set(templates.rendezvous["Outputs"]) == {*outputs, "DeadLettersUrl", "SweeperFunctionName"}
 
 
 def test_a_finding_that_nobody_acknowledged_fails_the_synth(layer: object, tmp_path: Any) -> None:
@@ -516,6 +532,7 @@ def test_a_finding_that_nobody_acknowledged_fails_the_synth(layer: object, tmp_p
 
 SETTINGS: Mapping[str, type[Settings]] = {
     "Broker": BrokerSettings,
+    "Client": BrokerSettings,
     "Proxy": ProxySettings,
     "Sweeper": MeetingSettings,
     "Counters": CountersSettings,

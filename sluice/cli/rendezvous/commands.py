@@ -107,7 +107,7 @@ def offer(
         int, typer.Option("--bytes", min=0, max=MAX_BYTES, help="Bytes that each client sends and expects back.")
     ] = 1000,
     nat: Annotated[Nat, typer.Option(help="NAT type that the client reports.")] = Nat.UNKNOWN,
-    http: Annotated[bool, typer.Option("--http", help="Send offers to the broker's URL instead of SQS.")] = False,
+    http: Annotated[bool, typer.Option("--http", help="Send offers to the URL for clients instead of SQS.")] = False,
     sqscreds: Annotated[
         str | None, typer.Option(envvar="SLUICE_SQSCREDS", help="Use these client credentials instead of your own.")
     ] = None,
@@ -216,6 +216,7 @@ def _show_status(rendezvous: RendezvousStatus) -> None:
         [
             ("region", rendezvous.region),
             ("broker", deployment.broker_url),
+            ("clients over HTTP", deployment.client_url),
             ("offers queue", deployment.offers_queue_url),
             ("  holds", f"{offers.visible} waiting, {offers.in_flight} in flight"),
             ("proxies waiting", ", ".join(f"{number} {pool}" for pool, number in rendezvous.waiting.items())),

@@ -60,10 +60,14 @@ class Rendezvous(Scenario):
             world.dynamodb.make_table(table, expires_late_s=expires_late_s)
         world.pace = chance.choice([1.0, 4.0, 10.0])
         self._deploy(held_min=chance.choice(self.held_min))
-        self.callers = Callers(world=world, watch=self.watch, proxy=self.proxy, offers_url=self.offers.url)
+        self.callers = self.make_callers()
         world.sqs.observers.append(self.watch.observe)
         self._plan_volunteers()
         self._plan_clients()
+
+    def make_callers(self) -> Callers:
+        """Make them; the functions are deployed."""
+        return Callers(world=self.world, watch=self.watch, proxy=self.proxy, http=self.http, offers_url=self.offers.url)
 
     def _plan_volunteers(self) -> None:
         world, chance = self.world, self.world.chance
@@ -116,24 +120,22 @@ class Rendezvous(Scenario):
         self.offers = world.queue("snowflake-broker", brokers)
         ingress = world.queue("ingress")
         told = EventSettings(site="home")
-        broker = world.function(
-            "broker",
-            BrokerSettings(
-                table=TABLE,
-                waiting_table=WAITING,
-                dead_letters_url=dead.url,
-                bridges=(BRIDGE,),
-                events=told,
-            ),
-            timeout_s=BROKER_TIMEOUT_S,
+        takes_offers = BrokerSettings(
+            table=TABLE,
+            waiting_table=WAITING,
+            dead_letters_url=dead.url,
+            bridges=(BRIDGE,),
+            events=told,
         )
+        broker = world.function("broker", takes_offers, timeout_s=BROKER_TIMEOUT_S)
+        # Named otherwise than in production: actors called `client-…` are callers.
+        self.http = world.function("http", takes_offers, timeout_s=PROXY_TIMEOUT_S, handler="functions.client.handler")
         self.proxy = world.function(
             "proxy",
             ProxySettings(
                 table=TABLE,
                 waiting_table=WAITING,
                 dead_letters_url=dead.url,
-                bridges=(BRIDGE,),
                 allowed_relay_pattern=RelayPattern.parse(PATTERN),
                 held_proxies_min=held_min,
                 held_proxies_max=200,

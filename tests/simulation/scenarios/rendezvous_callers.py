@@ -76,6 +76,7 @@ class Callers:
     world: World
     watch: Watch
     proxy: Function
+    http: Function  # the clients'
     offers_url: str
     thinks_s: tuple[float, ...] = THINKS_S
 
@@ -236,11 +237,12 @@ class Callers:
         about: Attempt | None = None,
     ) -> tuple[str, int, str]:
         """Make a request; by which invocation it was served, its status and its body."""
-        by = f"proxy-{self.proxy.made + 1}"
+        function = self.http if path.startswith(("/client", "/amp")) else self.proxy
+        by = f"{function.name}-{function.made + 1}"
         self.watch.requests += 1
         if about is not None:
             about.invocations.add(by)
-        outcome = self.world.lambdas.invoke_now(self.proxy, _request(method, path, body, headers))
+        outcome = self.world.lambdas.invoke_now(function, _request(method, path, body, headers))
         if outcome.error is not None:
             return by, 502, ""
         return by, outcome.answer["statusCode"], outcome.answer["body"]

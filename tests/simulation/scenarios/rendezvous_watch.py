@@ -213,7 +213,7 @@ class Watch:
         """Check that no proxy whose poll was held when the offer waited, and still is, would have served it."""
         now_ms = self.world.now_ms
         # Who holds a poll isn't known here; what died may have left its own behind.
-        holders = {each.who for each in self.world.decisions.taken if each.who.startswith("proxy-")}
+        holders = {each.who for each in self.world.decisions.taken if each.who.startswith(("proxy-", "http-"))}
         if attempt.sids or self.met_a_fault({*attempt.invocations, *holders}) or self.world.dynamodb.throttled:
             return
         table = self.world.dynamodb.tables[WAITING]
@@ -273,7 +273,8 @@ class Watch:
             self._check_replies(attempt)
         calls, messages = self.world.calls_of, self.offers.received
         self.world.check(calls["broker"] <= BROKER_CALLS * (messages + 1), f"the broker made {calls['broker']} calls")
-        self.world.check(calls["proxy"] <= PROXY_CALLS * (self.requests + 1), f"proxies made {calls['proxy']} calls")
+        over_http = calls["proxy"] + calls["http"]
+        self.world.check(over_http <= PROXY_CALLS * (self.requests + 1), f"over HTTP {over_http} calls were made")
 
     def _check_queues(self) -> None:
         left = len(self.offers.messages)
@@ -297,7 +298,7 @@ class Watch:
             self.world.check("expires_at" in item, f"left over in the table: {pk} {sk}")
             waiting += pk.startswith("polls#")
         failed = {each.who for each in self.world.decisions.taken if each.kind in OF_CALLS}
-        polls = sum(who.startswith("proxy-") for who in failed)
+        polls = sum(who.startswith(("proxy-", "http-")) for who in failed)
         self.world.check(
             waiting <= polls, f"{waiting} polls that are over stay in their pools, and {polls} had a fault"
         )

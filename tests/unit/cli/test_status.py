@@ -178,6 +178,7 @@ def deploy(site: FakeSite) -> None:
         "SluiceRendezvous": {
             "OffersQueueUrl": site.queue("offers", "1"),
             "BrokerUrl": "https://abc.lambda-url.us-east-1.on.aws/",
+            "ClientUrl": "https://def.lambda-url.us-east-1.on.aws/",
             "ClientUserName": "clients",
             "TableName": "t",
             "WaitingTableName": "w",

@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks.cost import PLACE, Costs, documents, written
+from benchmarks.cost import PLACE, PROJECT, Costs, documents, written
+from benchmarks.counts import UNANSWERED
 from benchmarks.limits import FIRST, first, limits
-from benchmarks.pool_costs import METRICS_KB
+from benchmarks.pool_costs import METRICS_KB, early_usd
 from benchmarks.prices import MONTH_H, MONTH_MIN, POLL_S, price_list, times, together
+from benchmarks.quotas import quota
 from benchmarks.rest import SCHEDULED_S
 from sluice.aws.metrics import publish
 from sluice.cli.deploying import describe_idle_costs
@@ -183,3 +185,20 @@ def test_the_documents_have_all_tables() -> None:
 
 def test_a_rendezvous_costs_at_most_ten_dollars_a_million() -> None:
     assert 0 < Costs.kept().million_usd("rendezvous") <= 10
+
+
+def test_the_threat_model_says_what_fills_the_reserves_of_the_two_urls() -> None:
+    """How long an offer holds its function was counted in virtual time; the rest are AWS's quota and prices."""
+    rendezvous, costs = Parameters().rendezvous, Costs.kept()
+    text = (PROJECT / "docs" / "threat-model.md").read_text()
+    reserve, polls = rendezvous.client_max_concurrency, rendezvous.proxy_max_concurrency
+    assert reserve is not None
+    assert polls is not None
+    held_s = costs.counts.messages[UNANSWERED]["lambda_gb_s"] * 1024 / rendezvous.client_memory_mb
+    offers = int(reserve / held_s)
+    offers_usd = offers * 3600 * costs.million_usd(UNANSWERED) / 1e6
+    assert f"{held_s:.2f} s, so {offers} offers a second fill a reserve of {reserve}," in text
+    assert f"which costs ${offers_usd:.2f} an hour" in text
+    polls *= int(quota("url_requests_each"))
+    assert f"A reserve of {rendezvous.proxy_max_concurrency} serves {polls:,} polls a second" in text
+    assert f"which cost ${early_usd(polls) / MONTH_H:.2f} an hour" in text

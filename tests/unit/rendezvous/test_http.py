@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from functions.proxy.handler import find_cause
+from functions.http import find_cause
 from sluice.errors import CallFailed
-from sluice.rendezvous.http import BrokerSite, HttpRequest, HttpResponse, debug_page
+from sluice.rendezvous.http import PAGE_KEPT_MS, ClientSite, HttpRequest, HttpResponse, ProxySite, debug_page
 from sluice.rendezvous.protocol.amp import armor, decode_path
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import ANSWERING_MS, HOLD_MS, PATIENCE_MS, Nat, Profile
@@ -35,22 +35,20 @@ CLIENT = b"1.0\n" + json.dumps({"offer": DESCRIPTION, "nat": "unknown"}).encode(
 
 @dataclass
 class World(ProxyWorld):
-    """The proxy function with its HTTP face."""
+    """The two functions with an HTTP face: proxies' and clients'."""
 
     statistics: FakeStatisticsStore = field(default_factory=FakeStatisticsStore)
 
-    def site(self) -> BrokerSite:
+    def proxies(self) -> ProxySite:
         statistics: Any = self.statistics
-        return BrokerSite(
-            site=self.dependencies(),
-            mailbox=self.mailbox,
-            volunteers=self.volunteers,
-            bridges=BRIDGES,
-            statistics=statistics,
-        )
+        return ProxySite(site=self.dependencies(), volunteers=self.volunteers, statistics=statistics)
+
+    def clients(self) -> ClientSite:
+        return ClientSite(site=self.dependencies(), mailbox=self.mailbox, bridges=BRIDGES)
 
     def request(self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> HttpResponse:
-        return self.site().serve(HttpRequest(method=method, path=path, headers=headers or {}, body=body))
+        site = self.clients() if path.startswith(("/client", "/amp")) else self.proxies()
+        return site.serve(HttpRequest(method=method, path=path, headers=headers or {}, body=body))
 
     def waiting_proxy(self) -> None:
         """A proxy that another environment holds, which answers as soon as it has the offer."""
@@ -299,6 +297,34 @@ def test_an_unknown_path_is_a_404(path: str) -> None:
     assert World().request("GET", path).status == 404
 
 
+@pytest.mark.parametrize(
+    ("path", "of_clients"),
+    [("/client", False), ("/amp/client/0/aGk", False), *((path, True) for path in ("/proxy", "/answer", *PAGES[:3]))],
+)
+def test_clients_and_proxies_have_nothing_at_each_others_url(path: str, of_clients: bool) -> None:
+    """An offer is held for seconds: at the proxies' URL, few would take the executions that polls and answers need."""
+    world = World()
+    site = world.clients() if of_clients else world.proxies()
+    assert site.serve(HttpRequest(method="POST", path=path, headers={}, body=CLIENT)).status == 404
+
+
+@pytest.mark.parametrize("path", PAGES[:3])
+def test_a_page_of_statistics_is_made_once_in_ten_seconds_however_often_it_is_asked_for(path: str) -> None:
+    world = World()
+    proxies, request = world.proxies(), HttpRequest(method="GET", path=path, headers={}, body=b"")
+
+    def reads() -> int:
+        proxies.serve(request)
+        return world.pools.questions + world.statistics.reads
+
+    once = reads()
+    for _ in range(3):
+        world.clock.ms += PAGE_KEPT_MS // 4
+        assert reads() == once > 0
+    world.clock.ms += PAGE_KEPT_MS // 4
+    assert reads() == 2 * once
+
+
 @pytest.mark.parametrize("path", PAGES)
 def test_head_is_get_without_the_body(path: str) -> None:
     world = World()
@@ -322,7 +348,7 @@ FORWARDED = {"forwarded": "for=9.9.9.9", "x-forwarded-for": "8.8.8.8"}
 
 @pytest.mark.parametrize(("trusts", "address"), [(False, "203.0.113.7"), (True, "9.9.9.9")])
 def test_forwarded_addresses_are_for_those_who_trust_who_is_in_front(trusts: bool, address: str) -> None:
-    site, seen = replace(World().site(), trusts_forwarded=trusts), list[str]()
+    site, seen = replace(World().proxies(), trusts_forwarded=trusts), list[str]()
 
     def poll(_: Poll, *, address: str) -> tuple[End, str]:
         seen.append(address)

@@ -98,7 +98,9 @@ def test_a_program_does_not_see_the_functions_variables(runner: JqRunner, monkey
         assert runner(program, "{}") is False
 
 
-@pytest.mark.parametrize("program", ['import "{0}" as $data {{search: "{1}"}}; $data[0]', 'include "{0}" {{search: "{1}"}}; true'])
+@pytest.mark.parametrize(
+    "program", ['import "{0}" as $data {{search: "{1}"}}; $data[0]', 'include "{0}" {{search: "{1}"}}; true']
+)
 @pytest.mark.parametrize("name", ["there", "missing"])
 def test_a_program_reads_no_file_and_learns_nothing_of_it(tmp_path: Path, program: str, name: str) -> None:
     for ending in ("json", "jq"):

@@ -95,6 +95,7 @@ def deploy(outputs: dict[str, str]) -> Site:
         make_table(dynamodb, table)
     outputs |= {
         "BrokerUrl": "https://abc.lambda-url.eu-central-1.on.aws/",
+        "ClientUrl": "https://def.lambda-url.eu-central-1.on.aws/",
         "ClientUserName": "clients",
         "TableName": "t",
         "WaitingTableName": "w",
@@ -257,7 +258,7 @@ def test_status_tells_what_there_is(site: Site) -> None:
     assert status["dead_letters"]["count"] == 2
     reasons = {letter["reason"] for letter in status["dead_letters"]["latest"]}
     assert reasons == {"Malformed: [not] JSON", "moved here by SQS: received 3 times and never deleted"}
-    assert status["broker_url"] == site.outputs["BrokerUrl"]
+    assert (status["broker_url"], status["client_url"]) == (site.outputs["BrokerUrl"], site.outputs["ClientUrl"])
 
 
 def fill(site: Site) -> None:
@@ -292,6 +293,7 @@ def test_status_for_people_has_the_addresses_whole_and_the_reasons(site: Site) -
     said = done.stdout
     assert site.outputs["OffersQueueUrl"] in said
     assert site.outputs["BrokerUrl"] in said
+    assert site.outputs["ClientUrl"] in said
     assert "2 waiting, 0 in flight" in said
     assert "3: 1 answered, 1 not answered, 1 malformed" in said
     assert "Malformed: [not] JSON" in said
@@ -352,7 +354,7 @@ def test_options_of_creds_that_do_not_go_together_are_a_usage_error(site: Site, 
 
 
 def test_an_offer_is_answered_and_its_bytes_come_back(site: Site, background: Background) -> None:
-    site.outputs["BrokerUrl"] = url = broker_url(background, FakeBroker())
+    site.outputs["ClientUrl"] = url = broker_url(background, FakeBroker())
     echoing_proxy(background, url)
     done = sluice("offer", "--http", "--loopback", "--bytes", "70000", "--count", "1", "--json")
     assert done.exit_code == 0, done.output
@@ -362,7 +364,7 @@ def test_an_offer_is_answered_and_its_bytes_come_back(site: Site, background: Ba
 
 
 def test_a_denied_offer_is_exit_code_1_and_the_brokers_words(site: Site, background: Background) -> None:
-    site.outputs["BrokerUrl"] = broker_url(background, DenyingBroker())
+    site.outputs["ClientUrl"] = broker_url(background, DenyingBroker())
     done = sluice("offer", "--http", "--loopback", "--count", "3", "--concurrency", "2")
     assert done.exit_code == 1
     assert done.stdout.count("no snowflake proxies currently available") == 3
@@ -370,7 +372,7 @@ def test_a_denied_offer_is_exit_code_1_and_the_brokers_words(site: Site, backgro
 
 
 def test_a_broker_that_cannot_be_reached_is_one_line_and_no_traceback(site: Site) -> None:
-    site.outputs["BrokerUrl"] = "http://127.0.0.1:9/"
+    site.outputs["ClientUrl"] = "http://127.0.0.1:9/"
     done = sluice("offer", "--http", "--loopback", "--count", "2")
     assert (done.exit_code, done.stdout) == (1, "")
     assert isinstance(done.exception, SystemExit)

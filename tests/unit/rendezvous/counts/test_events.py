@@ -445,7 +445,7 @@ def test_where_a_poll_came_from_is_the_requests_address() -> None:
         "requestContext": {"http": {"method": "POST", "sourceIp": PROXY_ADDRESS}},
         "body": POLL.decode(),
     }
-    world.site().serve(HttpRequest.parse(event))
+    world.proxies().serve(HttpRequest.parse(event))
     [poll] = told(world)
     assert isinstance(poll, PollEvent)
     assert poll.address == f"hash of {PROXY_ADDRESS}"
