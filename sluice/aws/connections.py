@@ -123,6 +123,16 @@ def fetch_account(connection: Connection) -> str:
         return client.get_caller_identity()["Account"]
 
 
+def fetch_user_id(connection: Connection) -> str:
+    """Ask for the `aws:userid` of the credentials, which the sessions of one user or role session share.
+
+    No permission is needed for that. Raises `CallFailed`.
+    https://docs.aws.amazon.com/STS/latest/APIReference/API_GetCallerIdentity.html
+    """
+    with calls("GetCallerIdentity"):
+        return str(connection.client("sts").get_caller_identity()["UserId"])
+
+
 def build_environment(connection: Connection, surroundings: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables with which a program of Sluice or CDK acts as the connection does.
 

@@ -74,6 +74,7 @@ def open_session(
     filters: QueueFilters,
     *,
     owner: str,
+    user_id: str | None = None,
     key: str | None = None,
     time_limit_s: int | None = None,
     progress: Callable[[str], None] = lambda _: None,
@@ -82,7 +83,8 @@ def open_session(
 
     Raises `SessionFailed` if it doesn't become ready, and the client's errors.
     """
-    view = client.ask(StartSession(filters=filters, owner=owner, key=key, time_limit_s=time_limit_s))
+    operation = StartSession(filters=filters, owner=owner, user_id=user_id, key=key, time_limit_s=time_limit_s)
+    view = client.ask(operation)
     session_id = view.session_id
     try:
         deadline, last_status = time.monotonic() + READY_WITHIN_S, None

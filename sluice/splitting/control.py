@@ -128,7 +128,13 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         self.known.begin()
 
     def start(
-        self, filters: QueueFilters, *, owner: str, key: str | None = None, time_limit_s: int | None = None
+        self,
+        filters: QueueFilters,
+        *,
+        owner: str,
+        user_id: str | None = None,
+        key: str | None = None,
+        time_limit_s: int | None = None,
     ) -> str:
         """Start a session. Returns its id; its status tells when it is ready. Raises `SessionRefused`."""
         session_id = self.new_token()
@@ -153,6 +159,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
             session_id=session_id,
             key=key,
             owner=owner,
+            user_id=user_id,
             filters=chosen,
             names=names,
             main_names=main_names,
@@ -313,12 +320,12 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
             attributes, tags = self.queues.describe(config.source)
         except QueueGone as error:
             return QueueNotCreated(action.name, str(error))
-        queue, _ = self._look_up(action.name)
+        queue, session = self._look_up(action.name)
         of_session = queue is not None and queue.session_id is not None
         self.queues.create(
             action.name,
             temporary_attributes(attributes, original_name=config.source, name=action.name, of_session=of_session),
-            temporary_tags(tags, configured=config.tags),
+            temporary_tags(tags, configured=config.tags, user_id=session.user_id if session else None),
         )
         return QueueCreated(action.name)
 

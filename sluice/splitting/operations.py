@@ -22,6 +22,8 @@ MAX_REPORTED = 16_384  # characters of a consumer's state; ten states are stored
 MAX_TIME_LIMIT_S = 7 * 24 * 60 * 60
 
 Text = Annotated[str, Meta(min_length=1)]
+# What the value of a tag may be: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html#tag-restrictions
+UserId = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9 _.:/=+@-]{1,256}\Z")]
 Outcome: TypeAlias = Literal["seen", "moved", "waits", "refused", "failed"]
 
 
@@ -134,11 +136,15 @@ class StepReport(Struct, frozen=True, kw_only=True):
 
 
 class StartSession(Operation[AnySession], frozen=True, kw_only=True, tag="start"):
-    """Start a session with filters by queue id, `*` for every other queue. The key defaults to the session's id."""
+    """Start a session with filters by queue id, `*` for every other queue. The key defaults to the session's id.
+
+    The session's queues are tagged with `user_id`, by which IAM policies can limit who reads them.
+    """
 
     changes = True
     filters: Annotated[Mapping[Text, QueueFilter], Meta(min_length=1, max_length=MAX_QUEUES)]
     owner: Text
+    user_id: UserId | None = None
     key: Text | None = None
     time_limit_s: Annotated[int, Meta(ge=1, le=MAX_TIME_LIMIT_S)] | None = None
 

@@ -56,6 +56,7 @@ class Performer(msgspec.Struct, frozen=True, kw_only=True):
                 session_id = self.control.start(
                     operation.filters,
                     owner=operation.owner,
+                    user_id=operation.user_id,
                     key=operation.key,
                     time_limit_s=operation.time_limit_s,
                 )

@@ -1,15 +1,20 @@
 """Splitting as deployed: sessions on queues of the embedded cloud, under enforced IAM, in real time."""
 
+import json
 import re
 import time
+from functools import partial
 
+import boto3
 import pytest
+from botocore.exceptions import ClientError
 
+from sluice.aws.connections import Connection, fetch_user_id
 from sluice.errors import RequestRefused
 from sluice.splitting.filters.values import Filter, QueueFilter
 from sluice.splitting.operations import StartSession, StopSession, SweepQueues
 from sluice.splitting.sessions.state import ALIVE
-from tests.deployed import Deployed
+from tests.deployed import UNKNOWN_KEY, Deployed, settled
 from tests.e2e.sessions import Splitting, by_attribute, notification, url_of
 
 SWEPT_EVERY_S = 60
@@ -144,6 +149,51 @@ def test_a_bad_filter_is_refused_with_its_place_and_nothing_is_created(
     with pytest.raises(RequestRefused, match=re.escape(place)):
         splitting.client.ask(StartSession(filters=asked, owner="test"))
     assert set(splitting.temporary_queues()) <= before
+
+
+# As docs/deploy.md gives it to developers.
+OWN_QUEUES = {
+    "Effect": "Allow",
+    "Action": ["sqs:ReceiveMessage", "sqs:DeleteMessage"],
+    "Resource": "arn:aws:sqs:*:*:sluice-tmp-*",
+    "Condition": {"StringEquals": {"aws:ResourceTag/sluice-user": "${aws:userid}"}},
+}
+
+
+def test_permissions_by_tag_are_for_the_queues_of_ones_own_sessions(splitting: Splitting, deployed: Deployed) -> None:
+    users = {name: user(deployed, name) for name in ("ann", "bob")}
+    sessions = {
+        name: splitting.start({"standard": by_attribute("client", f"^{name[0]}$")}, user_id=fetch_user_id(connection))
+        for name, connection in users.items()
+    }
+    # A program's credentials, which STS draws from the user's, are the user's here too.
+    drawn = users["ann"].client("sts").get_session_token()["Credentials"]
+    session = boto3.Session(drawn["AccessKeyId"], drawn["SecretAccessKey"], drawn["SessionToken"], deployed.region)
+    for reader, sqs in (
+        *((name, connection.client("sqs")) for name, connection in users.items()),
+        ("ann", session.client("sqs", endpoint_url=deployed.endpoint)),
+    ):
+        for name, view in sessions.items():
+            receive = partial(sqs.receive_message, QueueUrl=url_of(view, "standard"))
+            if name == reader:
+                receive()
+            else:
+                with pytest.raises(ClientError, match="AccessDenied"):
+                    receive()
+    splitting.stop(*(view.session_id for view in sessions.values()))
+
+
+def user(deployed: Deployed, name: str) -> Connection:
+    """An IAM user with these permissions, once its key acts."""
+    iam = deployed.client("iam")
+    iam.create_user(UserName=name)
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [OWN_QUEUES]})
+    iam.put_user_policy(UserName=name, PolicyName="own-queues", PolicyDocument=policy)
+    key = iam.create_access_key(UserName=name)["AccessKey"]
+    session = boto3.Session(key["AccessKeyId"], key["SecretAccessKey"], region_name=deployed.region)
+    connection = Connection(session, deployed.endpoint)
+    settled(lambda: connection.client("sts").get_caller_identity(), passing=UNKNOWN_KEY)
+    return connection
 
 
 def test_what_a_session_did_not_read_goes_back_to_the_consumer_without_the_mark(splitting: Splitting) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from sluice.aws.connections import Connection, program_variables, remove_aws_variables
+from sluice.aws.connections import Connection, fetch_user_id, program_variables, remove_aws_variables
 from sluice.aws.deployment import stack_output
 from sluice.building.project import need
 from sluice.cli.completion import complete_sessions, complete_split_queues
@@ -237,9 +237,12 @@ def start(
 ) -> None:
     """Start a session, print its queues, and send its heartbeats until ctrl-C; without them it ends within 30 s."""
     queue_filters = read_filters(filter_file, filters or [], jq=jq or [], mirror=mirror or [], key=key)
-    client = _client(site)
+    connection = site.connect()
+    client, user_id = ControlClient.connect(connection), fetch_user_id(connection)
     _exit_on_sigterm()
-    with open_session(client, queue_filters, owner=current_owner(), key=key, time_limit_s=time_limit) as opened:
+    with open_session(
+        client, queue_filters, owner=current_owner(), user_id=user_id, key=key, time_limit_s=time_limit
+    ) as opened:
         print_result(session_document(opened.view), lambda: show_session(opened.view))
         if not is_json():
             print_note("ready; stop with ctrl-C, and messages that you haven't read return to the consumer")
@@ -386,7 +389,13 @@ def run(
     environment = {} if serve else {**remove_aws_variables(os.environ), **program_variables(connection)}
     _exit_on_sigterm()
     with open_session(
-        client, queue_filters, owner=current_owner(), key=key, time_limit_s=time_limit, progress=print_note
+        client,
+        queue_filters,
+        owner=current_owner(),
+        user_id=fetch_user_id(connection),
+        key=key,
+        time_limit_s=time_limit,
+        progress=print_note,
     ) as opened:
         if serve is None:
             code = run_program(command or [], {**environment, **queue_variables(opened, queue or [])}, opened)

@@ -21,6 +21,7 @@ TAG_CHARACTERS = 6
 TOKEN_CHARACTERS = 12
 MAX_TAGS = 50  # SQS's limit of tags per queue
 RESERVED_TAG = "aws:"  # prefix that only AWS may use, for example CloudFormation
+USER_TAG = "sluice-user"  # the `aws:userid` of a session's owner, by which IAM policies can distinguish queues
 # The attributes that are copied. Omitted are DelaySeconds (the message was delayed already), MaximumMessageSize (the
 # session's attribute may make a message larger), RedriveAllowPolicy, and read-only attributes.
 COPIED = (
@@ -118,8 +119,15 @@ def _rename_resource(resource: Any, original_name: str, name: str) -> Any:
     return ":".join([*arn[:5], name]) if is_the_queue else resource
 
 
-def temporary_tags(original: Mapping[str, str], *, configured: Mapping[str, str]) -> dict[str, str]:
-    """Merge the original's tags and the configured ones, which take precedence, even if SQS's limit is exceeded."""
+def temporary_tags(
+    original: Mapping[str, str], *, configured: Mapping[str, str], user_id: str | None = None
+) -> dict[str, str]:
+    """Merge the original's tags and the configured ones, which take precedence, even if SQS's limit is exceeded.
+
+    `USER_TAG` is `user_id`. Without one the queue has no such tag, whatever the original or the configuration has.
+    """
     inherited = {key: value for key, value in original.items() if not key.startswith(RESERVED_TAG)}
     merged = dict(configured) | {key: value for key, value in sorted(inherited.items()) if key not in configured}
-    return dict(list(merged.items())[:MAX_TAGS])
+    merged.pop(USER_TAG, None)
+    own = {USER_TAG: user_id} if user_id else {}
+    return dict(list((own | merged).items())[:MAX_TAGS])

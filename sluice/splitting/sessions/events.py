@@ -43,6 +43,7 @@ class SessionRequested(msgspec.Struct, frozen=True, kw_only=True):
     filters: Mapping[str, QueueFilter]
     names: Mapping[str, str]
     main_names: Mapping[str, str] = msgspec.field(default_factory=dict)
+    user_id: str | None = None
     time_limit_s: int | None = None
     policies: Sequence[Policy] = ()
 
@@ -57,6 +58,7 @@ class SessionRequested(msgspec.Struct, frozen=True, kw_only=True):
             session_id=self.session_id,
             key=self.key,
             owner=self.owner,
+            user_id=self.user_id,
             started_at_ms=now_ms,
             filters=dict(self.filters),
             heartbeat_at_ms=now_ms,

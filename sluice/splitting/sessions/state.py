@@ -130,7 +130,10 @@ class Split(Struct, frozen=True, kw_only=True):
 
 
 class Session(Struct, frozen=True, kw_only=True):
-    """A session: its owner, start, filter for each of its queues, and last heartbeat."""
+    """A session: its owner, start, filter for each of its queues, and last heartbeat.
+
+    `user_id` is the owner's `aws:userid`, with which its queues are tagged.
+    """
 
     session_id: str
     key: str
@@ -138,6 +141,7 @@ class Session(Struct, frozen=True, kw_only=True):
     started_at_ms: int
     filters: Mapping[str, QueueFilter]
     heartbeat_at_ms: int
+    user_id: str | None = None
     time_limit_s: int | None = None
     status: Status = Status.STARTING
     reason: str = ""

@@ -80,6 +80,13 @@ def world() -> World:
     return World()
 
 
+def test_a_sessions_queue_is_tagged_with_who_may_read_it(world: World) -> None:
+    """By the tag, developers' permissions can be limited to their own sessions' queues."""
+    session_id = world.control.start(FILTERS, owner="me", user_id="AROAEXAMPLE:me@example.com")
+    assert world.queues.tags[SESSION_QUEUE]["sluice-user"] == "AROAEXAMPLE:me@example.com"
+    assert world.control.view().sessions[session_id].user_id == "AROAEXAMPLE:me@example.com"
+
+
 def test_a_session_gets_a_queue_like_the_source_with_its_tags_and_the_configured_ones(world: World) -> None:
     session_id = world.start()
     assert world.queues.attributes[SESSION_QUEUE] == {"VisibilityTimeout": "77", "MaximumMessageSize": "1048576"}

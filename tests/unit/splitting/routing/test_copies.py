@@ -231,6 +231,9 @@ def test_only_the_queues_name_changes_in_a_policy() -> None:
 def test_configured_tags_win_and_those_of_aws_stay_behind() -> None:
     original = {"team": "a", "cost": "1", "aws:cloudformation:stack-name": "s"}
     assert temporary_tags(original, configured={"team": "b"}) == {"team": "b", "cost": "1"}
+    of_user = {"sluice-user": "another's", "team": "a"}
+    assert temporary_tags(of_user, configured=of_user) == {"team": "a"}
+    assert temporary_tags(of_user, configured=of_user, user_id="AIDA") == {"sluice-user": "AIDA", "team": "a"}
     many = temporary_tags({f"o{n}": "" for n in range(50)}, configured={"mine": "x"})
     assert len(many) == MAX_TAGS
     assert many["mine"] == "x"
