@@ -92,8 +92,8 @@ class Operations(SiteConstruct):
             # The embedded cloud supports neither alarms on several metrics nor budgets.
             if not self.is_local or isinstance(rule.metric, cloudwatch.Metric):
                 construct.watch(rule)
-        if not self.is_local:
-            _budgets(self)
+        if not self.is_local and self.topic is not None:
+            _create_budgets(self, self.topic)
         watches = [watch for construct in (*self.watched.constructs, self) for watch in construct.watches]
         dead_letters, outputs = list(self.watched.dead_letters()), []
         if self.options.dashboard:
@@ -130,16 +130,15 @@ def alarms_topic(scope: Construct, parameters: Parameters) -> sns.Topic | None:
     return topic
 
 
-def _budgets(made: Operations) -> None:
+def _create_budgets(made: Operations, topic: sns.ITopic) -> None:
     """Create budgets of the whole account. A budget by tag would stay at zero until the tag is activated for billing.
 
-    Budgets are created even without a topic, because the billing console shows them. AWS does not forecast daily costs.
-    Budgets without actions cost nothing:
+    Without a topic there are none, because a budget that notifies nobody would only seem to watch. AWS does not
+    forecast daily costs. Budgets without actions cost nothing:
     https://aws.amazon.com/aws-cost-management/aws-budgets/pricing/
     """
     options, budget = made.options, budgets.CfnBudget
-    topic = [] if made.topic is None else [made.topic.topic_arn]
-    subscribers = [budget.SubscriberProperty(address=arn, subscription_type="SNS") for arn in topic]
+    subscriber = budget.SubscriberProperty(address=topic.topic_arn, subscription_type="SNS")
     for id_, unit, amount, kinds in (
         ("Budget", "MONTHLY", options.budget_usd, ("ACTUAL", "FORECASTED")),
         ("DailyBudget", "DAILY", options.budget_daily_usd, ("ACTUAL",)),
@@ -159,9 +158,8 @@ def _budgets(made: Operations) -> None:
                 budget_type="COST", time_unit=unit, budget_limit=budget.SpendProperty(amount=amount, unit="USD")
             ),
             notifications_with_subscribers=[
-                budget.NotificationWithSubscribersProperty(notification=notification, subscribers=subscribers)
+                budget.NotificationWithSubscribersProperty(notification=notification, subscribers=[subscriber])
                 for notification in notifications
-                if subscribers
             ],
         )
 

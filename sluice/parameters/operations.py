@@ -24,21 +24,21 @@ class OperationsParameters(Model):
     budget_usd: int | None = param(
         100,
         "Monthly budget of the whole account, in US dollars. Notifies when the month's actual or forecast cost "
-        "reaches it. Null: no monthly budget",
+        "reaches it. Null, or without `alarm_email` or `alarm_topic_arn`: no monthly budget",
         ge=1,
         le=10_000_000,
     )
     budget_daily_usd: int | None = param(
         10,
-        "Daily budget of the whole account, in US dollars. AWS knows a day's cost only hours later. Null: no daily "
-        "budget",
+        "Daily budget of the whole account, in US dollars. AWS knows a day's cost only hours later. Null, or "
+        "without `alarm_email` or `alarm_topic_arn`: no daily budget",
         ge=1,
         le=1_000_000,
     )
     dashboard: bool = param(
         False,
-        "Whether to create a CloudWatch dashboard of the metrics that the alarms use. It costs $3 a month, unless "
-        "it is among the account's first three with at most 50 metrics each",
+        "Whether to create a CloudWatch dashboard of the metrics that the alarms use. It has a "
+        "[price](deploy.md#prices), unless it is among the account's first three with at most 50 metrics each",
     )
     tracing: bool = param(False, "Whether functions send trace segments to AWS X-Ray: see [Traces](#traces)")
     offers_age_s: v.Age = param(

@@ -352,16 +352,18 @@ def test_a_day_that_costs_too_much_is_told_and_none_is_foretold(synth: Synth, ca
     assert daily["Budget"]["BudgetLimit"] == {"Amount": 10, "Unit": "USD"}
     [notified] = daily["NotificationsWithSubscribers"]
     assert notified["Notification"]["NotificationType"] == "ACTUAL"
-    none = synth(**{f"{KEY}.budget_daily_usd": "null", f"{KEY}.budget_usd": "null"})
+    none = synth(
+        **{f"{KEY}.alarm_email": "me@example.org", f"{KEY}.budget_daily_usd": "null", f"{KEY}.budget_usd": "null"}
+    )
     assert not resources(none.operations, "AWS::Budgets::Budget")
 
 
-def test_there_is_a_budget_and_whoever_hears_of_alarms_hears_of_it(
+def test_a_budget_exists_only_if_somebody_hears_of_it(
     templates: Templates, called: Templates, otherwise: Templates
 ) -> None:
-    for each, amount in ((templates, 100), (called, 100), (otherwise, 50)):
+    assert not resources(templates.operations, "AWS::Budgets::Budget")
+    for each, amount in ((called, 100), (otherwise, 50)):
         assert budget_of(each)["Budget"]["BudgetLimit"] == {"Amount": amount, "Unit": "USD"}
-    assert not budget_of(templates).get("NotificationsWithSubscribers")
     notified = budget_of(otherwise)["NotificationsWithSubscribers"]
     assert {each["Notification"]["NotificationType"] for each in notified} == {"ACTUAL", "FORECASTED"}
     theirs = {"Address": "arn:aws:sns:eu-central-1:123456789012:theirs", "SubscriptionType": "SNS"}
