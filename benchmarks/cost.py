@@ -20,12 +20,12 @@ from rich.console import Console
 from benchmarks import rest
 from benchmarks.counts import BATCH_S, UNANSWERED, Counts, count
 from benchmarks.limits import tables as limit_tables
-from benchmarks.pool_costs import BROKER_S, QUICK_S
+from benchmarks.pool_costs import BROKER_S, QUICK_S, early_usd
 from benchmarks.prices import MONTH_H, Used, price_list, times, together
 from benchmarks.report import Figure, report
-from benchmarks.rest import PEERED, POLLED, SCHEDULED_S, Months, used_in_a_month
+from benchmarks.rest import DAILY_JOB_S, PEERED, POLLED, SCHEDULED_S, Months, used_in_a_month
 from sluice import costs as product
-from sluice.costs import ENDPOINTS, CostTable, Numbers
+from sluice.costs import CostTable, Numbers
 from sluice.parameters import Parameters
 
 PROJECT = Path(__file__).parents[1]
@@ -33,6 +33,7 @@ PLACE = re.compile(r"(?P<begin><!-- costs: (?P<name>[a-z -]+) -->\n).*?(?P<end><
 MILLION = 1_000_000
 MOST_USD = {"rendezvous": 10.0}
 IDLE_MOST_USD = 5.0
+COUNTING_WRITES = 6  # write units of a rendezvous whose three events each change two counters
 # Each kind of message, as people call it.
 MESSAGES = {
     "rendezvous": "rendezvous under load: an offer, the poll that takes it from the table, its answer",
@@ -53,16 +54,14 @@ SETS: Mapping[str, Mapping[str, object]] = {
         "sluice.splitting.queues": [],
         "sluice.federation.exchanges": [],
     },
-    "resting": {"sluice.pipeline.resting": True},
-    "two zones": {"sluice.pipeline.endpoint_subnets": 2},
     "streaming": {"sluice.pipeline.streaming": True},
+    "two zones": {"sluice.pipeline.streaming": True, "sluice.pipeline.endpoint_subnets": 2},
 }
 MONTHS = {
-    "default": "cdk.json's parameters: a pipeline that is run from time to time, with its endpoints",
+    "default": "cdk.json's parameters: a pipeline that was not started yet",
     "least": "no split queue, no pipeline, no events",
-    "resting": "`pipeline.resting`: no endpoints, and no job runs",
-    "two zones": "the pipeline's endpoints in two zones",
-    "streaming": "the land job streams all month",
+    "streaming": "the land job streams all month, with its endpoints",
+    "two zones": "the same, with endpoints in two zones",
 }
 
 
@@ -101,15 +100,14 @@ class Costs:
         """Dollars for each part of a month with a set of parameters."""
         return {part: price_list().usd(self.used(numbers)) for part, numbers in self.months[name].items()}
 
-    def month_usd(self, name: str, *, endpoints: bool = True) -> float:
-        """Dollars for a month at rest with a set of parameters, with the endpoints of its VPC or without."""
-        return sum(usd for part, usd in self.usd_by_part(name).items() if endpoints or part != ENDPOINTS)
+    def month_usd(self, name: str) -> float:
+        """Dollars for a month at rest with a set of parameters."""
+        return sum(self.usd_by_part(name).values())
 
     @property
     def billed_usd(self) -> float:
-        """Dollars for a month at rest by default, without endpoints, in an account that does nothing else."""
-        parts = [self.used(numbers) for part, numbers in self.months["default"].items() if part != ENDPOINTS]
-        return price_list().billed_usd(together(*parts))
+        """Dollars for a month at rest by default, in an account that does nothing else."""
+        return price_list().billed_usd(together(*map(self.used, self.months["default"].values())))
 
     @property
     def peered_usd(self) -> float:
@@ -119,7 +117,7 @@ class Costs:
     @property
     def two_sites_usd(self) -> float:
         """Dollars for two sites with default parameters and a route between them, which has a trigger."""
-        site_usd = self.month_usd("default", endpoints=False) + self.peered_usd
+        site_usd = self.month_usd("default") + self.peered_usd
         return 2 * site_usd + price_list().usd(self.used(POLLED))
 
 
@@ -157,21 +155,16 @@ def figures(costs: Costs) -> dict[str, Figure]:
         for kind, text in MESSAGES.items()
     }
     found["whole_way_million_usd"] = Figure(name="a million, all the way", value=costs.million_usd(*WHOLE_WAY))
-    found["idle_month_usd"] = Figure(
-        name="a month at rest, without endpoints",
-        value=costs.month_usd("default", endpoints=False),
-        limit=IDLE_MOST_USD,
-    )
     found["idle_month_billed_usd"] = Figure(
-        name="the same, less what is free in an account that does nothing else", value=costs.billed_usd
-    )
-    found["idle_month_endpoints_usd"] = Figure(
-        name="the pipeline's endpoints beside it", value=costs.usd_by_part("default")[ENDPOINTS]
+        name="a month at rest, less what is free in an account that does nothing else", value=costs.billed_usd
     )
     for name, text in MONTHS.items():
         key = f"idle_month_{name.replace(' ', '_')}_usd"
-        found[key] = Figure(name=f"a month at rest: {text}", value=costs.month_usd(name))
+        limit = IDLE_MOST_USD if name == "default" else None
+        found[key] = Figure(name=f"a month at rest: {text}", value=costs.month_usd(name), limit=limit)
     found["idle_month_two_sites_usd"] = Figure(name="a month at rest: two sites, a route", value=costs.two_sites_usd)
+    found["run_hour_usd"] = Figure(name="an hour of a job run, with its endpoints", value=_run_hour_usd())
+    found["daily_jobs_month_usd"] = Figure(name="daily jobs, a month", value=_daily_jobs_usd())
     found["held_month_usd"] = Figure(name="polls held, a month, as soon as any proxy polls", value=_held_usd())
     if "yours" in costs.months:
         found["yours_month_usd"] = Figure(name="a month at rest with your parameters", value=costs.month_usd("yours"))
@@ -180,12 +173,16 @@ def figures(costs: Costs) -> dict[str, Figure]:
 
 def documents() -> list[Path]:
     """Find the documents that have tables of costs or limits."""
-    return [path for path in sorted((PROJECT / "docs").glob("*.md")) if PLACE.search(path.read_text())]
+    paths = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
+    return [path for path in paths if PLACE.search(path.read_text())]
 
 
 def written(text: str, costs: Costs) -> str:
     """Make a document's text with its tables as they should be. Raises KeyError for a table that there isn't."""
     tables = {
+        "summary": _summary(costs),
+        "besides": _besides(),
+        "polls": f"A hundred polls a second that are not held cost {_usd(early_usd(100))} a month.\n",
         "messages": _messages(costs),
         "rest": _rest(costs),
         "prices": _prices(),
@@ -196,6 +193,40 @@ def written(text: str, costs: Costs) -> str:
 
 def _held_usd() -> float:
     return price_list().usd(rest.held_month(Parameters()))
+
+
+def _run_hour_usd() -> float:
+    return price_list().usd(rest.used_in_an_hour(rest.resources_of_a_run(Parameters().pipeline)))
+
+
+def _daily_jobs_usd() -> float:
+    return price_list().usd(rest.daily_jobs_month(Parameters().pipeline))
+
+
+def _summary(costs: Costs) -> str:
+    """Say in a few lines what people ask first."""
+    idle, run = costs.month_usd("default"), _usd(_run_hour_usd())
+    stream = _usd(costs.month_usd("streaming") - idle)
+    exchange, bridge, split, table, rendezvous = (
+        _usd(costs.million_usd(kind)) for kind in ("exchanged", "bridged", "split", "landed", "rendezvous")
+    )
+    return (
+        f"- A site without traffic costs {_usd(idle)} a month; `sluice deploy` prints the amount for your parameters.\n"
+        f"- A million rendezvous cost {rendezvous}, and more if proxies' polls are held.\n"
+        f"- A million messages cost {exchange} for each exchange, {bridge} for each bridge, "
+        f"{split} through the splitter, and {table} into a table.\n"
+        f"- The pipeline costs nothing before its first start; then {run} for an hour of a run, "
+        f"or {stream} a month if it streams.\n"
+    )
+
+
+def _besides() -> str:
+    usd = price_list().usd
+    return (
+        "- Counting rendezvous events: a few cents a million from one country, "
+        f"{_usd(usd({'dynamodb_writes': COUNTING_WRITES * MILLION}))} at most from two hundred.\n"
+        f"- Traffic to another region: {_usd(usd({'transfer_gb': 1}))} a million at 1 KB.\n"
+    )
 
 
 def _messages(costs: Costs) -> str:
@@ -254,13 +285,15 @@ def _rest(costs: Costs) -> str:
             "",
             told,
             "",
-            f"By default without endpoints: {_usd(costs.month_usd('default', endpoints=False))}.",
-            f"Of that an account pays {_usd(costs.billed_usd)} which does nothing else, as AWS gives some for nothing.",
+            f"By default an account that does nothing else pays {_usd(costs.billed_usd)}, after AWS's free tier.",
             f"From a site's first peer on: {_usd(costs.peered_usd)} more.",
-            f"Two sites with a route between them, without endpoints: {_usd(costs.two_sites_usd)}.",
+            f"Two sites with a route between them: {_usd(costs.two_sites_usd)}.",
+            f"An hour of a job run, with a driver, an executor and endpoints: {_usd(_run_hour_usd())}.",
+            "AWS charges a part of an endpoint's hour as a whole one.",
+            f"Daily jobs, once the pipeline was started: {_usd(_daily_jobs_usd())} more.",
             f"Polls held as soon as any proxy polls (`rendezvous.held_proxies_min`): {_usd(_held_usd())} more.",
             f"By default {requests / MILLION:.1f} million SQS requests; a month has {MONTH_H:g} hours.",
-            f"Assumed: a schedule's call takes {SCHEDULED_S:g} s.",
+            f"Assumed: a schedule's call takes {SCHEDULED_S:g} s, a daily job {DAILY_JOB_S / 60:g} minutes.",
             "",
         ]
     )

@@ -11,14 +11,16 @@ from benchmarks.counts import Counts
 from benchmarks.pool_costs import held
 from benchmarks.prices import MONTH_H, MONTH_MIN, MONTH_S, POLL_S, Used, times, together
 from sluice.building.project import PROJECT
-from sluice.costs import POLLERS, Month, Numbers, SiteTemplates, land_job_resources
+from sluice.costs import POLLERS, Month, Numbers, SiteTemplates, run_resources
 from sluice.parameters import Parameters
+from sluice.parameters.pipeline import PipelineParameters
 from sluice.rendezvous.protocol.matching import HOLD_MS
 from stacks import reproducible_app
 
 Months = Mapping[str, Month]  # by sets of parameters
 FILE = Path(__file__).with_name("rest.json")
 SCHEDULED_S = 0.1  # that a schedule's call takes which finds nothing to do; assumed, as no emulator says it
+DAILY_JOB_S = 300  # that a daily job's workers run; assumed
 POLLED: Numbers = {"standard poller": POLLERS}  # of a route's queue by its trigger, in vain
 # Of the queues that peers send to, two of them FIFO, as soon as a site has a peer.
 PEERED: Numbers = {**POLLED, "FIFO poller": 2 * POLLERS}
@@ -48,7 +50,6 @@ def used_in_a_month(counts: Counts) -> Mapping[str, Used]:
         "dashboard": {"dashboards": 1},
         "key": {"keys": 1},
         "endpoint": {"endpoint_hours": MONTH_H},
-        "NAT gateway": {"nat_hours": MONTH_H},
         "worker vCPU": {"emr_vcpu_hours": MONTH_H},
         "worker GB": {"emr_gb_hours": MONTH_H},
     }
@@ -69,8 +70,28 @@ def month_with(parameters: Mapping[str, object]) -> Month:
         files = sorted(Path(outdir).glob("*.template.json"))
         site = SiteTemplates({file.name.partition(".")[0]: json.loads(file.read_text()) for file in files})
     pipeline = Parameters.from_context(context).pipeline
-    workers = land_job_resources(vcpu=pipeline.worker_vcpu, memory_gb=pipeline.worker_memory_gb)
-    return site.month(land_job=workers if pipeline.streaming else {})
+    return site.month(land_job=resources_of_a_run(pipeline) if pipeline.streaming else {})
+
+
+def resources_of_a_run(pipeline: PipelineParameters) -> Numbers:
+    """Count what a run uses as long as it lasts."""
+    return run_resources(
+        vcpu=pipeline.worker_vcpu, memory_gb=pipeline.worker_memory_gb, endpoints=pipeline.endpoint_count
+    )
+
+
+def used_in_an_hour(numbers: Numbers) -> Used:
+    """Say what a run uses in an hour."""
+    units = {"worker vCPU": "emr_vcpu_hours", "worker GB": "emr_gb_hours", "endpoint": "endpoint_hours"}
+    return {units[thing]: number for thing, number in numbers.items()}
+
+
+def daily_jobs_month(pipeline: PipelineParameters) -> Used:
+    """Say what the daily jobs take: each some minutes of workers, and a whole hour of endpoints, which AWS charges."""
+    of_hour = used_in_an_hour(resources_of_a_run(pipeline))
+    shares = {"endpoint_hours": 1.0, "emr_vcpu_hours": DAILY_JOB_S / 3600, "emr_gb_hours": DAILY_JOB_S / 3600}
+    runs = sum(at is not None for at in (pipeline.statistics_at, pipeline.compaction_at)) * MONTH_H / 24
+    return times({thing: number * shares[thing] for thing, number in of_hour.items()}, runs)
 
 
 def held_month(parameters: Parameters) -> Used:

@@ -19,8 +19,7 @@ FILE = Path(__file__).with_name("costs.json")
 POLLERS = 5
 LEAST_POLLERS = 2
 EVERY_MINUTE = "rate(1 minute)"
-STREAM_WORKERS = 2  # an idle land job runs the driver and one executor
-ENDPOINTS = "endpoints"  # the cost item of a pipeline's VPC
+RUN_WORKERS = 2  # an idle land job, and any short job, runs the driver and one executor
 Template = Mapping[str, Any]
 Numbers = Mapping[str, float]  # quantities by the names in `CostTable.month_usd`
 Month = Mapping[str, Numbers]  # quantities by cost item
@@ -55,12 +54,7 @@ class SiteTemplates:
     stacks: Mapping[str, Template]
 
     def month(self, *, land_job: Numbers) -> Month:
-        """Count the resources that cost money when idle. `land_job` is from `land_job_resources` if it streams."""
-        endpoints = [
-            endpoint
-            for endpoint in self._resources("AWS::EC2::VPCEndpoint")
-            if endpoint.get("VpcEndpointType") == "Interface"
-        ]
+        """Count the resources that cost money when idle. `land_job` is from `run_resources` if it streams."""
         alarms = [*self._resources("AWS::CloudWatch::Alarm")]
         scheduled_mb = [  # memory of the functions that run every minute
             template["Resources"][target["Arn"]["Fn::GetAtt"][0]]["Properties"]["MemorySize"]
@@ -83,10 +77,6 @@ class SiteTemplates:
             },
             "dashboard": {"dashboard": len([*self._resources("AWS::CloudWatch::Dashboard")])},
             "keys": {"key": len([*self._resources("AWS::KMS::Key")])},
-            ENDPOINTS: {
-                "endpoint": sum(len(endpoint["SubnetIds"]) for endpoint in endpoints),  # one per availability zone
-                "NAT gateway": len([*self._resources("AWS::EC2::NatGateway")]),
-            },
             "land job": land_job,
         }
 
@@ -126,9 +116,9 @@ def resource_properties(template: Template, kind: str) -> Iterator[Mapping[str, 
             yield resource.get("Properties", {})
 
 
-def land_job_resources(*, vcpu: float, memory_gb: float) -> Numbers:
-    """Return the resources of a land job that runs all month with workers of this size."""
-    return {"worker vCPU": STREAM_WORKERS * vcpu, "worker GB": STREAM_WORKERS * memory_gb}
+def run_resources(*, vcpu: float, memory_gb: float, endpoints: int) -> Numbers:
+    """Return the resources of a job run with workers of this size. `endpoints` exist while jobs run."""
+    return {"worker vCPU": RUN_WORKERS * vcpu, "worker GB": RUN_WORKERS * memory_gb, "endpoint": endpoints}
 
 
 def count_metrics(alarm: Mapping[str, Any]) -> int:

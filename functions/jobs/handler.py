@@ -14,6 +14,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from functions.bootstrap import read_settings
 from sluice.aws.clients import dynamodb_client, make_client, now_ms
 from sluice.aws.metrics import publish
+from sluice.aws.pipeline.endpoints import Ec2Endpoints
 from sluice.aws.pipeline.jobs import DynamoDesiredStates, EmrRuns
 from sluice.errors import BadConfiguration
 from sluice.operations import build_error_reply, build_reply, parse_request
@@ -39,6 +40,9 @@ def dependencies() -> Reconciler:
         ),
         desired=DynamoDesiredStates(client=dynamodb_client(), table=settings.table),
         now_ms=now_ms,
+        endpoints=Ec2Endpoints(client=make_client("ec2"), application_id=settings.application_id)
+        if settings.endpoints
+        else None,
     )
 
 

@@ -24,7 +24,7 @@ from sluice.cli.output import is_json, show_json
 from sluice.cli.progress import steps
 from sluice.cli.sites import SiteTyper
 from sluice.cli.terminal import print_note
-from sluice.costs import SiteTemplates, land_job_resources, load_cost_table
+from sluice.costs import SiteTemplates, load_cost_table, run_resources
 from sluice.errors import BadConfiguration, CallFailed, SluiceError
 from sluice.local.assemblies import Assembly
 from sluice.operator.accounts import (
@@ -138,8 +138,8 @@ def destroy(
     """Delete all stacks from a site. Tables, the bucket and users' queues stay if `keep_state` is set.
 
     If a queue that holds messages would be deleted, nothing is done and the queue is named: confirm with --remove.
-    The pipeline's runs are ended, its application is stopped and the clients' access keys are deleted, because
-    CloudFormation does none of that.
+    The pipeline's runs are ended, its application is stopped, and its VPC endpoints and the clients' access keys are
+    deleted, because CloudFormation does none of that.
     """
     connection = site.connect()
     with TemporaryDirectory(prefix="sluice-cdk-") as folder:
@@ -153,7 +153,7 @@ def destroy(
             # The streaming job is stopped first; otherwise it would be restarted while the application is ended.
             application_id = stack_outputs(connection, PIPELINE_STACK).get("ApplicationId")
             if application_id:  # the embedded cloud has no application
-                print_note(f"stopping application {application_id} and its runs")
+                print_note(f"stopping application {application_id} and its runs, and deleting its VPC endpoints")
                 ControlClient.connect(connection, FUNCTION).ask(StopJob())
                 end_application(connection, application_id, now_ms=now_ms, sleep=time.sleep)
         with suppress(NotDeployed):
@@ -286,9 +286,11 @@ def describe_idle_costs(templates: Mapping[str, Mapping[str, Any]], context: Seq
     `templates` are keyed by stack name; `context` has NAME=VALUE texts, as the option `-c` does.
     """
     pipeline = read_parameters(context).pipeline
-    workers = land_job_resources(vcpu=pipeline.worker_vcpu, memory_gb=pipeline.worker_memory_gb)
+    run = run_resources(
+        vcpu=pipeline.worker_vcpu, memory_gb=pipeline.worker_memory_gb, endpoints=pipeline.endpoint_count
+    )
     table = load_cost_table()
-    usd = table.usd_by_part(SiteTemplates(templates).month(land_job=workers if pipeline.streaming else {}))
+    usd = table.usd_by_part(SiteTemplates(templates).month(land_job=run if pipeline.streaming else {}))
     parts = ", ".join(f"{part} ${amount:,.2f}" for part, amount in usd.items() if amount >= MIN_SHOWN_USD)
     total = f"idle cost: about ${sum(usd.values()):,.2f} a month"
     return f"{total} ({parts}) at prices of {table.region}, {table.on}; docs/deploy.md says what messages cost"

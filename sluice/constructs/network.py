@@ -1,46 +1,67 @@
-"""Creates the network of the workers of the pipeline's jobs: a VPC of their own, or endpoints in existing subnets.
+"""Creates the network of the workers of the pipeline's jobs: a VPC of their own, or what existing subnets lack.
 
-Through the network workers reach their queue, bucket and log group. Without a VPC, workers reach only some services of
-their region, and SQS isn't one of them:
-https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/considerations.html
+Through the network workers reach their queue, bucket and log group. The jobs function creates the endpoints that cost
+by the hour, while jobs run; this module has its permissions. Without a VPC, workers reach only some services of their
+region, and SQS isn't one of them: https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/considerations.html
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 
-from aws_cdk import Aws, Fn
+from aws_cdk import Aws, Fn, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from sluice.constructs.roles import Statement, acknowledge
-from sluice.parameters.pipeline import GATEWAY, PipelineParameters, VpcEndpoint
+from sluice.constructs.roles import NO_RESOURCE, Statement, acknowledge, allow
+from sluice.parameters.pipeline import GATEWAY, PipelineParameters
+from sluice.pipeline.endpoints import OWNER_TAG, EndpointSettings
 
 HTTPS = 443
 # The created VPC is never connected to another network, so any address range will do. Each zone has a /20 block.
 ADDRESSES, ADDRESSES_OF_ZONE = "10.0.0.0/16", "10.0.{}.0/20"
 ZONE_STEP = 16
-NEEDED: Sequence[VpcEndpoint] = ("sqs", "logs", GATEWAY)
+OF_ENDPOINTS = "Endpoints get their ids when they are created; the conditions name the application."
 NO_FLOW_LOGS = "Routes lead only to endpoints, which allow only what jobs use; CloudTrail records calls."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """The workers' subnets, security groups and route tables, all in one VPC, and the endpoints created there."""
+    """The workers' subnets, security groups and route tables, all in one VPC.
+
+    `endpoints_group_id` is the security group of the interface endpoints that the jobs function creates; "" if it
+    creates none. The VPC is `ours` if it was created here.
+    """
 
     vpc_id: str
     subnet_ids: Sequence[str]
     group_ids: Sequence[str]
     route_table_ids: Sequence[str]
-    endpoints: Sequence[ec2.CfnVPCEndpoint] = ()
+    endpoints_group_id: str = ""
+    s3_endpoint: ec2.CfnVPCEndpoint | None = None
+    ours: bool = False
+
+    def endpoint_settings(self, options: PipelineParameters, role_arn: str) -> EndpointSettings | None:
+        """Return the endpoints that the jobs function creates while jobs run; None if there are none.
+
+        Only the job role, and roles that jobs assume, may call through them. An endpoint in an existing VPC allows
+        everything: through its private name it gets all calls of that VPC.
+        """
+        if not self.endpoints_group_id:
+            return None
+        return EndpointSettings(
+            vpc_id=self.vpc_id,
+            subnet_ids=tuple(self.subnet_ids[: options.endpoint_subnets]),
+            group_id=self.endpoints_group_id,
+            services=tuple(options.interface_endpoints),
+            role_arns=(role_arn, *options.assume_role_arns) if self.ours else (),
+        )
 
 
 def create_network(scope: Construct, options: PipelineParameters, statements: Sequence[Statement]) -> Network:
-    """Create the endpoints, and a VPC unless subnets exist. If `resting`, create only S3's, which is free.
+    """Create the VPC unless subnets exist, and the endpoint of S3, which is free.
 
-    `statements` are the jobs' permissions. An endpoint in an existing VPC allows everything, because it receives all
-    calls of that VPC through its private DNS name.
+    `statements` are the jobs' permissions.
     """
     if options.subnet_ids:
         network = Network(
@@ -49,17 +70,57 @@ def create_network(scope: Construct, options: PipelineParameters, statements: Se
             group_ids=options.security_group_ids,
             route_table_ids=options.route_table_ids,
         )
-        endpoints: dict[VpcEndpoint, iam.PolicyDocument | None] = dict.fromkeys(options.vpc_endpoints)
     else:
         network = _create_vpc(scope, options.zones)
-        needed: Sequence[VpcEndpoint] = (*NEEDED, "sts") if options.assume_role_arns else NEEDED
-        endpoints = {
-            service: _endpoint_policy(service, network.vpc_id, statements, options.assume_role_arns)
-            for service in needed
-        }
-    if options.resting:
-        endpoints = {service: policy for service, policy in endpoints.items() if service == GATEWAY}
-    return replace(network, endpoints=_create_endpoints(scope, network, endpoints, count=options.endpoint_subnets))
+    if network.ours or GATEWAY in options.vpc_endpoints:
+        s3_endpoint = ec2.CfnVPCEndpoint(
+            scope,
+            "S3Endpoint",
+            service_name=f"com.amazonaws.{Aws.REGION}.{GATEWAY}",
+            vpc_id=network.vpc_id,
+            vpc_endpoint_type="Gateway",
+            route_table_ids=list(network.route_table_ids),
+            policy_document=_s3_policy(network.vpc_id, statements) if network.ours else None,
+        )
+        network = replace(network, s3_endpoint=s3_endpoint)
+    if not options.interface_endpoints:
+        return network
+    # Endpoints have their own group, because the workers' group may allow no ingress.
+    group = ec2.CfnSecurityGroup(
+        scope,
+        "EndpointsGroup",
+        group_description="Sluice: from jobs to AWS",
+        vpc_id=network.vpc_id,
+        security_group_ingress=[
+            ec2.CfnSecurityGroup.IngressProperty(
+                ip_protocol="tcp", from_port=HTTPS, to_port=HTTPS, source_security_group_id=id_
+            )
+            for id_ in network.group_ids
+        ],
+    )
+    return replace(network, endpoints_group_id=group.attr_group_id)
+
+
+def allow_endpoints(stack: Stack, settings: EndpointSettings, application_id: str) -> Iterator[Statement]:
+    """Allow creating and deleting the application's endpoints, which have its tag, only in this network.
+
+    https://docs.aws.amazon.com/vpc/latest/privatelink/vpc-endpoints-iam.html
+    """
+
+    def arn(kind: str, id_: str) -> str:
+        return stack.format_arn(service="ec2", resource=kind, resource_name=id_)
+
+    endpoints = arn("vpc-endpoint", "*")
+    services = [f"com.amazonaws.{Aws.REGION}.{service}" for service in settings.services]
+    create = {"StringEquals": {f"aws:RequestTag/{OWNER_TAG}": application_id, "ec2:VpceServiceName": services}}
+    tag = {"StringEquals": {"ec2:CreateAction": "CreateVpcEndpoint"}}
+    delete = {"StringEquals": {f"aws:ResourceTag/{OWNER_TAG}": application_id}}
+    places = [arn("vpc", settings.vpc_id), *(arn("subnet", id_) for id_ in settings.subnet_ids)]
+    yield allow("ec2", ["CreateVpcEndpoint"], *places, arn("security-group", settings.group_id))
+    yield allow("ec2", ["CreateVpcEndpoint"], endpoints, conditions=create, wildcards=OF_ENDPOINTS)
+    yield allow("ec2", ["CreateTags"], endpoints, conditions=tag, wildcards=OF_ENDPOINTS)
+    yield allow("ec2", ["DeleteVpcEndpoints"], endpoints, conditions=delete, wildcards=OF_ENDPOINTS)
+    yield allow("ec2", ["DescribeVpcEndpoints"], "*", wildcards=NO_RESOURCE)
 
 
 def _create_vpc(scope: Construct, zones: Sequence[int]) -> Network:
@@ -104,79 +165,25 @@ def _create_vpc(scope: Construct, zones: Sequence[int]) -> Network:
         subnet_ids=subnets,
         group_ids=[workers.attr_group_id],
         route_table_ids=[routes.attr_route_table_id],
+        ours=True,
     )
 
 
-def _endpoint_policy(
-    service: str, vpc_id: str, statements: Sequence[Statement], role_arns: Sequence[str]
-) -> iam.PolicyDocument:
-    """Allow the jobs' actions on the service to this account, and for SQS also to the roles that jobs assume."""
-    of_service = [statement for statement in statements if statement.actions[0].startswith(f"{service}:")]
+def _s3_policy(vpc_id: str, statements: Sequence[Statement]) -> iam.PolicyDocument:
+    """Allow the jobs' actions at S3, only in this account."""
     account = {"StringEquals": {"aws:PrincipalAccount": Aws.ACCOUNT_ID}}
     passed = [
-        statement.for_policy().copy(principals=[iam.AnyPrincipal()], conditions=account) for statement in of_service
+        statement.for_policy().copy(principals=[iam.AnyPrincipal()], conditions=account)
+        for statement in statements
+        if statement.actions[0].startswith(f"{GATEWAY}:")
     ]
-    if service == "sqs" and role_arns:
-        passed.append(
-            iam.PolicyStatement(
-                principals=[iam.AnyPrincipal()],
-                actions=sorted(set(chain.from_iterable(statement.actions for statement in of_service))),
-                resources=["*"],  # other accounts' queues, which the roles' own policies limit
-                conditions={"ArnEquals": {"aws:PrincipalArn": list(role_arns)}},
-            )
-        )
-    if service == GATEWAY:
-        # EMR Serverless keeps its own copy of logs for 30 days, for the Spark UI in the console:
-        # https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/logging.html
-        by_emr = {"aws:PrincipalServiceName": "emr-serverless.amazonaws.com", "aws:SourceVpc": vpc_id}
-        passed.append(
-            iam.PolicyStatement(
-                principals=[iam.AnyPrincipal()],
-                actions=["s3:PutObject", "s3:PutObjectAcl"],
-                resources=[f"arn:{Aws.PARTITION}:s3:::prod.{Aws.REGION}.appinfo.src/*"],
-                conditions={"StringEquals": by_emr},
-            )
-        )
-    return iam.PolicyDocument(statements=passed)
-
-
-def _create_endpoints(
-    scope: Construct, network: Network, endpoints: Mapping[VpcEndpoint, iam.PolicyDocument | None], *, count: int
-) -> Sequence[ec2.CfnVPCEndpoint]:
-    """Create gateway endpoints, and interface endpoints in the first `count` subnets, for the workers' groups only."""
-    interfaces = [service for service in endpoints if service != GATEWAY]
-    groups: list[str] = []
-    if interfaces:
-        # Endpoints have their own security group, because the workers' group may allow no ingress.
-        https = [
-            ec2.CfnSecurityGroup.IngressProperty(
-                ip_protocol="tcp", from_port=HTTPS, to_port=HTTPS, source_security_group_id=group
-            )
-            for group in network.group_ids
-        ]
-        group = ec2.CfnSecurityGroup(
-            scope,
-            "EndpointsGroup",
-            group_description="Sluice: from jobs to AWS",
-            vpc_id=network.vpc_id,
-            security_group_ingress=https,
-        )
-        groups.append(group.attr_group_id)
-    interface = {
-        "vpc_endpoint_type": "Interface",
-        "subnet_ids": list(network.subnet_ids[:count]),
-        "security_group_ids": groups,
-        "private_dns_enabled": True,
-    }
-    gateway = {"vpc_endpoint_type": "Gateway", "route_table_ids": list(network.route_table_ids)}
-    return [
-        ec2.CfnVPCEndpoint(
-            scope,
-            f"{service.capitalize()}Endpoint",
-            service_name=f"com.amazonaws.{Aws.REGION}.{service}",
-            vpc_id=network.vpc_id,
-            policy_document=endpoints[service],
-            **(gateway if service == GATEWAY else interface),
-        )
-        for service in sorted(endpoints, key=lambda service: service == GATEWAY)
-    ]
+    # EMR Serverless keeps its own copy of logs for 30 days, which the console's Spark UI shows:
+    # https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/logging.html
+    by_emr = {"aws:PrincipalServiceName": "emr-serverless.amazonaws.com", "aws:SourceVpc": vpc_id}
+    copy_logs = iam.PolicyStatement(
+        principals=[iam.AnyPrincipal()],
+        actions=["s3:PutObject", "s3:PutObjectAcl"],
+        resources=[f"arn:{Aws.PARTITION}:s3:::prod.{Aws.REGION}.appinfo.src/*"],
+        conditions={"StringEquals": by_emr},
+    )
+    return iam.PolicyDocument(statements=[*passed, copy_logs])

@@ -31,13 +31,14 @@ from sluice.constructs.alarms import SPARK_NAMESPACE, Capability, Rule, ours
 from sluice.constructs.exchange import Exchange
 from sluice.constructs.exchange_state import ExchangeState
 from sluice.constructs.functions import Functions, every_minute, log_group
-from sluice.constructs.network import Network, create_network
+from sluice.constructs.network import Network, allow_endpoints, create_network
 from sluice.constructs.roles import Statement, allow, pass_role
 from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parse_parameters
 from sluice.constructs.splitting import SplitQueue, SplitQueues
 from sluice.constructs.storage import LOGS_PREFIX
 from sluice.errors import BadConfiguration
 from sluice.parameters import Architecture, Parameters
+from sluice.pipeline.endpoints import EndpointSettings
 from sluice.pipeline.jobs import Landing, Program, SqsEndpoint, StorageLocations, Workers
 from sluice.pipeline.operations import ReconcileJobs
 from sluice.pipeline.settings import JobLimits, JobsSettings
@@ -107,8 +108,8 @@ class LandingPipeline(SiteConstruct):
     Only one is allowed per stage, account and region. The land job reads `queue`: a split queue's main queue, or any
     queue of yours. From the `subnets` of your `vpc`, by default its private ones, jobs must reach SQS, S3 and
     CloudWatch Logs by a NAT gateway or endpoints of yours. Without `vpc` a VPC is created, whose endpoints cost by the
-    hour unless parameter `resting` is set. `parameters` are those of section `pipeline`. Raises `BadConfiguration`,
-    with the construct's path.
+    hour while jobs run. `parameters` are those of section `pipeline`. Raises `BadConfiguration`, with the construct's
+    path.
     """
 
     capability = Capability.PIPELINE
@@ -210,22 +211,26 @@ def _on_emr(made: LandingPipeline, assets: Assets, spark_assets: SparkAssets) ->
     network = made.network or create_network(made, made.options, statements)
     application = made.application = _application(made, job_logs, network)
     role = _job_role(made, statements, ArnEquals={"aws:SourceArn": application.attr_arn})
+    endpoints = network.endpoint_settings(made.options, role.role_arn)
+    application_id = application.attr_application_id
     runs = f"{application.attr_arn}/jobruns/*"
     function = Functions.of(made, assets, extras=["functions"]).make(
         "jobs",
         timeout=JOBS_TIMEOUT,
         memory_mb=made.options.jobs_memory_mb,
-        settings=_settings(made, application, role, program),
+        settings=_settings(made, application_id, role, program, endpoints),
         allowed=[
             allow("emr-serverless", ["StartJobRun", "ListJobRuns"], application.attr_arn),
             # The function tags runs when it starts them.
             allow("emr-serverless", ["CancelJobRun", "TagResource"], runs, wildcards=OF_RUNS),
             pass_role("emr-serverless", role.role_arn),
             allow("dynamodb", ["GetItem", "PutItem"], made.state.table.table_arn),
+            *(allow_endpoints(made.stack, endpoints, application_id) if endpoints else ()),
         ],
     )
     every_minute(function, to_builtins(ReconcileJobs()))
-    function.node.add_dependency(*network.endpoints)  # the jobs that the function starts need the endpoints
+    if network.s3_endpoint is not None:
+        function.node.add_dependency(network.s3_endpoint)  # the jobs that the function starts need the endpoint
     for name, periods, text in (
         ("StreamsDown", 3, "The land job should run but does not: `sluice pipeline status` shows the reason"),
         ("JobsFailed", 1, "A job run failed: `sluice pipeline logs` shows the error"),
@@ -235,7 +240,7 @@ def _on_emr(made: LandingPipeline, assets: Assets, spark_assets: SparkAssets) ->
         )
         made.watch(rule)
     return [
-        Output(name="ApplicationId", value=application.attr_application_id),
+        Output(name="ApplicationId", value=application_id),
         Output(name="JobsFunctionName", value=function.function_name),
         Output(name="JobLogGroupName", value=job_logs.log_group_name),
     ]
@@ -303,12 +308,16 @@ def _job_statements(made: LandingPipeline) -> list[Statement]:
 
 
 def _settings(
-    made: LandingPipeline, application: emr.CfnApplication, role: iam.Role, program: ProgramAssets
+    made: LandingPipeline,
+    application_id: str,
+    role: iam.Role,
+    program: ProgramAssets,
+    endpoints: EndpointSettings | None,
 ) -> JobsSettings:
     options, stage = made.options, made.parameters.stage
     places = StorageLocations(root=f"s3://{made.state.bucket.bucket_name}", table_format=options.table_format)
     return JobsSettings(
-        application_id=application.attr_application_id,
+        application_id=application_id,
         role_arn=role.role_arn,
         table=made.state.table.table_name,
         ingress_url=made.ingress.queue_url,
@@ -335,4 +344,5 @@ def _settings(
             metrics=UNSET if stage is None else add_stage_prefix(SPARK_NAMESPACE, stage),
         ),
         limits=JobLimits(**options.model_dump(include=set(JobLimits.__struct_fields__))),
+        endpoints=endpoints,
     )

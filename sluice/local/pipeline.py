@@ -29,6 +29,7 @@ LIMITS = JobLimits(
     statistics_at=None,
     compaction_at=None,
     compaction_days=2,
+    idle_timeout_minutes=0,
 )
 
 

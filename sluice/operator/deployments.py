@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.aws.clients import calls
 from sluice.aws.connections import Connection
 from sluice.aws.deployment import NotDeployed, fetch_outputs
+from sluice.aws.pipeline.endpoints import Ec2Endpoints
 from sluice.aws.pipeline.jobs import EmrRuns
 from sluice.aws.splitting.queues import COUNTS
 from sluice.errors import QueueGone, SluiceError
@@ -134,7 +135,9 @@ class NotStopped(SluiceError):
 def end_application(
     connection: Connection, application_id: str, *, now_ms: Callable[[], int], sleep: Callable[[float], None]
 ) -> None:
-    """Cancel an EMR Serverless application's runs, and wait until they and the application have stopped.
+    """Cancel an EMR Serverless application's runs, stop it, and delete its VPC endpoints; wait for the end of each.
+
+    CloudFormation deletes neither a running application nor a network with endpoints that it did not create.
 
     Raises `NotStopped`, `CallFailed`.
     """
@@ -165,3 +168,5 @@ def end_application(
         with calls("StopApplication"):
             client.stop_application(applicationId=application_id)
         wait_until(has_stopped, "it has not stopped")
+    endpoints = Ec2Endpoints(client=connection.client("ec2"), application_id=application_id)
+    wait_until(endpoints.delete_all, "its network still has VPC endpoints")

@@ -1,7 +1,7 @@
 """Connects to a pipeline: a deployed site's jobs function, or local processes on the embedded cloud."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,10 +16,13 @@ from sluice.local.pipeline import LocalPipeline, local_settings
 from sluice.operations import Operation, R, parse_request
 from sluice.operator.functions import ControlClient
 from sluice.pipeline.jobs import JOBS, SqsEndpoint
-from sluice.pipeline.operations import StartBatch, StartLand
+from sluice.pipeline.operations import JobOutcome, StartBatch, StartLand
+from sluice.pipeline.runs import JobStep
 from sluice.stages import add_stage_prefix
 
 STACK = "SluicePipeline"
+WAIT_INTERVAL_S = 10.0
+MAX_WAITS = 60  # ten minutes in all, which covers new VPC endpoints
 MAX_STREAMS = 100  # CloudWatch's limit of log streams per request
 FUNCTION = STACK, "JobsFunctionName"
 QUEUE_VARIABLE = "SLUICE_QUEUE_URL"  # `sluice split run` sets this variable
@@ -146,6 +149,27 @@ class FolderFiles:
             return (self.root / path).read_bytes()
         except OSError as error:
             raise Malformed(f"{path}: {error.strerror}") from error
+
+
+def start_job(
+    pipeline: PipelineClient,
+    operation: StartLand | StartBatch,
+    *,
+    sleep: Callable[[float], None],
+    tell: Callable[[str], None],
+) -> JobOutcome:
+    """Start a job. A batch job that must wait, for a run to end or for VPC endpoints, is requested again and again.
+
+    The jobs function would not start it later: it stores only the land job's desired state. Raises as `ask` does.
+    """
+    outcome = pipeline.ask(operation)
+    for _ in range(MAX_WAITS):
+        if isinstance(operation, StartLand) or outcome.step is not JobStep.WAIT:
+            break
+        tell(f"{outcome.job}: {outcome.reason}")
+        sleep(WAIT_INTERVAL_S)
+        outcome = pipeline.ask(operation)
+    return outcome
 
 
 def parse_start_operation(job: str, fields: Mapping[str, Any]) -> "StartLand | StartBatch":

@@ -1,7 +1,7 @@
 """The parameters of the pipeline: the EMR Serverless application, its job runs and its network. No constructs here."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
@@ -48,11 +48,6 @@ class PipelineParameters(Model):
         "change it after the first start",
     )
     streaming: bool = param(False, "Whether the first deployment starts the land job as a continuous stream")
-    resting: bool = param(
-        False,
-        "Whether to remove the VPC endpoints that cost by the hour and to stop all jobs. Messages wait in the "
-        "queue, for two weeks at most",
-    )
     trigger_s: int = param(
         30, "Seconds between batches of the land job. A longer interval produces fewer, larger files", ge=1, le=3_600
     )
@@ -86,7 +81,11 @@ class PipelineParameters(Model):
         360, "Minutes that a job run may wait for capacity before it fails", ge=15, le=720
     )
     idle_timeout_minutes: int = param(
-        15, "Minutes without a job run after which the application stops", ge=1, le=10_080
+        15,
+        "Minutes without a job run after which the application stops, and the VPC endpoints that cost by the hour are "
+        "deleted",
+        ge=1,
+        le=10_080,
     )
     failed_attempts_per_hour: int = param(
         5, "Failed attempts within an hour after which a stream counts as failed", ge=1, le=10
@@ -134,7 +133,7 @@ class PipelineParameters(Model):
     )
     vpc_endpoints: tuple[VpcEndpoint, ...] = param(
         (),
-        "VPC endpoints to create in the existing VPC: any of `sqs`, `sts`, `logs`, `kms`, `s3`. "
+        "VPC endpoints to create in the existing VPC while jobs run: any of `sqs`, `sts`, `logs`, `kms`, `s3`. "
         "Private DNS sends the whole VPC's calls to them, but only "
         "`security_group_ids` may connect",
         max_length=5,
@@ -150,6 +149,18 @@ class PipelineParameters(Model):
         le=MAX_SUBNETS,
     )
     jobs_memory_mb: v.Memory = param(256, "Memory of the jobs function, in MB")
+
+    @property
+    def interface_endpoints(self) -> Sequence[VpcEndpoint]:
+        """The services of the endpoints that cost by the hour, which exist while jobs run."""
+        needed: Sequence[VpcEndpoint] = ("sqs", "logs", "sts") if self.assume_role_arns else ("sqs", "logs")
+        created = self.vpc_endpoints if self.subnet_ids else needed
+        return tuple(service for service in created if service != GATEWAY)
+
+    @property
+    def endpoint_count(self) -> int:
+        """The number of these endpoints, counted in each zone, as AWS charges them."""
+        return len(self.interface_endpoints) * self.endpoint_subnets
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
@@ -167,8 +178,6 @@ class PipelineParameters(Model):
             most, least = getattr(self, f"max_{resource}"), 2 * getattr(self, f"worker_{resource}")
             if most < least:
                 yield f"max_{resource}", f"{most} is less than one driver and one executor need, {least}"
-        if self.resting and self.streaming:
-            yield "resting", "can't be true while streaming is true"
         for name in ("zones", "subnet_ids", "security_group_ids", "route_table_ids", "vpc_endpoints"):
             for value, times in Counter(getattr(self, name)).items():
                 if times > 1:

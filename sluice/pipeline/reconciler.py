@@ -1,16 +1,17 @@
 """Reconciles job runs with the jobs that should run, every minute and at each request.
 
-Its ports are `JobRuns` and `DesiredStates`.
+Its ports are `JobRuns`, `Endpoints` and `DesiredStates`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
+from msgspec.structs import replace
 
-from sluice.errors import RequestRefused
 from sluice.pipeline.catalogue import Catalogue
-from sluice.pipeline.jobs import JOBS, LAND, Job
+from sluice.pipeline.endpoints import Endpoint, EndpointSettings, plan_endpoints
+from sluice.pipeline.jobs import LAND, Job
 from sluice.pipeline.operations import (
     DrainQueue,
     JobOutcome,
@@ -22,9 +23,9 @@ from sluice.pipeline.operations import (
     StartLand,
     StopJob,
 )
-from sluice.pipeline.runs import JobStep, Run, decide
+from sluice.pipeline.runs import Decision, JobStep, Run, decide
 from sluice.pipeline.states import DesiredState, TargetState
-from sluice.times import iso
+from sluice.times import MINUTE_MS, iso
 
 SHOWN_RUNS = 20
 TARGET_STATES = {
@@ -32,7 +33,7 @@ TARGET_STATES = {
     DrainQueue: TargetState.DRAINED,
     StopJob: TargetState.STOPPED,
 }  # the stream's requested state, by operation
-ALLOWED_WHILE_RESTING = (ReconcileJobs, ShowPipeline, StopJob)
+NEVER_STARTED = DesiredState(wanted=TargetState.STOPPED, since="")
 
 
 class DesiredStates(Protocol):
@@ -58,6 +59,19 @@ class JobRuns(Protocol):
         """Request a run to end, and kill it after the grace period. Does nothing if it has ended."""
 
 
+class Endpoints(Protocol):
+    """The VPC endpoints of an application's network. Calls raise `CallFailed`."""
+
+    def all(self) -> Sequence[Endpoint]:
+        """Return all endpoints, also those that are being deleted."""
+
+    def create(self, service: str, settings: EndpointSettings, *, token: str) -> None:
+        """Create the service's endpoint, once for each token. It is available minutes later."""
+
+    def delete(self, endpoint_ids: Sequence[str]) -> None:
+        """Delete endpoints, which takes minutes. Does nothing for those that are gone."""
+
+
 class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
     """Handles the operations on a site's jobs. Every operation may be repeated."""
 
@@ -65,11 +79,11 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
     runs: JobRuns
     desired: DesiredStates
     now_ms: Callable[[], int]
+    endpoints: Endpoints | None = None
 
     def perform(self, operation: JobsOperation) -> object:
-        """Apply the operation; return its result. Raises `CallFailed`, and `RequestRefused` if the pipeline rests."""
-        if self.catalogue.settings.limits.resting and not isinstance(operation, ALLOWED_WHILE_RESTING):
-            raise RequestRefused("the pipeline rests, and no job reaches SQS: deploy it with pipeline.resting false")
+        """Apply the operation; return its result. Raises `CallFailed`."""
+        job: Job | None
         match operation:
             case ReconcileJobs():
                 return self.reconcile()
@@ -77,31 +91,30 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
                 return self.show()
             case StartLand() | DrainQueue() | StopJob(job="land"):
                 target = TARGET_STATES[type(operation)]
-                # A running drain continues: it keeps the slot of its first request.
-                if not (target is TargetState.DRAINED and self.state().wanted is TargetState.DRAINED):
+                # A running drain continues: it keeps the slot of its first request. A pipeline that was never started
+                # remains so if it is stopped.
+                if target is TargetState.RUNNING or target is not self.state().wanted:
                     self.desired.save(DesiredState(wanted=target, since=iso(self.now_ms())))
-                return self._apply_decision(LAND, self._stream_job(self.state()), self._runs(), pause_ms=0)
+                name, job = LAND, self._stream_job(self.state())
             case StopJob(job=name):
-                return self._apply_decision(name, None, self._runs(), pause_ms=0)
+                job = None
             case _:
                 job = self.catalogue.build_manual_job(operation, slot=f"by-hand-{iso(self.now_ms())}")
-                return self._apply_decision(job.name, job, self._runs(), pause_ms=0)
+                name = job.name
+        [outcome] = self._apply_decisions({name: job}, pause_ms=0)
+        return outcome
 
     def reconcile(self) -> tuple[JobOutcome, ...]:
-        """Reconcile the runs of every job, the stream first."""
-        runs, state = self._runs(), self.state()
+        """Reconcile the runs of every job, the stream first. No daily job runs before the pipeline's first start."""
+        state = self.state()
+        due = () if state == NEVER_STARTED else self.catalogue.build_due_jobs(self.now_ms())
+        jobs = {LAND: self._stream_job(state), **{job.name: job for job in due}}
         pause_ms = self.catalogue.settings.limits.restart_after_failure_s * 1000
-        landed = self._apply_decision(LAND, self._stream_job(state), runs, pause_ms=pause_ms)
-        if state.wanted is TargetState.DRAINED and landed.step is JobStep.REST:
+        outcomes = self._apply_decisions(jobs, pause_ms=pause_ms)
+        if state.wanted is TargetState.DRAINED and outcomes[0].step is JobStep.REST:
             # Once the finished drain's run is no longer listed, the drain would otherwise run again.
             self.desired.save(DesiredState(wanted=TargetState.STOPPED, since=iso(self.now_ms())))
-        if self.catalogue.settings.limits.resting:
-            return (
-                landed,
-                *(self._apply_decision(name, None, runs, pause_ms=pause_ms) for name in JOBS if name != LAND),
-            )
-        due = self.catalogue.build_due_jobs(self.now_ms())
-        return (landed, *(self._apply_decision(job.name, job, runs, pause_ms=pause_ms) for job in due))
+        return outcomes
 
     def show(self) -> PipelineView:
         """Return the requested state and the latest runs."""
@@ -128,11 +141,9 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def state(self) -> DesiredState:
-        """Return the requested state; by default the deployment's, and stopped while the pipeline is resting."""
-        if self.catalogue.settings.limits.resting:
-            return DesiredState(wanted=TargetState.STOPPED, since="")
-        first = TargetState.RUNNING if self.catalogue.settings.limits.streaming else TargetState.STOPPED
-        return self.desired.load() or DesiredState(wanted=first, since="")
+        """Return the requested state; by default the deployment's."""
+        first = DesiredState(wanted=TargetState.RUNNING, since="")
+        return self.desired.load() or (first if self.catalogue.settings.limits.streaming else NEVER_STARTED)
 
     def _stream_job(self, state: DesiredState) -> Job | None:
         match state.wanted:
@@ -143,20 +154,52 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
             case TargetState.STOPPED:
                 return None
 
-    def _apply_decision(self, name: str, job: Job | None, runs: Sequence[Run], *, pause_ms: int) -> JobOutcome:
-        decision = decide(name, job, runs, now_ms=self.now_ms(), pause_ms=pause_ms)
-        for run_id in decision.cancel:
-            self.runs.cancel(run_id, grace_s=self.catalogue.settings.limits.shutdown_grace_s)
-        starts = job is not None and decision.step is JobStep.START
-        return JobOutcome(
-            job=name,
-            step=decision.step,
-            reason=decision.reason,
-            run=self.runs.start(job, token=decision.token) if starts and job else "",
-            cancelled=decision.cancel,
-            failed=decision.failed,
-            wanted=job is not None,
+    def _apply_decisions(self, jobs: Mapping[str, Job | None], *, pause_ms: int) -> tuple[JobOutcome, ...]:
+        runs, now_ms, outcomes = self._runs(), self.now_ms(), []
+        decisions = {name: decide(name, job, runs, now_ms=now_ms, pause_ms=pause_ms) for name, job in jobs.items()}
+        for decision in decisions.values():
+            for run_id in decision.cancel:
+                self.runs.cancel(run_id, grace_s=self.catalogue.settings.limits.shutdown_grace_s)
+        unreachable = self._reconcile_endpoints(runs, decisions.values())
+        for name, job in jobs.items():
+            decision, run_id = decisions[name], ""
+            if job is not None and decision.step is JobStep.START:
+                if unreachable:
+                    reason = f"VPC endpoints are not available yet: {', '.join(unreachable)}"
+                    decision = replace(decision, step=JobStep.WAIT, reason=reason)
+                else:
+                    run_id = self.runs.start(job, token=decision.token)
+            outcomes.append(
+                JobOutcome(
+                    job=name,
+                    step=decision.step,
+                    reason=decision.reason,
+                    run=run_id,
+                    cancelled=decision.cancel,
+                    failed=decision.failed,
+                    wanted=job is not None,
+                )
+            )
+        return tuple(outcomes)
+
+    def _reconcile_endpoints(self, runs: Sequence[Run], decisions: Iterable[Decision]) -> Sequence[str]:
+        """Create the endpoints that jobs need and delete idle ones. Returns the services that jobs don't reach yet."""
+        settings = self.catalogue.settings.endpoints
+        if self.endpoints is None or settings is None:
+            return ()
+        now_ms, actual = self.now_ms(), self.endpoints.all()
+        is_needed = any(run.is_live for run in runs) or any(decision.step is JobStep.START for decision in decisions)
+        last_ms = max((*(run.ended_at_ms for run in runs), *(endpoint.created_at_ms for endpoint in actual)), default=0)
+        idle_ms = self.catalogue.settings.limits.idle_timeout_minutes * MINUTE_MS
+        plan = plan_endpoints(
+            settings, actual, is_needed=is_needed, is_idle=not is_needed and now_ms >= last_ms + idle_ms
         )
+        if plan.delete:
+            self.endpoints.delete(plan.delete)
+        for service in plan.create:
+            # Concurrent requests have the same token, but not requests after an endpoint is gone.
+            self.endpoints.create(service, settings, token=f"{service}-{settings.digest}-{now_ms // MINUTE_MS}")
+        return plan.unreachable
 
     def _runs(self) -> Sequence[Run]:
         return self.runs.all(now_ms=self.now_ms())

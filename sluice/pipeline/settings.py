@@ -1,7 +1,10 @@
 """Settings of the jobs function: everything that defines the jobs."""
 
+from typing import ClassVar
+
 import msgspec
 
+from sluice.pipeline.endpoints import EndpointSettings
 from sluice.pipeline.jobs import Landing, Program
 from sluice.pipeline.schedule import Daily
 from sluice.settings import Settings
@@ -10,7 +13,7 @@ from sluice.settings import Settings
 class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits and schedules of jobs. `streaming` is whether the land job runs until an operator requests otherwise.
 
-    If `resting`, no job can run, because the deployment has no network path to SQS.
+    VPC endpoints are deleted `idle_timeout_minutes` after the last run.
     """
 
     streaming: bool
@@ -22,7 +25,7 @@ class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
     statistics_at: str | None
     compaction_at: str | None
     compaction_days: int
-    resting: bool = False
+    idle_timeout_minutes: int
 
     @property
     def statistics(self) -> Daily | None:
@@ -36,7 +39,12 @@ class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobsSettings(Settings, frozen=True, kw_only=True):
-    """Settings of the jobs function. `ingress_url` is the queue that replays send to."""
+    """Settings of the jobs function. `ingress_url` is the queue that replays send to.
+
+    Without `endpoints`, jobs reach AWS in another way.
+    """
+
+    STORED: ClassVar[frozenset[str]] = frozenset({"endpoints"})  # role ARNs may be too long for the environment
 
     application_id: str
     role_arn: str
@@ -45,3 +53,4 @@ class JobsSettings(Settings, frozen=True, kw_only=True):
     program: Program
     landing: Landing
     limits: JobLimits
+    endpoints: EndpointSettings | None = None

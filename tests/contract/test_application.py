@@ -1,4 +1,4 @@
-"""A pipeline's application is at rest before its stack goes: through a stubbed client of EMR Serverless."""
+"""A pipeline's application and network are at rest before their stack goes: through stubbed clients."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -24,10 +24,26 @@ class Emr:
             "emr-serverless", region_name="eu-central-1", aws_access_key_id="t", aws_secret_access_key="t"
         )
         self.stub = Stubber(self._client)
+        self._ec2: Any = boto3.client(
+            "ec2", region_name="eu-central-1", aws_access_key_id="t", aws_secret_access_key="t"
+        )
+        self.network = Stubber(self._ec2)
         self.slept: list[float] = []
 
-    def client(self, _: str) -> Any:
-        return self._client
+    def client(self, service: str) -> Any:
+        return self._ec2 if service == "ec2" else self._client
+
+    def has_endpoints(self, *states: str) -> None:
+        endpoints = [
+            {
+                "VpcEndpointId": f"vpce-{number}",
+                "ServiceName": "com.amazonaws.r.sqs",
+                "State": state,
+                "CreationTimestamp": TIME,
+            }
+            for number, state in enumerate(states)
+        ]
+        self.network.add_response("describe_vpc_endpoints", {"VpcEndpoints": endpoints})
 
     def has_run(self, state: str | None) -> None:
         """Say so to the next look: of each mode live ones, and all."""
@@ -47,12 +63,13 @@ class Emr:
     def end(self) -> None:
         end_application(cast("Connection", self), "app", now_ms=lambda: 0, sleep=self.slept.append)
         self.stub.assert_no_pending_responses()
+        self.network.assert_no_pending_responses()
 
 
 @pytest.fixture
 def emr() -> Iterator[Emr]:
     made = Emr()
-    with made.stub:
+    with made.stub, made.network:
         yield made
 
 
@@ -66,6 +83,7 @@ def test_runs_are_cancelled_and_have_ended_before_the_application_is_stopped(emr
     emr.stub.add_response("stop_application", {}, {"applicationId": "app"})
     emr.is_in("STOPPING")
     emr.is_in("STOPPED")
+    emr.has_endpoints()
     emr.end()
     assert emr.slept == [POLL_INTERVAL_S] * 3
 
@@ -74,7 +92,19 @@ def test_runs_are_cancelled_and_have_ended_before_the_application_is_stopped(emr
 def test_an_application_at_rest_is_left_as_it_is(emr: Emr, state: str) -> None:
     emr.has_run(None)
     emr.is_in(state)
+    emr.has_endpoints()
     emr.end()
+
+
+def test_endpoints_that_are_left_are_deleted_as_their_network_could_not_be(emr: Emr) -> None:
+    emr.has_run(None)
+    emr.is_in("STOPPED")
+    emr.has_endpoints("available", "deleting")
+    emr.network.add_response("delete_vpc_endpoints", {"Unsuccessful": []}, {"VpcEndpointIds": ["vpce-0"]})
+    emr.has_endpoints("deleting")
+    emr.has_endpoints()
+    emr.end()
+    assert emr.slept == [POLL_INTERVAL_S] * 2
 
 
 def test_one_that_goes_on_is_said(emr: Emr) -> None:

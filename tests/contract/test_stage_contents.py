@@ -203,23 +203,15 @@ def test_what_was_used_is_by_the_prices_names() -> None:
     script.answers("lambda", "list_event_source_mappings", mappings)
     stack = {"StackName": "smoke-SluicePipeline", "CreationTime": TIME, "StackStatus": "CREATE_COMPLETE"}
     script.answers("cloudformation", "describe_stacks", {"Stacks": [stack]})
-    resources = [
-        {
-            "LogicalResourceId": id_,
-            "PhysicalResourceId": id_,
-            "ResourceType": "AWS::EC2::VPCEndpoint",
-            "LastUpdatedTimestamp": TIME,
-            "ResourceStatus": "CREATE_COMPLETE",
-        }
-        for id_ in ("vpce-sqs", "vpce-s3")
-    ]
-    listed = {"StackResourceSummaries": resources}
+    application = {
+        "LogicalResourceId": "Application",
+        "PhysicalResourceId": "app",
+        "ResourceType": "AWS::EMRServerless::Application",
+        "LastUpdatedTimestamp": TIME,
+        "ResourceStatus": "CREATE_COMPLETE",
+    }
+    listed = {"StackResourceSummaries": [application]}
     script.answers("cloudformation", "list_stack_resources", listed, StackName="smoke-SluicePipeline")
-    endpoints = [
-        {"VpcEndpointType": "Interface", "SubnetIds": ["subnet-1", "subnet-2"]},
-        {"VpcEndpointType": "Gateway"},
-    ]
-    script.answers("ec2", "describe_vpc_endpoints", {"VpcEndpoints": endpoints}, VpcEndpointIds=["vpce-sqs", "vpce-s3"])
     used = Usage(cast("Connection", script), TIME).until(LATER)
     script.all_was_asked()
     assert used["sqs_standard"] == pytest.approx(30 + POLLS)
@@ -228,7 +220,7 @@ def test_what_was_used_is_by_the_prices_names() -> None:
     assert (used["lambda_gb_s"], used["lambda_calls"]) == (1500, 40)
     assert (used["dynamodb_writes"], used["dynamodb_reads"]) == (7, 5)
     assert used["alarm_metrics"] == used["composite_alarms"] == pytest.approx(73 * 1.1 / MONTH_H)
-    assert used["endpoint_hours"] == 2 * 2  # two zones, and a part of the second hour
+    assert used["endpoint_hours"] == 2 * 2  # two endpoints, and a part of the second hour
 
 
 def test_jobs_cost_what_emr_serverless_bills_else_what_they_used() -> None:

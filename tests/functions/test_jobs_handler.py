@@ -88,6 +88,21 @@ def test_the_first_look_starts_the_stream_and_what_is_due(deployed: Deployed) ->
     assert run.execution_role_arn == ROLE
 
 
+def test_a_run_starts_once_its_endpoints_are_there(deployed: Deployed) -> None:
+    ec2 = boto3.client("ec2")
+    vpc_id = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
+    subnet_id = ec2.create_subnet(VpcId=vpc_id, CidrBlock="10.0.0.0/20")["Subnet"]["SubnetId"]
+    group_id = ec2.create_security_group(GroupName="g", Description="d", VpcId=vpc_id)["GroupId"]
+    network = {"vpc_id": vpc_id, "subnet_ids": [subnet_id], "group_id": group_id, "services": ["sqs", "logs"]}
+    deployed.deploy(ENDPOINTS=json.dumps({**network, "role_arns": [ROLE]}))
+    assert deployed.ask("start-land")["result"]["step"] == "wait"
+    found = ec2.describe_vpc_endpoints()["VpcEndpoints"]
+    assert {each["ServiceName"].rpartition(".")[2] for each in found} == {"sqs", "logs"}
+    assert deployed.runs() == []
+    assert deployed.look()["land"] == "start"  # moto's endpoints are available at once
+    assert len(ec2.describe_vpc_endpoints()["VpcEndpoints"]) == 2
+
+
 def test_starting_twice_is_safe(deployed: Deployed) -> None:
     assert deployed.ask("start-land")["result"]["step"] == "start"
     deployed.states("RUNNING")

@@ -35,8 +35,9 @@ from sluice.peers.client import Attempt, AttemptPlan, attempt
 from sluice.peers.methods import RendezvousMethod, http_method, sqs_method
 from sluice.peers.services import Echo
 from sluice.peers.volunteer import Volunteer, VolunteerLimits, serving
+from sluice.pipeline.jobs import LAND
 from sluice.pipeline.operations import DrainQueue, RunView, ShowPipeline
-from sluice.pipeline.runs import ENDED, JobStep, RunState
+from sluice.pipeline.runs import ENDED, RunState
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import HOLD_MS, Nat
 from sluice.splitting.filters.values import Filter, QueueFilter
@@ -62,7 +63,7 @@ OTHERS = 30
 LANDED = 200
 SWITCHED_WITHIN_S = 120.0
 SPLIT_WITHIN_S = 120.0
-STARTED_WITHIN_S = 300.0
+STARTED_WITHIN_S = 480.0  # with the creation of the network's endpoints
 LANDED_WITHIN_S = 840.0
 MENDED_WITHIN_S = 300.0  # a deleted queue's name is taken for a minute, and what is missing is seen by the minute
 CLOSED_WITHIN_S = 240.0
@@ -283,10 +284,13 @@ def send_through_splitter(site: SmokeSite, bodies: list[str]) -> None:
 
 def drained(asked: PipelineClient) -> RunView:
     """Drains the queue; the run once it has ended."""
+    before = {view.run for view in asked.ask(ShowPipeline()).runs}
+    asked.ask(DrainQueue())
 
     def start() -> str | None:
-        outcome = asked.ask(DrainQueue())
-        return outcome.run if outcome.step is JobStep.START else None
+        """The run may start minutes later, when the VPC endpoints are available."""
+        runs = asked.ask(ShowPipeline()).runs
+        return next((view.run for view in runs if view.job == LAND and view.run not in before), None)
 
     name = until(start, "a drain run is started", within_s=STARTED_WITHIN_S)
 

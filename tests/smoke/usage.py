@@ -16,9 +16,11 @@ from sluice.aws.clients import calls
 from sluice.aws.connections import Connection
 from sluice.costs import POLLERS, count_metrics
 from sluice.operator.metrics import Metric, read_series
+from sluice.parameters.pipeline import PipelineParameters
 from tests.smoke.stage_contents import StageContents
 
-ENDPOINT = "AWS::EC2::VPCEndpoint"
+APPLICATION = "AWS::EMRServerless::Application"
+ENDPOINTS = PipelineParameters().endpoint_count
 HOUR_S = 3_600
 MESSAGES = ("NumberOfMessagesSent", "NumberOfMessagesReceived", "NumberOfMessagesDeleted")
 WRITES, READS = UNITS = ("ConsumedWriteCapacityUnits", "ConsumedReadCapacityUnits")
@@ -70,7 +72,8 @@ class Usage:
             "logs_gb": sum(logged.values()) / 1e9,
             "alarm_metrics": looked_at * hours / MONTH_H,
             "composite_alarms": composite * hours / MONTH_H,
-            "endpoint_hours": self._endpoints(contents) * math.ceil(hours),
+            # At most: endpoints of a pipeline exist only while its jobs run.
+            "endpoint_hours": len(contents.resources(APPLICATION)) * ENDPOINTS * math.ceil(hours),
         }
 
     def of_jobs(self, application_id: str) -> Used:
@@ -100,15 +103,6 @@ class Usage:
         ]
         fifo = sum(number for name, number in asked if name.endswith(".fifo"))
         return {"sqs_fifo": fifo, "sqs_standard": sum(number for _, number in asked) - fifo}
-
-    def _endpoints(self, contents: StageContents) -> int:
-        """Count interface endpoints, one for each zone that they are in; gateways are free."""
-        ids = contents.resources(ENDPOINT)
-        if not ids:
-            return 0
-        with calls("DescribeVpcEndpoints"):
-            found = self.connection.client("ec2").describe_vpc_endpoints(VpcEndpointIds=list(ids))["VpcEndpoints"]
-        return sum(len(each.get("SubnetIds", [])) for each in found if each["VpcEndpointType"] == "Interface")
 
     def _sums(
         self, namespace: str, dimension: str, names: Iterable[str], metrics: Sequence[str], now: datetime

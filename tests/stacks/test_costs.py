@@ -2,9 +2,9 @@
 
 import pytest
 
-from benchmarks.cost import SETS, Costs
+from benchmarks.cost import IDLE_MOST_USD, SETS, Costs
 from benchmarks.rest import month_with
-from sluice.costs import ENDPOINTS, Month
+from sluice.costs import Month
 
 OWN_MOST_USD = 3.0  # a month, of the five that a site may cost with its alarms
 
@@ -24,11 +24,11 @@ def test_triggers_and_schedules_cost_less_than_three_dollars_a_month() -> None:
     assert 0 < sum(usd[part] for part in ("triggers", "schedules", "keys")) <= OWN_MOST_USD
 
 
-def test_what_endpoints_cost_is_said_apart() -> None:
+def test_the_default_costs_at_most_five_dollars_a_month() -> None:
+    assert 0 < Costs.kept().month_usd("default") <= IDLE_MOST_USD
+
+
+def test_a_stream_pays_for_its_endpoints_in_each_zone() -> None:
     costs = Costs.kept()
-    endpoints = costs.usd_by_part("default")[ENDPOINTS]
-    without = costs.month_usd("default", endpoints=False)
-    assert endpoints > 0
-    assert costs.month_usd("default") == pytest.approx(without + endpoints)
-    assert costs.month_usd("two zones") == pytest.approx(without + 2 * endpoints)
-    assert costs.month_usd("resting") == pytest.approx(without)
+    endpoints = costs.months["streaming"]["land job"]["endpoint"]
+    assert (endpoints, costs.months["two zones"]["land job"]["endpoint"]) == (2, 4)

@@ -11,10 +11,11 @@ import pytest
 from sluice.errors import BadParameter
 from sluice.parameters import Parameters
 from sluice.pipeline.catalogue import Catalogue
+from sluice.pipeline.endpoints import EndpointSettings
 from sluice.pipeline.jobs import COMPACT, STATISTICS
 from sluice.pipeline.settings import JobsSettings
 from tests.stacks.conftest import CONTEXT, KEY_ARN, Resource, Templates
-from tests.stacks.test_promises import WRITE_LOGS, pairs
+from tests.stacks.test_promises import WRITE_LOGS, pairs, settings_of
 from tests.stacks.test_promises import text as plain_text
 
 Synth = Callable[..., Templates]
@@ -35,6 +36,8 @@ VPC = {
     f"{KEY}.vpc_endpoints": ["sqs", "sts", "logs", "kms", "s3"],
 }
 OWN = {"vpc_id": "vpc-0123456789abcdef0", "subnet_ids": SUBNETS, "security_group_ids": GROUPS}
+EC2 = "arn:{AWS::Partition}:ec2:{AWS::Region}:{AWS::AccountId}"
+PLACES = ("vpc/Vpc.VpcId", "subnet/Subnet0.SubnetId", "security-group/EndpointsGroup.GroupId")
 ENDPOINT, SUBNET = "AWS::EC2::VPCEndpoint", "AWS::EC2::Subnet"
 
 
@@ -151,11 +154,24 @@ def test_the_jobs_function_may_do_exactly_this(templates: Templates) -> None:
         ({"emr-serverless:StartJobRun", "emr-serverless:ListJobRuns"}, {"Application.Arn"}),
         ({"emr-serverless:CancelJobRun", "emr-serverless:TagResource"}, {"Application.Arn/jobruns/*"}),
         ({"dynamodb:GetItem", "dynamodb:PutItem"}, {"PipelineTable.Arn"}),
+        ({"ec2:CreateVpcEndpoint"}, {f"{EC2}:{place}" for place in PLACES}),
+        ({"ec2:DescribeVpcEndpoints"}, {"*"}),
+        settings_of("Pipeline", "Jobs"),
         (WRITE_LOGS, {"JobsLogs.Arn"}),
     )
-    [passed] = [each for each in statements(templates, "JobsRole") if "Condition" in each]
-    assert (passed["Action"], text(passed["Resource"])) == ("iam:PassRole", "JobRole.Arn")
+    conditions = {each["Action"]: each for each in statements(templates, "JobsRole") if "Condition" in each}
+    passed = conditions.pop("iam:PassRole")
+    assert text(passed["Resource"]) == "JobRole.Arn"
     assert passed["Condition"] == {"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}}
+    assert {text(each["Resource"]) for each in conditions.values()} == {f"{EC2}:vpc-endpoint/*"}
+    owner = {"Fn::GetAtt": ["Application", "ApplicationId"]}
+    services = conditions["ec2:CreateVpcEndpoint"]["Condition"]["StringEquals"].pop("ec2:VpceServiceName")
+    assert list(map(text, services)) == [f"com.amazonaws.{{AWS::Region}}.{service}" for service in ("sqs", "logs")]
+    assert {action: each["Condition"]["StringEquals"] for action, each in conditions.items()} == {
+        "ec2:CreateVpcEndpoint": {"aws:RequestTag/sluice:application": owner},
+        "ec2:CreateTags": {"ec2:CreateAction": "CreateVpcEndpoint"},
+        "ec2:DeleteVpcEndpoints": {"aws:ResourceTag/sluice:application": owner},
+    }
 
 
 def test_the_jobs_function_reconciles_every_minute(templates: Templates) -> None:
@@ -168,7 +184,12 @@ def test_the_jobs_function_reconciles_every_minute(templates: Templates) -> None
 def told(templates: Templates) -> JobsSettings:
     """What the function reads when it is deployed so."""
     variables = one(templates.pipeline, "AWS::Lambda::Function")["Environment"]["Variables"]
-    return JobsSettings.read({name: text(value) for name, value in variables.items()})
+    stored = resources(templates.pipeline, "AWS::SSM::Parameter").items()
+    parameters = {f"{{{id_}}}": text(each["Value"]) for id_, each in stored}
+    return JobsSettings.read(
+        {name: text(value) for name, value in variables.items()},
+        lambda names: "".join(parameters[name] for name in names),
+    )
 
 
 def test_what_is_asked_for_reaches_the_jobs_and_makes_others_of_them(
@@ -219,10 +240,20 @@ def test_a_bucket_that_needn_t_be_kept_goes_with_its_stack(otherwise: Templates)
     assert bucket["DeletionPolicy"] == "Delete"
 
 
-def endpoints(templates: Templates) -> dict[str, Resource]:
-    """By the service."""
-    found = resources(templates.pipeline, ENDPOINT).values()
-    return {text(each["ServiceName"]).rpartition(".")[2]: each for each in found}
+def gateways(templates: Templates) -> list[Resource]:
+    """The endpoints that the stack itself creates, which are free."""
+    found = [*resources(templates.pipeline, ENDPOINT).values()]
+    assert {(text(each["ServiceName"]).rpartition(".")[2], each["VpcEndpointType"]) for each in found} <= {
+        ("s3", "Gateway")
+    }
+    return found
+
+
+def endpoints(templates: Templates) -> EndpointSettings:
+    """What the jobs function creates while jobs run."""
+    found = told(templates).endpoints
+    assert found
+    return found
 
 
 def of_network(name: str, attribute: str) -> Resource:
@@ -250,10 +281,10 @@ def test_workers_are_in_two_zones_and_nothing_leads_to_the_internet(templates: T
 
 def test_from_there_jobs_reach_their_queue_by_its_usual_name(templates: Templates) -> None:
     """Private names need both attributes of the VPC."""
-    sqs, vpc = endpoints(templates)["sqs"], one(templates.pipeline, "AWS::EC2::VPC")
-    assert (sqs["VpcEndpointType"], sqs["PrivateDnsEnabled"]) == ("Interface", True)
+    found, vpc = endpoints(templates), one(templates.pipeline, "AWS::EC2::VPC")
+    assert found.services == ("sqs", "logs")
     assert (vpc["EnableDnsSupport"], vpc["EnableDnsHostnames"]) == (True, True)
-    assert sqs["SecurityGroupIds"] == [of_network("EndpointsGroup", "GroupId")]
+    assert (found.vpc_id, found.group_id) == ("Vpc.VpcId", "EndpointsGroup.GroupId")
     [ingress] = one(templates.pipeline, "AWS::EC2::SecurityGroup", "Endpoints")["SecurityGroupIngress"]
     assert (ingress["IpProtocol"], ingress["FromPort"], ingress["ToPort"]) == ("tcp", 443, 443)
     assert ingress["SourceSecurityGroupId"] == of_network("WorkersGroup", "GroupId")
@@ -261,8 +292,8 @@ def test_from_there_jobs_reach_their_queue_by_its_usual_name(templates: Template
 
 
 def test_every_subnet_has_the_routes_that_lead_to_the_bucket(templates: Templates) -> None:
-    s3 = endpoints(templates)["s3"]
-    assert (s3["VpcEndpointType"], s3["RouteTableIds"]) == ("Gateway", [of_network("Routes", "RouteTableId")])
+    [s3] = gateways(templates)
+    assert s3["RouteTableIds"] == [of_network("Routes", "RouteTableId")]
     associated = resources(templates.pipeline, "AWS::EC2::SubnetRouteTableAssociation").values()
     assert [each["SubnetId"] for each in associated] == network(templates)["SubnetIds"]
     assert {each["RouteTableId"]["Fn::GetAtt"][0] for each in associated} == {"Routes"}
@@ -279,35 +310,35 @@ def passed(endpoint: Resource) -> set[tuple[str, str]]:
     return found
 
 
-def test_endpoints_let_through_what_jobs_may_do_and_nothing_else(templates: Templates) -> None:
-    found = endpoints(templates)
-    assert found.keys() == {"sqs", "logs", "s3"}
-    assert all(passed(endpoint) for endpoint in found.values())
+def test_the_bucket_s_endpoint_lets_through_what_jobs_may_do_and_nothing_else(templates: Templates) -> None:
+    [s3] = gateways(templates)
     # Of which folders, the role says.
-    assert set().union(*map(passed, found.values())) == granted(templates, "JobRole") | {("s3:ListBucket", BUCKET)}
+    may = {grant for grant in granted(templates, "JobRole") if grant[0].startswith("s3:")}
+    assert passed(s3) == may | {("s3:ListBucket", BUCKET)}
+
+
+def test_only_jobs_pass_the_other_endpoints_and_their_role_says_what_they_may_do(templates: Templates) -> None:
+    assert endpoints(templates).role_arns == ("JobRole.Arn",)
 
 
 def test_emr_s_own_copy_of_logs_passes_from_this_vpc(templates: Templates) -> None:
     """The console's Spark UI is made of it; the statement is AWS's."""
-    *_, of_emr = endpoints(templates)["s3"]["PolicyDocument"]["Statement"]
+    [s3] = gateways(templates)
+    *_, of_emr = s3["PolicyDocument"]["Statement"]
     assert of_emr["Action"] == ["s3:PutObject", "s3:PutObjectAcl"]
     assert text(of_emr["Resource"]) == "arn:{AWS::Partition}:s3:::prod.{AWS::Region}.appinfo.src/*"
     by_emr = {"aws:PrincipalServiceName": "emr-serverless.amazonaws.com", "aws:SourceVpc": of_network("Vpc", "VpcId")}
     assert of_emr["Condition"] == {"StringEquals": by_emr}
 
 
-def test_no_job_starts_before_the_endpoints_are_there(templates: Templates) -> None:
+def test_no_job_starts_before_the_bucket_is_reached(templates: Templates) -> None:
     [function] = [each for each in templates.pipeline["Resources"].values() if each["Type"] == "AWS::Lambda::Function"]
-    assert set(function["DependsOn"]) >= {"SqsEndpoint", "LogsEndpoint", "S3Endpoint"}
+    assert "S3Endpoint" in function["DependsOn"]
 
 
 def test_roles_that_jobs_take_on_are_reached_and_pass(otherwise: Templates) -> None:
-    found = endpoints(otherwise)
-    assert found.keys() == {"sqs", "logs", "s3", "sts"}
-    assert passed(found["sts"]) == {("sts:AssumeRole", "arn:aws:iam::123456789012:role/theirs")}
-    *_, of_roles = found["sqs"]["PolicyDocument"]["Statement"]
-    assert of_roles["Condition"] == {"ArnEquals": {"aws:PrincipalArn": ["arn:aws:iam::123456789012:role/theirs"]}}
-    assert {"sqs:ReceiveMessage", "sqs:DeleteMessage"} <= set(of_roles["Action"])
+    assert endpoints(otherwise).services == ("sqs", "logs", "sts")
+    assert endpoints(otherwise).role_arns == ("JobRole.Arn", "arn:aws:iam::123456789012:role/theirs")
 
 
 @pytest.mark.parametrize(("count", "subnets"), [(1, ["Subnet2"]), (2, ["Subnet2", "Subnet0"])])
@@ -316,8 +347,7 @@ def test_endpoints_by_the_hour_are_in_the_first_zones_that_are_asked_for(
 ) -> None:
     templates = synth(**{f"{KEY}.zones": [2, 0], f"{KEY}.endpoint_subnets": count})
     assert [each["Fn::GetAtt"][0] for each in network(templates)["SubnetIds"]] == ["Subnet2", "Subnet0"]
-    for service in ("sqs", "logs"):
-        assert endpoints(templates)[service]["SubnetIds"] == [of_network(each, "SubnetId") for each in subnets]
+    assert endpoints(templates).subnet_ids == tuple(f"{each}.SubnetId" for each in subnets)
 
 
 def test_zones_have_addresses_of_their_own_also_while_others_take_their_place(synth: Synth) -> None:
@@ -333,16 +363,19 @@ def test_workers_are_in_subnets_that_are_named_and_no_vpc_is_made(synth: Synth) 
     templates = synth(**VPC)
     assert network(templates) == {"SubnetIds": SUBNETS, "SecurityGroupIds": GROUPS}
     assert not resources(templates.pipeline, "AWS::EC2::VPC")
+    assert len(gateways(templates)) == 1
     found = endpoints(templates)
-    kinds = {service: each["VpcEndpointType"] for service, each in found.items()}
-    assert kinds == {**dict.fromkeys(("sqs", "sts", "logs", "kms"), "Interface"), "s3": "Gateway"}
+    assert found.services == ("sqs", "sts", "logs", "kms")
+    assert (found.vpc_id, found.subnet_ids) == (OWN["vpc_id"], tuple(SUBNETS))
     [ingress] = one(templates.pipeline, "AWS::EC2::SecurityGroup")["SecurityGroupIngress"]
     assert (ingress["FromPort"], ingress["ToPort"], ingress["SourceSecurityGroupId"]) == (443, 443, GROUPS[0])
 
 
 def test_whatever_else_is_in_a_vpc_of_ones_own_may_use_its_endpoints_as_before(synth: Synth) -> None:
     """With private names all of the VPC's calls go there: who may do what, roles say."""
-    assert all("PolicyDocument" not in each for each in endpoints(synth(**VPC)).values())
+    templates = synth(**VPC)
+    assert not any("PolicyDocument" in each for each in gateways(templates))
+    assert endpoints(templates).policy is None
 
 
 def test_subnets_with_a_way_to_sqs_need_no_endpoint(synth: Synth) -> None:
@@ -350,17 +383,13 @@ def test_subnets_with_a_way_to_sqs_need_no_endpoint(synth: Synth) -> None:
     templates = synth(**own)
     assert network(templates) == {"SubnetIds": SUBNETS, "SecurityGroupIds": GROUPS}
     assert not any(each["Type"].startswith("AWS::EC2") for each in templates.pipeline["Resources"].values())
+    assert told(templates).endpoints is None
+    assert not any(action.startswith("ec2:") for action, _ in granted(templates, "JobsRole"))
 
 
 @pytest.mark.parametrize("given", [{}, VPC], ids=["made", "own"])
-def test_at_rest_nothing_costs_by_the_hour_and_the_network_stays(synth: Synth, given: dict[str, object]) -> None:
-    """So that an application needn't be stopped for it."""
-    awake, resting = synth(**given), synth(**given, **{f"{KEY}.resting": True})
-    assert endpoints(resting) == {"s3": endpoints(awake)["s3"]}
-    assert told(resting).limits.resting
-    assert not told(awake).limits.resting
-    application = "AWS::EMRServerless::Application"
-    assert one(resting.pipeline, application) == one(awake.pipeline, application)
+def test_a_deployment_creates_nothing_that_costs_by_the_hour(synth: Synth, given: dict[str, object]) -> None:
+    assert len(gateways(synth(**given))) == 1
 
 
 def test_somebody_hears_that_the_stream_is_down_or_a_job_failed(templates: Templates) -> None:
@@ -416,7 +445,6 @@ def test_the_queue_may_be_a_fifo_queue_that_is_adopted(synth: Synth) -> None:
             {**OWN, "own_way_to_sqs": True, "endpoint_subnets": 2},
             "endpoint_subnets: 2 is more than the number of subnets",
         ),
-        ({"resting": True, "streaming": True}, "resting: can't be true while streaming is"),
         ({"endpoint_subnets": 3}, "endpoint_subnets: 3 is more than the number of subnets, 2"),
         ({"endpoint_subnets": 0}, "endpoint_subnets: 0 is not a whole number from 1 to 16"),
         ({"zones": []}, "zones: list at least one zone"),

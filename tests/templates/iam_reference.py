@@ -62,6 +62,7 @@ WITH_SLASHES = frozenset(
         "StreamLabel",
     }
 )
+TAG_KEYS = frozenset({"TagKey"})  # have slashes and colons too
 # What a wildcard of ours may stand for.
 STANDS_FOR = ("x", "x/x", "log-stream:x", "x:log-stream:x")
 EXCEPTIONS: Mapping[tuple[str, str], str] = {
@@ -124,7 +125,7 @@ def _takes_key(action: str, key: str) -> bool:
         *_details(action)["conditionKeys"],
         *(each for type_ in _resource_types(action) for each in type_["conditionKeys"]),
     }
-    return any(_pattern(each, frozenset()).fullmatch(key) for each in own)
+    return any(_pattern(each, TAG_KEYS).fullmatch(key) for each in own)
 
 
 def _misfits(actions: Collection[str], resources: Sequence[str]) -> Iterator[str]:

@@ -136,8 +136,6 @@ NAT = ParameterSet(
         "sluice.pipeline.own_way_to_sqs": True,
     },
 )
-# The pipeline costs nothing.
-RESTING = ParameterSet(name="a resting pipeline", parameters={"sluice.pipeline.resting": True})
 # Nothing has a main queue: whoever reads a queue is re-pointed while it is split, in each of the ways that there are.
 REPOINTED = ParameterSet(
     name="re-pointed",
@@ -265,7 +263,6 @@ SETS: Sequence[ParameterSet] = (
     VPC_AND_ROLES,
     ZONES,
     NAT,
-    RESTING,
     REPOINTED,
     STAGED,
     MANY,

@@ -13,6 +13,7 @@ from sluice.cli.completion import complete_from
 from sluice.cli.output import is_json, print_result, show_json, show_pairs, show_table
 from sluice.cli.sites import SiteTyper
 from sluice.cli.splitting.programs import run_in_foreground
+from sluice.cli.terminal import print_note
 from sluice.codec import to_document
 from sluice.errors import BadConfiguration
 from sluice.local.jobs import build_command, job_environment
@@ -38,13 +39,13 @@ SparkPython = Annotated[
         help="For local jobs: a Python with PySpark. Default: SLUICE_SPARK_PYTHON, or build/spark-*.",
     ),
 ]
-BUSY = "busy"  # equals `JobStep.BUSY`, whose module takes too long to import for --help
+BUSY, WAIT = "busy", "wait"  # equal those of `JobStep`, whose module takes too long to import for --help
 STEP_TEXTS: Mapping[str, str] = {
     "start": "started as {run}",
     "keep": "already running: {reason}",
     BUSY: "not started, because another run is active: {reason}; try again when it has ended",
     "stop": "ending: {reason}",
-    "wait": "waiting: {reason}",
+    WAIT: "waiting: {reason}",
     "rest": "nothing to do: {reason}",
 }
 
@@ -73,12 +74,16 @@ def start(
     """Start a job: land runs until you stop it, other jobs run once. A job that already runs is left alone.
 
     A running job whose code or settings have changed is stopped first, within its grace period, and restarted. A batch
-    job isn't started while a run of it with other arguments is active: the exit code is 1.
+    job isn't started while a run of it with other arguments is active: the exit code is 1. If VPC endpoints have to be
+    created first, land starts by itself minutes later, and the command waits with a batch job.
     """
     options = {"day": day, "days": days, "exchange": exchange, "since": since, "until": until, "staged": staged or None}
     fields = {name: value for name, value in options.items() if value is not None}
     operation = parse_start_operation(job, fields)
-    _print_outcome(_pipeline(site, spark_python).ask(operation))
+    outcome = pipelines.start_job(_pipeline(site, spark_python), operation, sleep=time.sleep, tell=print_note)
+    _print_outcome(outcome)
+    if job != LAND and outcome.step == WAIT:
+        raise typer.Exit(1)
 
 
 @app.command()

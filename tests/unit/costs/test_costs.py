@@ -11,10 +11,10 @@ from benchmarks.limits import FIRST, first, limits
 from benchmarks.pool_costs import METRICS_KB, early_usd
 from benchmarks.prices import MONTH_H, MONTH_MIN, POLL_S, price_list, times, together
 from benchmarks.quotas import quota
-from benchmarks.rest import SCHEDULED_S
+from benchmarks.rest import DAILY_JOB_S, SCHEDULED_S, daily_jobs_month, resources_of_a_run, used_in_an_hour
 from sluice.aws.metrics import publish
 from sluice.cli.deploying import describe_idle_costs
-from sluice.costs import ENDPOINTS, LEAST_POLLERS, POLLERS, Numbers, SiteTemplates, load_cost_table
+from sluice.costs import LEAST_POLLERS, POLLERS, Numbers, SiteTemplates, load_cost_table
 from sluice.parameters import Parameters
 
 LINE_OVERHEAD_BYTES = 26  # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
@@ -98,13 +98,19 @@ def test_an_alarm_is_paid_for_by_the_metrics_that_it_looks_at() -> None:
     assert alarms == {"alarm metric": 3, "composite alarm": 1}
 
 
-def test_an_endpoint_is_paid_for_in_each_zone_and_a_gateway_is_free() -> None:
-    endpoints = month(
-        resource("AWS::EC2::VPCEndpoint", VpcEndpointType="Interface", SubnetIds=["a", "b"]),
-        resource("AWS::EC2::VPCEndpoint", VpcEndpointType="Gateway"),
-        resource("AWS::EC2::NatGateway"),
-    )[ENDPOINTS]
-    assert endpoints == {"endpoint": 2, "NAT gateway": 1}
+def test_a_run_has_a_driver_an_executor_and_its_networks_endpoints() -> None:
+    """An endpoint is paid for in each zone."""
+    pipeline = Parameters().pipeline
+    assert resources_of_a_run(pipeline) == {"worker vCPU": 2, "worker GB": 8, "endpoint": 2}
+    used = {"emr_vcpu_hours": 2, "emr_gb_hours": 8, "endpoint_hours": 2}
+    assert used_in_an_hour(resources_of_a_run(pipeline)) == used
+
+
+def test_each_daily_job_pays_for_a_whole_hour_of_endpoints() -> None:
+    used = daily_jobs_month(Parameters().pipeline)
+    runs = 2 * MONTH_H / 24
+    assert used["endpoint_hours"] == pytest.approx(2 * runs)
+    assert used["emr_vcpu_hours"] == pytest.approx(2 * runs * DAILY_JOB_S / 3600)
 
 
 def test_a_schedule_calls_its_function_every_minute() -> None:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sluice.errors import BadRequest, BadSetting, RequestRefused
+from sluice.errors import BadRequest, BadSetting
 from sluice.operations import Operation, R, parse_request
 from sluice.pipeline.catalogue import Catalogue
 from sluice.pipeline.jobs import COMPACT, LAND, STATISTICS, Job, Mode, StorageLocations, TableFormat, Workers
@@ -32,7 +32,7 @@ from sluice.pipeline.operations import (
     StartStatistics,
     StopJob,
 )
-from sluice.pipeline.reconciler import Reconciler
+from sluice.pipeline.reconciler import Endpoints, Reconciler
 from sluice.pipeline.runs import LIVE, Decision, JobStep, Run, RunName, RunState, build_start_request, decide
 from sluice.pipeline.schedule import Daily
 from sluice.pipeline.settings import JobsSettings
@@ -52,7 +52,7 @@ VARIABLES = {
         "reach": {"region": "eu-central-1"}, "trigger_s": 30}""",
     "LIMITS": """{"streaming": true, "failed_attempts_per_hour": 5, "restart_after_failure_s": 60,
         "shutdown_grace_s": 120, "batch_attempts": 2, "batch_timeout_minutes": 90, "statistics_at": "00:30",
-        "compaction_at": "01:30", "compaction_days": 2}""",
+        "compaction_at": "01:30", "compaction_days": 2, "idle_timeout_minutes": 15}""",
 }
 
 
@@ -444,11 +444,16 @@ class Site:
     desired: FakeDesiredStates = field(default_factory=FakeDesiredStates)
     settings: JobsSettings = SETTINGS
     at_ms: int = NOON_MS
+    endpoints: Endpoints | None = None
 
     @property
     def reconciler(self) -> Reconciler:
         return Reconciler(
-            catalogue=Catalogue(self.settings), runs=self.runs, desired=self.desired, now_ms=lambda: self.at_ms
+            catalogue=Catalogue(self.settings),
+            runs=self.runs,
+            desired=self.desired,
+            now_ms=lambda: self.at_ms,
+            endpoints=self.endpoints,
         )
 
     def ask(self, operation: Operation[R]) -> R:
@@ -545,58 +550,13 @@ def test_a_second_drain_is_another_one(site: Site) -> None:
 
 
 def test_where_streaming_isn_t_wanted_nothing_starts_until_somebody_says_so() -> None:
-    limits = replace(SETTINGS.limits, streaming=False, statistics_at=None, compaction_at=None)
-    site = Site(settings=replace(SETTINGS, limits=limits))
+    site = Site(settings=replace(SETTINGS, limits=replace(SETTINGS.limits, streaming=False)))
     site.ask(ReconcileJobs())
     assert site.names() == []
     site.ask(StartLand())
     assert site.names() == [LAND]
-
-
-def at_rest(settings: JobsSettings, *, resting: bool = True) -> JobsSettings:
-    return replace(settings, limits=replace(settings.limits, resting=resting))
-
-
-def test_at_rest_all_runs_end_and_none_begins(site: Site) -> None:
     site.ask(ReconcileJobs())
-    site.settings = at_rest(site.settings)
-    outcomes = site.reconciler.reconcile()
-    assert not stream_is_down(outcomes)
-    assert len([run_id for outcome in outcomes for run_id in outcome.cancelled]) == 3
-    site.runs.end_cancelled()
-    assert {outcome.step for outcome in site.reconciler.reconcile()} == {JobStep.REST}
-    assert len(site.names()) == 3
-
-
-@pytest.mark.parametrize("asked", [StartLand(), DrainQueue(), StartStatistics(), StartCompaction()])
-def test_at_rest_who_asks_for_a_job_is_told_why_there_is_none(site: Site, asked: Operation[JobOutcome]) -> None:
-    site.settings = at_rest(site.settings)
-    with pytest.raises(RequestRefused, match=r"deploy it with pipeline\.resting false"):
-        site.ask(asked)
-    assert site.names() == []
-    assert site.ask(StopJob()).step == "rest"
-    assert site.ask(ShowPipeline()).wanted == TargetState.STOPPED
-
-
-def test_a_stream_that_ran_goes_on_after_rest(site: Site) -> None:
-    site.ask(StartLand())
-    site.settings = at_rest(site.settings)
-    site.ask(ReconcileJobs())
-    site.runs.end_cancelled()
-    site.ask(ReconcileJobs())
-    site.settings = at_rest(site.settings, resting=False)
-    assert site.ask(ShowPipeline()).wanted == TargetState.RUNNING
-    assert site.ask(ReconcileJobs())[0].step == "start"
-
-
-def test_a_drain_that_rest_has_cut_short_is_over(site: Site) -> None:
-    site.ask(DrainQueue())
-    site.settings = at_rest(site.settings)
-    site.ask(ReconcileJobs())
-    site.runs.end_cancelled()
-    site.settings = at_rest(site.settings, resting=False)
-    assert site.ask(ReconcileJobs())[0].step == "rest"
-    assert site.ask(ShowPipeline()).wanted == TargetState.STOPPED
+    assert site.names() == [LAND, STATISTICS, COMPACT]
 
 
 def test_a_batch_by_hand_is_a_run_of_its_own(site: Site) -> None:
