@@ -21,6 +21,9 @@ LINK = re.compile(r"\[([^]]*)\]\(([^)\s]+)\)")
 LABEL = re.compile(r"^\s*(?:(?:[-*]|\d+\.)\s+)?(?:\*\*[^*]+\*\*)?")  # of a list's entry, and bold: `- **Why.**`
 NEXT_SENTENCE = re.compile(r"[.!?][\"”)*]*\s+[\"“(*`\[]*[A-Z`]")
 
+COSTS = re.compile(r"<!-- costs: [a-z -]+ -->\n.*?<!-- end -->", re.DOTALL)
+DOLLARS = re.compile(r"\$\d")
+
 Line = tuple[str, str]  # where it is, and its text
 
 
@@ -111,6 +114,20 @@ def test_every_link_between_documents_leads_somewhere() -> None:
         if not target.exists() or (heading and heading not in _headings(target)):
             broken.append((place, address))
     assert not broken, _report(broken)
+
+
+def test_every_amount_of_dollars_is_written_by_the_cost_benchmark() -> None:
+    """Blocks `costs: …` are: `python -m benchmarks.cost --last --write`, which another test compares.
+
+    A test of costs has its own look at what a flood costs an hour.
+    """
+    found = [
+        f"{document.relative_to(ROOT)}: {line}"
+        for document in DOCUMENTS
+        for line in COSTS.sub("", document.read_text()).splitlines()
+        if DOLLARS.search(line) and not (document.name == "threat-model.md" and " an hour" in line)
+    ]
+    assert found == []
 
 
 def test_every_target_of_make_that_documents_name_is_there() -> None:
