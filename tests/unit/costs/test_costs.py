@@ -15,6 +15,7 @@ from benchmarks.rest import DAILY_JOB_S, SCHEDULED_S, daily_jobs_month, resource
 from sluice.aws.metrics import publish
 from sluice.cli.deploying import describe_idle_costs
 from sluice.costs import LEAST_POLLERS, POLLERS, Numbers, SiteTemplates, load_cost_table
+from sluice.operator.accounts import RESERVES
 from sluice.parameters import Parameters
 
 LINE_OVERHEAD_BYTES = 26  # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
@@ -197,14 +198,13 @@ def test_the_threat_model_says_what_fills_the_reserves_of_the_two_urls() -> None
     """How long an offer holds its function was counted in virtual time; the rest are AWS's quota and prices."""
     rendezvous, costs = Parameters().rendezvous, Costs.kept()
     text = (PROJECT / "docs" / "threat-model.md").read_text()
-    reserve, polls = rendezvous.client_max_concurrency, rendezvous.proxy_max_concurrency
-    assert reserve is not None
-    assert polls is not None
+    proxies = polls = RESERVES["sluice.rendezvous.proxy_max_concurrency"]
+    reserve = RESERVES["sluice.rendezvous.client_max_concurrency"]
     held_s = costs.counts.messages[UNANSWERED]["lambda_gb_s"] * 1024 / rendezvous.client_memory_mb
     offers = int(reserve / held_s)
     offers_usd = offers * 3600 * costs.million_usd(UNANSWERED) / 1e6
     assert f"{held_s:.2f} s, so {offers} offers a second fill a reserve of {reserve}," in text
     assert f"which costs ${offers_usd:.2f} an hour" in text
     polls *= int(quota("url_requests_each"))
-    assert f"A reserve of {rendezvous.proxy_max_concurrency} serves {polls:,} polls a second" in text
+    assert f"A reserve of {proxies} serves {polls:,} polls a second" in text
     assert f"which cost ${early_usd(polls) / MONTH_H:.2f} an hour" in text
