@@ -167,7 +167,10 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
             "spark.executorEnv.PYSPARK_PYTHON": python,
             "spark.executorEnv.PYTHONPATH": path,
             "spark.dynamicAllocation.enabled": "true",
-            "spark.executor.instances": "1",
+            # Without these a run begins with three executors, even if fewer are the most, and a stream pays for them:
+            # https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/jobs-spark.html#spark-defaults
+            "spark.dynamicAllocation.minExecutors": "1",
+            "spark.dynamicAllocation.initialExecutors": "1",
             "spark.dynamicAllocation.maxExecutors": str(self.workers.max_executors),
         }
         heap = f"{self.workers.memory_gb * 1024 // 2}m"

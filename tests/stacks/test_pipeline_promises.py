@@ -199,7 +199,9 @@ def test_what_is_asked_for_reaches_the_jobs_and_makes_others_of_them(
     configuration = land.program.configuration
     assert configuration["spark.executor.cores"] == configuration["spark.driver.cores"] == "2"
     assert configuration["spark.executor.memory"] == configuration["spark.executor.memoryOverhead"] == "4096m"
-    assert configuration["spark.dynamicAllocation.maxExecutors"] == "7"
+    allocation = "spark.dynamicAllocation."
+    executors = {name.removeprefix(allocation): configuration[name] for name in configuration if allocation in name}
+    assert executors == {"enabled": "true", "minExecutors": "1", "initialExecutors": "1", "maxExecutors": "7"}
     assert land.arguments[land.arguments.index("--trigger-seconds") + 1] == "5"
     assert {job.name for job in Catalogue(told(templates)).build_due_jobs(0)} == {STATISTICS, COMPACT}
     assert land.digest != Catalogue(told(templates)).land().digest
