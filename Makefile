@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .PHONY: template help setup assets setup-demo demo test test-unit test-console test-lambda-python test-stacks test-slow test-deployed test-rendezvous test-federated test-snippets test-wheels deployed-then-stacks snippets-then-console test-spark test-spark-others docs console-pictures check check-code check-templates format parameters bench deploy destroy smoke lock packages sbom clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
-BENCHMARKS := imports rendezvous overload pool splitting federation dynamic spark_source spark_sink pipeline cost console
+BENCHMARKS := imports rendezvous overload pool splitting federation latency dynamic spark_source spark_sink pipeline cost console
 # EMR Serverless has 4.1.1 and 4.0.2; the newest comes next.
 SPARK := 4.1.1
 SPARK_OTHERS := 4.0.2 4.3.0

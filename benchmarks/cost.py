@@ -38,13 +38,18 @@ COUNTING_WRITES = 6  # write units of a rendezvous whose three events each chang
 MESSAGES = {
     "rendezvous": "rendezvous under load: an offer, the poll that takes it from the table, its answer",
     UNANSWERED: "offer over HTTP that finds no proxy, and is held until its client gives up",
-    "exchanged": "message through an exchange",
+    "exchanged": "message through an exchange, profile `latency`, full batches",
     "exchanged_fifo": "the same, in order",
+    "exchanged_throughput": "through an exchange, profile `throughput`, full batches",
+    "exchanged_alone": "through an exchange, alone in its batch: light load, either profile",
     "bridged": "message over a bridge",
     "bridged_fifo": "the same, in order",
-    "split": "message through the splitter",
+    "split": "message through the splitter, profile `latency`, full batches",
+    "split_throughput": "the same, profile `throughput`",
+    "split_alone": "the same, alone in its batch: light load, either profile",
     "landed": "message from the main queue into a table",
 }
+PROFILES = [f"{hop}{batches}" for hop in ("exchanged", "split") for batches in ("", "_throughput", "_alone")]
 WHOLE_WAY = ("exchanged", "bridged", "exchanged", "split", "landed")
 # Sets of parameters on top of cdk.json's.
 SETS: Mapping[str, Mapping[str, object]] = {
@@ -154,6 +159,14 @@ def figures(costs: Costs) -> dict[str, Figure]:
         )
         for kind, text in MESSAGES.items()
     }
+    for kind in PROFILES:
+        used = costs.counts.messages[kind]
+        found[f"{kind}_million_requests"] = Figure(
+            name=f"SQS requests: {MESSAGES[kind]}", value=MILLION * used["sqs_standard"]
+        )
+        found[f"{kind}_million_invocations"] = Figure(
+            name=f"invocations: {MESSAGES[kind]}", value=MILLION * used["lambda_calls"]
+        )
     found["whole_way_million_usd"] = Figure(name="a million, all the way", value=costs.million_usd(*WHOLE_WAY))
     found["idle_month_billed_usd"] = Figure(
         name="a month at rest, less what is free in an account that does nothing else", value=costs.billed_usd

@@ -6,6 +6,7 @@ found is kept in `counts.json`, so that documents and tests don't count anew.
 """
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -31,6 +32,7 @@ from tests.sqs_requests import SqsRequest, read_requests
 
 BATCH_S = 0.05  # that a warm function takes to send ten messages on; assumed
 PROXY_CALLS = 2  # a poll, an answer
+TEN = 10  # messages of a request to SQS, and of a batch without a window
 UNANSWERED = "unanswered_http"
 REST_S = 190.0  # of which the last minutes count: first calls make what isn't there yet
 REST_MINUTES = 2
@@ -68,29 +70,53 @@ def count(parameters: Parameters, *, progress: Progress) -> Counts:
     progress("rendezvous")
     rendezvous = _met(steady(Load), parameters)
     without_proxy = _unanswered(unanswered(), parameters)
-    progress("messages through the splitter")
-    split = _split(parameters)
     landed, land_msgs_per_s = _landed(parameters, progress=progress)
     over_routes = _over_routes(parameters, progress=progress)
     minute, metrics = _at_rest(progress=progress)
     return Counts(
         on=datetime.now(tz=UTC).date(),
-        messages={"rendezvous": rendezvous, UNANSWERED: without_proxy, **over_routes, "split": split, "landed": landed},
+        messages={
+            "rendezvous": rendezvous,
+            UNANSWERED: without_proxy,
+            **over_routes,
+            **count_profiles(parameters),
+            "landed": landed,
+        },
         minute=minute,
         metrics=metrics,
         land_msgs_per_s=round(land_msgs_per_s),
     )
 
 
-def _split(parameters: Parameters) -> Used:
-    """Full batches, three sessions with a tenth of the messages each."""
-    sends = splitting.measure(splitting.FEW, tenants=splitting.FEW_TENANTS).sends_per_message
-    calls = 1 / parameters.splitting.batch_size
+def count_profiles(parameters: Parameters) -> Mapping[str, Used]:
+    """Count a message through the splitter and through an exchange: in full batches of each profile, and alone.
+
+    At light load a message is alone in its batch, whatever the profile. `split` is in full batches of the default
+    profile; the same of an exchange is counted over routes. Three sessions have a tenth of the messages each.
+    """
+
+    def in_batches(batch: int, sends: float, memory_mb: int) -> Used:
+        polled = math.ceil(batch / TEN) / batch
+        return {
+            "sqs_standard": sends + 2 * polled,  # a receive and a delete
+            "lambda_calls": 1 / batch,
+            "lambda_gb_s": polled * BATCH_S * memory_mb / 1024,
+            "logs_gb": _logged_gb(1 / batch),
+        }
+
+    def split(batch: int) -> Used:
+        sends = splitting.measure(splitting.FEW, tenants=splitting.FEW_TENANTS, batch=batch).sends_per_message
+        return in_batches(batch, sends, parameters.splitting.splitter_memory_mb)
+
+    def exchanged(batch: int) -> Used:
+        return in_batches(batch, math.ceil(batch / TEN) / batch, parameters.federation.exchange_memory_mb)
+
     return {
-        "sqs_standard": sends + splitting.TRIGGER_REQUESTS,
-        "lambda_calls": calls,
-        "lambda_gb_s": sends * BATCH_S * parameters.splitting.splitter_memory_mb / 1024,
-        "logs_gb": _logged_gb(calls),
+        "exchanged_throughput": exchanged(parameters.federation.batch_size),
+        "exchanged_alone": exchanged(1),
+        "split": split(TEN),
+        "split_throughput": split(parameters.splitting.batch_size),
+        "split_alone": split(1),
     }
 
 

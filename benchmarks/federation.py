@@ -116,7 +116,7 @@ def main(
         **_cpu_figures(forwarded=forwarded, by_function=by_function, published=published),
         **changed,
     }
-    report(f"federation, messages of {len(BODY)} bytes", figures, as_json=as_json, series=SERIES)
+    report(f"federation, messages of {len(BODY)} bytes, profile throughput", figures, as_json=as_json, series=SERIES)
 
 
 SERIES = {

@@ -13,6 +13,7 @@ from benchmarks.quotas import quota, quotas
 from sluice.aws.rendezvous.offers import SHARDS
 from sluice.operator.accounts import RESERVES
 from sluice.parameters import Parameters
+from sluice.parameters.splitting import PIPELINE_QUEUE
 
 RATES = (1_000, 100_000)  # a second
 FIRST = 5
@@ -119,18 +120,19 @@ def _rendezvous(counts: Counts, parameters: Parameters) -> Iterator[Limit]:
 
 
 def _splitting(used: Used, parameters: Parameters) -> Iterator[Limit]:
-    splitting = parameters.splitting
+    splitting, reading = parameters.splitting, parameters.splitting.reading(PIPELINE_QUEUE)
+    split_s = SPLIT_S if reading.window_s else BATCH_S
     yield Limit(
         what="splitters at once of one queue",
         there=splitting.max_concurrency,
-        each=SPLIT_S / splitting.batch_size,
+        each=split_s / reading.batch_size,
         remedy="`splitting.max_concurrency`, to 1,000",
     )
     yield Limit(
         what="messages in flight of one queue",
         there=quota("in_flight"),
-        each=splitting.batching_window_s + SPLIT_S,
-        remedy="AWS Support; another split queue; a shorter `splitting.batching_window_s`",
+        each=(reading.window_s or 0) + split_s,
+        remedy="AWS Support; another split queue",
         quota="in_flight",
     )
     yield Limit(
@@ -150,15 +152,15 @@ def _splitting(used: Used, parameters: Parameters) -> Iterator[Limit]:
     yield Limit(
         what="batches at once of a trigger",
         there=quota("mapping_concurrency"),
-        each=SPLIT_S / splitting.batch_size,
+        each=split_s / reading.batch_size,
         remedy="another split queue",
         quota="mapping_concurrency",
     )
     yield Limit(
         what="functions at once in the account",
         there=quota("account_concurrency"),
-        each=used["lambda_calls"] * SPLIT_S,
-        remedy="Service Quotas",
+        each=used["lambda_calls"] * split_s,
+        remedy="profile `throughput`; Service Quotas",
         quota="account_concurrency",
     )
 
@@ -188,8 +190,8 @@ def _federation(parameters: Parameters) -> Iterator[Limit]:
     yield Limit(
         what="messages in flight of one ingress",
         there=quota("in_flight"),
-        each=federation.batching_window_s + BATCH_S,
-        remedy="AWS Support; `federation.ingresses`; a shorter `federation.batching_window_s`",
+        each=(federation.reading(fifo=False).window_s or 0) + BATCH_S,
+        remedy="AWS Support; `federation.ingresses`",
         quota="in_flight",
     )
     yield Limit(

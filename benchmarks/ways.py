@@ -26,6 +26,7 @@ from sluice.operator.functions import FEDERATION, ControlClient
 from sluice.operator.queues import queue_url
 from sluice.operator.routes import LinkEnds, add_route, wait_until_operational
 from sluice.operator.site_names import SiteName
+from sluice.parameters.event_sources import Profile
 from tests.site_access import SiteAccess
 from tests.sqs_requests import SqsRequest, read_requests
 
@@ -38,6 +39,7 @@ DELETED_WITHIN_S = 10.0
 LOOK_EVERY_S = 0.05
 PARAMETERS: dict[str, object] = {
     "sluice.federation.peer_accounts": [DEFAULT_SITE.account, PEER_SITE.account],
+    "sluice.federation.profile": Profile.THROUGHPUT.value,
 }
 
 

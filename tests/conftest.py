@@ -64,7 +64,7 @@ SPLIT_QUEUES = [
     {"queue_id": "standard"},
     {"queue_id": "ordered", "fifo": True},
     {"queue_id": "notified", "sns": True, "sender_arns": ["arn:aws:sns:eu-central-1:000000000000:notices"]},
-    {"queue_id": "traffic"},
+    {"queue_id": "traffic", "profile": "throughput"},  # the others have the default, latency
     {"queue_id": "landed"},
     *REPOINTED,
     *mirrord.queues(),

@@ -47,6 +47,7 @@ from sluice.federation.links.links import Address
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.settings import BridgeSettings, ExchangeSettings, LinksSettings, SiteNames
 from sluice.parameters import ROOT, Parameters
+from sluice.parameters.event_sources import Reading
 from sluice.parameters.federation import Access
 from sluice.parameters.values import construct_id
 from sluice.stages import add_stage_prefix
@@ -279,16 +280,16 @@ def _exchange(made: Exchange) -> None:
             allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, state.dead_letters.queue_arn),
             *_kms(made, SENT_WITH),
         ],
+        # Applications may publish what they receive any number of times; between sites, `max_hops` and the trace of
+        # sites end loops.
+        may_recur=True,
     )
     for ingress in state.ingresses:
         trigger(
             ingress.id,
             function,
             ingress.queue,
-            batch=parameters.batch_size,
-            window_s=parameters.batching_window_s,
-            fifo=ingress.fifo,
-            concurrency=parameters.max_concurrency,
+            reading=parameters.reading(fifo=ingress.fifo),
             enabled=not ingress.from_links,
         )
 
@@ -313,6 +314,7 @@ def _bridge(made: Exchange) -> lambda_.Function:
             *_kms(made, RECEIVED_WITH),
             *_to_peers(made),
         ],
+        may_recur=True,  # for the same reason as the exchange function
     )
 
 
@@ -347,15 +349,13 @@ def _links(made: Exchange, bridge: lambda_.Function) -> lambda_.Function:
             *_to_peers(made),
         ],
         failures=state.dead_letters,
-        # While a link is retried, each tick sends the next one. Lambda would treat that as a runaway loop:
-        # https://docs.aws.amazon.com/lambda/latest/dg/invocation-recursion.html
-        recursive_loop=lambda_.RecursiveLoop.ALLOW,
+        may_recur=True,  # While a link is retried, each tick sends the next one.
     )
     # Peers recognize this site's messages by the ids of the roles that send them.
     roles = [cast("iam.Role", made.node.find_child(f"{name}Role")).role_id for name in ("Links", "Bridge")]
     function.add_environment("SENDERS", made.stack.to_json_string(roles))
     trigger("Links", function, state.links_queue, enabled=False)
-    trigger("Ticks", function, state.ticks_queue, concurrency=None)
+    trigger("Ticks", function, state.ticks_queue, reading=Reading())
     every_minute(function, {"op": "sweep"})
     return function
 

@@ -84,7 +84,7 @@ class ExchangeState:
             )
 
         def ingress(id_: str, *, fifo: bool, from_links: bool = False, exchange: str | None = None) -> Ingress:
-            visibility = storage.visibility(EXCHANGE_TIMEOUT, federation.batching_window_s)
+            visibility = storage.visibility(EXCHANGE_TIMEOUT, federation.reading(fifo=fifo).window_s or 0)
             made = queue(f"Federation{id_}", fifo=fifo, visibility=visibility, users=True, peers=from_links)
             return Ingress(id=id_, queue=made, fifo=fifo, from_links=from_links, exchange=exchange)
 

@@ -17,12 +17,14 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from sluice.aws_rules import MIN_CONCURRENCY
 from sluice.bundles.assets import Assets, Built, Target
 from sluice.constructs import roles, stored
 from sluice.constructs.alarms import METRICS_NAMESPACE
 from sluice.constructs.roles import Statement, acknowledge, allow
 from sluice.constructs.site_construct import SiteConstruct
 from sluice.parameters import Architecture
+from sluice.parameters.event_sources import Reading
 from sluice.settings import Settings
 from sluice.stages import add_stage_prefix
 
@@ -31,13 +33,10 @@ TRACE_ACTIONS = ("PutTraceSegments", "PutTelemetryRecords")
 RUNTIME = lambda_.Runtime.PYTHON_3_13
 ARCHITECTURES = {Architecture.ARM64: lambda_.Architecture.ARM_64, Architecture.X86_64: lambda_.Architecture.X86_64}
 
-# SQS's limit for batches without a batching window, and for batches of FIFO queues:
-# https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
-SMALL_BATCH = 10
 STREAM_BATCH = 1_000  # records per batch; Lambda's limits are 10,000 records and 6 MB
 STREAM_ATTEMPTS = 100  # retries of a batch; with Lambda's backoff they take an hour or more
 STREAM_AGE = Duration.hours(12)  # a stream keeps records for 24 hours
-LEAST_CONCURRENCY = 2  # https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
+LEAST_READING = Reading(max_concurrency=MIN_CONCURRENCY)
 AT_RUN_TIME = "These queues are created at run time; the wildcard follows the prefix of all their names."
 # Actions that a function needs to consume a queue, and to make failed messages visible again early.
 CONSUME_ACTIONS = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes", "ChangeMessageVisibility")
@@ -84,7 +83,7 @@ class Functions:
         memory_mb: int,
         allowed: Sequence[Statement],
         failures: sqs.IQueue | None = None,
-        recursive_loop: lambda_.RecursiveLoop | None = None,
+        may_recur: bool = False,
         is_called_often: bool = False,
         reserved_concurrency: int | None = None,
         files: Mapping[str, str] = NO_FILES,
@@ -92,6 +91,8 @@ class Functions:
         """Create a function. Asynchronous events go to `failures` after Lambda has given up on them.
 
         If `is_called_often` is set, Lambda's own log lines are off, because they would cost more than the calls.
+        Unless the function `may_recur`, Lambda takes 16 invocations in one trace for a runaway loop, and ends it:
+        https://docs.aws.amazon.com/lambda/latest/dg/invocation-recursion.html
         `reserved_concurrency` is both reserved and the maximum; None means unreserved. `files` are added to the code,
         from name in the archive to path in the project.
         """
@@ -131,7 +132,7 @@ class Functions:
                 **settings.environment(stored_under=kept),
             },
             dead_letter_queue=failures,
-            recursive_loop=recursive_loop,
+            recursive_loop=lambda_.RecursiveLoop.ALLOW if may_recur else None,
             reserved_concurrent_executions=reserved_concurrency,
             **(QUIET_LOGGING if is_called_often else {}),
             tracing=lambda_.Tracing.ACTIVE if tracing else None,
@@ -160,13 +161,10 @@ def trigger(
     function: lambda_.Function,
     queue: sqs.IQueue,
     *,
-    batch: int = SMALL_BATCH,
-    window_s: int | None = None,
-    fifo: bool = False,
-    concurrency: int | None = LEAST_CONCURRENCY,
+    reading: Reading = LEAST_READING,
     enabled: bool = True,
 ) -> lambda_.EventSourceMapping:
-    """Trigger a function by a queue, with partial batch responses. FIFO queues have small batches.
+    """Trigger a function by a queue, with partial batch responses.
 
     Without a maximum concurrency AWS may poll an idle standard queue with two pollers instead of five. So `concurrency`
     None suits queues that get few messages, and only from our own functions.
@@ -176,10 +174,11 @@ def trigger(
         f"{id_}Trigger",
         target=function,
         event_source_arn=queue.queue_arn,
-        batch_size=min(batch, SMALL_BATCH) if fifo else batch,
-        max_batching_window=None if window_s is None or fifo else Duration.seconds(window_s),
+        batch_size=reading.batch_size,
+        # A window of 0 is written out: an update keeps the window that a template leaves out.
+        max_batching_window=None if reading.window_s is None else Duration.seconds(reading.window_s),
         report_batch_item_failures=True,
-        max_concurrency=concurrency,
+        max_concurrency=reading.max_concurrency,
         enabled=None if enabled else False,
     )
 

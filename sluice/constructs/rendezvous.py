@@ -35,6 +35,7 @@ from sluice.constructs.roles import Statement, acknowledge, acknowledge_wildcard
 from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parse_parameters
 from sluice.errors import BadConfiguration
 from sluice.parameters import Parameters
+from sluice.parameters.event_sources import Reading
 from sluice.parameters.values import unique_construct_id
 from sluice.rendezvous.counts.stream import FILTERS
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
@@ -235,7 +236,7 @@ def _broker(made: Rendezvous) -> None:
             _allow_run_time_queues(["CreateQueue"], made.answer_queues),
         ],
     )
-    trigger("Offers", function, state.offers_queue, concurrency=parameters.broker_max_concurrency)
+    trigger("Offers", function, state.offers_queue, reading=Reading(max_concurrency=parameters.broker_max_concurrency))
 
 
 def _proxy(made: Rendezvous) -> lambda_.FunctionUrl:

@@ -36,6 +36,7 @@ from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, Sit
 from sluice.errors import BadConfiguration
 from sluice.parameters import Parameters
 from sluice.parameters.consumers import KubernetesParameters, to_targets
+from sluice.parameters.event_sources import Reading
 from sluice.parameters.splitting import SplitQueueParameters, SplittingParameters
 from sluice.parameters.values import construct_id, name_with_queue_type
 from sluice.splitting.adoption import CONSUMED, DECRYPTED, DESCRIBED, SPLITTER_TIMEOUT_S
@@ -102,9 +103,7 @@ class SplitQueues:
                 scope,
                 f"{named}{role}",
                 dead_letters=own_dead_letters or dead_letters,
-                visibility=storage.visibility(
-                    SPLITTER_TIMEOUT, 0 if queue.fifo else parameters.splitting.batching_window_s
-                ),
+                visibility=storage.visibility(SPLITTER_TIMEOUT, parameters.splitting.reading(queue).window_s or 0),
                 fifo=queue.fifo,
                 per_group=queue.fifo,
                 keep=keep,
@@ -345,6 +344,7 @@ def _splitter(made: Splitting) -> tuple[lambda_.Function, Mapping[str, lambda_.E
         memory_mb=parameters.splitter_memory_mb,
         settings=_settings(made),
         allowed=allowed,
+        may_recur=True,  # Consumers may send a message back to the source queue any number of times.
     )
     triggers = {}
     for queues in made.queues:
@@ -352,10 +352,7 @@ def _splitter(made: Splitting) -> tuple[lambda_.Function, Mapping[str, lambda_.E
             queues.id,
             function,
             queues.source,
-            batch=parameters.batch_size,
-            window_s=parameters.batching_window_s,
-            fifo=queues.parameters.fifo,
-            concurrency=parameters.max_concurrency,
+            reading=parameters.reading(queues.parameters),
             enabled=not queues.parameters.consumers,  # the control function enables triggers of re-pointed queues
         )
     return function, triggers
@@ -390,11 +387,9 @@ def _control(made: Splitting, triggers: Mapping[str, lambda_.EventSourceMapping]
         ),
         allowed=[*_control_statements(made), *about_consumers],
         failures=state.dead_letters,
-        # While sessions live, each tick sends the next one. Lambda would treat that as a runaway loop:
-        # https://docs.aws.amazon.com/lambda/latest/dg/invocation-recursion.html
-        recursive_loop=lambda_.RecursiveLoop.ALLOW,
+        may_recur=True,  # While sessions live, each tick sends the next one.
     )
-    trigger("Control", function, state.control_queue, concurrency=None)
+    trigger("Control", function, state.control_queue, reading=Reading())
     every_minute(function, to_builtins(SweepQueues()))
     return function
 

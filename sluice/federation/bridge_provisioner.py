@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import UNSET
 
+from sluice.aws_rules import MAX_UNWINDOWED_BATCH, MIN_CONCURRENCY
 from sluice.dead_letter_reasons import ROUTE_GONE
 from sluice.errors import BadBinding, BadConfiguration, CallFailed, MappingGone, QueueGone
 from sluice.federation.exchange_store import (
@@ -36,8 +37,6 @@ if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type 
 
 SITE_TAG = "sluice:site"  # tag of each queue that is created at run time: the site that owns it
 BRIDGE_QUEUE_PREFIX = "sluice-bridge-"
-FIFO_BATCH = 10
-LEAST_CONCURRENCY = 2  # Lambda's minimum for an event source mapping
 RETENTION = "MessageRetentionPeriod"
 DIFFERS = frozenset({"QueueNameExists", "QueueAlreadyExists"})  # SQS's codes for existing queues with other attributes
 NAME_CHARACTERS = 24  # length of the hash in a bridge queue's name
@@ -51,15 +50,15 @@ def bridge_queue_name(tag: str, bridge: Bridge, *, stage: str | None = None) -> 
 
 def choose_scaling(bridges: Sequence[BridgeRecord], queue: str) -> MappingScaling:
     """Return a mapping's batch size and concurrency: the strictest values of the bridges that read the queue."""
-    batch_size, max_concurrency = FIFO_BATCH if queue.endswith(FIFO_SUFFIX) else MAX_SYNC, list[int]()
+    batch_size, max_concurrency = MAX_UNWINDOWED_BATCH if queue.endswith(FIFO_SUFFIX) else MAX_SYNC, list[int]()
     for bridge in (record.bridge for record in bridges):
         rate = MAX_SYNC if bridge.rate is UNSET else bridge.rate  # a batch has at most one second's messages
         batch_size = min(batch_size, bridge.sync, rate, max(1, bridge.credit // 2) if bridge.credit else MAX_SYNC)
     for bridge in (record.bridge for record in bridges):
         if bridge.credit:
-            max_concurrency.append(max(LEAST_CONCURRENCY, bridge.credit // batch_size))
+            max_concurrency.append(max(MIN_CONCURRENCY, bridge.credit // batch_size))
         if bridge.rate is not UNSET:
-            max_concurrency.append(LEAST_CONCURRENCY)
+            max_concurrency.append(MIN_CONCURRENCY)
     return MappingScaling(batch_size=batch_size, max_concurrency=min(max_concurrency, default=None))
 
 

@@ -123,9 +123,11 @@ class Deployer:
 
     def assembly(self, stage: str | None = None) -> Assembly:
         """Return the cached assembly of a stage, or synthesize it."""
-        # The bundles have to fit this machine's processor and interpreter, which run the functions.
+        # The bundles have to fit this machine's processor and interpreter, which run the functions. With AWS's
+        # concurrency, a burst of messages would start more processes than a machine can run.
+        concurrency = dict.fromkeys(("sluice.splitting.max_concurrency", "sluice.federation.max_concurrency"), "10")
         at_stage = {"sluice.stage": stage} if stage else {}
-        own = {"sluice.architecture": "local", "sluice.operations.dashboard": "true", **at_stage}
+        own = {"sluice.architecture": "local", "sluice.operations.dashboard": "true", **concurrency, **at_stage}
         parameters = {**own, **self.context}
         context = {name: value if isinstance(value, str) else json.dumps(value) for name, value in parameters.items()}
         key = assemblies.assembly_key(context)

@@ -12,6 +12,7 @@ from sluice.errors import BadRoute, Malformed
 from sluice.federation.declared import Declared
 from sluice.federation.links.peers import Peer, check_peer
 from sluice.parameters import values as v
+from sluice.parameters.event_sources import Profile, Reading
 from sluice.parameters.values import InconsistentParameter, Model, param
 
 DECLARED_MAX_BYTES = 16_000  # size limit as JSON: a share of the 40 KB for a function's settings
@@ -116,16 +117,36 @@ class FederationParameters(Model):
         ge=0,
         le=600,
     )
-    batch_size: v.Batch = param(
-        100, "Most messages of a standard ingress queue per invocation. FIFO queues: always at most 10"
+    profile: Profile = param(
+        Profile.LATENCY,
+        "How the exchange function reads standard ingress queues. `latency`: at once, at most 10 messages per "
+        "invocation; `throughput`: in batches of `batch_size`, which cost less and wait for `batching_window_s`",
     )
-    batching_window_s: v.Window = param(1, "Seconds that Lambda waits to fill a batch from a standard ingress queue")
+    batch_size: v.Batch = param(
+        100,
+        "Most messages of a standard ingress queue per invocation, with profile `throughput`. Otherwise: at most 10",
+    )
+    batching_window_s: v.Window = param(
+        1,
+        "Seconds that Lambda waits to fill a batch, with profile `throughput`. AWS requires 1 or more if "
+        "`batch_size` is over 10",
+    )
     max_concurrency: v.Concurrency = param(
-        10, "Most concurrent executions of the exchange function for one ingress queue"
+        50, "Most concurrent executions of the exchange function for one ingress queue"
     )
     exchange_memory_mb: v.Memory = param(512, "Memory of the exchange function, in MB")
     bridge_memory_mb: v.Memory = param(512, "Memory of the bridge function, in MB")
     links_memory_mb: v.Memory = param(256, "Memory of the links function, in MB")
+
+    def reading(self, *, fifo: bool) -> Reading:
+        """Return how the exchange function's event source mapping reads an ingress queue."""
+        return Reading.of_profile(
+            self.profile,
+            fifo=fifo,
+            batch_size=self.batch_size,
+            window_s=self.batching_window_s,
+            max_concurrency=self.max_concurrency,
+        )
 
     @property
     def known_peers(self) -> tuple[Peer, ...]:
@@ -158,6 +179,7 @@ class FederationParameters(Model):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
+        Reading(batch_size=self.batch_size, window_s=self.batching_window_s)
         v.check_names("queues", [v.name_with_queue_type(queue.name, fifo=queue.fifo) for queue in self.queues])
         pairs = (1 + len(self.peer_accounts)) * (1 + len(self.peer_stages))
         if self.peer_stages and pairs > MAX_PEER_PLACES:

@@ -7,6 +7,7 @@ from pydantic import model_validator
 from sluice.codec import encode
 from sluice.parameters import values as v
 from sluice.parameters.consumers import MAX_CONSUMERS, ConsumerParameters, to_targets
+from sluice.parameters.event_sources import Profile, Reading
 from sluice.parameters.values import InconsistentParameter, Model, param
 from sluice.splitting.filters.values import MAX_SESSIONS, Mode
 from sluice.splitting.operations import MAX_TIME_LIMIT_S
@@ -24,6 +25,11 @@ class SplitQueueParameters(Model):
 
     queue_id: v.QueueId = param(..., "Name that users select the queue by")
     fifo: bool = param(False, "Whether the queue is FIFO")
+    profile: Profile = param(
+        Profile.LATENCY,
+        "How the splitter reads a standard queue. `latency`: at once, at most 10 messages per invocation; "
+        "`throughput`: in batches of `batch_size`, which cost less and wait for `batching_window_s`",
+    )
     sns: bool = param(
         False, "Whether bodies are SNS notifications. If so, filters see the attributes in the notification"
     )
@@ -129,10 +135,15 @@ class SplittingParameters(Model):
         (PIPELINE_QUEUE,), "Queues that can be split; the fields of an entry are listed above", max_length=15
     )
     batch_size: v.Batch = param(
-        1_000, "Most messages of a standard queue per invocation of the splitter. FIFO queues: always at most 10"
+        1_000,
+        "Most messages per invocation of the splitter, for queues with profile `throughput`. Others: at most 10",
     )
-    batching_window_s: v.Window = param(1, "Seconds that Lambda waits to fill a batch from a standard queue")
-    max_concurrency: v.Concurrency = param(10, "Most concurrent executions of the splitter for one queue")
+    batching_window_s: v.Window = param(
+        1,
+        "Seconds that Lambda waits to fill a batch, for queues with profile `throughput`. AWS requires 1 or more if "
+        "`batch_size` is over 10",
+    )
+    max_concurrency: v.Concurrency = param(50, "Most concurrent executions of the splitter for one queue")
     counts_settle_s: int = param(
         60,
         "Seconds after a session ends in which SQS's count of its queue is not trusted: counts lag by up to a minute",
@@ -151,6 +162,7 @@ class SplittingParameters(Model):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
+        Reading(batch_size=self.batch_size, window_s=self.batching_window_s)
         ids = [queue.queue_id for queue in self.queues]
         if len(set(ids)) < len(ids):
             raise InconsistentParameter("queues", f"a queue_id is listed twice: {', '.join(ids)}")
@@ -178,3 +190,13 @@ class SplittingParameters(Model):
                 "policies", f"all policies have {size} bytes as JSON, more than {POLICIES_MAX_BYTES}"
             )
         return self
+
+    def reading(self, queue: SplitQueueParameters) -> Reading:
+        """Return how the splitter's event source mapping reads a queue's source."""
+        return Reading.of_profile(
+            queue.profile,
+            fifo=queue.fifo,
+            batch_size=self.batch_size,
+            window_s=self.batching_window_s,
+            max_concurrency=self.max_concurrency,
+        )

@@ -8,9 +8,10 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
+from sluice.aws_rules import AWS_KEY, find_sender_fault
+
 SPLITTER_TIMEOUT_S = 20
 LEAST_RECEIVES = 5
-OWN_KEY = "alias/aws/sqs"  # AWS's own key, which needs no permissions
 # The permissions of the splitter and the control function on a split's queues, and on their keys.
 CONSUMED = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes", "ChangeMessageVisibility")
 DESCRIBED = ("GetQueueAttributes", "ListQueueTags")
@@ -47,11 +48,12 @@ class Remark:
 
 
 def remarks(
-    queues: Collection[AdoptedQueue], *, region: str, window_s: int, key_arns: Collection[str]
+    queues: Collection[AdoptedQueue], *, region: str, window_s: int, key_arns: Collection[str], is_notified: bool
 ) -> Iterator[Remark]:
     """Yield the problems of adopting these queues for one split.
 
     `region` is the site's, `window_s` a batch's longest wait, `key_arns` are the keys that its functions may use.
+    `is_notified` if SNS or S3 sends to the source.
     """
     for queue in queues:
         if queue.region != region:
@@ -60,6 +62,9 @@ def remarks(
             )
         if queue.role == SOURCE:
             yield from _of_source(queue, window_s=window_s)
+            fault = find_sender_fault(queue.attributes) if is_notified else None
+            if fault is not None:
+                yield Remark(queue=queue.arn, text=fault)
         yield from _of_key(queue, key_arns)
     by_role = {queue.role: queue for queue in queues}
     if SOURCE in by_role and MAIN in by_role:
@@ -90,8 +95,8 @@ def _of_source(queue: AdoptedQueue, *, window_s: int) -> Iterator[Remark]:
 
 
 def _of_key(queue: AdoptedQueue, key_arns: Collection[str]) -> Iterator[Remark]:
-    key = queue.attributes.get("KmsMasterKeyId", OWN_KEY)
-    if key == OWN_KEY or any(key in {arn, arn.rpartition("/")[2]} for arn in key_arns):
+    key = queue.attributes.get("KmsMasterKeyId", AWS_KEY)
+    if key == AWS_KEY or any(key in {arn, arn.rpartition("/")[2]} for arn in key_arns):
         return
     text = f"it is encrypted with {key}: the functions may use it once its key's ARN is in splitting.kms_key_arns"
     yield Remark(queue=queue.arn, text=text, refuses="alias/" not in key)

@@ -8,7 +8,8 @@ import boto3
 import pytest
 from botocore.stub import ANY, Stubber
 
-from sluice.aws.federation.mappings import MAX_UNWINDOWED, WINDOW_S, BridgeMappings, switch_on_peer_mappings
+from sluice.aws.federation.mappings import WINDOW_S, BridgeMappings, switch_on_peer_mappings
+from sluice.aws_rules import MAX_UNWINDOWED_BATCH
 from sluice.errors import CallFailed, MappingGone
 from sluice.federation.links.links import MappingScaling
 from tests.federation_fakes import FakeMappings
@@ -87,7 +88,7 @@ CREATED = {
     [
         (10, None, {}),
         (1, 2, {"ScalingConfig": {"MaximumConcurrency": 2}}),
-        (MAX_UNWINDOWED + 1, None, {"MaximumBatchingWindowInSeconds": WINDOW_S}),
+        (MAX_UNWINDOWED_BATCH + 1, None, {"MaximumBatchingWindowInSeconds": WINDOW_S}),
     ],
 )
 def test_a_mapping_is_made_as_asked(
@@ -133,9 +134,9 @@ def test_one_that_is_changing_is_waited_for(scripted: Scripted) -> None:
         ("q.fifo", TEN, {"BatchSize": 10, "ScalingConfig": {}}),
         (
             "q",
-            MappingScaling(batch_size=MAX_UNWINDOWED + 1, max_concurrency=2),
+            MappingScaling(batch_size=MAX_UNWINDOWED_BATCH + 1, max_concurrency=2),
             {
-                "BatchSize": MAX_UNWINDOWED + 1,
+                "BatchSize": MAX_UNWINDOWED_BATCH + 1,
                 "MaximumBatchingWindowInSeconds": WINDOW_S,
                 "ScalingConfig": {"MaximumConcurrency": 2},
             },

@@ -67,9 +67,11 @@ LESSER: Mapping[str, str] = {
 }
 # A second deployment changes triggers that are in use.
 CHANGED: Mapping[str, str] = {
-    f"sluice.{section}.{name}": value
-    for section in ("splitting", "federation")
-    for name, value in (("max_concurrency", "5"), ("batch_size", "50"))
+    "sluice.splitting.max_concurrency": "5",
+    "sluice.splitting.batch_size": "5",
+    "sluice.federation.max_concurrency": "5",
+    "sluice.federation.profile": "throughput",
+    "sluice.federation.batch_size": "50",
 }
 # By a run's limits, and by twice of what it is expected to do: both stages' fifteen triggers and thirty alarms as long
 # as a run may take; a driver and four executors, which take some minutes to start and end, for a quarter of an hour;

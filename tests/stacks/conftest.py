@@ -42,6 +42,7 @@ OTHERWISE: Mapping[str, object] = {
     "sluice.splitting.kms_key_arns": [KEY_ARN],
     "sluice.splitting.s3_bucket_arns": ["arn:aws:s3:::bucket"],
     "sluice.federation.tag": "frankfurt",
+    "sluice.federation.profile": "throughput",
     "sluice.federation.batching_window_s": 300,
     "sluice.pipeline.worker_vcpu": 2,
     "sluice.pipeline.worker_memory_gb": 8,

@@ -97,6 +97,15 @@ def test_every_queue_has_dead_letters_of_its_own_kind_and_time_for_a_batch(feder
         assert found[name]["VisibilityTimeout"] >= 6 * timeout_s + window_s
 
 
+def test_an_ingress_is_read_at_once_by_default(federated: Templates) -> None:
+    found = {
+        (each["BatchSize"], each["MaximumBatchingWindowInSeconds"])
+        for name, each in triggers(federated).items()
+        if name in {"FederationIngress", "FederationLinkIngress"}
+    }
+    assert found == {(10, 0)}
+
+
 def test_an_ingress_leaves_time_for_the_window_that_its_trigger_waits(otherwise: Templates) -> None:
     timeouts = {
         id_: function["Properties"]["Timeout"]
@@ -105,7 +114,7 @@ def test_an_ingress_leaves_time_for_the_window_that_its_trigger_waits(otherwise:
     queues = resources(otherwise.state, "AWS::SQS::Queue")
     visibility = {id_[:-8]: queue["Properties"].get("VisibilityTimeout") for id_, queue in queues.items()}
     ingress = triggers(otherwise)["FederationIngress"]
-    assert ingress["MaximumBatchingWindowInSeconds"] == 300
+    assert (ingress["BatchSize"], ingress["MaximumBatchingWindowInSeconds"]) == (100, 300)
     assert visibility["FederationIngress"] == 6 * timeouts[ingress["FunctionName"]["Ref"]] + 300
 
 
@@ -220,3 +229,14 @@ def test_commands_find_each_bound_queue_by_an_output_that_says_its_name(federate
 
 def test_an_exchange_with_fifo_queues_and_peers_has_no_physical_name(federated: Templates) -> None:
     assert physical_names(federated.federation) == set()
+
+
+def test_messages_may_pass_a_function_more_than_sixteen_times_in_one_trace(federated: Templates) -> None:
+    """Lambda ends what it takes for a loop: applications may publish what they receive, link by link."""
+    looping = {
+        readable(id_)
+        for template in (federated.federation, federated.splitting)
+        for id_, function in resources(template, "AWS::Lambda::Function").items()
+        if function["Properties"].get("RecursiveLoop") == "Allow"
+    }
+    assert looping == {"Exchange", "Bridge", "Links", "Splitter", "Control"}

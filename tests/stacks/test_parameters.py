@@ -474,3 +474,11 @@ def test_a_standard_exchange_for_events_isnt_declared_again() -> None:
     )
     assert read.declared.exchanges == ()
     assert read.declared.bindings == ()
+
+
+@pytest.mark.parametrize("section", ["splitting", "federation"])
+def test_a_large_batch_has_a_window(section: str) -> None:
+    batches = {f"sluice.{section}.batch_size": 11, f"sluice.{section}.batching_window_s": 0}
+    with pytest.raises(BadParameter, match=rf"sluice\.{section}\.batching_window_s: a batch of 11 messages"):
+        Parameters.from_context(batches)
+    Parameters.from_context({**batches, f"sluice.{section}.batch_size": 10})

@@ -145,10 +145,20 @@ def test_every_trigger_reports_partial_failures(split: Templates) -> None:
     assert all(trigger["FunctionResponseTypes"] == ["ReportBatchItemFailures"] for trigger in found.values())
 
 
-def test_standard_queues_come_in_large_batches_and_fifo_queues_in_tens_without_a_window(split: Templates) -> None:
-    standard, fifo = triggers(split)["SplitaSource"], triggers(split)["SplitbfifoSource"]
-    assert (standard["BatchSize"], standard["MaximumBatchingWindowInSeconds"]) == (1000, 1)
-    assert (fifo["BatchSize"], fifo.get("MaximumBatchingWindowInSeconds")) == (10, None)
+def test_a_queue_is_read_at_once_unless_its_profile_is_throughput(synth: Callable[..., Templates]) -> None:
+    queues = [
+        {"queue_id": "a"},
+        {"queue_id": "b", "profile": "throughput"},
+        {"queue_id": "c", "profile": "throughput", "fifo": True},
+    ]
+    found = triggers(synth(**{"sluice.splitting.queues": queues}))
+    read = {name: (each["BatchSize"], each.get("MaximumBatchingWindowInSeconds")) for name, each in found.items()}
+    assert read == {
+        "SplitaSource": (10, 0),
+        "SplitbSource": (1000, 1),
+        "SplitcfifoSource": (10, None),
+        "ControlQueue": (10, None),
+    }
 
 
 def test_a_message_stays_invisible_for_six_times_the_functions_timeout(split: Templates) -> None:

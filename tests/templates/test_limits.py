@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sluice.aws_rules import find_mapping_fault
 from tests.templates.assembly import Assembly, Resource
 from tests.templates.conftest import Assemblies
 from tests.templates.parameter_sets import DEFAULTS, MANY, MAXIMUM, SETS, ParameterSet
@@ -111,6 +112,20 @@ def measured(assembly: Assembly) -> Mapping[str, tuple[int, int]]:
 def test_nothing_is_larger_than_aws_takes_it(assemblies: Assemblies, given: ParameterSet) -> None:
     sizes = measured(assemblies(given)).items()
     assert {name: (size, most) for name, (size, most) in sizes if size > most} == {}
+
+
+@pytest.mark.parametrize("given", SETS, ids=lambda given: given.name)
+def test_event_source_mappings_have_properties_that_fit_together(assemblies: Assemblies, given: ParameterSet) -> None:
+    assembly = assemblies(given)
+    mappings = [
+        (name_of(each), assembly.plain(each.stack, each.properties["EventSourceArn"]), each.properties)
+        for each in assembly.resources("AWS::Lambda::EventSourceMapping")
+    ]
+    faults = {
+        name: find_mapping_fault(each, fifo=arn.endswith(".fifo")) for name, arn, each in mappings if ":sqs:" in arn
+    }
+    assert faults
+    assert {name: fault for name, fault in faults.items() if fault is not None} == {}
 
 
 def test_roles_that_name_much_have_policies_beside_their_own(assemblies: Assemblies) -> None:

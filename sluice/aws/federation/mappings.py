@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sluice.aws.clients import calls
+from sluice.aws_rules import MAX_UNWINDOWED_BATCH
 from sluice.errors import CallFailed, MappingGone
 from sluice.federation.links.links import MappingScaling
 from sluice.message import FIFO_SUFFIX
@@ -17,7 +18,6 @@ if TYPE_CHECKING:  # boto3-stubs are only installed for the type checker
 EXISTS = "ResourceConflictException"
 GONE = "ResourceNotFoundException"
 BUSY = "ResourceInUseException"
-MAX_UNWINDOWED = 10  # messages; Lambda requires a batching window for larger batches
 WINDOW_S = 1
 
 
@@ -119,7 +119,7 @@ def _pace_options(queue: str, pace: MappingScaling) -> dict[str, Any]:
     scaling = {} if pace.max_concurrency is None else {"MaximumConcurrency": pace.max_concurrency}
     options: dict[str, Any] = {"BatchSize": pace.batch_size, "ScalingConfig": scaling}
     if not queue.endswith(FIFO_SUFFIX):  # FIFO queues' mappings have no batching window
-        options["MaximumBatchingWindowInSeconds"] = WINDOW_S if pace.batch_size > MAX_UNWINDOWED else 0
+        options["MaximumBatchingWindowInSeconds"] = WINDOW_S if pace.batch_size > MAX_UNWINDOWED_BATCH else 0
     return options
 
 

@@ -164,7 +164,13 @@ def _check_adopted(connection: Connection, adopted: Mapping[str, str], registrat
     """Note the problems of adopting the queues. Raises `BadRegistration` if that would fail or lose messages."""
     queues = [read_adopted_queue(connection, role, arn) for role, arn in adopted.items()]
     problems = list(
-        remarks(queues, region=connection.region, window_s=registration.window_s, key_arns=registration.keys)
+        remarks(
+            queues,
+            region=connection.region,
+            window_s=registration.window_s,
+            key_arns=registration.keys,
+            is_notified=registration.is_notified,
+        )
     )
     for remark in problems:
         print_note(f"{remark.queue}: {remark.text}")

@@ -15,11 +15,15 @@ class BadRegistration(BadConfiguration):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """The content of cdk.json with one more queue. `keys` are KMS key ARNs, `window_s` is the batching window."""
+    """The content of cdk.json with one more queue. `keys` are KMS key ARNs, `window_s` is the batching window.
+
+    `is_notified` if SNS or S3 sends to the queue.
+    """
 
     document: Mapping[str, Any]
     window_s: int
     keys: Collection[str]
+    is_notified: bool
 
 
 def add_queue(cdk_json: Path, queue: Mapping[str, Any]) -> Registration:
@@ -33,9 +37,13 @@ def add_queue(cdk_json: Path, queue: Mapping[str, Any]) -> Registration:
         raise BadRegistration(f"{cdk_json}: not this project's cdk.json ({type(error).__name__}: {error})") from error
     splitting["queues"] = [*splitting.get("queues", []), dict(queue)]
     splitting_parameters = Parameters.from_context(document["context"]).splitting
-    fifo = splitting_parameters.queues[-1].fifo
-    window_s = 0 if fifo else splitting_parameters.batching_window_s
-    return Registration(document=document, window_s=window_s, keys=splitting_parameters.kms_key_arns)
+    added = splitting_parameters.queues[-1]
+    return Registration(
+        document=document,
+        window_s=splitting_parameters.reading(added).window_s or 0,
+        keys=splitting_parameters.kms_key_arns,
+        is_notified=added.sns or added.s3_event,
+    )
 
 
 def build_section(queues: Collection[Mapping[str, Any]]) -> Mapping[str, Any]:

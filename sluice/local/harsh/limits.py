@@ -10,6 +10,8 @@ import ministack.services.cloudformation.provisioners
 import ministack.services.lambda_svc
 import ministack.services.sqs
 
+from sluice.aws_rules import find_mapping_fault
+
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-queues.html
 QUEUE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 FIFO_NAME = re.compile(r"(?=.{6,80}$)[A-Za-z0-9_-]+\.fifo")
@@ -46,8 +48,6 @@ ATTRIBUTE_NAME = re.compile(r"(?!\.)(?!.*\.\.)(?!.*\.$)(?!(?i:aws|amazon)\.)[A-Z
 ATTRIBUTE_TYPE = re.compile(r"(?=.{1,256}$)(?:String|Number|Binary)(?:\..*)?")
 # https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
 ENVIRONMENT_BYTES = 4096
-# https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
-BATCH, FIFO_BATCH = 10_000, 10
 
 
 def enforce_queue_limits() -> None:
@@ -111,11 +111,7 @@ def enforce_function_limits() -> None:
 
 
 def enforce_mapping_limits() -> None:
-    """Refuse a queue's mapping whose batches Lambda can't fill, by API and by CloudFormation.
-
-    "When you set BatchSize to a value greater than 10, you must set MaximumBatchingWindowInSeconds to at least 1", and
-    FIFO queues have neither. https://docs.aws.amazon.com/lambda/latest/api/API_CreateEventSourceMapping.html
-    """
+    """Refuse a queue's mapping that `find_mapping_fault` refuses, by API and by CloudFormation."""
     functions, provisioners = ministack.services.lambda_svc, ministack.services.cloudformation.provisioners
     create, update = functions._create_esm, functions._update_esm  # noqa: SLF001 - no public hook
     table = provisioners._RESOURCE_HANDLERS["AWS::Lambda::EventSourceMapping"]  # noqa: SLF001 - see above
@@ -241,21 +237,10 @@ def _size(message: Mapping[str, Any]) -> int:
 
 
 def _batch_refusal(properties: Mapping[str, Any]) -> tuple[str, str, int] | None:
-    """Apply the limits of queues' batches; other sources have others."""
+    """Apply the rules for queues' mappings; other sources have others."""
     source = str(properties.get("EventSourceArn", ""))
-    size = int(properties.get("BatchSize") or FIFO_BATCH)
-    window_s = int(properties.get("MaximumBatchingWindowInSeconds") or 0)
-    if ":sqs:" not in source:
-        return None
-    if source.endswith(".fifo") and (window_s or size > FIFO_BATCH):
-        text = f"A FIFO queue's BatchSize is at most {FIFO_BATCH}, and it has no MaximumBatchingWindowInSeconds."
-    elif size > BATCH:
-        text = f"BatchSize is at most {BATCH}."
-    elif size > FIFO_BATCH and not window_s:
-        text = f"MaximumBatchingWindowInSeconds must be greater than 0 if BatchSize is greater than {FIFO_BATCH}."
-    else:
-        return None
-    return "InvalidParameterValueException", text, 400
+    fault = find_mapping_fault(properties, fifo=source.endswith(".fifo")) if ":sqs:" in source else None
+    return None if fault is None else ("InvalidParameterValueException", fault, 400)
 
 
 def _environment_refusal(properties: Mapping[str, Any]) -> tuple[str, str, int] | None:

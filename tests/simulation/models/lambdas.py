@@ -12,12 +12,12 @@ from itertools import count
 from math import inf
 from typing import Any
 
+from sluice.aws_rules import find_mapping_fault
 from tests.simulation.kernel.faults import Kind
 from tests.simulation.kernel.scheduler import Actor, Killed
 from tests.simulation.models.errors import ServiceError
 from tests.simulation.models.queues import Queue, Stored
 
-MAX_UNWINDOWED = 10
 RETRIES_S = (60.0, 120.0)  # after which an asynchronous event that failed is tried again
 COLD_S = 0.4
 WARM_S = 0.003
@@ -344,9 +344,9 @@ class Lambdas:
         queue, function = self.world.sqs.by_arn.get(EventSourceArn), self._function(FunctionName)
         if queue is None or self.world.now - queue.made_at < self.world.faults.new_queue_hidden_s:
             raise ServiceError("InvalidParameterValueException", "Error occurred while ReceiveMessage. does not exist")
+        if fault := find_mapping_fault({"BatchSize": BatchSize, **options}, fifo=queue.fifo):
+            raise ServiceError("InvalidParameterValueException", fault)
         window_s = float(options.get("MaximumBatchingWindowInSeconds", 0))
-        if BatchSize > MAX_UNWINDOWED and (not window_s or queue.fifo):
-            raise ServiceError("InvalidParameterValueException", "Maximum batch window must be greater than 0")
         for standing in self.triggers.values():
             if standing.queue is queue and standing.function is function:
                 raise ServiceError("ResourceConflictException", "An event source mapping already exists", status=409)

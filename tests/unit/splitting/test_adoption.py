@@ -15,8 +15,10 @@ def queue(role: str = SOURCE, *, readers: tuple[str, ...] = (), **attributes: st
     return AdoptedQueue(role=role, arn=f"{ARN}{role[:4]}", attributes=WELL | attributes, readers=readers)
 
 
-def said(*queues: AdoptedQueue, region: str = "eu-central-1", keys: tuple[str, ...] = ()) -> list[tuple[bool, str]]:
-    found = remarks(queues, region=region, window_s=1, key_arns=keys)
+def said(
+    *queues: AdoptedQueue, region: str = "eu-central-1", keys: tuple[str, ...] = (), notified: bool = False
+) -> list[tuple[bool, str]]:
+    found = remarks(queues, region=region, window_s=1, key_arns=keys, is_notified=notified)
     return [(remark.refuses, f"{remark.queue}: {remark.text}") for remark in found]
 
 
@@ -52,6 +54,15 @@ def test_what_is_against_a_queue_is_said(adopted: AdoptedQueue, refuses: bool, w
 @pytest.mark.parametrize("named", [KEY, "1234abcd"])
 def test_a_key_that_the_functions_may_use_is_fine(named: str):
     assert said(queue(KmsMasterKeyId=named), keys=(KEY,)) == []
+
+
+def test_topics_and_buckets_cannot_send_to_a_source_that_is_encrypted_with_aws_s_own_key():
+    with_own_key = queue(KmsMasterKeyId="alias/aws/sqs"), queue(MAIN, KmsMasterKeyId="alias/aws/sqs")
+    [(refuses, text)] = said(*with_own_key, notified=True)
+    assert refuses
+    assert f"{ARN}sour" in text
+    assert "alias/aws/sqs" in text
+    assert said(queue(KmsMasterKeyId=KEY), keys=(KEY,), notified=True) == []
 
 
 def test_a_main_queue_may_have_any_visibility_and_readers():
