@@ -1,4 +1,4 @@
-"""Shared bootstrap of the Lambda functions: reads settings, reports failed messages, sends operations.
+"""Shared bootstrap of the Lambda functions: reads settings and events, reports failed messages, sends operations.
 
 Importing this module has no side effects. A handler creates its dependencies at its environment's first invocation.
 """
@@ -14,10 +14,11 @@ from sluice.aws.clients import sqs_client
 from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.parameters import read_parameters
 from sluice.aws.queues import ReceivedQueues, SqsQueues
-from sluice.aws.records import AGAIN_AFTER_S, Reporter
+from sluice.aws.records import AGAIN_AFTER_S, Batch, Reporter
 from sluice.codec import encode
+from sluice.errors import BadRequest
 from sluice.message import Message
-from sluice.operations import Operation
+from sluice.operations import READER, Operation, parse_request
 from sluice.settings import Settings
 
 S = TypeVar("S", bound=Settings)
@@ -26,6 +27,28 @@ S = TypeVar("S", bound=Settings)
 def read_settings(kind: type[S]) -> S:
     """Read a function's settings from environment variables and Parameter Store. Raises `BadSetting`."""
     return kind.read(os.environ, read_parameters)
+
+
+def parse_event(event: Any, context: LambdaContext, operations: Any) -> Any:
+    """Parse a queue's `Batch`, or an operation. Through the readers' alias only operations that read are accepted.
+
+    Lambda doesn't tell a function who invokes it, but by which ARN, for which IAM has checked the caller's permission.
+    https://docs.aws.amazon.com/lambda/latest/dg/python-context.html
+
+    Raises `BadRequest`. `operations` is a union of `Operation`s.
+    """
+    # The name of a function is the seventh part, and an alias, if there is one, the eighth.
+    is_reader = context.invoked_function_arn.split(":")[7:] == [READER]
+    batch = None if is_reader else Batch.try_parse(event)
+    if batch is not None:
+        return batch
+    operation = parse_request(event, operations)
+    if is_reader and not operation.only_reads:
+        raise BadRequest(
+            f"{operation.__struct_config__.tag}: these credentials may only read; changes need lambda:InvokeFunction "
+            f"on the function itself, not on its alias {READER}"
+        )
+    return operation
 
 
 def make_reporter(

@@ -15,12 +15,17 @@ from sluice.codec import Struct, convert, decode, encode
 from sluice.errors import BadRequest, Malformed, RequestRefused
 
 R = TypeVar("R")
+READER = "reader"  # the alias of a function through which it accepts only operations that read
 
 
 class Operation(Struct, Generic[R], frozen=True, kw_only=True, tag_field="op"):
-    """A request to a function. `changes` says whether the operation may leave work for the next reconciliation."""
+    """A request to a function. `changes` says whether the operation may leave work for the next reconciliation.
+
+    `only_reads` says that it changes nothing, so that readers may request it; that has to be declared.
+    """
 
     changes: ClassVar[bool] = False
+    only_reads: ClassVar[bool] = False
 
 
 class QueueDepth(Struct, frozen=True, kw_only=True):

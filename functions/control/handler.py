@@ -13,7 +13,7 @@ import msgspec
 from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from functions.bootstrap import ask, make_reporter, read_settings, time_is_left
+from functions.bootstrap import ask, make_reporter, parse_event, read_settings, time_is_left
 from sluice.aws.clients import dynamodb_client, lambda_client, make_client, now_ms, queue_arn_prefix, sqs_client
 from sluice.aws.metrics import publish
 from sluice.aws.records import Batch, BatchResponse, Reporter
@@ -104,13 +104,13 @@ def dependencies() -> ControlDependencies:
 
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:
     """Serve a batch of the control queue's messages, or one direct request of an operator or the schedule."""
-    batch = Batch.try_parse(event)
-    if batch is not None:
-        return messages(batch, context)
     try:
-        return build_reply(perform(parse_request(event, ControlOperation), context))
+        parsed = parse_event(event, context, ControlOperation)
+        if not isinstance(parsed, Batch):
+            return build_reply(perform(parsed, context))
     except BadConfiguration as error:
         return build_error_reply(error)
+    return messages(parsed, context)
 
 
 def messages(batch: Batch, context: LambdaContext) -> BatchResponse:

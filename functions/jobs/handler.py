@@ -11,13 +11,13 @@ from typing import Any
 from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from functions.bootstrap import read_settings
+from functions.bootstrap import parse_event, read_settings
 from sluice.aws.clients import dynamodb_client, make_client, now_ms
 from sluice.aws.metrics import publish
 from sluice.aws.pipeline.endpoints import Ec2Endpoints
 from sluice.aws.pipeline.jobs import DynamoDesiredStates, EmrRuns
 from sluice.errors import BadConfiguration
-from sluice.operations import build_error_reply, build_reply, parse_request
+from sluice.operations import build_error_reply, build_reply
 from sluice.pipeline.catalogue import Catalogue
 from sluice.pipeline.operations import JobOutcome, JobsOperation
 from sluice.pipeline.reconciler import Reconciler
@@ -49,7 +49,8 @@ def dependencies() -> Reconciler:
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Serve one request of an operator, or of the schedule, which reconciles all jobs."""
     try:
-        result = dependencies().perform(parse_request(event, JobsOperation))
+        operation = parse_event(event, context, JobsOperation)
+        result = dependencies().perform(operation)
     except BadConfiguration as error:
         return build_error_reply(error)
     if isinstance(result, JobOutcome):

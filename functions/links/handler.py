@@ -15,7 +15,7 @@ from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
 from msgspec import UNSET
 
-from functions.bootstrap import ask, make_reporter, read_settings, time_is_left
+from functions.bootstrap import ask, make_reporter, parse_event, read_settings, time_is_left
 from sluice.aws.change_logs import DynamoChangeLog
 from sluice.aws.clients import dynamodb_client, lambda_client, new_id, now_ms, sqs_client
 from sluice.aws.dead_letters import DeadLetters
@@ -39,7 +39,7 @@ from sluice.federation.links.peers import KNOWN_PEERS, build_peer_url_function
 from sluice.federation.links.registry import list_down_routes
 from sluice.federation.links.watch import WATCH, SiteWatch
 from sluice.federation.operation_handler import OperationHandler
-from sluice.federation.operations import OPERATIONS, SweepSite, Tick
+from sluice.federation.operations import OPERATIONS, FederationOperation, SweepSite, Tick
 from sluice.federation.settings import LinksSettings
 from sluice.federation.stored import DocumentStore
 from sluice.message import Message
@@ -190,13 +190,13 @@ def dependencies() -> LinksDependencies:
 
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:
     """Serve a batch of peers' messages, a batch of ticks and reports, or one direct request."""
-    batch = Batch.try_parse(event)
-    if batch is not None:
-        return messages(batch, context)
     try:
-        return build_reply(perform(event, context))
+        parsed = parse_event(event, context, OPERATIONS)
+        if not isinstance(parsed, Batch):
+            return build_reply(perform(parsed, context))
     except (BadConfiguration, SenderFault, QueueGone) as error:
         return build_error_reply(error)
+    return messages(parsed, context)
 
 
 def messages(batch: Batch, context: LambdaContext) -> BatchResponse:
@@ -207,7 +207,7 @@ def messages(batch: Batch, context: LambdaContext) -> BatchResponse:
             if batch.fifo:
                 hear(message, context)
             else:
-                perform(message.body, context)
+                perform(parse_request(message.body, OPERATIONS), context)
         except BadSnapshot:
             raise  # the site's own state is unreadable, so the message may be redelivered
         except BadConfiguration as error:
@@ -229,9 +229,9 @@ def hear(message: Message, context: LambdaContext) -> None:
     finish(registrar, dynamics, made.upkeep(registrar))
 
 
-def perform(request: dict[str, Any] | str, context: LambdaContext) -> object:
+def perform(operation: FederationOperation, context: LambdaContext) -> object:
     """Apply an operation. If it changes the site, reconcile dynamic routes and arm the next tick."""
-    made, operation = dependencies(), parse_request(request, OPERATIONS)
+    made = dependencies()
     registrar = made.registrar(context)
     dynamics, upkeep = (
         DynamicRouteService(registrar=registrar, document=made.documents[DYNAMIC]),

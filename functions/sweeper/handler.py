@@ -7,15 +7,16 @@ from functools import cache, partial
 from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
+from msgspec import to_builtins
 
-from functions.bootstrap import read_settings, time_is_left
+from functions.bootstrap import parse_event, read_settings, time_is_left
 from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, sqs_client
 from sluice.aws.metrics import publish
 from sluice.aws.queues import fetch_depth
 from sluice.aws.rendezvous.dependencies import make_dependencies
 from sluice.aws.rendezvous.waiting import DynamoMailboxStore
 from sluice.errors import BadRequest
-from sluice.operations import build_error_reply, build_reply, parse_request
+from sluice.operations import build_error_reply, build_reply
 from sluice.rendezvous.operations import ShowRendezvous, SweepAnswers, SweeperOperation
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
@@ -45,10 +46,9 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
 
     Two sweeps may run at the same time: a sweep doesn't count a queue that is already deleted.
     """
-    if "op" not in event:
-        return asdict(sweep(SweepAnswers(), context))
+    request = event if "op" in event else to_builtins(SweepAnswers())
     try:
-        operation: SweeperOperation = parse_request(event, SweeperOperation)
+        operation: SweeperOperation = parse_event(request, context, SweeperOperation)
     except BadRequest as error:
         return build_error_reply(error)
     return build_reply(

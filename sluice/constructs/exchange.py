@@ -26,6 +26,7 @@ from sluice.constructs.functions import (
     AT_RUN_TIME,
     CONSUME_ACTIONS,
     Functions,
+    add_reader,
     every_minute,
     queue_arn,
     trigger,
@@ -357,6 +358,7 @@ def _links(made: Exchange, bridge: lambda_.Function) -> lambda_.Function:
     trigger("Links", function, state.links_queue, enabled=False)
     trigger("Ticks", function, state.ticks_queue, reading=Reading())
     every_minute(function, {"op": "sweep"})
+    add_reader(function)
     return function
 
 

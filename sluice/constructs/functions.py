@@ -23,6 +23,7 @@ from sluice.constructs import roles, stored
 from sluice.constructs.alarms import METRICS_NAMESPACE
 from sluice.constructs.roles import Statement, acknowledge, allow
 from sluice.constructs.site_construct import SiteConstruct
+from sluice.operations import READER
 from sluice.parameters import Architecture
 from sluice.parameters.event_sources import Reading
 from sluice.settings import Settings
@@ -213,6 +214,15 @@ def trigger_by_stream(
         on_failure=event_sources.SqsDlq(failures),
         filters=[lambda_.FilterCriteria.filter(dict(pattern)) for pattern in filters],
     )
+
+
+def add_reader(function: lambda_.Function) -> None:
+    """Create the alias that readers may invoke, of the function's unpublished version as all else invokes it.
+
+    https://docs.aws.amazon.com/lambda/latest/api/API_CreateAlias.html
+    """
+    id_ = f"{function.node.id}Reader"
+    lambda_.Alias(parent_scope(function), id_, alias_name=READER, version=function.latest_version)
 
 
 def every_minute(function: lambda_.Function, request: Mapping[str, object] | None = None) -> None:

@@ -30,7 +30,7 @@ from sluice.constructs import roles, storage
 from sluice.constructs.alarms import SPARK_NAMESPACE, Capability, Rule, ours
 from sluice.constructs.exchange import Exchange
 from sluice.constructs.exchange_state import ExchangeState
-from sluice.constructs.functions import Functions, every_minute, log_group
+from sluice.constructs.functions import Functions, add_reader, every_minute, log_group
 from sluice.constructs.network import Network, allow_endpoints, create_network
 from sluice.constructs.roles import Statement, allow, pass_role
 from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parse_parameters
@@ -229,6 +229,7 @@ def _on_emr(made: LandingPipeline, assets: Assets, spark_assets: SparkAssets) ->
         ],
     )
     every_minute(function, to_builtins(ReconcileJobs()))
+    add_reader(function)
     if network.s3_endpoint is not None:
         function.node.add_dependency(network.s3_endpoint)  # the jobs that the function starts need the endpoint
     for name, periods, text in (

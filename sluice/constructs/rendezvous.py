@@ -26,6 +26,7 @@ from sluice.constructs.functions import (
     CONSUME_ACTIONS,
     STREAM_ACTIONS,
     Functions,
+    add_reader,
     every_minute,
     queue_arn,
     trigger,
@@ -320,6 +321,7 @@ def _sweeper(made: Rendezvous) -> lambda_.Function:
         failures=state.dead_letters,
     )
     every_minute(function)
+    add_reader(function)
     return function
 
 

@@ -27,6 +27,7 @@ from sluice.constructs.functions import (
     AT_RUN_TIME,
     CONSUME_ACTIONS,
     Functions,
+    add_reader,
     every_minute,
     queue_arn,
     trigger,
@@ -391,6 +392,7 @@ def _control(made: Splitting, triggers: Mapping[str, lambda_.EventSourceMapping]
     )
     trigger("Control", function, state.control_queue, reading=Reading())
     every_minute(function, to_builtins(SweepQueues()))
+    add_reader(function)
     return function
 
 

@@ -169,23 +169,32 @@ class RedriveResult(Struct, frozen=True, kw_only=True):
 class ShowSite(Operation[SiteView], frozen=True, kw_only=True, tag="site"):
     """Shows the site's objects and their status."""
 
+    only_reads = True
+
 
 class ListExchanges(Operation[ExchangesView], frozen=True, kw_only=True, tag="exchanges"):
     """Lists the site's exchanges, with a single read; `ShowSite` needs several reads."""
+
+    only_reads = True
 
 
 class ListQueues(Operation[QueuesView], frozen=True, kw_only=True, tag="queues"):
     """Lists the site's queues."""
 
+    only_reads = True
+
 
 class ListBindings(Operation[BindingsView], frozen=True, kw_only=True, tag="bindings"):
     """Lists the bindings of one exchange, or of all."""
 
+    only_reads = True
     exchange: str | None = None
 
 
 class ListPaths(Operation[PathsView], frozen=True, kw_only=True, tag="ways"):
     """Lists the paths of dynamic routes; each origin's best path comes first."""
+
+    only_reads = True
 
 
 class Redrive(Operation[RedriveResult], frozen=True, kw_only=True, tag="redrive"):

@@ -9,7 +9,7 @@ from sluice.aws.connections import Connection
 from sluice.aws.deployment import NotUsable, stack_outputs
 from sluice.codec import encode
 from sluice.errors import CallFailed
-from sluice.operations import Operation, R, parse_result
+from sluice.operations import READER, Operation, R, parse_result
 
 SPLITTING = "SluiceSplitting", "ControlFunctionName"
 FEDERATION = "SluiceFederation", "LinksFunctionName"
@@ -36,9 +36,15 @@ class ControlClient:
         return cls(connection, outputs[output])
 
     def ask(self, operation: Operation[R], /) -> R:
-        """Invoke an operation and return its result. Raises `RequestRefused`, `CallFailed`, `Malformed`."""
+        """Invoke an operation and return its result. Raises `RequestRefused`, `CallFailed`, `Malformed`.
+
+        An operation that only reads goes to the readers' alias, which is all that readers may invoke.
+        """
+        qualifier = {"Qualifier": READER} if operation.only_reads else {}
         with calls("Invoke"):
-            response = self.connection.client("lambda").invoke(FunctionName=self.function, Payload=encode(operation))
+            response = self.connection.client("lambda").invoke(
+                FunctionName=self.function, Payload=encode(operation), **qualifier
+            )
         reply: bytes = response["Payload"].read()
         if "FunctionError" in response:
             error = json.loads(reply)

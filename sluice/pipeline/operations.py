@@ -125,6 +125,8 @@ class DrainQueue(Operation[JobOutcome], frozen=True, kw_only=True, tag="drain"):
 class ShowPipeline(Operation[PipelineView], frozen=True, kw_only=True, tag="status"):
     """Return the requested state and the latest runs."""
 
+    only_reads = True
+
 
 StartBatch = StartStatistics | StartCompaction | StartReplay
 JobsOperation = (

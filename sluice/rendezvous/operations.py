@@ -45,6 +45,7 @@ class RendezvousView(Struct, frozen=True, kw_only=True):
 class ShowRendezvous(Operation[RendezvousView], frozen=True, kw_only=True, tag="show"):
     """Show the state of the rendezvous, and the number of messages in these queues, such as the offers queue."""
 
+    only_reads = True
     queues: Annotated[tuple[str, ...], Meta(max_length=MAX_QUEUES)] = ()
 
 

@@ -181,19 +181,26 @@ class KeepSession(Operation[SessionStatus], frozen=True, kw_only=True, tag="hear
 class FindSession(Operation[AnySession], frozen=True, kw_only=True, tag="find"):
     """Show a session, even if it has ended."""
 
+    only_reads = True
     session_id: Text
 
 
 class ListSessions(Operation[SessionsView], frozen=True, kw_only=True, tag="status"):
     """Show all sessions."""
 
+    only_reads = True
+
 
 class ListQueues(Operation[tuple[QueueView, ...]], frozen=True, kw_only=True, tag="list"):
     """Show the queues that can be split."""
 
+    only_reads = True
+
 
 class ShowSplitting(Operation[SplittingView], frozen=True, kw_only=True, tag="show"):
     """Show queues and sessions, as of one time."""
+
+    only_reads = True
 
 
 class TickSessions(Operation[None], frozen=True, kw_only=True, tag="tick"):

@@ -163,7 +163,7 @@ def test_the_sweeper_says_how_much_it_swept(surroundings: Surroundings, capsys: 
     offers.record(OfferRecord(client_id="old", sent_at_ms=sent_at_ms, method=OfferMethod.SQS))
     surroundings.sqs.create_queue(QueueName="snowflake-client-old")
     swept = {"answer_queues": 1, "mailboxes": 0, "failed": 0, "denied": 0, "timed_out": 1}
-    assert call(sweeper.handler, {}) == swept
+    assert call(sweeper.handler, {}) == {"result": swept}
     assert metrics(capsys) == {"AnswerQueuesSwept": 1.0, "OffersTimedOut": 1.0}
 
 
@@ -172,7 +172,7 @@ def test_an_operator_may_have_swept_earlier_but_not_what_a_client_may_still_hear
     sent_at_ms = time.time_ns() // 1_000_000 - 30_000
     offers.record(OfferRecord(client_id="early", sent_at_ms=sent_at_ms, method=OfferMethod.SQS))
     surroundings.sqs.create_queue(QueueName="snowflake-client-early")
-    assert not any(call(sweeper.handler, {}).values())
+    assert not any(call(sweeper.handler, {})["result"].values())
     said = call(sweeper.handler, json.loads(encode(SweepAnswers(older_than_s=60))))
     assert not any(said["result"].values())
     said = call(sweeper.handler, json.loads(encode(SweepAnswers(older_than_s=20))))
@@ -198,7 +198,7 @@ def test_the_sweeper_says_how_the_rendezvous_stands(surroundings: Surroundings) 
 def test_a_sweep_that_finds_nothing_publishes_no_metric(
     surroundings: Surroundings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert not any(call(sweeper.handler, {}).values())
+    assert not any(call(sweeper.handler, {})["result"].values())
     assert "CloudWatchMetrics" not in capsys.readouterr().out
 
 

@@ -102,6 +102,18 @@ def test_parameters_are_asked_for_by_their_names(
     assert found.split(":", 5)[5] == resource
 
 
+@pytest.mark.parametrize(("parameters", "alias"), [({}, ""), ({"Qualifier": ["reader"]}, ":reader")])
+def test_an_alias_is_invoked_by_who_may_invoke_it(
+    monkeypatch: pytest.MonkeyPatch, parameters: dict[str, list[str]], alias: str
+) -> None:
+    monkeypatch.setattr(iam_actions, "extract_resource_arn", iam_actions.extract_resource_arn)
+    monkeypatch.setattr(iam_actions, "request_tag_context", iam_actions.request_tag_context)
+    iam.check_named_resources()
+    path, place = "/2015-03-31/functions/name/invocations", ("us-east-1", "000000000000")
+    found = iam_actions.extract_resource_arn("lambda", "POST", path, {}, b"{}", parameters, *place)
+    assert found == f"arn:aws:lambda:us-east-1:000000000000:function:name{alias}"
+
+
 def test_an_entry_of_a_batch_keeps_its_trace(clouds: TwoClouds) -> None:
     queue = Queue(clouds)
     trace = {"AWSTraceHeader": {"DataType": "String", "StringValue": "Root=1"}}

@@ -125,10 +125,13 @@ def add_function_condition_key() -> None:
 def check_named_resources() -> None:
     """Authorize ECS requests by the service, task or revision in them, and `GetParameters` by its first parameter.
 
-    ministack authorizes ECS requests by the cluster, and `GetParameters` by `*`. AWS does neither: it gives `ListTasks`
-    the cluster as the condition key `ecs:cluster`, and checks every parameter of `GetParameters`.
+    An invocation of an alias is authorized by the alias.
+
+    ministack authorizes ECS requests by the cluster, `GetParameters` by `*`, and invocations by the function. AWS does
+    none of that: it gives `ListTasks` the cluster as the condition key `ecs:cluster`, and checks every parameter.
     https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonelasticcontainerservice.html
     https://docs.aws.amazon.com/service-authorization/latest/reference/list_awssystemsmanager.html
+    https://docs.aws.amazon.com/lambda/latest/dg/lambda-api-permissions-ref.html
     """
     actions, responses = ministack.core.iam_actions, ministack.core.responses
     extract, tags = actions.extract_resource_arn, actions.request_tag_context
@@ -143,7 +146,10 @@ def check_named_resources() -> None:
         if (service, operation) == ("ssm", "GetParameters") and (names := json.loads(body).get("Names")):
             return arn(f"parameter/{str(names[0]).removeprefix('/')}", service)
         if service != "ecs" or operation not in ECS_RESOURCES:
-            return str(extract(service, method, path, headers, body, *more))
+            resource = str(extract(service, method, path, headers, body, *more))
+            is_invocation = service == "lambda" and path.endswith("/invocations")
+            qualifier = ministack.services.lambda_svc._qp_first(more[0], "Qualifier") if is_invocation else ""  # noqa: SLF001 - no public hook
+            return f"{resource}:{qualifier}" if qualifier else resource
         fields = json.loads(body)
         identifiers = {
             name: str(value[0] if isinstance(value, list) else value) for name, value in fields.items() if value
