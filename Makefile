@@ -144,8 +144,9 @@ format: setup ## what the linter can do by itself
 	ruff check --fix
 	ruff format
 
-parameters: setup ## write cdk.json's parameters and the documents' tables of them, from sluice/parameters
+parameters: setup ## write cdk.json's parameters, and the documents' tables of parameters and permissions
 	python -m sluice.parameters.tables
+	python -m sluice.operator.permissions
 
 docs: setup ## the documents as a site, with what is made of the program: build/docs/index.html
 	python -m docs.pictures

@@ -5,6 +5,7 @@ Its import raises the process's limit of recursion: suites that try what is too 
 
 import json
 import queue
+import re
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ import ministack.app
 import pytest
 from ministack.core import iam_actions
 from ministack.core.lambda_runtime import Worker
+from ministack.services.cloudformation import provisioners
 
 from sluice.local.patches import cloud, iam, metrics
 from tests.harsh.two_clouds import TwoClouds, two_clouds
@@ -112,6 +114,16 @@ def test_an_alias_is_invoked_by_who_may_invoke_it(
     path, place = "/2015-03-31/functions/name/invocations", ("us-east-1", "000000000000")
     found = iam_actions.extract_resource_arn("lambda", "POST", path, {}, b"{}", parameters, *place)
     assert found == f"arn:aws:lambda:us-east-1:000000000000:function:name{alias}"
+
+
+def test_a_log_group_is_named_by_its_stack_and_keeps_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers = provisioners._RESOURCE_HANDLERS
+    monkeypatch.setitem(handlers, "AWS::Logs::LogGroup", dict(handlers["AWS::Logs::LogGroup"]))
+    cloud.name_log_groups_as_all_else()
+    handler, days = handlers["AWS::Logs::LogGroup"], {"RetentionInDays": 7}
+    name = handler["create"]("SplitterLogs1", {}, "dev-SluiceSplitting")[0]
+    assert re.fullmatch(r"dev-SluiceSplitting-SplitterLogs1-\w+", name)
+    assert handler["update"](name, {}, days, "dev-SluiceSplitting", logical_id="SplitterLogs1")[0] == name
 
 
 def test_an_entry_of_a_batch_keeps_its_trace(clouds: TwoClouds) -> None:

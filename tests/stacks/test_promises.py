@@ -255,13 +255,13 @@ def test_every_queue_refuses_what_comes_without_tls(templates: Templates) -> Non
 def physical_names(template: Resource) -> set[str]:
     """The names that resources are given; a name that CDK makes of the logical id, for a policy in a user, is none.
 
-    Nor is a parameter's, which begins with its stack's.
+    Nor is a parameter's, which begins with its stack's, or an alias's, which is a part of its function.
     """
     return {
         value
         for id_, resource in template["Resources"].items()
         for key, value in resource.get("Properties", {}).items()
-        if resource["Type"] != "AWS::SSM::Parameter"
+        if resource["Type"] not in {"AWS::SSM::Parameter", "AWS::Lambda::Alias"}
         and key in {"Name", resource["Type"].rsplit("::", 1)[1] + "Name"}
         and value != id_
     }

@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
+from sluice.operator.permissions import EXECUTION_ROLE, build_policy
 from tests.templates.assembly import Assembly
 from tests.templates.conftest import Assemblies
 from tests.templates.iam_reference import EXCEPTIONS, Statement, faults
 from tests.templates.parameter_sets import DEFAULTS, SETS, ParameterSet
 
+OF_SERVICE = {"EMRServerless": "emr-serverless"}  # in a resource's type, and in an action
 QUEUE, TABLE = "arn:aws:sqs:eu-central-1:123456789012:q", "arn:aws:dynamodb:eu-central-1:123456789012:table/t"
 OBJECT, BUCKET = "arn:aws:s3:::b/*", "arn:aws:s3:::b"
 LOGS = "arn:aws:logs:eu-central-1:123456789012:log-group:g:*"
@@ -45,6 +47,15 @@ def test_iam_knows_what_every_statement_says(assemblies: Assemblies, given: Para
     every = list(statements(assemblies(given)))
     assert len(every) > 30
     assert [f"{id_}: {fault}" for id_, each in every for fault in faults(each)] == []
+
+
+@pytest.mark.parametrize("given", SETS, ids=lambda given: given.name)
+def test_the_execution_role_may_make_every_resource(assemblies: Assemblies, given: ParameterSet) -> None:
+    role = build_policy([EXECUTION_ROLE], partition="aws", region="eu-central-1", account="123456789012", stage=None)
+    services = {action.partition(":")[0] for each in role["Statement"] for action in each["Action"]}
+    types = {resource.type for resource in assemblies(given).resources()} - {"AWS::CDK::Metadata"}
+    needed = {OF_SERVICE.get(service := type_.split("::")[1], service.lower()) for type_ in types}
+    assert needed - services == set()
 
 
 def test_every_exception_is_of_a_statement_that_is_there(assemblies: Assemblies) -> None:

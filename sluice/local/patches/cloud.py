@@ -34,6 +34,27 @@ def name_by_region() -> None:
     provisioners._physical_name = physical_by_region  # noqa: SLF001 - see above
 
 
+def name_log_groups_as_all_else() -> None:
+    """Name a log group without a name by its stack, its logical id and a random part.
+
+    ministack names it `/aws/cloudformation/STACK/ID`, which no policy for AWS matches.
+    https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-properties-name.html
+    """
+    provisioners = ministack.services.cloudformation.provisioners
+    handlers = provisioners._RESOURCE_HANDLERS["AWS::Logs::LogGroup"]  # noqa: SLF001 - no public hook
+    create, update = handlers["create"], handlers["update"]
+
+    def create_named(logical_id: str, properties: dict[str, Any], stack_name: str) -> Any:
+        name = provisioners._physical_name(stack_name, logical_id)  # noqa: SLF001 - see above
+        return create(logical_id, {"LogGroupName": name, **properties}, stack_name)
+
+    def update_named(physical_id: str, old: dict[str, Any], new: dict[str, Any], *others: Any, **named: Any) -> Any:
+        kept = {} if "LogGroupName" in old else {"LogGroupName": physical_id}
+        return update(physical_id, {**kept, **old}, {**kept, **new}, *others, **named)
+
+    handlers.update(create=create_named, update=update_named)
+
+
 def keep_state_whole(end: Callable[[], None]) -> None:
     """Save each service's state even if triggers change it meanwhile, and end the process as soon as it is saved.
 

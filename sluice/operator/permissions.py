@@ -1,0 +1,324 @@
+"""Lists the IAM permissions of each command: for `sluice permissions`, the documents, and a test of all commands.
+
+Resources are named by patterns, as stacks and functions name them, so that a policy needs no look-up.
+`python -m sluice.operator.permissions` writes the table of docs/deploy.md.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sluice.building.project import PROJECT
+from sluice.errors import BadConfiguration
+from sluice.operations import READER
+from sluice.stages import add_stage_prefix
+
+PLACE = re.compile(r"(<!-- permissions: -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+class NoSuchCommand(BadConfiguration):
+    """There is no such command; the text lists the commands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Resources, by their text in documents and the patterns of their ARNs after the partition.
+
+    `{place}` is the region and account, `{stage}` the stage's prefix.
+    """
+
+    text: str
+    patterns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Actions on resources."""
+
+    actions: tuple[str, ...]
+    resource: Resource
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Commands, and what each of them needs besides `EVERY_COMMAND`."""
+
+    commands: tuple[str, ...]
+    grants: tuple[Grant, ...]
+
+
+def _queues(text: str, *names: str) -> Resource:
+    return Resource(text, tuple(f"sqs:{{place}}:{{stage}}{name}" for name in names))
+
+
+def _grant(action: str, resource: Resource, *others: str) -> Grant:
+    """Return the grant of an action with its service, such as `sqs:SendMessage`, and of others of that service."""
+    service = action.partition(":")[0]
+    return Grant((action, *(f"{service}:{name}" for name in others)), resource)
+
+
+def _ask(stack: str, function: str) -> tuple[Grant, Grant]:
+    """Return what requests to a function need: those that only read, and all."""
+    # The pattern of the function itself matches its aliases, too: commands that change things read as well.
+    pattern = f"lambda:{{place}}:function:{{stage}}{stack}-{function}*"
+    alias = Resource(f"alias `{READER}` of the {function.lower()} function", (f"{pattern}:{READER}",))
+    itself = Resource(f"the {function.lower()} function", (pattern,))
+    return _grant("lambda:InvokeFunction", alias), _grant("lambda:InvokeFunction", itself)
+
+
+ANY = Resource("any resource", ("*",))  # the action takes no resource, or none that is known before
+FUNCTIONS = Resource("any function", ("lambda:{place}:function:*",))
+STACKS = Resource("the stacks", ("cloudformation:{place}:stack/{stage}Sluice*",))
+OUTPUTS = Resource("the outputs of a site in your own app", ("ssm:{place}:parameter/{stage}Sluice*",))
+TABLES = Resource("the stacks' tables", ("dynamodb:{place}:table/{stage}SluiceState-*",))
+BUCKET = Resource("the pipeline's bucket", ("s3:::{stage}sluicestate-*",))
+CLIENTS = Resource("the clients' user", ("iam::{account}:user/{stage}SluiceRendezvous-*",))
+APPLICATION = Resource(
+    "the application and its runs",
+    ("emr-serverless:{place}:/applications/*", "emr-serverless:{place}:/applications/*/jobruns/*"),
+)
+ENDPOINTS = Resource("VPC endpoints", ("ec2:{place}:vpc-endpoint/*",))
+LOGS = Resource("the functions' log groups", ("logs:{place}:log-group:{stage}Sluice*",))
+SPLITTER_LOGS = Resource("the splitter's log group", ("logs:{place}:log-group:{stage}SluiceSplitting-SplitterLogs*",))
+JOB_LOGS = Resource("the jobs' log group", ("logs:{place}:log-group:{stage}SluicePipeline-JobLogs*",))
+STATE_QUEUES = _queues("the stacks' queues", "SluiceState-*", "snowflake-broker")
+DEAD_LETTERS = _queues("the dead-letter queues", "SluiceState-*DeadLetters*")
+OFFERS = _queues("the offers queue", "snowflake-broker")
+ANSWERS = _queues("the clients' queues", "snowflake-client-*")
+INGRESS = _queues("the ingress queues", "SluiceState-*Ingress*")
+SESSIONS = _queues("the sessions' queues ([one's own only](#queues-of-ones-own-sessions))", "sluice-tmp-*")
+# Users' queues of other names, by `federation.queue_names` or adopted, are theirs to add.
+BINDABLE = _queues("queues that can be bound", "SluiceState-*", "sluice-queue-*")
+ROUTES = _queues("the stacks' and routes' queues", "SluiceState-*", "snowflake-broker", "sluice-*")
+
+SEE_SWEEPER, _ = _ask("SluiceRendezvous", "Sweeper")
+SEE_CONTROL, CONTROL = _ask("SluiceSplitting", "Control")
+SEE_LINKS, LINKS = _ask("SluiceFederation", "Links")
+SEE_JOBS, JOBS = _ask("SluicePipeline", "Jobs")
+FIND_QUEUE = _grant("sqs:GetQueueUrl", BINDABLE)
+PEEK = _grant("sqs:ReceiveMessage", DEAD_LETTERS, "ChangeMessageVisibility")
+STATUS = (
+    _grant("cloudformation:DescribeStacks", ANY),
+    *(SEE_SWEEPER, SEE_CONTROL, SEE_LINKS, SEE_JOBS),
+    _grant("sqs:GetQueueAttributes", ROUTES),
+    _grant("cloudwatch:GetMetricData", ANY),
+)
+DEPLOY = (
+    _grant("cloudformation:GetTemplate", STACKS, "ListStackResources"),
+    _grant("sqs:GetQueueAttributes", STATE_QUEUES),
+)
+SESSION = (CONTROL, _grant("sqs:ReceiveMessage", SESSIONS, "DeleteMessage", "GetQueueAttributes", "GetQueueUrl"))
+CREATE = _grant("sqs:CreateQueue", BINDABLE, "TagQueue", "GetQueueAttributes")
+
+EVERY_COMMAND = Row(
+    ("every command",), (_grant("cloudformation:DescribeStacks", STACKS), _grant("ssm:GetParametersByPath", OUTPUTS))
+)
+# The role by which CloudFormation makes the stacks: IAM by names, as it would otherwise be an administrator.
+# A stack reads another one's outputs: Fn::GetStackOutput calls DescribeStacks.
+EXECUTION_ROLE = "execution role"
+DEPLOYED_SERVICES = (
+    *("lambda", "sqs", "dynamodb", "s3", "logs", "events", "cloudwatch", "sns", "ssm", "budgets"),
+    *("emr-serverless", "ec2"),  # with a pipeline
+)
+DEPLOYMENT = Row(
+    (EXECUTION_ROLE,),
+    (
+        _grant("cloudformation:DescribeStacks", STACKS),
+        _grant(
+            "iam:*",
+            Resource(
+                "the stacks' roles, user and policies, and EMR Serverless' service-linked role",
+                (
+                    *(f"iam::{{account}}:{kind}/{{stage}}Sluice*" for kind in ("role", "user", "policy")),
+                    "iam::{account}:role/aws-service-role/ops.emr-serverless.amazonaws.com/*",
+                ),
+            ),
+        ),
+        *(_grant(f"{service}:*", ANY) for service in DEPLOYED_SERVICES),
+    ),
+)
+# They call nothing of AWS, or as `permissions` only what needs no permission.
+FREE = (
+    "permissions",
+    "split import",
+    "split test",
+    "topology schema",
+    "local up",
+    "local down",
+    "local status",
+    "local env",
+)
+ROWS = (
+    Row(("status",), STATUS),
+    Row(
+        ("console",),
+        (
+            *STATUS,
+            _grant("cloudwatch:DescribeAlarms", ANY, "DescribeAlarmHistory"),
+            _grant("dynamodb:Query", TABLES),
+            PEEK,
+            _grant("lambda:ListFunctions", ANY),
+            _grant("logs:FilterLogEvents", LOGS),
+            _grant("s3:ListBucket", BUCKET, "GetObject"),
+        ),
+    ),
+    Row(
+        ("deploy",),
+        (
+            *DEPLOY,
+            _grant("lambda:GetAccountSettings", ANY),
+            # Before a first deployment: what the account and the region have.
+            _grant("cloudformation:ListStacks", ANY),
+            _grant("cloudformation:DescribeStackEvents", STACKS),
+            _grant("servicequotas:ListServiceQuotas", ANY),
+            _grant("ec2:DescribeVpcs", ANY),
+            _grant("emr-serverless:ListApplications", ANY),
+        ),
+    ),
+    Row(
+        ("destroy",),
+        (
+            *DEPLOY,
+            _grant("iam:ListAccessKeys", CLIENTS, "DeleteAccessKey"),
+            _grant("iam:GetAccessKeyLastUsed", ANY),
+            JOBS,
+            _grant("emr-serverless:ListJobRuns", APPLICATION, "CancelJobRun", "GetApplication", "StopApplication"),
+            _grant("ec2:DescribeVpcEndpoints", ANY),
+            _grant("ec2:DeleteVpcEndpoints", ENDPOINTS),
+        ),
+    ),
+    Row(("publish",), (SEE_LINKS, _grant("sqs:SendMessage", INGRESS))),
+    Row(
+        ("consume",),
+        (FIND_QUEUE, _grant("sqs:ReceiveMessage", BINDABLE, "DeleteMessage", "ChangeMessageVisibility")),
+    ),
+    Row(
+        ("rendezvous status",),
+        (_grant("sqs:GetQueueAttributes", STATE_QUEUES), PEEK, _grant("dynamodb:Query", TABLES)),
+    ),
+    Row(
+        ("rendezvous creds",),
+        (
+            _grant("iam:ListAccessKeys", CLIENTS, "CreateAccessKey", "DeleteAccessKey"),
+            _grant("iam:GetAccessKeyLastUsed", ANY),
+        ),
+    ),
+    Row(
+        ("rendezvous offer",),
+        (_grant("sqs:SendMessage", OFFERS), _grant("sqs:GetQueueUrl", ANSWERS, "ReceiveMessage")),
+    ),
+    Row(("rendezvous proxy",), ()),
+    Row(("split list", "split status"), (SEE_CONTROL,)),
+    Row(("split stop", "split agent"), (CONTROL,)),
+    Row(("split start", "split run"), SESSION),
+    Row(("split run --lambda",), (*SESSION, _grant("lambda:GetFunctionConfiguration", FUNCTIONS))),
+    Row(("split tail",), (_grant("logs:FilterLogEvents", SPLITTER_LOGS),)),
+    Row(
+        ("split register",),
+        (_grant("sqs:GetQueueUrl", ANY, "GetQueueAttributes"), _grant("lambda:ListEventSourceMappings", ANY)),
+    ),
+    Row(
+        (
+            *("exchange list", "binding list", "peer list", "link list", "link address"),
+            *("route list", "route map", "route status", "dynamic ways", "topology export", "topology plan"),
+        ),
+        (SEE_LINKS,),
+    ),
+    Row(
+        (
+            *("exchange add", "exchange del", "binding add", "binding del", "peer add", "peer del"),
+            *("link add", "link del", "link pause", "link resume", "link drain", "link retry"),
+            *("route add", "route change", "route del", "route flush", "route redrive"),
+            *("route pause", "route resume", "route drain", "route retry"),
+            *("queue add", "queue del", "dynamic add", "dynamic del", "topology apply"),
+        ),
+        (LINKS,),
+    ),
+    Row(("binding add --create",), (LINKS, CREATE)),
+    Row(("queue create",), (SEE_LINKS, CREATE)),
+    Row(("queue delete",), (LINKS, _grant("sqs:GetQueueAttributes", BINDABLE, "DeleteQueue"))),
+    Row(("queue list",), (SEE_LINKS, _grant("sqs:ListQueues", ANY), _grant("sqs:GetQueueAttributes", BINDABLE))),
+    Row(
+        ("queue move",),
+        (
+            FIND_QUEUE,
+            _grant("sqs:ReceiveMessage", BINDABLE, "DeleteMessage", "ChangeMessageVisibility", "SendMessage"),
+        ),
+    ),
+    Row(("pipeline status",), (SEE_JOBS,)),
+    Row(("pipeline start", "pipeline stop", "pipeline drain"), (JOBS,)),
+    Row(("pipeline logs",), (SEE_JOBS, _grant("logs:DescribeLogStreams", JOB_LOGS, "FilterLogEvents"))),
+    Row(
+        ("pipeline run-local",),
+        (_grant("sqs:ReceiveMessage", STATE_QUEUES, "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes"),),
+    ),
+    Row(("dlq list", "dlq show"), (_grant("sqs:GetQueueAttributes", DEAD_LETTERS), PEEK)),
+    Row(("dlq redrive",), (PEEK, _grant("sqs:DeleteMessage", DEAD_LETTERS), _grant("sqs:SendMessage", ROUTES))),
+    Row(("dlq purge",), (PEEK, _grant("sqs:DeleteMessage", DEAD_LETTERS))),
+)
+
+
+def find_grants(commands: Sequence[str]) -> Iterator[Grant]:
+    """Yield what these commands need; a group such as `split` is all its commands, and no command is all of them.
+
+    `EXECUTION_ROLE` is taken for a command. Raises `NoSuchCommand`.
+    """
+    known = {name: row.grants for row in ROWS for name in row.commands} | dict.fromkeys(FREE, ())
+    for command in commands or known:
+        if command == EXECUTION_ROLE:
+            yield from DEPLOYMENT.grants
+            continue
+        names = [command] if command in known else [name for name in known if name.startswith(f"{command} ")]
+        if not names:
+            raise NoSuchCommand(f"no such command: {command}; there are {', '.join(sorted(known))}")
+        for name in names:
+            yield from (*EVERY_COMMAND.grants, *known[name]) if name not in FREE else ()
+
+
+def build_policy(
+    commands: Sequence[str], *, partition: str, region: str, account: str, stage: str | None
+) -> Mapping[str, Any]:
+    """Build the IAM policy of a user who may run these commands on a site. Raises `NoSuchCommand`."""
+    places = {"place": f"{region}:{account}", "account": account, "stage": add_stage_prefix("", stage)}
+    actions: dict[Resource, set[str]] = {}
+    for grant in find_grants(commands):
+        actions.setdefault(grant.resource, set()).update(grant.actions)
+    statements = [
+        {
+            "Effect": "Allow",
+            "Action": sorted(allowed),
+            "Resource": [
+                "*" if pattern == "*" else f"arn:{partition}:{pattern.format_map(places)}"
+                for pattern in resource.patterns
+            ],
+        }
+        for resource, allowed in actions.items()
+    ]
+    return {"Version": "2012-10-17", "Statement": statements}
+
+
+def render_table() -> str:
+    """Render the table of documents."""
+    lines = ["| command | permissions |", "|---|---|"]
+    for row in (EVERY_COMMAND, *ROWS, DEPLOYMENT):
+        actions: dict[Resource, tuple[str, ...]] = {}
+        for grant in row.grants:
+            actions[grant.resource] = (*actions.get(grant.resource, ()), *grant.actions)
+        texts: dict[tuple[str, ...], list[str]] = {}
+        for resource, allowed in actions.items():
+            texts.setdefault(allowed, []).append(resource.text)
+        needs = [f"`{'`, `'.join(allowed)}` on {', '.join(on)}" for allowed, on in texts.items()]
+        names = row.commands[0] if row in {EVERY_COMMAND, DEPLOYMENT} else f"`{'`, `'.join(row.commands)}`"
+        lines.append(f"| {names} | {'; '.join(needs) or 'no others'} |")
+    return "\n".join([*lines, ""])
+
+
+def main() -> None:
+    """Write the table to its document."""
+    path = PROJECT.files / "docs" / "deploy.md"
+    path.write_text(PLACE.sub(lambda match: match[1] + render_table() + match[2], path.read_text()))
+
+
+if __name__ == "__main__":
+    main()
