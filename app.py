@@ -30,9 +30,9 @@ def add_stacks(app: App) -> None:
     kept = StateStack(app, parameters)
     state, assets = kept.site, Assets(PROJECT)
     watched: list[SiteConstruct] = [
-        RendezvousStack(app, parameters, state=state, assets=assets).made,
-        SplittingStack(app, parameters, state=state, assets=assets).made,
-        FederationStack(app, parameters, state=state, assets=assets).made,
+        RendezvousStack(app, parameters, state=state, assets=assets).construct,
+        SplittingStack(app, parameters, state=state, assets=assets).construct,
+        FederationStack(app, parameters, state=state, assets=assets).construct,
     ]
     if state.pipeline is not None:
         pipeline = PipelineStack(
@@ -43,7 +43,7 @@ def add_stacks(app: App) -> None:
             assets=assets,
             spark_assets=SparkAssets(PROJECT),
         )
-        watched.append(pipeline.made)
+        watched.append(pipeline.construct)
     OperationsStack(app, parameters, state=kept, watched=watched)
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
 

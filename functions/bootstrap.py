@@ -55,12 +55,12 @@ def make_reporter(
     dead_letters_url: str,
     executor: Executor,
     *,
-    kept: Callable[[Message], Message] = lambda message: message,
+    redact: Callable[[Message], Message] = lambda message: message,
     again_after_s: tuple[int, ...] = AGAIN_AFTER_S,
 ) -> Reporter:
     """Return a reporter of failed messages. It sends messages that can't succeed to the dead-letter queue."""
     return Reporter(
-        dead_letters=DeadLetters(sqs_client(), dead_letters_url, kept),
+        dead_letters=DeadLetters(sqs_client(), dead_letters_url, redact),
         executor=executor,
         received=ReceivedQueues(sqs_client(), dead_letters_url),
         again_after_s=again_after_s,

@@ -20,4 +20,4 @@ class FederationStack(Stack):
             add_stage_prefix("SluiceFederation", parameters.stage),
             description="Sluice: exchanges, links and routes between sites",
         )
-        self.made = Exchange(self, DEFAULT_ID, parameters=parameters, state=state.exchange, assets=assets)
+        self.construct = Exchange(self, DEFAULT_ID, parameters=parameters, state=state.exchange, assets=assets)

@@ -22,4 +22,4 @@ class OperationsStack(Stack):
         super().__init__(
             scope, add_stage_prefix("SluiceOperations", parameters.stage), description="Sluice: dashboards and alarms"
         )
-        self.made = Operations(self, DEFAULT_ID, parameters=parameters, watched=watched, topic=state.alarms_topic)
+        self.construct = Operations(self, DEFAULT_ID, parameters=parameters, watched=watched, topic=state.alarms_topic)

@@ -29,7 +29,7 @@ class PipelineStack(Stack):
         super().__init__(
             scope, add_stage_prefix("SluicePipeline", parameters.stage), description="Sluice: jobs on EMR Serverless"
         )
-        self.made = LandingPipeline(
+        self.construct = LandingPipeline(
             self,
             DEFAULT_ID,
             parameters=parameters,

@@ -20,6 +20,6 @@ class RendezvousStack(Stack):
             add_stage_prefix("SluiceRendezvous", parameters.stage),
             description="Sluice: the rendezvous over SQS and HTTP",
         )
-        self.made = Rendezvous(
+        self.construct = Rendezvous(
             self, DEFAULT_ID, parameters=parameters, state=state.rendezvous, exchange=state.exchange, assets=assets
         )

@@ -20,4 +20,4 @@ class SplittingStack(Stack):
             add_stage_prefix("SluiceSplitting", parameters.stage),
             description="Sluice: sessions that share queues",
         )
-        self.made = Splitting(self, DEFAULT_ID, parameters=parameters, state=state.splitting, assets=assets)
+        self.construct = Splitting(self, DEFAULT_ID, parameters=parameters, state=state.splitting, assets=assets)

@@ -36,7 +36,7 @@ def dependencies() -> tuple[Broker, Reporter]:
         bridges=by_fingerprint(settings.bridges),
         answer_prefix=add_stage_prefix(ANSWER_QUEUE_PREFIX, settings.stage),
     )
-    return broker, make_reporter(settings.dead_letters_url, ThreadPoolExecutor(BATCH), kept=without_description)
+    return broker, make_reporter(settings.dead_letters_url, ThreadPoolExecutor(BATCH), redact=without_description)
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:

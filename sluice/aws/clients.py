@@ -202,7 +202,7 @@ def quick_sqs_client() -> "SQSClient":
 
 
 @cache
-def holding_sqs_client() -> "SQSClient":
+def long_polling_sqs_client() -> "SQSClient":
     """Return the environment's SQS client for receives of up to ten seconds; thread-safe."""
     client: SQSClient = make_client("sqs", config=HOLDING)
     return client

@@ -52,16 +52,16 @@ logger = Logger()
 class DeadLetters:
     """A dead-letter queue and the client for it.
 
-    `kept` returns the part of a message that the queue may keep.
+    `redact` returns the part of a message that the queue may keep.
     """
 
     client: "SQSClient"
     url: str
-    kept: Callable[[Message], Message] = lambda message: message
+    redact: Callable[[Message], Message] = lambda message: message
 
     def bury(self, letter: DeadLetter) -> None:
         """Send the message to the dead-letter queue with the reason. Raises `CallFailed`."""
-        letter = replace(letter, message=self.kept(letter.message))
+        letter = replace(letter, message=self.redact(letter.message))
         sent = outgoing(letter)
         with calls("SendMessage"):
             self.client.send_message(QueueUrl=self.url, **sent.fields())

@@ -122,7 +122,7 @@ def deploy(
         options = ["--concurrency", CONCURRENT_STACKS, "--progress", "events"]
         options += ["--require-approval", "broadening" if asks else "never"]
         environment = build_environment(connection, os.environ)
-        _run(["deploy", "--all", "--app", folder, *options], environment, aside=is_json())
+        _run_cdk(["deploy", "--all", "--app", folder, *options], environment, to_stderr=is_json())
         if is_json():
             show_json(_document(connection, "deployed", new_templates))
 
@@ -162,7 +162,7 @@ def destroy(
             for key in revoke(ClientUser(connection.client("iam"), name)) if name else ():
                 print_note(f"deleted the clients' access key {key}")
         environment = build_environment(connection, os.environ)
-        _run(["destroy", "--all", "--app", folder, "--force"], environment, aside=is_json())
+        _run_cdk(["destroy", "--all", "--app", folder, "--force"], environment, to_stderr=is_json())
         if is_json():
             show_json(_document(connection, "destroyed", nothing))
 
@@ -178,7 +178,7 @@ def synthesize(assembly: Path, context: Iterable[str], *, is_local: bool, stage:
     # The embedded cloud runs functions with this machine's processor and interpreter.
     parameters = [*(["sluice.architecture=local"] if is_local else []), *at_stage, *context]
     arguments = [f"--context={parameter}" for parameter in parameters]
-    _run(["synth", "--app", PROJECT.app, "--quiet", "--output", str(assembly), *arguments], os.environ)
+    _run_cdk(["synth", "--app", PROJECT.app, "--quiet", "--output", str(assembly), *arguments], os.environ)
 
 
 def read_templates(assembly: Path) -> Mapping[str, Mapping[str, Any]]:
@@ -301,13 +301,13 @@ def _describe_queue(queue: RemovedQueue) -> str:
     return f"{queue.name} of {queue.stack}: about {queue.messages} messages{kept}"
 
 
-def _run(arguments: Sequence[str], environment: Mapping[str, str], *, aside: bool = False) -> None:
-    """Run CDK's command line; with `aside`, its output goes to standard error. Raises `CdkFailed`."""
+def _run_cdk(arguments: Sequence[str], environment: Mapping[str, str], *, to_stderr: bool = False) -> None:
+    """Run CDK's command line; with `to_stderr`, its output goes to standard error. Raises `CdkFailed`."""
     # PATH begins with this environment's programs, so that CDK finds its Python and Node.
     path = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
     variables = {**environment, "PATH": path, "CDK_DISABLE_CLI_TELEMETRY": "true"}
     command = [str(cdk()), *arguments, "--no-notices"]
-    output = STANDARD_ERROR if aside else None
+    output = STANDARD_ERROR if to_stderr else None
     done = subprocess.run(command, cwd=PROJECT.workspace, env=variables, stdout=output, check=False)  # noqa: S603 - our own arguments
     if done.returncode:
         raise CdkFailed(f"cdk {arguments[0]} failed with exit code {done.returncode}")

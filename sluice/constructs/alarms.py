@@ -151,7 +151,7 @@ def composite(
     )
 
 
-def ours(
+def own_metric(
     name: str,
     service: str,
     *,

@@ -20,7 +20,7 @@ from sluice.constructs.alarms import (
     VISIBLE,
     all_functions,
     of_queue,
-    ours,
+    own_metric,
 )
 from sluice.constructs.pipeline import LandingPipeline
 from sluice.constructs.splitting import SplitQueues
@@ -73,11 +73,11 @@ def draw(scope: Construct, watched: Watched, *, alarms: Sequence[cloudwatch.IAla
 def create_unanswered_metric(stage: str | None, *, least_offers: int) -> cloudwatch.MathExpression:
     """Return the percentage of offers denied or timed out, over SQS and HTTP; zero for fewer than `least_offers`."""
     parts = {
-        "sd": ours(End.OFFER_DENIED, "sweeper", stage=stage),
-        "cd": ours(End.OFFER_DENIED, "client", stage=stage),
-        "st": ours(End.OFFER_TIMED_OUT, "sweeper", stage=stage),
-        "ct": ours(End.OFFER_TIMED_OUT, "client", stage=stage),
-        "a": ours(End.ANSWER_DELIVERED, "proxy", stage=stage),
+        "sd": own_metric(End.OFFER_DENIED, "sweeper", stage=stage),
+        "cd": own_metric(End.OFFER_DENIED, "client", stage=stage),
+        "st": own_metric(End.OFFER_TIMED_OUT, "sweeper", stage=stage),
+        "ct": own_metric(End.OFFER_TIMED_OUT, "client", stage=stage),
+        "a": own_metric(End.ANSWER_DELIVERED, "proxy", stage=stage),
     }
     unanswered = "(FILL(sd, 0) + FILL(cd, 0) + FILL(st, 0) + FILL(ct, 0))"
     offers = f"({unanswered} + FILL(a, 0))"
@@ -129,9 +129,11 @@ def _overview(watched: Watched, alarms: Sequence[cloudwatch.IAlarm]) -> list[clo
     rows = -(-len(alarms) // ALARMS_A_ROW)
     widgets: list[cloudwatch.IWidget] = [
         cloudwatch.AlarmStatusWidget(title="Alarms", alarms=list(alarms), width=WIDTH, height=rows + 1),
-        _value("Answers in 5 minutes", ours("AnswersDelivered", "proxy", stage=watched.stage, label="answers")),
+        _value("Answers in 5 minutes", own_metric("AnswersDelivered", "proxy", stage=watched.stage, label="answers")),
         _value("Offers unanswered, %", create_unanswered_metric(watched.stage, least_offers=1)),
-        _value("Routes down", ours("RoutesDown", "links", stage=watched.stage, statistic="Maximum", label="routes")),
+        _value(
+            "Routes down", own_metric("RoutesDown", "links", stage=watched.stage, statistic="Maximum", label="routes")
+        ),
         _value(
             "Dead letters",
             cloudwatch.MathExpression(
@@ -158,12 +160,12 @@ def _search(what: str, *, statistic: str, label: str = "") -> cloudwatch.MathExp
 def _sluice_metrics(
     names: Iterable[str], service: str, stage: str | None, *, statistic: str = "Sum"
 ) -> list[cloudwatch.IMetric]:
-    return [ours(name, service, stage=stage, statistic=statistic, label=name) for name in names]
+    return [own_metric(name, service, stage=stage, statistic=statistic, label=name) for name in names]
 
 
 def _rendezvous(watched: Watched, offers: sqs.IQueue) -> list[cloudwatch.IWidget]:
     stage = watched.stage
-    over_http = [ours(name, "client", stage=stage, label=f"{name}, HTTP") for name in UNANSWERED]
+    over_http = [own_metric(name, "client", stage=stage, label=f"{name}, HTTP") for name in UNANSWERED]
     return [
         _graph("Offers", *_sluice_metrics(OFFERS, "broker", stage), stacked=True),
         _graph("Offers denied or timed out", *_sluice_metrics(UNANSWERED, "sweeper", stage), *over_http, stacked=True),
@@ -176,7 +178,7 @@ def _rendezvous(watched: Watched, offers: sqs.IQueue) -> list[cloudwatch.IWidget
         _graph(
             "Answers and requests",
             *_sluice_metrics(ANSWERS, "proxy", stage),
-            ours("RequestsFailed", "client", stage=stage, label="RequestsFailed, HTTP clients"),
+            own_metric("RequestsFailed", "client", stage=stage, label="RequestsFailed, HTTP clients"),
         ),
         _graph(
             "Offers queue",
@@ -202,7 +204,7 @@ def _queues(watched: Watched) -> list[cloudwatch.IWidget]:
 def _splitting(watched: Watched, queues: Sequence[SplitQueues]) -> list[cloudwatch.IWidget]:
     split = {pair.parameters.queue_id: pair for pair in queues}
     counts = [
-        ours(name, "splitter", stage=watched.stage, dimensions={"queue": queue_id}, label=f"{queue_id} {name}")
+        own_metric(name, "splitter", stage=watched.stage, dimensions={"queue": queue_id}, label=f"{queue_id} {name}")
         for queue_id in split
         for name in SPLITTER
     ]
@@ -237,7 +239,7 @@ def _federation(watched: Watched) -> list[cloudwatch.IWidget]:
         _graph(
             "Lag by route, ms",
             _search(f'{by_route} MetricName="LagMs"', statistic="Maximum"),
-            ours("LagMs", "bridge", stage=stage, statistic="Maximum", label="all routes"),
+            own_metric("LagMs", "bridge", stage=stage, statistic="Maximum", label="all routes"),
             alarms_at={"BridgeLag": late_s * 1000},
         ),
         _graph(
@@ -248,8 +250,8 @@ def _federation(watched: Watched) -> list[cloudwatch.IWidget]:
         _graph("Bridge queues, waiting", _search(f'{of_bridges} MetricName="{VISIBLE}"', statistic="Maximum")),
         _graph(
             "Routes",
-            ours("RoutesDown", "links", stage=stage, statistic="Maximum", label="routes down"),
-            ours("PeerNotReached", "bridge", stage=stage, label="batches whose peer was unreachable"),
+            own_metric("RoutesDown", "links", stage=stage, statistic="Maximum", label="routes down"),
+            own_metric("PeerNotReached", "bridge", stage=stage, label="batches whose peer was unreachable"),
             width=WIDTH,
             alarms_at={"RoutesDown": 1},
         ),

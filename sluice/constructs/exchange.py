@@ -20,7 +20,7 @@ from msgspec import UNSET
 from sluice.building.project import PROJECT
 from sluice.bundles.assets import Assets
 from sluice.constructs import roles
-from sluice.constructs.alarms import Capability, ours
+from sluice.constructs.alarms import Capability, own_metric
 from sluice.constructs.exchange_state import BRIDGE_TIMEOUT, EXCHANGE_TIMEOUT, LINKS_TIMEOUT, STATE, ExchangeState
 from sluice.constructs.functions import (
     AT_RUN_TIME,
@@ -166,7 +166,7 @@ class Exchange(SiteConstruct):
 
     def metric(self, name: str, *, of: str = "exchange", statistic: str = "Sum") -> cloudwatch.Metric:
         """Return a metric of a function, such as `MessagesRouted`: see docs/operations.md."""
-        return ours(name, of, stage=self.stage, statistic=statistic)
+        return own_metric(name, of, stage=self.stage, statistic=statistic)
 
     @property
     def readable(self) -> Sequence[str]:
@@ -190,9 +190,9 @@ class Exchange(SiteConstruct):
 
     def _finish(self) -> None:
         self.functions = Functions.of(self, self.assets, extras=["functions", "splitter"])  # filters need `splitter`
-        self.peer_role = _peer_role(self)
-        _exchange(self)
-        links = _links(self, _bridge(self))
+        self.peer_role = _create_peer_role(self)
+        _create_exchange_function(self)
+        links = _create_links_function(self, _create_bridge_function(self))
         state = self.state
         outputs = [
             Output(name="LinksFunctionName", value=links.function_name),
@@ -215,14 +215,14 @@ class Exchange(SiteConstruct):
         self.home.publish(self, outputs)
 
 
-def _peer_role(made: Exchange) -> iam.Role | None:
+def _create_peer_role(construct: Exchange) -> iam.Role | None:
     """Create the role that peers in other accounts assume; None without such peers, or if queue policies allow them."""
-    accounts = made.options.peer_accounts
+    accounts = construct.options.peer_accounts
     if not accounts:
         return None
     principals = [iam.AccountPrincipal(account) for account in accounts]
-    if made.options.access is Access.POLICY:
-        for queue in made.state.open_to_peers:
+    if construct.options.access is Access.POLICY:
+        for queue in construct.state.open_to_peers:
             queue.add_to_resource_policy(
                 iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[queue.queue_arn], principals=[*principals])
             )
@@ -230,15 +230,15 @@ def _peer_role(made: Exchange) -> iam.Role | None:
     # The name of a peer's role session is its account's id, which SQS adds to each message. So it identifies the peer.
     conditions = {
         "StringEquals": {
-            "sts:ExternalId": made.options.external_id,
+            "sts:ExternalId": construct.options.external_id,
             "sts:RoleSessionName": "${aws:PrincipalAccount}",
         }
     }
-    arns = [queue.queue_arn for queue in made.state.open_to_peers]
+    arns = [queue.queue_arn for queue in construct.state.open_to_peers]
     role = roles.role(
-        made,
+        construct,
         PEER_ROLE_ID,
-        name=None if made.home.is_own_stack else f"{made.home.name}-{PEER_ROLE_ID}-{Aws.REGION}",
+        name=None if construct.home.is_own_stack else f"{construct.home.name}-{PEER_ROLE_ID}-{Aws.REGION}",
         description="Lets peer sites send to this one",
         assumed_by=iam.PrincipalWithConditions(iam.CompositePrincipal(*principals), conditions),
         allowed=[allow("sqs", ["SendMessage"], *arns)],
@@ -251,16 +251,16 @@ def _peer_role(made: Exchange) -> iam.Role | None:
     return role
 
 
-def _exchange(made: Exchange) -> None:
-    state, parameters = made.state, made.options
+def _create_exchange_function(construct: Exchange) -> None:
+    state, parameters = construct.state, construct.options
     ingresses = [ingress.queue.queue_arn for ingress in state.ingresses]
-    function = made.functions.make(
+    function = construct.functions.make(
         "exchange",
         timeout=EXCHANGE_TIMEOUT,
         memory_mb=parameters.exchange_memory_mb,
         settings=ExchangeSettings(
             site=state.site,
-            peer_role_id=None if made.peer_role is None else made.peer_role.role_id,
+            peer_role_id=None if construct.peer_role is None else construct.peer_role.role_id,
             table=state.table.table_name,
             dead_letters_url=state.dead_letters.queue_url,
             ticks_queue_url=state.ticks_queue.queue_url,
@@ -277,9 +277,9 @@ def _exchange(made: Exchange) -> None:
         allowed=[
             allow("dynamodb", ["GetItem", "Query"], state.table.table_arn),
             allow("sqs", CONSUME_ACTIONS, *ingresses),
-            allow("sqs", ["SendMessage"], made.bridge_queues, *made.bindable, wildcards=QUEUES),
+            allow("sqs", ["SendMessage"], construct.bridge_queues, *construct.bindable, wildcards=QUEUES),
             allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, state.dead_letters.queue_arn),
-            *_kms(made, SENT_WITH),
+            *_build_key_statements(construct, SENT_WITH),
         ],
         # Applications may publish what they receive any number of times; between sites, `max_hops` and the trace of
         # sites end loops.
@@ -295,12 +295,12 @@ def _exchange(made: Exchange) -> None:
         )
 
 
-def _bridge(made: Exchange) -> lambda_.Function:
-    state = made.state
-    return made.functions.make(
+def _create_bridge_function(construct: Exchange) -> lambda_.Function:
+    state = construct.state
+    return construct.functions.make(
         "bridge",
         timeout=BRIDGE_TIMEOUT,
-        memory_mb=made.options.bridge_memory_mb,
+        memory_mb=construct.options.bridge_memory_mb,
         settings=BridgeSettings(
             site=state.site,
             account=Aws.ACCOUNT_ID,
@@ -310,51 +310,51 @@ def _bridge(made: Exchange) -> lambda_.Function:
         ),
         allowed=[
             allow("dynamodb", ["GetItem", "PutItem", "UpdateItem"], state.table.table_arn),
-            allow("sqs", CONSUME_ACTIONS, made.bridge_queues, *made.readable, wildcards=QUEUES),
+            allow("sqs", CONSUME_ACTIONS, construct.bridge_queues, *construct.readable, wildcards=QUEUES),
             allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, state.dead_letters.queue_arn),
-            *_kms(made, RECEIVED_WITH),
-            *_to_peers(made),
+            *_build_key_statements(construct, RECEIVED_WITH),
+            *_build_peer_statements(construct),
         ],
         may_recur=True,  # for the same reason as the exchange function
     )
 
 
-def _links(made: Exchange, bridge: lambda_.Function) -> lambda_.Function:
-    state = made.state
+def _create_links_function(construct: Exchange, bridge: lambda_.Function) -> lambda_.Function:
+    state = construct.state
     # Triggers of peers' queues are enabled once there are peers. Wildcards match function names, unknown at this point.
     named = (
-        made.stack.format_arn(
+        construct.stack.format_arn(
             service="lambda",
             resource="function",
             arn_format=ArnFormat.COLON_RESOURCE_NAME,
-            resource_name=f"{made.home.name}-{name}*",
+            resource_name=f"{construct.home.name}-{name}*",
         )
         for name in ("Exchange", "Links")
     )
     table_actions = ["GetItem", "Query", "PutItem", "UpdateItem", "BatchWriteItem"]
-    function = made.functions.make(
+    function = construct.functions.make(
         "links",
         timeout=LINKS_TIMEOUT,
-        memory_mb=made.options.links_memory_mb,
-        settings=_links_settings(made, bridge),
+        memory_mb=construct.options.links_memory_mb,
+        settings=_build_links_settings(construct, bridge),
         allowed=[
             allow("dynamodb", table_actions, state.table.table_arn),
-            allow("sqs", BRIDGE_QUEUE_ACTIONS, made.bridge_queues, wildcards=QUEUES),
-            allow("sqs", ["GetQueueAttributes"], *made.bindable, wildcards=QUEUES),
+            allow("sqs", BRIDGE_QUEUE_ACTIONS, construct.bridge_queues, wildcards=QUEUES),
+            allow("sqs", ["GetQueueAttributes"], *construct.bindable, wildcards=QUEUES),
             allow("sqs", CONSUME_ACTIONS, state.links_queue.queue_arn, state.ticks_queue.queue_arn),
             allow("sqs", ["ReceiveMessage", "DeleteMessage", "SendMessage"], state.dead_letters.queue_arn),
             # The links function redrives dead letters of bound queues to these queues.
-            allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, *made.bindable, wildcards=QUEUES),
+            allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, *construct.bindable, wildcards=QUEUES),
             *event_source_mappings([bridge.function_arn, *named]),
-            *_kms(made, SENT_WITH),
-            *_to_peers(made),
+            *_build_key_statements(construct, SENT_WITH),
+            *_build_peer_statements(construct),
         ],
         failures=state.dead_letters,
         may_recur=True,  # While a link is retried, each tick sends the next one.
     )
     # Peers recognize this site's messages by the ids of the roles that send them.
-    roles = [cast("iam.Role", made.node.find_child(f"{name}Role")).role_id for name in ("Links", "Bridge")]
-    function.add_environment("SENDERS", made.stack.to_json_string(roles))
+    roles = [cast("iam.Role", construct.node.find_child(f"{name}Role")).role_id for name in ("Links", "Bridge")]
+    function.add_environment("SENDERS", construct.stack.to_json_string(roles))
     trigger("Links", function, state.links_queue, enabled=False)
     trigger("Ticks", function, state.ticks_queue, reading=Reading())
     every_minute(function, {"op": "sweep"})
@@ -362,8 +362,8 @@ def _links(made: Exchange, bridge: lambda_.Function) -> lambda_.Function:
     return function
 
 
-def _links_settings(made: Exchange, bridge: lambda_.Function) -> LinksSettings:
-    state, parameters, role = made.state, made.options, made.peer_role
+def _build_links_settings(construct: Exchange, bridge: lambda_.Function) -> LinksSettings:
+    state, parameters, role = construct.state, construct.options, construct.peer_role
     _, _, ingress, fifo_ingress, *_ = state.ingresses
     return LinksSettings(
         here=Address(
@@ -376,7 +376,7 @@ def _links_settings(made: Exchange, bridge: lambda_.Function) -> LinksSettings:
             role_arn=None if role is None else role.role_arn,
             external_id=None if role is None else parameters.external_id,
             sqs_url=parameters.sqs_url,
-            stage=made.stage or UNSET,
+            stage=construct.stage or UNSET,
         ),
         peer_role_id=None if role is None else role.role_id,
         peers=parameters.known_peers,
@@ -386,27 +386,27 @@ def _links_settings(made: Exchange, bridge: lambda_.Function) -> LinksSettings:
         bridge_function=bridge.function_name,
         bridge_dead_letters_arn=state.dead_letters.queue_arn,
         fifo_bridge_dead_letters_arn=state.fifo_dead_letters.queue_arn,
-        accounts=tuple(made.accounts),
+        accounts=tuple(construct.accounts),
         stages=parameters.peer_stages or None,
         counts_settle_s=parameters.counts_settle_s,
         kms_key_arn=parameters.kms_key_arn,
         names=SiteNames(
             queues={name: queue.queue_name for name, queue in state.bound.items()},
-            patterns=made.parameters.queue_names,
+            patterns=construct.parameters.queue_names,
             taken=sorted(state.taken),
         ),
-        declaration=made.parameters.declared.to_json(),
+        declaration=construct.parameters.declared.to_json(),
     )
 
 
-def _kms(made: Exchange, actions: Sequence[str]) -> Sequence[Statement]:
+def _build_key_statements(construct: Exchange, actions: Sequence[str]) -> Sequence[Statement]:
     """Allow using customer managed KMS keys, for queues that are created at run time and for bound queues."""
-    return [allow("kms", actions, *made.key_arns)] if made.key_arns else []
+    return [allow("kms", actions, *construct.key_arns)] if construct.key_arns else []
 
 
-def _to_peers(made: Exchange) -> Sequence[Statement]:
+def _build_peer_statements(construct: Exchange) -> Sequence[Statement]:
     """Allow sending to peer sites in any region, by queue policy or by assuming the peers' roles."""
-    sites = [(account, stage) for account in made.accounts for stage in made.peer_stages]
+    sites = [(account, stage) for account in construct.accounts for stage in construct.peer_stages]
     queues = [f"arn:{Aws.PARTITION}:sqs:*:{account}:{add_stage_prefix(PEER_QUEUES, stage)}" for account, stage in sites]
     roles = [
         f"arn:{Aws.PARTITION}:iam::{account}:role/{add_stage_prefix(PEER_ROLE, stage)}" for account, stage in sites

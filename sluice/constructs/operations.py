@@ -30,7 +30,7 @@ from sluice.constructs.alarms import (
     dead_letters_rule,
     errors_rules,
     of_queue,
-    ours,
+    own_metric,
 )
 from sluice.constructs.dashboard import create_unanswered_metric, draw
 from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parse_parameters
@@ -88,7 +88,7 @@ class Operations(SiteConstruct):
             if construct.capability is not None
             for rule in errors_rules(construct.unwatched_functions, construct.capability, least=self.options.errors)
         ]
-        for construct, rule in [*rules, *((self, rule) for rule in _rules(self))]:
+        for construct, rule in [*rules, *((self, rule) for rule in _list_rules(self))]:
             # The embedded cloud supports neither alarms on several metrics nor budgets.
             if not self.is_local or isinstance(rule.metric, cloudwatch.Metric):
                 construct.watch(rule)
@@ -130,14 +130,14 @@ def alarms_topic(scope: Construct, parameters: Parameters) -> sns.Topic | None:
     return topic
 
 
-def _create_budgets(made: Operations, topic: sns.ITopic) -> None:
+def _create_budgets(construct: Operations, topic: sns.ITopic) -> None:
     """Create budgets of the whole account. A budget by tag would stay at zero until the tag is activated for billing.
 
     Without a topic there are none, because a budget that notifies nobody would only seem to watch. AWS does not
     forecast daily costs. Budgets without actions cost nothing:
     https://aws.amazon.com/aws-cost-management/aws-budgets/pricing/
     """
-    options, budget = made.options, budgets.CfnBudget
+    options, budget = construct.options, budgets.CfnBudget
     subscriber = budget.SubscriberProperty(address=topic.topic_arn, subscription_type="SNS")
     for id_, unit, amount, kinds in (
         ("Budget", "MONTHLY", options.budget_usd, ("ACTUAL", "FORECASTED")),
@@ -152,7 +152,7 @@ def _create_budgets(made: Operations, topic: sns.ITopic) -> None:
             for kind in kinds
         ]
         budgets.CfnBudget(
-            made,
+            construct,
             id_,
             budget=budget.BudgetDataProperty(
                 budget_type="COST", time_unit=unit, budget_limit=budget.SpendProperty(amount=amount, unit="USD")
@@ -164,45 +164,47 @@ def _create_budgets(made: Operations, topic: sns.ITopic) -> None:
         )
 
 
-def _rules(made: Operations) -> Iterator[Rule]:
+def _list_rules(construct: Operations) -> Iterator[Rule]:
     """Yield the rules of the alarms that belong to this construct."""
-    options = made.options
-    yield from _age_rules(made)
-    if made.watched.exchange is not None:
+    options = construct.options
+    yield from _list_age_rules(construct)
+    if construct.watched.exchange is not None:
         # Bridge queues are created at run time, so alarms use the functions' metrics of lag and outages.
         yield Rule(
             name="BridgeLag",
             text="Routes forward messages too late: `sluice status` shows the route and its queue",
-            metric=ours("LagMs", "bridge", stage=made.parameters.stage, statistic="Maximum"),
-            threshold=made.options.bridge_lag_s * 1000,
+            metric=own_metric("LagMs", "bridge", stage=construct.parameters.stage, statistic="Maximum"),
+            threshold=construct.options.bridge_lag_s * 1000,
             periods=3,
             capability=Capability.FEDERATION,
         )
         yield Rule(
             name="RoutesDown",
             text="Routes are down for 15 minutes: `sluice link list` shows the reason",
-            metric=ours("RoutesDown", "links", stage=made.parameters.stage, statistic="Minimum"),
+            metric=own_metric("RoutesDown", "links", stage=construct.parameters.stage, statistic="Minimum"),
             threshold=1,
             periods=3,
             capability=Capability.FEDERATION,
         )
-    for queue in made.watched.dead_letters():
+    for queue in construct.watched.dead_letters():
         yield dead_letters_rule(queue.queue, queue.name, queue.description, least=options.dead_letters)
-    if made.watched.rendezvous is not None:
+    if construct.watched.rendezvous is not None:
         yield Rule(
             name="Unanswered",
             text="Too many offers are denied or time out: "
             "`sluice rendezvous status` shows the waiting clients and proxies",
-            metric=create_unanswered_metric(made.parameters.stage, least_offers=made.options.unanswered_least_offers),
-            threshold=made.options.unanswered_percent,
+            metric=create_unanswered_metric(
+                construct.parameters.stage, least_offers=construct.options.unanswered_least_offers
+            ),
+            threshold=construct.options.unanswered_percent,
             periods=3,
             capability=Capability.RENDEZVOUS,
         )
         yield Rule(
             name="Stale",
             text="Offers reach the broker after their clients gave up: check its throttles and its concurrency",
-            metric=ours(End.OFFER_STALE, "broker", stage=made.parameters.stage),
-            threshold=made.options.unanswered_least_offers,
+            metric=own_metric(End.OFFER_STALE, "broker", stage=construct.parameters.stage),
+            threshold=construct.options.unanswered_least_offers,
             periods=3,
             capability=Capability.RENDEZVOUS,
         )
@@ -224,9 +226,9 @@ def _rules(made: Operations) -> Iterator[Rule]:
     )
 
 
-def _age_rules(made: Operations) -> Iterator[Rule]:
+def _list_age_rules(construct: Operations) -> Iterator[Rule]:
     """Yield rules for the age of the oldest message, which must exceed a threshold for minutes in a row."""
-    options = made.options
+    options = construct.options
 
     def rule(
         name: str,
@@ -249,19 +251,19 @@ def _age_rules(made: Operations) -> Iterator[Rule]:
             heading=heading,
         )
 
-    if (rendezvous := made.watched.rendezvous) is not None:
+    if (rendezvous := construct.watched.rendezvous) is not None:
         late = "Offers wait longer for the broker than their clients do: check its throttles and errors"
         yield rule("Offers", rendezvous.offers_queue, options.offers_age_s, late, of=Capability.RENDEZVOUS, minutes=3)
-    for queue in made.watched.sources():
+    for queue in construct.watched.sources():
         text = (
             f"Queue {queue.description}: messages wait too long for the {queue.reader}: check its throttles and errors"
         )
         yield rule(queue.name, queue.queue, options.queue_age_s, text, of=queue.capability, heading=queue.heading)
-    if made.watched.pipeline is not None:
+    if construct.watched.pipeline is not None:
         text = "Messages wait too long for the land job: `sluice pipeline status` shows whether it runs"
-        age_s = made.watched.pipeline_age_s
-        yield rule("Pipeline", made.watched.pipeline.queue, age_s, text, of=Capability.PIPELINE)
-    if (exchange := made.watched.exchange) is None:
+        age_s = construct.watched.pipeline_age_s
+        yield rule("Pipeline", construct.watched.pipeline.queue, age_s, text, of=Capability.PIPELINE)
+    if (exchange := construct.watched.exchange) is None:
         return
     tag = exchange.options.tag
     for route in exchange.parameters.declared.routes:
@@ -271,7 +273,7 @@ def _age_rules(made: Operations) -> Iterator[Rule]:
         if route.src_is_local and route.src_is_queue:
             waits = exchange.state.bound.get(route.src, route.src)
         elif route.src_is_local and tag is not None:
-            waits = bridge_queue_name(tag, route, stage=made.parameters.stage)
+            waits = bridge_queue_name(tag, route, stage=construct.parameters.stage)
         else:
             continue
         text = f"Messages wait too long for route {route.name}: `sluice route status` shows the reason"
@@ -279,7 +281,7 @@ def _age_rules(made: Operations) -> Iterator[Rule]:
         yield rule(name, waits, options.bridge_lag_s, text, of=Capability.FEDERATION, heading="RouteAge")
 
 
-def _add_alarm_actions(made: Operations, topic: sns.ITopic, watches: Sequence[Watch], *, merged: bool) -> None:
+def _add_alarm_actions(construct: Operations, topic: sns.ITopic, watches: Sequence[Watch], *, merged: bool) -> None:
     """Add notifications: to one composite alarm per capability, and to each alarm without a capability.
 
     Composite alarms cost five times as much as others, so they are created only if there is a topic.
@@ -294,18 +296,18 @@ def _add_alarm_actions(made: Operations, topic: sns.ITopic, watches: Sequence[Wa
         if watch.rule.ends:
             watch.alarm.add_ok_action(action)
     for capability, alarms in by_capability.items():
-        outage = composite(made, capability, alarms, home=made.home.name)
+        outage = composite(construct, capability, alarms, home=construct.home.name)
         outage.add_alarm_action(action)
         outage.add_ok_action(action)
 
 
-def _notify_failed_runs(made: Operations, topic: sns.ITopic) -> None:
+def _notify_failed_runs(construct: Operations, topic: sns.ITopic) -> None:
     """Notify the topic of each failed job run with its id and reason, which an alarm cannot contain."""
-    application = None if made.watched.pipeline is None else made.watched.pipeline.application
+    application = None if construct.watched.pipeline is None else construct.watched.pipeline.application
     if application is None:
         return
     events.Rule(
-        made,
+        construct,
         "FailedRuns",
         description="Sluice: failed job runs",
         event_pattern=events.EventPattern(
@@ -314,5 +316,5 @@ def _notify_failed_runs(made: Operations, topic: sns.ITopic) -> None:
             detail={"applicationId": [application.attr_application_id], "state": FAILED_RUNS},
         ),
         # The topic is imported by ARN, because CDK would let rules of any account publish to a topic of this stack.
-        targets=[targets.SnsTopic(sns.Topic.from_topic_arn(made, "Told", topic.topic_arn))],
+        targets=[targets.SnsTopic(sns.Topic.from_topic_arn(construct, "Told", topic.topic_arn))],
     )

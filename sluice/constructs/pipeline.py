@@ -27,7 +27,7 @@ from sluice.building.project import PROJECT
 from sluice.bundles.assets import Assets
 from sluice.bundles.environment import SparkAssets, image_target
 from sluice.constructs import roles, storage
-from sluice.constructs.alarms import SPARK_NAMESPACE, Capability, Rule, ours
+from sluice.constructs.alarms import SPARK_NAMESPACE, Capability, Rule, own_metric
 from sluice.constructs.exchange import Exchange
 from sluice.constructs.exchange_state import ExchangeState
 from sluice.constructs.functions import Functions, add_reader, every_minute, log_group
@@ -166,10 +166,10 @@ class LandingPipeline(SiteConstruct):
             Output(name="TableFormat", value=self.options.table_format.value),
         ]
         if self.parameters.architecture is Architecture.LOCAL:
-            _job_role(self, _job_statements(self))
+            _create_job_role(self, _build_job_statements(self))
         else:
             outputs = [
-                *_on_emr(self, assets or Assets(PROJECT), spark_assets or SparkAssets(PROJECT)),
+                *_create_emr_resources(self, assets or Assets(PROJECT), spark_assets or SparkAssets(PROJECT)),
                 *outputs,
             ]
         self.home.publish(self, outputs)
@@ -185,47 +185,47 @@ class LandingPipeline(SiteConstruct):
 
     def metric(self, name: str, *, of: str = "jobs", statistic: str = "Maximum") -> cloudwatch.Metric:
         """Return a metric of the function that manages runs, such as `StreamsDown`: see docs/operations.md."""
-        return ours(name, of, stage=self.parameters.stage, statistic=statistic)
+        return own_metric(name, of, stage=self.parameters.stage, statistic=statistic)
 
 
-def _on_emr(made: LandingPipeline, assets: Assets, spark_assets: SparkAssets) -> list[Output]:
-    job_logs = log_group(made, "JobLogs", days=made.parameters.log_retention_days)
-    target = image_target(made.parameters.architecture, made.options.python.value)
+def _create_emr_resources(construct: LandingPipeline, assets: Assets, spark_assets: SparkAssets) -> list[Output]:
+    job_logs = log_group(construct, "JobLogs", days=construct.parameters.log_retention_days)
+    target = image_target(construct.parameters.architecture, construct.options.python.value)
     built = (spark_assets.entry_point, spark_assets.environment(target), spark_assets.code())
     program = ProgramAssets(
         *(
-            s3_assets.Asset(made, id_, path=str(part.folder), asset_hash=part.key)
+            s3_assets.Asset(construct, id_, path=str(part.folder), asset_hash=part.key)
             for id_, part in zip(("EntryPoint", "Environment", "Code"), built, strict=True)
         )
     )
-    of_region = made.stack.format_arn(service="logs", resource="*", arn_format=ArnFormat.NO_RESOURCE_NAME)
+    of_region = construct.stack.format_arn(service="logs", resource="*", arn_format=ArnFormat.NO_RESOURCE_NAME)
     statements = [
-        *_job_statements(made),
+        *_build_job_statements(construct),
         # The role may read only the program's objects, not the whole bucket of deployments.
         allow("s3", ["GetObject"], *(asset.bucket.arn_for_objects(asset.s3_object_key) for asset in program)),
         # https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/logging.html
-        allow("s3", ["PutObject"], f"{made.bucket_arn}/{LOGS_PREFIX}*", wildcards=OF_FOLDERS),
+        allow("s3", ["PutObject"], f"{construct.bucket_arn}/{LOGS_PREFIX}*", wildcards=OF_FOLDERS),
         allow("logs", ["CreateLogStream", "PutLogEvents", "DescribeLogStreams"], job_logs.log_group_arn),
         allow("logs", ["DescribeLogGroups"], of_region, wildcards=OF_LOG_GROUPS),
     ]
-    network = made.network or create_network(made, made.options, statements)
-    application = made.application = _application(made, job_logs, network)
-    role = _job_role(made, statements, ArnEquals={"aws:SourceArn": application.attr_arn})
-    endpoints = network.endpoint_settings(made.options, role.role_arn)
+    network = construct.network or create_network(construct, construct.options, statements)
+    application = construct.application = _create_application(construct, job_logs, network)
+    role = _create_job_role(construct, statements, ArnEquals={"aws:SourceArn": application.attr_arn})
+    endpoints = network.endpoint_settings(construct.options, role.role_arn)
     application_id = application.attr_application_id
     runs = f"{application.attr_arn}/jobruns/*"
-    function = Functions.of(made, assets, extras=["functions"]).make(
+    function = Functions.of(construct, assets, extras=["functions"]).make(
         "jobs",
         timeout=JOBS_TIMEOUT,
-        memory_mb=made.options.jobs_memory_mb,
-        settings=_settings(made, application_id, role, program, endpoints),
+        memory_mb=construct.options.jobs_memory_mb,
+        settings=_settings(construct, application_id, role, program, endpoints),
         allowed=[
             allow("emr-serverless", ["StartJobRun", "ListJobRuns"], application.attr_arn),
             # The function tags runs when it starts them.
             allow("emr-serverless", ["CancelJobRun", "TagResource"], runs, wildcards=OF_RUNS),
             pass_role("emr-serverless", role.role_arn),
-            allow("dynamodb", ["GetItem", "PutItem"], made.state.table.table_arn),
-            *(allow_endpoints(made.stack, endpoints, application_id) if endpoints else ()),
+            allow("dynamodb", ["GetItem", "PutItem"], construct.state.table.table_arn),
+            *(allow_endpoints(construct.stack, endpoints, application_id) if endpoints else ()),
         ],
     )
     every_minute(function, to_builtins(ReconcileJobs()))
@@ -237,9 +237,14 @@ def _on_emr(made: LandingPipeline, assets: Assets, spark_assets: SparkAssets) ->
         ("JobsFailed", 1, "A job run failed: `sluice pipeline logs` shows the error"),
     ):
         rule = Rule(
-            name=name, text=text, metric=made.metric(name), threshold=1, periods=periods, capability=made.capability
+            name=name,
+            text=text,
+            metric=construct.metric(name),
+            threshold=1,
+            periods=periods,
+            capability=construct.capability,
         )
-        made.watch(rule)
+        construct.watch(rule)
     return [
         Output(name="ApplicationId", value=application_id),
         Output(name="JobsFunctionName", value=function.function_name),
@@ -247,14 +252,14 @@ def _on_emr(made: LandingPipeline, assets: Assets, spark_assets: SparkAssets) ->
     ]
 
 
-def _application(made: LandingPipeline, job_logs: logs.LogGroup, network: Network) -> emr.CfnApplication:
-    options, application = made.options, emr.CfnApplication
+def _create_application(construct: LandingPipeline, job_logs: logs.LogGroup, network: Network) -> emr.CfnApplication:
+    options, application = construct.options, emr.CfnApplication
     return emr.CfnApplication(
-        made,
+        construct,
         "Application",
         release_label=options.release_label,
         type="SPARK",
-        architecture=ARCHITECTURES[made.parameters.architecture],
+        architecture=ARCHITECTURES[construct.parameters.architecture],
         auto_start_configuration=application.AutoStartConfigurationProperty(enabled=True),
         auto_stop_configuration=application.AutoStopConfigurationProperty(
             enabled=True, idle_timeout_minutes=options.idle_timeout_minutes
@@ -267,7 +272,7 @@ def _application(made: LandingPipeline, job_logs: logs.LogGroup, network: Networ
         ),
         monitoring_configuration=application.MonitoringConfigurationProperty(
             s3_monitoring_configuration=application.S3MonitoringConfigurationProperty(
-                log_uri=f"s3://{made.state.bucket.bucket_name}/{LOGS_PREFIX}"
+                log_uri=f"s3://{construct.state.bucket.bucket_name}/{LOGS_PREFIX}"
             ),
             cloud_watch_logging_configuration=application.CloudWatchLoggingConfigurationProperty(
                 enabled=True, log_group_name=job_logs.log_group_name
@@ -279,32 +284,34 @@ def _application(made: LandingPipeline, job_logs: logs.LogGroup, network: Networ
     )
 
 
-def _job_role(made: LandingPipeline, statements: Sequence[Statement], **conditions: Mapping[str, str]) -> iam.Role:
+def _create_job_role(
+    construct: LandingPipeline, statements: Sequence[Statement], **conditions: Mapping[str, str]
+) -> iam.Role:
     """Create the role that this account's jobs assume."""
     of_account = {"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}, **conditions}
     return roles.role(
-        made,
+        construct,
         "JobRole",
         assumed_by=iam.PrincipalWithConditions(iam.ServicePrincipal("emr-serverless.amazonaws.com"), of_account),
         allowed=statements,
     )
 
 
-def _job_statements(made: LandingPipeline) -> list[Statement]:
-    bucket, listed = made.bucket_arn, [f"{folder}{of}" for folder in JOB_FOLDERS for of in ("", "/*")]
+def _build_job_statements(construct: LandingPipeline) -> list[Statement]:
+    bucket, listed = construct.bucket_arn, [f"{folder}{of}" for folder in JOB_FOLDERS for of in ("", "/*")]
     statements = [
-        allow("sqs", QUEUE_ACTIONS, made.queue.queue_arn),
-        allow("sqs", ["SendMessage"], made.ingress.queue_arn),  # job `replay` publishes messages
+        allow("sqs", QUEUE_ACTIONS, construct.queue.queue_arn),
+        allow("sqs", ["SendMessage"], construct.ingress.queue_arn),  # job `replay` publishes messages
         allow("s3", OBJECT_ACTIONS, *(f"{bucket}/{folder}/*" for folder in JOB_FOLDERS), wildcards=OF_FOLDERS),
         allow("s3", ["GetBucketLocation"], bucket),
         # Without permission to list the bucket, S3 reports a missing object as denied access. The request for an object
         # has no prefix: https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetObject.html
         allow("s3", ["ListBucket"], bucket, conditions={"StringLikeIfExists": {"s3:prefix": listed}}),
     ]
-    if made.kms_key_arns:
-        statements.append(allow("kms", ["Decrypt", "GenerateDataKey"], *made.kms_key_arns))
-    if made.options.assume_role_arns:
-        statements.append(allow("sts", ["AssumeRole"], *made.options.assume_role_arns))
+    if construct.kms_key_arns:
+        statements.append(allow("kms", ["Decrypt", "GenerateDataKey"], *construct.kms_key_arns))
+    if construct.options.assume_role_arns:
+        statements.append(allow("sts", ["AssumeRole"], *construct.options.assume_role_arns))
     return statements
 
 

@@ -18,7 +18,7 @@ from constructs import Construct
 from sluice.building.project import PROJECT
 from sluice.bundles.assets import Assets
 from sluice.constructs import storage
-from sluice.constructs.alarms import FIVE_MINUTES, Capability, Rule, ours
+from sluice.constructs.alarms import FIVE_MINUTES, Capability, Rule, own_metric
 from sluice.constructs.exchange import Exchange
 from sluice.constructs.exchange_state import ExchangeState
 from sluice.constructs.functions import (
@@ -159,12 +159,12 @@ class Rendezvous(SiteConstruct):
             "dead_letters_url": self.state.dead_letters.queue_url,
             "stage": stage,
         }
-        self.url = _proxy(self)
-        self.client_url = _client(self)
-        _broker(self)
-        sweeper = _sweeper(self)
+        self.url = _create_proxy(self)
+        self.client_url = _create_client(self)
+        _create_broker(self)
+        sweeper = _create_sweeper(self)
         if events_exchange is not None and self.federation is not None:
-            _counters(self, events_exchange, self.federation)
+            _create_counters(self, events_exchange, self.federation)
         # Clients share this user's access keys, which only `sluice rendezvous creds` creates.
         self.client_user = iam.User(self, "ClientUser")
         allowed = [
@@ -218,57 +218,59 @@ class Rendezvous(SiteConstruct):
 
     def metric(self, name: str, *, of: str = "broker", statistic: str = "Sum") -> cloudwatch.Metric:
         """Return a metric of one of the rendezvous' functions; docs/operations.md lists the names."""
-        return ours(name, of, stage=self.parameters.stage, statistic=statistic)
+        return own_metric(name, of, stage=self.parameters.stage, statistic=statistic)
 
 
-def _broker(made: Rendezvous) -> None:
-    state, parameters = made.state, made.parameters.rendezvous
-    function = made.functions.make(
+def _create_broker(construct: Rendezvous) -> None:
+    state, parameters = construct.state, construct.parameters.rendezvous
+    function = construct.functions.make(
         "broker",
         timeout=BROKER_TIMEOUT,
         memory_mb=parameters.broker_memory_mb,
-        settings=BrokerSettings(**made.settings, bridges=parameters.bridge_list, events=made.events),
-        files=made.country_files,
+        settings=BrokerSettings(**construct.settings, bridges=parameters.bridge_list, events=construct.events),
+        files=construct.country_files,
         allowed=[
             allow("dynamodb", ["PutItem"], state.table.table_arn),
-            allow("dynamodb", BROKER_WAITING_ACTIONS, made.waiting_table.table_arn),
+            allow("dynamodb", BROKER_WAITING_ACTIONS, construct.waiting_table.table_arn),
             allow("sqs", CONSUME_ACTIONS, state.offers_queue.queue_arn),
-            _allow_run_time_queues(["SendMessage"], state.dead_letters.queue_arn, made.answer_queues, made.mailboxes),
-            _allow_run_time_queues(["CreateQueue"], made.answer_queues),
+            _allow_run_time_queues(
+                ["SendMessage"], state.dead_letters.queue_arn, construct.answer_queues, construct.mailboxes
+            ),
+            _allow_run_time_queues(["CreateQueue"], construct.answer_queues),
         ],
     )
     trigger("Offers", function, state.offers_queue, reading=Reading(max_concurrency=parameters.broker_max_concurrency))
 
 
-def _proxy(made: Rendezvous) -> lambda_.FunctionUrl:
-    state, parameters = made.state, made.parameters.rendezvous
-    held_min, held_max = made.parameters.held_proxies
-    function = made.functions.make(
+def _create_proxy(construct: Rendezvous) -> lambda_.FunctionUrl:
+    state, parameters = construct.state, construct.parameters.rendezvous
+    held_min, held_max = construct.parameters.held_proxies
+    function = construct.functions.make(
         "proxy",
         timeout=PROXY_TIMEOUT,
         memory_mb=parameters.proxy_memory_mb,
         settings=ProxySettings(
-            **made.settings,
+            **construct.settings,
             allowed_relay_pattern=RelayPattern.parse(parameters.allowed_relay_pattern),
             held_proxies_min=held_min,
             held_proxies_max=held_max,
             trusts_forwarded=parameters.trusted_proxy,
-            events=made.events,
+            events=construct.events,
         ),
-        files=made.country_files,
+        files=construct.country_files,
         allowed=[
             allow("dynamodb", PROXY_ACTIONS, state.table.table_arn),
-            allow("dynamodb", PROXY_WAITING_ACTIONS, made.waiting_table.table_arn),
-            _allow_run_time_queues(["CreateQueue", "ReceiveMessage", "SendMessage"], made.mailboxes),
-            _allow_run_time_queues(["SendMessage"], made.answer_queues),
+            allow("dynamodb", PROXY_WAITING_ACTIONS, construct.waiting_table.table_arn),
+            _allow_run_time_queues(["CreateQueue", "ReceiveMessage", "SendMessage"], construct.mailboxes),
+            _allow_run_time_queues(["SendMessage"], construct.answer_queues),
         ],
         # Any proxy may call this URL, at any rate.
         is_called_often=True,
         reserved_concurrency=parameters.proxy_max_concurrency,
     )
     if (most := parameters.proxy_max_concurrency) is not None:
-        percent = made.parameters.operations.concurrency_percent
-        made.watch(
+        percent = construct.parameters.operations.concurrency_percent
+        construct.watch(
             Rule(
                 name="ProxyConcurrency",
                 text=f"{percent} % of the proxy function's {most} concurrent executions are in use: above it, polls are"
@@ -283,18 +285,18 @@ def _proxy(made: Rendezvous) -> lambda_.FunctionUrl:
     return function.add_function_url(auth_type=lambda_.FunctionUrlAuthType.NONE)
 
 
-def _client(made: Rendezvous) -> lambda_.FunctionUrl:
-    state, parameters = made.state, made.parameters.rendezvous
-    function = made.functions.make(
+def _create_client(construct: Rendezvous) -> lambda_.FunctionUrl:
+    state, parameters = construct.state, construct.parameters.rendezvous
+    function = construct.functions.make(
         "client",
         timeout=CLIENT_TIMEOUT,
         memory_mb=parameters.client_memory_mb,
-        settings=BrokerSettings(**made.settings, bridges=parameters.bridge_list, events=made.events),
-        files=made.country_files,
+        settings=BrokerSettings(**construct.settings, bridges=parameters.bridge_list, events=construct.events),
+        files=construct.country_files,
         allowed=[
             allow("dynamodb", ["PutItem", "UpdateItem"], state.table.table_arn),
-            allow("dynamodb", BROKER_WAITING_ACTIONS, made.waiting_table.table_arn),
-            _allow_run_time_queues(["CreateQueue", "ReceiveMessage", "SendMessage"], made.mailboxes),
+            allow("dynamodb", BROKER_WAITING_ACTIONS, construct.waiting_table.table_arn),
+            _allow_run_time_queues(["CreateQueue", "ReceiveMessage", "SendMessage"], construct.mailboxes),
         ],
         # Anybody may call it, at any rate, and holds it for seconds: not the proxies' reserve.
         is_called_often=True,
@@ -304,17 +306,17 @@ def _client(made: Rendezvous) -> lambda_.FunctionUrl:
     return function.add_function_url(auth_type=lambda_.FunctionUrlAuthType.NONE)
 
 
-def _sweeper(made: Rendezvous) -> lambda_.Function:
-    state = made.state
-    function = made.functions.make(
+def _create_sweeper(construct: Rendezvous) -> lambda_.Function:
+    state = construct.state
+    function = construct.functions.make(
         "sweeper",
         timeout=SWEEPER_TIMEOUT,
-        memory_mb=made.parameters.rendezvous.sweeper_memory_mb,
-        settings=MeetingSettings(**made.settings),
+        memory_mb=construct.parameters.rendezvous.sweeper_memory_mb,
+        settings=MeetingSettings(**construct.settings),
         allowed=[
             allow("dynamodb", (*SWEEP_ACTIONS, "UpdateItem"), state.table.table_arn),
-            allow("dynamodb", SWEEP_ACTIONS, made.waiting_table.table_arn),
-            _allow_run_time_queues(["DeleteQueue"], made.answer_queues, made.mailboxes),
+            allow("dynamodb", SWEEP_ACTIONS, construct.waiting_table.table_arn),
+            _allow_run_time_queues(["DeleteQueue"], construct.answer_queues, construct.mailboxes),
             allow("sqs", ["SendMessage"], state.dead_letters.queue_arn),
             allow("sqs", ["GetQueueAttributes"], state.offers_queue.queue_arn, state.dead_letters.queue_arn),
         ],
@@ -325,10 +327,10 @@ def _sweeper(made: Rendezvous) -> lambda_.Function:
     return function
 
 
-def _counters(made: Rendezvous, exchange: str, federation: ExchangeState) -> None:
-    state, parameters = made.state, made.parameters.rendezvous
+def _create_counters(construct: Rendezvous, exchange: str, federation: ExchangeState) -> None:
+    state, parameters = construct.state, construct.parameters.rendezvous
     ingress = federation.ingresses[0].queue
-    function = made.functions.make(
+    function = construct.functions.make(
         "counters",
         timeout=COUNTERS_TIMEOUT,
         memory_mb=parameters.counters_memory_mb,
@@ -358,8 +360,8 @@ def _counters(made: Rendezvous, exchange: str, federation: ExchangeState) -> Non
     )
     text = "Rendezvous events wait too long for the counters function: check its throttles and errors"
     age = function.metric("IteratorAge", statistic="Maximum", period=Duration.minutes(1))
-    threshold_ms = made.parameters.operations.queue_age_s * 1000
-    made.watch(
+    threshold_ms = construct.parameters.operations.queue_age_s * 1000
+    construct.watch(
         Rule(
             name="CountersAge",
             text=text,

@@ -22,7 +22,7 @@ from sluice.building.project import PROJECT
 from sluice.bundles.assets import Assets
 from sluice.codec import pick_shared_fields
 from sluice.constructs import repointing, storage
-from sluice.constructs.alarms import Capability, ours
+from sluice.constructs.alarms import Capability, own_metric
 from sluice.constructs.functions import (
     AT_RUN_TIME,
     CONSUME_ACTIONS,
@@ -214,12 +214,12 @@ class Splitting(SiteConstruct):
     ) -> cloudwatch.Metric:
         """Return a metric of a function, for one queue if `queue_id` is given; docs/operations.md lists the names."""
         dimensions = {} if queue_id is None else {"queue": queue_id}
-        return ours(name, of, stage=self.parameters.stage, statistic=statistic, dimensions=dimensions)
+        return own_metric(name, of, stage=self.parameters.stage, statistic=statistic, dimensions=dimensions)
 
     def _finish(self) -> None:
         self.functions = Functions.of(self, self.assets, extras=["functions", "splitter"])
-        splitter, triggers = _splitter(self)
-        control = _control(self, triggers)
+        splitter, triggers = _create_splitter(self)
+        control = _create_control(self, triggers)
         outputs = [Output(name="ControlFunctionName", value=control.function_name)]
         consumers = [consumer for queue in self.queues for consumer in queue.parameters.consumers]
         in_clusters = any(isinstance(consumer, KubernetesParameters) and not consumer.agent for consumer in consumers)
@@ -323,32 +323,32 @@ def _existing_queue_field(role: str, queue: sqs.IQueue | None) -> Mapping[str, s
     return {f"existing_{role}_queue_arn": arn if Token.is_unresolved(queue.queue_arn) else queue.queue_arn}
 
 
-def _splitter(made: Splitting) -> tuple[lambda_.Function, Mapping[str, lambda_.EventSourceMapping]]:
+def _create_splitter(construct: Splitting) -> tuple[lambda_.Function, Mapping[str, lambda_.EventSourceMapping]]:
     """Create the splitter. Returns the function, and its triggers by queue id."""
-    state, parameters = made.state, made.parameters.splitting
-    sources = [queues.source.queue_arn for queues in made.queues]
-    mains = [queues.main.queue_arn for queues in made.queues if queues.main is not None]
-    sent_to = [*mains, made.temporary_queues, state.control_queue.queue_arn, state.dead_letters.queue_arn]
+    state, parameters = construct.state, construct.parameters.splitting
+    sources = [queues.source.queue_arn for queues in construct.queues]
+    mains = [queues.main.queue_arn for queues in construct.queues if queues.main is not None]
+    sent_to = [*mains, construct.temporary_queues, state.control_queue.queue_arn, state.dead_letters.queue_arn]
     allowed = [
         allow("dynamodb", ["GetItem", "Query", "PutItem", "UpdateItem"], state.table.table_arn),
         allow("sqs", ["SendMessage"], *sent_to, wildcards=AT_RUN_TIME),
-        *_kms(made),
+        *_build_key_statements(construct),
     ]
     if sources:
         allowed.append(allow("sqs", CONSUMED, *sources))
     if parameters.s3_bucket_arns:
         objects = [f"{arn}/*" for arn in parameters.s3_bucket_arns]
         allowed.append(allow("s3", ["GetObject"], *objects, wildcards="S3 events name objects; any of the bucket."))
-    function = made.functions.make(
+    function = construct.functions.make(
         "splitter",
         timeout=SPLITTER_TIMEOUT,
         memory_mb=parameters.splitter_memory_mb,
-        settings=_settings(made),
+        settings=_build_splitter_settings(construct),
         allowed=allowed,
         may_recur=True,  # Consumers may send a message back to the source queue any number of times.
     )
     triggers = {}
-    for queues in made.queues:
+    for queues in construct.queues:
         triggers[queues.parameters.queue_id] = trigger(
             queues.id,
             function,
@@ -359,22 +359,24 @@ def _splitter(made: Splitting) -> tuple[lambda_.Function, Mapping[str, lambda_.E
     return function, triggers
 
 
-def _control(made: Splitting, triggers: Mapping[str, lambda_.EventSourceMapping]) -> lambda_.Function:
-    state, parameters = made.state, made.parameters.splitting
+def _create_control(construct: Splitting, triggers: Mapping[str, lambda_.EventSourceMapping]) -> lambda_.Function:
+    state, parameters = construct.state, construct.parameters.splitting
     repointed = {
-        queues.parameters.queue_id: queues.parameters.consumers for queues in made.queues if queues.parameters.consumers
+        queues.parameters.queue_id: queues.parameters.consumers
+        for queues in construct.queues
+        if queues.parameters.consumers
     }
     consumers = [consumer for of_queue in repointed.values() for consumer in of_queue]
-    about_consumers = repointing.statements(made.stack, consumers, [triggers[queue_id] for queue_id in repointed])
-    function = made.functions.make(
+    about_consumers = repointing.statements(construct.stack, consumers, [triggers[queue_id] for queue_id in repointed])
+    function = construct.functions.make(
         "control",
         timeout=CONTROL_TIMEOUT,
         memory_mb=parameters.control_memory_mb,
         settings=ControlSettings(
-            **structs.asdict(_settings(made))
+            **structs.asdict(_build_splitter_settings(construct))
             | pick_shared_fields(parameters, ControlSettings)
             | {
-                "stage": made.parameters.stage,
+                "stage": construct.parameters.stage,
                 "repointed": tuple(
                     Repointed(
                         queue_id=queue_id,
@@ -386,7 +388,7 @@ def _control(made: Splitting, triggers: Mapping[str, lambda_.EventSourceMapping]
                 "policies": tuple(policy.policy for policy in parameters.policies),
             },
         ),
-        allowed=[*_control_statements(made), *about_consumers],
+        allowed=[*_build_control_statements(construct), *about_consumers],
         failures=state.dead_letters,
         may_recur=True,  # While sessions live, each tick sends the next one.
     )
@@ -396,35 +398,35 @@ def _control(made: Splitting, triggers: Mapping[str, lambda_.EventSourceMapping]
     return function
 
 
-def _control_statements(made: Splitting) -> list[Statement]:
-    state = made.state
-    sources = [queues.source.queue_arn for queues in made.queues]
+def _build_control_statements(construct: Splitting) -> list[Statement]:
+    state = construct.state
+    sources = [queues.source.queue_arn for queues in construct.queues]
     # Leftover messages go to the main queue, or without one to a temporary queue, which is drained to the source.
-    homes = [(queues.main or queues.source).queue_arn for queues in made.queues]
-    if any(queues.main is None for queues in made.queues):
-        homes.append(made.temporary_queues)
+    homes = [(queues.main or queues.source).queue_arn for queues in construct.queues]
+    if any(queues.main is None for queues in construct.queues):
+        homes.append(construct.temporary_queues)
     table_actions = ["GetItem", "Query", "PutItem", "UpdateItem", "DeleteItem"]
     statements = [
         allow("dynamodb", table_actions, state.table.table_arn),
-        allow("sqs", TEMPORARY_ACTIONS, made.temporary_queues, wildcards=AT_RUN_TIME),
+        allow("sqs", TEMPORARY_ACTIONS, construct.temporary_queues, wildcards=AT_RUN_TIME),
         allow("sqs", ["SendMessage"], *homes, state.control_queue.queue_arn, state.dead_letters.queue_arn),
         allow("sqs", CONSUME_ACTIONS, state.control_queue.queue_arn),
         # https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonsqs.html
         allow("sqs", ["ListQueues"], "*", wildcards="ListQueues takes no resource; the sweep needs it."),
-        *_kms(made),
+        *_build_key_statements(construct),
     ]
     if sources:
         statements.append(allow("sqs", DESCRIBED, *sources))
     return statements
 
 
-def _kms(made: Splitting) -> list[Statement]:
-    return [allow("kms", DECRYPTED, *made.key_arns)] if made.key_arns else []
+def _build_key_statements(construct: Splitting) -> list[Statement]:
+    return [allow("kms", DECRYPTED, *construct.key_arns)] if construct.key_arns else []
 
 
-def _settings(made: Splitting) -> SplitterSettings:
+def _build_splitter_settings(construct: Splitting) -> SplitterSettings:
     """Return the settings that splitter and control function share."""
-    state = made.state
+    state = construct.state
     return SplitterSettings(
         table=state.table.table_name,
         dead_letters_url=state.dead_letters.queue_url,
@@ -438,6 +440,6 @@ def _settings(made: Splitting) -> SplitterSettings:
                 drain_timeout_s=queues.parameters.drain_timeout_s,
                 tags=queues.parameters.tags,
             )
-            for queues in made.queues
+            for queues in construct.queues
         ),
     )

@@ -53,7 +53,7 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.encode({"Version": "2012-10-17", "Statement": [statement]}).decode()
 
 
-class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+class VpcEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """An endpoint of one service. `digest` is the version of the settings that it was created with."""
 
     endpoint_id: str
@@ -72,7 +72,7 @@ class EndpointPlan(msgspec.Struct, frozen=True):
 
 
 def plan_endpoints(
-    settings: EndpointSettings, actual: Sequence[Endpoint], *, is_needed: bool, is_idle: bool
+    settings: EndpointSettings, actual: Sequence[VpcEndpoint], *, is_needed: bool, is_idle: bool
 ) -> EndpointPlan:
     """Plan the changes. `is_needed`: a job runs or is about to start; `is_idle`: none has run for a while.
 

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from sluice.pipeline.catalogue import Catalogue
-from sluice.pipeline.endpoints import Endpoint, EndpointSettings, plan_endpoints
+from sluice.pipeline.endpoints import EndpointSettings, VpcEndpoint, plan_endpoints
 from sluice.pipeline.jobs import LAND, Job
 from sluice.pipeline.operations import (
     DrainQueue,
@@ -62,7 +62,7 @@ class JobRuns(Protocol):
 class Endpoints(Protocol):
     """The VPC endpoints of an application's network. Calls raise `CallFailed`."""
 
-    def all(self) -> Sequence[Endpoint]:
+    def all(self) -> Sequence[VpcEndpoint]:
         """Return all endpoints, also those that are being deleted."""
 
     def create(self, service: str, settings: EndpointSettings, *, token: str) -> None:

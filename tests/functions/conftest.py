@@ -11,7 +11,7 @@ from moto import mock_aws
 
 from sluice.aws.clients import (
     dynamodb_client,
-    holding_sqs_client,
+    long_polling_sqs_client,
     quick_dynamodb_client,
     quick_sqs_client,
     sqs_client,
@@ -112,5 +112,5 @@ def surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[Surroundings]:
 
 def clear_clients() -> None:
     """Have clients made anew, in whatever surroundings are there now."""
-    for cached in (sqs_client, quick_sqs_client, holding_sqs_client, dynamodb_client, quick_dynamodb_client):
+    for cached in (sqs_client, quick_sqs_client, long_polling_sqs_client, dynamodb_client, quick_dynamodb_client):
         cached.cache_clear()

@@ -7,7 +7,7 @@ import msgspec
 
 from sluice.aws.clients import calls
 from sluice.errors import CallFailed
-from sluice.pipeline.endpoints import OWNER_TAG, Endpoint, EndpointSettings, EndpointState
+from sluice.pipeline.endpoints import OWNER_TAG, EndpointSettings, EndpointState, VpcEndpoint
 
 DIGEST_TAG = "sluice:digest"
 GONE = "deleted"
@@ -20,7 +20,7 @@ class Ec2Endpoints(msgspec.Struct, frozen=True, kw_only=True):
     client: Any
     application_id: str
 
-    def all(self) -> Sequence[Endpoint]:
+    def all(self) -> Sequence[VpcEndpoint]:
         """List all endpoints that aren't gone. Raises `CallFailed`."""
         with calls("DescribeVpcEndpoints"):
             pages = self.client.get_paginator("describe_vpc_endpoints").paginate(
@@ -68,10 +68,10 @@ class Ec2Endpoints(msgspec.Struct, frozen=True, kw_only=True):
         return not left
 
 
-def _parse_endpoint(fields: dict[str, Any]) -> Endpoint:
+def _parse_endpoint(fields: dict[str, Any]) -> VpcEndpoint:
     tags = {tag["Key"]: tag["Value"] for tag in fields.get("Tags", [])}
     state = fields["State"].lower()  # the API's reference and its answers differ in case
-    return Endpoint(
+    return VpcEndpoint(
         endpoint_id=fields["VpcEndpointId"],
         service=fields["ServiceName"].rpartition(".")[2],
         digest=tags.get(DIGEST_TAG, ""),

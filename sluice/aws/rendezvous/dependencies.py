@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aws_lambda_powertools.logging import Logger
 
-from sluice.aws.clients import holding_sqs_client, new_id, now_ms, quick_dynamodb_client, quick_sqs_client
+from sluice.aws.clients import long_polling_sqs_client, new_id, now_ms, quick_dynamodb_client, quick_sqs_client
 from sluice.aws.queues import SqsQueues
 from sluice.aws.rendezvous.address_keys import AddressHasher
 from sluice.aws.rendezvous.event_publisher import TableEventPublisher, events_client
@@ -44,7 +44,7 @@ def make_dependencies(settings: MeetingSettings, *, threads: int) -> RendezvousD
         offers=DynamoOfferStore(dynamodb, settings.table),
         pools=DynamoProxyPools(dynamodb, table, random.random),
         waiting=DynamoWaitingOffers(dynamodb, table),
-        queues=SqsQueues(quick_sqs_client(), settings.dead_letters_url, holding_sqs_client()),
+        queues=SqsQueues(quick_sqs_client(), settings.dead_letters_url, long_polling_sqs_client()),
         pacing=Pacing(
             environment=new_id(),
             store=DynamoPaceStore(dynamodb, table),

@@ -156,23 +156,23 @@ def fetch_state(site: OpenSite) -> SiteState:
 # Plans
 
 
-def show_plan(made: TopologyPlan, read: TopologyFile) -> None:
+def show_plan(plan: TopologyPlan, read: TopologyFile) -> None:
     """Show a plan's steps and leftovers as tables, and its conflicts with their lines."""
     rows = [
         (step.act, step.site, step.what, step.name, "; ".join(filter(None, (step.change, step.costs))))
-        for step in made.steps
+        for step in plan.steps
     ]
     if rows:
         show_table(("", "site", "what", "name", ""), rows)
-    if made.leftovers:
+    if plan.leftovers:
         print_note("not in the file:")
         show_table(
             ("site", "what", "name", ""),
-            [(leftover.site, leftover.what, leftover.name, leftover.reason) for leftover in made.leftovers],
+            [(leftover.site, leftover.what, leftover.name, leftover.reason) for leftover in plan.leftovers],
         )
-    for conflict in made.conflicts:
+    for conflict in plan.conflicts:
         show_error(f"{read.file}: line {read.line_of(conflict.place)}: {conflict}")
-    if not rows and not made.conflicts:
+    if not rows and not plan.conflicts:
         print_note("nothing to do")
 
 
@@ -188,11 +188,11 @@ def _step_document(step: PlannedStep) -> dict[str, Any]:
     }
 
 
-def _plan_document(made: TopologyPlan) -> dict[str, Any]:
+def _plan_document(plan: TopologyPlan) -> dict[str, Any]:
     return {
-        "steps": [_step_document(step) for step in made.steps],
-        "leftovers": made.leftovers,
-        "conflicts": made.conflicts,
+        "steps": [_step_document(step) for step in plan.steps],
+        "leftovers": plan.leftovers,
+        "conflicts": plan.conflicts,
     }
 
 

@@ -20,7 +20,7 @@ def harden(behaviours: Behaviours) -> None:
     is_changing = access.change_access_slowly(behaviours)
     access.change_queue_policies_slowly(behaviours)
     is_there = queues.delay_queues(behaviours, random)
-    mappings.change_slowly(behaviours, is_there=is_there, is_changing=is_changing)
+    mappings.change_mappings_slowly(behaviours, is_there=is_there, is_changing=is_changing)
     concurrency.limit_concurrency(behaviours.account_concurrency)
     throttling.fail_entries(behaviours, random)
     throttling.throttle(behaviours, random)

@@ -23,7 +23,7 @@ NO_QUEUE = (
 NOT_ALLOWED = "The provided execution role does not have permissions to call ReceiveMessage on SQS"
 
 
-def change_slowly(
+def change_mappings_slowly(
     behaviours: Behaviours, *, is_there: Callable[[str], bool], is_changing: Callable[[str], bool]
 ) -> None:
     """Delay changes of event source mappings, which meanwhile have states such as Creating, Updating or Disabling.

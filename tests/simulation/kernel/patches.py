@@ -265,7 +265,7 @@ def _draws() -> tuple[Any, ...]:
 CACHED_CLIENTS = (
     clients.sqs_client,
     clients.quick_sqs_client,
-    clients.holding_sqs_client,
+    clients.long_polling_sqs_client,
     clients.quick_dynamodb_client,
     clients.dynamodb_client,
     clients.lambda_client,

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from sluice.operations import Operation
 from sluice.operator.pipelines import MAX_WAITS, PipelineClient, start_job
-from sluice.pipeline.endpoints import Endpoint, EndpointSettings, EndpointState
+from sluice.pipeline.endpoints import EndpointSettings, EndpointState, VpcEndpoint
 from sluice.pipeline.operations import (
     DrainQueue,
     JobOutcome,
@@ -34,16 +34,16 @@ class FakeEndpoints:
     """A VPC whose new endpoints are available when the test says so."""
 
     site: Site
-    found: dict[str, Endpoint] = field(default_factory=dict)
+    found: dict[str, VpcEndpoint] = field(default_factory=dict)
     tokens: list[str] = field(default_factory=list)
 
-    def all(self) -> Sequence[Endpoint]:
+    def all(self) -> Sequence[VpcEndpoint]:
         return list(self.found.values())
 
     def create(self, service: str, settings: EndpointSettings, *, token: str) -> None:
         self.tokens.append(token)
         id_ = f"vpce-{len(self.tokens)}"
-        self.found[id_] = Endpoint(
+        self.found[id_] = VpcEndpoint(
             endpoint_id=id_,
             service=service,
             digest=settings.digest,
