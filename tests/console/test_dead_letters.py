@@ -278,6 +278,6 @@ def test_ten_thousand_letters_are_told_and_drawn_by_the_fifty(look: Looking, sit
     expect(page.locator(".letters > li")).to_have_count(50)
     page.get_by_role("button", name="Next").click()
     expect(page.locator(".letters > li").first).to_have_attribute("data-key", "letter-50")
-    page.get_by_role("button", name="Look at 10,000").click()
+    page.get_by_role("button", name="Read up to 10,000").click()
     expect(page.get_by_role("button", name="Look again")).to_be_enabled()
     assert asked(sites, "dead-letters")[-1]["looked_at"] == 10_000

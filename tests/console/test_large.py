@@ -134,8 +134,8 @@ def test_of_a_body_of_a_mib_a_part_is_shown_as_text_and_all_of_it_is_tried(look:
     assert len(page.locator(".letters pre").text_content() or "") > len(shown)
     unhurt(page)
     page.goto(f"{look.address}#/splitting")
-    page.get_by_label("Message, as the SQS API").fill(body)
-    assert len(page.get_by_label("Message, as the SQS API").input_value()) == len(body)
+    page.get_by_label("Message, in the form of the SQS API").fill(body)
+    assert len(page.get_by_label("Message, in the form of the SQS API").input_value()) == len(body)
     unhurt(page)
 
 

@@ -63,7 +63,7 @@ def test_the_quarantine_is_looked_at(look: Looking, sites: RecordedSites) -> Non
     letters = page.get_by_role("list", name="Quarantined messages")
     letters.locator("summary").click()
     expect(letters.locator("pre")).to_contain_text("<b>no markup</b>\n… and 12 characters more")
-    expect(page.get_by_text("7 older ones are in the table.")).to_be_visible()
+    expect(page.get_by_text("7 older messages are in the table.")).to_be_visible()
 
 
 def test_a_message_that_was_quarantined_twice_stays_there_twice(look: Looking, sites: RecordedSites) -> None:

@@ -75,7 +75,7 @@ def test_a_session_has_its_filters_and_its_queues(look: Looking) -> None:
 def test_a_message_is_tried_and_each_session_says_why(look: Looking, sites: RecordedSites) -> None:
     sites.answers["try-message"] = VERDICT
     page = look.at("#/splitting")
-    page.get_by_label("Message, as the SQS API").fill('{"Body": "hi"}')
+    page.get_by_label("Message, in the form of the SQS API").fill('{"Body": "hi"}')
     page.get_by_text("With your own filter").click()
     page.get_by_label("A filter file").fill("split_queues: {}")
     page.get_by_role("button", name="Who takes it?").click()
@@ -90,7 +90,7 @@ def test_a_message_is_tried_and_each_session_says_why(look: Looking, sites: Reco
 
 def test_what_is_typed_stays_as_readings_come(look: Looking, sites: RecordedSites) -> None:
     page = look.at("#/splitting")
-    message = page.get_by_label("Message, as the SQS API")
+    message = page.get_by_label("Message, in the form of the SQS API")
     message.fill("half a mess")
     later = recorded("splitting")
     later["queues"][0]["source"]["visible"] = 99

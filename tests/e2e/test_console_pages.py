@@ -48,7 +48,7 @@ def test_messages_are_seen_to_flow_and_a_message_is_tried(deployed: Deployed, pa
             attribute = {"DataType": "String", "StringValue": client}
             ours = splitting.ours({"client": attribute})
             message = json.dumps({"Body": "tried", "MessageAttributes": ours})
-            page.get_by_label("Message, as the SQS API").fill(message)
+            page.get_by_label("Message, in the form of the SQS API").fill(message)
             page.get_by_role("button", name="Who takes it?").click()
             expect(page.get_by_role("region", name="Answer").get_by_role("status")).to_contain_text(f"{taker} takes it")
         splitting.bodies(splitting.main("standard"), 1)
@@ -62,7 +62,7 @@ def test_a_session_is_stopped_by_the_page(deployed: Deployed, page: Page) -> Non
     expect(session.locator(".badge").first).to_have_text("Ready")
     expect(session.locator(".pairs code")).to_contain_text("http")
     session.get_by_role("button", name="Stop session").click()
-    expect(page.get_by_role("log")).to_contain_text("goes back")
+    expect(page.get_by_role("log")).to_contain_text("return to the deployed consumer")
     splitting.until_all_ended()
 
 

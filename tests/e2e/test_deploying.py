@@ -133,10 +133,11 @@ def test_what_the_account_allows_is_reserved_unless_something_else_is_said(clone
     )
     clone.wants(Orders={})
     said = clone.sluice("deploy").stderr
-    assert f"reserves 300 of the account's 1,000 concurrent executions ({proxies}=300)" in said
+    listed = f"{proxies}=300, sluice.rendezvous.client_max_concurrency=50"
+    assert f"reserves 350 of the account's 1,000 concurrent executions ({listed})" in said
     assert {f"--context={proxies}=300", account} <= set(clone.asked[-2])
     said = clone.sluice("deploy", "-c", f"{proxies}=null").stderr
-    assert "reserves" not in said
+    assert "reserves 50 of the account's 1,000" in said
     assert account in clone.asked[-2]
     assert [each for each in clone.asked[-2] if proxies in each] == [f"--context={proxies}=null"]
     refused = clone.sluice("deploy", "-c", f"{proxies}=901")
@@ -156,7 +157,7 @@ def test_what_the_site_has_reserved_it_reserves_again(clone: Clone) -> None:
     clone.cloudformation.create_stack(StackName="SluiceRendezvous", TemplateBody=json.dumps({"Resources": resources}))
     clone.cloudformation.get_waiter("stack_create_complete").wait(StackName="SluiceRendezvous")
     clone.wants()
-    assert "reserves 300 of the account's 1,000" in clone.sluice("deploy").stderr
+    assert "reserves 350 of the account's 1,000" in clone.sluice("deploy").stderr
 
 
 def test_a_region_without_function_urls_is_refused_before_anything_is_made(clone: Clone) -> None:

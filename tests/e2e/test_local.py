@@ -16,14 +16,9 @@ import pytest
 from benchmarks.counting_cloud import start_counting, unit_log
 from benchmarks.units import READ, WRITE, read_units
 from sluice.aws.connections import connect_environment
-from sluice.aws.deployment import stack_outputs
-from sluice.aws.federation.publisher import Publisher, Publishing
 from sluice.local.cloud import CloudFailed, describe_lost_state, find_cloud, start_cloud
 from sluice.local.origins import LOOPBACK
-from sluice.local.requests import BY_TRIGGER
 from sluice.local.sites import DEFAULT_SITE
-from tests.deployed import Deployed
-from tests.sqs_requests import SqsRequest
 
 
 def queue_names(cloud) -> list[str]:
@@ -179,20 +174,3 @@ def test_an_execution_environment_that_does_not_start_ends_no_other(tmp_path: Pa
             assert json.load(first.result()["Payload"]) == "done"
     finally:
         cloud.stop()
-
-
-def test_a_trigger_waits_for_more_messages_as_long_as_its_window_says(deployed: Deployed) -> None:
-    ingress = stack_outputs(deployed.connection, "SluiceFederation")["IngressUrl"]
-    offset, publisher = deployed.request_offset(), Publisher(ingress, deployed.sqs)
-
-    def triggers(action: str) -> list[SqsRequest]:
-        name = ingress.rsplit("/", 1)[1]
-        asked = deployed.requests_since(offset)
-        return [each for each in asked if (each.by, each.queue, each.action) == (BY_TRIGGER, name, action)]
-
-    for number in range(5):
-        publisher.publish(Publishing(exchange="amq.topic", key="window", body=str(number)))
-        time.sleep(0.1)
-    until(lambda: not deployed.depth(ingress))
-    # Alone it would be one; polls of earlier tests may end meanwhile, and tell of it.
-    assert 1 <= len(triggers("ReceiveMessage")) <= 3

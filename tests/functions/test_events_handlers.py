@@ -99,7 +99,7 @@ def test_a_sweep_gives_an_offer_its_end_by_a_write_that_tells_of_it(
     images: list[dict[str, Any]] = []
     calls = sweeper.dependencies().site.offers.client.meta.events
     calls.register("after-call.dynamodb.UpdateItem", lambda parsed, **_: images.append(parsed))
-    swept = call(sweeper.handler, {})
+    swept = call(sweeper.handler, {})["result"]
     assert (swept["denied"], swept["timed_out"]) == (int(waits), int(not waits))
     [image] = [each["Attributes"] for each in images]
     [found] = read_record(inserted(image, 1)).events
