@@ -32,6 +32,8 @@ from sluice.operator.site_names import SiteName
 from sluice.operator.site_status import SiteClient, read_site
 from tests.deployed import SETTLES_WITHIN_S, UNKNOWN_KEY, Deployed, patiently
 
+pytestmark = pytest.mark.slow  # each command is a program of its own, as a user of its own
+
 QUEUE, OTHER, NEW = (f"sluice-queue-permissions-{name}" for name in ("one", "two", "new"))
 OTHERS = tuple(name for name in os.environ if LEADING.fullmatch(name))
 NOT_YET = UNKNOWN_KEY | {"AccessDenied", "AccessDeniedException"}
