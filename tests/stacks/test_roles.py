@@ -58,7 +58,7 @@ def test_conditions_stay_with_each_part() -> None:
 
 
 def test_what_no_role_has_room_for_is_refused() -> None:
-    with pytest.raises(BadParameter, match="what Reader may name"):
+    with pytest.raises(BadParameter, match="Reader refers to more queues"):
         made(allow("kms", ["Decrypt"], *arns(2_000)))
 
 

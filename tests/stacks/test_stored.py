@@ -54,7 +54,7 @@ def test_nothing_is_taken_for_a_reference_to_another_parameter() -> None:
 
 def test_a_site_that_is_too_large_for_one_call_is_refused() -> None:
     assert len(stored("x" * MOST * PARAMETER_BYTES)) == MOST
-    with pytest.raises(BadParameter, match="what function links is told"):
+    with pytest.raises(BadParameter, match="function links: its settings"):
         stored("x" * (MOST * PARAMETER_BYTES + 1))
 
 

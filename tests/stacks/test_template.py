@@ -45,7 +45,7 @@ def test_every_archive_that_it_names_lies_beside_it(release: Path, template: dic
     functions = [each for each in template["Resources"].values() if each["Type"] == "AWS::Lambda::Function"]
     buckets = [each["Properties"]["Code"]["S3Bucket"] for each in functions]
     assert buckets == [{"Fn::Sub": "${AssetsBucket}"}] * len(functions)
-    assert len(functions) == 10
+    assert len(functions) == 11
 
 
 def test_what_its_parameters_say_reaches_functions_and_logs(template: dict[str, Any]) -> None:
@@ -55,7 +55,7 @@ def test_what_its_parameters_say_reaches_functions_and_logs(template: dict[str, 
     ]
     assert [each["POWERTOOLS_LOG_LEVEL"] for each in variables] == [{"Ref": "LogLevel"}] * len(variables)
     groups = [each["Properties"]["RetentionInDays"] for each in resources if each["Type"] == "AWS::Logs::LogGroup"]
-    assert groups == [{"Ref": "LogRetentionDays"}] * 11
+    assert groups == [{"Ref": "LogRetentionDays"}] * 12
 
 
 @pytest.mark.slow
