@@ -139,15 +139,20 @@ NETWORKS = [(SITE, OWN_SUBNETS), (OWN_SUBNETS, SITE), (SITE, OTHER_ZONES), (OTHE
 def test_jobs_move_to_another_network_and_stay_what_they_are(
     changes: Changes, assemblies: Assemblies, before: ParameterSet, after: ParameterSet
 ) -> None:
-    """The application with its runs is changed where it stands; its role, function and log are what they were."""
+    """The application with its runs is changed where it stands; its role and log are what they were.
+
+    The function that makes its endpoints is told of the network, and may make them there alone.
+    """
     assert changes(before, after).contents == {}
     was, now = (
         {resource.id: (resource.type, resource.properties) for resource in assemblies(each).resources()}
         for each in (before, after)
     )
-    moved = {(was.get(id_) or now[id_])[0] for id_ in {*was, *now} if was.get(id_) != now.get(id_)}
-    assert "AWS::EMRServerless::Application" in moved
-    assert {type_.split("::")[1] for type_ in moved} == {"EC2", "EMRServerless"}
+    changed = {id_: (was.get(id_) or now[id_])[0] for id_ in {*was, *now} if was.get(id_) != now.get(id_)}
+    assert changed["Application"] == "AWS::EMRServerless::Application"
+    function = {id_ for id_, type_ in changed.items() if id_.startswith("Jobs") or type_ == "AWS::SSM::Parameter"}
+    assert {changed[id_].split("::")[1] for id_ in changed.keys() - function} == {"EC2", "EMRServerless"}
+    assert not any(id_.startswith("JobRole") for id_ in changed)
     assert was["Application"][1].keys() == now["Application"][1].keys()
 
 

@@ -27,6 +27,7 @@ MADE_AT_RUN_TIME = (
     "sluice-queue-orders",
 )
 OF_ONE_USER = "AWS::IAM::Policy"  # whose name it has to itself
+OF_ONE_FUNCTION = "AWS::Lambda::Alias"
 EVERYTHING = "*"
 OF_ALL = ("arn:aws:logs:", "arn:aws:s3:::cdk-")  # DescribeLogGroups takes no less; one bucket has all stacks' assets
 
@@ -57,7 +58,7 @@ def test_what_is_named_is_named_after_the_stage(assemblies: Assemblies) -> None:
         (resource.id, assembly.text(resource.stack, resource.properties[name]))
         for resource in assembly.resources()
         for name in (f"{resource.type.rpartition(':')[2]}Name", "Name", "AlarmName")
-        if name in resource.properties and resource.type != OF_ONE_USER
+        if name in resource.properties and resource.type not in {OF_ONE_USER, OF_ONE_FUNCTION}
     }
     assert named  # what CloudFormation names, it names after its stack
     assert {(id_, name) for id_, name in named if not name.startswith(("staging-", "/staging-"))} == set()
