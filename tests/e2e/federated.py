@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from sluice.aws.connections import Connection, connect_environment
 from sluice.aws.dead_letters import REASON
 from sluice.aws.deployment import stack_outputs
+from sluice.errors import CallFailed
 from sluice.federation.links.links import Bridge, Introduction, Link
 from sluice.federation.links.peers import Peer
 from sluice.federation.matching.metadata import ATTRIBUTE
@@ -35,6 +36,7 @@ from sluice.operations import Operation, R
 from sluice.operator.functions import FEDERATION, ControlClient
 from tests.deployed import BATCH, delete_all, make_queue, send_all
 
+MOST_THROTTLED = 4  # times in a row
 PREFIX = "fed-"
 FIFO = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
 STEP_S = 0.2
@@ -108,6 +110,13 @@ class Federation:
         return self.address.tag
 
     def ask(self, operation: Operation[R], /) -> R:
+        """Its result. Where the cloud throttles DynamoDB for longer than the function waits, it is asked again."""
+        for _ in range(MOST_THROTTLED):
+            try:
+                return self.client.ask(operation)
+            except CallFailed as error:
+                if "ProvisionedThroughputExceeded" not in str(error):
+                    raise
         return self.client.ask(operation)
 
     def ask_site(self) -> SiteView:
