@@ -71,10 +71,9 @@ assets: setup ## the functions' code and layers and Spark's archives: built once
 test-unit: setup ## the suites that need neither a cloud nor Spark nor a synth
 	SLUICE_EXAMPLES=$${SLUICE_EXAMPLES:-20} python -m pytest -m "not slow" --numprocesses=2 --dist=worksteal $(UNIT)
 
-# A file's tests share synths: they stay with one worker. The snapshot is of a process's first synth, as deployments are.
+# A file's tests share synths: they stay with one worker.
 test-stacks: setup ## those that synthesize the stacks
-	python -m pytest -m "not slow" tests/stacks/test_synth.py
-	python -m pytest -m "not slow" --numprocesses=2 --dist=loadfile --ignore=tests/stacks/test_synth.py tests/stacks
+	python -m pytest -m "not slow" --numprocesses=2 --dist=loadfile tests/stacks
 
 # Six rows are as many as two processors carry: all suites at once, a Python worker of Spark's might not begin within the
 # ten seconds that Spark gives it. A short suite comes after one that ends early.

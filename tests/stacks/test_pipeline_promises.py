@@ -165,9 +165,10 @@ def test_the_jobs_function_may_do_exactly_this(templates: Templates) -> None:
     assert passed["Condition"] == {"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}}
     assert {text(each["Resource"]) for each in conditions.values()} == {f"{EC2}:vpc-endpoint/*"}
     owner = {"Fn::GetAtt": ["Application", "ApplicationId"]}
-    services = conditions["ec2:CreateVpcEndpoint"]["Condition"]["StringEquals"].pop("ec2:VpceServiceName")
+    equal = {action: dict(each["Condition"]["StringEquals"]) for action, each in conditions.items()}
+    services = equal["ec2:CreateVpcEndpoint"].pop("ec2:VpceServiceName")
     assert list(map(text, services)) == [f"com.amazonaws.{{AWS::Region}}.{service}" for service in ("sqs", "logs")]
-    assert {action: each["Condition"]["StringEquals"] for action, each in conditions.items()} == {
+    assert equal == {
         "ec2:CreateVpcEndpoint": {"aws:RequestTag/sluice:application": owner},
         "ec2:CreateTags": {"ec2:CreateAction": "CreateVpcEndpoint"},
         "ec2:DeleteVpcEndpoints": {"aws:ResourceTag/sluice:application": owner},
