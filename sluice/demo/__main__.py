@@ -21,6 +21,7 @@ from deltalake import DeltaTable, QueryBuilder
 from rich.console import Console
 from rich.table import Table
 
+from sluice.cli.rendezvous.webrtc import POLLING
 from sluice.cli.terminal import SIGNAL_EXIT_BASE
 from sluice.demo.terminal import BackgroundCommand, CommandFailed, Terminal
 from sluice.errors import SluiceError
@@ -149,7 +150,7 @@ def _run_commands(terminal: Terminal) -> Reconciled:
     with terminal.run_in_background(
         "sluice rendezvous proxy --local $here --loopback --count 4", name="proxy"
     ) as proxy:
-        proxy.wait_for_output("polling")
+        proxy.wait_for_output(POLLING)
         bytes_back = _run_clients(terminal)
 
     _print_heading(out, "Pipeline: Spark lands in a table what the consumer of the split queue there gets")

@@ -83,6 +83,7 @@ def show(attempts: Sequence[Attempt]) -> None:
 
 SERVED = frozenset({VolunteerStep.CLOSED, VolunteerStep.CUT_OFF})  # the client's channel was open and has ended
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+POLLING = "polling"  # begins the note that the proxies have started; the demo waits for it
 SID_SHOWN = 8  # characters, enough to tell clients apart
 
 
@@ -110,7 +111,7 @@ async def serve(
             for _ in range(proxies)
         ]
         async with serving(volunteers):
-            print_note(f"{len(volunteers)} proxies poll {broker_url}; stop with ctrl-C")
+            print_note(f"{POLLING} {broker_url} (proxies: {len(volunteers)}); stop with ctrl-C")
             await report.wait_until_done(seconds)
     report.print_summary(sum((volunteer.counts for volunteer in volunteers), Counter[VolunteerStep]()))
 
