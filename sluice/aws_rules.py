@@ -10,6 +10,9 @@ from typing import Any
 MAX_UNWINDOWED_BATCH = 10  # messages; also the largest batch of a FIFO queue
 MAX_BATCH = 10_000
 MIN_CONCURRENCY = 2
+# "You can reserve up to the Unreserved account concurrency value minus 100."
+# https://docs.aws.amazon.com/lambda/latest/dg/configuration-concurrency.html
+STAYS_UNRESERVED = 100
 AWS_KEY = "alias/aws/sqs"  # AWS's own key: whoever may use the queue may use it
 
 

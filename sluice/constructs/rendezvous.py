@@ -298,7 +298,7 @@ def _create_client(construct: Rendezvous) -> lambda_.FunctionUrl:
             allow("dynamodb", BROKER_WAITING_ACTIONS, construct.waiting_table.table_arn),
             _allow_run_time_queues(["CreateQueue", "ReceiveMessage", "SendMessage"], construct.mailboxes),
         ],
-        # Anybody may call it, at any rate, and holds it for seconds: not the proxies' reserve.
+        # Anybody may call this URL at any rate, and each call takes seconds, so it doesn't share the proxies' reserve.
         is_called_often=True,
         reserved_concurrency=parameters.client_max_concurrency,
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from sluice.aws.clients import calls
 from sluice.aws.connections import Connection
 from sluice.aws.deployment import STACK
+from sluice.aws_rules import STAYS_UNRESERVED
 from sluice.errors import BadConfiguration, CallFailed
 from sluice.operator.deployments import read_template
 from sluice.stages import add_stage_prefix
@@ -16,9 +17,6 @@ RESERVES: Mapping[str, int] = {
     "sluice.rendezvous.client_max_concurrency": 50,
 }
 ACCOUNT_CONCURRENCY = "sluice.operations.account_concurrency"
-# "You can reserve up to the Unreserved account concurrency value minus 100."
-# https://docs.aws.amazon.com/lambda/latest/dg/configuration-concurrency.html
-STAYS_UNRESERVED = 100
 LEAST_PART = 0.25  # of these reserves: as a reserve is also a limit, a smaller one does more harm than a flood
 USUAL_CONCURRENCY = 1_000  # https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
 # https://docs.aws.amazon.com/lambda/latest/dg/urls-configuration.html

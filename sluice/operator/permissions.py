@@ -59,15 +59,15 @@ def _grant(action: str, resource: Resource, *others: str) -> Grant:
 
 
 def _ask(stack: str, function: str) -> tuple[Grant, Grant]:
-    """Return what requests to a function need: those that only read, and all."""
-    # The pattern of the function itself matches its aliases, too: commands that change things read as well.
+    """Return the grants for requests to a function that only read, and for all requests to it."""
+    # The second pattern also matches the alias, because commands that change things read as well.
     pattern = f"lambda:{{place}}:function:{{stage}}{stack}-{function}*"
     alias = Resource(f"alias `{READER}` of the {function.lower()} function", (f"{pattern}:{READER}",))
     itself = Resource(f"the {function.lower()} function", (pattern,))
     return _grant("lambda:InvokeFunction", alias), _grant("lambda:InvokeFunction", itself)
 
 
-ANY = Resource("any resource", ("*",))  # the action takes no resource, or none that is known before
+ANY = Resource("any resource", ("*",))  # for actions without resources, or whose resources aren't known in advance
 FUNCTIONS = Resource("any function", ("lambda:{place}:function:*",))
 STACKS = Resource("the stacks", ("cloudformation:{place}:stack/{stage}Sluice*",))
 OUTPUTS = Resource("the outputs of a site in your own app", ("ssm:{place}:parameter/{stage}Sluice*",))
@@ -114,8 +114,8 @@ CREATE = _grant("sqs:CreateQueue", BINDABLE, "TagQueue", "GetQueueAttributes")
 EVERY_COMMAND = Row(
     ("every command",), (_grant("cloudformation:DescribeStacks", STACKS), _grant("ssm:GetParametersByPath", OUTPUTS))
 )
-# The role by which CloudFormation makes the stacks: IAM by names, as it would otherwise be an administrator.
-# A stack reads another one's outputs: Fn::GetStackOutput calls DescribeStacks.
+# The role with which CloudFormation creates the stacks. Its permissions for IAM are limited by names, because it could
+# otherwise make itself an administrator. Fn::GetStackOutput calls DescribeStacks.
 EXECUTION_ROLE = "execution role"
 DEPLOYED_SERVICES = (
     *("lambda", "sqs", "dynamodb", "s3", "logs", "events", "cloudwatch", "sns", "ssm", "budgets"),
@@ -138,7 +138,7 @@ DEPLOYMENT = Row(
         *(_grant(f"{service}:*", ANY) for service in DEPLOYED_SERVICES),
     ),
 )
-# They call nothing of AWS, or as `permissions` only what needs no permission.
+# Commands that don't call AWS; `permissions` calls only GetCallerIdentity, which needs no permission.
 FREE = (
     "permissions",
     "split import",

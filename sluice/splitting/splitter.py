@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sluice.batches import Dispatcher, Entry, Send
-from sluice.codec import pick_shared_fields
 from sluice.errors import DestinationFault, HeldBack, NotDelivered, NotReached, QueueGone
 from sluice.message import Message
 from sluice.splitting.consumers.temporary_queues import FIFO_SUFFIX
@@ -221,7 +220,7 @@ def split(
     batch = _Batch(
         main=queue.main,
         messages=messages,
-        envelope=Envelope(**pick_shared_fields(queue, Envelope)),
+        envelope=queue,
         routes=routes,
         executor=executor,
         metadata=metadata,

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from zipfile import ZipFile
@@ -16,9 +16,14 @@ import pytest
 from benchmarks.counting_cloud import start_counting, unit_log
 from benchmarks.units import READ, WRITE, read_units
 from sluice.aws.connections import connect_environment
+from sluice.aws.deployment import stack_outputs
+from sluice.aws.federation.publisher import Publisher, Publishing
 from sluice.local.cloud import CloudFailed, describe_lost_state, find_cloud, start_cloud
 from sluice.local.origins import LOOPBACK
+from sluice.local.requests import BY_TRIGGER
 from sluice.local.sites import DEFAULT_SITE
+from tests.deployed import Deployed
+from tests.sqs_requests import SqsRequest
 
 
 def queue_names(cloud) -> list[str]:
@@ -174,3 +179,42 @@ def test_an_execution_environment_that_does_not_start_ends_no_other(tmp_path: Pa
             assert json.load(first.result()["Payload"]) == "done"
     finally:
         cloud.stop()
+
+
+@pytest.fixture
+def windowed_ingress(deployed: Deployed) -> Iterator[str]:
+    """The ingress queue's URL, while its trigger waits a second for more messages, as profile `throughput` has it."""
+    url, functions = (
+        stack_outputs(deployed.connection, "SluiceFederation")["IngressUrl"],
+        deployed.connection.client("lambda"),
+    )
+    queue = f":{url.rsplit('/', 1)[1]}"
+    pages = functions.get_paginator("list_event_source_mappings").paginate()
+    mappings = [mapping for page in pages for mapping in page["EventSourceMappings"]]
+    [mapping_id] = [mapping["UUID"] for mapping in mappings if mapping["EventSourceArn"].endswith(queue)]
+
+    def wait(window_s: int) -> None:
+        functions.update_event_source_mapping(UUID=mapping_id, MaximumBatchingWindowInSeconds=window_s)
+        until(lambda: functions.get_event_source_mapping(UUID=mapping_id)["State"] == "Enabled")
+
+    wait(1)
+    yield url
+    wait(0)
+
+
+def test_a_trigger_waits_for_more_messages_as_long_as_its_window_says(
+    deployed: Deployed, windowed_ingress: str
+) -> None:
+    offset, publisher = deployed.request_offset(), Publisher(windowed_ingress, deployed.sqs)
+
+    def triggers(action: str) -> list[SqsRequest]:
+        name = windowed_ingress.rsplit("/", 1)[1]
+        asked = deployed.requests_since(offset)
+        return [each for each in asked if (each.by, each.queue, each.action) == (BY_TRIGGER, name, action)]
+
+    for number in range(5):
+        publisher.publish(Publishing(exchange="amq.topic", key="window", body=str(number)))
+        time.sleep(0.1)
+    until(lambda: not deployed.depth(windowed_ingress))
+    # Alone it would be one; polls of earlier tests may end meanwhile, and tell of it.
+    assert 1 <= len(triggers("ReceiveMessage")) <= 3

@@ -9,7 +9,8 @@ import ministack.core.responses
 import ministack.services.cloudformation.provisioners
 import ministack.services.lambda_svc
 
-STAYS_UNRESERVED = 100
+from sluice.aws_rules import STAYS_UNRESERVED
+
 RESERVED = "ReservedConcurrentExecutions"
 
 

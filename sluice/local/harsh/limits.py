@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -48,6 +48,7 @@ ATTRIBUTE_NAME = re.compile(r"(?!\.)(?!.*\.\.)(?!.*\.$)(?!(?i:aws|amazon)\.)[A-Z
 ATTRIBUTE_TYPE = re.compile(r"(?=.{1,256}$)(?:String|Number|Binary)(?:\..*)?")
 # https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
 ENVIRONMENT_BYTES = 4096
+NOTHING_STORED: Mapping[str, Mapping[str, Any]] = {}
 
 
 def enforce_queue_limits() -> None:
@@ -83,59 +84,53 @@ def enforce_function_limits() -> None:
 
     https://docs.aws.amazon.com/lambda/latest/dg/configuration-envvars.html
     """
-    functions, provisioners = ministack.services.lambda_svc, ministack.services.cloudformation.provisioners
-    create, update = functions._create_function, functions._update_config  # noqa: SLF001 - no public hook
-    table = provisioners._RESOURCE_HANDLERS["AWS::Lambda::Function"]  # noqa: SLF001 - see above
-    provision, reprovision = table["create"], table["update"]
-
-    def create_limited(data: dict[str, Any]) -> Any:
-        refusal = _environment_refusal(data)
-        return functions.error_response_json(*refusal) if refusal else create(data)
-
-    def update_limited(name: str, data: dict[str, Any]) -> Any:
-        refusal = _environment_refusal(data)
-        return functions.error_response_json(*refusal) if refusal else update(name, data)
-
-    def provision_limited(logical_id: str, properties: dict[str, Any], *rest: Any) -> Any:
-        if refusal := _environment_refusal(properties):
-            raise ValueError(refusal[1])
-        return provision(logical_id, properties, *rest)
-
-    def reprovision_limited(physical_id: str, old: Any, properties: dict[str, Any], *rest: Any) -> Any:
-        if refusal := _environment_refusal(properties):
-            raise ValueError(refusal[1])
-        return reprovision(physical_id, old, properties, *rest)
-
-    functions._create_function, functions._update_config = create_limited, update_limited  # noqa: SLF001 - see above
-    table["create"], table["update"] = provision_limited, reprovision_limited
+    _refuse_of_lambda("AWS::Lambda::Function", ("_create_function", "_update_config"), _environment_refusal)
 
 
 def enforce_mapping_limits() -> None:
     """Refuse a queue's mapping that `find_mapping_fault` refuses, by API and by CloudFormation."""
+    mappings = ministack.services.lambda_svc._esms  # noqa: SLF001 - no public hook
+    _refuse_of_lambda("AWS::Lambda::EventSourceMapping", ("_create_esm", "_update_esm"), _batch_refusal, mappings)
+
+
+def _refuse_of_lambda(
+    type_: str,
+    calls: tuple[str, str],
+    find_refusal: Callable[[Mapping[str, Any]], tuple[str, str, int] | None],
+    stored: Mapping[str, Mapping[str, Any]] = NOTHING_STORED,
+) -> None:
+    """Refuse to create or update resources of a type, by Lambda's two calls and by CloudFormation's provisioner.
+
+    The refusal of an update is found from the stored properties, if there are any, and the new ones.
+    """
     functions, provisioners = ministack.services.lambda_svc, ministack.services.cloudformation.provisioners
-    create, update = functions._create_esm, functions._update_esm  # noqa: SLF001 - no public hook
-    table = provisioners._RESOURCE_HANDLERS["AWS::Lambda::EventSourceMapping"]  # noqa: SLF001 - see above
+    create, update = (getattr(functions, name) for name in calls)
+    table = provisioners._RESOURCE_HANDLERS[type_]  # noqa: SLF001 - no public hook
     provision, reprovision = table["create"], table["update"]
 
-    def create_limited(data: dict[str, Any]) -> Any:
-        fault = _batch_refusal(data)
-        return functions.error_response_json(*fault) if fault else create(data)
+    def answer(properties: Mapping[str, Any], call: Callable[..., Any], *arguments: Any) -> Any:
+        refusal = find_refusal(properties)
+        return functions.error_response_json(*refusal) if refusal else call(*arguments)
 
-    def update_limited(mapping_id: str, data: dict[str, Any]) -> Any:
-        fault = _batch_refusal({**(functions._esms.get(mapping_id) or {}), **data})  # noqa: SLF001 - see above
-        return functions.error_response_json(*fault) if fault else update(mapping_id, data)
+    def check(properties: Mapping[str, Any], call: Callable[..., Any], *arguments: Any) -> Any:
+        if refusal := find_refusal(properties):
+            raise ValueError(refusal[1])
+        return call(*arguments)
+
+    def create_limited(data: dict[str, Any]) -> Any:
+        return answer(data, create, data)
+
+    def update_limited(name: str, data: dict[str, Any]) -> Any:
+        return answer({**(stored.get(name) or {}), **data}, update, name, data)
 
     def provision_limited(logical_id: str, properties: dict[str, Any], *rest: Any) -> Any:
-        if fault := _batch_refusal(properties):
-            raise ValueError(fault[1])
-        return provision(logical_id, properties, *rest)
+        return check(properties, provision, logical_id, properties, *rest)
 
     def reprovision_limited(physical_id: str, old: Any, properties: dict[str, Any], *rest: Any) -> Any:
-        if fault := _batch_refusal(properties):
-            raise ValueError(fault[1])
-        return reprovision(physical_id, old, properties, *rest)
+        return check(properties, reprovision, physical_id, old, properties, *rest)
 
-    functions._create_esm, functions._update_esm = create_limited, update_limited  # noqa: SLF001 - see above
+    for name, limited in zip(calls, (create_limited, update_limited), strict=True):
+        setattr(functions, name, limited)
     table["create"], table["update"] = provision_limited, reprovision_limited
 
 

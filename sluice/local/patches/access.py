@@ -1,4 +1,4 @@
-"""Patches of whom ministack serves: it is for any program and any page that reaches its port."""
+"""Patches that limit whom ministack serves. Without them it serves every program and page that reaches its port."""
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -23,7 +23,7 @@ AUTH_TYPE = "lambda:FunctionUrlAuthType"
 
 
 def patch(secret: str) -> None:
-    """Make all patches of this file, once. The server's `AWS_SECRET_ACCESS_KEY` is the secret, too."""
+    """Apply the patches of this file, once. `secret` is also the `AWS_SECRET_ACCESS_KEY` of the server."""
     require_signatures()
     draw_function_keys(secret)
     refuse_browsers()
@@ -65,16 +65,16 @@ def require_signatures() -> None:
         service = app.detect_service(method, path, headers, routing)
         return app._credential_failure(service, "", request_id, failure, headers)  # noqa: SLF001 - see above
 
-    # Of whom it returns True, no signature is checked.
+    # ministack checks no signature of a key for which this returns True.
     evaluator._is_root_key = lambda _: False  # noqa: SLF001 - see above
     app._handle_pre_body_request, app._handle_post_body_shortcuts = serve_readiness, authenticate  # noqa: SLF001
 
 
 def draw_function_keys(secret: str) -> None:
-    """Make functions' keys of the secret, too.
+    """Derive functions' keys from the secret, too.
 
-    ministack hashes the ARNs of function and role, so whoever knows these could sign as the function. Of the role's ARN
-    it otherwise takes the last part only, so that the path can have the secret.
+    ministack hashes the ARNs of function and role, so a program that knows these could sign as the function. It uses
+    the path of the role's ARN for nothing else, so the secret can be put there.
     """
     runtime, functions = ministack.core.lambda_runtime, ministack.services.lambda_svc
     derive: Callable[[Mapping[str, Any]], dict[str, str]] = runtime.execution_credentials
@@ -87,7 +87,7 @@ def draw_function_keys(secret: str) -> None:
 
 
 def refuse_browsers() -> None:
-    """Refuse what a browser sends for any page, and ministack's administration, before ministack sees it."""
+    """Refuse requests of browsers, and to ministack's administration, before ministack handles them."""
     ministack.app.app = Guard(ministack.app.app)
 
 
