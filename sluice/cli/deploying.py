@@ -104,6 +104,7 @@ def deploy(
     more. Before the first deployment the site's monthly idle cost is printed, and the account is checked for what
     would make it fail. Concurrent executions are reserved as far as the account has them.
     """
+    need("deploy", "aws_cdk")
     connection = site.connect()
     with TemporaryDirectory(prefix="sluice-cdk-") as folder, steps(3, lines=True) as progress:
         assembly, context = Path(folder), context or []
