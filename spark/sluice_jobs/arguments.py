@@ -54,16 +54,17 @@ def parse(arguments: Sequence[str], *, today: date) -> argparse.Namespace:
         help="message attributes to land as columns",
     )
     land.add_argument("--late-days", type=_parse_days, default=LATE_DAYS_DEFAULT, metavar="N")
+    land.add_argument("--trigger-seconds", type=_parse_seconds, default=TRIGGER_SECONDS_DEFAULT, metavar="S")
     land.add_argument(
         "--metrics", nargs="?", const=NAMESPACE, metavar="NAMESPACE", help="write metrics to stdout as EMF"
     )
 
     statistics = jobs.add_parser("statistics", help="compute a day's statistics", allow_abbrev=False)
-    statistics.add_argument("--day", type=lambda text: _parse_day(text, today), metavar="YYYY-MM-DD|yesterday")
+    statistics.add_argument(
+        "--day", required=True, type=lambda text: _parse_day(text, today), metavar="YYYY-MM-DD|yesterday"
+    )
     statistics.add_argument("--output", required=True, type=_parse_location, metavar="LOC")
     statistics.add_argument("--exchange", default=EVENTS_EXCHANGE, metavar="NAME", help="exchange of the events")
-    statistics.add_argument("--stream", action="store_true", help="keep the hourly table up to date until stopped")
-    statistics.add_argument("--checkpoint", type=_parse_location, metavar="LOC", help="stream's checkpoint")
 
     compact = jobs.add_parser("compact", help="merge small files", allow_abbrev=False)
     compact.add_argument(
@@ -90,8 +91,6 @@ def parse(arguments: Sequence[str], *, today: date) -> argparse.Namespace:
     for job in (land, statistics, compact):
         job.add_argument("--tables", required=True, metavar="LOC", help="a location; with iceberg catalog.namespace")
         job.add_argument("--table-format", required=True, choices=TABLE_FORMATS)
-    for job in (land, statistics):
-        job.add_argument("--trigger-seconds", type=_parse_seconds, default=TRIGGER_SECONDS_DEFAULT, metavar="S")
     for job in (land, replay):
         job.add_argument("--region", metavar="R", help="region of the queues; default: from their URLs")
         job.add_argument("--endpoint", metavar="URL", help="endpoint of SQS")
@@ -117,10 +116,6 @@ def _check_combinations(parser: argparse.ArgumentParser, options: argparse.Names
             parser.error(f"argument {_ARGUMENT_BY_OPTION.get(error.option, error.option)}: {error.why}")
     if options.job == "replay" and options.start >= options.end:
         parser.error("argument --to: is not after --from")
-    if options.job == "statistics" and options.stream != (options.checkpoint is not None):
-        parser.error("argument --checkpoint: required with --stream, and not allowed without it")
-    if options.job == "statistics" and options.stream == (options.day is not None):
-        parser.error("argument --day: either --day or --stream is required, not both")
 
 
 DRAIN_WAIT_S = "2"

@@ -56,13 +56,9 @@ def run_job(options: argparse.Namespace) -> Result:
                 cut_off = landed.interrupted and options.drain
                 return {**asdict(landed.totals), EXIT: INTERRUPTED if cut_off else 0}
             case "statistics":
-                from sluice_jobs.statistics import Source, statistics, update_hourly  # noqa: PLC0415  needs Spark
+                from sluice_jobs.statistics import Source, statistics  # noqa: PLC0415  needs Spark
 
-                source = _build_arguments(Source, options)
-                if not options.stream:
-                    return asdict(statistics(spark, source, options.day, options.output))
-                rows = update_hourly(spark, source, options.output, options.checkpoint, options.trigger_seconds)
-                return {"rows": rows}
+                return asdict(statistics(spark, _build_arguments(Source, options), options.day, options.output))
             case "compact":
                 from sluice_jobs.compact import compact_table, list_closed_days  # noqa: PLC0415  needs Spark
 

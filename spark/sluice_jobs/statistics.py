@@ -1,10 +1,8 @@
 """Job *statistics*: a day's rendezvous events as Snowflake's metrics log, and events per hour as a table.
 
 Both are computed from table `messages` and replaced as a whole, so a day can be computed again after late events.
-The streaming variant appends to the hourly table: an hour appears once, when the watermark has passed it.
 """
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -31,18 +29,13 @@ from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 from sluice.rendezvous.protocol.ends import End, list_outcomes
 from sluice.rendezvous.protocol.matching import Nat
 
-from sluice_jobs import table_stream
-from sluice_jobs.land import QUERY_ID
 from sluice_jobs.landing import messages_layout
-from sluice_jobs.session import await_query, handle_stop_signals, stop_before
-from sluice_jobs.table_log import Change, DataFile, Transaction
+from sluice_jobs.table_log import Change, DataFile
 from sluice_jobs.table_schemas import MESSAGES
 from sluice_jobs.tables import Layout, ParquetTable, open_table
 from sluice_spark.log.store import open_store
 
-HOURLY, HOURLY_LIVE = "hourly", "hourly_live"
-WATERMARK = "2 hours"
-QUERY_NAME = "statistics"
+HOURLY = "hourly"
 _HOURLY_KEYS = ("kind", "outcome", "country", "method", "nat")
 _HOURLY_SCHEMA = (
     "hour timestamp, kind string, outcome string, country string, method string, nat string, events bigint, date date"
@@ -69,7 +62,7 @@ class Summary:
 
 
 def hourly_layout() -> Layout:
-    """Return the columns of both hourly tables: `events` counts the hour that begins at `hour`; `date` is its day."""
+    """Return the columns of the hourly table: `events` counts the hour that begins at `hour`; `date` is its day."""
     return Layout(schema=StructType.fromDDL(_HOURLY_SCHEMA), partition_columns=("date",))
 
 
@@ -141,53 +134,6 @@ def aggregate_hourly(unique: DataFrame) -> DataFrame:
     return grouped.select(
         F.col("window.start").alias("hour"), *_HOURLY_KEYS, "events", F.to_date("window.start").alias("date")
     )
-
-
-def update_hourly(spark: SparkSession, source: Source, output: str, checkpoint: str, trigger_s: float) -> int:
-    """Append each hour that the watermark has passed to table `hourly_live`, until SIGTERM. Returns the row count.
-
-    An event that arrives later than WATERMARK behind the newest one is left out; the daily `statistics` count it.
-    """
-    stopping = threading.Event()
-    hours = HourlyWriter(ParquetTable(f"{output}/{HOURLY_LIVE}", hourly_layout()), stopping)
-    writer = (
-        stream_finished_hours(spark, source).writeStream.queryName(QUERY_NAME).option("checkpointLocation", checkpoint)
-    )
-    writer = writer.outputMode("append").foreachBatch(hours).trigger(processingTime=f"{trigger_s} seconds")
-    with handle_stop_signals(stopping):
-        await_query(writer.start(), stopping)
-    return hours.rows
-
-
-def stream_finished_hours(spark: SparkSession, source: Source) -> DataFrame:
-    """Stream rows of the hourly table, for append mode: each row once its hour can no longer change."""
-    if source.table_format == "delta":
-        messages = spark.readStream.format("delta").load(f"{source.tables}/{MESSAGES}")
-    elif source.table_format == "iceberg":
-        messages = spark.readStream.format("iceberg").load(f"{source.tables}.{MESSAGES}")
-    else:
-        spark.dataSource.register(table_stream.TableSource)
-        messages = spark.readStream.format(table_stream.NAME).load(f"{source.tables}/{MESSAGES}")
-    events = select_events(messages, source.exchange)
-    unique = events.withWatermark("happened_at", WATERMARK).dropDuplicatesWithinWatermark(["id"])
-    return aggregate_hourly(unique)
-
-
-class HourlyWriter:
-    """Writes batches of finished hours: Spark's `foreachBatch` function."""
-
-    def __init__(self, table: ParquetTable, stopping: threading.Event) -> None:
-        self._table, self._stopping = table, stopping
-        self.rows = 0
-
-    def __call__(self, batch: DataFrame, number: int) -> None:
-        """Append the batch's rows, which are durable when this method returns."""
-        if self._stopping.is_set():
-            stop_before(number, batch.sparkSession)
-        before = self._table.log.rows
-        query = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
-        self._table.append(batch, Transaction(app_id=query, version=number))
-        self.rows += self._table.log.rows - before
 
 
 def _count_by(family: Family, frame: DataFrame, number: Column, *labels: str | Column) -> dict[Count, int]:

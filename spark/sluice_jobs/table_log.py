@@ -28,7 +28,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import FileSelector, FileType, PyFileSystem
 
 from sluice_jobs.table_schemas import merge_schemas
-from sluice_spark.errors import InvalidOffset, LogError, SegmentMissing, UnknownFormat
+from sluice_spark.errors import LogError, UnknownFormat
 from sluice_spark.log.store import S3_SCHEMES
 
 FOLDER = "_delta_log"
@@ -36,7 +36,6 @@ CHECKPOINT_EVERY = 50  # in versions of the table
 LOG_KEPT_DAYS = 7  # for readers that stream the table's versions
 # Removed files, and those of killed attempts, are kept this long for readers that began before.
 FILES_KEPT_HOURS = 24
-OFFSET_VERSION = 1  # format version of a stream's offsets
 COMMIT_ATTEMPTS = 50  # retries when another writer commits between our read and our commit
 CONFIGURATION = {
     "delta.checkpointInterval": str(CHECKPOINT_EVERY),
@@ -193,32 +192,6 @@ class TableLog:
                 if name.endswith(PARQUET) and not name.rpartition("/")[2].startswith((".", "_"))
             ]
 
-    def list_added_files(self, *, after: int, until: int) -> Sequence[DataFile]:
-        """List the files with new rows in the versions after `after`, up to and including `until`.
-
-        Raises SegmentMissing if the log no longer has one of these versions.
-        """
-        files: list[DataFile] = []
-        with _translate_errors():
-            store = self._file_system()
-            for version in range(after + 1, until + 1):
-                try:
-                    text = store.open_input_file(f"{FOLDER}/{version:020d}.json").read()
-                except FileNotFoundError:
-                    raise SegmentMissing(f"the table's log no longer has version {version}") from None
-                adds = [add for line in text.splitlines() if (add := json.loads(line).get("add"))]
-                files += [
-                    DataFile(
-                        path=add["path"],
-                        partition=dict(add["partitionValues"]),
-                        size=add["size"],
-                        rows=json.loads(add.get("stats") or "{}").get("numRecords", 0),
-                    )
-                    for add in adds
-                    if add["dataChange"]
-                ]
-        return files
-
     def clean_up(self, *, kept_hours: int = FILES_KEPT_HOURS) -> int:
         """Delete unreferenced files older than `kept_hours`, and the expired part of the log.
 
@@ -295,18 +268,6 @@ class TableLog:
 
     def _file_system(self) -> PyFileSystem:
         return PyFileSystem(DeltaStorageHandler(self._place.uri, dict(self._place.options())))
-
-
-def build_offset(version: int) -> dict[str, Any]:
-    """Build the offset of a stream that has read the table's versions up to this one."""
-    return {"version": OFFSET_VERSION, "tableVersion": version}
-
-
-def parse_offset(offset: Mapping[str, Any]) -> int:
-    """Read the table version of an offset. Raises InvalidOffset for other values, and for a later format version."""
-    if offset.get("version") != OFFSET_VERSION or not isinstance(offset.get("tableVersion"), int):
-        raise InvalidOffset(f"no offset of version {OFFSET_VERSION}, which this package reads: {offset}")
-    return int(offset["tableVersion"])
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from sluice_jobs.table_log import TableLog, Transaction, parse_offset
+from sluice_jobs.table_log import TableLog, Transaction
 from sluice_spark.errors import InvalidOffset, SluiceSparkError, UnknownFormat
 from sluice_spark.log.bad_records import count_errors
 from sluice_spark.log.latest import Status, read_status
@@ -103,10 +103,6 @@ def test_an_offset_is_read_and_written_as_it_stands_in_checkpoints() -> None:
     assert offset.json() == stored("offset.json")
 
 
-def test_a_table_s_stream_goes_on_where_it_was() -> None:
-    assert parse_offset(stored("offset-table.json")) == 7
-
-
 def test_a_status_is_read_and_a_later_versions_passed_over(tmp_path: Path) -> None:
     status = Status(at_ms=1_700_000_005_000, began_ms=1_700_000_000_000, state="failing", reason="Timeout", requests=7)
     assert read_status(STAGING) == status
@@ -138,10 +134,6 @@ def later_offset(_: Path) -> None:
     Offset.parse({**stored("offset.json"), "version": 2})
 
 
-def later_table_offset(_: Path) -> None:
-    parse_offset({**stored("offset-table.json"), "version": 2})
-
-
 @pytest.mark.parametrize(
     ("later", "error"),
     [
@@ -149,7 +141,6 @@ def later_table_offset(_: Path) -> None:
         (later_note, UnknownFormat),
         (later_table, UnknownFormat),
         (later_offset, InvalidOffset),
-        (later_table_offset, InvalidOffset),
     ],
 )
 def test_what_a_later_version_stored_is_refused(

@@ -11,7 +11,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[3] / "spark"))
 
 import pyarrow as pa
-from sluice_jobs.table_log import build_offset
 from sluice_spark.log.bad_records import note_errors, quarantine
 from sluice_spark.log.latest import Status, write_status
 from sluice_spark.log.planning import Offset, Position, Slice, Totals
@@ -61,7 +60,6 @@ def main(folder: Path) -> None:
     bad = pa.RecordBatch.from_pydict({"body": ["{"], "bad_record": ["not JSON"]})
     quarantine(staging, Slice(1, 0, 2), bad)
     (folder / "offset.json").write_text(json.dumps(OFFSET.json()))
-    (folder / "offset-table.json").write_text(json.dumps(build_offset(7)))
 
 
 if __name__ == "__main__":

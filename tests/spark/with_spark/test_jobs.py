@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -655,33 +654,6 @@ def test_a_sum_counts_as_the_polls_that_it_tells_of(job_spark: Any, received: An
     assert "snowflake-idle-count 24" in log  # eighteen, rounded up
     hours = ParquetTable(f"{output}/hourly", hourly_layout()).read(job_spark).collect()
     assert sorted((row.outcome, row.events) for row in hours) == [("idle", 18), ("rejected", 1)]
-
-
-@pytest.mark.slow
-def test_the_stream_has_an_hour_once_the_watermark_has_passed_it(
-    job_spark: Any, received: Any, landed: Any, tmp_path: Path
-) -> None:
-    from sluice_jobs.statistics import HourlyWriter, Source, hourly_layout, stream_finished_hours  # noqa: PLC0415  needs PySpark
-    from sluice_jobs.tables import ParquetTable  # noqa: PLC0415  as above
-
-    source = Source(tables=f"{tmp_path}/tables", table_format="parquet", exchange="events")
-    table = ParquetTable(f"{tmp_path}/out/hourly_live", hourly_layout())
-    landed(received([poll(number, "p", id=min(number, 3)) for number in range(5)]), 0)  # a repeat among them
-    writer = (
-        stream_finished_hours(job_spark, source)
-        .writeStream.outputMode("append")
-        .foreachBatch(HourlyWriter(table, threading.Event()))
-    )
-    query = writer.option("checkpointLocation", f"{tmp_path}/checkpoint").start()
-    try:
-        query.processAllAvailable()
-        assert table.read(job_spark).count() == 0
-        landed(received([_event(9, {"happened": NOON + timedelta(hours=4)})]), 1)
-        query.processAllAvailable()
-    finally:
-        query.stop()
-    (row,) = table.read(job_spark).collect()
-    assert (row.kind, row.events, row.date) == ("poll", 4, DAY)
 
 
 # replay
