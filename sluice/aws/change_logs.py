@@ -16,11 +16,12 @@ written (`pending`), replaced snapshots (`stale`), and the version up to which c
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.clients import calls
 from sluice.aws.documents import HEAD, MAX_READS, PART_BYTES
 from sluice.aws.items import (
@@ -37,9 +38,6 @@ from sluice.aws.items import (
 )
 from sluice.errors import CallFailed
 from sluice.federation.matching.bindings import BindingsUpdate
-
-if TYPE_CHECKING:  # only the type checker has boto3-stubs; bundles don't
-    from mypy_boto3_dynamodb import DynamoDBClient
 
 MAX_CHANGES = 1_000  # changes after a snapshot until a new one is due
 MAX_LOG_BYTES = 1024 * 1024
@@ -74,7 +72,7 @@ class DynamoChangeLog:
     All methods raise `CallFailed`.
     """
 
-    client: "DynamoDBClient"
+    client: DynamoDBClient
     table: str
     name: str
     new_token: Callable[[], str]
@@ -220,14 +218,9 @@ class DynamoChangeLog:
         """Read the changes that lead from one version to another; None if some of them are deleted."""
         if after == last:
             return ()
+        between = {":first": _change_key(after + 1), ":last": _change_key(last)}
         pages = query_pages(
-            self.client,
-            TableName=self.table,
-            KeyConditionExpression="pk = :pk AND sk BETWEEN :first AND :last",
-            ExpressionAttributeValues=attributes(
-                {":pk": self._pk, ":first": _change_key(after + 1), ":last": _change_key(last)}
-            ),
-            ConsistentRead=True,
+            self.client, self.table, self._pk, "sk BETWEEN :first AND :last", between, ConsistentRead=True
         )
         changes = [item["data"]["B"] for page in pages for item in page]
         return changes if len(changes) == last - after else None

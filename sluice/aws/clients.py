@@ -28,13 +28,11 @@ from botocore.session import Session, get_session
 from botocore.utils import get_environ_proxies
 from urllib3.util import wait_for_read
 
+from sluice.aws.client_types import DynamoDBClient, LambdaClient, SQSClient
 from sluice.errors import CallFailed, QueueGone
 
 if TYPE_CHECKING:  # only the type checker has boto3-stubs; bundles don't
     from botocore.compat import HTTPHeaders
-    from mypy_boto3_dynamodb import DynamoDBClient
-    from mypy_boto3_lambda import LambdaClient
-    from mypy_boto3_sqs import SQSClient
 
 MAX_CONNECTIONS = 32
 HTTP_OK = 200
@@ -79,7 +77,7 @@ class FastBatches:
     Thread-safe, like the clients.
     """
 
-    def __init__(self, client: "SQSClient") -> None:
+    def __init__(self, client: SQSClient) -> None:
         # Handlers that observe botocore's requests, or that stand in for AWS, are still called.
         self._other_handlers = copy(client.meta.events)
         self._endpoint = botocore_endpoint(client)
@@ -87,7 +85,7 @@ class FastBatches:
         self._kept = _Kept()
 
     @classmethod
-    def install(cls, client: "SQSClient") -> "SQSClient":
+    def install(cls, client: SQSClient) -> SQSClient:
         """Make the client send batches in this way, with the same interface. With a proxy, the client is unchanged."""
         if get_environ_proxies(client.meta.endpoint_url):
             return client
@@ -182,41 +180,41 @@ def _session() -> Session:
 
 
 @cache
-def sqs_client() -> "SQSClient":
+def sqs_client() -> SQSClient:
     """Return the environment's SQS client; thread-safe."""
     return FastBatches.install(make_client("sqs"))
 
 
 @cache
-def dynamodb_client() -> "DynamoDBClient":
+def dynamodb_client() -> DynamoDBClient:
     """Return the environment's DynamoDB client; thread-safe."""
     client: DynamoDBClient = make_client("dynamodb")
     return client
 
 
 @cache
-def quick_sqs_client() -> "SQSClient":
+def quick_sqs_client() -> SQSClient:
     """Return the environment's SQS client with short timeouts, for callers that retry themselves; thread-safe."""
     client: SQSClient = make_client("sqs", config=ONCE)
     return client
 
 
 @cache
-def long_polling_sqs_client() -> "SQSClient":
+def long_polling_sqs_client() -> SQSClient:
     """Return the environment's SQS client for receives of up to ten seconds; thread-safe."""
     client: SQSClient = make_client("sqs", config=HOLDING)
     return client
 
 
 @cache
-def quick_dynamodb_client() -> "DynamoDBClient":
+def quick_dynamodb_client() -> DynamoDBClient:
     """Return the environment's DynamoDB client with short timeouts, for requests with a deadline; thread-safe."""
     client: DynamoDBClient = make_client("dynamodb", config=QUICK)
     return client
 
 
 @cache
-def lambda_client() -> "LambdaClient":
+def lambda_client() -> LambdaClient:
     """Return the environment's Lambda client; thread-safe."""
     client: LambdaClient = make_client("lambda")
     return client

@@ -6,18 +6,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError, NoRegionError, ProfileNotFound
 from botocore.session import Session
 
+from sluice.aws.client_types import STSClient
 from sluice.aws.clients import CONFIG, calls
 from sluice.errors import BadConfiguration, CallFailed
-
-if TYPE_CHECKING:  # only the type checker has boto3-stubs
-    from mypy_boto3_sts import STSClient
-
 
 ENDPOINT_VARIABLE = "AWS_ENDPOINT_URL"
 STAGE_VARIABLE = "SLUICE_STAGE"  # read by Sluice's commands

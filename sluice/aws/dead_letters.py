@@ -13,11 +13,11 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from aws_lambda_powertools.logging import Logger
 from msgspec.structs import replace
 
+from sluice.aws.client_types import SQSClient
 from sluice.aws.clients import calls
 from sluice.dead_letter_reasons import LAMBDAS_REASON, MOVED_FROM
 from sluice.documents import read_json
@@ -31,9 +31,6 @@ from sluice.message import (
     Value,
     message_size,
 )
-
-if TYPE_CHECKING:  # only the type checker has boto3-stubs; bundles don't
-    from mypy_boto3_sqs import SQSClient
 
 REASON = "sluice-reason"
 SOURCE = "sluice-source"
@@ -55,7 +52,7 @@ class DeadLetters:
     `redact` returns the part of a message that the queue may keep.
     """
 
-    client: "SQSClient"
+    client: SQSClient
     url: str
     redact: Callable[[Message], Message] = lambda message: message
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
+from sluice.aws.client_types import CloudFormationClient
 from sluice.aws.clients import calls
 from sluice.aws.connections import Connection
 from sluice.codec import convert
@@ -14,7 +15,6 @@ from sluice.errors import BadConfiguration, CallFailed
 from sluice.stages import add_stage_prefix
 
 if TYPE_CHECKING:  # only the type checker has boto3-stubs
-    from mypy_boto3_cloudformation import CloudFormationClient
     from mypy_boto3_cloudformation.type_defs import OutputTypeDef, StackTypeDef
 
 

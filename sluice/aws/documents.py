@@ -11,14 +11,11 @@ so a cached version need not be read again.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.clients import calls
 from sluice.aws.items import CONDITION_FAILED, Item, attributes, delete_all, get_item, number, text
 from sluice.errors import CallFailed
-
-if TYPE_CHECKING:  # only the type checker has boto3-stubs; bundles don't
-    from mypy_boto3_dynamodb import DynamoDBClient
 
 EXCHANGES = "exchanges"  # name of the routing table's document
 LINKS = "links"  # name of the document with the registry of links
@@ -32,7 +29,7 @@ MAX_READS = 10  # attempts, if the value is replaced while its parts are read
 class DynamoDocument:
     """A value in a table. `new_token` returns a unique text. Not thread-safe."""
 
-    client: "DynamoDBClient"
+    client: DynamoDBClient
     table: str
     name: str
     new_token: Callable[[], str]

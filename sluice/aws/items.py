@@ -1,15 +1,13 @@
 """DynamoDB items: the encoding of strings and numbers, conditional writes, and paged queries."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from botocore.exceptions import ClientError
 
+from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.clients import calls
 from sluice.errors import CallFailed
-
-if TYPE_CHECKING:  # only the type checker has boto3-stubs; bundles don't
-    from mypy_boto3_dynamodb import DynamoDBClient
 
 Item = Mapping[str, Any]
 BATCH_WRITE_LIMIT = 25
@@ -43,14 +41,14 @@ def standing_item(error: CallFailed) -> Item | None:
     return None
 
 
-def get_item(client: "DynamoDBClient", table: str, key: Any, *, consistent: bool = True) -> Item:
+def get_item(client: DynamoDBClient, table: str, key: Any, *, consistent: bool = True) -> Item:
     """Read an item; empty if the item doesn't exist. Raises `CallFailed`."""
     with calls("GetItem"):
         return client.get_item(TableName=table, Key=key, ConsistentRead=consistent).get("Item", {})
 
 
 def write_if(
-    client: "DynamoDBClient",
+    client: DynamoDBClient,
     table: str,
     item: Any,
     condition: str,
@@ -80,7 +78,7 @@ def write_if(
     return None
 
 
-def delete_if(client: "DynamoDBClient", table: str, key: Any, condition: str, values: Any = None) -> bool:
+def delete_if(client: DynamoDBClient, table: str, key: Any, condition: str, values: Any = None) -> bool:
     """Delete an item on a condition; False if the condition fails. Raises `CallFailed`."""
     parameters: dict[str, Any] = {"ExpressionAttributeValues": attributes(values)} if values else {}
     try:
@@ -100,9 +98,21 @@ def cancellation_codes(error: CallFailed) -> list[str]:
     return [reason.get("Code", "None") for reason in response.get("CancellationReasons", [])]
 
 
-def query_pages(client: "DynamoDBClient", **query: Any) -> Iterator[list[Item]]:
-    """Yield a query's items page by page; each page is requested when the caller is done with the last one."""
-    pages = iter(client.get_paginator("query").paginate(**query))
+def query_pages(
+    client: DynamoDBClient,
+    table: str,
+    partition: str,
+    condition: str = "",
+    values: Mapping[str, str | int] | None = None,
+    **query: Any,
+) -> Iterator[list[Item]]:
+    """Yield a partition's items page by page; each page is requested when the caller is done with the last one.
+
+    `condition` selects items by their sort keys; `values` are the values of this condition, and of a filter in `query`.
+    """
+    query["KeyConditionExpression"] = f"pk = :pk AND {condition}" if condition else "pk = :pk"
+    query["ExpressionAttributeValues"] = attributes({":pk": partition, **(values or {})})
+    pages = iter(client.get_paginator("query").paginate(TableName=table, **query))
     while True:
         with calls("Query"):
             page = next(pages, None)
@@ -111,17 +121,17 @@ def query_pages(client: "DynamoDBClient", **query: Any) -> Iterator[list[Item]]:
         yield list(page["Items"])
 
 
-def delete_all(client: "DynamoDBClient", table: str, keys: Sequence[Item]) -> None:
+def delete_all(client: DynamoDBClient, table: str, keys: Sequence[Item]) -> None:
     """Delete items by key, 25 in each request. Raises `CallFailed` if the table keeps refusing some."""
     _write_all(client, table, [{"DeleteRequest": {"Key": key}} for key in keys])
 
 
-def write_all(client: "DynamoDBClient", table: str, items: Sequence[Item]) -> None:
+def write_all(client: DynamoDBClient, table: str, items: Sequence[Item]) -> None:
     """Write items, 25 in each request. Raises `CallFailed` if the table keeps refusing some."""
     _write_all(client, table, [{"PutRequest": {"Item": item}} for item in items])
 
 
-def _write_all(client: "DynamoDBClient", table: str, writes: Sequence[Any]) -> None:
+def _write_all(client: DynamoDBClient, table: str, writes: Sequence[Any]) -> None:
     for start in range(0, len(writes), BATCH_WRITE_LIMIT):
         requests: dict[str, Any] = {table: writes[start : start + BATCH_WRITE_LIMIT]}
         for _ in range(MAX_UNPROCESSED_ROUNDS):

@@ -3,18 +3,15 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from sluice.aws.client_types import SQSClient
 from sluice.aws.clients import calls
 from sluice.errors import CallFailed, QueueGone
 from sluice.message import Message
 from sluice.operations import QueueDepth
-
-if TYPE_CHECKING:  # only the type checker has boto3-stubs; bundles don't
-    from mypy_boto3_sqs import SQSClient
-
 
 AT_ONCE = 10  # SQS's limit of messages in one call
 MAX_WAIT_S = 20  # SQS's limit of a long poll, in seconds
@@ -24,7 +21,7 @@ GIVES_BACK = 3  # attempts for messages that SQS fails to release by its own fau
 class QueuesByUrl(msgspec.Struct, frozen=True):
     """Sends messages to queues of any account and region, by their URLs."""
 
-    client: "SQSClient"
+    client: SQSClient
 
     def send_batch(self, url: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
         """Send up to ten entries. Returns the ids of entries that SQS refused, each with SQS's reason.
@@ -34,7 +31,7 @@ class QueuesByUrl(msgspec.Struct, frozen=True):
         return send_batch(self.client, url, entries, queue=url)
 
 
-def send_batch(client: "SQSClient", url: str, entries: Sequence[dict[str, Any]], *, queue: str) -> Mapping[str, str]:
+def send_batch(client: SQSClient, url: str, entries: Sequence[dict[str, Any]], *, queue: str) -> Mapping[str, str]:
     """Send up to ten entries. Returns the ids of entries that SQS refused, each with SQS's reason.
 
     Raises `QueueGone` with the `queue`, the caller's name for it, and `CallFailed` if the whole call fails.
@@ -45,7 +42,7 @@ def send_batch(client: "SQSClient", url: str, entries: Sequence[dict[str, Any]],
     return {failed["Id"]: f"{failed['Code']}: {failed.get('Message', '')}" for failed in done.get("Failed", [])}
 
 
-def delete_batch(client: "SQSClient", url: str, receipt_handles: Sequence[str], *, queue: str) -> None:
+def delete_batch(client: SQSClient, url: str, receipt_handles: Sequence[str], *, queue: str) -> None:
     """Delete up to ten received messages. Raises `QueueGone` with the `queue`, and `CallFailed` if one fails."""
     entries = [{"Id": str(place), "ReceiptHandle": handle} for place, handle in enumerate(receipt_handles)]
     with calls("DeleteMessageBatch", queue=queue):
@@ -55,7 +52,7 @@ def delete_batch(client: "SQSClient", url: str, receipt_handles: Sequence[str], 
         raise CallFailed("DeleteMessageBatch", failed["Code"], failed.get("Message", ""))
 
 
-def fetch_depth(client: "SQSClient", url: str) -> QueueDepth:
+def fetch_depth(client: SQSClient, url: str) -> QueueDepth:
     """Return the approximate number of messages in a queue. Raises `CallFailed`."""
     with calls("GetQueueAttributes"):
         counts = client.get_queue_attributes(
@@ -72,7 +69,7 @@ def fetch_depth(client: "SQSClient", url: str) -> QueueDepth:
 class QueuesByName:
     """Queues of one account and region by name. URLs are derived from `sibling_url`, as a look-up needs a request."""
 
-    client: "SQSClient"
+    client: SQSClient
     sibling_url: str
 
     def url(self, name: str) -> str:
@@ -91,7 +88,7 @@ class QueuesByName:
 class ReceivedQueues:
     """Queues of any account from which a function receives. `any_url` is the URL of any queue of the region."""
 
-    client: "SQSClient"
+    client: SQSClient
     any_url: str
 
     def show_again(self, arn: str, waits_s: Mapping[str, int]) -> None:
@@ -118,7 +115,7 @@ class ConsumedQueue:
     queue's own.
     """
 
-    client: "SQSClient"
+    client: SQSClient
     url: str
     wait_s: int = 0
     hidden_s: int | None = None
@@ -173,9 +170,9 @@ class SqsQueues(msgspec.Struct, frozen=True):
     `holding` is a client whose read timeout exceeds every wait of `receive`; it is needed if that of `client` doesn't.
     """
 
-    client: "SQSClient"
+    client: SQSClient
     sibling_url: str
-    holding: "SQSClient | None" = None
+    holding: SQSClient | None = None
 
     def create(self, name: str, attributes: Mapping[str, str]) -> str:
         """Create a queue, or find one with the same attributes. Returns its URL. Raises `CallFailed`."""

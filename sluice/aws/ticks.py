@@ -1,15 +1,11 @@
 """Elects the one caller that schedules the next tick."""
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
+from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.clients import calls
 from sluice.aws.items import attributes
 from sluice.errors import CallFailed
-
-if TYPE_CHECKING:  # only the type checker has boto3-stubs; bundles don't
-    from mypy_boto3_dynamodb import DynamoDBClient
 
 TICKS = "ticks"
 CONDITION_FAILED = "ConditionalCheckFailedException"
@@ -18,7 +14,7 @@ CONDITION_FAILED = "ConditionalCheckFailedException"
 class Ticks(msgspec.Struct, frozen=True):
     """The pending tick of one function, in the item (`ticks`, `name`) of a table."""
 
-    client: "DynamoDBClient"
+    client: DynamoDBClient
     table: str
     name: str
 

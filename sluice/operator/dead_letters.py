@@ -7,8 +7,9 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from sluice.aws.client_types import SQSClient
 from sluice.aws.connections import Connection
 from sluice.aws.dead_letters import is_offer_kept, read
 from sluice.aws.deployment import stack_output
@@ -18,10 +19,6 @@ from sluice.errors import BadConfiguration
 from sluice.federation.moves import HIDDEN_S, Copy, Move, Unmovable, copy_to
 from sluice.message import FIFO_SUFFIX, DeadLetter, Message, drop_contents
 from sluice.rendezvous.protocol.addresses import mask_addresses
-
-if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
-    from mypy_boto3_sqs import SQSClient
-
 
 OPERATIONS_STACK = "SluiceOperations"
 URLS_OUTPUT = "DeadLetterUrls"
@@ -57,12 +54,12 @@ def find_queue_url(urls: Mapping[str, str], queue: str) -> str:
     return urls[queue]
 
 
-def open_queue(client: "SQSClient", url: str) -> ConsumedQueue:
+def open_queue(client: SQSClient, url: str) -> ConsumedQueue:
     """Open a dead-letter queue with a visibility timeout that hides messages while they are shown or moved."""
     return ConsumedQueue(client, url, WAIT_S, HIDDEN_S)
 
 
-def peek_letters(client: "SQSClient", url: str, *, most: int) -> Iterator[DeadLetter]:
+def peek_letters(client: SQSClient, url: str, *, most: int) -> Iterator[DeadLetter]:
     """Yield up to `most` dead letters, each once, and make them visible again. Raises `CallFailed`, `QueueGone`.
 
     SQS returns at most the first ten messages of a FIFO queue's message group.
@@ -162,7 +159,7 @@ class DeadLetterSelection:
 
 
 def prepare_redrive(
-    client: "SQSClient",
+    client: SQSClient,
     url: str,
     selection: DeadLetterSelection,
     *,
@@ -193,7 +190,7 @@ def prepare_redrive(
 
 
 def prepare_purge(
-    client: "SQSClient", url: str, selection: DeadLetterSelection, *, until_ms: int, may_go_on: Callable[[], bool]
+    client: SQSClient, url: str, selection: DeadLetterSelection, *, until_ms: int, may_go_on: Callable[[], bool]
 ) -> Move:
     """Prepare the deletion of the selected dead letters that arrived before `until_ms`."""
     return Move(

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from sluice.aws.client_types import CloudFormationClient, SQSClient
 from sluice.aws.clients import calls
 from sluice.aws.connections import Connection
 from sluice.aws.deployment import NotDeployed, fetch_outputs
@@ -13,11 +14,6 @@ from sluice.aws.pipeline.jobs import EmrRuns
 from sluice.aws.splitting.queues import COUNTS
 from sluice.errors import QueueGone, SluiceError
 from sluice.pipeline.runs import RunState
-
-if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
-    from mypy_boto3_cloudformation import CloudFormationClient
-    from mypy_boto3_sqs import SQSClient
-
 
 QUEUE = "AWS::SQS::Queue"
 RETAIN_POLICIES = frozenset({"Retain", "RetainExceptOnCreate"})

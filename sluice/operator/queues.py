@@ -2,17 +2,13 @@
 
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
+from sluice.aws.client_types import SQSClient
 from sluice.aws.clients import calls
 from sluice.aws.connections import Connection
 from sluice.aws.deployment import NotUsable, list_outputs
 from sluice.errors import CallFailed
 from sluice.splitting.adoption import SOURCE, AdoptedQueue
-
-if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
-    from mypy_boto3_sqs import SQSClient
-
 
 FEDERATION_STACK = "SluiceFederation"
 QUEUE_OUTPUT = re.compile(r"Queue\w+Url")

@@ -3,12 +3,13 @@
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sluice.aws.clients import calls, now_ms
+from sluice.aws.client_types import DynamoDBClient, SQSClient
+from sluice.aws.clients import now_ms
 from sluice.aws.connections import Connection
 from sluice.aws.deployment import Deployment, read_deployment
-from sluice.aws.items import Item, attributes, number, text
+from sluice.aws.items import Item, number, query_pages, text
 from sluice.aws.queues import fetch_depth
 from sluice.aws.records import MAX_RECEIVES
 from sluice.aws.rendezvous.offers import DynamoOfferStore, DynamoProxyPools, offer_record, read_each
@@ -20,11 +21,6 @@ from sluice.rendezvous.counts.stream import OFFERS_PREFIX
 from sluice.rendezvous.operations import RendezvousView
 from sluice.rendezvous.protocol.matching import Pool
 from sluice.rendezvous.protocol.pace import compute_pace
-
-if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
-    from mypy_boto3_dynamodb import DynamoDBClient
-    from mypy_boto3_sqs import SQSClient
-
 
 MAX_DEAD_LETTERS = 10
 OFFERS_PER_SHARD = 25
@@ -136,17 +132,10 @@ class LatestOffer:
     trace: str = ""
 
 
-def read_shard_offers(client: "DynamoDBClient", table: str, shard: int) -> Sequence[LatestOffer]:
+def read_shard_offers(client: DynamoDBClient, table: str, shard: int) -> Sequence[LatestOffer]:
     """Read the latest offers of one shard, in one request. Raises `CallFailed`."""
-    with calls("Query"):
-        items = client.query(
-            TableName=table,
-            KeyConditionExpression="pk = :pk",
-            ExpressionAttributeValues=attributes({":pk": f"{OFFERS_PREFIX}{shard}"}),
-            ScanIndexForward=False,
-            Limit=OFFERS_PER_SHARD,
-        )["Items"]
-    return list(read_each(items, _latest_offer))
+    newest = query_pages(client, table, f"{OFFERS_PREFIX}{shard}", ScanIndexForward=False, Limit=OFFERS_PER_SHARD)
+    return list(read_each(next(newest, []), _latest_offer))
 
 
 def _latest_offer(item: Item) -> LatestOffer:

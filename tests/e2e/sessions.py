@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 
-from sluice.aws.items import attributes, number, query_pages, text
+from sluice.aws.items import number, query_pages, text
 from sluice.aws.splitting.registry_store import SPLITTERS, DynamoRegistryStore
 from sluice.errors import RequestRefused
 from sluice.operator.functions import ControlClient
@@ -115,12 +115,7 @@ class Splitting:
         proved in `tests/unit/splitting/sessions/test_lifecycle.py`. Only for tests whose messages have all arrived.
         """
         version = self._registry.version()
-        for page in query_pages(
-            self.deployed.dynamodb,
-            TableName=self._registry.table,
-            KeyConditionExpression="pk = :pk",
-            ExpressionAttributeValues=attributes({":pk": SPLITTERS}),
-        ):
+        for page in query_pages(self.deployed.dynamodb, self._registry.table, SPLITTERS):
             for item in page:
                 seen, at_ms = number(item, "version"), number(item, "at")
                 if seen < version:

@@ -2,18 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from sluice.aws.client_types import LambdaClient
 from sluice.aws.clients import calls
 from sluice.aws_rules import MAX_UNWINDOWED_BATCH
 from sluice.errors import CallFailed, MappingGone
 from sluice.federation.links.links import MappingScaling
 from sluice.message import FIFO_SUFFIX
-
-if TYPE_CHECKING:  # boto3-stubs are only installed for the type checker
-    from mypy_boto3_lambda import LambdaClient
 
 EXISTS = "ResourceConflictException"
 GONE = "ResourceNotFoundException"
@@ -24,7 +22,7 @@ WINDOW_S = 1
 class BridgeMappings(msgspec.Struct, frozen=True, kw_only=True):
     """Event source mappings of the bridge function. `arn_prefix` is a queue's ARN without the queue's name."""
 
-    client: "LambdaClient"
+    client: LambdaClient
     function: str
     arn_prefix: str
 
@@ -94,7 +92,7 @@ class BridgeMappings(msgspec.Struct, frozen=True, kw_only=True):
         return [mapping["UUID"] for mapping in response["EventSourceMappings"]]
 
 
-def switch_on_peer_mappings(client: "LambdaClient", queue_arns: Sequence[str]) -> None:
+def switch_on_peer_mappings(client: LambdaClient, queue_arns: Sequence[str]) -> None:
     """Enable the mappings of queues that peers send to. Stacks create them disabled, because idle polls cost money.
 
     A mapping that Lambda is changing is skipped until the next call. Raises `CallFailed`.

@@ -6,7 +6,7 @@
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from botocore.config import Config
@@ -14,12 +14,10 @@ from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshabl
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.session import Session, get_session
 
+from sluice.aws.client_types import SQSClient
 from sluice.aws.clients import GONE, MAX_CONNECTIONS, USER_AGENT, FastBatches, error_code
 from sluice.errors import CallFailed, PeerRefused, PeerUnreachable
 from sluice.federation.links.links import Endpoint, Link
-
-if TYPE_CHECKING:  # boto3-stubs are only installed for the type checker
-    from mypy_boto3_sqs import SQSClient
 
 # The timeouts are short, so that an unreachable peer is detected before the function's time ends.
 CONFIG = Config(
@@ -58,7 +56,7 @@ class PeerQueues(msgspec.Struct, frozen=True):
     """
 
     account: str
-    _clients: dict[_Key, "SQSClient"] = msgspec.field(default_factory=dict)
+    _clients: dict[_Key, SQSClient] = msgspec.field(default_factory=dict)
 
     def tell(self, link: Link, endpoint: Endpoint, body: str) -> None:
         """Send a control message to the peer. Each link is a message group, so its messages stay in order.
@@ -85,7 +83,7 @@ class PeerQueues(msgspec.Struct, frozen=True):
             done = self._client(link, endpoint).send_message_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
         return {failed["Id"]: f"{failed['Code']}: {failed.get('Message', '')}" for failed in done.get("Failed", [])}
 
-    def _client(self, link: Link, endpoint: Endpoint) -> "SQSClient":
+    def _client(self, link: Link, endpoint: Endpoint) -> SQSClient:
         key = endpoint.region, endpoint.sqs_url, link.role_arn, link.external_id
         if key not in self._clients:
             session = (

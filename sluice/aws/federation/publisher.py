@@ -10,11 +10,12 @@ import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 from urllib.parse import urlsplit
 
 import msgspec
 
+from sluice.aws.client_types import SQSClient
 from sluice.aws.clients import CONFIG, calls
 from sluice.batches import MAX_ENTRIES, Entry, Request, standard_round
 from sluice.errors import BadSetting, CallFailed, DestinationFault, Malformed, SluiceError, TooLarge
@@ -31,9 +32,6 @@ from sluice.federation.matching.metadata import (
 )
 from sluice.federation.matching.typed_values import Headers, TypedValue, parse_attribute
 from sluice.message import FIFO_SUFFIX, NOT_TEXT, Outgoing, Value, is_attribute_name
-
-if TYPE_CHECKING:  # boto3-stubs are only installed for the type checker
-    from mypy_boto3_sqs import SQSClient
 
 INGRESS_VARIABLE = "SLUICE_INGRESS_URL"
 WINDOW = MAX_ENTRIES  # messages in memory at once, because each may have a megabyte
@@ -169,7 +167,7 @@ class Publisher(msgspec.Struct, frozen=True):
     """Publishes to one ingress queue, standard or FIFO. Thread-safe."""
 
     ingress_url: str
-    client: "SQSClient"
+    client: SQSClient
 
     @classmethod
     def from_environment(cls) -> "Publisher":
@@ -240,7 +238,7 @@ def publish(
     group: str | None = None,
     trace_header: str | None = None,
     ingress_url: str | None = None,
-    client: "SQSClient | None" = None,
+    client: SQSClient | None = None,
 ) -> str:
     """Publish one message to an exchange of the site that has this ingress queue, and return SQS's message id.
 
@@ -274,7 +272,7 @@ def _region(url: str) -> str | None:
 
 
 @cache
-def _client(region: str | None) -> "SQSClient":
+def _client(region: str | None) -> SQSClient:
     import boto3  # noqa: PLC0415 - functions bring a client, and start without it
 
     return boto3.client("sqs", region_name=region, config=CONFIG)

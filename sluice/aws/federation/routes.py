@@ -6,16 +6,13 @@ exceeds its rate by at most one batch in any period, and an idle hour allows no 
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.clients import calls
 from sluice.aws.items import CONDITION_FAILED, attributes, number, query_pages, standing_item, text
 from sluice.errors import CallFailed
-
-if TYPE_CHECKING:  # boto3-stubs are only installed for the type checker
-    from mypy_boto3_dynamodb import DynamoDBClient
 
 FORWARDS = "forwards"
 NOTE_KEPT_S = 30 * 24 * 60 * 60
@@ -31,7 +28,7 @@ _AT_ONCE = "SET next_us = :end, expires_at = :expires_at", "attribute_not_exists
 class Forwards(msgspec.Struct, frozen=True):
     """The times of bridges' last forwards, in a DynamoDB table."""
 
-    client: "DynamoDBClient"
+    client: DynamoDBClient
     table: str
 
     def note(self, bridge: str, *, at_ms: int) -> None:
@@ -44,19 +41,14 @@ class Forwards(msgspec.Struct, frozen=True):
 
     def last(self) -> Mapping[str, int]:
         """Return each bridge's last forward, in ms since the epoch. A time may lag by some seconds."""
-        pages = query_pages(
-            self.client,
-            TableName=self.table,
-            KeyConditionExpression="pk = :pk",
-            ExpressionAttributeValues=attributes({":pk": FORWARDS}),
-        )
+        pages = query_pages(self.client, self.table, FORWARDS)
         return {text(item, "sk"): number(item, "at") for page in pages for item in page}
 
 
 class RouteRates(msgspec.Struct, frozen=True):
     """The reserved sending times of bridges, in a DynamoDB table. In µs, because a rate may be thousands a second."""
 
-    client: "DynamoDBClient"
+    client: DynamoDBClient
     table: str
 
     def turn_ms(self, bridge: str, *, messages: int, rate: int, now_ms: int) -> int | None:

@@ -2,20 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from botocore.exceptions import ClientError
 
+from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.clients import calls, error_code
 from sluice.aws.items import get_item
 from sluice.pipeline.jobs import Job, Mode
 from sluice.pipeline.runs import LIVE, Run, build_start_request
 from sluice.pipeline.schedule import utc_datetime
 from sluice.pipeline.states import DESIRED_STATE, DesiredState
-
-if TYPE_CHECKING:  # only the type checker has boto3-stubs; bundles don't
-    from mypy_boto3_dynamodb import DynamoDBClient
 
 LISTED_FOR = timedelta(days=7)
 PAGE = 50
@@ -70,7 +68,7 @@ class EmrRuns(msgspec.Struct, frozen=True, kw_only=True):
 class DynamoDesiredStates(msgspec.Struct, frozen=True, kw_only=True):
     """Stores the desired states in one item of a table: an adapter for `sluice.pipeline.reconciler.DesiredStates`."""
 
-    client: "DynamoDBClient"
+    client: DynamoDBClient
     table: str
 
     def load(self) -> DesiredState | None:

@@ -7,17 +7,14 @@ address keys   <day>    key
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from aws_lambda_powertools.logging import Logger
 
+from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.items import attributes, write_if
 from sluice.errors import CallFailed
 from sluice.rendezvous.protocol.addresses import KEY_BYTES, hash_address, parse_address
 from sluice.times import DAY_MS, NowMs, day_start_ms, format_day
-
-if TYPE_CHECKING:  # only for type hints: boto3-stubs is not in the bundles
-    from mypy_boto3_dynamodb import DynamoDBClient
 
 PARTITION = "address keys"
 KEPT_MS = 2 * DAY_MS  # after the beginning of the key's day
@@ -29,7 +26,7 @@ logger = Logger()
 class AddressHasher:
     """Hashes addresses with the day's key. The first environment that needs a key stores it, others read it once."""
 
-    client: "DynamoDBClient"
+    client: DynamoDBClient
     table: str
     now_ms: NowMs
     draw: Callable[[int], bytes] = secrets.token_bytes

@@ -12,20 +12,16 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import Self, TypeVar
 
 import boto3
 from botocore.config import Config
 
+from sluice.aws.client_types import IAMClient, SQSClient
 from sluice.aws.clients import CONFIG, MAX_CONNECTIONS, calls
 from sluice.aws.queues import SqsQueues
 from sluice.errors import BadConfiguration, CallFailed, Malformed
 from sluice.rendezvous.protocol.messages import read_object
-
-if TYPE_CHECKING:  # only for type hints: boto3-stubs is not installed with Sluice
-    from mypy_boto3_iam import IAMClient
-    from mypy_boto3_sqs import SQSClient
-
 
 MAX_KEYS = 2  # IAM's limit of access keys per user
 T = TypeVar("T")
@@ -61,7 +57,7 @@ class ClientQueues:
     manager: on exit it cancels queued calls, and doesn't interrupt running ones.
     """
 
-    def __init__(self, client: "SQSClient", offers_queue_url: str) -> None:
+    def __init__(self, client: SQSClient, offers_queue_url: str) -> None:
         """Use this boto3 client with its credentials: `open_client` creates one."""
         self._client = client
         self._queues = SqsQueues(client, offers_queue_url)
@@ -97,7 +93,7 @@ class ClientQueues:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
 
-def open_client(credentials: ClientCredentials, *, region: str, endpoint_url: str | None = None) -> "SQSClient":
+def open_client(credentials: ClientCredentials, *, region: str, endpoint_url: str | None = None) -> SQSClient:
     """Create a boto3 client that acts as a rendezvous client. `endpoint_url` is that of the embedded cloud, if any."""
     # boto3's default session can't create clients safely in several threads, so each client gets a session of its own.
     return boto3.session.Session(
@@ -138,7 +134,7 @@ class Rotation:
 class ClientUser:
     """The IAM user that all clients share. Every method may raise `CallFailed`."""
 
-    client: "IAMClient"
+    client: IAMClient
     name: str
 
     def access_keys(self) -> list[AccessKey]:

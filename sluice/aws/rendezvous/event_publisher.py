@@ -6,12 +6,12 @@ rendezvous or delay it for long: events that can't be written are logged, counte
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
 
 import msgspec
 from aws_lambda_powertools.logging import Logger
 from botocore.config import Config
 
+from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.clients import CONFIG, calls, make_client
 from sluice.aws.items import attributes
 from sluice.rendezvous.counts.events import Event
@@ -19,9 +19,6 @@ from sluice.rendezvous.counts.stream import TOLD, join_events
 from sluice.rendezvous.event_recorder import NOT_PUBLISHED
 from sluice.times import NowMs
 from sluice.ulids import derive_ulid
-
-if TYPE_CHECKING:  # only for type hints: boto3-stubs is not in the bundles
-    from mypy_boto3_dynamodb import DynamoDBClient
 
 # A client or proxy waits while its function writes events, so these requests have short timeouts.
 EVENTS_CONFIG = CONFIG.merge(
@@ -34,7 +31,7 @@ logger = Logger()
 
 
 @cache
-def events_client() -> "DynamoDBClient":
+def events_client() -> DynamoDBClient:
     """Create the environment's DynamoDB client for events, when the first event is published. Thread-safe."""
     client: DynamoDBClient = make_client("dynamodb", config=EVENTS_CONFIG)
     return client
@@ -45,7 +42,7 @@ class TableEventPublisher(msgspec.Struct, frozen=True, kw_only=True):
 
     table: str
     site: str
-    client: Callable[[], "DynamoDBClient"]
+    client: Callable[[], DynamoDBClient]
     now_ms: NowMs
     new_id: Callable[[], str]
 

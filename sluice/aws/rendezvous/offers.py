@@ -14,13 +14,15 @@ writes per second and an offer needs three, so offers are spread over shards. Ev
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from aws_lambda_powertools.logging import Logger
 from msgspec.structs import asdict
 
+from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.clients import calls
 from sluice.aws.items import (
     CONDITION_FAILED,
@@ -51,9 +53,6 @@ from sluice.rendezvous.protocol.matching import (
     choose_shard,
 )
 
-if TYPE_CHECKING:  # only for type hints: boto3-stubs is not in the bundles
-    from mypy_boto3_dynamodb import DynamoDBClient
-
 SHARDS = 8
 MATCH_KEPT_S = 60 * 60  # for how long a match is kept: longer than any answer takes
 # An answer identifies its proxy only by the Sid, so a Sid gets no other offer while an answer may still arrive.
@@ -74,7 +73,7 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
     returns the result of the first one.
     """
 
-    client: "DynamoDBClient"
+    client: DynamoDBClient
     table: str
 
     def record(self, offer: OfferRecord) -> bool:
@@ -192,15 +191,9 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
 
     def read_sent_before(self, until_ms: int) -> Iterator[Sequence[OfferRecord]]:
         """Yield all offers sent before this time, page by page, the oldest first within a shard."""
+        until = {":until": milliseconds(until_ms)}
         for shard in range(SHARDS):
-            for page in query_pages(
-                self.client,
-                TableName=self.table,
-                KeyConditionExpression="pk = :pk AND sk < :until",
-                ExpressionAttributeValues=attributes(
-                    {":pk": f"{OFFERS_PREFIX}{shard}", ":until": milliseconds(until_ms)}
-                ),
-            ):
+            for page in query_pages(self.client, self.table, f"{OFFERS_PREFIX}{shard}", "sk < :until", until):
                 yield read_each(page, offer_record)
 
     def recent_states(self, *, now_ms: int) -> Mapping[str, int]:
@@ -218,7 +211,7 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
 class DynamoProxyPools(msgspec.Struct, frozen=True):
     """Stores the proxies whose polls are held open, in one table. `random` draws in [0, 1)."""
 
-    client: "DynamoDBClient"
+    client: DynamoDBClient
     table: str
     random: Callable[[], float]
     _large: set[str] = msgspec.field(default_factory=set)  # partitions whose last read exceeded the limit
@@ -263,17 +256,7 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
 
     def _pages(self, partition: str, *, limit: int, consistent: bool) -> Iterator[Sequence[Item]]:
         """Read a partition: in one page if small, otherwise from a random position to its end, then from its start."""
-
-        def ask(condition: str = "", values: Mapping[str, str | int] | None = None) -> Iterator[Sequence[Item]]:
-            return query_pages(
-                self.client,
-                TableName=self.table,
-                ConsistentRead=consistent,
-                KeyConditionExpression="pk = :pk" + condition,
-                ExpressionAttributeValues=attributes({":pk": partition} | dict(values or {})),
-                Limit=limit,
-            )
-
+        ask = partial(query_pages, self.client, self.table, partition, ConsistentRead=consistent, Limit=limit)
         if partition not in self._large:
             page = next(ask())
             if len(page) < limit:
@@ -282,7 +265,7 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
         self._large.add(partition)
         start = f"{int(self.random() * 16**ADDRESS_DIGITS):0{ADDRESS_DIGITS}x}"
         for condition in ("sk > :start", "sk <= :start"):
-            yield from ask(f" AND {condition}", {":start": start})
+            yield from ask(condition, {":start": start})
         self._large.discard(partition)  # The caller would have stopped earlier if the partition were still large.
 
     def profiles(self, pool: Pool, *, now_ms: int, shards: int) -> Sequence[Profile]:
@@ -292,10 +275,10 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
             for shard in range(shards)
             for page in query_pages(
                 self.client,
-                TableName=self.table,
-                KeyConditionExpression="pk = :pk",
+                self.table,
+                f"polls#{pool}#{shard}",
+                values={":now": now_ms},
                 FilterExpression="waits_until > :now",
-                ExpressionAttributeValues=attributes({":pk": f"polls#{pool}#{shard}", ":now": now_ms}),
             )
         )
         return [proxy.profile for page in pages for proxy in read_each(page, waiting_proxy)]

@@ -9,17 +9,15 @@ turns             <ms>#<environment> cooldowns that one environment publishes to
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.clients import calls
-from sluice.aws.items import Item, attributes, number, text, write_if
+from sluice.aws.items import Item, attributes, number, query_pages, text, write_if
 from sluice.rendezvous.protocol.pace import LATELY_MINUTES, Cooldown, CooldownRow, Counts
 from sluice.times import DAY_MS, HOUR_MS, MINUTE_MS
-
-if TYPE_CHECKING:  # only for type hints: boto3-stubs is not in the bundles
-    from mypy_boto3_dynamodb import DynamoDBClient
 
 PACE = "pace"
 MINUTE, HOUR = "minute", "hour"
@@ -33,7 +31,7 @@ ROWS_HEARD = 200  # rows that a new environment reads, each with dozens of coold
 class DynamoPaceStore(msgspec.Struct, frozen=True):
     """Stores the counts and cooldowns in one table. Every method may raise `CallFailed`."""
 
-    client: "DynamoDBClient"
+    client: DynamoDBClient
     table: str
 
     def add(self, minute: Counts, hour: Counts, *, now_ms: int) -> None:
@@ -63,15 +61,9 @@ class DynamoPaceStore(msgspec.Struct, frozen=True):
         return minutes, self._since(HOUR, (now_ms - DAY_MS) // HOUR_MS)
 
     def _since(self, unit: str, place: int) -> Mapping[int, Counts]:
-        with calls("Query"):
-            response = self.client.query(
-                TableName=self.table,
-                KeyConditionExpression="pk = :pk AND sk BETWEEN :since AND :until",
-                ExpressionAttributeValues=attributes(
-                    {":pk": PACE, ":since": f"{unit}#{place}", ":until": f"{unit}#{'9' * 20}"}
-                ),
-            )
-        return {int(text(item, "sk").partition("#")[2]): parse_counts(item) for item in response["Items"]}
+        between = {":since": f"{unit}#{place}", ":until": f"{unit}#{'9' * 20}"}
+        pages = query_pages(self.client, self.table, PACE, "sk BETWEEN :since AND :until", between)
+        return {int(text(item, "sk").partition("#")[2]): parse_counts(item) for page in pages for item in page}
 
     def start_cooldown(self, address: str, turn: Cooldown, *, now_ms: int) -> Cooldown | None:
         """Start an address's cooldown. Returns an unfinished earlier one, which still holds, or None if it started."""

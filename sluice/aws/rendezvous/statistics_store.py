@@ -13,15 +13,13 @@ is marked before it is counted: if the function dies in between, the address isn
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.clients import calls
 from sluice.aws.items import Item, attributes, number, query_pages, text
 from sluice.rendezvous.counts.statistics import Count, Counts, Tally, count_name, parse_row, row_name
 from sluice.times import DAY_MS, NowMs
-
-if TYPE_CHECKING:  # only for type hints: boto3-stubs is not in the bundles
-    from mypy_boto3_dynamodb import DynamoDBClient
 
 COUNTERS = "counters"
 SEEN = "seen"
@@ -42,7 +40,7 @@ class DynamoStatisticsStore:
     `side_by_side` maps a function over writes to different items, and may run them concurrently.
     """
 
-    client: "DynamoDBClient"
+    client: DynamoDBClient
     table: str
     now_ms: NowMs
     side_by_side: SideBySide[Any, Any] = map
@@ -121,12 +119,7 @@ class DynamoStatisticsStore:
 
     def _read(self, partition: str) -> Counts:
         totals_read: Counts = Counter()
-        for page in query_pages(
-            self.client,
-            TableName=self.table,
-            KeyConditionExpression="pk = :pk",
-            ExpressionAttributeValues=attributes({":pk": partition}),
-        ):
+        for page in query_pages(self.client, self.table, partition):
             for item in page:
                 totals_read.update(read_row(item))
         return totals_read

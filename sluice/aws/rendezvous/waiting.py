@@ -10,10 +10,11 @@ within minutes. The number of shards follows the demand. An offer costs two writ
 
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.clients import calls
 from sluice.aws.items import Item, attributes, delete_all, delete_if, number, query_pages, text, write_all
 from sluice.aws.rendezvous.offers import KEPT_S, milliseconds, read_each
@@ -29,9 +30,6 @@ from sluice.rendezvous.protocol.matching import (
     Pool,
     pools_for,
 )
-
-if TYPE_CHECKING:  # only for type hints: boto3-stubs is not in the bundles
-    from mypy_boto3_dynamodb import DynamoDBClient
 
 MAILBOXES = "mailboxes"
 
@@ -54,7 +52,7 @@ _DICTIONARY = (
 class DynamoWaitingOffers(msgspec.Struct, frozen=True):
     """Stores the offers that no proxy has yet, in one table. Every method may raise `CallFailed`."""
 
-    client: "DynamoDBClient"
+    client: DynamoDBClient
     table: str
 
     def add(self, offers: Sequence[OpenOffer]) -> None:
@@ -82,13 +80,9 @@ class DynamoWaitingOffers(msgspec.Struct, frozen=True):
         """Read offers until enough are found. Offers with a shorter deadline than most don't block later ones."""
         offers_found: list[OpenOffer] = []
         since = milliseconds(now_ms - (PATIENCE_MS - ANSWERING_MS))  # offers wait no longer than this
+        after = {":since": since}
         for page in query_pages(
-            self.client,
-            TableName=self.table,
-            ConsistentRead=consistent,
-            KeyConditionExpression="pk = :pk AND sk > :since",
-            ExpressionAttributeValues=attributes({":pk": partition, ":since": since}),
-            Limit=limit,
+            self.client, self.table, partition, "sk > :since", after, ConsistentRead=consistent, Limit=limit
         ):
             offers_found += [offer for offer in read_each(page, parse_open_offer) if offer.waits_until_ms > now_ms]
             if len(offers_found) >= limit:
@@ -101,16 +95,11 @@ class DynamoWaitingOffers(msgspec.Struct, frozen=True):
 
     def list_left(self, *, until_ms: int, shards: int) -> Iterator[Sequence[LeftOffer]]:
         """Yield offers that no proxy took and that were sent before `until_ms`, page by page."""
+        until = {":until": milliseconds(until_ms)}
         for pool in Pool:
             for shard in range(shards):
-                for page in query_pages(
-                    self.client,
-                    TableName=self.table,
-                    KeyConditionExpression="pk = :pk AND sk < :until",
-                    ExpressionAttributeValues=attributes(
-                        {":pk": _partition(pool, shard), ":until": milliseconds(until_ms)}
-                    ),
-                ):
+                partition = _partition(pool, shard)
+                for page in query_pages(self.client, self.table, partition, "sk < :until", until):
                     yield read_each(page, parse_left_offer)
 
     def forget(self, offers: Sequence[LeftOffer]) -> None:
@@ -129,7 +118,7 @@ class DynamoMailboxStore(msgspec.Struct, frozen=True):
     them.
     """
 
-    client: "DynamoDBClient"
+    client: DynamoDBClient
     table: str
 
     def note(self, name: str, *, created_at_ms: int) -> None:
@@ -139,12 +128,8 @@ class DynamoMailboxStore(msgspec.Struct, frozen=True):
 
     def read_created_before(self, until_ms: int) -> Iterator[Sequence[tuple[str, int]]]:
         """Yield names and creation times of mailboxes created before this time, page by page, the oldest first."""
-        for page in query_pages(
-            self.client,
-            TableName=self.table,
-            KeyConditionExpression="pk = :pk AND sk < :until",
-            ExpressionAttributeValues=attributes({":pk": MAILBOXES, ":until": milliseconds(until_ms)}),
-        ):
+        until = {":until": milliseconds(until_ms)}
+        for page in query_pages(self.client, self.table, MAILBOXES, "sk < :until", until):
             keys = [text(item, "sk").partition("#") for item in page]
             yield [(name, int(created_at_ms)) for created_at_ms, _, name in keys]
 

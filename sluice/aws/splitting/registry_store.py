@@ -17,11 +17,12 @@ of the partition `registry` change the revision.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.clients import calls
 from sluice.aws.items import (
     TRANSACTION_CANCELED,
@@ -46,9 +47,6 @@ from sluice.splitting.sessions.state import (
     Sighting,
 )
 
-if TYPE_CHECKING:  # only for type hints: boto3-stubs is not in the bundles
-    from mypy_boto3_dynamodb import DynamoDBClient
-
 REGISTRY = "registry"
 SPLITTERS = "splitters"
 HEARTBEATS = "heartbeats"
@@ -70,7 +68,7 @@ class TooManyChanges(BadConfiguration):
 class DynamoRegistryStore(msgspec.Struct, frozen=True):
     """Stores the registry in one table. Every method raises `CallFailed`, those that read also `BadSnapshot`."""
 
-    client: "DynamoDBClient"
+    client: DynamoDBClient
     table: str
 
     def version(self) -> int:
@@ -202,14 +200,7 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
         return get_item(self.client, self.table, attributes({"pk": partition, "sk": sort_key}))
 
     def _items(self, partition: str) -> Iterator[Item]:
-        pages = query_pages(
-            self.client,
-            TableName=self.table,
-            ConsistentRead=True,
-            KeyConditionExpression="pk = :pk",
-            ExpressionAttributeValues=attributes({":pk": partition}),
-        )
-        for page in pages:
+        for page in query_pages(self.client, self.table, partition, ConsistentRead=True):
             yield from page
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from sluice.aws.client_types import LambdaClient
 from sluice.aws.clients import calls
 from sluice.codec import Format, Struct
 from sluice.errors import BadConsumer, CallFailed
@@ -22,7 +23,6 @@ from sluice.splitting.consumers.rewriting import check_named, rewrite
 from sluice.splitting.consumers.targets import LambdaTrigger, LambdaVariable, describe_target
 
 if TYPE_CHECKING:  # only for type hints: boto3-stubs is not in the bundles
-    from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_lambda.type_defs import EventSourceMappingConfigurationTypeDef, FunctionConfigurationResponseTypeDef
 
 LATEST = "$LATEST"
@@ -56,7 +56,7 @@ MAPPINGS = Format(kind="event source mapping", version=1, type=Mapping)
 class LambdaTriggers(msgspec.Struct, frozen=True, kw_only=True):
     """Re-points the triggers of functions. `arn_prefix` is an ARN of the site's queues without the name."""
 
-    client: "LambdaClient"
+    client: LambdaClient
     arn_prefix: str
 
     def original(self, target: LambdaTrigger, *, queue: str) -> str:
@@ -131,7 +131,7 @@ class LambdaTriggers(msgspec.Struct, frozen=True, kw_only=True):
 class LambdaVariables(msgspec.Struct, frozen=True, kw_only=True):
     """Re-points functions by their variables. `arn_prefix` is an ARN of the site's queues without the name."""
 
-    client: "LambdaClient"
+    client: LambdaClient
     arn_prefix: str
 
     def original(self, target: LambdaVariable, *, queue: str) -> str:
@@ -187,7 +187,7 @@ def _variables(target: LambdaVariable, response: "FunctionConfigurationResponseT
 class LambdaSplitterTriggers(msgspec.Struct, frozen=True):
     """Switches splitters' triggers. The client is created only if a queue needs it: most sites have no such queue."""
 
-    client: Callable[[], "LambdaClient"]
+    client: Callable[[], LambdaClient]
 
     def is_on(self, trigger_id: str) -> bool | None:
         """Return whether a mapping is enabled; None while it is changing and can't be updated. Raises `CallFailed`."""
