@@ -3,14 +3,12 @@
 `python -m benchmarks.cost [--json] [--last] [--write] [-c KEY=VALUE]`: counts each kind of message anew, in some eight
 minutes, and synthesizes the stacks for each set of parameters. With `--last` messages are as they were last counted;
 `--write` keeps what was found, and writes the tables in the documents; `-c` adds a month of one's own parameters.
-Prices are those of `prices.toml`. Free tiers aren't taken off. The product has what it says of costs from
-`sluice/costs.json`, which is written with the tables.
+Prices are those of `prices.toml`. Free tiers aren't taken off.
 """
 
-import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -24,8 +22,7 @@ from benchmarks.pool_costs import BROKER_S, QUICK_S, early_usd
 from benchmarks.prices import MONTH_H, Used, price_list, times, together
 from benchmarks.report import Figure, report
 from benchmarks.rest import DAILY_JOB_S, PEERED, POLLED, SCHEDULED_S, Months, used_in_a_month
-from sluice import costs as product
-from sluice.costs import CostTable, Numbers
+from benchmarks.site_templates import Numbers
 from sluice.parameters import Parameters
 
 PROJECT = Path(__file__).parents[1]
@@ -86,16 +83,6 @@ class Costs:
         """Dollars for a million messages that pass all of these."""
         return MILLION * sum(price_list().usd(self.counts.messages[kind]) for kind in kinds)
 
-    def table(self) -> CostTable:
-        """Write the table by which the product says what costs."""
-        prices = price_list()
-        used = used_in_a_month(self.counts)
-        return CostTable(
-            on=prices.on.isoformat(),
-            region=prices.region,
-            month_usd={thing: _rounded(prices.usd(quantities)) for thing, quantities in used.items()},
-        )
-
     def used(self, numbers: Numbers) -> Used:
         """Say what things of a month use together."""
         used = used_in_a_month(self.counts)
@@ -145,7 +132,6 @@ def main(
     if write:
         counts.keep()
         rest.keep({name: months[name] for name in SETS})
-        product.FILE.write_text(json.dumps(asdict(costs.table()), indent=2) + "\n")
         for document in documents():
             document.write_text(written(document.read_text(), costs))
     report(f"dollars, with prices of {price_list().on}, {price_list().region}", figures(costs), as_json=as_json)
@@ -224,7 +210,8 @@ def _summary(costs: Costs) -> str:
         _usd(costs.million_usd(kind)) for kind in ("exchanged", "bridged", "split", "landed", "rendezvous")
     )
     return (
-        f"- A site without traffic costs {_usd(idle)} a month; `sluice deploy` prints the amount for your parameters.\n"
+        f"- A site without traffic costs {_usd(idle)} a month; "
+        "`python -m benchmarks.cost --last -c NAME=VALUE` computes it for your parameters.\n"
         f"- A million rendezvous cost {rendezvous}, and more if proxies' polls are held.\n"
         f"- A million messages cost {exchange} for each exchange, {bridge} for each bridge, "
         f"{split} through the splitter, and {table} into a table.\n"

@@ -10,8 +10,8 @@ from app import add_stacks
 from benchmarks.counts import Counts
 from benchmarks.pool_costs import held
 from benchmarks.prices import MONTH_H, MONTH_MIN, MONTH_S, POLL_S, Used, times, together
+from benchmarks.site_templates import POLLERS, Month, Numbers, SiteTemplates, run_resources
 from sluice.building.project import PROJECT
-from sluice.costs import POLLERS, Month, Numbers, SiteTemplates, run_resources
 from sluice.parameters import Parameters
 from sluice.parameters.pipeline import PipelineParameters
 from sluice.rendezvous.protocol.matching import HOLD_MS

@@ -24,7 +24,6 @@ from sluice.cli.output import is_json, show_json
 from sluice.cli.progress import steps
 from sluice.cli.sites import SiteTyper
 from sluice.cli.terminal import print_note
-from sluice.costs import SiteTemplates, load_cost_table, run_resources
 from sluice.errors import BadConfiguration, CallFailed, SluiceError
 from sluice.local.assemblies import Assembly
 from sluice.operator.accounts import (
@@ -54,7 +53,6 @@ if TYPE_CHECKING:
     from sluice.parameters import Parameters
 
 STANDARD_ERROR = 2
-MIN_SHOWN_USD = 0.005  # smaller amounts aren't printed
 CONCURRENT_STACKS = "3"  # stacks without dependencies between them
 
 Context = Annotated[
@@ -101,8 +99,8 @@ def deploy(
 
     If a queue that holds messages would be removed, nothing is deployed and the queue is named: drain it first, or
     confirm with --remove. A queue that CloudFormation retains counts as removed, because nothing would read it any
-    more. Before the first deployment the site's monthly idle cost is printed, and the account is checked for what
-    would make it fail. Concurrent executions are reserved as far as the account has them.
+    more. Before the first deployment the account is checked for what would make it fail. Concurrent executions are
+    reserved as far as the account has them.
     """
     need("deploy", "aws_cdk")
     connection = site.connect()
@@ -115,7 +113,6 @@ def deploy(
         progress("checking which queues would be removed")
         check_removals(connection, new_templates, agreed=remove or ())
         if not site.is_local and not any(is_deployed(connection, stack) for stack in new_templates):
-            print_note(describe_idle_costs(new_templates, context))
             check_account(connection, new_templates, context, force=force)
             wait_for_names(connection, new_templates, now_ms=now_ms, sleep=time.sleep)
         progress(f"deploying the changes of {len(new_templates)} stacks")
@@ -279,22 +276,6 @@ def read_parameters(context: Iterable[str]) -> "Parameters":
 
     configured = json.loads((PROJECT.workspace / "cdk.json").read_text())["context"]
     return Parameters.from_context(configured | dict(parameter.partition("=")[::2] for parameter in context))
-
-
-def describe_idle_costs(templates: Mapping[str, Mapping[str, Any]], context: Sequence[str]) -> str:
-    """Describe the monthly idle cost in US dollars, by parts, in one line.
-
-    `templates` are keyed by stack name; `context` has NAME=VALUE texts, as the option `-c` does.
-    """
-    pipeline = read_parameters(context).pipeline
-    run = run_resources(
-        vcpu=pipeline.worker_vcpu, memory_gb=pipeline.worker_memory_gb, endpoints=pipeline.endpoint_count
-    )
-    table = load_cost_table()
-    usd = table.usd_by_part(SiteTemplates(templates).month(land_job=run if pipeline.streaming else {}))
-    parts = ", ".join(f"{part} ${amount:,.2f}" for part, amount in usd.items() if amount >= MIN_SHOWN_USD)
-    total = f"idle cost: about ${sum(usd.values()):,.2f} a month"
-    return f"{total} ({parts}) at prices of {table.region}, {table.on}; docs/deploy.md says what messages cost"
 
 
 def _describe_queue(queue: RemovedQueue) -> str:

@@ -10,8 +10,8 @@ import pytest
 from botocore.stub import ANY, Stubber
 
 from benchmarks.prices import MONTH_H, POLL_S
+from benchmarks.site_templates import POLLERS
 from sluice.aws.connections import Connection
-from sluice.costs import POLLERS
 from sluice.errors import CallFailed
 from tests.smoke.stage_contents import NoStage, StageContents
 from tests.smoke.usage import MESSAGES, OwnRequests, Usage

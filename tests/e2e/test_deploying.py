@@ -117,15 +117,6 @@ def test_what_was_done_is_said_as_json_beside_what_cdk_says(clone: Clone, capfd:
     assert capfd.readouterr().err.splitlines() == ["cdk deploy", "cdk destroy"]
 
 
-def test_what_a_month_costs_is_said_before_a_first_deployment_alone(clone: Clone) -> None:
-    clone.wants(Orders={})
-    said = clone.sluice("deploy", "-c", "sluice.pipeline.streaming=true").stderr
-    assert "idle cost: about $" in said
-    assert "land job $" in said
-    clone.deployed(Orders={})
-    assert "a month" not in clone.sluice("deploy").stderr
-
-
 def test_what_the_account_allows_is_reserved_unless_something_else_is_said(clone: Clone) -> None:
     proxies, account = (
         "sluice.rendezvous.proxy_max_concurrency",

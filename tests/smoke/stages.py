@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from benchmarks.prices import MONTH_H, POLL_S, Used, price_list, together
+from benchmarks.site_templates import POLLERS
 from sluice.aws.clients import calls
 from sluice.aws.connections import Connection, build_environment, connect_environment, connect_user, fetch_account
 from sluice.aws.deployment import Deployment, read_deployment, stack_outputs
 from sluice.aws.rendezvous.clients import ClientCredentials, ClientUser, open_client, rotate
 from sluice.building.interpreters import cdk
 from sluice.building.project import PROJECT
-from sluice.costs import POLLERS
 from sluice.errors import BadConfiguration, CallFailed, SluiceError
 from sluice.local.cloud import BUILD, Cloud, clean_environment, start_cloud, tail
 from sluice.local.deployer import UNATTENDED

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from benchmarks.prices import MONTH_H, POLL_S, Used
+from benchmarks.site_templates import POLLERS, count_metrics
 from sluice.aws.clients import calls
 from sluice.aws.connections import Connection
-from sluice.costs import POLLERS, count_metrics
 from sluice.operator.metrics import Metric, read_series
 from sluice.parameters.pipeline import PipelineParameters
 from tests.smoke.stage_contents import StageContents

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.cost import IDLE_MOST_USD, SETS, Costs
 from benchmarks.rest import month_with
-from sluice.costs import Month
+from benchmarks.site_templates import Month
 
 OWN_MOST_USD = 3.0  # a month, of the five that a site may cost with its alarms
 

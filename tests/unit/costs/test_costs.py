@@ -12,9 +12,8 @@ from benchmarks.pool_costs import METRICS_KB, early_usd
 from benchmarks.prices import MONTH_H, MONTH_MIN, POLL_S, price_list, times, together
 from benchmarks.quotas import quota
 from benchmarks.rest import DAILY_JOB_S, SCHEDULED_S, daily_jobs_month, resources_of_a_run, used_in_an_hour
+from benchmarks.site_templates import LEAST_POLLERS, POLLERS, Numbers, SiteTemplates
 from sluice.aws.metrics import publish
-from sluice.cli.deploying import describe_idle_costs
-from sluice.costs import LEAST_POLLERS, POLLERS, Numbers, SiteTemplates, load_cost_table
 from sluice.operator.accounts import RESERVES
 from sluice.parameters import Parameters
 
@@ -134,20 +133,6 @@ def test_what_a_month_counts_has_what_it_uses() -> None:
         "lambda_gb_s": MONTH_MIN * SCHEDULED_S / 2,
     }
     assert costs.used({"endpoint": 2}) == {"endpoint_hours": 2 * MONTH_H}
-
-
-def test_the_products_table_is_what_was_last_counted_times_the_prices() -> None:
-    assert load_cost_table() == Costs.kept().table(), "python -m benchmarks.cost --last --write"
-
-
-def test_a_month_is_said_by_its_parts_but_for_what_costs_next_to_nothing() -> None:
-    templates = {"S": {"Resources": {"D": resource("AWS::CloudWatch::Dashboard"), "K": resource("AWS::KMS::Key")}}}
-    context = ["sluice.pipeline.streaming=true", "sluice.pipeline.worker_vcpu=1"]
-    said = describe_idle_costs(templates, context)
-    prices = price_list().prices
-    assert f"dashboard ${prices['dashboards'].usd:.2f}, keys ${prices['keys'].usd:.2f}, land job $" in said
-    assert "triggers" not in said
-    assert str(price_list().on) in said
 
 
 def test_what_a_line_of_metrics_is_said_to_have_is_what_it_has(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,18 +1,10 @@
-"""Idle cost of a site per month, computed from its templates, and the cost of a message.
+"""What a site pays for when nothing comes, counted in its templates. Empty tables, queues and buckets are free."""
 
-Prices are read from `costs.json`, which `python -m benchmarks.cost --write` writes from AWS's price list and from
-counted requests. This module makes no AWS call and no synth. Empty tables, queues and buckets are free.
-"""
-
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-FILE = Path(__file__).with_name("costs.json")
 # An event source mapping polls a queue with five concurrent long polls, or with two if it is a standard queue with
 # little traffic and no maximum concurrency:
 # https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
@@ -21,30 +13,8 @@ LEAST_POLLERS = 2
 EVERY_MINUTE = "rate(1 minute)"
 RUN_WORKERS = 2  # an idle land job, and any short job, runs the driver and one executor
 Template = Mapping[str, Any]
-Numbers = Mapping[str, float]  # quantities by the names in `CostTable.month_usd`
+Numbers = Mapping[str, float]  # quantities by the names in `rest.used_in_a_month`
 Month = Mapping[str, Numbers]  # quantities by cost item
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CostTable:
-    """Prices in dollars on one day in one region: per resource and month, and per message of a kind."""
-
-    on: str
-    region: str
-    month_usd: Mapping[str, float]
-
-    def usd_by_part(self, month: Month) -> Mapping[str, float]:
-        """Return the dollars of each cost item. Raises KeyError for a resource without a price."""
-        return {
-            part: sum(self.month_usd[thing] * number for thing, number in numbers.items())
-            for part, numbers in month.items()
-        }
-
-
-@cache
-def load_cost_table() -> CostTable:
-    """Load the prices from `costs.json`."""
-    return CostTable(**json.loads(FILE.read_text()))
 
 
 @dataclass(frozen=True)
