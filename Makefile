@@ -69,7 +69,7 @@ assets: setup ## the functions' code and layers and Spark's archives: built once
 	CDK_OUTDIR=build/synth python app.py
 
 test-unit: setup ## the suites that need neither a cloud nor Spark nor a synth
-	SLUICE_EXAMPLES=$${SLUICE_EXAMPLES:-20} python -m pytest -m "not slow" --numprocesses=2 --dist=worksteal $(UNIT)
+	SLUICE_EXAMPLES=$${SLUICE_EXAMPLES:-10} python -m pytest -m "not slow" --numprocesses=2 --dist=worksteal $(UNIT)
 
 # A file's tests share synths: they stay with one worker.
 test-stacks: setup ## those that synthesize the stacks

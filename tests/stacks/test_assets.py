@@ -220,6 +220,7 @@ def test_every_module_of_our_code_has_its_bytecode() -> None:
     assert _uncompiled(folder) == set()
 
 
+@pytest.mark.slow
 def test_bytecode_is_the_same_whatever_else_is_compiled(project: Path) -> None:
     before = _bytecode(Assets(Project.clone(project)).code().folder)
     (project / "sluice/before.py").write_text("name = other = 'sluice.two'\n")

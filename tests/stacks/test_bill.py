@@ -8,6 +8,8 @@ from importlib.metadata import metadata
 from pathlib import Path
 from typing import cast
 
+import pytest
+
 from sluice.building.locks import read_lock
 from sluice.building.project import Project
 from sluice.bundles.assets import Assets
@@ -51,6 +53,7 @@ def test_what_is_deployed_may_be_passed_on() -> None:
     assert [name for name, licence in licences.items() if not any(known in licence for known in PERMISSIVE)] == []
 
 
+@pytest.mark.slow
 def test_the_bill_has_each_package_with_its_version_and_the_hashes_of_its_files(tmp_path: Path) -> None:
     makefile = (PROJECT / "Makefile").read_text()
     (command,) = re.findall(r"^\t(cyclonedx-py requirements .*)$", makefile, re.MULTILINE)

@@ -52,6 +52,7 @@ def functions(stack: Stack) -> set[str]:
     return {each["FunctionName"] for each in resources(stack, "AWS::Lambda::Function").values()}
 
 
+@pytest.mark.slow
 def test_the_example_is_as_the_schemas_of_its_resources_say(assembly: Path) -> None:
     found = found_in((assembly / "Orders.template.json").read_text())
     assert [(rule, said) for rule, said in found if rule not in IGNORED] == []
@@ -143,6 +144,7 @@ def test_a_binding_is_declared_to_the_links_function(stack: Stack) -> None:
     assert '{"name":"shop","type":"direct","alternate":null}' in told
 
 
+@pytest.mark.slow
 def test_a_whole_site_fits_into_one_stack_without_findings(stack: Stack) -> None:
     topic = aws_sns.Topic(stack, "Topic", enforce_ssl=True)
     site = Site(stack, "Sluice", alarms_topic=topic, removal_policy=RemovalPolicy.DESTROY)

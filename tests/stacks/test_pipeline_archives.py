@@ -134,7 +134,7 @@ def test_images_take_wheels_of_their_python_and_machine(python: str) -> None:
     assert target.name != image_target(Architecture.X86_64, python).name
 
 
-@pytest.fixture(scope="module", params=list(MACHINES))
+@pytest.fixture(scope="module", params=[Architecture.ARM64, pytest.param(Architecture.X86_64, marks=pytest.mark.slow)])
 def packed(request: pytest.FixtureRequest) -> tuple[str, list[str]]:
     """A machine's name, and what is in the archive for it."""
     return MACHINES[request.param], names(ASSETS.environment(image_target(request.param, PYTHON)).folder)

@@ -54,6 +54,7 @@ def digests(folder: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 def test_another_clone_gives_the_same_bytes_whatever_the_environment(layer: Path, tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     for part in ("functions", "sluice", "spark", "stacks"):

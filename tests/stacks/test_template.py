@@ -25,6 +25,7 @@ def template(release: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_it_is_as_the_schemas_of_its_resources_say(template: dict[str, Any]) -> None:
     assert [(rule, said) for rule, said in found_in(json.dumps(template)) if rule not in IGNORED] == []
 

@@ -50,6 +50,7 @@ def inner(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.
     return pytester
 
 
+@pytest.mark.slow
 def test_within_jsii_it_fails_its_own_test_by_name_and_the_next_passes(inner: pytest.Pytester) -> None:
     inner.makeconftest(HOOKS + ENDS_THE_PROCESS)
     inner.makepyfile(WITHIN_JSII)

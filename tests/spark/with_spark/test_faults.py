@@ -191,6 +191,7 @@ def test_a_task_tried_again_and_its_twin_read_the_same_rows(spark: Any, sqs: Any
     assert sqs.calls["ReceiveMessage"] == receives
 
 
+@pytest.mark.slow
 def test_a_task_whose_worker_dies_is_tried_again_and_the_query_goes_on(
     spark: Any, sqs: Any, fill: Any, given: Any
 ) -> None:

@@ -378,6 +378,7 @@ def test_readers_see_each_row_once_while_files_are_merged(
     assert ids(messages()) == [*expected, "000099"]
 
 
+@pytest.mark.slow
 def test_two_compactions_at_once_leave_each_row_once(
     job_spark: Any, received: Any, landed: Any, messages: Any, tmp_path: Path
 ) -> None:

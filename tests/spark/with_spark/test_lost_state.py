@@ -80,6 +80,7 @@ def test_two_queries_on_one_queue_divide_its_messages(
     assert sorted(bodies(spark, given) + bodies(spark, other)) == EXPECTED
 
 
+@pytest.mark.slow
 def test_a_query_whose_checkpoint_is_lost_reads_all_that_is_retained_again(
     spark: Any, sqs: Any, fill: Any, given: Any
 ) -> None:
