@@ -76,8 +76,13 @@ def month_with(parameters: Mapping[str, object]) -> Month:
 def resources_of_a_run(pipeline: PipelineParameters) -> Numbers:
     """Count what a run uses as long as it lasts."""
     return run_resources(
-        vcpu=pipeline.worker_vcpu, memory_gb=pipeline.worker_memory_gb, endpoints=pipeline.endpoint_count
+        vcpu=pipeline.worker_vcpu, memory_gb=pipeline.worker_memory_gb, endpoints=endpoint_count(pipeline)
     )
+
+
+def endpoint_count(pipeline: PipelineParameters) -> int:
+    """Count a pipeline's endpoints in each zone, as AWS charges them."""
+    return len(pipeline.interface_endpoints) * pipeline.endpoint_subnets
 
 
 def used_in_an_hour(numbers: Numbers) -> Used:

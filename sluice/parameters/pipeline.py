@@ -157,11 +157,6 @@ class PipelineParameters(Model):
         created = self.vpc_endpoints if self.subnet_ids else needed
         return tuple(service for service in created if service != GATEWAY)
 
-    @property
-    def endpoint_count(self) -> int:
-        """The number of these endpoints, counted in each zone, as AWS charges them."""
-        return len(self.interface_endpoints) * self.endpoint_subnets
-
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
         for name, cause in self._find_inconsistencies():

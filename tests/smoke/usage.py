@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from benchmarks.prices import MONTH_H, POLL_S, Used
+from benchmarks.rest import endpoint_count
 from benchmarks.site_templates import POLLERS, count_metrics
 from sluice.aws.clients import calls
 from sluice.aws.connections import Connection
@@ -20,7 +21,7 @@ from sluice.parameters.pipeline import PipelineParameters
 from tests.smoke.stage_contents import StageContents
 
 APPLICATION = "AWS::EMRServerless::Application"
-ENDPOINTS = PipelineParameters().endpoint_count
+ENDPOINTS = endpoint_count(PipelineParameters())
 HOUR_S = 3_600
 MESSAGES = ("NumberOfMessagesSent", "NumberOfMessagesReceived", "NumberOfMessagesDeleted")
 WRITES, READS = UNITS = ("ConsumedWriteCapacityUnits", "ConsumedReadCapacityUnits")
