@@ -89,6 +89,11 @@ class Lending:
         for place in self._places(sites):
             self._left_by.pop(place, None)
 
+    @property
+    def lent(self) -> list[FederatedSite]:
+        """Those at which something of a test may be left; the others have been looked at since."""
+        return [site for place, site in enumerate(self.sites) if place in self._left_by]
+
     def _lend(self, places: Sequence[int], test: str) -> list[FederatedSite]:
         lent = [self.sites[place] for place in places]
         self.wait_until_clean([site for place, site in zip(places, lent, strict=True) if place in self._left_by])
@@ -103,7 +108,7 @@ class Lending:
 def lending(all_sites: list[FederatedSite]) -> Iterator[Lending]:
     lending = Lending(all_sites)
     yield lending
-    lending.wait_until_clean(all_sites)
+    lending.wait_until_clean(lending.lent)
 
 
 @pytest.fixture
