@@ -102,14 +102,6 @@ def read_documents(file: Path) -> list[Any]:
     """Read a file's documents: one in JSON, any number in YAML. Raises `BadFile`."""
     try:
         text = file.read_text()
-    except (OSError, ValueError) as error:
-        raise BadFile(file, " ".join(str(error).split())) from error
-    return parse_documents(text, file)
-
-
-def parse_documents(text: str, file: Path) -> list[Any]:
-    """Parse a text as if it were the content of this file, whose suffix decides the format. Raises `BadFile`."""
-    try:
         # The YAML parser would accept JSON too, but its error messages are less precise.
         return (
             [read_json(text, object_pairs_hook=_object_without_duplicates)]
@@ -122,20 +114,13 @@ def parse_documents(text: str, file: Path) -> list[Any]:
 
 def read_document(file: Path) -> dict[str, Any]:
     """Read the file's only document, which has to be a mapping. Raises `BadFile`."""
-    return _single_document(read_documents(file), file)
-
-
-def parse_document(text: str, file: Path) -> dict[str, Any]:
-    """Parse a text's only document, which has to be a mapping, as `parse_documents` does. Raises `BadFile`."""
-    return _single_document(parse_documents(text, file), file)
-
-
-def _single_document(found: list[Any], file: Path) -> dict[str, Any]:
-    if len(found) > 1:
-        raise BadFile(file, f"has {len(found)} documents, not one")
-    if not found or not isinstance(found[0], dict):
+    documents = read_documents(file)
+    if len(documents) > 1:
+        raise BadFile(file, f"has {len(documents)} documents, not one")
+    if not documents or not isinstance(documents[0], dict):
         raise BadFile(file, "is no map")
-    return found[0]
+    document: dict[str, Any] = documents[0]
+    return document
 
 
 FindLine = Callable[[str], int]  # finds the line of a path such as `sites.eu.routes[3].key`, counted from 1

@@ -43,12 +43,7 @@ class _Message(Struct, frozen=True, rename="camel"):
 
 def read_filter_input(file: Path, *, envelope: Envelope) -> FilterInput:
     """Read a message from a file as filter input, with its optional `S3Metadata`. Raises `BadFile`."""
-    return parse_filter_input(read_document(file), file, envelope=envelope)
-
-
-def parse_filter_input(document: Mapping[Any, Any], file: Path, *, envelope: Envelope) -> FilterInput:
-    """Convert a file's document into filter input, as `read_filter_input` does. Raises `BadFile`."""
-    document = _decapitalize_names(document)
+    document = _decapitalize_names(read_document(file))
     for list_name in MESSAGE_LISTS:
         messages = document.get(list_name)
         if isinstance(messages, list):

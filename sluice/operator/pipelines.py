@@ -1,15 +1,15 @@
 """Connects to a pipeline: a deployed site's jobs function, or local processes on the embedded cloud."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from sluice.aws.clients import calls, now_ms
+from sluice.aws.clients import now_ms
 from sluice.aws.connections import Connection, program_variables
 from sluice.aws.deployment import output, stack_outputs
-from sluice.errors import BadConfiguration, Malformed
+from sluice.errors import BadConfiguration
 from sluice.local.cloud import BUILD, FOLDER
 from sluice.local.jobs import JOBS_FOLDER, LocalRuns
 from sluice.local.pipeline import LocalPipeline, local_settings
@@ -104,51 +104,6 @@ def queue_url(option: str | None, connection: Connection, *, local: bool) -> str
             f" `sluice split run -- sluice pipeline run-local`, which sets {QUEUE_VARIABLE}"
         )
     return stack_outputs(connection, STACK)["QueueUrl"]
-
-
-@dataclass(frozen=True, slots=True)
-class BucketFiles:
-    """The files of an S3 bucket. `client` is boto3's `s3` client."""
-
-    client: Any
-    bucket: str
-
-    def names(self, folder: str, *, after: str = "") -> Sequence[str]:
-        """List the names in a folder that sort after `after`. Each request returns at most a thousand."""
-        prefix = f"{folder}/"
-        pages = self.client.get_paginator("list_objects_v2").paginate(
-            Bucket=self.bucket, Prefix=prefix, StartAfter=f"{prefix}{after}", Delimiter="/"
-        )
-        with calls("ListObjectsV2"):
-            return [entry["Key"].removeprefix(prefix) for page in pages for entry in page.get("Contents", [])]
-
-    def read(self, path: str) -> bytes:
-        """Read an object of the bucket. Raises `CallFailed`."""
-        with calls("GetObject"):
-            content: bytes = self.client.get_object(Bucket=self.bucket, Key=path)["Body"].read()
-        return content
-
-
-@dataclass(frozen=True, slots=True)
-class FolderFiles:
-    """The files below a folder; a missing folder has none."""
-
-    root: Path
-
-    def names(self, folder: str, *, after: str = "") -> Sequence[str]:
-        """List the names in a folder that sort after `after`."""
-        try:
-            names = [path.name for path in (self.root / folder).iterdir() if path.is_file()]
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        return sorted(name for name in names if name > after)
-
-    def read(self, path: str) -> bytes:
-        """Read a file. Raises `Malformed` if that fails."""
-        try:
-            return (self.root / path).read_bytes()
-        except OSError as error:
-            raise Malformed(f"{path}: {error.strerror}") from error
 
 
 def start_job(

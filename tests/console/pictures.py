@@ -17,7 +17,6 @@ from tests.browser import chromium, page_of, serving
 from tests.console.conftest import RecordedSites
 from tests.console.test_dead_letters import letter, looked
 from tests.console.test_federation import TRACED
-from tests.console.test_splitting import VERDICT
 
 FOLDER = PROJECT.workspace / "docs" / "pictures" / "console"
 WIDTH, HEIGHT = 1280, 960
@@ -41,18 +40,10 @@ def _trace(page: Page) -> None:
     page.get_by_role("status", name="Where it goes").wait_for()
 
 
-def _try(page: Page) -> None:
-    page.get_by_role("button", name="Who takes it?").click()
-    page.get_by_role("region", name="Answer").get_by_role("status").wait_for()
-    page.get_by_role("region", name="Try a message").scroll_into_view_if_needed()
-    page.mouse.move(0, 0)
-
-
 SHOWN: Mapping[str, Shown] = {
     "overview": Shown(where="#/overview"),
     "rendezvous": Shown(where="#/rendezvous"),
     "splitting": Shown(where="#/splitting"),
-    "splitting-trial": Shown(where="#/splitting", prepare=_try),
     "federation": Shown(where="#/federation"),
     "federation-trace": Shown(where="#/federation", prepare=_trace),
     "pipeline": Shown(where="#/pipeline"),
@@ -67,7 +58,6 @@ def pictured(folder: Path, width: int) -> None:
     """Writes a file a page and scheme."""
     sites = RecordedSites()
     sites.answers |= {
-        "try-message": VERDICT,
         "trace-key": TRACED,
         "dead-letters": looked([letter(number) for number in range(1, 6)]),
     }

@@ -1,8 +1,6 @@
 """All pages, for all eyes and hands: by keyboard alone, on a phone and on a wall, in light and dark, to axe-core."""
 
 import json
-from collections.abc import Mapping
-from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -11,30 +9,19 @@ from sluice.building.project import PROJECT
 from tests.console.conftest import SITES, Looking, RecordedSites, recorded
 from tests.console.test_dead_letters import letter, looked
 from tests.console.test_federation import TRACED
-from tests.console.test_splitting import VERDICT
 
 AXE = PROJECT.build / "chromium" / "node_modules" / "axe-core" / "axe.min.js"
 # WCAG 2.2, levels A and AA, and what axe-core's authors hold good practice.
 AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 RUN_AXE = "tags => axe.run(document, {runOnly: tags, resultTypes: ['violations']})"
 SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-QUARANTINED: Mapping[str, Any] = {
-    "message_id": "m1",
-    "reason": "unreadable",
-    "date": "2026-09-21",
-    "sent_at_ms": 1_790_000_000_000,
-    "receives": 1,
-    "body": "a body",
-    "left_out": 0,
-    "attributes": {"x-qpid": "{}"},
-}
 # A page, and what is pressed there before it is looked at.
 OPENED = {
     "#/overview": [],
     "#/rendezvous": [],
-    "#/splitting?session=00000005-lin": ["With your own filter", "Who takes it?"],
+    "#/splitting?session=00000005-lin": [],
     "#/federation": ["go from here?"],
-    "#/pipeline": ["Read the newest"],
+    "#/pipeline": [],
     "#/dead-letters?queue=federation": [],
     "#/log": [],
 }
@@ -44,9 +31,7 @@ OPENED = {
 def sites(sites: RecordedSites) -> RecordedSites:
     sites.names = SITES
     sites.answers |= {
-        "try-message": VERDICT,
         "trace-key": TRACED,
-        "quarantine": {"rows": [QUARANTINED], "more": 3},
         "dead-letters": looked([letter(1), letter(2)]),
     }
     return sites
@@ -103,15 +88,17 @@ def test_all_is_reached_by_keyboard_alone(look: Looking, sites: RecordedSites) -
     press(page, "Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("Splitting")
     assert page.evaluate("document.activeElement.textContent") == "Splitting"  # whoever listens hears where they are
-    page.get_by_role("button", name="Who takes it?").wait_for()
+    page.get_by_role("table", name="Sessions").wait_for()
     tab_to(page, "grace@nova, session")
     press(page, "Enter")
     expect(page.get_by_role("region", name="Session", exact=True)).to_contain_text("grace")
     tab_to(page, "Stop session")
-    tab_to(page, "Who takes it?")
+    page.goto(f"{look.address}#/federation")
+    page.get_by_role("button", name="go from here?").wait_for()
+    tab_to(page, "go from here?")
     press(page, "Space")
-    expect(page.get_by_role("region", name="Answer").get_by_role("status")).to_have_text("Your filter takes it.")
-    assert [each[0] for each in sites.asked] == ["try-message"]
+    expect(page.get_by_role("status", name="Where it goes")).to_be_visible()
+    assert [each[0] for each in sites.asked] == ["trace-key"]
 
 
 def test_the_focus_stays_where_it_is_as_readings_come(look: Looking, sites: RecordedSites) -> None:

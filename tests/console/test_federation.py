@@ -103,6 +103,16 @@ def test_a_key_is_followed_on_the_map(look: Looking, sites: RecordedSites) -> No
     expect(the_map(page).locator(".line.on")).to_have_count(0)
 
 
+def test_what_is_typed_stays_as_readings_come(look: Looking, sites: RecordedSites) -> None:
+    page = look.at("#/federation")
+    key = page.get_by_label("with the key")
+    key.fill("order.e")
+    sites.documents["federation"] = recorded("federation") | {"bindings_number": 99}
+    expect(page.get_by_role("region", name="Map", exact=True).locator("[data-stat=Bindings] dd")).to_have_text("99")
+    expect(key).to_have_value("order.e")
+    expect(key).to_be_focused()
+
+
 def test_a_line_opens_what_it_stands_for(look: Looking) -> None:
     page = look.at("#/federation", allow_actions=True)
     the_map(page).locator(".line.slow").first.press("Enter")

@@ -1,4 +1,4 @@
-"""What is large or hostile: a thousand sessions, ten thousand dead letters, names that want to be markup, a MiB."""
+"""What is large or hostile: a thousand sessions, ten thousand dead letters, names that want to be markup."""
 
 import json
 from typing import Any
@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from sluice.console.readings.pipeline import MAX_BODY
 from sluice.errors import CallFailed
 from sluice.local.cloud import CloudFailed
 from tests.console.conftest import Looking, RecordedSites, recorded
@@ -25,7 +24,6 @@ HOSTILE = [
     "{{ 1 + 1 }}",
     "\x00\x1b[31m",
 ]
-MIB = 1_048_576
 SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -109,33 +107,6 @@ def test_hostile_names_are_text(look: Looking, sites: RecordedSites, name: str, 
     page = look.at(f"#/{name}", width=width)
     page.locator("main h2").first.wait_for()
     page.wait_for_timeout(150)  # for what a script of theirs would do
-    unhurt(page)
-
-
-def test_of_a_body_of_a_mib_a_part_is_shown_as_text_and_all_of_it_is_tried(look: Looking, sites: RecordedSites) -> None:
-    shown = (SCRIPT + RIGHT_TO_LEFT) * (MAX_BODY // len(SCRIPT + RIGHT_TO_LEFT))
-    body = SCRIPT * (MIB // len(SCRIPT))
-    sites.answers["quarantine"] = {
-        "rows": [
-            {
-                "message_id": SCRIPT,
-                "reason": RIGHT_TO_LEFT + LONG,
-                "sent_at_ms": 0,
-                "body": shown,
-                "left_out": MIB - len(shown),
-                "attributes": {LONG: SCRIPT},
-            }
-        ],
-        "more": 0,
-    }
-    page = look.at("#/pipeline", width=380, allow_actions=True)
-    page.get_by_role("button", name="Read the newest").click()
-    page.locator(".letters summary").click()
-    assert len(page.locator(".letters pre").text_content() or "") > len(shown)
-    unhurt(page)
-    page.goto(f"{look.address}#/splitting")
-    page.get_by_label("Message, in the form of the SQS API").fill(body)
-    assert len(page.get_by_label("Message, in the form of the SQS API").input_value()) == len(body)
     unhurt(page)
 
 

@@ -1,34 +1,11 @@
-"""Splitting: who takes what, whose sessions, who would take a message, and what starts and ends a session."""
+"""Splitting: who takes what, whose sessions, and what ends a session."""
 
 from typing import Any
 
 from playwright.sync_api import Page, expect
 
-from sluice.errors import BadFilter, RequestRefused
+from sluice.errors import RequestRefused
 from tests.console.conftest import Looking, RecordedSites, recorded
-
-VERDICT = {
-    "queue_id": "pipeline",
-    "sessions": [
-        {
-            "session_id": "00000009-ada",
-            "owner": "ada@falcon",
-            "mode": "steal",
-            "verdict": "leaves",
-            "conditions": [{"place": "message_filter.user", "asked": "^ada$", "answer": "no"}],
-        },
-        {
-            "session_id": "",
-            "owner": "",
-            "mode": "steal",
-            "verdict": "takes",
-            "conditions": [{"place": "message_filter.user", "asked": "^me$", "answer": "yes"}],
-        },
-    ],
-    "left_out": 3,
-    "not_routed": [{"session_id": "00000001-noor", "owner": "noor@laptop", "status": "Starting"}],
-    "taker": "",
-}
 
 
 def flows(page: Page) -> list[str]:
@@ -70,41 +47,6 @@ def test_a_session_has_its_filters_and_its_queues(look: Looking) -> None:
     session = page.get_by_role("region", name="Session", exact=True)
     expect(session).to_contain_text("level =~ ^(debug|info)$")
     expect(session).to_contain_text("/000000000000/Sluice-session-pipeline-00000005-lin")
-
-
-def test_a_message_is_tried_and_each_session_says_why(look: Looking, sites: RecordedSites) -> None:
-    sites.answers["try-message"] = VERDICT
-    page = look.at("#/splitting")
-    page.get_by_label("Message, in the form of the SQS API").fill('{"Body": "hi"}')
-    page.get_by_text("With your own filter").click()
-    page.get_by_label("A filter file").fill("split_queues: {}")
-    page.get_by_role("button", name="Who takes it?").click()
-    answer = page.get_by_role("region", name="Answer")
-    expect(answer.get_by_role("status")).to_have_text("Your filter takes it.")
-    expect(answer.get_by_role("listitem").first).to_contain_text("message_filter.user")
-    expect(answer).to_contain_text("3 more sessions leave it.")
-    expect(answer).to_contain_text("Not asked: noor@laptop (Starting).")
-    asked = {"queue": "pipeline", "message": '{"Body": "hi"}', "filters": "split_queues: {}", "key": ""}
-    assert sites.asked == [("try-message", 0, asked)]
-
-
-def test_what_is_typed_stays_as_readings_come(look: Looking, sites: RecordedSites) -> None:
-    page = look.at("#/splitting")
-    message = page.get_by_label("Message, in the form of the SQS API")
-    message.fill("half a mess")
-    later = recorded("splitting")
-    later["queues"][0]["source"]["visible"] = 99
-    sites.documents["splitting"] = later
-    expect(page.locator("dd").first).to_have_text("99")
-    expect(message).to_have_value("half a mess")
-    expect(message).to_be_focused()
-
-
-def test_the_commands_own_error_is_shown(look: Looking, sites: RecordedSites) -> None:
-    sites.answers["try-message"] = BadFilter("split_queues.pipeline", "'(' is no pattern")
-    page = look.at("#/splitting")
-    page.get_by_role("button", name="Who takes it?").click()
-    expect(page.get_by_role("region", name="Answer").get_by_role("alert")).to_contain_text("'(' is no pattern")
 
 
 def test_a_session_is_stopped(look: Looking, sites: RecordedSites) -> None:

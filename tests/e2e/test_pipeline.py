@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 
 from sluice.aws.clients import now_ms
 from sluice.console.requests import Topic
+from sluice.console.watching import WatchedSites
 from sluice.operator.pipelines import parse_start_operation
 from sluice.pipeline.operations import DrainQueue, StartLand, StopJob
 from sluice.times import format_day
@@ -24,6 +25,10 @@ pytestmark = [
 
 KILLS, PART = 3, 150
 UNREADABLE = {"x-qpid": {"DataType": "String", "StringValue": "{"}}
+
+
+def sum_minutes(watched: WatchedSites) -> int:
+    return sum(minute["messages"] for minute in watched.read(Topic(reading="pipeline"))["minutes"] or ())
 
 
 @pytest.fixture
@@ -50,7 +55,7 @@ def test_what_is_sent_lands_once_over_three_kills_restarts_and_a_drain(landing: 
     assert sorted(landing.landed()) == sorted(sent)
 
 
-def test_the_console_shows_what_is_landed_quarantined_and_reckoned(deployed: Deployed, landing: Landing) -> None:
+def test_the_console_shows_what_is_landed_and_reckoned(deployed: Deployed, landing: Landing) -> None:
     url, day = landing.outputs["QueueUrl"], format_day(now_ms())
     landing.send(url, 0, PART)
     send_all(deployed.sqs, url, [{"MessageBody": "of 203.0.113.7", "MessageAttributes": UNREADABLE}])
@@ -63,17 +68,9 @@ def test_the_console_shows_what_is_landed_quarantined_and_reckoned(deployed: Dep
         expect(run.locator(".badge")).to_have_text("RUNNING")
         until(lambda: landing.state(drain) != "RUNNING")
         expect(run.locator(".badge")).to_have_text("SUCCESS")
-        expect(page.get_by_role("link", name="Messages")).to_contain_text(f"{PART} rows")
-        expect(page.locator("[data-stat=Quarantined] dd")).to_have_text("1")
-        expect(page.get_by_role("img", name="Rows landed per minute")).to_be_visible()
-        rows = watched.read(Topic(reading="pipeline"))["minutes"]
-        assert sum(each["rows"] for each in rows) == PART
-        page.get_by_role("button", name="Read the newest").click()
-        page.get_by_role("list", name="Quarantined messages").locator("summary").click()
-        expect(page.get_by_role("list", name="Quarantined messages").locator("pre")).to_have_text("of [address]")
-
+        expect(page.get_by_role("img", name="Messages landed per minute")).to_be_visible()
+        until(lambda: sum_minutes(watched) == PART + 1)  # the quarantined message has left the queue too
         reckoned = landing.asked.ask(parse_start_operation("statistics", {"day": day})).run
         until(lambda: landing.state(reckoned) != "RUNNING")
         assert landing.state(reckoned) == "SUCCESS"
-        expect(page.get_by_label("Hours of").locator("option")).to_have_text([day])
         expect(page.get_by_role("alert")).to_have_count(0)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.documents import MAX_DEPTH, NestedTooDeep, check_depth, read_json
-from sluice.operator.documents import BadFile, parse_document, parse_documents, read_document_with_lines
+from sluice.operator.documents import BadFile, read_document, read_document_with_lines, read_documents
 from sluice.splitting.filters.dialect import MAX_LEVELS
 from sluice.splitting.filters.index import derive_need
 from sluice.splitting.filters.patterns import problem
@@ -84,7 +84,7 @@ def test_a_file_is_refused_in_the_line_where_it_goes_beyond(
 ) -> None:
     file = tmp_path / "f.yaml"
     file.write_text("a: 1\nb:\n  " + nested(MAX_DEPTH + 100, opening, closing, "1"))
-    for read in (lambda: read_document_with_lines(file), lambda: parse_documents(file.read_text(), file)):
+    for read in (lambda: read_document_with_lines(file), lambda: read_documents(file)):
         said = refusal(calls, read)
         assert f"nested too deep, more than {MAX_DEPTH} levels in " in said
         assert "line 3, column " in said
@@ -94,24 +94,28 @@ def test_a_file_is_refused_in_the_line_where_it_goes_beyond(
 def test_a_file_is_read_up_to_the_limit(calls: int, tmp_path: Path) -> None:
     file = tmp_path / "f.yaml"
     file.write_text("a: " + nested(MAX_DEPTH - 1))
-    read = within(calls, lambda: parse_documents(file.read_text(), file))
+    read = within(calls, lambda: read_documents(file))
     located = within(calls, lambda: read_document_with_lines(file)[0])
     assert read == [located]
     assert depth(located) == MAX_DEPTH
 
 
 @STACKS
-def test_what_aliases_repeat_counts_where_it_is_repeated(calls: int) -> None:
-    shallow = "\n".join(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 500))
-    said = refusal(calls, lambda: parse_document(f"a0: &a0 []\n{shallow}", Path("f.yaml")))
+def test_what_aliases_repeat_counts_where_it_is_repeated(calls: int, tmp_path: Path) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_text("a0: &a0 []\n" + "\n".join(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 500)))
+    said = refusal(calls, lambda: read_document(file))
     assert f"nested too deep, more than {MAX_DEPTH} levels in " in said
     assert f"line {MAX_DEPTH}, " in said
 
 
-def test_what_contains_itself_is_refused_and_an_alias_in_the_next_document_is_not() -> None:
-    said = refusal(0, lambda: parse_document("a: &a [[*a]]", Path("f.yaml")))
+def test_what_contains_itself_is_refused_and_an_alias_in_the_next_document_is_not(tmp_path: Path) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_text("a: &a [[*a]]")
+    said = refusal(0, lambda: read_document(file))
     assert "the alias 'a' is within what it repeats" in said
-    assert parse_documents("a: &a [1]\nb: *a\n---\na: &a [2]\nb: *a", Path("f.yaml")) == [
+    file.write_text("a: &a [1]\nb: *a\n---\na: &a [2]\nb: *a")
+    assert read_documents(file) == [
         {"a": [1], "b": [1]},
         {"a": [2], "b": [2]},
     ]

@@ -63,9 +63,13 @@ def _part_metrics(site: BudgetedSite, status: Document) -> Iterator[tuple[str, M
             metric = own_metric(site, "MessagesForwarded", service="bridge", route=route["name"])
             yield f"federation MessagesForwarded {route['name']}", metric
     if part := status["pipeline"]:
-        dimensions = {"QueueName": part["queue"]["url"].rsplit("/", 1)[1]}
         for name in ("NumberOfMessagesSent", "NumberOfMessagesDeleted"):
-            yield f"pipeline {name}", Metric(namespace="AWS/SQS", name=name, dimensions=dimensions)
+            yield f"pipeline {name}", queue_metric(part["queue"]["url"], name)
+
+
+def queue_metric(url: str, name: str) -> Metric:
+    """Return one of SQS's own metrics of a queue."""
+    return Metric(namespace="AWS/SQS", name=name, dimensions={"QueueName": url.rsplit("/", 1)[1]})
 
 
 def build_counters(status: Document, offers: Mapping[str, int] | None, series: Mapping[str, Series] | None) -> Document:

@@ -1,16 +1,15 @@
-// Split queues: the flow of their messages, their sessions, and a test of which session would take a message.
+// Split queues: the flow of their messages, and their sessions.
 
 import { drawSankey, drawSwatch, measureRoom, pickColour, redrawOnResize } from "../charts.js";
 import { el } from "../dom.js";
-import { act, ask } from "../stream.js";
-import { askFor, definePage, drawAge, drawBadge, drawPair, drawSection, drawStat, drawStats, drawTable, drawTabs, paginate } from "../widgets.js";
+import { act } from "../stream.js";
+import { definePage, drawAge, drawBadge, drawPair, drawSection, drawStat, drawStats, drawTable, drawTabs, paginate } from "../widgets.js";
 import { formatAge, formatNumber, formatTime } from "../words.js";
 
 const MAX_FLOWS = 12; // sessions with their own flow; the other sessions are drawn as one flow
-const EXAMPLE = JSON.stringify({ Body: "hello", MessageAttributes: { user: { DataType: "String", StringValue: "me" } } }, null, 2);
 const MAIN_COLOUR = "var(--quiet)";
 
-const state = { message: EXAMPLE, filters: "", key: "", found: null, wrong: null, busy: false, of: null, place: null };
+const state = { place: null };
 redrawOnResize(() => state.place?.redraw());
 
 export const { topics, render } = definePage("splitting", drawPage);
@@ -21,9 +20,6 @@ function drawPage(place, found) {
     return drawSection("No queue", el("p", {}, "No queue can be split yet: ", el("code", {}, "sluice split register"), " adds one."));
   }
   const queue = found.queues.find((candidate) => candidate.queue_id === place.query.get("queue")) ?? found.queues[0];
-  if (state.of !== `${place.site.name} ${queue.queue_id}`) {
-    Object.assign(state, { of: `${place.site.name} ${queue.queue_id}`, found: null, wrong: null });
-  }
   const sessions = found.sessions.filter((session) => session.queues.some((own) => own.queue_id === queue.queue_id) || findFilter(session, queue.queue_id));
   const colours = new Map(sessions.map((session, at) => [session.session_id, pickColour(at)]));
   return [
@@ -31,7 +27,6 @@ function drawPage(place, found) {
     drawFlows(place, found, queue, sessions, colours),
     drawSession(place, found),
     drawSessions(place, found, queue, sessions, colours),
-    el("div", { class: "cards two" }, drawTester(place, queue, colours), drawAnswer(place, colours)),
   ];
 }
 
@@ -161,58 +156,4 @@ function drawSession(place, found) {
 function stopSession(place, session) {
   place.report(act("stop-session", place.site.number, { session_id: session.session_id }),
     (ended) => `${session.owner}'s session: ${ended.status}. Messages that it hasn't read return to the deployed consumer.`);
-}
-
-// The tester
-
-function drawTester(place, queue, colours) {
-  const field = (name) => (event) => { state[name] = event.target.value; };
-  return drawSection("Try a message",
-    el("form", { onsubmit: (event) => { event.preventDefault(); tryMessage(place, queue); } },
-      el("div", { class: "labelled" }, el("label", { for: "try-message" }, "Message, in the form of the SQS API or of a Lambda event"),
-        el("textarea", { id: "try-message", spellcheck: "false", oninput: field("message"), "data-kept": true }, state.message)),
-      el("details", {}, el("summary", {}, "With your own filter"),
-        el("div", { class: "labelled" }, el("label", { for: "try-filters" }, "A filter file, which is asked after all sessions"),
-          el("textarea", { id: "try-filters", spellcheck: "false", oninput: field("filters"), "data-kept": true, placeholder: `split_queues:\n  ${queue.queue_id}:\n    message_filter: {user: "^me$"}` }, state.filters)),
-        el("label", { class: "field" }, "Key ", el("input", { type: "text", id: "try-key", oninput: field("key") })),
-        el("p", { class: "quiet" }, el("code", {}, "sluice split start -f FILE"), " starts a session with it.")),
-      el("div", { class: "row" }, el("button", { class: "main", type: "submit", disabled: state.busy }, state.busy ? "Asking…" : "Who takes it?"))));
-}
-
-function tryMessage(place, queue) {
-  const fields = { queue: queue.queue_id, message: state.message, filters: state.filters, key: state.key };
-  return askFor(place, state, "found", () => ask("try-message", place.site.number, fields));
-}
-
-const VERDICTS = {
-  takes: ["Takes it", "good"], "gets a copy": ["Gets a copy", "good"],
-  "too late": ["Matches, but another session takes it first", "busy"], leaves: ["Leaves it", "over"],
-};
-
-function drawAnswer(place, colours) {
-  if (state.wrong) return drawSection("Answer", el("p", { class: "error", role: "alert" }, state.wrong));
-  const found = state.found;
-  if (!found) return drawSection("Answer", el("p", { class: "quiet" }, "After a test, this section shows each session's answer to the message, and the results of its conditions."));
-  const taker = found.sessions.find((candidate) => candidate.session_id === found.taker);
-  return drawSection("Answer",
-    el("p", { role: "status" }, el("strong", {}, taker ? `${nameSession(taker)} takes it.` : "No session takes it: it goes to the main queue.")),
-    el("ol", { class: "verdicts" }, found.sessions.map((session) => drawVerdict(session, colours))),
-    found.left_out ? el("p", { class: "quiet" }, `${formatNumber(found.left_out)} more sessions leave it.`) : null,
-    found.not_routed.length
-      ? el("p", { class: "quiet" }, `Not asked: ${found.not_routed.map((session) => `${session.owner} (${session.status})`).join(", ")}.`)
-      : null);
-}
-
-function nameSession(session) {
-  return session.session_id === "" ? "Your filter" : session.owner || session.session_id;
-}
-
-function drawVerdict(session, colours) {
-  const [text, kind] = VERDICTS[session.verdict];
-  return el("li", { "data-key": session.session_id },
-    el("p", { class: "named" }, drawSwatch(colours.get(session.session_id) ?? "var(--accent)"), el("strong", {}, nameSession(session)), el("span", { class: `badge ${kind}` }, text)),
-    session.conditions.length
-      ? el("ul", { class: "conditions" }, session.conditions.map((condition) =>
-          el("li", {}, el("span", { class: condition.answer === "yes" ? "yes" : "no" }, condition.answer), " ", el("code", {}, condition.place), " ", el("code", { class: "quiet" }, condition.asked))))
-      : el("p", { class: "quiet" }, "The filter is empty, so the session takes no messages."));
 }
