@@ -1,6 +1,7 @@
 """Job *land*: moves messages from queues to table `messages`, each once; unreadable ones to the quarantine.
 
-A batch is written in one pass, with a second one only if it has bad rows. Each of the two tables takes a batch once,
+A batch is written in one pass, with a second one only if it has bad rows. If the table can't hold a row, the batch is
+written in parts to find that row, which goes to the quarantine. Each of the two tables takes a batch once,
 identified by its query's id and its number: if the job is killed between two steps, the batch that Spark runs again
 adds only what is missing. So checkpoint, staging location and tables belong together.
 """
@@ -26,6 +27,7 @@ from sluice_spark.source.drain import drain
 log = logging.getLogger(__name__)
 
 QUERY_NAME = "land"
+MAX_REFUSED = 10  # rows of a batch; if more are refused, the fault is the table's or the store's
 QUERY_ID = "sql.streaming.queryId"  # set by Spark for each batch; kept in the checkpoint, so it survives restarts
 
 
@@ -98,6 +100,19 @@ class BatchWriter:
 
     def _write(self, batch: DataFrame, transaction: Transaction) -> LandedTotals:
         rows = classify_rows(batch, late_days=self._late_days, extras=self._extras)
+        try:
+            return self._append(rows, transaction)
+        except Exception:
+            reasons = find_refused_rows(rows, self._messages) if isinstance(self._messages, ParquetTable) else {}
+            if not reasons:
+                raise
+        pairs = [F.lit(text) for pair in reasons.items() for text in pair]
+        rows = rows.withColumn(REASON, F.coalesce(REASON, F.create_map(*pairs)[F.col("message_id")]))
+        # First: a run that is killed before it has written the messages finds the refused rows again.
+        self._quarantine.append(rows.where(F.col(REASON).isNotNull()), transaction)
+        return self._append(rows, transaction)
+
+    def _append(self, rows: DataFrame, transaction: Transaction) -> LandedTotals:
         bad, late = F.col(REASON).isNotNull(), F.col("late")
         counts = Observation()
         watched = rows.observe(
@@ -117,6 +132,37 @@ class BatchWriter:
             )
             self._quarantine.append(rows.where(bad), transaction)
         return totals
+
+
+def find_refused_rows(rows: DataFrame, table: ParquetTable) -> dict[str, str]:
+    """Find the rows that the table can't hold. Returns the reasons by message id.
+
+    They are found by halves. The result is empty if the table can't be written at all, or if it refuses more than
+    MAX_REFUSED rows.
+    """
+
+    def try_write(part: DataFrame) -> str | None:
+        try:
+            table.check(part)
+        except Exception as error:  # noqa: BLE001  of Spark, the store, the file format or the log, as the row may be
+            return f"the table can't hold it: {type(error).__name__}: {error}".partition("\n")[0]
+        return None
+
+    good = rows.where(F.col(REASON).isNull()).drop(REASON)
+    if try_write(good.limit(0)) is not None:
+        return {}
+    reasons = dict[str, str]()
+    parts = [sorted(row.message_id for row in good.select("message_id").collect())]
+    while parts and len(reasons) <= MAX_REFUSED:
+        ids = parts.pop()
+        reason = try_write(good.where(F.col("message_id").between(ids[0], ids[-1]))) if ids else None
+        if reason is None:
+            continue
+        if ids[0] == ids[-1]:
+            reasons[ids[0]] = reason
+        else:
+            parts += [ids[len(ids) // 2 :], ids[: len(ids) // 2]]
+    return reasons if len(reasons) <= MAX_REFUSED else {}
 
 
 def land(spark: SparkSession, landing: LandArguments, landed: Callable[[int], None] = lambda _: None) -> LandResult:

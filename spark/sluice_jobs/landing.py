@@ -12,7 +12,7 @@ from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DateType, StructType, TimestampNTZType, TimestampType
 from sluice.federation.matching.metadata import ATTRIBUTE, EXCHANGE_ATTRIBUTE, KEY_ATTRIBUTE
 
 from sluice_jobs.table_schemas import ENVELOPE, OWN_COLUMNS, REASON
@@ -24,6 +24,10 @@ NO_EXCHANGE = "none"
 PARTITION_COLUMNS = ("date", "exchange", "late")
 # The escaped name is part of the partition's folder name, for which file systems take 255 bytes.
 MAX_EXCHANGE_ESCAPED = 240
+# Control characters, and what Hive's layout of folders, which all readers follow, has for null
+_NO_FOLDER = r"\p{Cc}|^__HIVE_DEFAULT_PARTITION__$"
+# Times that all readers of the tables have. Spark itself has more; Python converts none of the first day.
+FIRST_TIME, LAST_TIME = "0001-01-02", "9999-12-31 23:59:59.999999"
 MAX_PUBLISHED_MS = 253_402_300_799_999  # end of the year 9999, the last year of Python's dates
 
 _METADATA = "exchange string, key string, trace array<string>, id string, published bigint, unreadable string"
@@ -64,10 +68,10 @@ def quarantine_layout() -> Layout:
 def classify_rows(received: DataFrame, *, late_days: int, extras: Extras = NO_EXTRAS) -> DataFrame:
     """Add the job's columns to the source's; `reason` says why a row is bad and is null in good rows. Keeps every row.
 
-    `happened_at` is an event's own time, if the body is an event (see docs/jobs.md) whose time isn't after the sending;
-    else the time of sending. A row is `late` if it happened more than `late_days` before the day of sending: then
-    `date` is the day of sending, so that old partitions get no files. An attribute that doesn't fit its column's type
-    is null there; a record that the source marks as bad is bad.
+    `happened_at` is an event's own time, if the body is an event (see docs/jobs.md) whose time is from 1970 to the
+    sending; else the time of sending. A row is `late` if it happened more than `late_days` before the day of sending:
+    then `date` is the day of sending, so that old partitions get no files. An attribute that doesn't fit its column's
+    type is null there; a record that the source marks as bad is bad.
     """
     attributes = F.col("attributes")
     sealed = attributes[ATTRIBUTE]
@@ -86,7 +90,7 @@ def classify_rows(received: DataFrame, *, late_days: int, extras: Extras = NO_EX
     read = unread.select(
         *StructType.fromDDL(SPARK_SCHEMA).names,
         *([ENVELOPE] if extras.envelope else []),
-        *[attributes[name]["string"].try_cast(kind).alias(name) for name, kind in extras.attributes.items()],
+        *[_cast(attributes[name]["string"], kind).alias(name) for name, kind in extras.attributes.items()],
         F.coalesce(_event_time(), "_sent").alias("happened_at"),
         key.alias("routing_key"),
         F.substring_index("_metadata.id", ".", 1).alias("origin"),
@@ -104,12 +108,24 @@ def classify_rows(received: DataFrame, *, late_days: int, extras: Extras = NO_EX
     return dated.drop("_sent")
 
 
+def _cast(text: Column, kind: str) -> Column:
+    """Return the text as a type of Spark's; null if it doesn't fit, or is a time that other readers can't hold."""
+    value = text.try_cast(kind)
+    if isinstance(StructType.fromDDL(f"value {kind}")[0].dataType, DateType | TimestampType | TimestampNTZType):
+        return F.when(value.between(F.lit(FIRST_TIME).cast(kind), F.lit(LAST_TIME).cast(kind)), value)
+    return value
+
+
 def _event_time() -> Column:
-    """Return the event's time; null if the body is no event, or its time is unreadable or after the sending."""
+    """Return the event's time; null if the body is no event, or its time is unreadable or not from 1970 to the sending.
+
+    An earlier time is a mistake. As the least time in a file's statistics, one before the year 1000 makes some readers
+    skip the file's other rows.
+    """
     event = F.col("_event")
     complete = event["kind"].isNotNull() & event["id"].isNotNull() & event["site"].isNotNull()
     at = F.when(complete & event["at"].rlike(_AT), F.try_to_timestamp(event["at"]))
-    return F.when(at <= F.col("_sent"), at)
+    return F.when(at.between(F.timestamp_seconds(F.lit(0)), F.col("_sent")), at)
 
 
 def _has_mistyped_text() -> Column:
@@ -141,5 +157,6 @@ def _reason(exchange: Column) -> Column:
     return (
         F.when(unreadable, F.lit(f"attribute {ATTRIBUTE} can't be read"))
         .when(too_long, F.lit("the exchange's name is too long"))
+        .when(exchange.rlike(_NO_FOLDER), F.lit("the exchange's name can't be a folder's"))
         .otherwise(F.lit(None).cast("string"))
     )

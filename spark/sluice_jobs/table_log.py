@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from functools import cached_property, partial
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -47,7 +47,6 @@ PARQUET = ".parquet"
 UNSUPPORTED = "Unsupported"
 _LIKE_THE_LIBRARY = "/!$&'()+,:;=@"  # not percent-encoded in a path, besides letters, digits and `_.-~`
 _NO_DAY = "0001-01-01"
-_INSTANT = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,10 +323,14 @@ def _measures(footer: pq.FileMetaData) -> Mapping[str, Mapping[str, Any]]:
         name = footer.schema.column(index).path
         statistics = [group.column(index).statistics for group in groups] if name in MEASURED else []
         if statistics and all(chunk is not None and chunk.has_min_max and chunk.has_null_count for chunk in statistics):
-            least[name] = min(chunk.min for chunk in statistics).strftime(_INSTANT)
-            greatest[name] = max(chunk.max for chunk in statistics).strftime(_INSTANT)
+            least[name] = _format_instant(min(chunk.min for chunk in statistics))
+            greatest[name] = _format_instant(max(chunk.max for chunk in statistics))
             nulls[name] = sum(column.null_count for column in statistics)
     return {"minValues": least, "maxValues": greatest, "nullCount": nulls} if least else {}
+
+
+def _format_instant(at: datetime) -> str:
+    return at.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"  # strftime doesn't pad years
 
 
 AWS_ENDPOINTS = (".amazonaws.com", ".amazonaws.com.cn")

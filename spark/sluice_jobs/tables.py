@@ -86,6 +86,10 @@ class ParquetTable:
         reader = reader.option("ignoreInvalidPartitionPaths", "true")  # accepts the folders of attempts
         return reader.parquet(*[f"{self.location}/{file.name}" for file in files]).select(*schema.names)
 
+    def check(self, frame: DataFrame) -> None:
+        """Write the rows to files that no version lists: raises if they can't be written. Compaction deletes them."""
+        self.write(frame.select(*self._layout.schema.names), "checked")
+
     def write(self, frame: DataFrame, label: str) -> Sequence[DataFile]:
         """Write the rows to files in a new folder, which the log doesn't list yet, and describe them."""
         folder = f"{label}-{uuid.uuid4().hex[:12]}"  # no `=`, which would make it a partition to readers
