@@ -1,11 +1,11 @@
-"""A proxy: polls the broker for clients, answers their offers and serves each over its data channel."""
+"""A proxy: polls the broker for clients, answers their offers and echoes the bytes of each over its data channel."""
 
 import asyncio
 import base64
 import json
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
@@ -15,13 +15,13 @@ import aiohttp
 from sluice.errors import CallFailed, Malformed
 from sluice.peers.channels import Channel, ChannelLimits, Network, Peer
 from sluice.peers.methods import post
-from sluice.peers.services import Service
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import Nat
 from sluice.rendezvous.protocol.messages import read_object
 
 POLL_VERSION = "1.3"
 ANSWER_VERSION = "1.3"
+ANY_RELAY = "$"  # Snowflake's pattern of the relays that a proxy accepts
 POLL_TIMEOUT_S = 30.0  # the broker holds a poll for 10 s at most
 
 
@@ -47,7 +47,6 @@ class VolunteerStep(StrEnum):
     POLL_FAILED = "poll failed"
     POLL_REFUSED = "poll refused"
     MATCHED = "matched"
-    RELAY_REFUSED = "relay refused"
     OFFER_UNUSABLE = "offer unusable"
     ANSWERED = "answered"
     ANSWER_FAILED = "answer failed"
@@ -82,20 +81,27 @@ def draw_sid() -> str:
     return base64.b64encode(secrets.token_bytes(16)).decode().rstrip("=")
 
 
+async def echo(channel: Channel, relay_url: str) -> None:  # noqa: ARG001 - it uses no relay
+    """Echo bytes until the client closes. Raises ConnectionError if the channel breaks."""
+    while data := await channel.receive():
+        await channel.send(data)
+
+
 @dataclass(slots=True)
 class Volunteer:
     """A proxy that polls a broker at `/proxy` and posts answers to `/answer`, below `broker_url`.
 
+    `serve` serves a client until either end closes; it is called with the relay's URL and may raise any error.
     `counts` has the number of events of each kind; `clients` is the number of clients that are being served.
     """
 
     session: aiohttp.ClientSession
     broker_url: str
-    service: Service
     _: KW_ONLY
     network: Network
     nat: Nat = Nat.UNKNOWN
     limits: VolunteerLimits = field(default_factory=VolunteerLimits)
+    serve: Callable[[Channel, str], Awaitable[None]] = echo
     on_event: Callable[[VolunteerEvent], None] = lambda _: None
     draw_id: Callable[[], str] = draw_sid
     counts: Counter[VolunteerStep] = field(default_factory=Counter)
@@ -129,7 +135,7 @@ class Volunteer:
             "Type": "standalone",
             "NAT": self.nat,
             "Clients": self.clients,
-            "AcceptedRelayPattern": self.service.relay_pattern,
+            "AcceptedRelayPattern": ANY_RELAY,
         }
         try:
             body = json.dumps(poll).encode()
@@ -152,10 +158,6 @@ class Volunteer:
         return ClientMatch(sid=sid, offer=fields.get("Offer", ""), relay_url=relay_url), pause_s
 
     async def _serve(self, match: ClientMatch) -> None:
-        refusal = self.service.refusal(match.relay_url)
-        if refusal is not None:
-            self._record(VolunteerStep.RELAY_REFUSED, match.sid, refusal)
-            return
         try:
             async with Peer(self.network, self.limits.channel) as peer:
                 channel = peer.first_channel()
@@ -191,7 +193,7 @@ class Volunteer:
         self._record(VolunteerStep.OPENED, match.sid)
         try:
             async with asyncio.timeout(self.limits.connection_s) as limit:
-                await self.service.serve(channel, match.relay_url)
+                await self.serve(channel, match.relay_url)
         except TimeoutError:
             if not limit.expired():
                 raise

@@ -16,7 +16,6 @@ from sluice.aws.rendezvous.offers import DynamoOfferStore
 from sluice.peers.channels import Network
 from sluice.peers.client import Connected, connect
 from sluice.peers.methods import Denied, RendezvousMethod, Reply, over_http, over_sqs, parse_reply
-from sluice.peers.services import Echo
 from sluice.peers.volunteer import Volunteer, VolunteerLimits
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import Nat, OfferMethod, OfferRecord
@@ -59,7 +58,6 @@ def test_an_offer_is_answered_and_bytes_come_back_through_webrtc(deployed: Deplo
             volunteer = Volunteer(
                 session,
                 deployed.broker_url,
-                Echo(),
                 network=ON_LOOPBACK,
                 nat=Nat.UNRESTRICTED,
                 limits=VolunteerLimits(pause_s=0),

@@ -14,11 +14,11 @@ from sluice.aws.rendezvous.clients import ClientCredentials, ClientQueues, open_
 from sluice.peers.channels import Network
 from sluice.peers.client import Connected, connect
 from sluice.peers.methods import over_sqs
-from sluice.peers.services import Relay
 from sluice.peers.volunteer import Volunteer, VolunteerLimits, VolunteerStep
 from sluice.rendezvous.protocol.matching import Nat
 from tests.deployed import Deployed
 from tests.interop.programs import Programs, Running, RunningClient, start_client, start_proxy
+from tests.interop.relay import Relay
 from tests.interop.servers import Servers
 from tests.polls import take_out, until_waiting
 from tests.traffic import Proxies
@@ -170,14 +170,13 @@ def test_the_real_client_gets_our_proxy_and_its_bytes_reach_the_relay(
 async def serve_while(deployed: Deployed, work: Callable[[], None]) -> Counter[VolunteerStep]:
     """What happened to our proxy while that was done."""
     async with aiohttp.ClientSession() as session:
-        relay = Relay(session, relay_pattern="$", allow_plain=True, allow_private=True)
         volunteer = Volunteer(
             session,
             deployed.broker_url,
-            relay,
             network=ON_LOOPBACK,
             nat=Nat.UNRESTRICTED,
             limits=VolunteerLimits(pause_s=0),
+            serve=Relay(session),
         )
         serving = asyncio.create_task(volunteer.run())
         try:

@@ -33,7 +33,6 @@ from sluice.operator.sessions import open_session
 from sluice.peers.channels import Network
 from sluice.peers.client import Attempt, AttemptPlan, attempt
 from sluice.peers.methods import RendezvousMethod, http_method, sqs_method
-from sluice.peers.services import Echo
 from sluice.peers.volunteer import Volunteer, VolunteerLimits, serving
 from sluice.pipeline.jobs import LAND
 from sluice.pipeline.operations import DrainQueue, RunView, ShowPipeline
@@ -107,7 +106,7 @@ async def all_are_answered(site: SmokeSite, method: RendezvousMethod) -> None:
     async with aiohttp.ClientSession() as http:
         url = site.deployment.broker_url
         volunteer = partial(Volunteer, http, url, network=PLAN.network, nat=Nat.UNRESTRICTED, limits=LIMITS)
-        async with serving(volunteer(Echo()) for _ in range(VOLUNTEERS)):
+        async with serving(volunteer() for _ in range(VOLUNTEERS)):
             await until_one(method, lambda tried: tried.echoed, "an offer is answered")
             attempts = await asyncio.gather(
                 *(until_one(method, lambda tried: tried.echoed, "each client is answered") for _ in range(CLIENTS))

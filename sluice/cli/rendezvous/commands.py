@@ -140,18 +140,6 @@ def proxy(
     capacity: Annotated[
         int, typer.Option(min=1, max=MAX_CLIENTS, help="Clients that each proxy serves at the same time.")
     ] = 10,
-    relay_pattern: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PATTERN",
-            help="Forward clients' bytes to relays with a matching host: SUFFIX$, or ^HOST$ for one host. Without it, "
-            "bytes are sent back.",
-        ),
-    ] = None,
-    allow_plain: Annotated[bool, typer.Option("--allow-plain", help="Also allow relays without TLS, ws://.")] = False,
-    allow_private: Annotated[
-        bool, typer.Option("--allow-private", help="Also allow relays with private or loopback addresses.")
-    ] = False,
     nat: Annotated[
         Nat | None,
         typer.Option(help="NAT type that the proxy reports.", show_default="unknown, on loopback unrestricted"),
@@ -168,15 +156,12 @@ def proxy(
     stun: StunUrls = None,
     site: SiteOptions,
 ) -> None:
-    """Run volunteers' proxies until ctrl-C: poll the broker, answer offers, serve clients over WebRTC.
+    """Run volunteers' proxies until ctrl-C: poll the broker, answer offers, echo clients' bytes over WebRTC.
 
     Prints each event as it happens, with --json one JSON document per line, and a summary at the end.
     """
-    if relay_pattern is None and (allow_plain or allow_private):
-        raise typer.BadParameter("--allow-plain and --allow-private need --relay-pattern")
     need("webrtc", "aiortc", "aiohttp")
     from sluice.cli.rendezvous import webrtc  # noqa: PLC0415 - aiortc is an extra
-    from sluice.peers.services import Echo, Relay  # noqa: PLC0415 - see above
     from sluice.peers.volunteer import VolunteerLimits  # noqa: PLC0415 - see above
 
     network = _network(loopback=loopback, site=site, stun=stun)
@@ -184,11 +169,6 @@ def proxy(
     url = broker_url or read_deployment(site.connect()).broker_url
     serving = webrtc.serve(
         url,
-        service=lambda session: (
-            Relay(session, relay_pattern=relay_pattern, allow_plain=allow_plain, allow_private=allow_private)
-            if relay_pattern is not None
-            else Echo()
-        ),
         network=network,
         nat=nat or (Nat.UNRESTRICTED if network.loopback else Nat.UNKNOWN),
         limits=replace(limits, pause_s=LOOPBACK_POLL_INTERVAL_S) if network.loopback else limits,

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import signal
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -24,7 +24,6 @@ from sluice.operator.metrics import quantile
 from sluice.peers.channels import Network
 from sluice.peers.client import Attempt, AttemptOutcome, AttemptPlan, attempt_all
 from sluice.peers.methods import http_method, sqs_method
-from sluice.peers.services import Service
 from sluice.peers.volunteer import Volunteer, VolunteerEvent, VolunteerLimits, VolunteerStep, serving
 from sluice.rendezvous.protocol.matching import Nat
 
@@ -90,7 +89,6 @@ SID_SHOWN = 8  # characters, enough to tell clients apart
 async def serve(
     broker_url: str,
     *,
-    service: Callable[[aiohttp.ClientSession], Service],
     network: Network,
     nat: Nat,
     limits: VolunteerLimits,
@@ -105,9 +103,7 @@ async def serve(
     report = ProxyRunReport(clients=clients)
     async with aiohttp.ClientSession() as session:
         volunteers = [
-            Volunteer(
-                session, broker_url, service(session), network=network, nat=nat, limits=limits, on_event=report.note
-            )
+            Volunteer(session, broker_url, network=network, nat=nat, limits=limits, on_event=report.note)
             for _ in range(proxies)
         ]
         async with serving(volunteers):

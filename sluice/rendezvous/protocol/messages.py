@@ -180,10 +180,6 @@ class RelayPattern(msgspec.Struct, frozen=True):
             return other == self
         return other.suffix.endswith(self.suffix)
 
-    def matches(self, host: str) -> bool:
-        """Return whether this pattern matches `host`."""
-        return host == self.suffix if self.exact else host.endswith(self.suffix)
-
 
 class Poll(msgspec.Struct, frozen=True, kw_only=True):
     """A proxy's poll. `relay_pattern` is None if the proxy is too old to send one."""

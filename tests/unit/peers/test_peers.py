@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from sluice.errors import CallFailed, Malformed, QueueGone
-from sluice.peers.channels import LOOPBACK, ChannelLimits, Network, Peer
+from sluice.peers.channels import LOOPBACK, Channel, ChannelLimits, Network, Peer
 from sluice.peers.client import Connected, connect
 from sluice.peers.methods import (
     Answered,
@@ -26,8 +26,7 @@ from sluice.peers.methods import (
     over_sqs,
     parse_reply,
 )
-from sluice.peers.services import Echo, Relay, Service
-from sluice.peers.volunteer import Volunteer, VolunteerEvent, VolunteerLimits, VolunteerStep
+from sluice.peers.volunteer import Volunteer, VolunteerEvent, VolunteerLimits, VolunteerStep, echo
 from sluice.rendezvous.protocol.matching import Nat
 
 ON_LOOPBACK = Network(loopback=True)
@@ -175,7 +174,7 @@ class Site:
 async def site(
     broker: FakeBroker | None = None,
     *,
-    service: Callable[[aiohttp.ClientSession], Service] = lambda _: Echo(),
+    serve: Callable[[Channel, str], Awaitable[None]] = echo,
     limits: VolunteerLimits = LIMITS,
     nat: Nat = Nat.UNRESTRICTED,
 ) -> AsyncIterator[Site]:
@@ -183,7 +182,7 @@ async def site(
     async with aiohttp.ClientSession() as session, served(broker.application()) as url:
         events = Events()
         volunteer = Volunteer(
-            session, url, service(session), network=ON_LOOPBACK, nat=nat, limits=limits, on_event=events.note
+            session, url, network=ON_LOOPBACK, nat=nat, limits=limits, serve=serve, on_event=events.note
         )
         running = asyncio.create_task(volunteer.run())
         try:
@@ -398,7 +397,7 @@ def test_the_brokers_next_poll_is_kept_up_to_our_own_pause_unless_it_refused_us(
         broker, limits = FakeBroker(), VolunteerLimits(pause_s=pause_s)
         broker.poll_status, broker.next_poll_ms = status, next_poll_ms
         async with served(broker.application()) as url, aiohttp.ClientSession() as session:
-            volunteer = Volunteer(session, url, Echo(), network=ON_LOOPBACK, limits=limits)
+            volunteer = Volunteer(session, url, network=ON_LOOPBACK, limits=limits)
             assert await volunteer._poll() == (None, expected_s)
 
     run(test)()
@@ -499,75 +498,16 @@ async def test_more_unread_bytes_than_the_limit_close_the_channel() -> None:
             assert await connected.channel.receive_exactly(9999) == bytes(3000)
 
 
-# The relay
-
-
 @run
-async def test_bytes_go_to_the_relay_and_back_in_binary_messages() -> None:
-    async with served(relay_application()) as relay:
-        broker = FakeBroker(relay_url=relay.replace("http", "ws") + "/")
-        async with site(broker, service=local_relay) as here:
-            connected = await here.connected()
-            async with connected.peer:
-                await connected.channel.send(b"ping")
-                assert await connected.channel.receive_exactly(11) == b"relay: ping"
+async def test_a_service_that_fails_ends_the_channel() -> None:
+    async def fail(channel: Channel, relay_url: str) -> None:
+        raise ConnectionResetError(f"{relay_url} is gone")
 
-
-@run
-async def test_a_relay_that_closes_ends_the_channel() -> None:
-    async with served(relay_application()) as relay:
-        broker = FakeBroker(relay_url=relay.replace("http", "ws") + "/")
-        async with site(broker, service=local_relay) as here:
-            connected = await here.connected()
-            async with connected.peer:
-                await connected.channel.send(b"bye")
-                assert await connected.channel.receive() == b""
-            await here.saw(VolunteerStep.CLOSED)
-
-
-@run
-async def test_a_relay_that_cannot_be_reached_ends_the_channel() -> None:
-    async with served(web.Application()) as nothing:
-        broker = FakeBroker(relay_url=nothing.replace("http", "ws") + "/")
-        async with site(broker, service=local_relay) as here:
-            connected = await here.connected()
-            async with connected.peer:
-                assert await connected.channel.receive() == b""
-            assert "404" in (await here.saw(VolunteerStep.BROKEN)).detail
-
-
-@run
-async def test_a_refused_relay_gets_no_answer() -> None:
-    broker = FakeBroker(relay_url="ws://relay.example/")
-    async with site(broker, service=lambda session: Relay(session, relay_pattern="$")) as here:
-        await broker.send_offer("unlucky", "1.0\n" + json.dumps({"offer": OFFER}))
-        assert (await here.saw(VolunteerStep.RELAY_REFUSED)).detail == "the relay is not encrypted"
-        assert here.volunteer.counts[VolunteerStep.ANSWERED] == 0
-
-
-@pytest.mark.parametrize(
-    ("relay_url", "allowed", "refusal"),
-    [
-        ("wss://snowflake.torproject.net/", {}, None),
-        ("wss://01.snowflake.torproject.net/", {}, None),
-        ("wss://snowflake.torproject.net.example/", {}, "the relay's host doesn't match snowflake.torproject.net$"),
-        ("ws://snowflake.torproject.net/", {}, "the relay is not encrypted"),
-        ("ws://snowflake.torproject.net/", {"allow_plain": True}, None),
-        ("https://snowflake.torproject.net/", {"allow_plain": True}, "the relay is not a WebSocket"),
-        ("", {}, "the relay is not a WebSocket"),
-        ("wss:///", {"relay_pattern": "$"}, "the relay's host doesn't match $"),
-        ("wss://[/", {"relay_pattern": "$"}, "relay address: Invalid IPv6 URL"),
-        ("wss://127.0.0.1/", {"relay_pattern": "$"}, "the relay's address is private"),
-        ("wss://10.1.2.3/", {"relay_pattern": "$"}, "the relay's address is private"),
-        ("wss://[fd00::1]/", {"relay_pattern": "$"}, "the relay's address is private"),
-        ("wss://10.1.2.3/", {"relay_pattern": "$", "allow_private": True}, None),
-        ("wss://9.9.9.9/", {"relay_pattern": "$"}, None),
-    ],
-)
-def test_a_relay_must_meet_the_volunteers_conditions(
-    relay_url: str, allowed: dict[str, Any], refusal: str | None
-) -> None:
-    assert Relay(UNUSED, **allowed).refusal(relay_url) == refusal
+    async with site(serve=fail) as here:
+        connected = await here.connected()
+        async with connected.peer:
+            assert await connected.channel.receive() == b""
+        assert "wss://relay.example/ is gone" in (await here.saw(VolunteerStep.BROKEN)).detail
 
 
 # WebRTC
@@ -616,38 +556,6 @@ async def test_an_answer_to_sound_is_refused() -> None:
         offer["sdp"] += "m=audio 9 UDP/TLS/RTP/SAVPF 0\r\n"
         with pytest.raises(Malformed, match="not one data channel"):
             await proxy.answer(json.dumps(offer))
-
-
-class Unused:
-    """Stands where a test needs no session."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise AssertionError(name)
-
-
-UNUSED: Any = Unused()
-
-
-def local_relay(session: aiohttp.ClientSession) -> Relay:
-    return Relay(session, relay_pattern="$", allow_plain=True, allow_private=True)
-
-
-def relay_application() -> web.Application:
-    """A relay that says `relay: ` and what it heard, and closes at `bye`."""
-
-    async def relay(request: web.Request) -> web.WebSocketResponse:
-        socket = web.WebSocketResponse()
-        await socket.prepare(request)
-        async for message in socket:
-            assert message.type is aiohttp.WSMsgType.BINARY
-            if message.data == b"bye":
-                break
-            await socket.send_bytes(b"relay: " + message.data)
-        return socket
-
-    application = web.Application()
-    application.add_routes([web.get("/", relay)])
-    return application
 
 
 def candidate_addresses(description: str) -> list[str]:
