@@ -37,8 +37,6 @@ class SqsDataSource(DataSource):
         options = parse_options(self.options)
         if options.after_commit:
             raise InvalidOption("deleteMode", "a batch read has no commit: staged, or none")
-        if options.payload_delete:
-            raise InvalidOption("payloadDelete", "a batch read has no commit, after which payloads may go")
         check_schema(options, schema)
         return SqsReader(options)
 

@@ -60,7 +60,6 @@ class Options:
     bodies: BodyOptions = field(default_factory=BodyOptions)
     s3: S3Choice = field(default_factory=S3Choice)
     retention_s: float = RETENTION_DEFAULT_S
-    payload_delete: bool = False
     payload_limit: int = PAYLOAD_LIMIT  # bytes; a larger payload makes a bad record
     s3_endpoint: str | None = None
     check_md5: bool = False
@@ -150,13 +149,10 @@ def _check_combinations(options: Options) -> Iterator[tuple[object, str, str]]:
 
     buckets = bodies.payload_buckets
     yield buckets and len(roles) > 1, "roleArn", "several, but payloadBuckets reads all payloads as one"
-    yield options.payload_delete and not buckets, "payloadDelete", "needs payloadBuckets"
     yield options.payload_limit != PAYLOAD_LIMIT and not buckets, "s3MaxObjectBytes", "needs payloadBuckets"
     yield options.s3_endpoint and not buckets, "s3Endpoint", "needs payloadBuckets"
     never = "S3's notifications are never elsewhere: not with envelope s3"
     yield buckets and "s3" in bodies.envelopes, "payloadBuckets", never
-    stay = "with deleteMode 'none' the messages stay, and so must their payloads"
-    yield options.payload_delete and not options.delete, "payloadDelete", stay
     body = "with payloadBuckets at most 256m: a payload is a row's body"
     yield options.payload_limit > PAYLOAD_LIMIT, "s3MaxObjectBytes", body
 
@@ -275,7 +271,6 @@ _PARSERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "badRecords": ("bodies.quarantine", _either_parser("(?i)column", lambda _: None, _parse_location)),
     "envelope": ("bodies.envelopes", _parse_envelopes),
     "payloadBuckets": ("bodies.payload_buckets", _list_parser(r"[A-Za-z0-9._-]{3,255}", "a bucket's name")),
-    "payloadDelete": ("payload_delete", FLAG),
     "s3Glob": ("s3.glob", _TEXT),
     "s3Removed": ("s3.removed", FLAG),
     "s3MaxObjectBytes": ("payload_limit", _parse_size),

@@ -24,7 +24,6 @@ from sluice_spark.metrics.measures import (
     parse_offset,
     receiver_metrics,
 )
-from sluice_spark.metrics.plotting import Run
 
 
 def offset(messages: int, size: int = 0, failed: int = 0) -> Offset:
@@ -182,17 +181,3 @@ def test_the_price_is_the_one_that_costs_are_reckoned_with() -> None:
     prices = tomllib.loads((Path(__file__).parents[2] / "benchmarks" / "prices.toml").read_text())
     price = prices["sqs_standard"]
     assert pytest.approx(price["usd"] / price["per"]) == DOLLARS_PER_REQUEST
-
-
-def test_a_run_is_kept_as_rows_and_drawn() -> None:
-    run = Run()
-    for at_ms, state in ((1_000, "receiving"), (2_000, "failing")):
-        values = {"numRecordsInPerSecond": 5.0, "stagedRecords": 3, "dollarsPerHour": 0.1}
-        run(QueryMetrics(query="orders", source=0, at_ms=at_ms, values=values, state=state))
-    assert [(row["at"].timestamp(), row["state"], row["stagedRecords"]) for row in run.rows] == [
-        (1, "receiving", 3),
-        (2, "failing", 3),
-    ]
-    pytest.importorskip("matplotlib").use("agg")
-    labels = [panel.get_ylabel() for panel in run.plot().axes]
-    assert labels == ["messages/s", "waiting, staged", "seconds behind", "dollars/hour"]

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,13 @@ from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionEr
 from hypothesis import given
 from hypothesis import strategies as st
 from sluice_spark.errors import InvalidOption, ObjectRefused, ObjectUnreadable
-from sluice_spark.formats.payloads import PARALLEL_FETCHES, cut_batch, find_pointers, parse_pointer
+from sluice_spark.formats.payloads import PARALLEL_FETCHES, cut_batch, parse_pointer
 from sluice_spark.formats.s3_objects import Pointer, fetch_object, open_objects
-from sluice_spark.log.planning import Position
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
 from sluice_spark.options import parse_options
 from sluice_spark.sqs.access import Identity
-from sluice_spark.sqs.received import Message, Received, parse_messages
+from sluice_spark.sqs.received import Received, parse_messages
 
 from tests.spark.clients import table
 
@@ -65,7 +63,6 @@ def test_a_pointer_of_either_library_is_one(body: str) -> None:
 )
 def test_any_other_body_is_itself(body: str) -> None:
     assert parse_pointer(body) is None
-    assert find_pointers(body, ["sns"]) == []
 
 
 VALUES = st.recursive(st.none() | st.integers() | st.text(max_size=4), lambda inner: st.lists(inner, max_size=3))
@@ -76,12 +73,6 @@ def test_whatever_a_body_says_it_is_a_pointer_or_itself(name: str, bucket: Any, 
     body = json.dumps([name, {"s3BucketName": bucket, "s3Key": key}])
     texts = isinstance(bucket, str) and isinstance(key, str) and name != "x"
     assert parse_pointer(body) == (Pointer(bucket, key) if texts else None)
-
-
-def test_a_pointer_is_found_in_what_sns_wraps_it_in() -> None:
-    assert find_pointers(sns(pointer("k")), ["sns"]) == [Pointer("payloads", "k")]
-    assert find_pointers(pointer("k"), ["sns"]) == [Pointer("payloads", "k")]
-    assert find_pointers(sns("S3Pointer"), ["sns"]) == []
 
 
 @pytest.mark.parametrize("pointers", [0, 1, PARALLEL_FETCHES, PARALLEL_FETCHES + 1, 3 * PARALLEL_FETCHES])
@@ -97,8 +88,6 @@ def test_few_payloads_are_held_at_once_and_no_row_is_left(pointers: int) -> None
     [
         ("payloadBuckets", {"payloadBuckets": "a,"}),
         ("payloadBuckets", {"payloadBuckets": "payloads", "envelope": "s3"}),
-        ("payloadDelete", {"payloadDelete": "true"}),
-        ("payloadDelete", {"payloadBuckets": "payloads", "payloadDelete": "true", "deleteMode": "none"}),
         ("s3MaxObjectBytes", {"payloadBuckets": "payloads", "s3MaxObjectBytes": "1g"}),
         ("s3MaxObjectBytes", {"s3MaxObjectBytes": "1m"}),
         ("s3Endpoint", {"s3Endpoint": "http://h"}),
@@ -252,34 +241,3 @@ def test_what_is_not_to_be_had_is_a_bad_record_and_its_pointer_stays(url: str, t
         assert row["body"] == body
         assert [name for name, _ in row["attributes"]] == ["ExtendedPayloadSize", "kind"]
     assert (good["body"], good["bad_reason"]) == ('{"n": "whole"}', None)
-
-
-def test_payloads_go_with_the_segments_that_name_them_and_no_others(url: str, s3: Any, tmp_path: Path) -> None:
-    pytest.importorskip("pyspark", reason="make test-spark has it")
-    from sluice_spark.source.readers import remove_payloads  # noqa: PLC0415  as above
-
-    log = staged(tmp_path, pointer("whole"), pointer("whole", bucket="others"), sns(pointer("second")), "x")
-    log.append(table([Received("http://h/1/q", [Message(message_id="9", body=pointer("bytes"))])]))
-    given = {"queueUrl": "http://h/1/q", "stagingLocation": str(tmp_path), "payloadBuckets": "payloads"}
-    options = parse_options(
-        {**given, "payloadDelete": "true", "envelope": "sns", "s3Endpoint": url, "region": "us-east-1"}
-    )
-    assert log.retain(Position(2), retention_s=-2, going=partial(remove_payloads, options, FileStore(tmp_path))) == 2
-    assert keys(s3, "payloads") == ["bytes"]
-    assert keys(s3, "others") == ["second", "whole"]
-
-
-def test_segments_stay_where_their_payloads_cannot_be_removed(tmp_path: Path) -> None:
-    log = staged(tmp_path, pointer("whole"))
-    log.append(table([Received("http://h/1/q", [Message(message_id="9", body="x")])]))
-
-    def refused(_: Any) -> None:
-        raise ObjectRefused("AccessDenied")
-
-    with pytest.raises(ObjectRefused):
-        log.retain(Position(2), retention_s=-2, going=refused)
-    assert log.view().first == 0
-
-
-def keys(s3: Any, bucket: str) -> list[str]:
-    return sorted(item["Key"] for item in s3.list_objects_v2(Bucket=bucket).get("Contents", ()))

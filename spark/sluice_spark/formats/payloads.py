@@ -3,18 +3,17 @@
 The libraries for Java and Python, and those for SNS, write the same pointer; older ones named another class:
 https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-managing-large-messages.html A pointer is
 trusted only if the options name its bucket; otherwise the message is a bad record. Without this check a sender could
-have any object read, and deleted, that our role may access.
+have any object read that our role may access.
 """
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator
 
 import orjson
 import pyarrow as pa
 
 from sluice_spark.errors import ObjectUnreadable
 from sluice_spark.formats.bodies import REASON
-from sluice_spark.formats.envelopes import Dereference, S3Choice, unwrap
+from sluice_spark.formats.envelopes import Dereference
 from sluice_spark.formats.s3_objects import FetchObject, Pointer
 
 CLASSES = frozenset(
@@ -58,22 +57,6 @@ def payload_dereferencer(get: FetchObject, buckets: Collection[str]) -> Derefere
             raise ValueError(str(error)) from error
 
     return follow
-
-
-def find_pointers(body: str, envelopes: Sequence[str]) -> Sequence[Pointer]:
-    """Find the pointers in a body without fetching their payloads."""
-    pointers: list[Pointer] = []
-
-    def note(text: str) -> str:
-        if pointer := parse_pointer(text):
-            pointers.append(pointer)
-            raise ValueError("what is behind it is elsewhere")
-        return text
-
-    if _HINT in body:
-        with suppress(ValueError):
-            unwrap(body, envelopes, S3Choice(), note)
-    return pointers
 
 
 def cut_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -8,7 +8,7 @@ import logging
 import re
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -41,8 +41,6 @@ _ATTRIBUTE = pa.struct([("type", pa.string()), ("string", pa.string()), ("binary
 _TIME = pa.timestamp("us", tz="UTC")
 _TEXT = pa.string()
 _NAME = re.compile(rf"{FOLDER}/([0-9]{{20}})\.arrow")
-
-BeforeRemoval = Callable[[Sequence[int]], None]  # called with the segments to be removed
 
 SCHEMA = pa.schema(
     [

@@ -138,13 +138,9 @@ class StagedLog:
         with self._changing:
             self.log = self.log.drop_before(position)
 
-    def retain(self, committed: Position, retention_s: float, *, going: segments.BeforeRemoval = lambda _: None) -> int:
-        """Remove committed segments older than the retention, and return their number.
-
-        `going` is called with the segments' numbers before the removal.
-        """
+    def retain(self, committed: Position, retention_s: float) -> int:
+        """Remove committed segments older than the retention, and return their number."""
         numbers = find_removable(segments.list_segments(self.store), committed, before=time.time() - retention_s)
-        going(numbers)
         self.store.remove([segments.segment_name(number) for number in numbers])
         return len(numbers)
 

@@ -13,19 +13,14 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
-from sluice_spark.formats.payloads import find_pointers
-from sluice_spark.formats.s3_objects import remove_objects
 from sluice_spark.log.bad_records import count_errors, forget_errors
 from sluice_spark.log.notifications import NotificationDeduplicator
 from sluice_spark.log.planning import Offset, Position, ReadLimit, find_batch_end
-from sluice_spark.log.segments import read_rows, segment_name
 from sluice_spark.log.staging import StagedLog
-from sluice_spark.log.store import Store
 from sluice_spark.options import Options, client_factory
 from sluice_spark.source.drain import count_messages
 from sluice_spark.source.reading import TaskReader, as_partitions
@@ -162,7 +157,7 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
     def _remove_old(self, staged: StagedLog, committed: Position) -> None:
         store, retention_s = self._options.store(), self._options.retention_s
         try:
-            staged.retain(committed, retention_s, going=partial(remove_payloads, self._options, store))
+            staged.retain(committed, retention_s)
             forget_errors(store, committed, before=time.time() - retention_s)
         except Exception as error:  # noqa: BLE001  old segments cost money, not rows: the next commit tries again
             log.warning("old segments stay for now: %s", error)
@@ -208,21 +203,3 @@ def _receiver(options: Options, staged: StagedLog, *, until_empty: bool, enough:
         until_empty=until_empty,
         enough=enough,
     )
-
-
-def remove_payloads(options: Options, store: Store, numbers: Sequence[int]) -> None:
-    """Remove the payloads in S3 to which segments point, if `payloadDelete` is set, before the segments are removed.
-
-    If the process dies in between, the segments are read once more, and their payloads are already gone. Raises
-    ObjectRefused, which keeps the segments too.
-    """
-    bodies = options.bodies
-    for number in numbers if options.payload_delete else ():
-        keys: dict[str, list[str]] = {}
-        for body in read_rows(store.read(segment_name(number))).column("body").to_pylist():
-            for pointer in find_pointers(body, bodies.envelopes):
-                if pointer.bucket in bodies.payload_buckets:
-                    keys.setdefault(pointer.bucket, []).append(pointer.key)
-        for bucket, names in keys.items():
-            remove_objects(options.objects(), bucket, names)
-            log.info("%d payloads of segment %d are removed from %s", len(names), number, bucket)
