@@ -240,7 +240,7 @@ WHEEL = wheel_name(projects()["."])
     "good",
     [
         "pip install '.[local]' deltalake  # not sluice",
-        'pip install "./spark[fast,plot]" "pyspark==4.1.1"',
+        'pip install "./spark[fast,jobs]" "pyspark==4.1.1"',
         f"pip install 'build/dist/{WHEEL}[local]' && sluice status",
         "`make` and `pip install` aren't run",
         "pip install -r requirements.txt",
