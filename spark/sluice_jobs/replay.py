@@ -23,7 +23,7 @@ from sluice.message import Value
 from sluice_jobs.landing import classify_rows, messages_layout
 from sluice_jobs.table_schemas import MESSAGES, REASON
 from sluice_jobs.tables import open_table
-from sluice_spark.sink.outgoing import RowPosition, UnsentRow, WriteContext, build_message
+from sluice_spark.sink.outgoing import DeduplicationIds, RowPosition, UnsentRow, WriteContext, build_message
 
 log = logging.getLogger(__name__)
 
@@ -143,9 +143,7 @@ def _build_sink_row(row: Mapping[str, Any], exchange: str, queue_url: str) -> Si
         "message_deduplication_id": message.deduplication_id if fifo else None,
         "trace_header": row["trace_header"],
     }
-    checked = build_message(
-        fields, RowPosition(0, 0), WriteContext(queue_urls=(queue_url,), deduplication="position", write="")
-    )
+    checked = build_message(fields, RowPosition(0, 0), WriteContext(queue_urls=(queue_url,), ids=DeduplicationIds("")))
     return _unsendable(row, checked.why) if isinstance(checked, UnsentRow) else (*fields.values(), None)
 
 

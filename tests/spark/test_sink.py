@@ -1,5 +1,6 @@
 import asyncio
 import pickle
+import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from sluice_spark.sink.options import CONNECTIONS_DEFAULT, parse_sink_options
 from sluice_spark.sink.outgoing import (
     BATCH_BYTES,
     Batch,
+    DeduplicationIds,
     OutgoingMessage,
     Packer,
     RowPosition,
@@ -29,8 +31,8 @@ FIFO = QUEUE + ".fifo"
 HERE = RowPosition(3, 7)
 
 
-def addressing(*queue_urls: str, deduplication: Any = "position", write: str = "w") -> WriteContext:
-    return WriteContext(queue_urls=queue_urls, deduplication=deduplication, write=write)
+def addressing(*queue_urls: str, write: str | None = "w") -> WriteContext:
+    return WriteContext(queue_urls=queue_urls, ids=DeduplicationIds(write))
 
 
 def message(row: Mapping[str, Any], *queue_urls: str, **more: Any) -> OutgoingMessage:
@@ -108,18 +110,46 @@ def test_a_fifo_message_needs_a_group_and_takes_no_delay() -> None:
     assert "delay_seconds" in fault({"body": "a", "message_group_id": "g", "delay_seconds": 1}, FIFO)
 
 
-def test_a_fifo_message_is_identified_by_its_column_its_position_or_its_content() -> None:
+def ids(rows: Sequence[Mapping[str, Any]], write: str | None = "w", queue_url: str = FIFO) -> list[str]:
+    """Of a task's rows."""
+    context = addressing(queue_url, write=write)
+    made = [build_message(row, RowPosition(0, number), context) for number, row in enumerate(rows)]
+    return [message.entry["MessageDeduplicationId"] for message in made if isinstance(message, OutgoingMessage)]
+
+
+def test_a_fifo_message_is_identified_by_its_column_or_by_what_it_is() -> None:
     row = {"body": "a", "message_group_id": "g"}
-
-    def identity(row: Mapping[str, Any], **more: Any) -> str:
-        return str(message(row, FIFO, **more).entry["MessageDeduplicationId"])
-
-    assert identity({**row, "message_deduplication_id": "mine"}) == "mine"
-    assert identity(row, write="query/5") == identity({**row, "body": "b"}, write="query/5") == "query/5/3/7"
-    content = identity(row, deduplication="content")
-    assert content == identity(row, deduplication="content", write="another")
+    assert ids([{**row, "message_deduplication_id": "mine"}]) == ["mine"]
     others: list[dict[str, Any]] = [{"body": "b"}, {"message_group_id": "h"}, {"attributes": {"k": "v"}}]
-    assert content not in [identity(row | other, deduplication="content") for other in others]
+    for write in ("w", None):
+        [own] = ids([row], write)
+        assert own not in [id_ for other in others for id_ in ids([row | other], write)]
+        assert own not in ids([row], write, FIFO.replace("q.fifo", "r.fifo"))
+    assert ids([row], "w") != ids([row], "x")
+    assert ids([row], None) == ids([row], None)
+
+
+@pytest.mark.parametrize("drawn", range(20))
+def test_ids_are_the_same_however_rows_are_partitioned_and_differ_for_each(drawn: int) -> None:
+    """So a batch that is written again with another parallelism loses no row and sends none twice."""
+    shuffle = random.Random(drawn)
+    rows = [{"body": f"{shuffle.randrange(20)}", "message_group_id": f"{shuffle.randrange(5)}"} for _ in range(60)]
+
+    def write_in(partitions: int) -> list[str]:
+        """Each group is in one partition, where its rows may be in any order."""
+        again = shuffle.sample(rows, len(rows))
+        parts = [[row for row in again if int(row["message_group_id"]) % partitions == n] for n in range(partitions)]
+        return sorted(id_ for part in parts for id_ in ids(part))
+
+    first = write_in(3)
+    assert len(set(first)) == len(rows)
+    assert write_in(1) == write_in(2) == write_in(5) == first
+
+
+def test_equal_rows_of_all_writes_are_one_message_where_that_is_asked_for() -> None:
+    row = {"body": "a", "message_group_id": "g"}
+    assert len(set(ids([row, row], None) + ids([row], None))) == 1
+    assert len(set(ids([row, row]))) == 2
 
 
 def test_arrow_rows_and_spark_rows_make_the_same_message() -> None:

@@ -36,7 +36,7 @@ SHARED_OPTIONS = (
 # Spark also passes the options of the query.
 QUERY_OPTIONS = {"checkpointlocation", "queryname"}
 
-_DEDUPLICATIONS: Mapping[str, Deduplication] = {"position": "position", "content": "content"}
+_DEDUPLICATIONS: Mapping[str, Deduplication] = {"row": "row", "content": "content"}
 TEXT, NUMBER, BODY, ATTRIBUTES = "a string", "a whole number", "a string or binary", "a map"
 COLUMNS: Mapping[str, str] = {
     "body": BODY,
@@ -60,7 +60,7 @@ class SinkOptions:
 
     queues: Options
     fail_on_error: bool = True
-    deduplication: Deduplication = "position"
+    deduplication: Deduplication = "row"
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
@@ -80,9 +80,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
             {**shared, "stagingLocation": "/"}
         ),  # the parser requires a location; the sink stages nothing
         fail_on_error=parse_value("failOnError", FLAG, values.get("failonerror", "true")),
-        deduplication=parse_value(
-            "deduplication", choice_parser(_DEDUPLICATIONS), values.get("deduplication", "position")
-        ),
+        deduplication=parse_value("deduplication", choice_parser(_DEDUPLICATIONS), values.get("deduplication", "row")),
     )
 
 

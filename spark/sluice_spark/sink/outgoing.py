@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Deduplication = Literal["position", "content"]  # how a FIFO message without an id gets one
+Deduplication = Literal["row", "content"]  # whether equal rows are messages of their own in a FIFO queue, or one
 
 BATCH_MESSAGES = 10
 BATCH_BYTES = 2**20  # limit of a batch and of a message, for bodies and attributes
 ATTRIBUTES_LIMIT = 10
 DELAY_LIMIT_S = 900
+MAX_REMEMBERED = 1_000_000  # contents of a task's rows, newest first: more than SQS takes of a task in five minutes
 OPEN_LIMIT = 1_000  # batches being filled: one for each queue, or each lane of a FIFO queue
 # SQS refuses the characters that XML 1.0 doesn't allow: https://www.w3.org/TR/REC-xml/#charsets
 _UNSENDABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -61,13 +62,36 @@ class UnsentRow:
         return f"{self.place}: {self.why}"
 
 
+@dataclass(slots=True)
+class DeduplicationIds:
+    """Makes ids of FIFO messages from their content, so that a row has the same one however rows are partitioned.
+
+    `write` identifies the write, and stays the same in retried tasks. Within it, equal rows of a task are told apart by
+    their number. None makes equal rows of all writes one message.
+    """
+
+    write: str | None
+    _counts: dict[bytes, int] = field(default_factory=dict)  # how often the task had a content, by digest
+
+    def next_id(self, queue_url: str, entry: Mapping[str, Any]) -> str:
+        """Return the id of the task's next row. `entry` is its entry of SendMessageBatch."""
+        attributes = sorted((name, sorted(value.items())) for name, value in entry.get("MessageAttributes", {}).items())
+        content = hashlib.sha256(repr((queue_url, entry["MessageGroupId"], entry["MessageBody"], attributes)).encode())
+        if self.write is not None:
+            number = self._counts.pop(key := content.digest()[:16], 0)
+            self._counts[key] = number + 1
+            if len(self._counts) > MAX_REMEMBERED:
+                del self._counts[next(iter(self._counts))]
+            content.update(f"{self.write}/{number}".encode())
+        return content.hexdigest()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteContext:
-    """The settings shared by all rows of a write. `write` identifies the write, and stays the same in retried tasks."""
+    """What the rows of a task share."""
 
     queue_urls: tuple[str, ...]
-    deduplication: Deduplication
-    write: str
+    ids: DeduplicationIds
 
 
 def build_message(row: Mapping[str, Any], place: RowPosition, addressing: WriteContext) -> OutgoingMessage | UnsentRow:
@@ -95,7 +119,7 @@ def _message(row: Mapping[str, Any], place: RowPosition, addressing: WriteContex
     fifo = queue_url.endswith(".fifo")
     entry |= _queue_fields(row, fifo=fifo)
     if fifo and "MessageDeduplicationId" not in entry:
-        entry["MessageDeduplicationId"] = _deduplication_id(entry, place, addressing)
+        entry["MessageDeduplicationId"] = addressing.ids.next_id(queue_url, entry)
     return OutgoingMessage(place, queue_url, entry, size, entry.get("MessageGroupId") if fifo else None)
 
 
@@ -196,14 +220,6 @@ def _queue_fields(row: Mapping[str, Any], *, fifo: bool) -> dict[str, Any]:
     if not fifo and "MessageDeduplicationId" in fields:
         raise ValueError("message_deduplication_id: only a FIFO queue takes one")
     return fields
-
-
-def _deduplication_id(entry: Mapping[str, Any], place: RowPosition, addressing: WriteContext) -> str:
-    if addressing.deduplication == "position":
-        return f"{addressing.write}/{place.partition}/{place.row}"
-    attributes = sorted((name, sorted(value.items())) for name, value in entry.get("MessageAttributes", {}).items())
-    content = repr((entry["MessageGroupId"], entry["MessageBody"], attributes))
-    return hashlib.sha256(content.encode()).hexdigest()
 
 
 @dataclass(slots=True)

@@ -18,7 +18,14 @@ from pyspark.sql.types import StructType
 from sluice_spark.errors import InvalidOption
 from sluice_spark.options import client_factory
 from sluice_spark.sink.options import SinkOptions, check_columns, parse_sink_options
-from sluice_spark.sink.outgoing import OutgoingMessage, RowPosition, UnsentRow, WriteContext, build_message
+from sluice_spark.sink.outgoing import (
+    DeduplicationIds,
+    OutgoingMessage,
+    RowPosition,
+    UnsentRow,
+    WriteContext,
+    build_message,
+)
 from sluice_spark.sink.sending import Report, send_all
 from sluice_spark.workers import run, speed_up_tasks
 
@@ -54,11 +61,9 @@ class _Writing:
         context = TaskContext.get()
         partition = context.partitionId() if context else 0
         query = context.getLocalProperty(QUERY_ID) if context else None
-        addressing = WriteContext(
-            queue_urls=self._options.queues.queue_urls,
-            deduplication=self._options.deduplication,
-            write=f"{query}/{context.getLocalProperty(BATCH_ID)}" if context and query else self._write_id,
-        )
+        write = f"{query}/{context.getLocalProperty(BATCH_ID)}" if context and query else self._write_id
+        ids = DeduplicationIds(write if self._options.deduplication == "row" else None)
+        addressing = WriteContext(queue_urls=self._options.queues.queue_urls, ids=ids)
         report = run(
             send_all(
                 _message_parts(iterator, partition, addressing),

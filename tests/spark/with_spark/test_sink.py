@@ -104,6 +104,25 @@ def test_two_writes_of_the_same_content_are_one_if_content_is_what_identifies(
     assert len(messages(sqs, "q.fifo")) == 20
 
 
+def test_two_writes_of_a_batch_to_one_fifo_queue_send_all_their_rows(
+    spark: Any, sqs: Any, queue: Callable[[str], Any], tmp_path: Path
+) -> None:
+    """Both have the batch's id and the same partitions."""
+    queue("q.fifo")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.txt").write_text("".join(f"{number:02d}\n" for number in range(80)))
+
+    def write_halves(batch: Any, _: int) -> None:
+        rows = batch.selectExpr("value body", "'g' message_group_id").coalesce(1)
+        for half in ("body < '40'", "body >= '40'"):
+            write(rows.where(half), sqs, "q.fifo")
+
+    frame = spark.readStream.text(f"{tmp_path}/in")
+    writer = frame.writeStream.option("checkpointLocation", f"{tmp_path}/c").foreachBatch(write_halves)
+    assert writer.trigger(availableNow=True).start().awaitTermination(100)
+    assert [message["Body"] for message in messages(sqs, "q.fifo")] == [f"{number:02d}" for number in range(80)]
+
+
 def test_no_key_travels_with_a_writer_or_its_answer(sqs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from pyspark.sql import Row  # noqa: PLC0415  may be missing here
     from sluice_spark.sink.options import parse_sink_options  # noqa: PLC0415  may be missing here
