@@ -88,7 +88,7 @@ class DeduplicationIds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteContext:
-    """What the rows of a task share."""
+    """Holds the queues and ids that the rows of a task share."""
 
     queue_urls: tuple[str, ...]
     ids: DeduplicationIds
