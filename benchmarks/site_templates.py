@@ -1,5 +1,7 @@
 """What a site pays for when nothing comes, counted in its templates. Empty tables, queues and buckets are free."""
 
+import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ from typing import Any
 POLLERS = 5
 LEAST_POLLERS = 2
 EVERY_MINUTE = "rate(1 minute)"
+DOCUMENT_KEY = re.compile(r'";(\w+)="')  # in an expression that finds a name in another stack's document
 RUN_WORKERS = 2  # an idle land job, and any short job, runs the driver and one executor
 Template = Mapping[str, Any]
 Numbers = Mapping[str, float]  # quantities by the names in `rest.used_in_a_month`
@@ -68,14 +71,13 @@ class SiteTemplates:
 
     def _is_fifo(self, arn: Any) -> bool | None:
         """Return whether an ARN, perhaps of another stack's queue, is a FIFO queue's; None if it isn't a queue's."""
-        match arn:
-            case str():
-                return arn.endswith(".fifo")
-            case {"Fn::GetStackOutput": {"StackName": str(stack), "OutputName": str(output)}}:
-                template = self.stacks[stack]
-                match template["Outputs"][output]["Value"]:
-                    case {"Fn::GetAtt": [str(id_), str(_)]} if template["Resources"][id_]["Type"] == "AWS::SQS::Queue":
-                        return bool(template["Resources"][id_].get("Properties", {}).get("FifoQueue"))
+        if isinstance(arn, str):
+            return arn.endswith(".fifo")
+        for logical_id in DOCUMENT_KEY.findall(json.dumps(arn)):
+            for template in self.stacks.values():
+                resource = template["Resources"].get(logical_id, {})
+                if resource.get("Type") == "AWS::SQS::Queue":
+                    return bool(resource.get("Properties", {}).get("FifoQueue"))
         return None
 
 

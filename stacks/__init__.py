@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from aws_cdk import App, CrossStackReferences, ReferenceStrength
+from aws_cdk import App
 
 # CDK leaves this id out of logical ids: https://docs.aws.amazon.com/cdk/v2/guide/identifiers.html
 # A deployed site keeps its resources if another construct of the stack creates them, because their ids don't change.
@@ -15,8 +15,4 @@ def reproducible_app(context: Mapping[str, object] | None = None, *, outdir: str
     Without arguments, the CDK command line provides the output folder and the context.
     """
     # Stack traces would contain the paths of temporary folders.
-    app = App(analytics_reporting=False, stack_traces=False, context=context, outdir=outdir)
-    # CloudFormation can't delete an export that another stack imports, so no queue could be removed. Weak references
-    # use outputs, which can be deleted.
-    CrossStackReferences.of(app).consume(ReferenceStrength.WEAK)
-    return app
+    return App(analytics_reporting=False, stack_traces=False, context=context, outdir=outdir)

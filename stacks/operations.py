@@ -2,24 +2,21 @@
 
 from collections.abc import Sequence
 
-from aws_cdk import Stack
 from constructs import Construct
 
 from sluice.constructs import Operations
+from sluice.constructs.references import ReferencedStack
 from sluice.constructs.site_construct import SiteConstruct
 from sluice.parameters import Parameters
-from sluice.stages import add_stage_prefix
 from stacks import DEFAULT_ID
 from stacks.state import StateStack
 
 
-class OperationsStack(Stack):
+class OperationsStack(ReferencedStack):
     """Stack `SluiceOperations`: construct `Operations`, which watches the other stacks' constructs."""
 
     def __init__(
         self, scope: Construct, parameters: Parameters, *, state: StateStack, watched: Sequence[SiteConstruct]
     ) -> None:
-        super().__init__(
-            scope, add_stage_prefix("SluiceOperations", parameters.stage), description="Sluice: dashboards and alarms"
-        )
+        super().__init__(scope, "SluiceOperations", parameters, description="dashboards and alarms")
         self.construct = Operations(self, DEFAULT_ID, parameters=parameters, watched=watched, topic=state.alarms_topic)

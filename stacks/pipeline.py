@@ -1,19 +1,18 @@
 """The stack of the pipeline: jobs on EMR Serverless and the function that starts them."""
 
-from aws_cdk import Stack
 from constructs import Construct
 
 from sluice.bundles.assets import Assets
 from sluice.bundles.environment import SparkAssets
 from sluice.constructs import LandingPipeline
 from sluice.constructs.pipeline import PipelineState
+from sluice.constructs.references import ReferencedStack
 from sluice.constructs.site import SiteState
 from sluice.parameters import Parameters
-from sluice.stages import add_stage_prefix
 from stacks import DEFAULT_ID
 
 
-class PipelineStack(Stack):
+class PipelineStack(ReferencedStack):
     """Stack `SluicePipeline`: construct `LandingPipeline`, with the state of stack `SluiceState`."""
 
     def __init__(
@@ -26,9 +25,7 @@ class PipelineStack(Stack):
         assets: Assets,
         spark_assets: SparkAssets,
     ) -> None:
-        super().__init__(
-            scope, add_stage_prefix("SluicePipeline", parameters.stage), description="Sluice: jobs on EMR Serverless"
-        )
+        super().__init__(scope, "SluicePipeline", parameters, description="jobs on EMR Serverless")
         self.construct = LandingPipeline(
             self,
             DEFAULT_ID,

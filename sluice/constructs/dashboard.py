@@ -23,6 +23,7 @@ from sluice.constructs.alarms import (
     own_metric,
 )
 from sluice.constructs.pipeline import LandingPipeline
+from sluice.constructs.references import import_into, read_ref
 from sluice.constructs.splitting import SplitQueues
 from sluice.constructs.watched import Watched
 from sluice.federation.bridge_provisioner import BRIDGE_QUEUE_PREFIX
@@ -51,11 +52,11 @@ SPARK_FAULTS = ("numSqsDeletionsFailed", "numRecordsInErrors")
 def draw(scope: Construct, watched: Watched, *, alarms: Sequence[cloudwatch.IAlarm]) -> cloudwatch.Dashboard:
     """Create the dashboard: alarms, then a message's path from its first queue to its table, then errors."""
     sections = [("Now", _overview(watched, alarms[:MOST_ALARMS]))]
-    if watched.rendezvous is not None:
-        sections.append(("Rendezvous", _rendezvous(watched, watched.rendezvous.offers_queue)))
+    if watched.offers_queue is not None:
+        sections.append(("Rendezvous", _rendezvous(watched, watched.offers_queue)))
     sections.append(("Queues that functions read", _queues(watched)))
     if watched.splitting is not None:
-        sections.append(("Splitting", _splitting(watched, watched.splitting.queues)))
+        sections.append(("Splitting", _splitting(watched, watched.split_queues)))
     if watched.exchange is not None:
         sections.append(("Federation", _federation(watched)))
     if watched.pipeline is not None:
@@ -142,8 +143,8 @@ def _overview(watched: Watched, alarms: Sequence[cloudwatch.IAlarm]) -> list[clo
         ),
         _value("Lambda throttles, account", all_functions("Throttles", "Sum")),
     ]
-    if watched.pipeline is not None:
-        widgets.append(_value("Oldest message to land, s", of_queue(watched.pipeline.queue, AGE, label="age")))
+    if watched.landed_queue is not None:
+        widgets.append(_value("Oldest message to land, s", of_queue(watched.landed_queue, AGE, label="age")))
     return widgets
 
 
@@ -259,16 +260,16 @@ def _federation(watched: Watched) -> list[cloudwatch.IWidget]:
 
 
 def _pipeline(watched: Watched, pipeline: LandingPipeline) -> list[cloudwatch.IWidget]:
-    stage = watched.stage
+    stage, queue = watched.stage, import_into(watched.scope, pipeline.queue)
     widgets: list[cloudwatch.IWidget] = [
         _graph(
             "Main queue: messages",
-            of_queue(pipeline.queue, VISIBLE, label="waiting"),
-            of_queue(pipeline.queue, IN_FLIGHT, label="in flight"),
+            of_queue(queue, VISIBLE, label="waiting"),
+            of_queue(queue, IN_FLIGHT, label="in flight"),
         ),
         _graph(
             "Main queue: age of the oldest, s",
-            of_queue(pipeline.queue, AGE, label="age"),
+            of_queue(queue, AGE, label="age"),
             alarms_at={"PipelineAge": watched.pipeline_age_s},
         ),
         _graph("Land job: messages per second", *(_spark(rate, stage) for rate in SPARK_RATES)),
@@ -278,7 +279,7 @@ def _pipeline(watched: Watched, pipeline: LandingPipeline) -> list[cloudwatch.IW
         ),
     ]
     if pipeline.application is not None:
-        application_id = pipeline.application.attr_application_id
+        application_id = read_ref(watched.scope, pipeline.application)
         runs = f'Namespace="AWS/EMRServerless" ApplicationId="{application_id}" MetricName='
         for title, name in (("Failed job runs", "FailedJobs"), ("Workers", "RunningWorkerCount")):
             widgets.append(_graph(title, _search(f'{runs}"{name}"', statistic="Maximum")))

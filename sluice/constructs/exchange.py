@@ -31,6 +31,7 @@ from sluice.constructs.functions import (
     queue_arn,
     trigger,
 )
+from sluice.constructs.references import import_into
 from sluice.constructs.roles import Statement, allow, event_source_mappings
 from sluice.constructs.site_construct import (
     NOTHING,
@@ -98,7 +99,7 @@ class Exchange(SiteConstruct):
         """Create all resources of federation. Without another stack's `state`, the state is created here, too."""
         super().__init__(scope, id_, parse_parameters(scope, id_, "federation", parameters, props))
         self.options = self.parameters.federation
-        self.state = state or ExchangeState.create(self, self.parameters)
+        self.state = import_into(self, state or ExchangeState.create(self, self.parameters))
         self.assets = assets or Assets(PROJECT)
         self.key_arns = [] if self.options.kms_key_arn is None else [self.options.kms_key_arn]
         self.accounts = [Aws.ACCOUNT_ID, *self.options.peer_accounts]
@@ -218,15 +219,9 @@ class Exchange(SiteConstruct):
 def _create_peer_role(construct: Exchange) -> iam.Role | None:
     """Create the role that peers in other accounts assume; None without such peers, or if queue policies allow them."""
     accounts = construct.options.peer_accounts
-    if not accounts:
+    if not accounts or construct.options.access is Access.POLICY:
         return None
     principals = [iam.AccountPrincipal(account) for account in accounts]
-    if construct.options.access is Access.POLICY:
-        for queue in construct.state.open_to_peers:
-            queue.add_to_resource_policy(
-                iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[queue.queue_arn], principals=[*principals])
-            )
-        return None
     # The name of a peer's role session is its account's id, which SQS adds to each message. So it identifies the peer.
     conditions = {
         "StringEquals": {

@@ -2,17 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 from aws_cdk import Aws, Duration, Fn
 from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from sluice.constructs import storage
 from sluice.constructs.site_construct import Home
 from sluice.parameters import Parameters
-from sluice.parameters.federation import BoundQueueParameters
+from sluice.parameters.federation import Access, BoundQueueParameters
 from sluice.parameters.values import construct_id, name_with_queue_type
 from sluice.stages import add_stage_prefix
 
@@ -42,10 +42,10 @@ class ExchangeState:
     """
 
     site: str
-    table: dynamodb.Table
-    dead_letters: sqs.Queue
-    fifo_dead_letters: sqs.Queue
-    links_queue: sqs.Queue
+    table: dynamodb.ITable
+    dead_letters: sqs.IQueue
+    fifo_dead_letters: sqs.IQueue
+    links_queue: sqs.IQueue
     ticks_queue: sqs.IQueue
     ingresses: Sequence[Ingress]
     bound: dict[str, sqs.IQueue]
@@ -94,7 +94,7 @@ class ExchangeState:
                 return sqs.Queue.from_queue_arn(scope, id_, each.existing_arn)
             return queue(id_, fifo=each.fifo, visibility=BRIDGE_TIMEOUT, users=True)
 
-        return cls(
+        state = cls(
             site=federation.tag or _default_tag(parameters.stage),
             table=storage.table(scope, "FederationTable", keep=keep),
             dead_letters=dead_letters,
@@ -123,12 +123,19 @@ class ExchangeState:
             bound={existing.name: bound(existing) for existing in federation.queues} | dict(taken),
             taken=set(taken),
         )
+        if federation.peer_accounts and federation.access is Access.POLICY:
+            peers = [iam.AccountPrincipal(account) for account in federation.peer_accounts]
+            for open_queue in state.open_to_peers:
+                resources = [open_queue.queue_arn]
+                open_queue.add_to_resource_policy(
+                    iam.PolicyStatement(actions=["sqs:SendMessage"], resources=resources, principals=[*peers])
+                )
+        return state
 
     @property
-    def open_to_peers(self) -> Sequence[sqs.Queue]:
+    def open_to_peers(self) -> Sequence[sqs.IQueue]:
         """The queues that peer sites send to."""
-        ingresses = [cast("sqs.Queue", ingress.queue) for ingress in self.ingresses if ingress.from_links]
-        return [self.links_queue, *ingresses]
+        return [self.links_queue, *(ingress.queue for ingress in self.ingresses if ingress.from_links)]
 
 
 def _default_tag(stage: str | None) -> str:

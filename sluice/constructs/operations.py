@@ -33,6 +33,7 @@ from sluice.constructs.alarms import (
     own_metric,
 )
 from sluice.constructs.dashboard import create_unanswered_metric, draw
+from sluice.constructs.references import import_into, read_ref
 from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parse_parameters
 from sluice.constructs.watched import Watched
 from sluice.errors import BadConfiguration
@@ -70,7 +71,7 @@ class Operations(SiteConstruct):
             parameters = {"budget_usd": None, "budget_daily_usd": None, **parameters}
         super().__init__(scope, id_, parse_parameters(scope, id_, "operations", parameters, props))
         self.options = self.parameters.operations
-        self.watched = Watched(watched, self.parameters)
+        self.watched = Watched(self, watched, self.parameters)
         if others := [construct for construct in watched if construct.parameters.stage != self.parameters.stage]:
             raise BadConfiguration(f"{self.node.path}: {others[0].node.path} belongs to another stage")
         self.topic = topic
@@ -92,17 +93,18 @@ class Operations(SiteConstruct):
             # The embedded cloud supports neither alarms on several metrics nor budgets.
             if not self.is_local or isinstance(rule.metric, cloudwatch.Metric):
                 construct.watch(rule)
-        if not self.is_local and self.topic is not None:
-            _create_budgets(self, self.topic)
+        topic = import_into(self, self.topic)
+        if not self.is_local and topic is not None:
+            _create_budgets(self, topic)
         watches = [watch for construct in (*self.watched.constructs, self) for watch in construct.watches]
         dead_letters, outputs = list(self.watched.dead_letters()), []
         if self.options.dashboard:
-            drawn = draw(self, self.watched, alarms=[watch.alarm for watch in watches])
+            drawn = draw(self, self.watched, alarms=import_into(self, [watch.alarm for watch in watches]))
             outputs.append(Output(name="DashboardName", value=drawn.dashboard_name))
-        if self.topic is not None:
-            _add_alarm_actions(self, self.topic, watches, merged=not self.is_local)
-            _notify_failed_runs(self, self.topic)
-            outputs.append(Output(name="AlarmTopicArn", value=self.topic.topic_arn))
+        if topic is not None:
+            _add_alarm_actions(self, topic, watches, merged=not self.is_local)
+            _notify_failed_runs(self, topic)
+            outputs.append(Output(name="AlarmTopicArn", value=topic.topic_arn))
         urls = json.dumps({queue.description: queue.queue.queue_url for queue in dead_letters}, separators=(",", ":"))
         self.home.publish(self, [*outputs, Output(name="DeadLetterUrls", value=urls)])
 
@@ -251,18 +253,18 @@ def _list_age_rules(construct: Operations) -> Iterator[Rule]:
             heading=heading,
         )
 
-    if (rendezvous := construct.watched.rendezvous) is not None:
+    if (offers_queue := construct.watched.offers_queue) is not None:
         late = "Offers wait longer for the broker than their clients do: check its throttles and errors"
-        yield rule("Offers", rendezvous.offers_queue, options.offers_age_s, late, of=Capability.RENDEZVOUS, minutes=3)
+        yield rule("Offers", offers_queue, options.offers_age_s, late, of=Capability.RENDEZVOUS, minutes=3)
     for queue in construct.watched.sources():
         text = (
             f"Queue {queue.description}: messages wait too long for the {queue.reader}: check its throttles and errors"
         )
         yield rule(queue.name, queue.queue, options.queue_age_s, text, of=queue.capability, heading=queue.heading)
-    if construct.watched.pipeline is not None:
+    if (landed_queue := construct.watched.landed_queue) is not None:
         text = "Messages wait too long for the land job: `sluice pipeline status` shows whether it runs"
         age_s = construct.watched.pipeline_age_s
-        yield rule("Pipeline", construct.watched.pipeline.queue, age_s, text, of=Capability.PIPELINE)
+        yield rule("Pipeline", landed_queue, age_s, text, of=Capability.PIPELINE)
     if (exchange := construct.watched.exchange) is None:
         return
     tag = exchange.options.tag
@@ -271,7 +273,7 @@ def _list_age_rules(construct: Operations) -> Iterator[Rule]:
         # synthesis.
         # Without `tag`, names of bridge queues contain the site's region and account, which are unknown.
         if route.src_is_local and route.src_is_queue:
-            waits = exchange.state.bound.get(route.src, route.src)
+            waits = import_into(construct, exchange.state.bound.get(route.src, route.src))
         elif route.src_is_local and tag is not None:
             waits = bridge_queue_name(tag, route, stage=construct.parameters.stage)
         else:
@@ -286,17 +288,18 @@ def _add_alarm_actions(construct: Operations, topic: sns.ITopic, watches: Sequen
 
     Composite alarms cost five times as much as others, so they are created only if there is a topic.
     """
-    action = actions.SnsAction(topic)
-    by_capability: dict[Capability, list[cloudwatch.Alarm]] = {}
+    by_capability: dict[Capability, list[cloudwatch.IAlarm]] = {}
     for watch in watches:
         if merged and watch.rule.capability is not None:
-            by_capability.setdefault(watch.rule.capability, []).append(watch.alarm)
+            by_capability.setdefault(watch.rule.capability, []).append(import_into(construct, watch.alarm))
             continue
+        action = actions.SnsAction(import_into(watch.alarm, topic))
         watch.alarm.add_alarm_action(action)
         if watch.rule.ends:
             watch.alarm.add_ok_action(action)
     for capability, alarms in by_capability.items():
         outage = composite(construct, capability, alarms, home=construct.home.name)
+        action = actions.SnsAction(topic)
         outage.add_alarm_action(action)
         outage.add_ok_action(action)
 
@@ -313,7 +316,7 @@ def _notify_failed_runs(construct: Operations, topic: sns.ITopic) -> None:
         event_pattern=events.EventPattern(
             source=["aws.emr-serverless"],
             detail_type=["EMR Serverless Job Run State Change"],
-            detail={"applicationId": [application.attr_application_id], "state": FAILED_RUNS},
+            detail={"applicationId": [read_ref(construct, application)], "state": FAILED_RUNS},
         ),
         # The topic is imported by ARN, because CDK would let rules of any account publish to a topic of this stack.
         targets=[targets.SnsTopic(sns.Topic.from_topic_arn(construct, "Told", topic.topic_arn))],

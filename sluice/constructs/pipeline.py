@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Unpack, cast
 
-from aws_cdk import ArnFormat, Aws, CfnOutput, Duration, Fn, Stack
+from aws_cdk import ArnFormat, Aws, Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_ec2 as ec2
@@ -32,6 +32,7 @@ from sluice.constructs.exchange import Exchange
 from sluice.constructs.exchange_state import ExchangeState
 from sluice.constructs.functions import Functions, add_reader, every_minute, log_group
 from sluice.constructs.network import Network, allow_endpoints, create_network
+from sluice.constructs.references import import_into
 from sluice.constructs.roles import Statement, allow, pass_role
 from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parse_parameters
 from sluice.constructs.splitting import SplitQueue, SplitQueues
@@ -73,27 +74,15 @@ class PipelineState:
     """Resources that outlive the pipeline's jobs: bucket, table and queue. The land job reads queue `main`."""
 
     main: sqs.IQueue
-    bucket: s3.Bucket
-    table: dynamodb.Table
-    bucket_output: CfnOutput | None = None
+    bucket: s3.IBucket
+    table: dynamodb.ITable
 
     @classmethod
-    def create(
-        cls, scope: Construct, parameters: Parameters, *, main: sqs.IQueue, ours: bool = False
-    ) -> "PipelineState":
-        """Create the resources in `scope`. With `ours`, the bucket's ARN is a stack output, for our other stacks."""
+    def create(cls, scope: Construct, parameters: Parameters, *, main: sqs.IQueue) -> "PipelineState":
+        """Create the resources in `scope`."""
         keep = parameters.rendezvous.keep_state
         bucket = storage.bucket(scope, "PipelineBucket", keep=keep, log_days=parameters.log_retention_days)
-        output = CfnOutput(scope, "PipelineBucketArn", value=bucket.bucket_arn) if ours else None
-        return cls(
-            main=main, bucket=bucket, table=storage.table(scope, "PipelineTable", keep=keep), bucket_output=output
-        )
-
-    def bucket_arn(self) -> str:
-        """Return the bucket's ARN; for other stacks from a named output, which suppressions of cdk-nag can refer to."""
-        if self.bucket_output is None:
-            return self.bucket.bucket_arn
-        return Fn.get_stack_output(Stack.of(self.bucket).stack_name, self.bucket_output.logical_id, Aws.REGION)
+        return cls(main=main, bucket=bucket, table=storage.table(scope, "PipelineTable", keep=keep))
 
 
 def find_landed_queue(queues: Sequence[SplitQueues], parameters: Parameters) -> sqs.IQueue | None:
@@ -143,9 +132,9 @@ class LandingPipeline(SiteConstruct):
             raise BadConfiguration(f"{self.node.path}: there is no queue for the land job: set queue")
         if state is None and main is not None:
             state = PipelineState.create(self, self.parameters, main=main)
-        self.state: PipelineState = cast("PipelineState", state)
-        self.bucket_arn = self.state.bucket_arn()
-        self.ingress = (exchange.state if isinstance(exchange, Exchange) else exchange).ingresses[0].queue
+        self.state: PipelineState = import_into(self, cast("PipelineState", state))
+        ingress = (exchange.state if isinstance(exchange, Exchange) else exchange).ingresses[0].queue
+        self.ingress = import_into(self, ingress)
         self.queue = self.state.main
         key = self.queue.encryption_master_key
         self.kms_key_arns = [*kms_key_arns, *([] if key is None else [key.key_arn])]
@@ -175,7 +164,7 @@ class LandingPipeline(SiteConstruct):
         self.home.publish(self, outputs)
 
     @property
-    def bucket(self) -> s3.Bucket:
+    def bucket(self) -> s3.IBucket:
         """The bucket of the tables and of the jobs' other files."""
         return self.state.bucket
 
@@ -204,7 +193,7 @@ def _create_emr_resources(construct: LandingPipeline, assets: Assets, spark_asse
         # The role may read only the program's objects, not the whole bucket of deployments.
         allow("s3", ["GetObject"], *(asset.bucket.arn_for_objects(asset.s3_object_key) for asset in program)),
         # https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/logging.html
-        allow("s3", ["PutObject"], f"{construct.bucket_arn}/{LOGS_PREFIX}*", wildcards=OF_FOLDERS),
+        allow("s3", ["PutObject"], f"{construct.bucket.bucket_arn}/{LOGS_PREFIX}*", wildcards=OF_FOLDERS),
         allow("logs", ["CreateLogStream", "PutLogEvents", "DescribeLogStreams"], job_logs.log_group_arn),
         allow("logs", ["DescribeLogGroups"], of_region, wildcards=OF_LOG_GROUPS),
     ]
@@ -298,7 +287,7 @@ def _create_job_role(
 
 
 def _build_job_statements(construct: LandingPipeline) -> list[Statement]:
-    bucket, listed = construct.bucket_arn, [f"{folder}{of}" for folder in JOB_FOLDERS for of in ("", "/*")]
+    bucket, listed = construct.bucket.bucket_arn, [f"{folder}{of}" for folder in JOB_FOLDERS for of in ("", "/*")]
     statements = [
         allow("sqs", QUEUE_ACTIONS, construct.queue.queue_arn),
         allow("sqs", ["SendMessage"], construct.ingress.queue_arn),  # job `replay` publishes messages

@@ -32,6 +32,7 @@ from sluice.constructs.functions import (
     trigger,
     trigger_by_stream,
 )
+from sluice.constructs.references import import_into
 from sluice.constructs.roles import Statement, acknowledge, acknowledge_wildcards, allow
 from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parse_parameters
 from sluice.errors import BadConfiguration
@@ -64,9 +65,9 @@ COUNTRIES_FILE = "countries.mmdb"  # name of the country database in the functio
 class RendezvousState:
     """Resources that outlive the rendezvous' functions: tables, the offers queue, dead letters."""
 
-    table: dynamodb.Table
-    waiting_table: dynamodb.Table
-    dead_letters: sqs.Queue
+    table: dynamodb.ITable
+    waiting_table: dynamodb.ITable
+    dead_letters: sqs.IQueue
     offers_queue: sqs.IQueue
 
     @classmethod
@@ -88,7 +89,7 @@ class RendezvousState:
             name = add_stage_prefix(rendezvous.offers_queue_name, parameters.stage)
             offers_queue = storage.queue(
                 scope,
-                unique_construct_id("OffersQueue", name),  # a changed name redeploys the stacks that read the queue
+                unique_construct_id("OffersQueue", name),
                 dead_letters=dead_letters,
                 receives=OFFER_RECEIVES,
                 visibility=storage.visibility(BROKER_TIMEOUT),
@@ -134,10 +135,9 @@ class Rendezvous(SiteConstruct):
         if exchange is None and not isinstance(parameters, Parameters):
             parameters = {"events_exchange": None, **parameters}
         super().__init__(scope, id_, parse_parameters(scope, id_, "rendezvous", parameters, props))
-        self.state = state or RendezvousState.create(self, self.parameters, offers_queue=offers_queue)
+        state = state or RendezvousState.create(self, self.parameters, offers_queue=offers_queue)
+        self.state = import_into(self, state)
         self.federation = exchange.state if isinstance(exchange, Exchange) else exchange
-        # Only the table's name is imported: a stack may have 200 outputs, and the stack of state has nearly as many.
-        self.waiting_table = dynamodb.Table.from_table_name(self, "Waiting", self.state.waiting_table.table_name)
         stage = self.parameters.stage
         self.answer_queues, self.mailboxes = (
             queue_arn(self.stack, f"{add_stage_prefix(prefix, stage)}*")
@@ -155,7 +155,7 @@ class Rendezvous(SiteConstruct):
         # Broker, client, proxy and sweeper share these settings.
         self.settings: Mapping[str, Any] = {
             "table": self.state.table.table_name,
-            "waiting_table": self.waiting_table.table_name,
+            "waiting_table": self.state.waiting_table.table_name,
             "dead_letters_url": self.state.dead_letters.queue_url,
             "stage": stage,
         }
@@ -189,7 +189,7 @@ class Rendezvous(SiteConstruct):
             "ClientUserName": self.client_user.user_name,
             "TableName": self.state.table.table_name,
             "DeadLettersUrl": self.state.dead_letters.queue_url,
-            "WaitingTableName": self.waiting_table.table_name,
+            "WaitingTableName": self.state.waiting_table.table_name,
             "SweeperFunctionName": sweeper.function_name,
         }
         self.home.publish(self, [Output(name=name, value=value) for name, value in outputs.items()])
@@ -231,7 +231,7 @@ def _create_broker(construct: Rendezvous) -> None:
         files=construct.country_files,
         allowed=[
             allow("dynamodb", ["PutItem"], state.table.table_arn),
-            allow("dynamodb", BROKER_WAITING_ACTIONS, construct.waiting_table.table_arn),
+            allow("dynamodb", BROKER_WAITING_ACTIONS, state.waiting_table.table_arn),
             allow("sqs", CONSUME_ACTIONS, state.offers_queue.queue_arn),
             _allow_run_time_queues(
                 ["SendMessage"], state.dead_letters.queue_arn, construct.answer_queues, construct.mailboxes
@@ -260,7 +260,7 @@ def _create_proxy(construct: Rendezvous) -> lambda_.FunctionUrl:
         files=construct.country_files,
         allowed=[
             allow("dynamodb", PROXY_ACTIONS, state.table.table_arn),
-            allow("dynamodb", PROXY_WAITING_ACTIONS, construct.waiting_table.table_arn),
+            allow("dynamodb", PROXY_WAITING_ACTIONS, state.waiting_table.table_arn),
             _allow_run_time_queues(["CreateQueue", "ReceiveMessage", "SendMessage"], construct.mailboxes),
             _allow_run_time_queues(["SendMessage"], construct.answer_queues),
         ],
@@ -295,7 +295,7 @@ def _create_client(construct: Rendezvous) -> lambda_.FunctionUrl:
         files=construct.country_files,
         allowed=[
             allow("dynamodb", ["PutItem", "UpdateItem"], state.table.table_arn),
-            allow("dynamodb", BROKER_WAITING_ACTIONS, construct.waiting_table.table_arn),
+            allow("dynamodb", BROKER_WAITING_ACTIONS, state.waiting_table.table_arn),
             _allow_run_time_queues(["CreateQueue", "ReceiveMessage", "SendMessage"], construct.mailboxes),
         ],
         # Anybody may call this URL at any rate, and each call takes seconds, so it doesn't share the proxies' reserve.
@@ -315,7 +315,7 @@ def _create_sweeper(construct: Rendezvous) -> lambda_.Function:
         settings=MeetingSettings(**construct.settings),
         allowed=[
             allow("dynamodb", (*SWEEP_ACTIONS, "UpdateItem"), state.table.table_arn),
-            allow("dynamodb", SWEEP_ACTIONS, construct.waiting_table.table_arn),
+            allow("dynamodb", SWEEP_ACTIONS, state.waiting_table.table_arn),
             _allow_run_time_queues(["DeleteQueue"], construct.answer_queues, construct.mailboxes),
             allow("sqs", ["SendMessage"], state.dead_letters.queue_arn),
             allow("sqs", ["GetQueueAttributes"], state.offers_queue.queue_arn, state.dead_letters.queue_arn),
@@ -329,7 +329,8 @@ def _create_sweeper(construct: Rendezvous) -> lambda_.Function:
 
 def _create_counters(construct: Rendezvous, exchange: str, federation: ExchangeState) -> None:
     state, parameters = construct.state, construct.parameters.rendezvous
-    ingress = federation.ingresses[0].queue
+    ingress = import_into(construct, federation.ingresses[0].queue)
+    federation_table = import_into(construct, federation.table)
     function = construct.functions.make(
         "counters",
         timeout=COUNTERS_TIMEOUT,
@@ -340,11 +341,11 @@ def _create_counters(construct: Rendezvous, exchange: str, federation: ExchangeS
             exchange=exchange,
             ingress_url=ingress.queue_url,
             site=federation.site,
-            federation_table=federation.table.table_name,
+            federation_table=federation_table.table_name,
         ),
         allowed=[
             allow("dynamodb", ["UpdateItem"], state.table.table_arn),
-            allow("dynamodb", ["GetItem", "Query"], federation.table.table_arn),
+            allow("dynamodb", ["GetItem", "Query"], federation_table.table_arn),
             allow("dynamodb", STREAM_ACTIONS, state.stream_arn),
             allow("dynamodb", ["ListStreams"], "*", wildcards="Lambda's call for streams takes no resource."),
             allow("sqs", ["SendMessage"], ingress.queue_arn, state.dead_letters.queue_arn),

@@ -35,9 +35,8 @@ class SiteState:
         parameters: Parameters,
         *,
         offers_queue: sqs.IQueue | None = None,
-        ours: bool = False,
     ) -> "SiteState":
-        """Create the resources in `scope`. `ours` means that the functions are in other stacks, which may be older."""
+        """Create the resources in `scope`."""
         rendezvous = RendezvousState.create(scope, parameters, offers_queue=offers_queue)
         splitting = SplittingState.create(scope, parameters)
         # An exchange sends to a split queue's source, so that sessions get their messages before the deployed consumer.
@@ -47,7 +46,7 @@ class SiteState:
             rendezvous=rendezvous,
             splitting=splitting,
             exchange=ExchangeState.create(scope, parameters, taken=taken),
-            pipeline=None if main is None else PipelineState.create(scope, parameters, main=main, ours=ours),
+            pipeline=None if main is None else PipelineState.create(scope, parameters, main=main),
         )
 
 

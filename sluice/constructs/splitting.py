@@ -32,6 +32,7 @@ from sluice.constructs.functions import (
     queue_arn,
     trigger,
 )
+from sluice.constructs.references import import_into
 from sluice.constructs.roles import Statement, allow
 from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parse_parameters, path
 from sluice.errors import BadConfiguration
@@ -134,8 +135,8 @@ class SplitQueues:
 class SplittingState:
     """Resources that outlive the functions: the registry's table, the queue between the functions, dead letters."""
 
-    table: dynamodb.Table
-    dead_letters: sqs.Queue
+    table: dynamodb.ITable
+    dead_letters: sqs.IQueue
     control_queue: sqs.IQueue
     queues: list[SplitQueues] = field(default_factory=list)
 
@@ -185,7 +186,7 @@ class Splitting(SiteConstruct):
         if not isinstance(parameters, Parameters):
             parameters = {"queues": (), **parameters}
         super().__init__(scope, id_, parse_parameters(scope, id_, "splitting", parameters, props))
-        self.state = state or SplittingState.create(self, self.parameters)
+        self.state = import_into(self, state or SplittingState.create(self, self.parameters))
         self.assets = assets or Assets(PROJECT)
         self.key_arns = list(self.parameters.splitting.kms_key_arns)
         self.temporary_queues = queue_arn(self.stack, f"{add_stage_prefix(TEMPORARY_PREFIX, self.parameters.stage)}*")

@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from aws_cdk import aws_sqs as sqs
+from constructs import Construct
 
 from sluice.constructs.alarms import DEAD_LETTERS, Capability
 from sluice.constructs.exchange import Exchange
 from sluice.constructs.pipeline import LandingPipeline
+from sluice.constructs.references import import_into
 from sluice.constructs.rendezvous import Rendezvous
 from sluice.constructs.site_construct import SiteConstruct
-from sluice.constructs.splitting import Splitting
+from sluice.constructs.splitting import SplitQueues, Splitting
 from sluice.constructs.storage import LONGEST
 from sluice.parameters import Parameters
 
@@ -33,12 +35,16 @@ class WatchedQueue:
 
 
 class Watched:
-    """The constructs of one site, with the parameters of operations. A capability that the site lacks is None."""
+    """The constructs of one site, with the parameters of operations. A capability that the site lacks is None.
 
-    def __init__(self, constructs: Sequence[SiteConstruct], parameters: Parameters) -> None:
+    Queues are for use in the stack of `scope`, which has their alarms.
+    """
+
+    def __init__(self, scope: Construct, constructs: Sequence[SiteConstruct], parameters: Parameters) -> None:
         def find(kind: type[C]) -> C | None:
             return next((construct for construct in constructs if isinstance(construct, kind)), None)
 
+        self.scope = scope
         self.constructs = constructs
         self.stage = parameters.stage
         self.options = parameters.operations
@@ -46,9 +52,16 @@ class Watched:
         self.splitting = find(Splitting)
         self.exchange = find(Exchange)
         self.pipeline = find(LandingPipeline)
+        self.offers_queue = None if self.rendezvous is None else import_into(scope, self.rendezvous.offers_queue)
+        self.landed_queue = None if self.pipeline is None else import_into(scope, self.pipeline.queue)
         is_streaming = self.pipeline is not None and self.pipeline.options.streaming
         # The alarm threshold for the age of the oldest message in the land job's queue, in seconds.
         self.pipeline_age_s = self.options.pipeline_age_s if is_streaming else UNSTREAMED_AGE_S
+
+    @property
+    def split_queues(self) -> Sequence[SplitQueues]:
+        """The split queues, of which constructs may add more until they are finished."""
+        return [] if self.splitting is None else import_into(self.scope, list(self.splitting.queues))
 
     def sources(self) -> Iterator[WatchedQueue]:
         """List the source and ingress queues. The offers queue has a separate alarm rule.
@@ -56,12 +69,12 @@ class Watched:
         Queues between functions are covered by alarms on the functions' errors and throttles. Re-pointed consumers read
         the source queue while it is not split.
         """
-        for queues in [] if self.splitting is None else self.splitting.queues:
+        for queues in self.split_queues:
             description, reader = f"source of {queues.parameters.queue_id}", "function" if queues.main else "consumer"
             yield WatchedQueue(
                 f"{queues.id}Source", queues.source, description, Capability.SPLITTING, "SourceAge", reader
             )
-        for ingress in [] if self.exchange is None else self.exchange.state.ingresses:
+        for ingress in [] if self.exchange is None else import_into(self.scope, list(self.exchange.state.ingresses)):
             publisher = ingress.exchange or ("of links" if ingress.from_links else "of publishers")
             description = f"ingress {publisher}{', FIFO' if ingress.fifo else ''}"
             yield WatchedQueue(ingress.id, ingress.queue, description, Capability.FEDERATION, "IngressAge")
@@ -75,7 +88,7 @@ class Watched:
             listed.append(("Splitting", self.splitting.state.dead_letters, "dead letters of splitting"))
             listed += [
                 (queues.id, queues.dead_letters, f"dead letters of {queues.parameters.queue_id}")
-                for queues in self.splitting.queues
+                for queues in self.split_queues
                 if queues.dead_letters is not None
             ]
         if self.exchange is not None:
@@ -83,4 +96,5 @@ class Watched:
             listed.append(("Federation", state.dead_letters, "dead letters of federation"))
             listed.append(("FederationFifo", state.fifo_dead_letters, "dead letters of federation, FIFO"))
         for prefix, queue, description in listed:
-            yield WatchedQueue(f"{prefix}{DEAD_LETTERS}", queue, description, None, DEAD_LETTERS)
+            imported = import_into(self.scope, queue)
+            yield WatchedQueue(f"{prefix}{DEAD_LETTERS}", imported, description, None, DEAD_LETTERS)

@@ -115,7 +115,7 @@ EVERY_COMMAND = Row(
     ("every command",), (_grant("cloudformation:DescribeStacks", STACKS), _grant("ssm:GetParametersByPath", OUTPUTS))
 )
 # The role with which CloudFormation creates the stacks. Its permissions for IAM are limited by names, because it could
-# otherwise make itself an administrator. Fn::GetStackOutput calls DescribeStacks.
+# otherwise make itself an administrator. `ssm:GetParameters` reads the names that stacks give each other.
 EXECUTION_ROLE = "execution role"
 DEPLOYED_SERVICES = (
     *("lambda", "sqs", "dynamodb", "s3", "logs", "events", "cloudwatch", "sns", "ssm", "budgets"),
@@ -124,7 +124,6 @@ DEPLOYED_SERVICES = (
 DEPLOYMENT = Row(
     (EXECUTION_ROLE,),
     (
-        _grant("cloudformation:DescribeStacks", STACKS),
         _grant(
             "iam:*",
             Resource(

@@ -142,11 +142,7 @@ def unique_construct_id(kind: str, name: str) -> str:
 
 
 def name_with_queue_type(name: str, *, fifo: bool) -> str:
-    """Mark the names of FIFO queues, so that a queue of the other type gets another construct id.
-
-    A stack refers to another stack's outputs by name. With the same id, its template would not change, and it would not
-    be deployed again to read the replacement queue.
-    """
+    """Mark the names of FIFO queues, so that a queue of the other type gets another construct id."""
     return f"{name}.fifo" if fifo else name
 
 

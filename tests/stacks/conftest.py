@@ -59,6 +59,14 @@ OTHERWISE: Mapping[str, object] = {
 os.environ["CDK_VALIDATION"] = "false"
 
 
+def find_referred(value: object) -> str | None:
+    """The logical id of another stack's resource that an expression finds in that stack's document, as its `Ref`."""
+    match value:
+        case {"Fn::Select": [0, {"Fn::Split": [";", {"Fn::Select": [1, {"Fn::Split": [str(key), {"Ref": str()}]}]}]}]}:
+            return key.removeprefix(";").removesuffix("=")
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Templates:
     """The templates of one synth."""

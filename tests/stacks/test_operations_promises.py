@@ -10,8 +10,9 @@ import pytest
 
 from sluice.errors import BadParameter
 from sluice.parameters import Parameters
-from tests.stacks.conftest import CONTEXT, Resource, Templates
-from tests.stacks.test_promises import of_output, physical_names, readable
+from tests.stacks.conftest import CONTEXT, Resource, Templates, find_referred
+from tests.stacks.test_promises import physical_names, readable
+from tests.stacks.test_promises import text as plain_text
 
 Synth = Callable[..., Templates]
 
@@ -41,10 +42,7 @@ def queue_of(alarm: Resource) -> str:
     return named(dimension["Value"])
 
 
-def named(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return of_output(value["Fn::GetStackOutput"]["OutputName"].replace("QueueName", "Arn")).removesuffix(".Arn")
+named = plain_text  # what another stack has by the name of its construct
 
 
 def text(value: Any) -> str:
@@ -54,8 +52,10 @@ def text(value: Any) -> str:
             return value
         case {"Fn::Join": [str(), [*parts]]}:
             return "".join(text(part) for part in parts)
-        case {"Fn::GetStackOutput": {"OutputName": str(output)}}:
-            return f"<{output}>"
+        case {"Fn::Select": [4, {"Fn::Split": ["/", url]}]}:
+            return text(url)
+        case {"Fn::Select": _} if (id_ := find_referred(value)) is not None:
+            return f"<{id_}>"
         case {"Ref": str(name)} | {"Fn::GetAtt": [str(name), "Arn"]}:
             return f"<{name}>"
     raise AssertionError(f"no reading for {value}")
@@ -91,7 +91,7 @@ def test_every_queue_that_users_and_peers_send_to_has_an_alarm_for_its_oldest_me
     read = set()
     for stack in (templates.rendezvous, templates.splitting, templates.federation):
         for trigger in resources(stack, "AWS::Lambda::EventSourceMapping").values():
-            read.add(of_output(trigger["EventSourceArn"]["Fn::GetStackOutput"]["OutputName"]).removesuffix(".Arn"))
+            read.add(plain_text(trigger["EventSourceArn"]).removesuffix(".Arn"))
     stream = "Table.StreamArn"
     assert read >= INTERNAL
     assert found == read - INTERNAL - {stream} | {"SplitpipelineMain"}  # and the queue that the land job reads
@@ -289,10 +289,7 @@ def parts(outage: Resource) -> set[str]:
     """The ids of the alarms that it is made of."""
     rule = text(outage["AlarmRule"])
     assert re.fullmatch(r'ALARM\("<\w+>"\)( OR ALARM\("<\w+>"\))*', rule), rule
-    found = (
-        re.fullmatch(r"(?:PublishOutputRef)?(\w+?Alarm[0-9A-F]{8})\w*", id_) for id_ in re.findall(r"<(\w+)>", rule)
-    )
-    return {each[1] for each in found if each}
+    return set(re.findall(r"<(\w+)>", rule))
 
 
 def test_an_outage_is_one_mail_that_names_the_capability(called: Templates) -> None:
@@ -304,7 +301,7 @@ def test_an_outage_is_one_mail_that_names_the_capability(called: Templates) -> N
     for outage in found.values():
         for actions in (outage["AlarmActions"], outage["OKActions"]):
             [action] = actions
-            assert topic in action["Fn::GetStackOutput"]["OutputName"]
+            assert find_referred(action) == topic
     named = {re.sub("Alarm[0-9A-F]{8}$", "", id_) for id_ in parts(found["Pipeline"])}
     assert named == {"StreamsDown", "JobsFailed", "PipelineErrors", "PipelineAge"}
     every = {
@@ -396,7 +393,7 @@ def test_each_failed_run_of_our_application_is_told(called: Templates) -> None:
         ["EMR Serverless Job Run State Change"],
     )
     [application] = pattern["detail"]["applicationId"]
-    assert application["Fn::GetStackOutput"]["StackName"] == "SluicePipeline"
+    assert find_referred(application) == "Application"
     assert pattern["detail"]["state"] == ["FAILED"]
     assert len(rule["Targets"]) == 1
 

@@ -16,7 +16,7 @@ from sluice.rendezvous.settings import BrokerSettings, CountersSettings, Meeting
 from sluice.settings import Settings
 from sluice.splitting.settings import ControlSettings, SplitterSettings
 from stacks import reproducible_app
-from tests.stacks.conftest import CONTEXT, Resource, Templates
+from tests.stacks.conftest import CONTEXT, Resource, Templates, find_referred
 
 Synth = Callable[..., Templates]
 
@@ -31,24 +31,33 @@ CONSUME = {
 HERE = "arn:{AWS::Partition}:sqs:{AWS::Region}:{AWS::AccountId}:"
 ANSWERS, MAILBOXES = HERE + "snowflake-client-*", HERE + "sluice-mailbox-*"
 INGRESS = "FederationIngress.Arn"
-WAITING_TABLE = "arn:{AWS::Partition}:dynamodb:{AWS::Region}:{AWS::AccountId}:table/WaitingTable"
+WAITING_TABLE = "WaitingTable.Arn"
 MEETING_VARIABLES = {"WAITING_TABLE"}
 ADOPTED = "arn:aws:sqs:eu-central-1:123456789012:their-offers"
 
 
-def text(value: Any) -> str:
-    """What a value of a template says, for a reader: imports by what they import."""
+# The ARN of another stack's resource, made of what that stack's document says.
+FOREIGN_ARN = re.compile(
+    r"arn:\{AWS::Partition\}:(?:sqs|dynamodb|s3):(?:\{AWS::Region\})?:(?:\{AWS::AccountId\})?:(?:table/)?(\w+)"
+)
+
+
+def text(value: Any) -> str:  # noqa: PLR0911 - one case an expression
+    """What a value of a template says, for a reader: what another stack has as if it were this one's."""
     match value:
         case str():
             return value
         case {"Fn::Join": [str(separator), [*parts]]}:
-            return separator.join(text(part) for part in parts)
+            joined = separator.join(text(part) for part in parts)
+            return FOREIGN_ARN.sub(r"\1.Arn", joined) if '";' in json.dumps(parts) else joined
         case {"Ref": str(name)}:
             return f"{{{name}}}"
         case {"Fn::GetAtt": [str(id_), str(attribute)]}:
             return f"{readable(id_)}.{attribute}"
-        case {"Fn::GetStackOutput": {"OutputName": str(output)}}:
-            return of_output(output)
+        case {"Fn::Select": [4, {"Fn::Split": ["/", url]}]}:  # of a queue, which is called so
+            return text(url)
+        case {"Fn::Select": _}:
+            return re.sub("Stream$", ".StreamArn", readable(find_referred(value) or ""))
         case {"Fn::Sub": str(pattern)}:
             return pattern
     raise AssertionError(f"no reading for {value}")
@@ -74,19 +83,9 @@ def told(template: Resource, function: str, type_: type[S]) -> S:
     return type_.read(variables, lambda names: "".join(parameters[name] for name in names))
 
 
-def of_output(output: str) -> str:
-    """`PublishOutputFnGetAttTable0123ABCDArn…` is `Table.Arn`, and the same with `Ref` is `Table`."""
-    found = re.search(
-        r"PublishOutput(?P<how>FnGetAtt|Ref)(?P<name>\w+?)[0-9A-F]{8}(?:[0-9A-F]{8}$|(?P<of>Stream)?Arn|$)", output
-    )
-    assert found, output
-    name = readable(found["name"])
-    return f"{name}.{found['of'] or ''}Arn" if found["how"] == "FnGetAtt" else name
-
-
 def readable(id_: str) -> str:
     """A logical id without what CDK adds, and without the hash of a name."""
-    return re.sub("[0-9a-f]{8}(?=[A-Z]|$)", "", re.sub("[0-9A-F]{8}$", "", id_))
+    return re.sub("[0-9a-f]{8}(?=[A-Z]|$)", "", re.sub("[0-9A-F]{8}(?=$|Stream$)", "", id_))
 
 
 def listed(value: Any) -> list[Any]:

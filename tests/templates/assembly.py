@@ -1,5 +1,6 @@
 """One synth's templates, and what their expressions come to once they are deployed: with names as long as AWS's are."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -28,7 +29,7 @@ LONGEST_NAMES = {
     "AWS::SQS::Queue": 80,
 }
 LONGEST_NAME = 255
-EXPRESSIONS = {"Ref", "Fn::GetAtt", "Fn::GetStackOutput", "Fn::Join", "Fn::Sub"}
+EXPRESSIONS = {"Ref", "Fn::GetAtt", "Fn::Join", "Fn::Select", "Fn::Sub"}
 NAME_PROPERTIES = ("QueueName", "DashboardName", "Name")
 REGIONAL = f"{REGION}:{ACCOUNT}:"
 ARNS = {
@@ -47,7 +48,8 @@ ARNS = {
 }
 
 
-Read = tuple[str, str]  # an output, by its stack and name
+Id = tuple[str, str]  # stack and logical id
+DOCUMENT_KEY = re.compile(r'";(\w+?)(?:Stream)?="')  # in an expression that finds a name in another stack's document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,17 +92,18 @@ class Assembly:
         return Resource(stack=stack, id=id_, type=made["Type"], properties=made.get("Properties", {}), kept=kept)
 
     @cached_property
-    def outputs(self) -> Mapping[Read, Any]:
-        """Their values."""
-        return {
-            (stack, name): output["Value"]
-            for stack, template in self.stacks.items()
-            for name, output in template.get("Outputs", {}).items()
-        }
+    def parameters(self) -> Mapping[str, Resource]:
+        """Those of Systems Manager, by their names."""
+        return {each.properties["Name"]: each for each in self.resources("AWS::SSM::Parameter")}
+
+    def read_by(self, stack: str) -> set[Id]:
+        """The resources of other stacks that a stack's template refers to."""
+        keys = set(DOCUMENT_KEY.findall(json.dumps(self.stacks[stack])))
+        return {(other, id_) for other, template in self.stacks.items() for id_ in keys & template["Resources"].keys()}
 
     def stored(self, names: Sequence[str]) -> str:
         """What the parameters with these names hold together."""
-        made = {each.properties["Name"]: each for each in self.resources("AWS::SSM::Parameter")}
+        made = self.parameters
         return "".join(self.text(made[name].stack, made[name].properties["Value"]) for name in names)
 
     def text(self, stack: str, value: Any) -> str:  # noqa: PLR0911 - one case an expression
@@ -108,6 +111,8 @@ class Assembly:
         match value:
             case str():
                 return value
+            case {"Ref": str(name)} if name in self.stacks[stack].get("Parameters", {}):
+                return self.stored([self.stacks[stack]["Parameters"][name]["Default"]])
             case {"Ref": str(name)}:
                 return PSEUDO[name] if name in PSEUDO else _referred(self.resource(stack, name))
             case {"Fn::GetAtt": [str(id_), str(attribute)]}:
@@ -118,8 +123,8 @@ class Assembly:
                 return separator.join(self.text(stack, split).split(by))
             case {"Fn::Sub": str(pattern)}:
                 return re.sub(r"\$\{([^}]+)\}", lambda found: PSEUDO[found[1]], pattern)
-            case {"Fn::GetStackOutput": {"StackName": str(other), "OutputName": str(name)}}:
-                return self.text(other, self.outputs[other, name])
+            case {"Fn::Select": [int(place), {"Fn::Split": [str(by), split]}]}:
+                return self.text(stack, split).split(by)[place]
         raise AssertionError(f"no reading for {value}")
 
     def plain(self, stack: str, value: Any) -> Any:

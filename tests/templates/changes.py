@@ -17,7 +17,7 @@ from sluice.federation.settings import ExchangeSettings, LinksSettings
 from sluice.pipeline.settings import JobsSettings
 from sluice.settings import Settings
 from sluice.splitting.settings import SplitterSettings
-from tests.templates.assembly import REGION, Assembly, Read, Resource, physical_name
+from tests.templates.assembly import REGION, Assembly, Id, Resource, physical_name
 
 # What holds something, or has a name or a secret that others know.
 STATEFUL = (
@@ -36,7 +36,6 @@ LEFT = "left behind"  # kept, and nobody's: no stack has it any more
 HASH = re.compile(r"[0-9A-F]{8}$")  # what CDK adds to the ids of most constructs
 
 S = TypeVar("S", bound=Settings)
-Id = tuple[str, str]  # stack and logical id
 
 
 @dataclass(frozen=True)
@@ -59,15 +58,17 @@ class Change:
 
     @cached_property
     def unheard_of(self) -> Mapping[str, list[str]]:
-        """What is replaced, and the stacks that go on with what was: their templates don't differ, so they stay."""
+        """What is replaced, and the stacks that go on with what was: they aren't deployed again.
+
+        CDK's command line deploys a stack whose template differs, or that has a parameter of Systems Manager.
+        """
         names = held(self.before)
         readers: defaultdict[str, set[str]] = defaultdict(set)
         for reader, template in self.before.stacks.items():
-            if template != self.after.stacks.get(reader):
+            if template != self.after.stacks.get(reader) or _is_always_deployed(template):
                 continue
-            for stack, output in read_outputs(template):
-                id_ = stack, _referred(self.before.outputs[stack, output])
-                if id_[1] in self.after.stacks[stack]["Resources"] and self._is_replaced(id_):
+            for id_ in self.before.read_by(reader):
+                if id_[1] in self.after.stacks[id_[0]]["Resources"] and self._is_replaced(id_):
                     readers[names.get(id_, _construct(id_[1]))].add(reader)
         return {name: sorted(stacks) for name, stacks in readers.items()}
 
@@ -91,18 +92,6 @@ def held(assembly: Assembly) -> Mapping[Id, str]:
         (each.stack, each.id): called.get(physical_name(each), _construct(each.id))
         for each in assembly.resources(*STATEFUL)
     }
-
-
-def read_outputs(node: Any) -> set[Read]:
-    """The outputs of other stacks that a template, or a part of it, reads."""
-    match node:
-        case {"Fn::GetStackOutput": {"StackName": str(stack), "OutputName": str(output)}}:
-            return {(stack, output)}
-        case dict():
-            return set[Read]().union(*map(read_outputs, node.values()))
-        case list():
-            return set[Read]().union(*map(read_outputs, node))
-    return set()
 
 
 def fixed_properties(type_: str) -> list[list[str]]:
@@ -159,12 +148,13 @@ def _settings(assembly: Assembly, function: str, type_: type[S]) -> list[S]:
     ]
 
 
-def _referred(value: Mapping[str, Any]) -> str:
-    """The logical id that an export's value is of."""
-    match value:
-        case {"Ref": str(id_)} | {"Fn::GetAtt": [str(id_), _]}:
-            return id_
-    raise AssertionError(f"no reading for {value}")
+def _is_always_deployed(template: Mapping[str, Any]) -> bool:
+    """As CDK's command line says whether it has parameters whose values may have changed."""
+    parameters = template.get("Parameters", {}).values()
+    return any(
+        each["Type"].startswith("AWS::SSM::Parameter::") and "[cdk:skip]" not in each.get("Description", "")
+        for each in parameters
+    )
 
 
 def _at(assembly: Assembly, resource: Resource, path: list[str]) -> Any:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from tests.templates.assembly import Assembly
 from tests.templates.changes import Change
 
@@ -12,21 +14,27 @@ NAMES = ("Source0", "Main0", "Source1", "Main1")
 FOUR = dict.fromkeys(NAMES, STANDARD)
 
 
-def deployed(queues: Mapping[str, Any], *split: str) -> Assembly:
-    """A stack with queues, whose names are its outputs, and one that splits them: who, by place."""
-    outputs = {name: {"Value": {"Fn::GetAtt": [f"{name}{SUFFIX}", "QueueName"]}} for name in queues}
-    state = {"Resources": {f"{name}{SUFFIX}": queue for name, queue in queues.items()}, "Outputs": outputs}
+def deployed(queues: Mapping[str, Any], *split: str, described: str = "") -> Assembly:
+    """A stack with queues, whose names are in its document, and one that splits them: who, by place."""
+    ids = {f"{name}{SUFFIX}": queue for name, queue in queues.items()}
+    entries = [part for id_ in ids for part in (f";{id_}=", {"Fn::GetAtt": [id_, "QueueName"]})]
+    document = {"Name": "/State/names/0", "Value": {"Fn::Join": ["", [*entries, ";"]]}}
+    state = {"Resources": {**ids, "Names": {"Type": "AWS::SSM::Parameter", "Properties": document}}}
+    read = {"Type": "AWS::SSM::Parameter::Value<String>", "Default": "/State/names/0", "Description": described}
     function = {"Type": "AWS::Lambda::Function", "Properties": {"Environment": {"Variables": told(*split)}}}
-    return Assembly({"State": state, "Splitting": {"Resources": {f"Splitter{SUFFIX}": function}}})
+    splitting = {"Parameters": {"Document": read}, "Resources": {f"Splitter{SUFFIX}": function}}
+    return Assembly({"State": state, "Splitting": splitting})
+
+
+def found_in_document(id_: str) -> Mapping[str, Any]:
+    after = {"Fn::Select": [1, {"Fn::Split": [f";{id_}=", {"Ref": "Document"}]}]}
+    return {"Fn::Select": [0, {"Fn::Split": [";", after]}]}
 
 
 def told(*split: str) -> Mapping[str, Any]:
     parts: list[object] = ["["]
     for place, queue_id in enumerate(split):
-        source, main = (
-            {"Fn::GetStackOutput": {"StackName": "State", "OutputName": f"{role}{place}"}}
-            for role in ("Source", "Main")
-        )
+        source, main = (found_in_document(f"{role}{place}{SUFFIX}") for role in ("Source", "Main"))
         parts += ["," if place else "", f'{{"queue_id":"{queue_id}","source":"', source, '","main":"', main, '"}']
     queues = {"Fn::Join": ["", [*parts, "]"]]}
     return {"TABLE": "t", "DEAD_LETTERS_URL": "d", "CONTROL_QUEUE_URL": "c", "SPLIT_QUEUES": queues}
@@ -61,11 +69,20 @@ def test_what_comes_is_new_and_changes_nothing_else() -> None:
     assert change.unheard_of == {}
 
 
-def test_a_property_that_cannot_be_changed_takes_another_queue() -> None:
-    before = deployed(with_properties("Source0", QueueName="one"), "orders", "parcels")
-    change = Change(before, deployed(with_properties("Source0", QueueName="other"), "orders", "parcels"))
+@pytest.mark.parametrize(
+    ("described", "unheard_of"),
+    [("", {}), ("a value that CDK reads once [cdk:skip]", {"source of orders": ["Splitting"]})],
+)
+def test_a_property_that_cannot_be_changed_takes_another_queue(
+    described: str, unheard_of: Mapping[str, list[str]]
+) -> None:
+    before, after = (
+        deployed(with_properties("Source0", QueueName=name), "orders", "parcels", described=described)
+        for name in ("one", "other")
+    )
+    change = Change(before, after)
     assert change.contents == {"source of orders": "lost"}
-    assert change.unheard_of == {"source of orders": ["Splitting"]}
+    assert change.unheard_of == unheard_of
 
 
 def test_a_property_that_can_be_changed_changes_nothing_that_is_stored() -> None:

@@ -1,6 +1,7 @@
 """What AWS takes no more of, measured as it would be deployed: with names as long as CloudFormation gives them."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -22,6 +23,9 @@ RULE_CHARACTERS = 10_240
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-policies.html
 QUEUE_POLICY: Mapping[str, int] = {"bytes": 8_192, "conditions": 10, "principals": 50, "statements": 20}
 ENDPOINT_CHARACTERS = 20_480  # https://docs.aws.amazon.com/vpc/latest/privatelink/vpc-limits-endpoints.html
+
+
+BOOTSTRAP = "BootstrapVersion"
 
 
 def compact(value: Any) -> str:
@@ -126,6 +130,28 @@ def test_event_source_mappings_have_properties_that_fit_together(assemblies: Ass
     }
     assert faults
     assert {name: fault for name, fault in faults.items() if fault is not None} == {}
+
+
+def look_ups(assembly: Assembly) -> Mapping[str, int]:
+    """How many values CloudFormation asks for to deploy each stack, besides the version that CDK looks at."""
+    read = {
+        stack: [name for name, each in template["Parameters"].items() if "SSM" in each["Type"] and name != BOOTSTRAP]
+        for stack, template in assembly.stacks.items()
+    }
+    return {stack: len(names) for stack, names in read.items() if names}
+
+
+def test_each_stack_reads_one_document_of_the_stack_of_state(assemblies: Assemblies) -> None:
+    readers = ("Federation", "Operations", "Pipeline", "Rendezvous", "Splitting")
+    assert look_ups(assemblies(DEFAULTS)) == {f"Sluice{name}": 1 for name in readers}
+
+
+@pytest.mark.parametrize("given", SETS, ids=lambda given: given.name)
+def test_look_ups_are_a_handful(assemblies: Assemblies, given: ParameterSet) -> None:
+    """However much a site has: names in templates that AWS would ask for one by one are none."""
+    assembly = assemblies(given)
+    assert max(look_ups(assembly).values()) <= 10
+    assert not re.search(r"Fn::GetStackOutput|Fn::ImportValue|\{\{resolve:", json.dumps(assembly.stacks))
 
 
 def test_roles_that_name_much_have_policies_beside_their_own(assemblies: Assemblies) -> None:
