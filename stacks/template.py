@@ -19,6 +19,7 @@ from aws_cdk import aws_sns as sns
 from cdk_nag import AwsSolutionsChecks
 from constructs import Construct
 
+from sluice.building.project import PROJECT
 from sluice.constructs import Site
 from sluice.parameters import LogLevel, Parameters, parameter_schemas
 from stacks import reproducible_app
@@ -35,6 +36,15 @@ aws cloudformation deploy --stack-name Sluice --template-file sluice.template.js
 
 The bucket is in the region of the stack.
 The topic's policy lets `cloudwatch.amazonaws.com` and `events.amazonaws.com` publish.
+
+No account was looked at, so check yours:
+
+- Lambda's quota of concurrent executions: unless `proxy_max_concurrency` and `client_max_concurrency` in cdk.json
+  reserve some of it, a flood of requests to the broker's URL can stop all functions of the account in the region.
+  AWS refuses to reserve the last 100. Set `account_concurrency` to the quota.
+- The region needs URLs for Lambda functions, EMR Serverless with release `pipeline.release_label`, and room for a VPC.
+
+`sluice deploy`, in place of this template, checks and sets these itself.
 """
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip archive can store
 
@@ -99,5 +109,11 @@ def write(folder: Path, context: Mapping[str, object] | None = None) -> None:
     (folder / "README.md").write_text(README)
 
 
+def main(folder: Path) -> None:
+    """Write the files with cdk.json's parameters, and print the instructions."""
+    write(folder, json.loads((PROJECT.workspace / "cdk.json").read_text())["context"])
+    sys.stdout.write(f"{folder / 'README.md'}:\n\n{README}")
+
+
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    main(Path(sys.argv[1]))

@@ -33,6 +33,7 @@ from sluice.operator.accounts import (
     Concurrency,
     check_emr,
     check_function_urls,
+    check_release,
     check_vpcs,
 )
 from sluice.operator.deployments import (
@@ -235,12 +236,15 @@ def check_account(
 ) -> None:
     """Raise `AccountLacks` if the account or the region lacks what the stacks need; with `force` only say so."""
     pipeline = read_parameters(context).pipeline
-    checks: list[Callable[[Connection], None]] = [check_function_urls]
+    checks: list[Callable[[Connection], str | None]] = [check_function_urls]
     if add_stage_prefix(PIPELINE_STACK, connection.stage) in templates:
-        checks += [partial(check_emr, worker_vcpu=pipeline.worker_vcpu), *([] if pipeline.vpc_id else [check_vpcs])]
+        checks.append(partial(check_emr, worker_vcpu=pipeline.worker_vcpu))
+        checks.append(partial(check_release, release_label=pipeline.release_label))
+        checks += [] if pipeline.vpc_id else [check_vpcs]
     for check in checks:
         try:
-            check(connection)
+            if note := check(connection):
+                print_note(note)
         except CallFailed as error:
             print_note(f"not checked: {error}")
         except AccountLacks as lack:

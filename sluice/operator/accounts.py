@@ -115,6 +115,22 @@ def check_emr(connection: Connection, *, worker_vcpu: int) -> None:
         )
 
 
+def check_release(connection: Connection, *, release_label: str) -> str | None:
+    """Return a note if EMR doesn't list the release in the region, and None if it does. Raises `CallFailed`.
+
+    The note stops no deployment: EMR Serverless can't list its releases, and EMR doesn't promise to list all of them.
+    https://docs.aws.amazon.com/emr/latest/APIReference/API_ListReleaseLabels.html
+    """
+    with calls("ListReleaseLabels"):
+        response = connection.client("emr").list_release_labels(Filters={"Prefix": release_label})
+    if release_label in response.get("ReleaseLabels", []):
+        return None
+    return (
+        f"EMR doesn't list the release {release_label} in {connection.region}: if EMR Serverless refuses it, too, "
+        "SluicePipeline fails; then set sluice.pipeline.release_label"
+    )
+
+
 def check_vpcs(connection: Connection) -> None:
     """Raise `AccountLacks` if the region has as many VPCs as it may have, and `CallFailed`."""
     quota = _fetch_quota(connection, "vpc", VPCS)

@@ -173,6 +173,7 @@ ROWS = (
             _grant("servicequotas:ListServiceQuotas", ANY),
             _grant("ec2:DescribeVpcs", ANY),
             _grant("emr-serverless:ListApplications", ANY),
+            _grant("elasticmapreduce:ListReleaseLabels", ANY),
         ),
     ),
     Row(

@@ -59,9 +59,8 @@ class RendezvousParameters(Model):
     broker_max_concurrency: v.Concurrency = param(10, "Most concurrent executions of the broker function")
     proxy_max_concurrency: v.ReservedConcurrency | None = param(
         None,
-        "Concurrent executions reserved for the proxy function, which is also its limit, so that a flood of polls "
-        "cannot starve other functions. AWS requires that 100 of the account's stay unreserved. Null: no "
-        "reservation and no limit, but `sluice deploy` [reserves what the account allows](deploy.md#new-accounts)",
+        "Concurrent executions reserved for the proxy function, which is also its limit. Null: none, but `sluice "
+        "deploy` [reserves what the account allows](deploy.md#new-accounts)",
     )
     client_max_concurrency: v.ReservedConcurrency | None = param(
         None,

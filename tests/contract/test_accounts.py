@@ -18,6 +18,7 @@ from sluice.operator.accounts import (
     Concurrency,
     check_emr,
     check_function_urls,
+    check_release,
     check_vpcs,
 )
 
@@ -104,6 +105,17 @@ def test_a_job_run_needs_a_driver_and_an_executor(name: str, vcpus: float, *, la
         return
     with pytest.raises(AccountLacks, match="has 7 vCPUs in this account, and a job run needs 8"):
         check_emr(account.connection, worker_vcpu=4)
+
+
+@pytest.mark.parametrize(
+    ("listed", "noted"), [(["emr-spark-8.1.0"], False), (["emr-spark-8.1.0-other"], True), ([], True)]
+)
+def test_a_release_that_emr_does_not_list_is_noted(listed: list[str], *, noted: bool) -> None:
+    account = Account("me-south-1")
+    account.answers("emr", "list_release_labels", {"ReleaseLabels": listed})
+    note = check_release(account.connection, release_label="emr-spark-8.1.0")
+    assert (note is not None) == noted
+    assert note is None or "doesn't list the release emr-spark-8.1.0 in me-south-1" in note
 
 
 @pytest.mark.parametrize(("existing", "lacks"), [(5, True), (4, False)])

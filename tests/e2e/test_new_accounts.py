@@ -30,14 +30,14 @@ SCALE = 0.05
 # A deleted queue's name is taken for as long as on AWS.
 HARSH = Behaviours(scale=SCALE, queue_name_taken_s=60 / SCALE, access_changes_s=0, throttled=0, entry_fails=0)
 OPTIONS = ["-c", "sluice.architecture=local", "-c", "sluice.rendezvous.keep_state=false"]
-PROXIES = "sluice.rendezvous.proxy_max_concurrency"
+PROXIES, CLIENTS = (f"sluice.rendezvous.{name}_max_concurrency" for name in ("proxy", "client"))
 SAYS: Mapping[int, str] = {
     10: "reserves none of the account's 10 concurrent executions, as 100 must stay unreserved: a flood of requests to "
     f"the broker's URL can stop all functions of the account in {DEFAULT_SITE.region}; at most 5 proxy polls are held",
     50: "reserves none of the account's 50 concurrent executions, as 100 must stay unreserved: a flood of requests to "
     f"the broker's URL can stop all functions of the account in {DEFAULT_SITE.region}; at most 25 proxy polls are held",
-    1_000: f"reserves 300 of the account's 1,000 concurrent executions ({PROXIES}=300): a flood of requests to the "
-    "broker's URL leaves the others to other functions; at most 200 proxy polls are held",
+    1_000: f"reserves 350 of the account's 1,000 concurrent executions ({PROXIES}=300, {CLIENTS}=50): a flood of "
+    "requests to the broker's URL leaves the others to other functions; at most 200 proxy polls are held",
 }
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from stacks.template import TEMPLATE, write
+from sluice.parameters import parameter_schemas
+from stacks.template import TEMPLATE, main, write
 from tests.stacks.test_synth import digests
 from tests.templates.test_lint import IGNORED, found_in
 
@@ -15,7 +16,7 @@ from tests.templates.test_lint import IGNORED, found_in
 @pytest.fixture(scope="module")
 def release(layer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("release")
-    write(folder)  # a finding of cdk-nag fails it
+    main(folder)  # a finding of cdk-nag fails it
     return folder
 
 
@@ -57,6 +58,14 @@ def test_what_its_parameters_say_reaches_functions_and_logs(template: dict[str, 
     assert [each["POWERTOOLS_LOG_LEVEL"] for each in variables] == [{"Ref": "LogLevel"}] * len(variables)
     groups = [each["Properties"]["RetentionInDays"] for each in resources if each["Type"] == "AWS::Logs::LogGroup"]
     assert groups == [{"Ref": "LogRetentionDays"}] * 12
+
+
+def test_its_instructions_name_what_was_not_looked_at(release: Path) -> None:
+    said = (release / "README.md").read_text()
+    assert "No account was looked at" in said
+    named = {"proxy_max_concurrency", "client_max_concurrency", "account_concurrency", "release_label"}
+    assert named <= {name.rpartition(".")[2] for name in parameter_schemas()}
+    assert all(name in said for name in named)
 
 
 @pytest.mark.slow
