@@ -16,14 +16,16 @@ import typer
 from rich.console import Console
 
 from benchmarks import rest
-from benchmarks.counts import BATCH_S, UNANSWERED, Counts, count
+from benchmarks.counts import BATCH_S, RATE, UNANSWERED, Counts, count
 from benchmarks.limits import tables as limit_tables
+from benchmarks.polling import CAPPED, PROVISIONED, batches
 from benchmarks.pool_costs import BROKER_S, QUICK_S, early_usd
 from benchmarks.prices import MONTH_H, Used, price_list, times, together
 from benchmarks.report import Figure, report
 from benchmarks.rest import DAILY_JOB_S, PEERED, POLLED, SCHEDULED_S, Months, used_in_a_month
 from benchmarks.site_templates import Numbers
 from sluice.parameters import Parameters
+from sluice.parameters.event_sources import Profile
 
 PROJECT = Path(__file__).parents[1]
 PLACE = re.compile(r"(?P<begin><!-- costs: (?P<name>[a-z -]+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL)
@@ -45,6 +47,18 @@ MESSAGES = {
     "split_throughput": "the same, profile `throughput`",
     "split_alone": "the same, alone in its batch: light load, either profile",
     "landed": "message from the main queue into a table",
+}
+AT_RATE = {
+    "exchanged_at_rate": f"through an exchange at {RATE} messages a second, profile `latency`",
+    "exchanged_provisioned": "the same, profile `provisioned`, with its two pollers",
+}
+# Quantities in units of their own: times what, in which text.
+SCALED = {
+    "lambda_gb_s": (1e3, "{:.1f} GB-ms"),
+    "logs_gb": (1e9, "{:,.0f} B of logs"),
+    "endpoint_gb": (1e9, "{:,.0f} B through an endpoint"),
+    "emr_vcpu_hours": (3.6e6, "{:.2f} ms of a vCPU"),
+    "emr_gb_hours": (3.6e6, "{:.2f} GB-ms of EMR"),
 }
 PROFILES = [f"{hop}{batches}" for hop in ("exchanged", "split") for batches in ("", "_throughput", "_alone")]
 WHOLE_WAY = ("exchanged", "bridged", "exchanged", "split", "landed")
@@ -143,7 +157,7 @@ def figures(costs: Costs) -> dict[str, Figure]:
         f"{kind}_million_usd": Figure(
             name=f"a million: {text}", value=costs.million_usd(kind), limit=MOST_USD.get(kind)
         )
-        for kind, text in MESSAGES.items()
+        for kind, text in (MESSAGES | AT_RATE).items()
     }
     for kind in PROFILES:
         used = costs.counts.messages[kind]
@@ -185,6 +199,7 @@ def written(text: str, costs: Costs) -> str:
         "messages": _messages(costs),
         "rest": _rest(costs),
         "prices": _prices(),
+        "rates": _rates(costs),
         **limit_tables(costs.counts, Parameters()),
     }
     return PLACE.sub(lambda found: found["begin"] + tables[found["name"]] + found["end"], text)
@@ -229,6 +244,30 @@ def _besides() -> str:
     )
 
 
+def _rates(costs: Costs) -> str:
+    """Say what profiles make of a steady rate: how full batches are, how long a message takes, what a million costs."""
+    parameters = Parameters().federation
+    window_ms = parameters.batching_window_s * 1000
+    rows = [f"| at {RATE} messages a second | messages a batch | handled after, at the median | a million |"]
+    rows.append("|---|---:|---:|---:|")
+    for profile, kind, polling in (
+        (Profile.LATENCY, "exchanged_at_rate", CAPPED),
+        (Profile.PROVISIONED, "exchanged_provisioned", PROVISIONED),
+    ):
+        found = batches(polling, rate=RATE, call_s=BATCH_S)
+        rows.append(f"| `{profile}` | {found.size:.1f} | {found.handled_ms:.0f} ms | {_usd(costs.million_usd(kind))} |")
+    waits_ms = window_ms / 2 + BATCH_S * 1000
+    size = min(RATE * parameters.batching_window_s, parameters.batch_size)
+    rows.append(
+        f"| `{Profile.THROUGHPUT}` | {size} | {waits_ms:.0f} ms | {_usd(costs.million_usd('exchanged_throughput'))} |"
+    )
+    poller_usd = price_list().usd(costs.used({"provisioned poller": 1}))
+    return (
+        "\n".join([*rows, ""])
+        + f"\nA provisioned poller costs {_usd(poller_usd)} a month, and a queue has two at least.\n"
+    )
+
+
 def _messages(costs: Costs) -> str:
     used = [*price_list().prices]
     rows = ["| what | takes | a million |", "|---|---|---:|"]
@@ -248,17 +287,9 @@ def _messages(costs: Costs) -> str:
 
 def _quantity(name: str, quantity: float) -> str:
     """Say a quantity of a message in units that people read."""
-    match name:
-        case "lambda_gb_s":
-            return f"{quantity * 1000:.1f} GB-ms"
-        case "logs_gb":
-            return f"{quantity * 1e9:,.0f} B of logs"
-        case "endpoint_gb":
-            return f"{quantity * 1e9:,.0f} B through an endpoint"
-        case "emr_vcpu_hours":
-            return f"{quantity * 3.6e6:.2f} ms of a vCPU"
-        case "emr_gb_hours":
-            return f"{quantity * 3.6e6:.2f} GB-ms of EMR"
+    if name in SCALED:
+        times, text = SCALED[name]
+        return text.format(quantity * times)
     words = {
         "sqs_standard": "SQS",
         "sqs_fifo": "SQS FIFO",

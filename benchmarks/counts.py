@@ -16,7 +16,8 @@ from pathlib import Path
 from benchmarks import federation, splitting
 from benchmarks.counting_cloud import start_counting, unit_log
 from benchmarks.federation import OVER_ROUTES, OverRoute
-from benchmarks.pool_costs import BROKER_KB, BROKER_S, METRICS_KB, QUICK_S
+from benchmarks.polling import CAPPED, PROVISIONED, batches
+from benchmarks.pool_costs import BROKER_S, METRICS_KB, QUICK_S
 from benchmarks.prices import Used, times, together
 from benchmarks.simulated import Load, Steady, Unanswered, steady, unanswered
 from benchmarks.spark_source import Measured, memory_sqs, runs, spark_python
@@ -32,6 +33,7 @@ from tests.sqs_requests import SqsRequest, read_requests
 
 BATCH_S = 0.05  # that a warm function takes to send ten messages on; assumed
 PROXY_CALLS = 2  # a poll, an answer
+RATE = 100  # messages a second
 TEN = 10  # messages of a request to SQS, and of a batch without a window
 UNANSWERED = "unanswered_http"
 REST_S = 190.0  # of which the last minutes count: first calls make what isn't there yet
@@ -91,11 +93,12 @@ def count(parameters: Parameters, *, progress: Progress) -> Counts:
 def count_profiles(parameters: Parameters) -> Mapping[str, Used]:
     """Count a message through the splitter and through an exchange: in full batches of each profile, and alone.
 
-    At light load a message is alone in its batch, whatever the profile. `split` is in full batches of the default
-    profile; the same of an exchange is counted over routes. Three sessions have a tenth of the messages each.
+    At light load a message is alone in its batch, whatever the profile. At `RATE` a model of Lambda's pollers says how
+    full batches are. `split` is in full batches of the default profile; the same of an exchange is counted over routes.
+    Three sessions have a tenth of the messages each.
     """
 
-    def in_batches(batch: int, sends: float, memory_mb: int) -> Used:
+    def in_batches(batch: float, sends: float, memory_mb: int) -> Used:
         polled = math.ceil(batch / TEN) / batch
         return {
             "sqs_standard": sends + 2 * polled,  # a receive and a delete
@@ -108,10 +111,13 @@ def count_profiles(parameters: Parameters) -> Mapping[str, Used]:
         sends = splitting.measure(splitting.FEW, tenants=splitting.FEW_TENANTS, batch=batch).sends_per_message
         return in_batches(batch, sends, parameters.splitting.splitter_memory_mb)
 
-    def exchanged(batch: int) -> Used:
+    def exchanged(batch: float) -> Used:
         return in_batches(batch, math.ceil(batch / TEN) / batch, parameters.federation.exchange_memory_mb)
 
+    capped, provisioned = (batches(polling, rate=RATE, call_s=BATCH_S).size for polling in (CAPPED, PROVISIONED))
     return {
+        "exchanged_at_rate": exchanged(capped),
+        "exchanged_provisioned": {**exchanged(provisioned), "poller_hours": PROVISIONED.pollers / RATE / 3_600},
         "exchanged_throughput": exchanged(parameters.federation.batch_size),
         "exchanged_alone": exchanged(1),
         "split": split(TEN),
@@ -248,5 +254,5 @@ def _unanswered(found: Unanswered, parameters: Parameters) -> Used:
 
 
 def _logged_gb(calls: float) -> float:
-    """Lambda's own lines about each call, and one of metrics."""
-    return calls * (BROKER_KB + METRICS_KB) / 1e6
+    """Count a line of metrics for each call. Lambda itself logs nothing of functions that are called often."""
+    return calls * METRICS_KB / 1e6

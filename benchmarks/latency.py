@@ -1,27 +1,35 @@
-"""How long a message takes at light load, beyond its stay in a queue: `python -m benchmarks.latency [--json]`.
+"""How long a message takes at light load, and what it takes of AWS under load: `python -m benchmarks.latency [--json]`.
 
 Two sites on the embedded cloud, with each profile in turn. A message a second is sent through the splitter, through an
-exchange, and over a route from site to site. What a hop adds is the time from the message's sending until it is in the
-next queue, which SQS notes on it, less what sending to a queue takes itself: how a consumer polls is not in it. The
-figures are medians, of warm functions. They are of this machine: on AWS only the batching window is the same.
+exchange, and over a route from site to site. What a hop adds is the time from the request that sends a message to the
+hop's queue to the one that sends it on, as the cloud notes both. The figures are medians, of warm functions. They are
+of this machine: on AWS only the batching window is the same.
+
+Then a hundred messages a second are sent on each way, or as many as this machine can, and what each hop asks of SQS and
+DynamoDB is counted. How full batches are depends on how long its calls take; `benchmarks.polling` says what AWS's own
+pollers make of that rate.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from benchmarks.counting_cloud import start_counting, unit_log
 from benchmarks.report import Figure, report
-from benchmarks.ways import PARAMETERS, PEER_SITE, STACK, STANDARD_INGRESS, asked_sites, lay
+from benchmarks.units import READ, read_units
+from benchmarks.ways import PARAMETERS, PEER_SITE, STACK, STANDARD_INGRESS, Hop, asked_sites, lay
 from sluice.aws.deployment import stack_outputs
 from sluice.aws.federation.publisher import Publisher, Publishing
 from sluice.federation.links.links import BridgeDeclaration
 from sluice.federation.operations import BindQueue
-from sluice.local.cloud import BUILD, Cloud, start_cloud
+from sluice.local.cloud import BUILD, Cloud
 from sluice.local.deployer import Deployer
+from sluice.local.requests import BY_CALL
 from sluice.local.sites import DEFAULT_SITE
 from sluice.operator.federated_sites import open_site
 from sluice.operator.functions import ControlClient
@@ -29,11 +37,16 @@ from sluice.operator.queues import queue_url
 from sluice.parameters.event_sources import Profile
 from sluice.splitting.operations import ListQueues
 from tests.site_access import SiteAccess
+from tests.sqs_requests import SqsRequest, read_requests
 
+PROFILES = Profile.LATENCY, Profile.THROUGHPUT  # the embedded cloud has no provisioned pollers
 MOST_ADDED_MS = 50.0  # a hop, with the default profile
 EVERY_S = 1.0
 WARM_UP, MEASURED = 3, 30  # messages
 LONG_POLL_S = 20
+RATE, RATE_S = 100, 10  # messages a second, and for how long
+SENDERS = 16
+SETTLED_S = 3.0  # after the last message: triggers delete when their functions are done
 EXCHANGE = "amq.topic"
 HOPS = {
     "splitter_added_ms": "through the splitter",
@@ -52,26 +65,31 @@ def main(
     """Measure both profiles, one after the other."""
     console = Console(stderr=True)
     figures = {}
-    cloud = start_cloud(BUILD / "bench-latency", ends_with_us=True)
+    cloud = start_counting(BUILD / "bench-latency")
     try:
-        for profile in Profile:
+        for profile in PROFILES:
             console.print(f"profile {profile}: deploying two sites")
-            added = measure(cloud, profile, progress=console.print)
+            added, taken = measure(cloud, profile, progress=console.print)
             for hop, text in HOPS.items():
                 limit = MOST_ADDED_MS if profile is Profile.LATENCY else None
                 name = f"ms added {text}, profile {profile}"
                 figures[f"{hop}_{profile}"] = Figure(name=name, value=added[hop], limit=limit)
+            for what, value in taken.items():
+                name = f"{what.replace('_', ' ')}, of {RATE} a second, profile {profile}"
+                figures[f"{what}_{profile}"] = Figure(name=name, value=value)
     finally:
         cloud.stop()
-    series = {hop: {profile.value: f"{hop}_{profile}" for profile in Profile} for hop in HOPS}
-    report("a message a second, medians", figures, as_json=as_json, series=series)
+    series = {what: {profile.value: f"{what}_{profile}" for profile in PROFILES} for what in (*HOPS, *taken)}
+    report("a message a second, medians; and a hundred a second", figures, as_json=as_json, series=series)
 
 
-def measure(cloud: Cloud, profile: Profile, *, progress: Callable[[str], None]) -> dict[str, float]:
-    """Deploy both sites with the profile, and measure what each hop adds, in milliseconds."""
+def measure(
+    cloud: Cloud, profile: Profile, *, progress: Callable[[str], None]
+) -> tuple[Mapping[str, float], Mapping[str, float]]:
+    """Deploy both sites with the profile. Returns the milliseconds that each hop adds, and what a message takes."""
     context = {
         **PARAMETERS,
-        "sluice.federation.queues": [{"name": "bound"}, {"name": "bare"}],
+        "sluice.federation.queues": [{"name": "bound"}],
         "sluice.federation.profile": profile.value,
         "sluice.splitting.queues": [{"queue_id": "split", "profile": profile.value}],
         "sluice.pipeline.queue_id": "split",
@@ -79,55 +97,84 @@ def measure(cloud: Cloud, profile: Profile, *, progress: Callable[[str], None]) 
     cloud = Deployer(cloud=cloud, context=context).deploy(DEFAULT_SITE, PEER_SITE)
     here, peer = SiteAccess(cloud, DEFAULT_SITE), SiteAccess(cloud, PEER_SITE)
     route = BridgeDeclaration(src=EXCHANGE, dest=EXCHANGE, key=f"far.{profile}", fifo=False)
-    lay(here, peer, route, queue="bound")
+    laid = lay(here, peer, route, queue="bound")
     with asked_sites(cloud):
         open_site(str(here.site)).client.ask(BindQueue(exchange=EXCHANGE, queue="bound", key="here.#"))
     client, bound = here.connection.client("sqs"), queue_url(here.connection, "bound")
     [split] = ControlClient.connect(here.connection).ask(ListQueues())
-    bare = queue_url(here.connection, "bare")
     publisher = Publisher(stack_outputs(here.connection, STACK)[STANDARD_INGRESS], client)
 
     def publish(key: str) -> Callable[[], object]:
         return lambda: publisher.publish(Publishing(exchange=EXCHANGE, key=key, body="x"))
 
-    def send(url: str) -> Callable[[], object]:
-        return lambda: client.send_message(QueueUrl=url, MessageBody="x")
-
-    took_ms = {}
-    for way, sending, queue_client, arrives_at in (
-        ("queue", send(bare), client, bare),
-        ("splitter", send(split.source), client, split.main),
-        ("exchange", publish("here.key"), client, bound),
-        ("route", publish(route.key), peer.connection.client("sqs"), queue_url(peer.connection, "bound")),
+    source, main, ingress, name = (url.rsplit("/", 1)[1] for url in (split.source, split.main, laid.ingress_url, bound))
+    added, taken = dict[str, float](), dict[str, float]()
+    for figure, hop, sending, queue_client, arrives_at in (
+        (
+            "splitter_added_ms",
+            Hop(function="splitter", src=source, dest=main),
+            lambda: client.send_message(QueueUrl=split.source, MessageBody="x"),
+            client,
+            split.main,
+        ),
+        ("exchange_added_ms", Hop(function="exchange", src=ingress, dest=name), publish("here.key"), client, bound),
+        (
+            "bridge_hop_added_ms",
+            laid.hops[1],
+            publish(route.key),
+            peer.connection.client("sqs"),
+            queue_url(peer.connection, "bound"),
+        ),
     ):
-        took_ms[way] = _median_ms(sending, queue_client, arrives_at)
-        progress(
-            f"profile {profile}, {MEASURED} messages, one a second, {way}: {took_ms[way]:.0f} ms until they arrive"
-        )
-    exchange_ms = took_ms["exchange"] - took_ms["queue"]
+        offset = cloud.request_log.stat().st_size
+        _send_slowly(sending, queue_client, arrives_at)
+        added[figure] = _median_ms(hop, list(read_requests(cloud.request_log, offset=offset)))
+        progress(f"profile {profile}, {MEASURED} messages, one a second: {added[figure]:.0f} ms {HOPS[figure]}")
+        taken |= _take(cloud, hop, sending)
+        queue_client.purge_queue(QueueUrl=arrives_at)
+    return added, taken
+
+
+def _take(cloud: Cloud, hop: Hop, send: Callable[[], object]) -> Mapping[str, float]:
+    """Send `RATE` messages a second, and count what one takes on the hop: requests of SQS, and read units.
+
+    With profile `latency` the function is called with what its trigger receives at once.
+    """
+    offset, units_offset = cloud.request_log.stat().st_size, unit_log(cloud).stat().st_size
+    began, number = time.monotonic(), RATE * RATE_S
+    with ThreadPoolExecutor(SENDERS) as threads:
+        for sent in range(number):
+            time.sleep(max(0.0, began + sent / RATE - time.monotonic()))
+            threads.submit(send)
+    took_s = time.monotonic() - began
+    time.sleep(SETTLED_S)
+    requests = hop.requests(read_requests(cloud.request_log, offset=offset))
+    reads = sum(each.units for each in read_units(unit_log(cloud), offset=units_offset) if each.kind == READ)
     return {
-        "splitter_added_ms": took_ms["splitter"] - took_ms["queue"],
-        "exchange_added_ms": exchange_ms,
-        "bridge_hop_added_ms": took_ms["route"] - took_ms["queue"] - 2 * exchange_ms,
+        f"{hop.function}_requests_per_message": requests.total() / number,
+        f"{hop.function}_receives_per_message": requests["ReceiveMessage"] / number,
+        f"{hop.function}_read_units_per_message": reads / number,
+        f"{hop.function}_sent_per_s": number / took_s,
     }
 
 
-def _median_ms(send: Callable[[], object], client: Any, url: str) -> float:
-    """Send a message a second. Returns how long it takes until a message is in the queue. Raises `Lost`."""
-    took_ms = []
+def _send_slowly(send: Callable[[], object], client: Any, url: str) -> None:
+    """Send a message a second, each after the one before has arrived. Raises `Lost`."""
     for _ in range(WARM_UP + MEASURED):
-        sent_s = time.time()
+        sent_s = time.monotonic()
         send()
-        found = client.receive_message(
-            QueueUrl=url, WaitTimeSeconds=LONG_POLL_S, MessageSystemAttributeNames=["SentTimestamp"]
-        )
+        found = client.receive_message(QueueUrl=url, WaitTimeSeconds=LONG_POLL_S)
         if not found.get("Messages"):
             raise Lost(f"nothing has come to {url} within {LONG_POLL_S} s")
-        [message] = found["Messages"]
-        took_ms.append(int(message["Attributes"]["SentTimestamp"]) - sent_s * 1000)
-        client.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
-        time.sleep(max(0.0, sent_s + EVERY_S - time.time()))
-    return median(took_ms[WARM_UP:])
+        client.delete_message(QueueUrl=url, ReceiptHandle=found["Messages"][0]["ReceiptHandle"])
+        time.sleep(max(0.0, sent_s + EVERY_S - time.monotonic()))
+
+
+def _median_ms(hop: Hop, requests: Sequence[SqsRequest]) -> float:
+    """Find how long it took to send each message on, of messages that came one after the other."""
+    sends = [each for each in requests if each.by == BY_CALL and each.action.startswith("SendMessage")]
+    sent_ms, sent_on_ms = ([each.at_ms for each in sends if each.queue == name] for name in (hop.src, hop.dest))
+    return median(on - at for at, on in list(zip(sent_ms, sent_on_ms, strict=True))[WARM_UP:])
 
 
 if __name__ == "__main__":

@@ -20,8 +20,7 @@ PAID_FOR = {
 PROXY_GB, BROKER_GB = 0.25, 0.5
 QUICK_S = 0.015  # a warm invocation that asks the table once or twice
 BROKER_S = 0.15
-METRICS_KB = 0.22  # a line with one metric, of a call that isn't one of many alike; of polls Lambda itself logs nothing
-BROKER_KB = 0.3  # START, END and REPORT
+METRICS_KB = 0.22  # a line with one metric, of a call that isn't one of many alike; of calls Lambda itself logs nothing
 # To tell of a poll, in write units: an item of its own, or of one that is sent away a part of what its environment
 # tells of in twenty seconds: 150 bytes.
 TOLD_TOGETHER = 0.15
@@ -89,7 +88,6 @@ def month(outcome: Outcome, *, days: float, calls: Mapping[str, float]) -> dict[
     for (step, pool, _), times in outcome.steps.items():
         _add(used, UNITS[step], times, pool=pool)
     _add(used, OFFER, outcome.offers, pool=Pool.UNRESTRICTED)
-    used["CloudWatch logs"] += BROKER_KB * outcome.offers / 1e6
     for call, times in calls.items():
         _add(used, PACE[call], times, pool=Pool.UNRESTRICTED)
     used["Lambda GB-seconds"] += outcome.held_ms / 1000 * PROXY_GB

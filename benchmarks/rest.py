@@ -43,6 +43,7 @@ def used_in_a_month(counts: Counts) -> Mapping[str, Used]:
         "site": together(times(counts.minute, MONTH_MIN), {"metrics": counts.metrics}),
         "standard poller": {"sqs_standard": MONTH_S / POLL_S},
         "FIFO poller": {"sqs_fifo": MONTH_S / POLL_S},
+        "provisioned poller": {"poller_hours": MONTH_H},  # besides its polls
         "scheduled function": {"lambda_calls": MONTH_MIN},
         "scheduled GB": {"lambda_gb_s": MONTH_MIN * SCHEDULED_S},
         "alarm metric": {"alarm_metrics": 1},

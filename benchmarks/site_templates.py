@@ -65,8 +65,11 @@ class SiteTemplates:
             if is_fifo is None or not mapping.get("Enabled", True):
                 continue
             is_capped = "MaximumConcurrency" in mapping.get("ScalingConfig", {})
+            provisioned = mapping.get("ProvisionedPollerConfig", {}).get("MinimumPollers", 0)
             kind = "FIFO poller" if is_fifo else "standard poller"
-            pollers[kind] += POLLERS if is_fifo or is_capped else LEAST_POLLERS
+            pollers[kind] += provisioned or (POLLERS if is_fifo or is_capped else LEAST_POLLERS)
+            if provisioned:
+                pollers["provisioned poller"] += provisioned
         return pollers
 
     def _is_fifo(self, arn: Any) -> bool | None:

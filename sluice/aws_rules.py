@@ -10,6 +10,8 @@ from typing import Any
 MAX_UNWINDOWED_BATCH = 10  # messages; also the largest batch of a FIFO queue
 MAX_BATCH = 10_000
 MIN_CONCURRENCY = 2
+# Of provisioned mode: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
+MIN_POLLERS, CALLS_PER_POLLER = 2, 10
 # "You can reserve up to the Unreserved account concurrency value minus 100."
 # https://docs.aws.amazon.com/lambda/latest/dg/configuration-concurrency.html
 STAYS_UNRESERVED = 100

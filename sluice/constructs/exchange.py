@@ -279,6 +279,7 @@ def _create_exchange_function(construct: Exchange) -> None:
         # Applications may publish what they receive any number of times; between sites, `max_hops` and the trace of
         # sites end loops.
         may_recur=True,
+        is_called_often=True,
     )
     for ingress in state.ingresses:
         trigger(
@@ -311,6 +312,7 @@ def _create_bridge_function(construct: Exchange) -> lambda_.Function:
             *_build_peer_statements(construct),
         ],
         may_recur=True,  # for the same reason as the exchange function
+        is_called_often=True,
     )
 
 

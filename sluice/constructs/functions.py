@@ -17,7 +17,7 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from sluice.aws_rules import MIN_CONCURRENCY
+from sluice.aws_rules import MIN_CONCURRENCY, MIN_POLLERS
 from sluice.bundles.assets import Assets, Built, Target
 from sluice.constructs import roles, stored
 from sluice.constructs.alarms import METRICS_NAMESPACE
@@ -170,6 +170,7 @@ def trigger(
     Without a maximum concurrency AWS may poll an idle standard queue with two pollers instead of five. So `concurrency`
     None suits queues that get few messages, and only from our own functions.
     """
+    pollers = reading.max_pollers
     return lambda_.EventSourceMapping(
         parent_scope(function),
         f"{id_}Trigger",
@@ -180,6 +181,9 @@ def trigger(
         max_batching_window=None if reading.window_s is None else Duration.seconds(reading.window_s),
         report_batch_item_failures=True,
         max_concurrency=reading.max_concurrency,
+        provisioned_poller_config=None
+        if pollers is None
+        else lambda_.ProvisionedPollerConfig(minimum_pollers=MIN_POLLERS, maximum_pollers=pollers),
         enabled=None if enabled else False,
     )
 

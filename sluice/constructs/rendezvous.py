@@ -238,6 +238,7 @@ def _create_broker(construct: Rendezvous) -> None:
             ),
             _allow_run_time_queues(["CreateQueue"], construct.answer_queues),
         ],
+        is_called_often=True,
     )
     trigger("Offers", function, state.offers_queue, reading=Reading(max_concurrency=parameters.broker_max_concurrency))
 

@@ -347,6 +347,7 @@ def _create_splitter(construct: Splitting) -> tuple[lambda_.Function, Mapping[st
         settings=_build_splitter_settings(construct),
         allowed=allowed,
         may_recur=True,  # Consumers may send a message back to the source queue any number of times.
+        is_called_often=True,
     )
     triggers = {}
     for queues in construct.queues:

@@ -120,7 +120,8 @@ class FederationParameters(Model):
     profile: Profile = param(
         Profile.LATENCY,
         "How the exchange function reads standard ingress queues. `latency`: at once, at most 10 messages per "
-        "invocation; `throughput`: in batches of `batch_size`, which cost less and wait for `batching_window_s`",
+        "invocation; `throughput`: in batches of `batch_size`, which cost less and wait for `batching_window_s`; "
+        "`provisioned`: at once, by [dedicated pollers](limits.md#latency)",
     )
     batch_size: v.Batch = param(
         100,

@@ -28,7 +28,8 @@ class SplitQueueParameters(Model):
     profile: Profile = param(
         Profile.LATENCY,
         "How the splitter reads a standard queue. `latency`: at once, at most 10 messages per invocation; "
-        "`throughput`: in batches of `batch_size`, which cost less and wait for `batching_window_s`",
+        "`throughput`: in batches of `batch_size`, which cost less and wait for `batching_window_s`; `provisioned`: at "
+        "once, by [dedicated pollers](limits.md#latency)",
     )
     sns: bool = param(
         False, "Whether bodies are SNS notifications. If so, filters see the attributes in the notification"

@@ -150,6 +150,8 @@ def test_a_queue_is_read_at_once_unless_its_profile_is_throughput(synth: Callabl
         {"queue_id": "a"},
         {"queue_id": "b", "profile": "throughput"},
         {"queue_id": "c", "profile": "throughput", "fifo": True},
+        {"queue_id": "d", "profile": "provisioned"},
+        {"queue_id": "e", "profile": "provisioned", "fifo": True},
     ]
     found = triggers(synth(**{"sluice.splitting.queues": queues}))
     read = {name: (each["BatchSize"], each.get("MaximumBatchingWindowInSeconds")) for name, each in found.items()}
@@ -157,8 +159,14 @@ def test_a_queue_is_read_at_once_unless_its_profile_is_throughput(synth: Callabl
         "SplitaSource": (10, 0),
         "SplitbSource": (1000, 1),
         "SplitcfifoSource": (10, None),
+        "SplitdSource": (10, 0),
+        "SplitefifoSource": (10, None),
         "ControlQueue": (10, None),
     }
+    provisioned = {name: each for name, each in found.items() if "ProvisionedPollerConfig" in each}
+    assert set(provisioned) == {"SplitdSource"}
+    assert provisioned["SplitdSource"]["ProvisionedPollerConfig"] == {"MinimumPollers": 2, "MaximumPollers": 5}
+    assert "ScalingConfig" not in provisioned["SplitdSource"]
 
 
 def test_a_message_stays_invisible_for_six_times_the_functions_timeout(split: Templates) -> None:

@@ -68,6 +68,10 @@ def found_in_document(key: str) -> dict[str, Any]:
     [
         ({"EventSourceArn": "arn:aws:sqs:r:1:theirs", **CAPPED}, {"standard poller": POLLERS}),
         ({"EventSourceArn": "arn:aws:sqs:r:1:theirs"}, {"standard poller": LEAST_POLLERS}),
+        (
+            {"EventSourceArn": "arn:aws:sqs:r:1:theirs", "ProvisionedPollerConfig": {"MinimumPollers": 3}},
+            {"standard poller": 3, "provisioned poller": 3},
+        ),
         ({"EventSourceArn": "arn:aws:sqs:r:1:theirs.fifo"}, {"FIFO poller": POLLERS}),
         ({"EventSourceArn": "arn:aws:sqs:r:1:theirs", "Enabled": False}, {}),
         ({"EventSourceArn": {"Fn::Join": [":", ["arn", found_in_document("Q")]]}}, {"FIFO poller": POLLERS}),
