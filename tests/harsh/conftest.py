@@ -16,6 +16,7 @@ from tests.harsh import dynamodb_patches
 
 DELAY_S = 2.0  # long enough for a call to come before its end on a busy machine
 THERE_AT_ONCE = "excepted-"  # a queue whose name begins so
+PARAMETER_READS_PER_S, IN_FLIGHT = 5, 30
 BEHAVIOURS = Behaviours(
     queue_appears_s=DELAY_S,
     queues_there_at_once=f"{THERE_AT_ONCE}.*",
@@ -32,6 +33,10 @@ BEHAVIOURS = Behaviours(
     entry_fails=0.0,
     fifo_entry_fails=0.0,
     expired_item_stays_s=DELAY_S,
+    stale_reads=1.0,
+    stale_s=DELAY_S,
+    parameter_reads_per_s=PARAMETER_READS_PER_S,
+    in_flight=IN_FLIGHT,
 )
 WITHIN_S = 120
 LOOK_EVERY_S = 0.1

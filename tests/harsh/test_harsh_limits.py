@@ -1,13 +1,15 @@
 """A harsh cloud has AWS's limits, where ministack takes anything."""
 
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
+from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from sluice.aws.connections import Connection
-from tests.harsh.conftest import eventually, role
+from tests.harsh.conftest import IN_FLIGHT, PARAMETER_READS_PER_S, eventually, made, role
 from tests.harsh.functions import code
 from tests.harsh.stacks import Template, deploy, reasons
 
@@ -35,6 +37,36 @@ def test_there_are_at_most_fifty_tags(sqs: Any, queue: str) -> None:
     sqs.tag_queue(QueueUrl=queue, Tags={f"k{n}": "" for n in range(50)})
     with pytest.raises(ClientError, match="InvalidParameterValue"):
         sqs.tag_queue(QueueUrl=queue, Tags={f"k{n}": "" for n in range(51)})
+
+
+def test_a_queue_delivers_no_more_than_it_may_have_in_flight(sqs: Any) -> None:
+    url = made(sqs, "flying.fifo", FifoQueue="true", ContentBasedDeduplication="true", VisibilityTimeout="300")
+    for number in range(IN_FLIGHT + 10):
+        sqs.send_message(QueueUrl=url, MessageBody=str(number), MessageGroupId=str(number))
+    received: list[Any] = []
+    while batch := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages"):
+        received += batch
+    assert len(received) == IN_FLIGHT
+    for message in received[:3]:
+        sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+    assert len(sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]) == 3
+
+
+def test_parameter_store_answers_so_many_reads_a_second(account: Connection) -> None:
+    once = Config(retries={"mode": "standard", "total_max_attempts": 1})
+    client = account.session.client("ssm", endpoint_url=account.endpoint_url, config=once)
+
+    def read() -> str:
+        try:
+            client.get_parameters(Names=["/none"])
+        except ClientError as error:
+            return error.response["Error"]["Code"]
+        return "done"
+
+    ways = Counter(read() for _ in range(10 * PARAMETER_READS_PER_S))
+    assert set(ways) == {"done", "ThrottlingException"}
+    assert ways["done"] >= PARAMETER_READS_PER_S
+    eventually(lambda: read() == "done")
 
 
 def test_an_unknown_attribute_of_a_queue_is_refused(sqs: Any, queue: str) -> None:

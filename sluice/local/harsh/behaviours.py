@@ -31,15 +31,20 @@ class Behaviours:
     entry_fails: float = 0.01  # chance that one entry of a batch fails
     fifo_entry_fails: float = 0.01  # chance that one entry of a batch for a FIFO queue fails
     expired_item_stays_s: float = 172_800.0
+    stale_reads: float = 0.3  # chance that a read that isn't consistent misses the changes of the last `stale_s`
+    stale_s: float = 1.0
+    parameter_reads_per_s: int = 40  # calls that read parameters, in an account and region
     frozen: bool = True  # whether execution environments are frozen between invocations
     account_concurrency: int = 1_000  # functions that an account may run at once in a region
+    concurrency_added_per_s: float = 5.0  # what a mapping of a standard queue with waiting messages adds to its first 5
+    in_flight: int = 120_000  # messages of a queue that are received and not deleted
     limits: bool = True  # whether AWS's limits on names, policies, messages and variables are enforced
 
     def __post_init__(self) -> None:
         """Raise ValueError for a negative delay or a chance outside 0 to 1, `re.error` for a malformed pattern."""
         re.compile(self.queues_there_at_once)
         for name, value in asdict(self).items():
-            if name.endswith("_s") or name in {"scale", "account_concurrency"}:
+            if name.endswith("_s") or name in {"scale", "account_concurrency", "in_flight"}:
                 fits = value >= 0
             else:
                 fits = name == "seed" or isinstance(value, bool | str) or 0 <= value <= 1

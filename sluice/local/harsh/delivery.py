@@ -56,6 +56,26 @@ def deliver_carelessly(behaviours: Behaviours, random: Random) -> None:
     sqs._dispatch, sqs._collect_msgs = dispatch_poll, collect_carelessly  # noqa: SLF001 - see above
 
 
+def limit_in_flight(most: int) -> None:
+    """Deliver nothing of a queue that has so many messages in flight.
+
+    At the limit of "approximately 120,000 in flight messages" SQS answers short polls of standard queues with
+    `OverLimit`. Here every poll is empty, as long polls and those of FIFO queues are on AWS.
+    https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-queues.html
+    """
+    sqs = ministack.services.sqs
+    collect = sqs._collect_msgs  # noqa: SLF001 - no public hook
+
+    def collect_within_limit(queue: dict[str, Any], wanted: int, visibility_timeout_s: int) -> Any:
+        messages, now = queue["messages"], time.time()
+        if len(messages) >= most:
+            in_flight = sum(message["receive_count"] > 0 and message["visible_at"] > now for message in messages)
+            return collect(queue, min(wanted, max(0, most - in_flight)), visibility_timeout_s)
+        return collect(queue, wanted, visibility_timeout_s)
+
+    sqs._collect_msgs = collect_within_limit  # noqa: SLF001 - see above
+
+
 def _is_short(data: Mapping[str, Any], queue_url: str) -> bool:
     if data.get(WAIT) is not None:
         return not int(data[WAIT])

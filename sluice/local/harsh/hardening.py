@@ -8,7 +8,7 @@ from typing import Any
 
 import ministack.core.lambda_runtime
 
-from sluice.local.harsh import access, concurrency, delivery, limits, mappings, queues, throttling
+from sluice.local.harsh import access, concurrency, delivery, limits, loops, mappings, queues, tables, throttling
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.patches.expiry import expire_items
 
@@ -17,13 +17,18 @@ def harden(behaviours: Behaviours) -> None:
     """Install every behaviour, once, before the cloud serves. Each wraps the ones installed before it."""
     random = Random(behaviours.seed)  # noqa: S311 - chances, not secrets
     delivery.deliver_carelessly(behaviours, random)
+    delivery.limit_in_flight(behaviours.in_flight)
     is_changing = access.change_access_slowly(behaviours)
     access.change_queue_policies_slowly(behaviours)
     is_there = queues.delay_queues(behaviours, random)
     mappings.change_mappings_slowly(behaviours, is_there=is_there, is_changing=is_changing)
     concurrency.limit_concurrency(behaviours.account_concurrency)
+    loops.stop_loops()
+    mappings.scale_slowly(behaviours)
+    tables.read_eventually(behaviours, random)
     throttling.fail_entries(behaviours, random)
     throttling.throttle(behaviours, random)
+    throttling.limit_parameter_reads(behaviours.parameter_reads_per_s)
     expire_items(stay_s=behaviours.scale_delay(behaviours.expired_item_stays_s))
     if behaviours.frozen:
         freeze_between_invocations()

@@ -1,4 +1,4 @@
-"""Delays changes of event source mappings, as Lambda does."""
+"""Delays changes of event source mappings and the growth of their concurrency, as Lambda does."""
 
 import json
 import time
@@ -8,6 +8,7 @@ from typing import Any
 
 import ministack.services.lambda_svc
 
+from sluice.costs import POLLERS
 from sluice.local.harsh.behaviours import Behaviours
 
 Response = tuple[int, Any, Any]
@@ -75,6 +76,29 @@ def change_mappings_slowly(
     functions._create_esm, functions._update_esm, functions._delete_esm = create_slowly, update_slowly, delete_slowly  # noqa: SLF001
     functions._get_esm, functions._list_esms = after_settling(get), after_settling(list_all)  # noqa: SLF001 - see above
     functions._iter_all_esms = after_settling(iterate)  # noqa: SLF001 - see above
+
+
+def scale_slowly(behaviours: Behaviours) -> None:
+    """Begin with five concurrent invocations of a standard queue's mapping, and add some for as long as it is busy.
+
+    "Lambda starts processing five batches at a time"; "if messages are still available, Lambda increases the number of
+    processes that are reading batches by up to 300 more concurrent invocations per minute". ministack runs as many as
+    the mapping may have at once.
+    https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
+    """
+    functions = ministack.services.lambda_svc
+    allow = functions._sqs_esm_concurrency  # noqa: SLF001 - no public hook
+    busy_since: dict[str, float] = {}
+
+    def allow_slowly(mapping: Any, *rest: Any) -> int:
+        id_, now = mapping["UUID"], time.monotonic()
+        if not functions._esm_inflight.get(id_):  # noqa: SLF001 - see above
+            busy_since[id_] = now
+        added = behaviours.concurrency_added_per_s * (now - busy_since[id_])
+        most: int = allow(mapping, *rest)
+        return min(most, POLLERS + int(added))
+
+    functions._sqs_esm_concurrency = allow_slowly  # noqa: SLF001 - see above
 
 
 class _PendingChanges:

@@ -1,12 +1,16 @@
-"""Fails calls and entries of batches at random, although nothing is wrong with them."""
+"""Fails calls and entries of batches although nothing is wrong with them: at random, or above a rate."""
 
+import time
+from collections import Counter
 from random import Random
 from typing import Any
 
+import ministack.core.responses
 import ministack.services.dynamodb
 import ministack.services.iam
 import ministack.services.lambda_svc
 import ministack.services.sqs
+import ministack.services.ssm
 
 from sluice.local.harsh.behaviours import Behaviours
 
@@ -24,6 +28,7 @@ ITEM_ACTIONS = frozenset(
         "UpdateItem",
     }
 )
+PARAMETER_READS = frozenset({"GetParameter", "GetParameters", "GetParametersByPath"})
 MAX_ENTRIES = 10
 BATCHES = frozenset({"SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"})
 THROUGHPUT_EXCEEDED = (
@@ -74,6 +79,31 @@ def throttle(behaviours: Behaviours, random: Random) -> None:
         functions, lambda _: functions.error_response_json("TooManyRequestsException", "Rate Exceeded.", 429)
     )
     throttle_service(iam, lambda _: iam._error(400, "Throttling", "Rate exceeded", ns="iam"))  # noqa: SLF001 - see above
+
+
+def limit_parameter_reads(most_per_s: int) -> None:
+    """Refuse reads of Parameter Store above its default throughput of an account and region, with ThrottlingException.
+
+    https://docs.aws.amazon.com/general/latest/gr/ssm.html
+    """
+    ssm, responses = ministack.services.ssm, ministack.core.responses
+    handle = ssm.handle_request
+    counts: Counter[tuple[str, str]] = Counter()  # of the second that began last
+    began_at = 0.0
+
+    async def handle_within_rate(method: str, path: str, headers: dict[str, str], body: bytes, query: Any) -> Any:
+        nonlocal began_at
+        if headers.get("x-amz-target", "").rpartition(".")[2] in PARAMETER_READS:
+            if time.monotonic() >= began_at + 1:
+                began_at = time.monotonic()
+                counts.clear()
+            place = responses.get_account_id(), responses.get_region()
+            counts[place] += 1
+            if counts[place] > most_per_s:
+                return ssm.error_response_json("ThrottlingException", "Rate exceeded", 400)
+        return await handle(method, path, headers, body, query)
+
+    ssm.handle_request = handle_within_rate
 
 
 def fail_entries(behaviours: Behaviours, random: Random) -> None:
