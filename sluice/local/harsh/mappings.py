@@ -8,11 +8,11 @@ from typing import Any
 
 import ministack.services.lambda_svc
 
-from sluice.costs import POLLERS
 from sluice.local.harsh.behaviours import Behaviours
 
 Response = tuple[int, Any, Any]
 REFUSED = 300  # HTTP status codes from 300 on mean that a request failed
+CONCURRENCY_AT_FIRST = 5
 STEADY = frozenset({"Enabled", "Disabled"})
 IN_USE = "Cannot update the event source mapping because it is in use."  # Lambda's error message
 NO_QUEUE = (
@@ -96,7 +96,7 @@ def scale_slowly(behaviours: Behaviours) -> None:
             busy_since[id_] = now
         added = behaviours.concurrency_added_per_s * (now - busy_since[id_])
         most: int = allow(mapping, *rest)
-        return min(most, POLLERS + int(added))
+        return min(most, CONCURRENCY_AT_FIRST + int(added))
 
     functions._sqs_esm_concurrency = allow_slowly  # noqa: SLF001 - see above
 
