@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import aiohttp
 import pytest
 
+from sluice.aws.clients import GONE
 from sluice.aws.rendezvous.clients import ClientCredentials, ClientQueues, open_client
 from sluice.aws.rendezvous.offers import DynamoOfferStore
 from sluice.peers.channels import Network
@@ -19,7 +20,7 @@ from sluice.peers.methods import Denied, RendezvousMethod, Reply, over_http, ove
 from sluice.peers.volunteer import Volunteer, VolunteerLimits
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import Nat, OfferMethod, OfferRecord
-from tests.deployed import Deployed, send_all
+from tests.deployed import Deployed, patiently, send_all
 from tests.polls import nobody_waits, now_ms, until, until_nobody_waits, until_waiting
 from tests.traffic import Proxies, answer, offer, offer_body
 
@@ -325,7 +326,8 @@ def send_offers(deployed: Deployed, client_ids: list[str]) -> None:
 
 
 def read_reply(deployed: Deployed, client_id: str) -> dict[str, str]:
-    url = deployed.sqs.get_queue_url(QueueName=PREFIX + client_id)["QueueUrl"]
+    # SQS lists a queue before it can be used.
+    url = patiently(lambda: deployed.sqs.get_queue_url(QueueName=PREFIX + client_id), passing=GONE)["QueueUrl"]
     messages = deployed.sqs.receive_message(QueueUrl=url, WaitTimeSeconds=10, MaxNumberOfMessages=10)["Messages"]
     replies: list[dict[str, str]] = [json.loads(message["Body"]) for message in messages]
     # A client reads as soon as there is something: an answer before that there is no proxy, and that before a time-out.
