@@ -30,7 +30,7 @@ from tests import mirrord
 from tests.deployed import Deployed, come_again_soon
 from tests.repointed import REPOINTED
 from tests.simulation.kernel.garbage import collect_seldom
-from tests.timeouts import pytest_fixture_setup  # noqa: F401 - pytest finds it here
+from tests.timeouts import pytest_configure  # noqa: F401 - pytest finds it here
 
 pytest_plugins = ["pytester"]
 

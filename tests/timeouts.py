@@ -1,5 +1,6 @@
 """A time-out fails the test that it strikes, by name, and no other: hooks that a folder's conftest imports."""
 
+import sys
 from collections.abc import Generator
 
 import pytest
@@ -7,6 +8,13 @@ import pytest_timeout
 
 # Of a fixture that many tests use, or their own where that is longer; what it waits for has a limit and an error.
 SHARED_LIMIT_S = 900
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Registers this module: pytest doesn't ask the hooks of a folder's conftest about a session's fixtures."""
+    module = sys.modules[__name__]
+    if not config.pluginmanager.is_registered(module):
+        config.pluginmanager.register(module)
 
 
 @pytest.hookimpl(wrapper=True)

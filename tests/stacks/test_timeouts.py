@@ -7,7 +7,7 @@ import pytest
 from tests.timeouts import end_the_process
 
 HOOKS = """
-from tests.timeouts import end_the_process, pytest_fixture_setup
+from tests.timeouts import end_the_process, pytest_configure
 """
 ENDS_THE_PROCESS = """
 def pytest_itemcollected(item):
@@ -61,8 +61,11 @@ def test_within_jsii_it_fails_its_own_test_by_name_and_the_next_passes(inner: py
 
 
 def test_what_many_tests_share_does_not_take_the_first_ones_time(inner: pytest.Pytester) -> None:
-    inner.makeconftest(HOOKS)
-    inner.makepyfile(SHARED)
+    """Also where the conftest isn't at the root: a session's fixtures belong to the root, and other hooks miss them."""
+    for name, text in {"tests/conftest.py": HOOKS, "tests/test_shared.py": SHARED}.items():
+        path = inner.path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
     ran = inner.runpytest_subprocess()
     ran.assert_outcomes(passed=1, failed=1)
     ran.stdout.fnmatch_lines(["*Timeout (>1.0s)*", "FAILED *::test_that_takes_too_long*"])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.spark.with_spark.killed import Drivers
-from tests.timeouts import end_the_process, pytest_fixture_setup  # noqa: F401 - pytest finds the second here
+from tests.timeouts import end_the_process, pytest_configure  # noqa: F401 - pytest finds the second here
 
 MISSING = ([] if importlib.util.find_spec("pyspark") else ["pyspark"]) + ([] if shutil.which("java") else ["Java 17"])
 
