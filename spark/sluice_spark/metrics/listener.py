@@ -67,7 +67,6 @@ class MetricsListener(StreamingQueryListener):
         """Create the listener. With the `staging_location` of one query, the listener adds its receiver's metrics."""
         self._emit = emit or emf_lines()
         self._store = open_store(staging_location, profile) if staging_location else None
-        self._last_status: tuple[Status, Mapping[str, float]] | None = None
         self._readings: dict[Key, Reading] = {}
         self._names: dict[str, str] = {}
 
@@ -127,7 +126,7 @@ class MetricsListener(StreamingQueryListener):
         )
 
     def _status(self) -> tuple[Status | None, Mapping[str, float]]:
-        """Read the receiver's newest status, and its metrics. Dollars per hour are from two successive statuses."""
+        """Read the receiver's newest status, and its metrics."""
         if self._store is None:
             return None, {}
         try:
@@ -135,9 +134,4 @@ class MetricsListener(StreamingQueryListener):
         except (LogError, OSError) as error:
             log.warning("what the receiver does isn't known: %s", error)
             return None, {}
-        if status is None:
-            return None, {}
-        before = self._last_status[0] if self._last_status else None
-        if self._last_status is None or status != before:
-            self._last_status = status, receiver_metrics(status, before)
-        return self._last_status
+        return status, {} if status is None else receiver_metrics(status)

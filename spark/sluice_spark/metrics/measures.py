@@ -37,13 +37,8 @@ UNITS: Mapping[str, str] = {
     "waitingRecords": "Count",
     "oldestRecordAge": "Milliseconds",
     "numRequests": "Count",
-    "dollarsPerHour": "None",
 }
 NAMESPACE = "Sluice/Spark"
-HOUR_MS = 3_600_000
-# List price of a request to a standard queue in us-east-1, after the first million per month. A test compares it with
-# the price in the benchmarks.
-DOLLARS_PER_REQUEST = 0.40 / 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,8 +147,8 @@ def _lags(sample: Sample) -> dict[str, float]:
     return lags
 
 
-def receiver_metrics(status: Status, before: Status | None) -> Mapping[str, float]:
-    """Compute metrics from the receiver's status. Dollars per hour count the requests since the status `before`."""
+def receiver_metrics(status: Status) -> Mapping[str, float]:
+    """Return the metrics in the receiver's status."""
     values: dict[str, float] = {
         "numReceivesFailed": status.receives_failed,
         "timeSinceLastReceive": status.since_good_ms,
@@ -165,11 +160,6 @@ def receiver_metrics(status: Status, before: Status | None) -> Mapping[str, floa
         values["waitingRecords"] = status.waiting
     if status.oldest_ms is not None:
         values["oldestRecordAge"] = status.oldest_ms
-    same = before is not None and before.began_ms == status.began_ms
-    since_ms, requests = (before.at_ms, before.requests) if before and same else (status.began_ms, 0)
-    if status.at_ms > since_ms:
-        requests_per_hour = (status.requests - requests) / (status.at_ms - since_ms) * HOUR_MS
-        values["dollarsPerHour"] = requests_per_hour * DOLLARS_PER_REQUEST
     return values
 
 
