@@ -4,22 +4,21 @@ Importing this module has no side effects. A handler creates its dependencies at
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from sluice.aws.clients import sqs_client
+from sluice.aws.clients import calls, make_client, sqs_client
 from sluice.aws.dead_letters import DeadLetters
-from sluice.aws.parameters import read_parameters
 from sluice.aws.queues import ReceivedQueues, SqsQueues
 from sluice.aws.records import AGAIN_AFTER_S, Batch, Reporter
 from sluice.codec import encode
-from sluice.errors import BadRequest
+from sluice.errors import BadRequest, BadSetting
 from sluice.message import Message
 from sluice.operations import READER, Operation, parse_request
-from sluice.settings import Settings
+from sluice.settings import STORED_NAMES, Settings
 
 S = TypeVar("S", bound=Settings)
 
@@ -27,6 +26,20 @@ S = TypeVar("S", bound=Settings)
 def read_settings(kind: type[S]) -> S:
     """Read a function's settings from environment variables and Parameter Store. Raises `BadSetting`."""
     return kind.read(os.environ, read_parameters)
+
+
+def read_parameters(names: Sequence[str]) -> str:
+    """Read a text that is stored in parts, in up to ten parameters, in order. Raises `CallFailed`, `BadSetting`.
+
+    A function reads its parameters once, at its start, so the client isn't kept.
+    """
+    with calls("GetParameters"):
+        response = make_client("ssm").get_parameters(Names=list(names))
+    parts = {parameter["Name"]: parameter["Value"] for parameter in response["Parameters"]}
+    missing = [name for name in names if name not in parts]
+    if missing:
+        raise BadSetting(STORED_NAMES, f"there is no parameter {', '.join(missing)}")
+    return "".join(parts[name] for name in names)
 
 
 def parse_event(event: Any, context: LambdaContext, operations: Any) -> Any:

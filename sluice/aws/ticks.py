@@ -4,11 +4,10 @@ import msgspec
 
 from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.clients import calls
-from sluice.aws.items import attributes
+from sluice.aws.items import CONDITION_FAILED, attributes
 from sluice.errors import CallFailed
 
 TICKS = "ticks"
-CONDITION_FAILED = "ConditionalCheckFailedException"
 
 
 class Ticks(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from sluice.aws.parameters import read_parameters
+from functions.bootstrap import read_parameters
 from sluice.errors import BadSetting, CallFailed
 
 REGION = "eu-central-1"
