@@ -1,39 +1,9 @@
-"""All errors that Sluice raises, grouped by cause. The group decides what happens to the message.
+"""All errors that Sluice raises, grouped by who must act. The group decides what happens to the message.
 
-SluiceError
-├── SenderFault          the message can never succeed: it is dead-lettered with the reason, without a retry
-│   ├── Malformed        the message's JSON is invalid, or a field has the wrong type
-│   ├── OfferRefused     a client's offer gets an error reply, with the text of the protocol
-│   ├── TooLarge         with federation's metadata the message exceeds SQS's limit
-│   ├── UnknownExchange  the message names an exchange that doesn't exist
-│   ├── NoPeer           a message in a queue for peers has a sender that is no peer
-│   ├── NotPermitted     a peer sent a message to an exchange to which it may not push
-│   ├── WentAround       the message has crossed too many bridges
-│   ├── Dropped          a queue route may not forward the message
-│   └── NotSifted        a route's filter fails on the message
-├── DestinationFault     the destination fails: the queue redelivers the message, and finally dead-letters it
-│   ├── QueueGone        the queue doesn't exist
-│   ├── CallFailed       AWS refused or failed a call
-│   ├── NotDelivered     a message wasn't delivered to one of its receivers
-│   ├── HeldBack         a message waits for an earlier one of its group, and isn't dead-lettered
-│   │   └── NotReached   a batch's time was up before the message was sent
-│   ├── PeerUnreachable  a call to a peer failed, perhaps temporarily
-│   ├── PeerRefused      a peer's queue doesn't exist or refuses messages
-│   └── MappingGone      an event source mapping doesn't exist
-├── TooBusy              too many concurrent writes; the request may be repeated
-└── BadConfiguration     a configuration is invalid: found at synth or at the first call, never per message
-    ├── BadBinding       a binding or an exchange is invalid
-    ├── BadPlace         a place in the operator's input is invalid
-    │   ├── BadBridgeList    a line of a bridge list
-    │   ├── BadConsumer      the setting that names a consumer's queue
-    │   ├── BadFilter        a part of a session's filter file
-    │   ├── BadParameter     a parameter of the stacks
-    │   ├── BadSetting       an environment variable of a function
-    │   └── BadTopology      a part of a topology file
-    ├── BadRequest       a request names no operation of the function, or lacks a field
-    ├── BadRoute         a link or a route is refused
-    ├── BadSnapshot      a routing snapshot can't be read by this version
-    └── RequestRefused   a function refused a request
+- `SenderFault`: the message can never succeed, so it is dead-lettered with the reason, without a retry.
+- `DestinationFault`: the destination fails, so the queue redelivers the message, and finally dead-letters it. A message
+  that is `HeldBack` waits for an earlier one, and isn't dead-lettered.
+- `BadConfiguration`: an operator must act. It is found at synth or at the first call, never per message.
 """
 
 from typing import ClassVar
