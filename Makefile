@@ -145,8 +145,7 @@ format: setup ## what the linter can do by itself
 	ruff format
 
 parameters: setup ## write cdk.json's parameters, and the documents' tables of parameters and permissions
-	python -m sluice.parameters.tables
-	python -m sluice.operator.permissions
+	python -m docs.tables
 
 docs: setup ## the documents as a site, with what is made of the program: build/docs/index.html
 	python -m docs.pictures

@@ -1,20 +1,15 @@
 """Lists the IAM permissions of each command: for `sluice permissions`, the documents, and a test of all commands.
 
 Resources are named by patterns, as stacks and functions name them, so that a policy needs no look-up.
-`python -m sluice.operator.permissions` writes the table of docs/deploy.md.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sluice.building.project import PROJECT
 from sluice.errors import BadConfiguration
 from sluice.operations import READER
 from sluice.stages import add_stage_prefix
-
-PLACE = re.compile(r"(<!-- permissions: -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 class NoSuchCommand(BadConfiguration):
@@ -296,29 +291,3 @@ def build_policy(
         for resource, allowed in actions.items()
     ]
     return {"Version": "2012-10-17", "Statement": statements}
-
-
-def render_table() -> str:
-    """Render the table of documents."""
-    lines = ["| command | permissions |", "|---|---|"]
-    for row in (EVERY_COMMAND, *ROWS, DEPLOYMENT):
-        actions: dict[Resource, tuple[str, ...]] = {}
-        for grant in row.grants:
-            actions[grant.resource] = (*actions.get(grant.resource, ()), *grant.actions)
-        texts: dict[tuple[str, ...], list[str]] = {}
-        for resource, allowed in actions.items():
-            texts.setdefault(allowed, []).append(resource.text)
-        needs = [f"`{'`, `'.join(allowed)}` on {', '.join(on)}" for allowed, on in texts.items()]
-        names = row.commands[0] if row in {EVERY_COMMAND, DEPLOYMENT} else f"`{'`, `'.join(row.commands)}`"
-        lines.append(f"| {names} | {'; '.join(needs) or 'no others'} |")
-    return "\n".join([*lines, ""])
-
-
-def main() -> None:
-    """Write the table to its document."""
-    path = PROJECT.files / "docs" / "deploy.md"
-    path.write_text(PLACE.sub(lambda match: match[1] + render_table() + match[2], path.read_text()))
-
-
-if __name__ == "__main__":
-    main()

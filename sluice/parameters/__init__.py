@@ -1,8 +1,8 @@
 """All parameters of the stacks. Each section has a module in this package; this module parses and checks them together.
 
 A parameter's field has its name, type with limits, default and description. Values come from context key `sluice` of
-cdk.json, and `-c sluice.<section>.<name>=<value>` overrides them. `sluice.parameters.tables` generates that part of
-cdk.json and the tables in `docs/`. Unknown parameters and invalid values are refused. Nothing here needs the CDK.
+cdk.json, and `-c sluice.<section>.<name>=<value>` overrides them. `make parameters` generates that part of cdk.json
+and the tables in `docs/`. Unknown parameters and invalid values are refused. Nothing here needs the CDK.
 """
 
 import json

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from docs import tables
 from sluice.codec import encode
 from sluice.errors import BadConfiguration, BadParameter
 from sluice.federation.declared import Declared
@@ -12,7 +13,6 @@ from sluice.parameters import (
     LogLevel,
     Parameters,
     parameter_schemas,
-    tables,
 )
 from sluice.parameters.rendezvous import RendezvousParameters
 from sluice.parameters.splitting import SplitQueueParameters

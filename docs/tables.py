@@ -1,8 +1,8 @@
-"""Writes the parameters to section `sluice` of cdk.json and to the parameter tables in the documents.
+"""Writes the documents' tables of parameters and permissions, and section `sluice` of cdk.json: `make parameters`.
 
-`make parameters` runs `python -m sluice.parameters.tables`, and a test checks that the files are current. A table is
-between `<!-- parameters: rendezvous -->` and `<!-- end -->`. Without a section's name it lists the parameters outside
-sections; `splitting.queues` lists the fields of an entry of that list.
+A test checks that the files are current. A table of parameters is between `<!-- parameters: rendezvous -->` and
+`<!-- end -->`. Without a section's name it lists the parameters outside sections; `splitting.queues` lists the fields
+of an entry of that list.
 """
 
 import json
@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from sluice.building.project import PROJECT
+from sluice.operator.permissions import DEPLOYMENT, EVERY_COMMAND, ROWS, Resource
 from sluice.parameters import ROOT, Parameters, json_schema
 from sluice.parameters.values import Model, describe_type
 
 TABLE = re.compile(r"(?P<begin><!-- parameters:(?P<section>[a-z. ]*)-->\n).*?(?P<end><!-- end -->)", re.DOTALL)
+PERMISSIONS = re.compile(r"(<!-- permissions: -->\n).*?(<!-- end -->)", re.DOTALL)
 MAX_DEFAULT_CHARACTERS = 40  # tables refer to cdk.json for longer defaults
 
 
@@ -28,15 +30,20 @@ def main() -> None:
 
 
 def find_documents() -> Iterator[Path]:
-    """Find the documents that contain parameter tables."""
-    return (path for path in sorted((PROJECT.files / "docs").glob("*.md")) if TABLE.search(path.read_text()))
+    """Find the documents that contain such tables."""
+    return (
+        path
+        for path in sorted((PROJECT.files / "docs").glob("*.md"))
+        if TABLE.search(text := path.read_text()) or PERMISSIONS.search(text)
+    )
 
 
 def render_file(path: Path) -> str:
     """Render the file with current parameters. Raises KeyError for a table of an unknown section."""
     text = path.read_text()
     if path.suffix == ".md":
-        return TABLE.sub(lambda match: match["begin"] + _render_table(match["section"].strip()) + match["end"], text)
+        text = TABLE.sub(lambda match: match["begin"] + _render_table(match["section"].strip()) + match["end"], text)
+        return PERMISSIONS.sub(lambda match: match[1] + render_permissions() + match[2], text)
     document = json.loads(text)
     document["context"][ROOT] = _to_json(Parameters())
     return json.dumps(document, indent=2) + "\n"
@@ -71,6 +78,22 @@ def _render_default(field: Mapping[str, Any]) -> str:
         return "none"
     text = field["default"] if isinstance(field["default"], str) else json.dumps(field["default"])
     return f"`{text}`" if len(text) <= MAX_DEFAULT_CHARACTERS else "see `cdk.json`"
+
+
+def render_permissions() -> str:
+    """Render the table of the commands' permissions."""
+    lines = ["| command | permissions |", "|---|---|"]
+    for row in (EVERY_COMMAND, *ROWS, DEPLOYMENT):
+        actions: dict[Resource, tuple[str, ...]] = {}
+        for grant in row.grants:
+            actions[grant.resource] = (*actions.get(grant.resource, ()), *grant.actions)
+        texts: dict[tuple[str, ...], list[str]] = {}
+        for resource, allowed in actions.items():
+            texts.setdefault(allowed, []).append(resource.text)
+        needs = [f"`{'`, `'.join(allowed)}` on {', '.join(on)}" for allowed, on in texts.items()]
+        names = row.commands[0] if row in {EVERY_COMMAND, DEPLOYMENT} else f"`{'`, `'.join(row.commands)}`"
+        lines.append(f"| {names} | {'; '.join(needs) or 'no others'} |")
+    return "\n".join([*lines, ""])
 
 
 if __name__ == "__main__":
